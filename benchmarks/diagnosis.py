@@ -1,12 +1,15 @@
 """How often the diagnosis is right: the embedded engine configured to bind on each resource in turn.
 
-    python -m benchmarks.diagnosis --results diagnosis.jsonl        # 200 cases, 2 minutes of CPU; goes on where it was
+    python -m benchmarks.diagnosis --results diagnosis.jsonl        # 400 cases, 4 minutes of CPU; goes on where it was
     python -m benchmarks.diagnosis --results diagnosis.jsonl --tables        # docs/diagnosis.md
 
-A case is drawn by its number: an engine, lengths, what stands before the engine (network, proxy, gateway, front end)
-and a load client, one or two of them made scarce. It is run in virtual time at four concurrencies. The diagnosis sees
-what it would see of a real server: the client's stamps in records, and the text of `/metrics` under an engine's names,
-read once a second by the same parser; some cases leave metrics out. It never sees the configuration.
+There are two draws of cases, which have nothing in common. Of the first come the probabilities that the diagnosis
+states; the second, which no rule was made on, tests them.
+
+A case is made of its draw and its number: an engine, lengths, what stands before the engine (network, proxy, gateway,
+front end) and a load client, one or two of them made scarce. It is run in virtual time at four concurrencies. The
+diagnosis sees what it would see of a real server: the client's stamps in records, and the text of `/metrics` under an
+engine's names, read once a second by the same parser; some cases leave metrics out. It never sees the configuration.
 
 What truly binds is found by changing it: each resource in turn is made twice as plentiful (a latency half), and the one
 that shortens the latency at issue most is what binds. A case counts only if that is what was made scarce.
@@ -29,7 +32,7 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 
 from frontier.client.evidence import Readings, parse_metrics
-from frontier.decide.diagnose import SettingDiagnosis, diagnose_setting, signs_of
+from frontier.decide.diagnose import SECOND, SettingDiagnosis, diagnose_setting, signs_of
 from frontier.decide.remedies import Resource
 from frontier.model import ClientHealth, Measurement, Outcome, Phase, Point, Record, Shape, Trial, Window
 from frontier.simulator.engine import Scheduler
@@ -58,6 +61,15 @@ LITTLE = 0.04
 MOST_OK = 0.97
 """Share of requests that a rate limit or an overloaded server lets through at most."""
 MOST_STEPS = 60_000
+STATING, TESTING = "draw", "test"
+"""The two draws."""
+CASES = 200
+"""Of each draw."""
+EVIDENCE = {
+    "shows outside of the server": ("outside",), "one resource leads": ("clear",),
+    "two are close, or metrics are missing": ("shared", "partial"),
+}  # fmt: skip
+"""What the evidence of a diagnosis rests on; two that are seldom are counted together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -436,6 +448,7 @@ class Effect(NamedTuple):
 class Case:
     """What binds in truth, and all that the diagnosis sees."""
 
+    drawn: str
     number: int
     kind: str
     planted: tuple[Resource, ...]
@@ -445,6 +458,16 @@ class Case:
     samples: Mapping[int, WindowData]
     unchanged: WindowData
     effects: Mapping[Resource, Effect]
+
+    @property
+    def seed(self) -> int:
+        """The seed of its engine and its client."""
+        return seed_of(self.drawn, self.number)
+
+
+def seed_of(drawn: str, number: int) -> int:
+    """The seed of a case of a draw."""
+    return number if drawn == STATING else 10_000 + number
 
 
 def latency(sample: WindowData, focus: str) -> float:
@@ -489,12 +512,13 @@ def binding(world: World, planted: Sequence[Resource], unchanged: WindowData, se
     return effects
 
 
-def draw(number: int) -> Case:
-    """The case of a number: drawn until what was made scarce is what binds."""
+def draw(number: int, drawn: str = STATING) -> Case:
+    """The case of a number in a draw: drawn until what was made scarce is what binds."""
+    seed = seed_of(drawn, number)
     kind = "two" if number % 20 in (5, 12, 18) else "missing" if number % 20 in (3, 9, 15) else "one"
     every = tuple(Resource)
     for attempt in itertools.count():
-        rng = random.Random(f"draw {number}, {attempt}")
+        rng = random.Random(f"{drawn} {number}, {attempt}")
         planted = (every[(number + number // 20) % len(every)],)
         if kind == "two":
             planted = PAIRS[(number % 20 // 6 + 3 * (number // 20)) % len(PAIRS)] if attempt < 8 else rng.choice(PAIRS)
@@ -502,11 +526,11 @@ def draw(number: int) -> Case:
         for resource in planted:
             world = scarce(world, resource, rng)
         missing = rng.choice(MISSING) if kind == "missing" else ""
-        unchanged = measured(world, world.top, number, UNREAD)[1]
-        if effects := binding(world, planted, unchanged, number):
-            runs = {c: measured(world, c, number, missing) for c in world.grid}
+        unchanged = measured(world, world.top, seed, UNREAD)[1]
+        if effects := binding(world, planted, unchanged, seed):
+            runs = {c: measured(world, c, seed, missing) for c in world.grid}
             points, samples = tuple(p for p, _ in runs.values()), {c: s for c, (_, s) in runs.items()}
-            return Case(number, kind, planted, missing, world, points, samples, unchanged, effects)
+            return Case(drawn, number, kind, planted, missing, world, points, samples, unchanged, effects)
     raise AssertionError
 
 
@@ -524,12 +548,12 @@ def judged(case: Case) -> dict[str, Any]:
     moved = None
     if named:
         lead = named[0]
-        advised = case.effects.get(lead) or effect(case.world, lead, case.unchanged, case.number)
+        advised = case.effects.get(lead) or effect(case.world, lead, case.unchanged, case.seed)
         moved = max(advised) > MOVES
     return {
-        "case": case.number, "kind": case.kind, "planted": list(case.planted), "missing": case.missing,
-        "focus": case.world.focus, "named": named, "unknown": found.unknown,
-        "probability": found.suspects[0].probability if named else None,
+        "draw": case.drawn, "case": case.number, "kind": case.kind, "planted": list(case.planted),
+        "missing": case.missing, "focus": case.world.focus, "named": named, "unknown": found.unknown,
+        "basis": found.basis, "probability": found.suspects[0].probability if named else None,
         "right": bool(named) and named[0] in case.planted, "moved": moved,
     }  # fmt: skip
 
@@ -542,46 +566,65 @@ def verdict(row: Mapping[str, Any]) -> str:
     return "right" if row["right"] else "wrong" if row["named"] else "not known"
 
 
+def stated(rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    """What the diagnosis states for each kind of evidence: the share of right cases of the first draw, rounded down to
+    5 points, 95 % at most.
+    """
+    known = [row for row in rows if row["draw"] == STATING and row["named"]]
+    shares = {kind: [row["right"] for row in known if row["basis"] in bases] for kind, bases in EVIDENCE.items()}
+    return {kind: min(0.95, math.floor(20 * sum(s) / len(s)) / 20) for kind, s in shares.items() if s}
+
+
+def second(rows: Sequence[Mapping[str, Any]], drawn: str) -> tuple[int, int]:
+    """In how many cases of a draw the second resource named was one of those made scarce, and how many name one."""
+    some = [row["named"][1] in row["planted"] for row in rows if row["draw"] == drawn and len(row["named"]) > 1]
+    return sum(some), len(some)
+
+
 def tables(rows: Sequence[Mapping[str, Any]]) -> str:
-    """The tables of docs/diagnosis.md."""
+    """The tables of docs/diagnosis.md: the cases of the second draw, and both draws by what was stated."""
 
     def line(head: str, some: Sequence[Mapping[str, Any]]) -> str:
         counts = [sum(verdict(row) == word for row in some) for word in ("right", "not known", "wrong")]
         advised = [row["moved"] for row in some if row["moved"] is not None]
         return f"| {head} | {len(some)} | " + " | ".join(map(str, counts)) + f" | {sum(advised)} of {len(advised)} |"
 
+    def right(kind: str, drawn: str) -> str:
+        some = [r["right"] for r in rows if r["draw"] == drawn and r["basis"] in EVIDENCE[kind]]
+        return f"{sum(some)} of {len(some)}"
+
+    tested = [row for row in rows if row["draw"] == TESTING]
     heads = "| cases | right | not known | wrong | the advice moved the frontier |\n|---|--:|--:|--:|--:|--:|"
-    ones = {name: [r for r in rows if r["kind"] == "one" and r["planted"] == [name]] for name in Resource}
+    ones = {name: [r for r in tested if r["kind"] == "one" and r["planted"] == [name]] for name in Resource}
     groups = {name.value.replace("_", " "): some for name, some in ones.items()}
-    groups["two at once"] = [row for row in rows if row["kind"] == "two"]
-    groups["metrics missing"] = [row for row in rows if row["kind"] == "missing"]
-    groups["**all**"] = list(rows)
-    stated = {
-        p: [row for row in rows if row["probability"] == p] for p in sorted({r["probability"] or 0 for r in rows})
-    }
-    seconds = [row for row in rows if len(row["named"]) > 1]
-    right = sum(row["named"][1] in row["planted"] for row in seconds)
+    groups["two at once"] = [row for row in tested if row["kind"] == "two"]
+    groups["metrics missing"] = [row for row in tested if row["kind"] == "missing"]
+    groups["**all**"] = tested
+    groups["first draw, all"] = [row for row in rows if row["draw"] == STATING]
+    seconds = [f"{right} of {named}" for right, named in (second(rows, STATING), second(rows, TESTING))]
     return "\n".join([
         f"| scarce {heads}", *(line(name, some) for name, some in groups.items() if some), "",
-        "| stated | cases | right |\n|--:|--:|--:|",
-        *(f"| {p:.0%} | {len(some)} | {sum(r['right'] for r in some)} |" for p, some in stated.items() if some),
-        "", f"A second resource was named in {len(seconds)} cases, and one of those made scarce in {right}.",
+        "| evidence | stated | right in the first draw | right in the second |\n|---|--:|--:|--:|",
+        *(f"| {kind} | {share:.0%} | {right(kind, STATING)} | {right(kind, TESTING)} |"
+          for kind, share in stated(rows).items()),
+        f"| the second resource named | {SECOND:.0%} | {' | '.join(seconds)} |",
     ])  # fmt: skip
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--cases", type=int, default=200)
+    parser.add_argument("--cases", type=int, default=CASES, help="of each draw")
+    parser.add_argument("--draws", nargs="+", default=[STATING, TESTING])
     parser.add_argument("--results", type=Path, required=True)
     parser.add_argument("--tables", action="store_true")
     options = parser.parse_args()
     rows = [json.loads(line) for line in options.results.read_text().splitlines()] if options.results.exists() else []
     if not options.tables:
-        done = {row["case"] for row in rows}
+        done = {(row["draw"], row["case"]) for row in rows}
         with options.results.open("a") as file:
-            for number in range(options.cases):
-                if number not in done:
-                    rows.append(judged(draw(number)))
+            for drawn, number in itertools.product(options.draws, range(options.cases)):
+                if (drawn, number) not in done:
+                    rows.append(judged(draw(number, drawn)))
                     file.write(json.dumps(rows[-1]) + "\n")
                     file.flush()
     print(tables(rows))

@@ -9,7 +9,7 @@ import dataclasses
 import functools
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Annotated, Any, TypeGuard, TypeVar, get_args, get_type_hints
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, PlainValidator, TypeAdapter, ValidationError
@@ -75,6 +75,12 @@ class Problems(list[Problem]):
         """Raise what was collected."""
         if self:
             raise together(self)
+
+
+def repeated(labels: Sequence[str], what: str, hint: str, places: Sequence[int] | None = None) -> list[Problem]:
+    """A problem at each label that was there before; `places` are those of the labels in their list."""
+    first, places = {label: i for i, label in reversed(list(enumerate(labels)))}, places or range(len(labels))
+    return [Problem(what.format(label), hint, places[i]) for i, label in enumerate(labels) if first[label] < i]
 
 
 # ---- reading a mapping with a model or a dataclass
@@ -352,12 +358,6 @@ def without_nulls(value: Mapping[str, Any]) -> dict[str, Any]:
         for key, item in value.items()
         if item is not None
     }
-
-
-def repeated(labels: list[str], what: str, hint: str) -> list[Problem]:
-    """A problem at each label that was there before."""
-    first = {label: i for i, label in reversed(list(enumerate(labels)))}
-    return [Problem(what.format(label), hint, i) for i, label in enumerate(labels) if first[label] < i]
 
 
 # ---- annotations

@@ -472,7 +472,7 @@ def _compared(config: Config, answers: Sequence[Answers]) -> Mapping[Series, qua
 def _quality(config: Config, deployment: str, compared: quality.Compared | None) -> Estimate | None:
     """The quality of a deployment: stated, or that of its answers beside its reference's."""
     stated = next((d.stated_quality for d in config.deployments if d.name == deployment), None)
-    return stated if compared is None else stated or compared.agreement
+    return stated if compared is None else stated or compared.quality
 
 
 def _place(config: Config, series: Series) -> tuple[int, int]:

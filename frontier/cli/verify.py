@@ -53,8 +53,9 @@ LEAST_LOAD, MOST_LOAD = 0.01, 10.0
 )  # fmt: skip
 @click.option("--find", is_flag=True, help="Find and prove the highest rate that keeps the SLA.")
 @click.option("--quality", is_flag=True, help="Compare answers with those of the reference that the config names.")
+@click.option("--scorer", metavar="COMMAND", help="With --quality: the command that scores each answer.")
 @run_options("run", "deployments", "sla", "as_json")
-def command(options: RunOptions, load: str, requests: int | None, find: bool, quality: bool) -> int:
+def command(options: RunOptions, load: str, requests: int | None, find: bool, quality: bool, scorer: str | None) -> int:
     """Does the operating point of RUN hold under open-loop (Poisson) load: the same rate, from independent users?
 
     A closed loop never queues more callers than it has. Poisson arrivals do, and latency is counted from each arrival.
@@ -66,12 +67,16 @@ def command(options: RunOptions, load: str, requests: int | None, find: bool, qu
     With --quality: how often do deployments that have  quality: {reference: NAME}  choose the same next token as NAME,
     each with as many requests in flight as at its operating point? Then it is their metric `quality`.
 
+    With --scorer too: a command of yours reads a JSON object a line, {"id", "prompt", "answer", "reference"}, and
+    prints a score from 0 to 1 for each. The mean score is then the quality. It gets no key that the config names.
+
     \b
     Examples:
       frontier verify
       frontier verify runs/llama8b --load 80%
       frontier verify runs/llama8b --find
       frontier verify runs/llama8b --quality
+      frontier verify runs/llama8b --quality --scorer 'python3 score.py'
     """
     from frontier.decide import operating_point as solver
     from frontier.report.answer import decision_table, found_json, verified_json
@@ -83,10 +88,13 @@ def command(options: RunOptions, load: str, requests: int | None, find: bool, qu
         raise UsageError(what, "leave out --load and --requests")
     if find and quality:
         raise UsageError("--find and --quality are two questions", "ask one of them")
+    if scorer is not None and not (quality and scorer.strip()):
+        what = "--scorer is a command that scores the answers of --quality"
+        raise UsageError(what, "write  --quality --scorer 'python3 score.py'")
     run = options.read()
     limits = options.limits(run)
     if quality:
-        return _quality(run, limits, options.as_json)
+        return _quality(run, limits, scorer, options.as_json)
     found = searches(run, limits) if find else []
     checked = [] if find else checks(run, limits, load=share(load), requests=requests)
     if not (found or checked):
@@ -108,19 +116,26 @@ def _consent(run: "Run") -> None:
     consent_to_reach(run.path / "config.yaml", run.config, begun_with)
 
 
-def _quality(run: "Run", limits: "Sequence[Limit]", as_json: bool) -> int:
+def _quality(run: "Run", limits: "Sequence[Limit]", scorer_command: str | None, as_json: bool) -> int:
     """Ask the deployments and their references at their operating points, and answer; the exit code."""
     from frontier.decide.wording import setting
     from frontier.report.quality import quality_json, quality_text
     from frontier.run import load
+    from frontier.sweep.backend import secrets_of
     from frontier.sweep.quality import check_quality, quality_checks
+    from frontier.sweep.scorer import Scorer
 
     wanted = quality_checks(run, limits)
     _consent(run)
     for decision, prompts in wanted:
         where = decision.series.label(keep_shape=True)
         say(f"{where}  {prompts:,} prompts in two passes, greedily, at {setting(decision.concurrency or 1)}")
-    done = _send(run, Tick(), lambda sender: check_quality(sender, wanted))
+    scorer = None
+    if scorer_command is not None:
+        keys = {name for d in run.config.deployments for name in d.secret_variables()}
+        environ = {name: value for name, value in os.environ.items() if name not in keys}
+        scorer = Scorer(scorer_command, environ, secrets_of(run.config, os.environ))
+    done = _send(run, Tick(), lambda sender: check_quality(sender, wanted, scorer))
     compared = load(run.path).compared
     answer_json(quality_json(compared)) if as_json else answer(quality_text(compared))
     if done < len(wanted):

@@ -5,6 +5,7 @@ prefix. Counters and the sums and counts of histograms become increases over the
 a percentile here: buckets are not kept, and percentiles come from the client's own stamps.
 """
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Literal, NamedTuple
@@ -21,12 +22,13 @@ Samples = Mapping[Key, float]
 class Fact(NamedTuple):
     """A fact: its unit, how the series of one moment become one value, and how the values of a window become one.
 
-    'level' is the mean over time, and the highest beside it as NAME_max; of 'energy' see `_energy_facts`.
+    'level' is the mean over time, and the highest beside it as NAME_max; of 'energy' see `_energy_facts`, of 'samples'
+    `_clock_facts`.
     """
 
     unit: str
     series: Literal["sum", "max", "min", "mean", "count"]
-    time: Literal["increase", "rate", "level", "mean", "min", "max", "count", "energy"]
+    time: Literal["increase", "rate", "level", "mean", "min", "max", "count", "energy", "samples"]
 
 
 HISTOGRAMS = {
@@ -54,6 +56,9 @@ FACTS: Mapping[str, Fact] = {
     "gpu_energy": Fact("J", "sum", "energy"),
     "gpu_clocks_held": Fact("share", "mean", "mean"),
     "gpu_clocks_heat": Fact("share", "mean", "mean"),
+    "gpu_power_samples": Fact("samples", "max", "samples"),
+    "gpu_heat_samples": Fact("samples", "max", "samples"),
+    "gpu_samples": Fact("samples", "max", "samples"),
     "gpu_utilization": Fact("share", "mean", "mean"),
     "gpu_memory_used": Fact("bytes", "sum", "mean"),
     "gpu_sm_clock_min": Fact("Hz", "min", "min"),
@@ -133,9 +138,11 @@ LLAMACPP: Table = {
     "llamacpp:prompt_seconds_total": {"request_prefill_time_seconds_sum": 1.0},
     "llamacpp:tokens_predicted_seconds_total": {"request_decode_time_seconds_sum": 1.0},
 }
+_CLOCK = {"gpu_sm_clock_min": 1e6, "gpu_sm_clock": 1e6}
 _POWER = {"gpu_power": 1.0, "gpu_count": 1.0, "gpu_count_min": 1.0, "gpu_power_readings": 1.0}
-# What holds clocks down, as NVML numbers it: 4 power cap, 8 hardware slowdown, 0x20 and 0x40 heat, 0x80 power brake;
-# not idling (1), clocks that somebody set (2) or a GPU that waits for others (0x10).
+# NVML gives the reasons for a GPU's clock as bits. Held down: power cap (4), hardware slowdown (8), heat (0x20, 0x40),
+# power brake (0x80). Ignored, since neither power nor heat is the cause: idle (1), clocks set by a user (2) and sync
+# boost (0x10), where a GPU keeps the clock of the slowest in its group.
 _CLOCKS = {"gpu_clocks_held": Mask(0xEC), "gpu_clocks_heat": Mask(0x60)}
 # NVIDIA's exporter, in the names before and after DCGM 4.6.
 DCGM: Table = {
@@ -146,16 +153,27 @@ DCGM: Table = {
     "DCGM_FI_DEV_CLOCKS_EVENT_REASONS": _CLOCKS,
     "DCGM_FI_DEV_GPU_UTIL": {"gpu_utilization": 0.01},
     "DCGM_FI_DEV_FB_USED": {"gpu_memory_used": 2.0**20},
-    "DCGM_FI_DEV_SM_CLOCK": {"gpu_sm_clock_min": 1e6, "gpu_sm_clock": 1e6},
+    "DCGM_FI_DEV_SM_CLOCK": _CLOCK,
     "DCGM_FI_DEV_GPU_TEMP": {"gpu_temperature_max": 1.0},
     "DCGM_FI_DEV_GPU_TEMP_CELSIUS": {"gpu_temperature_max": 1.0},
 }
+# AMD's exporter, which may have a prefix. The power is that of MI3xx and MI2xx: a GPU has one of the two. Its firmware
+# counts the samples of its own in which a limit held the clocks down, each limit beside the count of all samples.
 AMD: Table = {
     f"{prefix}{name}": facts
     for prefix in ("", "amd_")
     for name, facts in {
         "gpu_package_power": _POWER,
+        "gpu_average_package_power": _POWER,
         "gpu_energy_consumed": {"gpu_energy": 1e-6},
+        "gpu_violation_ppt_residency_accumulated": {"gpu_power_samples": 1.0},
+        "gpu_violation_socket_thermal_residency_accumulated": {"gpu_heat_samples": 1.0},
+        "gpu_violation_hbm_thermal_residency_accumulated": {"gpu_heat_samples": 1.0},
+        "gpu_violation_vr_thermal_residency_accumulated": {"gpu_heat_samples": 1.0},
+        "gpu_violation_processor_hot_residency_accumulated": {"gpu_heat_samples": 1.0},
+        "gpu_violation_current_accumulated_counter": {"gpu_samples": 1.0},
+        "gpu_clock{clock_type=system}": _CLOCK,
+        "gpu_clock{clock_type=GPU_CLOCK_TYPE_SYSTEM}": _CLOCK,
         "gpu_gfx_activity": {"gpu_utilization": 0.01},
         "gpu_used_vram": {"gpu_memory_used": 2.0**20},
         "gpu_junction_temperature": {"gpu_temperature_max": 1.0},
@@ -166,7 +184,7 @@ NVIDIA_SMI: Table = {
     "power.draw": {name: 1.0 for name in _POWER if name != "gpu_count"},
     "utilization.gpu": {"gpu_utilization": 0.01},
     "memory.used": {"gpu_memory_used": 2.0**20},
-    "clocks.sm": {"gpu_sm_clock_min": 1e6, "gpu_sm_clock": 1e6},
+    "clocks.sm": _CLOCK,
     "temperature.gpu": {"gpu_temperature_max": 1.0},
 }
 NVML: Table = {"energy_mj": {"gpu_energy": 1e-3}, "clocks_reasons": _CLOCKS}
@@ -243,6 +261,8 @@ def window_facts(readings: Iterable[SourceReadings]) -> dict[str, float]:
                     facts[name] = step / (times[-1] - times[0]) if FACTS[name].time == "rate" else step
             elif FACTS[name].time == "energy":
                 facts |= _energy_facts(times, moments)
+            elif FACTS[name].time == "samples":
+                facts |= _clock_facts(moments)
             elif FACTS[name].time == "level":
                 facts |= {name: sum(values) / len(values), f"{name}_max": max(values)}
             else:
@@ -260,7 +280,7 @@ def _energy_facts(times: Sequence[float], moments: Sequence[Samples]) -> dict[st
     `gpu_energy_count`, of which `gpu_energy_lost` started again or were missing at times.
     """
     watts, updates, lost = 0.0, [], 0
-    counters = dict(_energy_counters(moments))
+    counters = {key: factor for key, fact, factor in _series(moments) if fact == "gpu_energy"}
     for key, factor in counters.items():
         values = [moment.get(key, -1.0) for moment in moments]
         changes = [i for i, (before, value) in enumerate(pairwise(values), 1) if value > before]
@@ -275,12 +295,37 @@ def _energy_facts(times: Sequence[float], moments: Sequence[Samples]) -> dict[st
     return {"gpu_energy_power": watts, **{name: float(number) for name, number in facts.items()}}
 
 
-def _energy_counters(moments: Sequence[Samples]) -> Iterator[tuple[Key, float]]:
-    """Every energy counter of these readings, with the factor that makes it joules."""
+def _clock_facts(moments: Sequence[Samples]) -> dict[str, float]:
+    """The share of time in which the clocks were held down, and by heat, as the mean over devices that count samples:
+    those in which the limit that held longest did, over all samples between the first and the last reading. A device
+    whose counters stand still (a partition without its own) or fell (another driver life) is left out.
+    """
+    if len(moments) < 2:
+        return {}
+    devices: dict[object, dict[str, float]] = {}
+    for (name, labels), fact, _ in _series(moments):
+        counts = [moment.get((name, labels), -1.0) for moment in (moments[0], moments[-1])]
+        if fact.endswith("_samples") and min(counts) >= 0:
+            known = devices.setdefault(labels, {})
+            known[fact] = max(known.get(fact, 0.0), counts[1] - counts[0]) if counts[1] >= counts[0] else -math.inf
+    shares = []
+    for known in devices.values():
+        limits = [value for fact, value in known.items() if fact != "gpu_samples"]
+        if known.get("gpu_samples", 0.0) > 0 and limits and min(limits) >= 0:
+            heat = known.get("gpu_heat_samples", 0.0)
+            shares.append([min(1.0, value / known["gpu_samples"]) for value in (max(limits), heat)])
+    if not shares:
+        return {}
+    held, heat = (sum(column) / len(shares) for column in zip(*shares, strict=True))
+    return {"gpu_clocks_held": held, "gpu_clocks_heat": heat}
+
+
+def _series(moments: Sequence[Samples]) -> Iterator[tuple[Key, str, float]]:
+    """Every series of these readings with each fact that is made of it, and the factor to its unit."""
     for key in dict.fromkeys(key for moment in moments for key in moment):
-        for _, facts in _ENTRIES.get(key[0], ()):
-            if "gpu_energy" in facts:
-                yield key, facts["gpu_energy"]
+        for label, facts in _ENTRIES.get(key[0], ()):
+            if label is None or label in key[1]:
+                yield from ((key, fact, factor) for fact, factor in facts.items())
 
 
 def started(samples: Samples) -> float | None:

@@ -15,7 +15,7 @@ import random
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from frontier.client.adapters import Answer, Content, Prompt, Turn
 from frontier.errors import UsageError
@@ -183,17 +183,17 @@ class _Text:
 def file_prompts(path: Path, shape: Shape, seed: int, salt: str = "") -> PromptSource:
     """Prompts from a file, in an order shuffled by the seed; the output length is the shape's.
 
-    JSON lines with "prompt" (and optionally "output_tokens"), or a ShareGPT JSON array ("conversations", first human
-    turn). Lengths are what they are: the asked input length is 0 (unknown). What the prompts have in common is theirs
-    and may be cached; each pass through the file has a cache salt of its own, made of `salt`, so that no prompt meets
-    itself. UsageError when nothing can be read.
+    JSON lines with "prompt" (and optionally "output_tokens" and "reference"), or a ShareGPT JSON array
+    ("conversations", first human turn). Lengths are what they are: the asked input length is 0 (unknown). What the
+    prompts have in common is theirs and may be cached; each pass through the file has a cache salt of its own, made of
+    `salt`, so that no prompt meets itself. UsageError when nothing can be read.
     """
     prompts = read_prompts(path)
     order = random.Random(seed).sample(range(len(prompts)), len(prompts))
 
     def prompt(index: int) -> Prompt:
         turn, position = divmod(index, len(order))
-        text, own_osl = prompts[order[position]]
+        text, own_osl, _ = prompts[order[position]]
         osl = own_osl or shape.osl.draw(random.Random(f"{seed}/{index}"))
         return Prompt(text, 0, osl, f"frontier-{seed:x}-{salt}-{turn}", shares=True)
 
@@ -228,8 +228,16 @@ _MOST_BYTES = 2 * 2**30
 _EXAMPLE = 'write one {"prompt": "..."} per line, or a ShareGPT array'
 
 
-def read_prompts(path: Path) -> Sequence[tuple[str, int | None]]:
-    """The prompts of a file, each with the output length it asks for, if any. UsageError when there are none."""
+class FilePrompt(NamedTuple):
+    """A prompt of a file, with the output length that it asks for and its reference answer (any JSON), if any."""
+
+    text: str
+    output_tokens: int | None = None
+    reference: Any = None
+
+
+def read_prompts(path: Path) -> Sequence[FilePrompt]:
+    """The prompts of a file. UsageError when there are none."""
     try:
         return _read(path, path.stat().st_mtime_ns)
     except OSError as error:
@@ -241,7 +249,7 @@ def read_prompts(path: Path) -> Sequence[tuple[str, int | None]]:
 
 
 @functools.lru_cache(maxsize=2)
-def _read(path: Path, _modified: int) -> Sequence[tuple[str, int | None]]:
+def _read(path: Path, _modified: int) -> Sequence[FilePrompt]:
     """As read_prompts. Kept, as a ShareGPT file takes seconds and is wanted for every trial."""
     text = read_regular(path, _MOST_BYTES)[0].decode("utf-8-sig")
     if text.lstrip().startswith("["):
@@ -249,7 +257,7 @@ def _read(path: Path, _modified: int) -> Sequence[tuple[str, int | None]]:
     else:
         # Not splitlines: JSON strings may hold other line ends than this one.
         rows = [_json(line, f"{path}:{i}") for i, line in enumerate(text.split("\n"), 1) if line.strip()]
-    prompts = tuple(pair for pair in map(_prompt_of, rows) if pair is not None)
+    prompts = tuple(prompt for prompt in map(_prompt_of, rows) if prompt is not None)
     if not prompts:
         raise UsageError(f"{path} holds no prompts", _EXAMPLE)
     return prompts
@@ -262,16 +270,17 @@ def _json(text: str, where: str) -> Any:
         raise UsageError(f"{where}: not JSON: {error}", _EXAMPLE) from error
 
 
-def _prompt_of(row: Any) -> tuple[str, int | None] | None:
+def _prompt_of(row: Any) -> FilePrompt | None:
     if not isinstance(row, dict):
         return None
-    osl = row.get("output_tokens")
+    osl, reference = row.get("output_tokens"), row.get("reference")
     for turn in row.get("conversations") or row.get("conversation") or ():
         if isinstance(turn, dict) and turn.get("from", turn.get("role")) in ("human", "user"):
             text = turn.get("value", turn.get("content"))
-            return (text, None) if isinstance(text, str) and text else None
+            return FilePrompt(text, reference=reference) if isinstance(text, str) and text else None
     text = row.get("prompt", row.get("text"))
-    return (text, osl if isinstance(osl, int) and osl > 0 else None) if isinstance(text, str) and text else None
+    known = osl if isinstance(osl, int) and osl > 0 else None
+    return FilePrompt(text, known, reference) if isinstance(text, str) and text else None
 
 
 Count = Callable[[Content], Awaitable[int]]

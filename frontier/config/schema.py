@@ -14,7 +14,7 @@ from frontier.config.deployment import DeploymentConfig, QualityConfig
 from frontier.config.end_of_sweep import BudgetConfig, FinishConfig, read_finish
 from frontier.config.identity import digest
 from frontier.config.load_keys import AUTO, read_arrivals, read_concurrency, read_rates
-from frontier.config.shapes import described, read_shape
+from frontier.config.shapes import described, distinct, read_shapes
 from frontier.config.sla import DEFAULT_TIER, NEEDS_LIMITS, Tiers, known_metric, read_tiers
 from frontier.config.traffic import Traffic, mixes, read_traffic
 from frontier.config.uses import PLAIN, Use, effects
@@ -50,16 +50,6 @@ TURNS = 5
 """A window holds at least this many requests of each stream: below, the edges of the window weigh too much."""
 
 
-def _shapes(shapes: tuple[Shape, ...]) -> tuple[Shape, ...]:
-    if not shapes or len(shapes) > 100:
-        raise Problem("{key} is an empty list" if not shapes else "{key} has more than 100 shapes", "write [1024/256]")
-    same = [described(replace(shape, name=None)) for shape in shapes]
-    problems = repeated(same, "{} is given twice", "remove one; repeats: 3  measures each again")
-    hint = "give one a name, as {isl: 1024, osl: 256, name: chat}"
-    Problems(problems or repeated([shape.label for shape in shapes], "two shapes are called {}", hint)).check()
-    return shapes
-
-
 def _objectives(value: Any) -> tuple[str, str]:
     if not isinstance(value, list) or len(value) != 2:
         raise Problem("{key} are the two axes of the frontier", "write [output_throughput, p99_ttft]")
@@ -92,9 +82,9 @@ class Config(Strict):
 
     name: Annotated[Name, PLAIN] | None = None
     given_shapes: Annotated[
-        tuple[Annotated[Shape, PlainValidator(read_shape)], ...],
+        tuple[Annotated[Shape, PlainValidator(read_shapes)], ...],
         ONE_OR_MANY,
-        AfterValidator(_shapes),
+        AfterValidator(distinct),
         PLAIN,
     ] = Field(alias="shapes")
     traffic: Annotated[Traffic, PlainValidator(read_traffic), PLAIN] = Field(default_factory=dict)

@@ -1,5 +1,6 @@
 """Shapes in a config: lengths, requests of two lengths, sessions of several turns, and what they begin with."""
 
+from dataclasses import replace
 from typing import Annotated, Any
 
 from pydantic import PlainValidator
@@ -7,11 +8,13 @@ from pydantic import PlainValidator
 from frontier.fields import (
     Name,
     Problem,
+    Problems,
     Strict,
     duration,
     is_number,
     number,
     read,
+    repeated,
     share,
     shown,
     whole,
@@ -21,6 +24,7 @@ from frontier.fields import (
 from frontier.model import MAX_TOKENS, Lengths, Session, Shape, ShapeError
 
 MAX_TURNS = 1_000
+MOST_SHAPES, MOST_PREFIXES = 100, 20
 
 
 def _lengths(value: Any) -> Lengths:
@@ -49,6 +53,14 @@ def _prefix(value: Any) -> float:
     if part >= 1.0:
         raise Problem("{key}: the whole prompt cannot be common to all", "write at most 99%")
     return part
+
+
+def _prefixes(shares: list[Any]) -> None:
+    for each in shares:
+        _prefix(each)
+    if not 1 <= len(shares) <= MOST_PREFIXES:
+        hint = "write [0%, 25%, 50%, 75%]: one series for each"
+        raise Problem(f"{{key}}: a shape has 1 to {MOST_PREFIXES} shares", hint)
 
 
 class _Common(Strict):
@@ -130,8 +142,18 @@ class _SessionConfig(_Common):
         return Shape.of_session(session, osl, self.name, self.share_of(self.first))
 
 
-def read_shape(value: Any) -> Shape:
-    """A shape of '1024/256', or of a mapping."""
+def read_shapes(value: Any) -> tuple[Shape, ...]:
+    """The shape of '1024/256', or of a mapping; of a mapping with several prefixes one for each, named by it."""
+    if not isinstance(value, dict) or not isinstance(shares := value.get("prefix"), list):
+        return (_shape(value),)
+    problems = Problems()
+    problems.read(_prefixes, shares, "prefix")
+    problems.check()
+    shapes = [_shape({**value, "prefix": item}) for item in shares]
+    return tuple(replace(shape, name=f"{shape.label} prefix {shape.prefix * 100:.4g}%") for shape in shapes)
+
+
+def _shape(value: Any) -> Shape:
     if isinstance(value, str):
         try:
             return Shape.parse(value)
@@ -146,6 +168,21 @@ def read_shape(value: Any) -> Shape:
     is_session = bool({"turns", "first", "per_turn", "think"} & set(value))
     keys: _ShapeConfig | _SessionConfig = read(_SessionConfig if is_session else _ShapeConfig, value)
     return keys.shape()
+
+
+def distinct(items: tuple[tuple[Shape, ...], ...]) -> tuple[Shape, ...]:
+    """The shapes of all items of the list. A `Problem` where two are the same, or have one name."""
+    shapes = tuple(shape for item in items for shape in item)
+    if not shapes or len(shapes) > MOST_SHAPES:
+        what = "{key} is an empty list" if not shapes else f"{{key}} has more than {MOST_SHAPES} shapes"
+        raise Problem(what, "write [1024/256]")
+    places = [i for i, item in enumerate(items) for _ in item]
+    same = [described(replace(shape, name=None)) for shape in shapes]
+    problems = repeated(same, "{} is given twice", "remove one; repeats: 3  measures each again", places)
+    hint = "give one a name, as {isl: 1024, osl: 256, name: chat}"
+    labels = [shape.label for shape in shapes]
+    Problems(problems or repeated(labels, "two shapes are called {}", hint, places)).check()
+    return shapes
 
 
 def described(shape: Shape) -> str:

@@ -22,6 +22,7 @@ endpoint: {endpoint}
 #   - {{isl: 1024, osl: 256, name: chat}}
 #   - {{isl: {{uniform: [512, 2048]}}, osl: {{normal: [256, 64]}}, name: mixed}}
 #   - {{isl: 4096, osl: 256, name: agent, prefix: 50%}}     # half of the prompt is common to all requests
+#   - {{isl: 8192, osl: 256, name: rag, prefix: [0%, 25%, 50%, 75%]}}     # one series for each share
 #   - {{name: dialog, turns: 8, first: 2048, per_turn: 200/300, think: 10s, system: 512}}     # a session of 8 turns
 # traffic: {{chat: {{share: 80%, sla: {{p99_ttft: 500ms}}}}, agent: {{}}}}     # a mix of all the shapes, by their names
 {concurrency}

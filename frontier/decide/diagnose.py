@@ -27,8 +27,8 @@ PREEMPTED = 0.02
 """Preemptions for each finished request that show a shortage of KV memory."""
 QUEUED = 0.02
 """Share of the requests in flight that wait: fewer are about to be admitted."""
-PINNED, STEADY = 0.9, 0.97
-"""Mean of the running requests over the most: above it they may stay at a cap, above the second they surely do."""
+PINNED = 0.9
+"""Mean of the running requests over the most, below which they do not stay at a cap."""
 SLOWER_CLOCK = 0.10
 """Fall of the SM clock against the fastest setting that counts as throttling."""
 CLEAR = 0.60
@@ -39,15 +39,15 @@ MOST_WORK = 0.50
 """Share of the engine's time that prompts themselves take, from which prefill binds and not the token budget."""
 SEVERAL_STEPS = 1.5
 """Steps that a prompt is read in, above which the token budget splits it."""
-SELDOM, ALWAYS_READING = 0.8, 0.9
-"""Of fewer prompts a step than the first, so many in prefill on average are read in every step: steps are full."""
 SOME = 0.5
 """Requests that wait on average, below which none is said to."""
 FEW = 4
 """Requests in flight at the lowest setting, above which no setting shows a request alone."""
 
-PROBABILITY = {"outside": 0.95, "clear": 0.95, "shared": 0.85, "partial": 0.85}
-"""How often the first resource was right, by how clear and how complete the evidence is (`benchmarks/diagnosis.py`)."""
+PROBABILITY = {"outside": 0.95, "clear": 0.95, "shared": 0.90, "partial": 0.90}
+"""How often the first resource was right, by how clear and how complete the evidence is, in one draw of cases; tested
+on another (`benchmarks/diagnosis.py`).
+"""
 SECOND = 0.45
 """The same of the second resource."""
 
@@ -68,7 +68,8 @@ class Suspect:
 @dataclass(frozen=True, slots=True)
 class SettingDiagnosis:
     """What binds at one setting: the likeliest resource first, two at most. `roles` says which setting this is, and
-    `metric` what it violates or comes nearest to violating. Without suspects `unknown` says why.
+    `metric` what it violates or comes nearest to violating. `basis` is what the evidence rests on, a key of
+    PROBABILITY. Without suspects `unknown` says why.
     """
 
     concurrency: int
@@ -76,6 +77,7 @@ class SettingDiagnosis:
     metric: str | None
     suspects: tuple[Suspect, ...] = ()
     unknown: str = ""
+    basis: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +161,7 @@ def diagnose_setting(
         for r in order[:2]
     )
     second = tuple(replace(suspect, probability=SECOND) for suspect in others)
-    return SettingDiagnosis(concurrency, roles, limited, (first, *second))
+    return SettingDiagnosis(concurrency, roles, limited, (first, *second), basis=kind)
 
 
 def _outside(here: Signs, signs: Sequence[Signs]) -> dict[Resource, str]:
@@ -245,13 +247,15 @@ def short_of_kv(s: Signs) -> bool:
 
 
 def capped(s: Signs) -> bool:
-    """Whether requests wait while as many run as ever do: the running stay at a number below the concurrency."""
+    """Whether requests wait while as many run as ever do: the running stay at a number below the concurrency.
+
+    At a cap a place is empty only from the end of one request to the next step: the mean lies below the most by those
+    that end in a step, one more at the most. Where the steps themselves are full, the number that runs wanders further.
+    """
     if not s.running or not s.running_max or s.running_max >= s.concurrency:
         return False
-    if s.rate * (s.step or s.tpot) < SELDOM:
-        return s.running >= PINNED * s.running_max and s.rate * s.parts.get("prefill", 0.0) < ALWAYS_READING
-    # Short prompts are read in every step, full or not; the number that runs is then all that tells.
-    return s.running >= STEADY * s.running_max
+    ended = s.rate * (s.step or s.tpot)
+    return s.running >= PINNED * s.running_max and s.running_max - s.running <= 1 + ended
 
 
 def _prompt_work(alone: Signs) -> float:

@@ -222,16 +222,19 @@ class SourceReadings:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A greedy answer: a number for each token (no text is kept), and its log-probability where the server gives it."""
+    """A greedy answer: a number for each token (no text is kept), its log-probability where the server gives it, and
+    its score where a scorer gave one.
+    """
 
     tokens: str
     logprobs: str = ""
+    score: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Answers:
-    """What one deployment answered under load to the prompts that `asked` names, in passes over all of them; None for a
-    request that failed.
+    """What one deployment answered under load to the prompts that `asked` names (with their scorer), in passes over all
+    of them; None for a request that failed. Of so many `distinct` prompts each comes again after the last; 0: all are.
     """
 
     deployment: str
@@ -239,6 +242,7 @@ class Answers:
     concurrency: int
     asked: str
     passes: tuple[tuple[Answer | None, ...], ...]
+    distinct: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,6 +33,14 @@ def quality_text(compared: Mapping[Series, Compared]) -> str:
         if each.distance is not None and each.own_distance is not None:
             apart = f"{other} with itself {format_number(each.own_distance.value)}"
             rows.append(["log-probabilities apart", f"{format_number(each.distance.value)} nat", apart])
+        if (scores := each.scores) is not None:
+            own = f"95% CI {_points(scores.itself.low)} to {_points(scores.itself.high)} points"
+            rows += [
+                ["score", format_share(scores.mine.value), _share_ci(scores.mine)],
+                [f"score of {other}", format_share(scores.reference.value), _share_ci(scores.reference)],
+                ["loss of score", *_loss(scores.loss)],
+                [f"{other} from pass to pass", f"{_points(scores.itself.value)} points", own],
+            ]
         head = f"{series.label(keep_shape=True)} beside {other}: {each.prompts:,} prompts, greedily, at "
         at = " and ".join(dict.fromkeys(setting(a.concurrency) for a in (each.of, each.reference)))
         blocks.append(
@@ -47,10 +55,14 @@ def _share_ci(share: Estimate) -> str:
 
 def _loss(loss: Estimate) -> tuple[str, str]:
     """The loss in points, with the bound that decides whether there is one."""
-    points = f"{100 * loss.value:.1f} points"
+    points = f"{_points(loss.value)} points"
     if loss.lower > 0:
-        return points, f"at least {100 * loss.lower:.1f} points (95%)"
-    return points, f"none is seen: at most {100 * loss.upper:.1f} points (95%)"
+        return points, f"at least {_points(loss.lower)} points (95%)"
+    return points, f"none is seen: at most {_points(loss.upper)} points (95%)"
+
+
+def _points(share: float) -> str:
+    return f"{100 * share:.1f}"
 
 
 def quality_json(compared: Mapping[Series, Compared]) -> Tree:
@@ -63,6 +75,9 @@ def quality_json(compared: Mapping[Series, Compared]) -> Tree:
                 "reference": each.reference.deployment, "prompts": each.prompts,
                 **{name: estimate_tree(e) if (e := getattr(each, name)) is not None else None
                    for name in ("agreement", "itself", "loss", "distance", "own_distance")},
+                "scores": None if each.scores is None else {
+                    name: estimate_tree(getattr(each.scores, name)) for name in ("mine", "reference", "loss", "itself")
+                },
             }
             for series, each in compared.items()
         ],

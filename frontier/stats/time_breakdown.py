@@ -7,7 +7,8 @@ population, and no edge of the window mixes two.
 
 The server's clocks tell queue, prefill and decode. What the client waited for a first token longer than the server
 says is network; what of the server's own TTFT is neither queue nor prefill is its front end (template, tokenizer,
-transport between its processes).
+transport between its processes). Where the server does not tell its TTFT, its E2E latency says the same of the network:
+what is on the way there and back delays the first token and the last alike.
 """
 
 from collections.abc import Mapping, Sequence
@@ -48,7 +49,13 @@ def client_sums(columns: Mapping[str, NDArray[np.float64]], ok: NDArray[np.bool_
         "client_e2e_sum": (last - columns["began"])[ended].sum(),
         "client_tokens": np.nansum(columns["completion_tokens"][ended]),
     }
-    return {name: float(value) for name, value in sums.items()}
+    known = {name: float(value) for name, value in sums.items()}
+    # An answer is counted by the server when it ends, by us when it has come: of those that end together, as in
+    # lockstep or in one step of the engine, all may be on the way at an edge.
+    way = (_network({**facts, **known}) or 0.0) + _ROUNDED
+    known["client_early_count"] = float((ended & (last <= begin + way)).sum())
+    known["client_late_count"] = float((ok & (last > end) & (last <= end + way)).sum())
+    return known
 
 
 def time_breakdown(windows: Sequence[Facts]) -> TimeBreakdown | None:
@@ -76,19 +83,15 @@ def _parts(total: Facts, ttft: float, e2e: float) -> dict[str, float | None]:
     # An engine that adds up seconds without counting requests counts as many as we do: `_other_load` saw to it.
     prefill = _mean(total, "request_prefill_time_seconds", _count(total) or n)
     decode = _mean(total, "request_decode_time_seconds", _count(total) or n)
-    server_ttft, inference = (
-        _mean(total, name) for name in ("time_to_first_token_seconds", "request_inference_time_seconds")
-    )
+    inference = _mean(total, "request_inference_time_seconds")
     if decode is None:
         decode = e2e - ttft  # by the client's stamps: the network delays the first token and the last alike
     if prefill is None and inference is not None:
         prefill = inference - decode
-    network = front_end = None
-    if server_ttft is not None and (firsts := total["client_first_count"]):
-        at_client = (total["client_first_ttft_sum"] - total["client_first_connect_sum"]) / firsts
-        network = at_client - server_ttft
-        if queue is not None and prefill is not None:
-            front_end = ttft - connect - network - queue - prefill
+    network = _network(total)
+    front_end = None
+    if network is not None and queue is not None and prefill is not None:
+        front_end = ttft - connect - network - queue - prefill
     return dict(zip(PARTS, (connect, network, front_end, queue, prefill, decode), strict=True))
 
 
@@ -103,26 +106,39 @@ def _count(total: Facts) -> float | None:
     return next((total[f"{name}_count"] for name in _FINISHED if f"{name}_count" in total), None)
 
 
-def _on_the_way(total: Facts) -> float:
-    """The answers on the network at one moment, as a share of all: the server has counted them, we have not yet."""
-    server, firsts = _mean(total, "time_to_first_token_seconds"), total["client_first_count"]
+def _network(total: Facts) -> float | None:
+    """The mean time on the network there and back, by the first token, else by the whole answer; None if not known."""
+    for name, client in (("time_to_first_token_seconds", "client_first"), ("e2e_request_latency_seconds", "client")):
+        server, count = _mean(total, name), total[f"{client}_count"]
+        whole = "client_first_ttft_sum" if client == "client_first" else "client_e2e_sum"
+        if server is not None and count:
+            return (total[whole] - total[f"{client}_connect_sum"]) / count - server
+    return None
+
+
+def _on_the_way(total: Facts, *, ours_more: bool) -> float:
+    """The answers that may be on the network at the first reading, where the server has counted fewer than we have, or
+    at the last: those seen so shortly after it, and at least as many as are on the way on average.
+    """
     seconds = total.get("observed_until", 0.0) - total.get("observed_from", 0.0)
-    if server is None or not firsts or seconds <= 0:
+    network = _network(total)
+    if network is None or seconds <= 0:
         return 0.0
-    network = (total["client_first_ttft_sum"] - total["client_first_connect_sum"]) / firsts - server
-    return max(0.0, network / seconds)
+    at_edge = total.get("client_early_count" if ours_more else "client_late_count", 0.0)
+    return max(at_edge, total["client_count"] * max(0.0, network) / seconds)
 
 
 def _other_load(total: Facts) -> str:
     """Why the server's means are not of our requests; '' where they are."""
     finished, unit = _count(total), "requests"
-    ours, room = total["client_count"], FEW
+    ours, each = total["client_count"], 1.0
     if finished is None:
         finished, unit, ours = total.get("generation_tokens_total"), "tokens", total["client_tokens"]
-        room = round(FEW * ours / total["client_count"])
+        each = ours / total["client_count"]
     if finished is None:
         return "the server does not count its requests, so other load cannot be told from ours"
-    if abs(finished - ours) <= max(room, OTHERS * ours) + ours * _on_the_way(total):
+    room = max(round(FEW * each), OTHERS * ours) + each * _on_the_way(total, ours_more=ours > finished)
+    if abs(finished - ours) <= room:
         return ""
     why = "others used it too" if finished > ours else "list the metrics of every replica under  metrics:"
     return f"the server finished {finished:,.0f} {unit}, this client {ours:,.0f} ({why})"

@@ -21,7 +21,7 @@ from frontier.store.records import build
 from frontier.store.run_dir import RunDirectory
 from frontier.store.trial_files import Evidence
 
-VERSION = 7
+VERSION = 8
 """Raised whenever `from_records.window_data` or `WindowData` changes what it says; older caches are then made anew."""
 TYPES = ("<f8", "<i8", "|b1")
 _DIGEST = hashlib.sha256().digest_size

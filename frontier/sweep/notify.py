@@ -5,15 +5,11 @@ It is the last thing a sweep does: bounded in time, and nothing that goes wrong 
 
 import asyncio
 import json
-import os
-import signal
-import subprocess
-import tempfile
 from collections.abc import Collection, Mapping
-from contextlib import suppress
 from typing import Any
 
 from frontier.config import FinishConfig
+from frontier.sweep.shell_line import run_line
 from frontier.text import MOST, NO_SECRETS, Secrets
 from frontier.units import format_elapsed
 
@@ -45,29 +41,15 @@ def _run(
     command: str, within: float, facts: Mapping[str, Any], environ: Mapping[str, str], secrets: Secrets
 ) -> str | None:
     variables = {f"FRONTIER_{name.upper()}": str(facts[name]) for name in ("run", "end", "exit_code", "text")}
-    with tempfile.TemporaryFile() as facts_file, tempfile.TemporaryFile() as output:
-        facts_file.write(json.dumps(facts).encode())
-        facts_file.seek(0)
-        child = subprocess.Popen(  # noqa: S603  # the user's own line, from a config they named
-            ["/bin/sh", "-c", command],
-            stdin=facts_file,
-            stdout=output,
-            stderr=output,
-            env={**environ, **variables},
-            start_new_session=True,
-        )
-        try:
-            status = child.wait(within)
-        except subprocess.TimeoutExpired:
-            with suppress(ProcessLookupError):
-                os.killpg(child.pid, signal.SIGKILL)
-            child.wait()
-            return f"on_finish: its command did not end within {format_elapsed(within)}"
-        if status == 0:
-            return None
-        output.seek(max(0, output.seek(0, os.SEEK_END) - 2 * MOST))
-        words = output.read().decode(errors="replace")
-    return f"on_finish: its command ended with status {status}: {secrets.last_said(words, _OUTPUT_CHARS)}".rstrip(": ")
+    done = run_line(command, json.dumps(facts).encode(), {**environ, **variables}, within, most=2 * MOST)
+    if done.status is None:
+        return f"on_finish: its command did not end within {format_elapsed(within)}"
+    if done.status == 0:
+        return None
+    words = (done.errors or done.output).decode(errors="replace")
+    return f"on_finish: its command ended with status {done.status}: {secrets.last_said(words, _OUTPUT_CHARS)}".rstrip(
+        ": "
+    )
 
 
 def _post(url: str, within: float, facts: Mapping[str, Any]) -> str | None:

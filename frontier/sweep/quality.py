@@ -2,7 +2,8 @@
 
 The requests of the check are the load: so many are in flight all the time, each prompt is sent in two passes, and the
 answers are not streamed, so that the server can give log-probabilities. They are kept as numbers under the run's
-`verify/`, no text is; `stats.quality` compares those of two deployments.
+`verify/`, with the scores that a command of the user's gives them, and no text is; `stats.quality` compares those of
+two deployments.
 """
 
 import asyncio
@@ -24,12 +25,15 @@ from frontier.config.deployment import QualityConfig
 from frontier.errors import MeasurementError, UsageError
 from frontier.model import Answer, Answers, Decision, Limit, Shape
 from frontier.run import Run
+from frontier.sweep.scorer import Scorer
 from frontier.sweep.verify import Sender
 
 PASSES = 2
 ROUNDS = 4
 """Requests sent at the least for each that is in flight, so that the beginning and the end weigh little."""
 MOST_FAILED = 0.05
+Given = tuple[Content, Any]
+"""A prompt and its reference answer, None without one."""
 
 
 def quality_checks(run: Run, limits: Sequence[Limit]) -> list[tuple[Decision, int]]:
@@ -54,13 +58,13 @@ def quality_checks(run: Run, limits: Sequence[Limit]) -> list[tuple[Decision, in
     return [(decision, number) for decision in points]
 
 
-async def check_quality(sender: Sender, wanted: Sequence[tuple[Decision, int]]) -> int:
-    """Ask each deployment and keep its answers; how many were asked before it was stopped."""
+async def check_quality(sender: Sender, wanted: Sequence[tuple[Decision, int]], scorer: Scorer | None = None) -> int:
+    """Ask each deployment, have its answers scored, and keep both; how many were asked before it was stopped."""
     done = 0
     try:
         for decision, prompts in wanted:
             await sender.prepare(decision.deployment)
-            answers = await _ask(sender, decision, prompts)
+            answers = await _ask(sender, decision, prompts, scorer)
             if answers is None:
                 break
             sender.store.write_answers(answers)
@@ -70,25 +74,29 @@ async def check_quality(sender: Sender, wanted: Sequence[tuple[Decision, int]]) 
     return done
 
 
-async def _ask(sender: Sender, decision: Decision, prompts: int) -> Answers | None:
+async def _ask(sender: Sender, decision: Decision, prompts: int, scorer: Scorer | None = None) -> Answers | None:
     """The answers of a prepared deployment; None when it was stopped. MeasurementError where too many fail."""
     shape, config, target = decision.shape, sender.run.config, sender.backend.target(decision.deployment)
     assert decision.concurrency is not None
-    texts = _texts(shape, config.prompts, config.seed, prompts)
+    distinct = _prompts(shape, config.prompts, config.seed, prompts)
+    given = [distinct[i % len(distinct)] for i in range(prompts)]
     length = round(shape.osl.mean)
-    bodies = [_body(target, text, length, logprobs=True) for text in texts]
+    bodies = [_body(target, text, length, logprobs=True) for text, _ in given]
     async with Client(target) as client:
         if (await client.post(target.request_url, bodies[0])).status == 400:  # it may not know log-probabilities
-            bodies = [_body(target, text, length, logprobs=False) for text in texts]
+            bodies = [_body(target, text, length, logprobs=False) for text, _ in given]
         answers: list[Answer | None] = [None] * (PASSES * prompts)
+        texts = [""] * len(answers)
         numbers = iter(range(PASSES * prompts))
 
         async def stream() -> None:
             for number in numbers:
                 if sender.stop.is_set():
                     return
-                exchange = await client.post(target.request_url, bodies[number % prompts])
-                answers[number] = _answer(json_of(exchange), target.api)
+                tree = json_of(await client.post(target.request_url, bodies[number % prompts]))
+                answers[number] = _answer(tree, target.api)
+                if scorer is not None and answers[number] is not None:
+                    texts[number] = _visible(tree["choices"][0], target.api)
 
         await asyncio.gather(*(stream() for _ in range(decision.concurrency)))
     if sender.stop.is_set():
@@ -96,18 +104,38 @@ async def _ask(sender: Sender, decision: Decision, prompts: int) -> Answers | No
     if (failed := sum(answer is None for answer in answers)) > MOST_FAILED * len(answers):
         what = f"{failed} of {len(answers)} answers of {decision.deployment} could not be compared"
         raise MeasurementError(what, "it must answer without a stream, in OpenAI's form")
-    asked = f"{zlib.crc32(repr(texts).encode()):08x} {prompts} {length}"
+    asked = f"{zlib.crc32(repr([text for text, _ in given]).encode()):08x} {prompts} {length}"
+    if scorer is not None:
+        asked += f" {scorer.mark}"
+        if not await _score(answers, texts, given, scorer, sender.stop):
+            return None
     passes = tuple(tuple(answers[i * prompts : (i + 1) * prompts]) for i in range(PASSES))
-    return Answers(decision.deployment, shape.label, decision.concurrency, asked, passes)
+    return Answers(decision.deployment, shape.label, decision.concurrency, asked, passes, len(distinct))
 
 
-def _texts(shape: Shape, file: str, seed: int, number: int) -> list[Content]:
-    """The prompts: those of the config's file, over and over, or random words, the same for all deployments."""
+async def _score(
+    answers: list[Answer | None], texts: Sequence[str], given: Sequence[Given], scorer: Scorer, stop: asyncio.Event
+) -> bool:
+    """Give each answer its score; False when it was stopped before."""
+    rows, order = [], [number for number, answer in enumerate(answers) if answer is not None]
+    for number in order:
+        turn, place = divmod(number, len(given))
+        prompt, reference = given[place]
+        row = {"id": f"{place + 1}.{turn + 1}", "prompt": prompt, "answer": texts[number], "reference": reference}
+        rows.append(row)
+    scores = await scorer.scores(rows, stop)
+    for number, score in zip(order, scores or (), strict=scores is not None):
+        answer = answers[number]
+        answers[number] = answer and replace(answer, score=score)
+    return scores is not None
+
+
+def _prompts(shape: Shape, file: str, seed: int, number: int) -> list[Given]:
+    """The prompts: those of the config's file, at most so many, or random words, the same for all deployments."""
     if file != "random":
-        lines = read_prompts(Path(file))
-        return [lines[i % len(lines)][0] for i in range(number)]
+        return [(prompt.text, prompt.reference) for prompt in read_prompts(Path(file))[:number]]
     source = random_prompts(shape, seed)
-    return [source(i).content for i in range(number)]
+    return [(source(i).content, None) for i in range(number)]
 
 
 def _body(target: Target, text: Content, length: int, *, logprobs: bool) -> bytes:
@@ -117,6 +145,12 @@ def _body(target: Target, text: Content, length: int, *, logprobs: bool) -> byte
     body.pop("stream_options", None)
     asked = {"logprobs": True if target.api == "chat" else 1} if logprobs else {}
     return orjson.dumps({**body, "stream": False, "temperature": 0, **asked})
+
+
+def _visible(choice: Any, api: str) -> str:
+    """The text of an answer that a user sees, without its reasoning."""
+    text = choice["message"].get("content") if api == "chat" else choice["text"]
+    return text if isinstance(text, str) else ""
 
 
 _WORD = re.compile(r"\s*\S+")

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import sys
 from pathlib import Path
 
 import pytest
@@ -109,6 +110,32 @@ def test_several_runs_have_one_frontier(tmp_path: Path) -> None:
     owners = ["run · bf16", "other · bf16", "run · int4", "other · int4"]
     assert owners == [m["deployment"] for m in tree["pooled"][0]["members"]]
     assert 0 == frontier("show", "run", "other", "--objectives", "quality,cost", cwd=tmp_path).code
+
+
+@pytest.mark.slow
+def test_a_scorer_of_the_users_makes_the_quality(tmp_path: Path) -> None:
+    """Half of the answers score 0.75, the others 0.25, whoever gave them."""
+    cwd = made(tmp_path, MEASURED.replace("prompts: 60", "prompts: 20"))
+    (cwd / "score.py").write_text(
+        "import json, sys\n"
+        "for line in sys.stdin:\n"
+        "    row = json.loads(line)\n"
+        "    print(0.75 if row['id'].endswith('.1') and row['answer'].strip() else 0.25)\n"
+    )
+    said = frontier("verify", "run", "--quality", "--scorer", f"{sys.executable} score.py", cwd=cwd)
+    assert 0 == said.code, said.err
+    assert "score of bf16" in said.out
+    assert "none is seen: at most" in said.out
+    assert '"score":0.75' in next((cwd / "run" / "verify" / "answers").glob("int4-*.json")).read_text()
+    tree = json.loads(frontier("show", "run", "--json", cwd=cwd, here=True).out)
+    assert {0.5} == {point["metrics"]["quality"]["value"] for point in tree["points"] if point["deployment"] == "int4"}
+
+
+def test_a_scorer_is_for_a_check_of_quality(tmp_path: Path) -> None:
+    made(tmp_path, STATED)
+    for words in (("--scorer", "cat"), ("--quality", "--scorer", " "), ("--find", "--scorer", "cat")):
+        said = frontier("verify", "run", *words, cwd=tmp_path, here=True)
+        assert (2, True) == (said.code, "--scorer is a command that scores the answers of --quality" in said.err)
 
 
 @pytest.mark.parametrize(

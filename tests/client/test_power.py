@@ -94,13 +94,82 @@ def test_counters_that_change_seldom_are_as_right_as_they_change_often(step: int
     assert facts["gpu_energy_power"] == pytest.approx(1400, rel=0.03)
 
 
-AMD = b'gpu_package_power{gpu_id="0"} 400\ngpu_energy_consumed{gpu_id="0"} %d\n'
+AMD_LABELS = (
+    'gpu_id="{i}",card_model="102-G36224-0C",gpu_compute_partition_type="spx",gpu_memory_partition_type="nps1",'
+    'gpu_partition_id="0",hostname="gpu-box",serial_number="69240{i}"'
+)
+AMD_HELD = ("ppt", "socket_thermal", "hbm_thermal", "vr_thermal", "processor_hot")
 
 
-def test_amds_exporter_counts_microjoules() -> None:
-    facts = window(*(AMD % (10**12 + t * 410 * 10**6) for t in range(31)))
+def amd(
+    seconds: float, held: Sequence[Sequence[float]], *, prefix: str = "", clock_type: str = "system", power: float = 410
+) -> bytes:
+    """The text of AMD's exporter after so many seconds, by its documented names: for each GPU the shares of its
+    firmware's samples, one a millisecond, in which each limit held its clocks down; None has no such counters.
+    """
+    lines = []
+    for i, shares in enumerate(held):
+        labels, samples = AMD_LABELS.format(i=i), 1e7 + 1e3 * seconds
+        values = {
+            "gpu_package_power": power, "gpu_energy_consumed": 1e12 + power * 1e6 * seconds,
+            "gpu_junction_temperature": 71, "gpu_gfx_activity": 97,
+            "gpu_violation_current_accumulated_counter": samples,
+            **{f"gpu_violation_{name}_residency_accumulated": 5e4 + 1e3 * share * seconds
+               for name, share in zip(AMD_HELD, shares, strict=False)},
+        }  # fmt: skip
+        for name, value in values.items():
+            lines += [f"# HELP {prefix}{name} x", f"# TYPE {prefix}{name} gauge"] if not i else []
+            lines.append(f"{prefix}{name}{{{labels}}} {value!r}")
+        for index, (kind, mhz) in enumerate(((clock_type, 2100), (clock_type, 2080), ("memory", 900))):
+            lines.append(f'{prefix}gpu_clock{{{labels},clock_index="{index}",clock_type="{kind}"}} {mhz}')
+    return ("\n".join(lines) + "\n").encode()
+
+
+NOTHING_HELD = (0.0, 0.0, 0.0, 0.0, 0.0)
+
+
+@pytest.mark.parametrize(("prefix", "clock_type"), [("", "system"), ("amd_", "GPU_CLOCK_TYPE_SYSTEM")])
+def test_amds_exporter_counts_microjoules_and_has_the_clock_of_the_engine(prefix: str, clock_type: str) -> None:
+    facts = window(*(amd(t, [NOTHING_HELD], prefix=prefix, clock_type=clock_type) for t in range(31)))
     assert facts["gpu_energy_power"] == pytest.approx(410)
     assert cost_energy.measured([(30.0, facts)], gpus=1) == Power(pytest.approx(410), "measured", "energy counters")
+    assert (facts["gpu_sm_clock"], facts["gpu_utilization"]) == (2.08e9, pytest.approx(0.97))
+
+
+def test_a_mi2xx_tells_its_average_power() -> None:
+    text = b'gpu_average_package_power{gpu_id="0"} 300\n'
+    assert window(text, text)["gpu_power"] == 300
+
+
+@pytest.mark.parametrize(
+    ("held", "share", "heat"),
+    [
+        ([NOTHING_HELD], 0.0, 0.0),
+        ([(0.4, 0.0, 0.0, 0.0, 0.0)], 0.4, 0.0),
+        ([(0.1, 0.0, 0.3, 0.0, 0.0)], 0.3, 0.3),  # they may hold at the same time: at least the longer of the two
+        ([(0.4, 0.2, 0.0, 0.0, 0.0), NOTHING_HELD], 0.2, 0.1),
+        ([(0.0, 0.0, 0.0, 0.25, 0.0)], 0.25, 0.25),
+        ([(0.0, 0.0, 0.0, 0.0, 0.5)], 0.5, 0.5),
+        ([(0.4,)], 0.4, 0.0),
+    ],
+)
+def test_amds_counters_tell_the_share_of_time_in_which_clocks_were_held_down(
+    held: Sequence[Sequence[float]], share: float, heat: float
+) -> None:
+    for every in (1, 15):  # seconds between two readings of the exporter
+        facts = window(*(amd(t // every * every, held) for t in range(31)))
+        assert (facts["gpu_clocks_held"], facts["gpu_clocks_heat"]) == (pytest.approx(share), pytest.approx(heat))
+
+
+def test_amds_counters_that_stand_still_fell_or_are_missing_tell_nothing() -> None:
+    half = (0.5, 0.0, 0.0, 0.0, 0.0)
+    for texts in (
+        [amd(5, [half])] * 5,  # a partition without counters of its own
+        [amd(t, [half]) for t in (5, 6, 1, 2)],
+        [amd(5, [half])],
+        [amd(t, [()]) for t in range(5)],
+    ):
+        assert not {"gpu_clocks_held", "gpu_clocks_heat"} & window(*texts).keys()
 
 
 RULES: dict[str, tuple[list[bytes], int | None, str]] = {

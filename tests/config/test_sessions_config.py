@@ -29,6 +29,19 @@ def test_a_session_is_read_in_full() -> None:
     assert (shape.label, str(shape.isl)) == ("agent", "8192-13092")
 
 
+def test_a_list_of_prefixes_makes_one_series_for_each_share() -> None:
+    rag = "{isl: {uniform: [512, 1024]}, osl: 64, name: rag, prefix: [0%, 25%, 62.5%]}"
+    plain, *several = config(f"1024/256, {rag}, {{isl: 100, osl: 5, prefix: [50%]}}").shapes
+    assert (plain.label, plain.prefix) == ("1024/256", 0.0)
+    assert [(shape.label, shape.prefix) for shape in several] == [
+        ("rag prefix 0%", 0.0), ("rag prefix 25%", 0.25), ("rag prefix 62.5%", 0.625), ("100/5 prefix 50%", 0.5),
+    ]  # fmt: skip
+    assert {shape.isl for shape in several[:3]} == {Lengths.uniform(512, 1024)}
+    assert len({trial.key for trial in make_plan(config(rag)).trials}) == len(make_plan(config(rag)).trials)
+    sessions = config(AGENT.replace("system: 2048", "prefix: [0%, 25%]")).shapes
+    assert [(shape.label, shape.shared) for shape in sessions] == [("agent prefix 0%", 0), ("agent prefix 25%", 2048)]
+
+
 def test_lengths_turns_and_think_times_may_be_drawn() -> None:
     text = "{name: a, turns: {uniform: [2, 6]}, first: {normal: [900, 50]}, per_turn: 100-300/64, "
     text += "think: {uniform: [1s, 3s]}}"

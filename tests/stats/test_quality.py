@@ -116,3 +116,78 @@ def test_a_perfect_agreement_is_not_claimed_for_sure() -> None:
     found = beside(answers("a", 1, 0.0, 0.0, prompts=20), answers("b", 1, 0.0, 0.0, prompts=20))
     assert found.agreement.value == 1.0 == found.agreement.high
     assert np.isclose(found.agreement.lower, 0.05 ** (1 / (20 * LENGTH)))  # nothing differed in so many tokens
+
+
+def scored(
+    name: str, seed: int, right: float, *, steady: float = 0.9, prompts: int = 200, distinct: int = 0
+) -> Answers:
+    """Answers that are right (1) or wrong (0): each prompt is as hard for all; a pass flips the rest of `steady`."""
+    distinct, passes = distinct or prompts, []
+    hard = np.random.default_rng(seed).random(distinct)
+    for turn in range(2):
+        luck = np.random.default_rng([ord(name), seed, turn]).random(distinct)
+        scores = np.where(luck < steady, hard < right, hard >= right).astype(float).tolist()
+        passes.append(tuple(Answer("1", score=scores[i % distinct]) for i in range(prompts)))
+    return Answers(name, "s", 8, "the prompts", tuple(passes), distinct if distinct < prompts else 0)
+
+
+def test_scores_are_means_and_their_loss_is_paired() -> None:
+    a, b = scored("a", 1, 0.7), scored("b", 1, 0.6)
+    found = beside(a, b).scores
+    assert found is not None
+    rows = [[answer.score for answer in p if answer and answer.score is not None] for p in (*b.passes, *a.passes)]
+    mine, other = (np.mean(rows[:2]), np.mean(rows[2:]))
+    assert (found.mine.value, found.reference.value) == (pytest.approx(mine), pytest.approx(other))
+    assert found.loss.value == pytest.approx(other - mine)
+    assert found.itself.value == pytest.approx(np.mean(rows[2]) - np.mean(rows[3]))
+    assert beside(a, b).quality == found.mine
+    assert found.loss.low <= found.loss.lower <= found.loss.value <= found.loss.upper <= found.loss.high
+    # Paired: what is hard for one is hard for the other, so the loss is known far better than two scores apart.
+    assert found.loss.high - found.loss.low < 0.8 * np.hypot(
+        found.mine.high - found.mine.low, found.reference.high - found.reference.low
+    )
+
+
+def test_without_a_scorer_there_are_no_scores() -> None:
+    a, b = scored("a", 1, 0.7, prompts=20), scored("b", 1, 0.6, prompts=20)
+    bare = dataclasses.replace(b, passes=tuple(tuple(Answer(x.tokens) for x in p if x) for p in b.passes))
+    assert beside(a, bare).scores is None
+    assert beside(a, bare).quality == beside(a, bare).agreement
+    assert compared([a, dataclasses.replace(b, asked="the prompts and a scorer")], "b", "s", "a") is None
+
+
+def test_no_difference_in_any_prompt_is_not_claimed_for_sure() -> None:
+    found = beside(scored("a", 1, 1.0, steady=1.0, prompts=50), scored("b", 1, 1.0, steady=1.0, prompts=50)).scores
+    assert found is not None
+    assert (found.loss.value, found.mine.high) == (0.0, 1.0)
+    assert np.isclose(found.loss.upper, 1 - 0.05 ** (1 / 50))  # fewer than 3 in 50 could differ
+    assert np.isclose(found.mine.lower, 0.05 ** (1 / 50))
+
+
+def test_prompts_that_come_again_are_no_other_prompts() -> None:
+    once, again = scored("a", 1, 0.7, prompts=50), scored("a", 1, 0.7, prompts=200, distinct=50)
+    other, others = scored("b", 1, 0.6, prompts=50), scored("b", 1, 0.6, prompts=200, distinct=50)
+    few, many = beside(once, other), beside(again, others)
+    assert few.prompts == many.prompts == 50
+    assert few.scores == many.scores
+    assert few.agreement.n == many.agreement.n == 50
+
+
+@pytest.mark.parametrize("seeds", [10, pytest.param(500, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(("right", "steady", "lost"), [(0.7, 0.9, 0.08), (0.98, 0.99, 0.02), (0.6, 1.0, 0.0)])
+def test_the_interval_of_a_lost_score_holds_the_truth(right: float, steady: float, lost: float, seeds: int) -> None:
+    """True loss: the share of prompts that only the reference gets right, less what flips at random undo."""
+    truth = lost * (2 * steady - 1)
+    covered = bounded = claimed = 0
+    for seed in range(seeds):
+        found = beside(scored("a", seed, right), scored("b", seed, right - lost)).scores
+        assert found is not None
+        covered += found.loss.low <= truth <= found.loss.high
+        bounded += found.loss.lower <= truth
+        claimed += found.loss.lower > 0
+    least = 0.95 - 3 * (0.95 * 0.05 / seeds) ** 0.5
+    assert min(covered, bounded) >= least * seeds
+    if lost == 0:
+        assert claimed <= (0.05 + 3 * (0.95 * 0.05 / seeds) ** 0.5) * seeds
+    if lost == 0.08:
+        assert claimed >= 0.7 * seeds

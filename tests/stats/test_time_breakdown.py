@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import orjson
 import pytest
 
@@ -16,7 +17,7 @@ from frontier.simulator.process import SimulatorProcess
 from frontier.simulator.spec import EngineSpec
 from frontier.simulator.virtual import virtual_trial
 from frontier.stats.from_records import window_data
-from frontier.stats.time_breakdown import PARTS, time_breakdown
+from frontier.stats.time_breakdown import PARTS, client_sums, time_breakdown
 from frontier.store.records import decode_measurement, decode_record, encode_measurement, encode_record
 
 STEP, TOKEN, INGEST = 0.010, 0.0001, 0.003
@@ -119,10 +120,11 @@ def test_windows_are_joined_by_their_requests_not_by_their_means() -> None:
 
 def test_what_an_engine_does_not_tell_is_named_and_stays_in_the_rest() -> None:
     cases: dict[str, tuple[dict[str, float], tuple[str, ...], dict[str, float]]] = {
-        # TGI: no TTFT; prefill and decode in one, which the client's stamps divide.
+        # TGI: no TTFT, but E2E; prefill and decode in one, which the client's stamps divide.
         "tgi": (without("time_to_first_token_seconds", "request_prefill_time_seconds", "request_decode_time_seconds",
-                        request_inference_time_seconds_sum=96.0, request_inference_time_seconds_count=100.0),
-                ("network", "front_end"), {"queue": 0.030, "prefill": 0.050, "decode": 0.910}),
+                        e2e_request_latency_seconds_sum=98.9, request_inference_time_seconds_sum=95.5,
+                        request_inference_time_seconds_count=100.0),
+                (), {"network": 0.020, "front_end": 0.004, "queue": 0.030, "prefill": 0.045, "decode": 0.910}),
         # llama.cpp: seconds of prefill and decode without a count.
         "llama.cpp": (without("time_to_first_token_seconds", "request_queue_time_seconds",
                               "e2e_request_latency_seconds", request_prefill_time_seconds_count=None,
@@ -205,3 +207,25 @@ def test_answers_on_a_slow_network_are_no_load_of_others() -> None:
     assert near.parts["network"] == pytest.approx(0.6)
     assert far is not None
     assert "others used it too" in far.refused
+
+
+def test_answers_that_end_together_at_an_edge_are_no_load_of_others() -> None:
+    """40 streams in lockstep on a network of 300 ms: the server counts 40 answers 150 ms before they have come."""
+    ends = [wave + 0.15 for wave in range(5) for _ in range(40)]
+    columns = {
+        "last": np.array(ends), "first": np.array(ends) - 0.5, "began": np.array(ends) - 0.9,
+        "connect": np.zeros(200), "completion_tokens": np.full(200, 10.0),
+    }  # fmt: skip
+    for begin, until, finished, refused in (
+        (0.05, 4.5, 160, ""), (0.05, 3.99, 120, ""), (0.2, 4.1, 160, ""), (0.2, 4.5, 160, ""),
+        (0.05, 4.5, 140, "every replica"), (0.2, 4.1, 180, "others used it too"), (0.2, 4.5, 180, "others"),
+    ):  # fmt: skip
+        server = {
+            "observed_from": begin, "observed_until": until, "time_to_first_token_seconds_sum": 0.1 * finished,
+            "time_to_first_token_seconds_count": float(finished), "e2e_request_latency_seconds_sum": 0.6 * finished,
+            "e2e_request_latency_seconds_count": float(finished),
+        }  # fmt: skip
+        found = time_breakdown([server | client_sums(columns, np.full(200, True), server)])
+        assert found is not None
+        assert refused in found.refused
+        assert bool(refused) == bool(found.refused), found.refused

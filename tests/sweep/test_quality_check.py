@@ -17,6 +17,7 @@ from frontier.errors import MeasurementError, UsageError
 from frontier.model import Answer, Answers, Decision, Shape, Verdict
 from frontier.run import load
 from frontier.sweep import quality
+from frontier.sweep.scorer import Scorer
 from tests.servers import serving
 from tests.sweeps import sweep_in_virtual_time
 
@@ -61,14 +62,16 @@ def test_an_answer_becomes_numbers(api: str, tree: Any, expected: Answer | None)
     assert expected == quality._answer(tree, api)
 
 
-def asked_of(url: str, *, api: str = "completions", file: str = "random", prompts: int = 10) -> Answers | None:
+def asked_of(
+    url: str, *, api: str = "completions", file: str = "random", prompts: int = 10, scorer: Scorer | None = None
+) -> Answers | None:
     """What a server at this address answers."""
     target = Target(url, "m", api, dialect="vllm")  # type: ignore[arg-type]
     sender = SimpleNamespace(
         run=SimpleNamespace(config=SimpleNamespace(prompts=file, seed=1)),
         backend=SimpleNamespace(target=lambda _: target), stop=asyncio.Event(),
     )  # fmt: skip
-    return run(quality._ask(sender, DECISION, prompts))  # type: ignore[arg-type]
+    return run(quality._ask(sender, DECISION, prompts, scorer))  # type: ignore[arg-type]
 
 
 class Asked:
@@ -132,7 +135,48 @@ def test_a_few_failures_are_kept_as_such() -> None:
 
 def test_the_prompts_of_the_users_file_come_again(tmp_path: Path) -> None:
     (tmp_path / "p.jsonl").write_text('{"prompt": "first"}\n{"prompt": "second"}\n')
-    assert ["first", "second", "first"] == quality._texts(SHAPE, str(tmp_path / "p.jsonl"), 1, 3)
+    server = Asked(COMPLETION)
+    with serving({"POST /v1/completions": server.answer}) as url:
+        answers = asked_of(url, file=str(tmp_path / "p.jsonl"), prompts=3)
+    assert answers is not None
+    assert 2 == answers.distinct
+    assert ["first"] * 4 + ["second"] * 2 == sorted(body["prompt"] for body in server.bodies[1:])
+
+
+def test_a_scorer_reads_what_was_asked_and_answered_and_its_scores_are_kept(tmp_path: Path) -> None:
+    lines = [{"prompt": "first", "reference": "a"}, {"prompt": "second"}]
+    (tmp_path / "p.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    one = Scorer(
+        f"cat > {tmp_path}/read; for score in 1 0 0.5 1 0 0.5; do echo $score; done", {"PATH": "/bin:/usr/bin"}
+    )
+    server = Asked({"choices": [{"message": {"content": " four", "reasoning": "two and two"}}]})
+    with serving({"POST /v1/chat/completions": server.answer}) as url:
+        plain = asked_of(url, api="chat", file=str(tmp_path / "p.jsonl"), prompts=3)
+        answers = asked_of(url, api="chat", file=str(tmp_path / "p.jsonl"), prompts=3, scorer=one)
+    assert plain is not None
+    assert answers is not None
+    assert [[1.0, 0.0, 0.5]] * 2 == [[each and each.score for each in one_pass] for one_pass in answers.passes]
+    assert answers.asked == f"{plain.asked} {one.mark}"  # scored answers are compared with scored ones only
+    read = [json.loads(line) for line in (tmp_path / "read").read_text().splitlines()]
+    assert {"id": "1.1", "prompt": "first", "answer": " four", "reference": "a"} == read[0]
+    assert {"id": "2.2", "prompt": "second", "answer": " four", "reference": None} == read[4]
+    assert ["1.1", "2.1", "3.1", "1.2", "2.2", "3.2"] == [row["id"] for row in read]
+
+
+def test_an_answer_that_failed_is_not_scored() -> None:
+    one = Scorer("sed 's/.*/1/'", {"PATH": "/bin:/usr/bin"})
+    asked = 0
+
+    async def answer(_: web.Request) -> web.Response:
+        nonlocal asked
+        asked += 1
+        return web.Response(status=500) if asked == 5 else web.json_response(COMPLETION)
+
+    with serving({"POST /v1/completions": answer}) as url:
+        answers = asked_of(url, prompts=20, scorer=one)
+    assert answers is not None
+    scores = [each and each.score for one_pass in answers.passes for each in one_pass]
+    assert (39, 1) == (scores.count(1.0), scores.count(None))
 
 
 CONFIG = """\

@@ -1,0 +1,55 @@
+"""Shell line of a user's, run to its end: input from memory, output to memory, a time limit, no process left over."""
+
+import os
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+
+_LOOK = 0.1
+"""Seconds between two looks at whether it is to be stopped."""
+
+
+@dataclass(frozen=True, slots=True)
+class LineResult:
+    """How a line ended: its exit status, None where it was killed at its time limit or stopped; the last bytes of its
+    standard output and of its errors.
+    """
+
+    status: int | None
+    output: bytes
+    errors: bytes
+
+
+def run_line(
+    line: str, given: bytes, environ: Mapping[str, str], within: float, *, most: int, stopped: Callable[[], bool] = bool
+) -> LineResult:
+    """Run a line with /bin/sh in a process group of its own, `given` on its standard input, for at most `within`
+    seconds or until `stopped` says so; then all of the group is killed. At most `most` bytes of each output are read.
+    OSError where it cannot be run.
+    """
+    with tempfile.TemporaryFile() as given_file, tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as errors:
+        given_file.write(given)
+        given_file.seek(0)
+        child = subprocess.Popen(  # noqa: S603  # the user's own line, from a config or a command line of theirs
+            ["/bin/sh", "-c", line],
+            stdin=given_file,
+            stdout=output,
+            stderr=errors,
+            env=dict(environ),
+            start_new_session=True,
+        )
+        status, end = None, time.monotonic() + within
+        while status is None and not stopped() and (left := end - time.monotonic()) > 0:
+            with suppress(subprocess.TimeoutExpired):
+                status = child.wait(min(_LOOK, left))
+        if status is None:
+            with suppress(ProcessLookupError):
+                os.killpg(child.pid, signal.SIGKILL)
+            child.wait()
+        for file in (output, errors):
+            file.seek(max(0, file.seek(0, os.SEEK_END) - most))
+        return LineResult(status, output.read(), errors.read())

@@ -1,0 +1,93 @@
+"""A user's scorer: what it reads, what it may print, and how it ends, each with a real process."""
+
+import asyncio
+import dataclasses
+import json
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from frontier.client.event_loop import run
+from frontier.errors import MeasurementError
+from frontier.sweep.scorer import Scorer
+from frontier.text import Secrets
+
+ROWS = [
+    {"id": "1.1", "prompt": "2 + 2?", "answer": "It is 4.", "reference": "4"},
+    {"id": "2.1", "prompt": "A line\nof two lines?", "answer": "no\nidea", "reference": None},
+    {"id": "3.1", "prompt": "Größe?", "answer": "\u2028", "reference": ["m", "l"]},
+]
+EXACT = """\
+import json, sys
+for line in sys.stdin:
+    row = json.loads(line)
+    print(1.0 if row["reference"] and str(row["reference"]) in row["answer"] else 0.25)
+"""
+
+
+def scorer(command: str, within: float = 30.0, **environ: str) -> Scorer:
+    return Scorer(command, {"PATH": os.environ["PATH"], **environ}, Secrets.of(["hunter2hunter2"]), within)
+
+
+def scores(one: Scorer, rows: list[dict[str, Any]] = ROWS, stop: float | None = None) -> list[float] | None:
+    async def go() -> list[float] | None:
+        event = asyncio.Event()
+        if stop is not None:
+            asyncio.get_running_loop().call_later(stop, event.set)
+        return await one.scores(rows, event)
+
+    return run(go())
+
+
+def test_it_reads_a_json_object_a_line_and_its_numbers_are_the_scores(tmp_path: Path) -> None:
+    (tmp_path / "score.py").write_text(EXACT)
+    assert [1.0, 0.25, 0.25] == scores(scorer(f"{sys.executable} {tmp_path}/score.py"))
+    assert [0.5] * 3 == scores(scorer(f"tee {tmp_path}/read | sed 's/.*/0.5/'"))
+    assert ROWS == [json.loads(line) for line in (tmp_path / "read").read_text().split("\n") if line]
+    assert [0.0, 1.0, 0.001] == scores(scorer("printf '0\\n 1 \\n1e-3'"))  # the last line may lack its end
+
+
+@pytest.mark.parametrize(
+    ("command", "message"),
+    [
+        ("true", "the scorer printed 0 lines for 3 answers"),
+        ("echo 1; echo 1", "the scorer printed 2 lines for 3 answers"),
+        ("echo 1; echo; echo 1; echo 1", "the scorer printed 4 lines for 3 answers"),
+        ("yes 1 | head -c 200000", "lines for 3 answers"),
+        ("echo 1; echo nan; echo 1", "line 2 of the scorer is 'nan', not a score from 0 to 1"),
+        ("echo 1; echo; echo 1", "line 2 of the scorer is '', not a score"),
+        ("echo 1; echo 1; echo 1.01", "line 3 of the scorer is '1.01'"),
+        ("echo -0.1; echo 1; echo 1", "line 1 of the scorer is '-0.1'"),
+        ("echo good; echo 1; echo 1", "line 1 of the scorer is 'good'"),
+        ("echo 1; echo 1; echo 1; echo no model >&2; exit 3", "the scorer ended with status 3: no model"),
+        ("echo with hunter2hunter2 >&2; exit 1", "the scorer ended with status 1: with ***"),
+        ("kill -9 $$", "the scorer ended with status -9: it said nothing"),
+        ("/no/such/scorer", "the scorer ended with status 127"),
+    ],
+)
+def test_what_is_no_score_for_each_answer_is_an_error(command: str, message: str) -> None:
+    with pytest.raises(MeasurementError) as error:
+        scores(scorer(command))
+    assert message in str(error.value)
+    assert error.value.hint
+
+
+def test_one_that_hangs_is_ended_with_what_it_started(tmp_path: Path) -> None:
+    began = time.monotonic()
+    with pytest.raises(MeasurementError, match=r"did not end within .* for 3 answers"):
+        scores(scorer(f"(sleep 0.6; touch {tmp_path}/left) & sleep 60", within=0.2))
+    assert time.monotonic() - began < 30
+    assert None is scores(scorer("sleep 60"), stop=0.1)
+    time.sleep(0.5)
+    assert not (tmp_path / "left").exists()
+
+
+def test_it_gets_the_environment_that_it_is_given_and_is_known_by_its_text(tmp_path: Path) -> None:
+    one = scorer("echo $SCORE; echo $SCORE; echo ${KEY:-0}", SCORE="0.75")
+    assert [0.75, 0.75, 0.0] == scores(one)
+    assert one.mark == dataclasses.replace(one, environ={}).mark != scorer("true").mark
+    assert "0.75" not in repr(one)  # the environment may hold secrets
