@@ -35,6 +35,7 @@ from frontier.decide.search import (
     longer,
     mean_e2e,
     settings_beyond,
+    settling,
     widest_gap,
 )
 from frontier.decide.verdict import judge
@@ -210,7 +211,8 @@ def next_visit(limits: tuple[Limit, ...], history: History, spare: float = 0.0) 
 
 
 def _visit(c: int, points: Mapping[int, Point], reason: str = "") -> Ask:
-    return Ask(c, Phase.VISIT, math.ceil(VISIT_TURNS * in_flight(c, points)), reason, longer(VISIT_SECONDS, c, points))
+    requests, seconds = math.ceil(VISIT_TURNS * in_flight(c, points)), longer(VISIT_SECONDS, c, points)
+    return Ask(c, Phase.VISIT, requests, reason, seconds, warmup=settling(c, points))
 
 
 def worth_proving(settings: Sequence[int], limits: tuple[Limit, ...], history: History) -> tuple[int, ...]:
@@ -365,7 +367,7 @@ def _setting_ask(policy: SearchPolicy, limits: tuple[Limit, ...], c: int, histor
     if policy.requests is None and limits and (seen := joined(history, tuple(Phase))):
         requests = WINDOWS * window_size(nearest(seen, c), limits, streams)
     seconds = None if policy.requests else longer(GRID_SECONDS, c, points)
-    return Ask(c, Phase.GRID, requests, f"{setting(c)} is a setting of the config", seconds)
+    return Ask(c, Phase.GRID, requests, f"{setting(c)} is a setting of the config", seconds, warmup=settling(c, points))
 
 
 def edge(limits: tuple[Limit, ...], points: Mapping[int, Point]) -> int | None:
@@ -388,7 +390,10 @@ def _gap(policy: SearchPolicy, limits: tuple[Limit, ...], history: History) -> A
 
 def _usual(c: int, points: Mapping[int, Point]) -> int:
     """Requests of a setting of which nothing is to be proven; of a rate as many as arrive in the time that it has."""
-    return math.ceil(GRID_SECONDS * c.per_second) if isinstance(c, Rate) else 20 * math.ceil(in_flight(c, points))
+    if not isinstance(c, Rate):
+        return 20 * math.ceil(in_flight(c, points))
+    each = next((p.shape.requests for p in points.values()), 1.0)
+    return math.ceil(GRID_SECONDS * c.per_second * each)
 
 
 def _gaps_allowed(policy: SearchPolicy, history: History) -> int:
@@ -401,4 +406,4 @@ def _gap_ask(policy: SearchPolicy, gap: tuple[int, int], points: Mapping[int, Po
     c = between(*gap)
     reason = f"the frontier is widest between {setting(gap[0])} and {setting(gap[1])}"
     seconds = None if policy.requests else longer(GRID_SECONDS, c, points)
-    return Ask(c, Phase.FRONTIER, policy.requests or _usual(c, points), reason, seconds)
+    return Ask(c, Phase.FRONTIER, policy.requests or _usual(c, points), reason, seconds, warmup=settling(c, points))

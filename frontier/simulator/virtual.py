@@ -200,11 +200,14 @@ def truth(spec: EngineSpec, shape: Shape, concurrency: int, name: str, requests:
     ValueError for metrics that need more than one request's latencies or the token count (goodput, cost).
     """
     asked = metric(name)
+    warmup = (
+        shape.session_seconds(expected_e2e(spec, shape, spec.max_num_seqs)) if isinstance(concurrency, Rate) else 0.0
+    )
     if asked.quantity == "itl":
-        run = _simulate(spec, shape, concurrency, requests)
+        run = _simulate(spec, shape, concurrency, requests, warmup=warmup)
         gaps = [np.diff(token_times(r, run.ends)) for r in run.requests if counts_in(r, run.window)]
         return _statistic(np.concatenate(gaps), asked.p)
-    run = _simulate(spec, shape, concurrency, requests)
+    run = _simulate(spec, shape, concurrency, requests, warmup=warmup)
     found = arrays_of(run)
     if name == "output_throughput":
         return found.output_throughput
@@ -288,16 +291,23 @@ class _Loop:
         self.shared = self._beginning(int(shape.prefix * shape.isl.high) if shape.session is None else shape.shared)
         self.of_class = [self._beginning(each.shape.shared, i) for i, each in enumerate(shape.mix)]
         self.begun = 0
+        self.arrived, self.latest = 0, 0.0
         for stream in range(streams):
             heapq.heappush(self.arrivals, (self._begin(stream), stream, stream))
         self._arrive(0.0)
 
     def _arrive(self, now: float) -> None:
-        """Open loop: all arrivals until now, and the next one."""
-        while self.due is not None and (not self.arrivals or self.sends[-1][0] <= now):
-            due, number = next(self.due), len(self.sends)
-            self.sends.append((due, 0.0))
-            heapq.heappush(self.arrivals, (due, number, number))
+        """Open loop: all arrivals until now, and the next one. Each is a stream of its own, of one session."""
+        while self.due is not None and self.latest <= now:
+            self.latest, stream = next(self.due), self.arrived
+            self.arrived += 1
+            self._begin(stream)
+            self._send(self.latest, 0.0, stream)
+
+    def _send(self, due: float, delay: float, stream: int) -> None:
+        """A stream sends at this time."""
+        bisect.insort(self.sends, (due, delay))
+        heapq.heappush(self.arrivals, (due, len(self.sends) + self.streams, stream))
 
     def admit(self, now: float) -> None:
         """Hand the scheduler what has reached it by `now`."""
@@ -385,6 +395,10 @@ class _Loop:
             if self.due is not None:
                 self.whole += 1
                 self.e2e_sum += step.end - request.sent
+                if (thinking := self._continue(request)) is not None:
+                    self._send(step.end + thinking, 0.0, request.stream)
+                else:
+                    self.sessions.pop(request.stream, None)
                 continue
             delay = 0.0 if self.pacing is None else self._delay(self.pacing, request, step.end)
             thinking = self._continue(request)
@@ -393,8 +407,7 @@ class _Loop:
             elif thinking:
                 delay = 0.0
             send = step.end + delay + (thinking or 0.0)
-            bisect.insort(self.sends, (send, delay))
-            heapq.heappush(self.arrivals, (send, self.completed + self.streams, request.stream))
+            self._send(send, delay, request.stream)
         return step
 
     def _delay(self, pacing: Pacing, request: Sent, now: float) -> float:
