@@ -519,33 +519,3 @@ def _wrong_names(config: Config) -> Iterator[Problem]:
             what = f"{first[0]} with {first[1]} and {pair[0]} with {pair[1]} would share a file name"
             yield Problem(what, "rename one of the deployments or shapes", "deployments")
             return
-
-
-def describe_difference(there: Mapping[str, Any], here: Mapping[str, Any]) -> str:
-    """What differs between two canonical configs: 'shapes 1024/256 there, 2048/256 here'. Empty when nothing does."""
-    parts: list[str] = []
-    _differ("", there, here, parts)
-    return "; ".join(parts)
-
-
-def _differ(name: str, there: Any, here: Any, parts: list[str]) -> None:
-    if isinstance(there, Mapping) and isinstance(here, Mapping):
-        for key in dict.fromkeys((*there, *here)):
-            # The word 'deployments' adds nothing, and neither does the name of the only one.
-            lone = name == "deployments" and len({*there, *here}) == 1
-            inner = [part for part in (name, key) if part not in ("", "deployments")]
-            _differ("" if lone else " ".join(inner) or key, there.get(key), here.get(key), parts)
-    elif there != here:
-        parts.append(f"{name} {_value_text(there)} there, {_value_text(here)} here")
-
-
-def _value_text(value: Any) -> str:
-    if value is None:
-        return "not given"
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, list | tuple):
-        return ", ".join(_value_text(item) for item in value)
-    if isinstance(value, Mapping):
-        return "given"
-    return f"{value:g}" if isinstance(value, float) else str(value)
