@@ -6,6 +6,7 @@ A `Config` is made by `frontier.config.load_config` and by nothing else, so ever
 import datetime as dt
 import hashlib
 import json
+import math
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -449,6 +450,10 @@ def _wrong_times(config: Config) -> Iterator[Problem]:
     if config.warmup > config.max_time / 2 and "warmup" in config.model_fields_set:
         what = f"warmup is {duration_text(config.warmup)}, {most}"
         yield Problem(what, "raise max_time; warm-up counts toward it", "warmup")
+    for shape in config.shapes if config.open_loop else ():
+        if (lasting := shape.session_seconds(0.0)) > config.max_time / 2:
+            what = f"sessions of {shape.label} think for up to {math.ceil(lasting):,} s, {most}"
+            yield Problem(what, "raise max_time: a trial warms up until they come to their last turn", "max_time")
 
 
 def _wrong_metrics(config: Config) -> Iterator[Problem]:

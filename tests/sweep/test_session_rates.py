@@ -130,6 +130,8 @@ def test_a_trial_lasts_until_its_sessions_have_come_to_their_last_turn() -> None
     trial = make_plan(config).trials[0]
     assert str(trial.concurrency) == "2 sessions/s"
     assert trial.warmup == pytest.approx(3 * 10 + 2 * 3**0.5 * 10)
+    with pytest.raises(ConfigError, match=r"sessions of chat think for up to 65 s, more than half of max_time \(2min\)"):
+        load_config(TEXT.replace("think: 300ms", "think: 10s") + "max_time: 2min\n", "t.yaml")
     (cost,) = estimate((trial,))
     assert cost.expected == pytest.approx(trial.warmup + 200 / (4 * 2.0))
 
