@@ -12,6 +12,9 @@ from dataclasses import dataclass
 
 from frontier.model import Shape
 
+EARLY = 20
+"""Requests whose mean time says how long sessions last that arrive at a rate: later ones may wait in a backlog."""
+
 
 @dataclass(frozen=True, slots=True)
 class PlannedTurn:

@@ -227,7 +227,7 @@ class ClosedLoop:
             waiting = self.window_pending(state.start, state.end)
         return StreamStatus(
             now, len(self.first_ended), self.finished, pipeline.failed, len(self.client.in_flight), self.window_sent,
-            waiting, pipeline.succeeded, pipeline.e2e_sum, self.server_lost,
+            waiting, pipeline.succeeded, pipeline.e2e_sum, self.server_lost, pipeline.early_e2e,
         )  # fmt: skip
 
     def follow(self, state: WindowState) -> None:

@@ -35,7 +35,6 @@ from frontier.decide.search import (
     longer,
     mean_e2e,
     settings_beyond,
-    settling,
     widest_gap,
 )
 from frontier.decide.verdict import judge
@@ -211,8 +210,7 @@ def next_visit(limits: tuple[Limit, ...], history: History, spare: float = 0.0) 
 
 
 def _visit(c: int, points: Mapping[int, Point], reason: str = "") -> Ask:
-    requests, seconds = math.ceil(VISIT_TURNS * in_flight(c, points)), longer(VISIT_SECONDS, c, points)
-    return Ask(c, Phase.VISIT, requests, reason, seconds, warmup=settling(c, points))
+    return Ask(c, Phase.VISIT, math.ceil(VISIT_TURNS * in_flight(c, points)), reason, longer(VISIT_SECONDS, c, points))
 
 
 def worth_proving(settings: Sequence[int], limits: tuple[Limit, ...], history: History) -> tuple[int, ...]:
@@ -367,7 +365,7 @@ def _setting_ask(policy: SearchPolicy, limits: tuple[Limit, ...], c: int, histor
     if policy.requests is None and limits and (seen := joined(history, tuple(Phase))):
         requests = WINDOWS * window_size(nearest(seen, c), limits, streams)
     seconds = None if policy.requests else longer(GRID_SECONDS, c, points)
-    return Ask(c, Phase.GRID, requests, f"{setting(c)} is a setting of the config", seconds, warmup=settling(c, points))
+    return Ask(c, Phase.GRID, requests, f"{setting(c)} is a setting of the config", seconds)
 
 
 def edge(limits: tuple[Limit, ...], points: Mapping[int, Point]) -> int | None:
@@ -406,4 +404,4 @@ def _gap_ask(policy: SearchPolicy, gap: tuple[int, int], points: Mapping[int, Po
     c = between(*gap)
     reason = f"the frontier is widest between {setting(gap[0])} and {setting(gap[1])}"
     seconds = None if policy.requests else longer(GRID_SECONDS, c, points)
-    return Ask(c, Phase.FRONTIER, policy.requests or _usual(c, points), reason, seconds, warmup=settling(c, points))
+    return Ask(c, Phase.FRONTIER, policy.requests or _usual(c, points), reason, seconds)

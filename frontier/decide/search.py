@@ -221,14 +221,6 @@ def _each(points: Mapping[int, Point]) -> float:
     return next((p.shape.requests for p in points.values()), 1.0)
 
 
-def settling(load: int, points: Mapping[int, Point]) -> float:
-    """Seconds of warm-up until sessions that arrive at a rate have come to their last turn; 0 of all others."""
-    shape = next((p.shape for p in points.values()), None)
-    if shape is None or not isinstance(load, Rate):
-        return 0.0
-    return shape.session_seconds(mean_e2e(load, points) or 0.0)
-
-
 def mean_e2e(concurrency: int, points: Mapping[int, Point], growth: float = 0.0) -> float | None:
     """Seconds of a request at the nearest setting that was measured, growing from there with this power of concurrency;
     None before any was.

@@ -21,7 +21,7 @@ import numpy.typing as npt
 from frontier.metrics import Unit, metric
 from frontier.model import POISSON, ClientHealth, Measurement, Outcome, Phase, Rate, Record, Shape, Trial, Window
 from frontier.pacing import Pacing, first_length
-from frontier.sessions import SessionPlan, class_of, left_out, plan_session
+from frontier.sessions import EARLY, SessionPlan, class_of, left_out, plan_session
 from frontier.simulator.engine import Scheduler, Step
 from frontier.simulator.spec import EngineSpec, price_of
 from frontier.simulator.speculative import make_scheduler
@@ -291,7 +291,7 @@ class _Loop:
         self.shared = self._beginning(int(shape.prefix * shape.isl.high) if shape.session is None else shape.shared)
         self.of_class = [self._beginning(each.shape.shared, i) for i, each in enumerate(shape.mix)]
         self.begun = 0
-        self.arrived, self.latest = 0, 0.0
+        self.arrived, self.latest, self.early_e2e = 0, 0.0, 0.0
         for stream in range(streams):
             heapq.heappush(self.arrivals, (self._begin(stream), stream, stream))
         self._arrive(0.0)
@@ -395,6 +395,8 @@ class _Loop:
             if self.due is not None:
                 self.whole += 1
                 self.e2e_sum += step.end - request.sent
+                if self.whole <= EARLY:
+                    self.early_e2e = self.e2e_sum / self.whole
                 if (thinking := self._continue(request)) is not None:
                     self._send(step.end + thinking, 0.0, request.stream)
                 else:
@@ -531,7 +533,8 @@ def _simulate(
             unseen.difference_update(loop.requests[name].stream for name in step.finished)
             warm = not unseen and loop.completed >= enough and now >= warmup
             if loop.due is not None:
-                warm = warm and now >= 2 * loop.e2e_sum / loop.whole
+                lasting = shape.session_seconds(loop.early_e2e)
+                warm = warm and now >= max(lasting, 2 * loop.e2e_sum / loop.whole)
             if warm or now >= max_time / 2:
                 start = now - step.duration / 2
                 gauges = _Gauges(loop.scheduler, now)

@@ -1,5 +1,6 @@
 """Sessions that arrive at a rate: the proven rate and its truth, turns due by their answers, words, resume, a file."""
 
+import dataclasses
 import json
 import shutil
 from collections import defaultdict
@@ -116,6 +117,18 @@ def test_each_arrival_is_a_session_whose_later_turns_are_due_after_their_thinkin
     assert not list(overloaded(sample))
 
 
+def test_a_window_opens_when_the_longest_sessions_can_be_over_also_where_nobody_thinks() -> None:
+    spec = load_config(TEXT, "t").deployments[0].engine_spec()
+    assert SHAPE.session is not None
+    shape = dataclasses.replace(SHAPE, session=dataclasses.replace(SHAPE.session, turns=Lengths.fixed(12), think=0.0))
+    trial = dataclasses.replace(a_trial(4.0, 600, warmup=0.0), shape=shape)
+    records, measurement = virtual_trial(trial, spec)
+    early = [r.end - r.sent for r in sorted(records, key=lambda r: r.end)[:20]]
+    assert measurement.window.start >= 12 * sum(early) / 20
+    sample = window_data(measurement, records)
+    assert (sample.turn == 11).mean() == pytest.approx(1 / 12, abs=0.02), "the last turns are there too"
+
+
 def test_more_sessions_than_are_served_are_overload_and_fewer_are_not() -> None:
     spec = load_config(TEXT, "t").deployments[0].engine_spec()
     found = {}
@@ -130,7 +143,9 @@ def test_a_trial_lasts_until_its_sessions_have_come_to_their_last_turn() -> None
     trial = make_plan(config).trials[0]
     assert str(trial.concurrency) == "2 sessions/s"
     assert trial.warmup == pytest.approx(3 * 10 + 2 * 3**0.5 * 10)
-    with pytest.raises(ConfigError, match=r"sessions of chat think for up to 65 s, more than half of max_time \(2min\)"):
+    with pytest.raises(
+        ConfigError, match=r"sessions of chat think for up to 65 s, more than half of max_time \(2min\)"
+    ):
         load_config(TEXT.replace("think: 300ms", "think: 10s") + "max_time: 2min\n", "t.yaml")
     (cost,) = estimate((trial,))
     assert cost.expected == pytest.approx(trial.warmup + 200 / (4 * 2.0))
