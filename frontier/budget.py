@@ -145,7 +145,7 @@ class TrialTimes:
         expected = self.seconds(trial)
         seconds = longest_of(trial) if expected is None else expected
         same = [amount for amount in self.same(trial) if amount.requests > 0]
-        around = AROUND * trial.concurrency if trial.rate is None else trial.rate * trial.warmup
+        around = AROUND * trial.concurrency if trial.rate is None else trial.rate * trial.shape.requests * trial.warmup
         requests = float(trial.requests + around)
         tokens = requests * trial.shape.osl.mean
         if same:

@@ -273,7 +273,8 @@ def proof_requests(config: Config, concurrency: int) -> int:
     """About how many requests prove a setting, two of them being late."""
     limited = [limit for _, limits in config.tiers for limit in limits if limit.of.p is not None]
     if isinstance(concurrency, Rate):
-        return max(usual_proof(limited), WINDOWS * 30)
+        each = max(shape.requests for shape in config.shapes)
+        return math.ceil(max(usual_proof(limited), WINDOWS * 30) * each)
     least = WINDOWS * max(30, PER_STREAM * concurrency)
     floors = [fewest_requests(shape, limit, concurrency) for limit in limited for shape in config.shapes]
     percentiles = [p for limit in limited if (p := limit.of.p) is not None]

@@ -186,13 +186,14 @@ def make_trial(
 ) -> Trial:
     """One trial, planned or proposed by the search. Its seed and fingerprint follow from the arguments alone. `seconds`
     bounds its window, which lasts `min_time` at least. A scan has no least warm-up but one that the config states.
-    At a rate the queue needs `warmup` seconds, and where `max_time` is left out a trial lasts as long as its requests
-    take to arrive.
+    At a rate the queue needs `warmup` seconds, sessions that think so long as they need for their last turn, and where
+    `max_time` is left out a trial lasts as long as its requests take to arrive.
 
     Two trials differ in their seed as soon as they differ in anything, so no two share a prompt.
     """
     identity = [config.seed, deployment.name, described(shape), concurrency, phase.value, repeat]
     seed = int(digest(identity)[:15], 16)
+    concurrency = shape.load(concurrency)
     print_of = [config.load(), deployment.canonical(), identity, requests]
     if seconds is not None:
         seconds = max(seconds, config.min_time)
@@ -201,9 +202,10 @@ def make_trial(
     warmup = max(warmup, 0.0 if scan else config.warmup)
     max_time = max(config.trial_time, 2 * config.min_time)
     if isinstance(concurrency, Rate):
+        warmup = max(warmup, shape.session_seconds(0.0))
         print_of.append(warmup)
         if config.max_time is None:
-            max_time = max(max_time, 2 * (warmup + requests / concurrency.per_second))
+            max_time = max(max_time, 2 * (warmup + requests / (concurrency.per_second * shape.requests)))
     return Trial(
         deployment=deployment.name,
         shape=shape,
@@ -281,9 +283,10 @@ def _cost(trial: Trial, e2e: float | None) -> TrialCost:
     sent = trial.requests + 3 * trial.concurrency
     expected = None
     if trial.rate is not None:
-        window = min(trial.requests / trial.rate, math.inf if trial.seconds is None else trial.seconds)
+        per_second = trial.rate * trial.shape.requests
+        window = min(trial.requests / per_second, math.inf if trial.seconds is None else trial.seconds)
         expected = min(trial.warmup + window, trial.max_time) + (e2e or 0.0)
-        sent = math.ceil(trial.rate * expected)
+        sent = math.ceil(per_second * expected)
     elif e2e is not None:
         cycle = e2e + trial.shape.pause
         warm = min(max(trial.warmup, 3 * cycle), trial.max_time / 2)

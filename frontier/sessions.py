@@ -1,6 +1,7 @@
 """Session plans: the turns of each session of a trial, drawn by its seed; the same over HTTP and in virtual time.
 
 In a mix the seed also draws of which class a session is. A shape without turns has, in a mix, sessions of one request.
+The sessions of a file come in an order drawn by the seed.
 
 The first session of each stream begins part of the way in, as if the load had been on for long: with a random turn of
 its own, whose history is made up, after a pause that is uniform in 0..think. So the turns mix from the start.
@@ -10,6 +11,9 @@ import random
 from dataclasses import dataclass
 
 from frontier.model import Shape
+
+EARLY = 20
+"""Requests whose mean time says how long sessions last that arrive at a rate: later ones may wait in a backlog."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,13 +51,17 @@ def plan_session(shape: Shape, seed: int, number: int, streams: int) -> SessionP
     rng = random.Random(f"{seed}/session/{number}")
     if session is None:
         return SessionPlan((PlannedTurn(shape.isl.draw(rng), shape.osl.draw(rng), 0.0),))
-    turns = [
-        PlannedTurn(
-            session.added.draw(rng) if i else session.first.draw(rng), shape.osl.draw(rng),
-            session.pause(rng) if i else 0.0,
-        )
-        for i in range(session.turns.draw(rng))
-    ]  # fmt: skip
+    if session.file is not None:
+        assert session.file.table is not None, "the sessions of a run that was read back are not sent"
+        turns = [PlannedTurn(*turn) for turn in session.file.table.drawn(seed, number)]
+    else:
+        turns = [
+            PlannedTurn(
+                session.added.draw(rng) if i else session.first.draw(rng), shape.osl.draw(rng),
+                session.pause(rng) if i else 0.0,
+            )
+            for i in range(session.turns.draw(rng))
+        ]  # fmt: skip
     if number >= streams:
         return SessionPlan(tuple(turns))
     start = rng.randrange(len(turns))

@@ -5,7 +5,7 @@ import statistics
 
 import pytest
 
-from frontier.model import Lengths, Session, Shape
+from frontier.model import FileTurn, Lengths, Session, SessionFile, SessionTable, Shape
 from frontier.sessions import left_out, plan_session
 
 AGENT = Shape.of_session(
@@ -86,3 +86,20 @@ def test_a_plain_shape_has_no_sessions() -> None:
     assert (plain.classes, plain.pause, plain.cached, plain.class_share("first")) == ((), 0.0, 0.0, 1.0)
     plan = plan_session(plain, 1, 0, 8)
     assert (plan.start, [(turn.new, turn.osl, turn.pause) for turn in plan.turns]) == (0, [(1024, 256, 0.0)])
+
+
+def test_the_sessions_of_a_file_come_each_once_in_an_order_drawn_by_the_seed() -> None:
+    turns = [[FileTurn(100 + i, 5, 0.0), FileTurn(10, 5, 2.0)] for i in range(7)]
+    file = SessionFile("a.jsonl", "ours", "0", 7, 14, 2, 2.0, table=SessionTable(turns))
+    shape = Shape.of_file(file, "a")
+
+    def firsts(seed: int, numbers: range) -> list[int]:
+        return [plan_session(shape, seed, number, 0).turns[0].new for number in numbers]
+
+    assert sorted(firsts(1, range(7))) == sorted(firsts(1, range(7, 14))) == [turn[0].new for turn in turns]
+    assert firsts(1, range(7)) != firsts(1, range(7, 14))
+    assert firsts(1, range(14)) != firsts(2, range(14))
+    plan = plan_session(shape, 3, 0, 0)
+    assert [(t.osl, t.pause) for t in plan.turns] == [(5, 0.0), (5, 2.0)]
+    begun = {plan_session(shape, 3, number, 40).start for number in range(40)}
+    assert begun == {0, 1}, "the first sessions begin part of the way in"

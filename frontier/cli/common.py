@@ -377,12 +377,13 @@ def _in_a_run(file: Path) -> bool:
 def _agreed(own: Path, foreign: Path) -> set[str]:
     """The effects of a config file of the user's; none when it lies in a run itself or cannot be read."""
     from frontier.config import load_config
+    from frontier.formats.session_files import read_sessions
 
     # The manifest that names `own` is as foreign as the config: it must not make a file of the run the user's own.
     if not own.is_file() or _in_a_run(own) or own.resolve().is_relative_to(foreign.resolve().parent):
         return set()
     try:
-        return {effect.text for effect in load_config(read_config(own), str(own)).effects}
+        return {effect.text for effect in load_config(read_config(own), str(own), read_sessions=read_sessions).effects}
     except (OSError, UsageError):
         return set()
 

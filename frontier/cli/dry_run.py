@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from frontier.cli.common import answer, answer_json, answer_prose, layout
 from frontier.errors import ExitCode
 from frontier.model import load_of, setting
+from frontier.text import clean
 
 if TYPE_CHECKING:
     from frontier.budget import BudgetFit
@@ -201,6 +202,7 @@ def plan_lines(config: "Config", found: Outlook, prove: tuple[int, ...] = ()) ->
         lines.append(f"The load is sent from Ray ({config.ray.ray}); client processes: {count}.")
     elif config.workers is not None and config.workers > 1:
         lines.append(f"The load is sent by {config.workers} client processes.")
+    lines += [*_session_files(config), *_session_rates(config)]
     for series, times in found.times.items() if several else ():
         answered, rest = (times.answer, times.rest) if config.searches else (0.0, times.seconds)
         parts = [f"{format_rough(answered)} to the answer"] if answered else []
@@ -212,6 +214,37 @@ def plan_lines(config: "Config", found: Outlook, prove: tuple[int, ...] = ()) ->
     if left is not None and left < total.longest:
         lines.append(f"The budget ends it after {format_elapsed(left)}.")
     return lines
+
+
+def _session_files(config: "Config") -> list[str]:
+    """'agent: 120 sessions with 960 requests of agent.jsonl (Bailian); 4 begin anew as their history was cut.'"""
+    lines = []
+    for shape in config.given_shapes:
+        if shape.session is None or (file := shape.session.file) is None:
+            continue
+        first, added, osl = (f"{side.mean:,.0f}" for side in (shape.session.first, shape.session.added, shape.osl))
+        later = f"{added}/{osl} after {shape.session.think:.3g} s"
+        odd = [
+            (file.cut, "begin anew as their history was cut"),
+            (file.begun, "begin with a history that is not in it"),
+        ]
+        notes = [f"{number:,} {what}" for number, what in odd if number]
+        notes += [f"{file.left_out:,} rows without tokens are left out"] if file.left_out else []
+        lines.append(
+            f"{shape.label}: {file.sessions:,} sessions with {file.requests:,} requests of {clean(file.path)} "
+            f"({file.tool}); first prompts of {first} tokens, later turns {later}"
+            f" on average{'; ' if notes else ''}{', '.join(notes)}."
+        )
+    return lines
+
+
+def _session_rates(config: "Config") -> list[str]:
+    """'1 session/s of agent is 8 requests/s.', where a rate counts sessions."""
+    sessions = [shape for shape in config.shapes if config.open_loop and shape.has_sessions]
+    if not sessions:
+        return []
+    each = ", ".join(f"of {shape.label} brings {shape.requests:.4g} requests/s" for shape in sessions)
+    return [f"Rates count the sessions that begin per second; 1 session/s {each}."]
 
 
 def _too_short(config: "Config", found: Outlook) -> list[str]:

@@ -82,11 +82,14 @@ def _of_config(
 ) -> "list[Forecast]":
     from frontier.config import Setting, load_config
     from frontier.decide.prediction import predict_config
+    from frontier.formats.session_files import read_sessions
 
     share = common.parsed("--efficiency", efficiency, parse_share)
     if share == 0:
         raise UsageError(f"--efficiency {efficiency!r} is not above 0", "write a share, as 60%")
-    config = load_config(read_config(source), str(source), [Setting.of(setting) for setting in settings])
+    config = load_config(
+        read_config(source), str(source), [Setting.of(setting) for setting in settings], read_sessions=read_sessions
+    )
     if concurrencies:
         config = config.model_copy(update={"concurrency": concurrencies})
     return predict_config(config, changes, share)

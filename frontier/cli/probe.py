@@ -66,6 +66,7 @@ def _targets(where: str | None, model: str | None, api_key_env: str | None) -> "
     """What is to be probed, by the name to head its list with ('' for the only one)."""
     from frontier.client.target import Target, Timeouts, read_key_file
     from frontier.config import load_config
+    from frontier.formats.session_files import read_sessions
 
     if where is None or "://" in where:
         timeouts = Timeouts(connect=5.0, first_byte=60.0, idle=30.0, total=120.0)
@@ -73,7 +74,7 @@ def _targets(where: str | None, model: str | None, api_key_env: str | None) -> "
     file = Path(where)
     if file.is_dir() or not file.exists():
         raise UsageError(f"{where!r} is neither an address nor a config file", "write it as http://host:port/v1")
-    config = load_config(read_config(file), where)
+    config = load_config(read_config(file), where, read_sessions=read_sessions)
     common.consent_to_reach(file, config)
     servers = [d for d in config.deployments if not d.is_simulator]
     if not servers:

@@ -32,12 +32,15 @@ def command(config: Path | None, port: int, host: str, settings: tuple[str, ...]
     import asyncio
 
     from frontier.config import load_config
+    from frontier.formats.session_files import read_sessions
     from frontier.simulator.server import run_server
     from frontier.simulator.spec import EngineSpec
 
     mapping: dict[str, object] = {}
     if config is not None:
-        mapping = dict(load_config(read_config(config), str(config)).deployments[0].simulator or {})
+        mapping = dict(
+            load_config(read_config(config), str(config), read_sessions=read_sessions).deployments[0].simulator or {}
+        )
     for setting in settings:
         key, equals, value = setting.partition("=")
         if not equals:

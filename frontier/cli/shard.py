@@ -38,6 +38,7 @@ def command(config_file: Path, index: int, count: int, start_at: str, output: Pa
     from frontier.client.event_loop import run as run_loop
     from frontier.client.pipeline import Share
     from frontier.config import left_out, load_config
+    from frontier.formats.session_files import read_sessions
     from frontier.plan import make_plan
     from frontier.store.files import read_config
     from frontier.store.run_dir import RunDirectory
@@ -48,7 +49,7 @@ def command(config_file: Path, index: int, count: int, start_at: str, output: Pa
         raise UsageError(f"--index {index} of {count} shards", f"they are numbered 0 to {count - 1}")
     shard = ShardOf(Share(index, count), _moment(start_at))
     text = read_config(config_file)
-    config = load_config(text, str(config_file))
+    config = load_config(text, str(config_file), read_sessions=read_sessions)
     slots = timetable(config, make_plan(config))
     if dry_run:
         for line in timetable_lines(slots, shard):

@@ -10,6 +10,7 @@ from typing import Any
 from frontier.cli.common import RUNS, say
 from frontier.config import Config, Setting, config_text, left_out, load_config
 from frontier.errors import StoreError, UsageError
+from frontier.formats.session_files import read_sessions
 from frontier.store.files import read_config
 from frontier.store.run_dir import extends, last_measured, read_manifest, runs_under
 from frontier.text import redact
@@ -103,7 +104,7 @@ class _Asked:
         settings = [*self.given, *more]
         key = repr((settings, left_out(manifest)))  # nearly all runs under runs/ take it alike
         if key not in self._read:
-            self._read[key] = load_config(self.text, str(self.file), settings, manifest)
+            self._read[key] = load_config(self.text, str(self.file), settings, manifest, read_sessions=read_sessions)
         return self._read[key]
 
     def run(self, output: Path | None, *more: Setting) -> Path | None:

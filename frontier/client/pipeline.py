@@ -17,6 +17,7 @@ from frontier.client.prompts import PromptSource
 from frontier.client.target import Target
 from frontier.model import Outcome, Record
 from frontier.pacing import first_length
+from frontier.sessions import EARLY
 
 _STEPS = 1 / math.log(1.03)
 _MOST_AHEAD = 256
@@ -130,12 +131,18 @@ class RequestPipeline:
         self.failed_in_a_row = 0
         self.live = LiveStats()
         self.e2e_sum, self.succeeded = 0.0, 0
+        self._early_e2e: float | None = None
         self._tpot_sum, self._with_tpot = 0.0, 0
 
     @property
     def mean_e2e(self) -> float | None:
         """Mean end-to-end seconds of the successes so far, the short ones left out."""
         return self.e2e_sum / self.succeeded if self.succeeded else None
+
+    @property
+    def early_e2e(self) -> float | None:
+        """The mean of the first EARLY of them, or of fewer so far."""
+        return self.mean_e2e if self._early_e2e is None else self._early_e2e
 
     @property
     def mean_tpot(self) -> float | None:
@@ -233,6 +240,8 @@ class RequestPipeline:
             if record.index not in self._shortened:
                 self.e2e_sum += record.end - record.sent
                 self.succeeded += 1
+                if self.succeeded == EARLY:
+                    self._early_e2e = self.mean_e2e
                 gaps = (record.completion_tokens or 0) - 1
                 if gaps > 0 and record.first is not None and record.last is not None:
                     self._tpot_sum += (record.last - record.first) / gaps

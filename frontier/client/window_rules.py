@@ -24,7 +24,8 @@ class StreamStatus:
 
     `begun` of them have ended their first request. `finished` requests have ended, `failed` of them failed;
     `window_sent` were sent in the window so far. `waiting`: a request of the window may still be in flight. `succeeded`
-    requests of full length took `e2e_sum` seconds. `lost`: nothing but failures for so long that the server is gone.
+    requests of full length took `e2e_sum` seconds, the first ones `early_e2e` on average. `lost`: nothing but failures
+    for so long that the server is gone.
     """
 
     now: float
@@ -37,6 +38,7 @@ class StreamStatus:
     succeeded: int = 0
     e2e_sum: float = 0.0
     lost: bool = False
+    early_e2e: float | None = None
 
     @property
     def mean_e2e(self) -> float | None:
@@ -102,11 +104,14 @@ def warm(trial: Trial, status: StreamStatus) -> bool:
 
 
 def warm_open_loop(trial: Trial, status: StreamStatus) -> bool:
-    """Open loop: the asked warm-up and two latencies have passed, and something has been answered."""
+    """Open loop: the asked warm-up and two latencies have passed, something has been answered, and sessions have had
+    the time to come to their last turn.
+    """
     if status.now >= trial.max_time * WARMUP_SHARE:
         return True
     e2e = status.mean_e2e
-    return e2e is not None and status.now >= trial.warmup and status.now >= 2 * e2e
+    lasting = trial.shape.session_seconds(status.early_e2e or 0.0)
+    return e2e is not None and status.now >= max(trial.warmup, 2 * e2e, lasting)
 
 
 def next_state(

@@ -8,18 +8,21 @@ import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import yaml
 from pydantic import ValidationError
 
 from frontier.config.deployment import DeploymentConfig
-from frontier.config.schema import EARLIER, LEFT_OUT, TURNS, Config
+from frontier.config.schema import EARLIER, LEFT_OUT, SESSIONS, TURNS, Config
+from frontier.config.shapes import ReadSessions
 from frontier.config.yaml_source import Document, compose, fill, is_null
-from frontier.errors import Complaint, ConfigError
+from frontier.errors import Complaint, ConfigError, UsageError
 from frontier.fields import Path, Problem, keys_at, problems_of, shown, unknown_key, without_nulls
 from frontier.metrics import claim_floor, fewest_to_bound
-from frontier.model import Limit
+from frontier.model import Limit, Shape
+from frontier.store.records import build
 from frontier.text import did_you_mean, looks_like_a_key, masked_line, redact
 
 _SWEEP_KEYS = tuple(keys_at(Config, ()))
@@ -157,18 +160,20 @@ def rendered(root: yaml.MappingNode) -> str:
 
 
 def load_config(
-    text: str, file: str, settings: Sequence[Setting] = (), begun: Mapping[str, Any] | None = None
-) -> Config:
+    text: str, file: str, settings: Sequence[Setting] = (), begun: Mapping[str, Any] | None = None,
+    *, read_sessions: ReadSessions | None = None,
+) -> Config:  # fmt: skip
     """The config in `text`; `file` is what messages call it. ConfigError with every complaint otherwise.
 
     `settings` replace or add single values. `begun` is the manifest of the run that the config belongs to: a key that
-    is left out means what it meant when the run was begun. Nothing is read beside `text`: no file, no environment.
+    is left out means what it meant when the run was begun. Nothing is read beside `text`: no environment, and no file
+    but those of sessions, by `read_sessions`; without it they are what `begun` says of them.
     """
     secrets: list[str] = []
     try:
         root, doc = _composed(text, file, settings)
         fill(doc, root)
-        return _validated(doc, _leaked(doc, secrets), left_out(begun))
+        return _validated(doc, _leaked(doc, secrets), left_out(begun), read_sessions or partial(_kept, begun or {}))
     except ConfigError as error:
         raise ConfigError(file, _redacted(error.complaints, secrets)) from None
 
@@ -193,11 +198,23 @@ def left_out(begun: Mapping[str, Any] | None) -> dict[str, Any]:
     return {key: kept.get(key) for key in LEFT_OUT} if isinstance(kept, Mapping) else dict(LEFT_OUT)
 
 
-def _validated(doc: Document, leaks: list[Complaint], defaults: Mapping[str, Any]) -> Config:
+def _kept(begun: Mapping[str, Any], path: str) -> Shape:
+    """The sessions of a file as the manifest of a run has them. UsageError where it does not."""
+    try:
+        kept: Shape = build(Shape, begun["canonical"]["sessions"][path])
+    except (AttributeError, KeyError, TypeError, ValueError):
+        raise UsageError("the sessions of a file are read by a sweep", "start one with this config") from None
+    return kept
+
+
+def _validated(
+    doc: Document, leaks: list[Complaint], defaults: Mapping[str, Any], read_sessions: ReadSessions
+) -> Config:
     complaints = [*_without_value(doc), *_without_name(doc)]
     config: Config | None = None
     try:
-        config = Config.model_validate(without_nulls(defaults) | _with_inherited(doc.tree))
+        tree = without_nulls(defaults) | _with_inherited(doc.tree)
+        config = Config.model_validate(tree, context={SESSIONS: read_sessions})
     except ValidationError as error:
         complaints += [_complaint(doc, problem) for problem in problems_of(error, Config, _unknown_key)]
     except UnicodeEncodeError:

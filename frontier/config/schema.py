@@ -3,11 +3,20 @@
 A `Config` is made by `frontier.config.load_config` and by nothing else, so every `Config` is sound.
 """
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Annotated, Any, Self
 
-from pydantic import AfterValidator, BeforeValidator, Field, PlainValidator, PrivateAttr, model_validator
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    PlainValidator,
+    PrivateAttr,
+    ValidationInfo,
+    model_validator,
+)
 
 from frontier.config.connection import SentFile
 from frontier.config.deployment import DeploymentConfig, QualityConfig
@@ -17,7 +26,7 @@ from frontier.config.load_keys import AUTO, read_arrivals, read_concurrency, rea
 from frontier.config.shapes import described, distinct, read_shapes
 from frontier.config.sla import DEFAULT_TIER, NEEDS_LIMITS, Tiers, known_metric, read_tiers
 from frontier.config.traffic import Traffic, mixes, read_traffic
-from frontier.config.uses import PLAIN, Use, effects
+from frontier.config.uses import PLAIN, READ_SESSIONS, Use, effects
 from frontier.config.workers import RayConfig, read_workers
 from frontier.errors import Complaint
 from frontier.fields import (
@@ -35,7 +44,8 @@ from frontier.fields import (
     whole_in,
 )
 from frontier.metrics import ENERGY, metric
-from frontier.model import POISSON, Arrivals, Limit, Rate, Shape
+from frontier.model import POISSON, Arrivals, Limit, Rate, SessionFile, Shape
+from frontier.store.records import shape_tree
 
 WARMUP_AUTO = 2.0
 """Seconds of warm-up when it is 'auto': every stream has finished its first request, and at least this long."""
@@ -44,10 +54,16 @@ LEFT_OUT: Mapping[str, Any] = {"requests": None, "repeats": None, "max_time": No
 """What these keys mean where they are left out: the sweep sizes its trials itself."""
 EARLIER: Mapping[str, Any] = {"requests": 300, "repeats": 3, "max_time": "300s", "refine": 3}
 """What they meant in a run that was begun before 0.2, whose manifest does not say it."""
+SESSIONS = "sessions"
+"""What reads the sessions of a file, in the context of a validation."""
 LONGEST_TRIAL = 3_600.0
 """Seconds that bound a trial, warm-up included, where `max_time` is left out."""
 TURNS = 5
 """A window holds at least this many requests of each stream: below, the edges of the window weigh too much."""
+
+
+def _shapes(value: Any, info: ValidationInfo) -> tuple[Shape, ...]:
+    return read_shapes(value, (info.context or {}).get(SESSIONS))
 
 
 def _objectives(value: Any) -> tuple[str, str]:
@@ -82,7 +98,7 @@ class Config(Strict):
 
     name: Annotated[Name, PLAIN] | None = None
     given_shapes: Annotated[
-        tuple[Annotated[Shape, PlainValidator(read_shapes)], ...],
+        tuple[Annotated[Shape, PlainValidator(_shapes)], ...],
         ONE_OR_MANY,
         AfterValidator(distinct),
         PLAIN,
@@ -116,8 +132,9 @@ class Config(Strict):
         """With a rate the loads of the sweep are rates, and its shapes have the arrivals: nothing else has to ask."""
         if self.rate is not None and "concurrency" not in self.model_fields_set:
             shapes = tuple(replace(shape, arrivals=self.arrivals) for shape in self.given_shapes)
+            rates = tuple(shapes[0].load(rate) for rate in self.rate or AUTO)
             # Past the freeze of the model, which is not yet in anybody's hands.
-            self.__dict__.update(concurrency=self.rate or AUTO, given_shapes=shapes)
+            self.__dict__.update(concurrency=rates, given_shapes=shapes)
         return self
 
     @model_validator(mode="after")
@@ -189,6 +206,8 @@ class Config(Strict):
         reached = [d for d in self.deployments if not d.is_simulator]
         everywhere = ", ".join(dict.fromkeys(d.endpoint for d in reached))
         own = [effect for effect in effects(self, everywhere) if reached or effect.by == "sweep"]
+        own += [replace(READ_SESSIONS, text=READ_SESSIONS.text.format(value=f.path))
+                for shape in self.given_shapes if (f := _file_of(shape)) is not None]  # fmt: skip
         return tuple(dict.fromkeys([*(effect for d in self.deployments for effect in effects(d, d.endpoint)), *own]))
 
     @property
@@ -211,9 +230,11 @@ class Config(Strict):
 
     def canonical(self) -> dict[str, Any]:
         """JSON-able: everything that determines the measurements. SLA, objectives, price, budget, repeats and refine
-        do not: changing them never needs a new sweep.
+        do not: changing them never needs a new sweep. Of sessions of a file the figures, so that a run can be read
+        without the file.
         """
-        return {
+        files = {f.path: shape_tree(shape) for shape in self.given_shapes if (f := _file_of(shape)) is not None}
+        return ({"sessions": files} if files else {}) | {
             "shapes": [described(shape) for shape in self.shapes],
             "concurrency": list(self.concurrency),
             "requests": self.requests,
@@ -224,6 +245,11 @@ class Config(Strict):
     def identity(self) -> str:
         """64 hex digits that are equal when two configs measure the same."""
         return digest(self.canonical())
+
+
+def _file_of(shape: Shape) -> SessionFile | None:
+    """The file that holds its sessions."""
+    return None if shape.session is None else shape.session.file
 
 
 # ---- what fits together only when several keys are seen at once
@@ -242,11 +268,13 @@ def _wrong_load(config: Config) -> Iterator[Problem]:
     if not config.rate and not config.searches:
         what = "rate: auto looks for the highest rate that keeps an SLA, and nothing is looked for"
         yield Problem(what, "name limits, as  sla: {p99_ttft: 500ms},  or list rates:  rate: [1, 2, 4]", "rate")
-    for i, shape in enumerate(config.shapes):
-        if shape.kind != "shape":
-            what = f"{shape.label} is a {shape.kind}, and single requests of one shape arrive at a rate"
-            where = ("traffic",) if config.traffic else ("shapes", i)
-            yield Problem(what, "write concurrency: [1, 2, 4] in place of rate", *where)
+    if config.traffic:
+        what = f"{config.shapes[0].label} is a mix, and requests or sessions of one shape arrive at a rate"
+        yield Problem(what, "write concurrency: [1, 2, 4] in place of rate", "traffic")
+    kinds = {shape.kind: i for i, shape in reversed(list(enumerate(config.shapes)))}
+    if len(kinds) > 1 and not config.traffic:
+        what = "a rate counts the sessions that begin, or the requests of a shape without turns, and both are here"
+        yield Problem(what, "write a config for the sessions, and one for the others", "shapes", max(kinds.values()))
     if config.given_workers is not None and (config.ray is not None or config.workers != 1):
         yield Problem("a rate is sent by one client process", "leave workers out", "workers")
 
@@ -261,6 +289,10 @@ def _wrong_times(config: Config) -> Iterator[Problem]:
     if config.warmup > config.max_time / 2 and "warmup" in config.model_fields_set:
         what = f"warmup is {duration_text(config.warmup)}, {most}"
         yield Problem(what, "raise max_time; warm-up counts toward it", "warmup")
+    for shape in config.shapes if config.open_loop else ():
+        if (lasting := shape.session_seconds(0.0)) > config.max_time / 2:
+            what = f"sessions of {shape.label} think for up to {math.ceil(lasting):,} s, {most}"
+            yield Problem(what, "raise max_time: a trial warms up until they come to their last turn", "max_time")
 
 
 def _wrong_metrics(config: Config) -> Iterator[Problem]:

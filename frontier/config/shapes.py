@@ -1,15 +1,18 @@
 """Shapes in a config: lengths, requests of two lengths, sessions of several turns, and what they begin with."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Annotated, Any
 
 from pydantic import PlainValidator
 
+from frontier.errors import UsageError
 from frontier.fields import (
     Name,
     Problem,
     Problems,
     Strict,
+    Text,
     duration,
     is_number,
     number,
@@ -142,18 +145,48 @@ class _SessionConfig(_Common):
         return Shape.of_session(session, osl, self.name, self.share_of(self.first))
 
 
-def read_shapes(value: Any) -> tuple[Shape, ...]:
-    """The shape of '1024/256', or of a mapping; of a mapping with several prefixes one for each, named by it."""
+ReadSessions = Callable[[str], Shape]
+"""The shape, still without a name, of the sessions of a file. UsageError when it cannot be used."""
+
+
+class _FileConfig(_Common):
+    """Sessions of a file: {name: agent, sessions: traces/agent.jsonl, system: 2048}."""
+
+    name: Name
+    sessions: Text
+
+    def shape(self, read_sessions: ReadSessions | None) -> Shape:
+        """The shape."""
+        try:
+            assert read_sessions is not None, "who validates a config says what reads its sessions"
+            shape = read_sessions(self.sessions)
+        except UsageError as error:
+            raise Problem(error.what, error.hint, "sessions") from None
+        assert shape.session is not None
+        if shape.session.turns.high > MAX_TURNS:
+            what = f"{self.sessions}: a session has {shape.session.turns.high:,} turns"
+            raise Problem(what, f"the most is {MAX_TURNS:,}: divide it", "sessions")
+        if shape.isl.high > MAX_TOKENS:
+            what = f"{self.sessions}: a prompt has {shape.isl.high:,} tokens"
+            raise Problem(what, f"the most is {MAX_TOKENS:,}: leave that session out", "sessions")
+        return replace(shape, name=self.name, prefix=self.share_of(shape.session.first))
+
+
+def read_shapes(value: Any, read_sessions: ReadSessions | None = None) -> tuple[Shape, ...]:
+    """The shape of '1024/256', or of a mapping; of a mapping with several prefixes one for each, named by it.
+
+    `read_sessions` reads the files that hold sessions.
+    """
     if not isinstance(value, dict) or not isinstance(shares := value.get("prefix"), list):
-        return (_shape(value),)
+        return (_shape(value, read_sessions),)
     problems = Problems()
     problems.read(_prefixes, shares, "prefix")
     problems.check()
-    shapes = [_shape({**value, "prefix": item}) for item in shares]
+    shapes = [_shape({**value, "prefix": item}, read_sessions) for item in shares]
     return tuple(replace(shape, name=f"{shape.label} prefix {shape.prefix * 100:.4g}%") for shape in shapes)
 
 
-def _shape(value: Any) -> Shape:
+def _shape(value: Any, read_sessions: ReadSessions | None) -> Shape:
     if isinstance(value, str):
         try:
             return Shape.parse(value)
@@ -164,6 +197,9 @@ def _shape(value: Any) -> Shape:
         hint = "write input/output tokens, as 1024/256, or {isl: 1024, osl: 256}"
         raise Problem(f"a shape is two lengths; this is {shown(value)}", hint)
     value = without_nulls(value)
+    if "sessions" in value:
+        of_file: _FileConfig = read(_FileConfig, value)
+        return of_file.shape(read_sessions)
     # A key that only one of the two has decides; what is left of the other is then an unknown key.
     is_session = bool({"turns", "first", "per_turn", "think"} & set(value))
     keys: _ShapeConfig | _SessionConfig = read(_SessionConfig if is_session else _ShapeConfig, value)
@@ -193,7 +229,8 @@ def described(shape: Shape) -> str:
     text = f"{shape.isl}/{shape.osl}"
     if (s := shape.session) is not None:
         spread = "" if s.spread is None else f" +-{s.spread:g}s"
-        text = f"turns {s.turns}, first {s.first}, then {s.added}/{shape.osl}, think {s.think:g}s{spread},"
+        of_file = "" if s.file is None else f"{s.file.sessions} sessions of a file (sha256 {s.file.sha256}),"
+        text = of_file or f"turns {s.turns}, first {s.first}, then {s.added}/{shape.osl}, think {s.think:g}s{spread},"
     text = f"{shape.name}: {text}" if shape.name else text
     text = f"{text} {shape.arrivals} arrivals" if shape.arrivals is not None else text
     return f"{text} prefix {shape.prefix * 100:.6g}%" if shape.prefix else text

@@ -24,9 +24,10 @@ endpoint: {endpoint}
 #   - {{isl: 4096, osl: 256, name: agent, prefix: 50%}}     # half of the prompt is common to all requests
 #   - {{isl: 8192, osl: 256, name: rag, prefix: [0%, 25%, 50%, 75%]}}     # one series for each share
 #   - {{name: dialog, turns: 8, first: 2048, per_turn: 200/300, think: 10s, system: 512}}     # a session of 8 turns
+#                                    # {{name: trace, sessions: trace.jsonl}} are the sessions of a file
 # traffic: {{chat: {{share: 80%, sla: {{p99_ttft: 500ms}}}}, agent: {{}}}}     # a mix of all the shapes, by their names
 {concurrency}
-# rate: [1, 2, 4, 8]                 # in place of concurrency: requests per second that arrive at random; or auto
+# rate: [1, 2, 4, 8]                 # in place of concurrency: requests (sessions) per second that arrive; or auto
 # arrivals: poisson                  # how they come at a rate; {{gamma: {{cv: 2}}}} in bursts
 # warmup: auto                       # every stream has finished a request; a duration sets the least, as 20s
 # min_time: 0s                       # of the counted window

@@ -388,7 +388,10 @@ def _gap(policy: SearchPolicy, limits: tuple[Limit, ...], history: History) -> A
 
 def _usual(c: int, points: Mapping[int, Point]) -> int:
     """Requests of a setting of which nothing is to be proven; of a rate as many as arrive in the time that it has."""
-    return math.ceil(GRID_SECONDS * c.per_second) if isinstance(c, Rate) else 20 * math.ceil(in_flight(c, points))
+    if not isinstance(c, Rate):
+        return 20 * math.ceil(in_flight(c, points))
+    each = next((p.shape.requests for p in points.values()), 1.0)
+    return math.ceil(GRID_SECONDS * c.per_second * each)
 
 
 def _gaps_allowed(policy: SearchPolicy, history: History) -> int:

@@ -32,7 +32,7 @@ from frontier.decide.proof import (
 )
 from frontier.decide.verdict import judge
 from frontier.metrics import DEFAULT_METRICS, metric
-from frontier.model import Decision, Limit, Phase, Point, Trial, Verdict
+from frontier.model import Decision, Limit, Phase, Point, Rate, SessionRate, Trial, Verdict
 from frontier.stats import intervals
 from frontier.stats.window import WindowData
 
@@ -78,7 +78,8 @@ class LoadPolicy:
     """What is searched: loads below `top`, which is more than the server can take, from `start`.
 
     At most `in_flight` requests are in flight at any load, each about `e2e` seconds long at the top. `warmup` are
-    the fewest seconds of warm-up.
+    the fewest seconds of warm-up. An arrival brings `each` requests on average, within `lasting` seconds where they
+    are the turns of a session.
     """
 
     start: float
@@ -86,13 +87,22 @@ class LoadPolicy:
     in_flight: int
     e2e: float
     warmup: float = 0.0
+    each: float = 1.0
+    lasting: float = 0.0
 
     def memory(self, load: float) -> float:
         """Seconds in which a queue forgets its past: the longer, the nearer the load is to the top.
 
         The relaxation time of a queue with c servers is one service time over c (1 - sqrt(utilization))^2 (Morse 1955).
+        How many sessions are open changes no faster than sessions end.
         """
-        return self.e2e / self.in_flight / (1 - math.sqrt(min(load / self.top, MOST))) ** 2
+        queue = self.e2e / self.in_flight / (1 - math.sqrt(min(load / self.top, MOST))) ** 2
+        return max(queue, self.lasting)
+
+    @property
+    def unit(self) -> str:
+        """What arrives, in a sentence."""
+        return (SessionRate if self.lasting else Rate).arrivals
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -117,11 +127,12 @@ class LoadAsk:
     phase: Phase
     requests: int
     warmup: float
+    each: float = 1.0
 
     @property
     def seconds(self) -> float:
-        """How long its arrivals take."""
-        return self.warmup + self.requests / self.load
+        """How long its arrivals take, of which each brings so many requests."""
+        return self.warmup + self.requests / (self.load * self.each)
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,7 +212,7 @@ def expected_seconds(policy: LoadPolicy, limits: Sequence[Limit], history: Histo
         return windows * ask.seconds
     looks = max(1, EXPECTED_LOOKS - len(history))
     size = max(_least_window(policy, limits, ask.load), ask.requests)
-    return looks * ask.seconds + windows * (size / ask.load + ask.warmup)
+    return looks * ask.seconds + windows * (size / (ask.load * policy.each) + ask.warmup)
 
 
 def usual_proof(limits: Iterable[Limit]) -> int:
@@ -217,14 +228,14 @@ def _least_window(policy: LoadPolicy, limits: Iterable[Limit], load: float) -> i
     first windows hold so many of these that one without a violation would be a proof.
     """
     independent = max((intervals.needed(p) for limit in limits if (p := limit.of.p) is not None), default=1)
-    spells = independent * load * policy.memory(load)
+    spells = independent * load * policy.each * policy.memory(load)
     return math.ceil(max(PROOF_TURNS * policy.in_flight, spells) / WINDOWS)
 
 
 def look_size(policy: LoadPolicy, limits: Iterable[Limit], load: float) -> int:
     """Requests of a look: so many that its percentiles are values and not the worst request."""
     tails = [LOOK_TAIL / (1 - p) for limit in limits if (p := limit.of.p) is not None]
-    spells = LOOK_SPELLS * load * policy.memory(load)
+    spells = LOOK_SPELLS * load * policy.each * policy.memory(load)
     return math.ceil(max([100.0, LOOK_TURNS * policy.in_flight, spells, *tails]) - 1e-6)
 
 
@@ -279,7 +290,9 @@ class _State:
         return min((load for load, excess in self.excess.items() if excess > 0), default=None)
 
     def ask(self, load: float, phase: Phase, requests: int) -> LoadAsk:
-        return LoadAsk(load, phase, requests, max(self.policy.warmup, SETTLED * self.policy.memory(load)))
+        policy = self.policy
+        settled = policy.warmup if policy.memory(load) == policy.lasting else SETTLED * policy.memory(load)
+        return LoadAsk(load, phase, requests, max(policy.warmup, settled), policy.each)
 
     def look(self, load: float) -> LoadAsk:
         return self.ask(load, Phase.SCAN, look_size(self.policy, self.limits, load))
@@ -339,7 +352,7 @@ def _no_load(state: _State, lowest: float) -> LoadDone:
     binding = metric(judged.binding or state.limits[0].metric).label
     sure = judged.verdict is Verdict.VIOLATES or any(trial.overloaded for trial in trials)
     share = f"{lowest / state.policy.top:.0%} of the closed loop's rate"
-    reason = f"{binding} is over its limit at {lowest:g} requests/s already, {share}"
+    reason = f"{binding} is over its limit at {lowest:g} {state.policy.unit} already, {share}"
     return LoadDone(Verdict.VIOLATES if sure else Verdict.UNPROVEN, reason, refused=Refused(lowest, reason))
 
 

@@ -5,6 +5,9 @@ more arrives than is served. A longer look there shows how much the server serve
 `load_search`, as `verify --find` has it: it locates the rate at which the SLA breaks and proves the highest rate below
 it on fresh data, with the guarantee that is written there. Looks of the ramp place the first candidate and support no
 claim.
+
+A rate of sessions counts those that begin. A look begins when sessions have had time to come to their last turn; how
+much time that is, the first look shows, which is then taken again.
 """
 
 import math
@@ -15,7 +18,7 @@ import numpy as np
 from frontier.decide import load_search
 from frontier.decide.load_search import INVALID, LoadAsk, LoadDone, LoadPolicy, LoadTrial, invalid_because, rounded
 from frontier.decide.proof import History, pilot_point, violation
-from frontier.model import Limit, Phase, Rate, Verdict
+from frontier.model import Limit, Phase, Rate, SessionRate, Shape, Verdict
 from frontier.stats import load_flags
 from frontier.stats.window import BLOCKS, WindowData
 
@@ -29,7 +32,9 @@ LATE = BLOCKS // 2
 """The blocks of the saturated look from which on all that the server can hold is in flight."""
 
 
-def next_ask(grid: Sequence[int], limits: Sequence[Limit], history: History, warmup: float) -> LoadAsk | LoadDone:
+def next_ask(
+    shape: Shape, grid: Sequence[int], limits: Sequence[Limit], history: History, warmup: float
+) -> LoadAsk | LoadDone:
     """The next trial at a rate, or the answer. `grid` are the rates of the config, `warmup` the least in seconds.
 
     Nothing is remembered between calls: after a crash or an interruption the same history gives the same next trial.
@@ -37,8 +42,8 @@ def next_ask(grid: Sequence[int], limits: Sequence[Limit], history: History, war
     trials = [load_trial(trial.phase, trial.requests, s) for trial, s in history if trial.phase in _SEARCHED]
     begun = next((i for i, trial in enumerate(trials) if _is_saturated_look(trial)), None)
     if begun is None:
-        return _ramp(grid, tuple(limits), trials, warmup)
-    policy = _policy(tuple(limits), trials[: begun + 1], warmup)
+        return _ramp(shape, grid, tuple(limits), trials, warmup)
+    policy = _policy(shape, tuple(limits), trials[: begun + 1], warmup)
     return load_search.next_ask(policy, limits, trials[begun + 1 :])
 
 
@@ -61,7 +66,7 @@ def _is_saturated_look(trial: LoadTrial) -> bool:
 
 
 def _ramp(
-    grid: Sequence[int], limits: tuple[Limit, ...], looks: Sequence[LoadTrial], warmup: float
+    shape: Shape, grid: Sequence[int], limits: tuple[Limit, ...], looks: Sequence[LoadTrial], warmup: float
 ) -> LoadAsk | LoadDone:
     """The next look of the ramp."""
     invalid = [look for look in looks if invalid_because(look, limits)]
@@ -70,21 +75,31 @@ def _ramp(
     if not looks:
         lowest = grid[0]
         assert isinstance(lowest, Rate)
-        return _look(lowest.per_second, LOOK_REQUESTS, looks, warmup)
+        return _look(shape, lowest.per_second, LOOK_REQUESTS, looks, warmup)
     last = looks[-1]
     if last in invalid:
-        return _look(last.load, last.requests, looks, warmup)
+        return _look(shape, last.load, last.requests, looks, warmup)
+    if shape.has_sessions and len(looks) == 1:
+        return _look(shape, last.load, LOOK_REQUESTS, looks, warmup)
     if last.overloaded:
-        return _look(last.load, SATURATED_REQUESTS, looks, warmup)
+        return _look(shape, last.load, SATURATED_REQUESTS, looks, warmup)
     if 2 * last.load > MOST_RATE:
-        return LoadDone(Verdict.UNPROVEN, f"the server keeps up with {last.load:g} requests/s, the most that is sent")
-    return _look(rounded(2 * last.load), LOOK_REQUESTS, looks, warmup)
+        unit = (SessionRate if shape.has_sessions else Rate).arrivals
+        return LoadDone(Verdict.UNPROVEN, f"the server keeps up with {last.load:g} {unit}, the most that is sent")
+    return _look(shape, rounded(2 * last.load), LOOK_REQUESTS, looks, warmup)
 
 
-def _look(rate: float, least: int, looks: Sequence[LoadTrial], warmup: float) -> LoadAsk:
+def _look(shape: Shape, rate: float, least: int, looks: Sequence[LoadTrial], warmup: float) -> LoadAsk:
+    """A look at a rate, of `least` requests or more. The first one shows how long a request takes where none was kept
+    up with.
+    """
     e2e = max((_e2e(look.data) for look in looks if not look.overloaded), default=0.0)
+    if not e2e and shape.has_sessions and looks:
+        e2e = _e2e(looks[0].data)
     seconds = max(LOOK_SECONDS, LOOK_TURNS * e2e)
-    return LoadAsk(rate, Phase.SCAN, max(least, math.ceil(rate * seconds)), max(warmup, 2 * e2e))
+    requests = max(least, math.ceil(rate * shape.requests * seconds))
+    warmup = max(warmup, 2 * e2e, shape.session_seconds(e2e))
+    return LoadAsk(rate, Phase.SCAN, requests, warmup, shape.requests)
 
 
 def _e2e(sample: WindowData) -> float:
@@ -93,25 +108,32 @@ def _e2e(sample: WindowData) -> float:
     return float(finite.mean()) if len(finite) else 0.0
 
 
-def _policy(limits: tuple[Limit, ...], ramp: Sequence[LoadTrial], warmup: float) -> LoadPolicy:
+def _policy(shape: Shape, limits: tuple[Limit, ...], ramp: Sequence[LoadTrial], warmup: float) -> LoadPolicy:
     """What is searched, by the ramp, whose last look is the saturated one.
 
     The most requests in flight that matter are those at the rate that is served at most, by Little's law: of a look
     that the server kept up with, the time that a request takes, or of the first ones to arrive where it kept up with
     none.
     """
-    top = served(ramp[-1].data)
+    top = served(ramp[-1].data) / shape.requests
+    if shape.has_sessions:  # of a backlog first turns are served before their time
+        kept = (look.load for look in ramp if not look.overloaded)
+        top = min(ramp[-1].load, max(top, *kept, 0.0))
     kept_up = [look for look in ramp if not look.overloaded and look.load < top]
     e2e = max((_e2e(look.data) for look in kept_up), default=0.0)
     if not e2e:
         finite = ramp[-1].data.e2e[np.isfinite(ramp[-1].data.e2e)]
-        e2e = float(np.min(finite)) if len(finite) else 1.0 / top
+        e2e = float(np.min(finite)) if len(finite) else 1.0 / (top * shape.requests)
     inside = [
         look.load for look in kept_up
         if (excess := violation(pilot_point(look.data, limits), limits)) is not None and excess <= 0
     ]  # fmt: skip
-    in_flight = max(1, round(top * e2e))
-    return LoadPolicy(max(inside, default=0.0), top, in_flight, in_flight / top, max(warmup, 2 * e2e))
+    in_flight = max(1, round(top * shape.requests * e2e))
+    lasting = shape.session_seconds(e2e)
+    return LoadPolicy(
+        max(inside, default=0.0), top, in_flight, in_flight / (top * shape.requests), max(warmup, 2 * e2e, lasting),
+        shape.requests, lasting,
+    )  # fmt: skip
 
 
 def served(sample: WindowData) -> float:

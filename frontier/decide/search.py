@@ -125,7 +125,7 @@ def next_ask(
     if not limited:
         return Done("no limit to search for")
     if shape.arrivals is not None:
-        return _at_rates(policy, limited, history)
+        return _at_rates(policy, shape, limited, history)
     if policy.prove:
         return _as_asked(policy, limited[0], history)
     states = [State.of(limits, history) for limits in limited]
@@ -142,15 +142,15 @@ def next_ask(
     return ends[0]
 
 
-def _at_rates(policy: SearchPolicy, tiers: Sequence[tuple[Limit, ...]], history: History) -> Ask | Done:
+def _at_rates(policy: SearchPolicy, shape: Shape, tiers: Sequence[tuple[Limit, ...]], history: History) -> Ask | Done:
     """The next trial at a rate, one SLA after another: what is proven for one counts for the others too."""
     ends = []
     for limits in tiers:
-        step = rate_search.next_ask(policy.grid, limits, history, policy.warmup)
+        step = rate_search.next_ask(shape, policy.grid, limits, history, policy.warmup)
         if not isinstance(step, LoadAsk):
-            ends.append(Done(step.reason, proven=None if step.proven is None else Rate.of(step.proven)))
+            ends.append(Done(step.reason, proven=None if step.proven is None else shape.load(Rate.of(step.proven))))
             continue
-        rate = Rate.of(step.load)
+        rate = shape.load(Rate.of(step.load))
         if rate >= policy.lost:
             ends.append(Done(f"the server was lost at {policy.lost}"))
             continue
@@ -211,7 +211,14 @@ def _between_reason(low: int, high: int) -> str:
 
 def in_flight(load: int, points: Mapping[int, Point]) -> float:
     """Requests in flight at a load: the concurrency; of a rate by Little's law, with the nearest time of a request."""
-    return load.per_second * (mean_e2e(load, points) or 1.0) if isinstance(load, Rate) else load
+    if not isinstance(load, Rate):
+        return load
+    return load.per_second * _each(points) * (mean_e2e(load, points) or 1.0)
+
+
+def _each(points: Mapping[int, Point]) -> float:
+    """Requests that an arrival brings."""
+    return next((p.shape.requests for p in points.values()), 1.0)
 
 
 def mean_e2e(concurrency: int, points: Mapping[int, Point], growth: float = 0.0) -> float | None:

@@ -349,9 +349,11 @@ def production_lines(decision: Decision, arrivals: ArrivalRate | None) -> list[s
 
 def _rate_in_production(decision: Decision, rate: Rate) -> list[str]:
     """As `production_lines`, of a rate: it was measured without a limit on requests in flight but the engine's own."""
-    most = trimmed(format_number(rate.per_second))
+    most = f"{trimmed(format_number(rate.per_second))} {rate.arrivals}"
+    if decision.shape.has_sessions:
+        most += f" ({trimmed(format_number(rate.per_second * decision.shape.requests))} requests/s)"
     return [
-        f"Holds for {decision.shape.arrivals} arrivals of up to {most} requests/s at one replica; a wait counts.",
+        f"Holds for {decision.shape.arrivals} arrivals of up to {most} at one replica; a wait counts.",
         "Limit the rate at your gateway, or scale out before it: replicas = peak rate / this rate, rounded up.",
     ]
 

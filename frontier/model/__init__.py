@@ -19,6 +19,7 @@ from frontier.model.decisions import worst as worst
 from frontier.model.loads import POISSON as POISSON
 from frontier.model.loads import Arrivals as Arrivals
 from frontier.model.loads import Rate as Rate
+from frontier.model.loads import SessionRate as SessionRate
 from frontier.model.loads import amount as amount
 from frontier.model.loads import bare as bare
 from frontier.model.loads import in_words as in_words
@@ -37,6 +38,9 @@ from frontier.model.points import Frontier as Frontier
 from frontier.model.points import Point as Point
 from frontier.model.points import Power as Power
 from frontier.model.points import TimeBreakdown as TimeBreakdown
+from frontier.model.session_table import FileTurn as FileTurn
+from frontier.model.session_table import SessionFile as SessionFile
+from frontier.model.session_table import SessionTable as SessionTable
 from frontier.model.shapes import DEFAULT_DEPLOYMENT as DEFAULT_DEPLOYMENT
 from frontier.model.shapes import FIRST as FIRST
 from frontier.model.shapes import LATER as LATER

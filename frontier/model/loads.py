@@ -2,13 +2,13 @@
 
 A load is a whole number wherever settings are compared, sorted or looked up. In closed loop it is the number of
 requests in flight, a plain int. In open loop it is a `Rate`, an int too, which counts arrivals in thousandths of a
-request per second, as a price is kept in cents, and knows how it is written.
+request per second, as a price is kept in cents, and knows how it is written; of sessions a `SessionRate`.
 """
 
 import random
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar, Self
 
 
 class Rate(int):
@@ -20,25 +20,40 @@ class Rate(int):
     """
 
     __slots__ = ()
+    unit: ClassVar[str] = "req/s"
+    """What arrives, in tables and notes."""
+    arrivals: ClassVar[str] = "requests/s"
+    """The same in a sentence."""
 
     @classmethod
-    def of(cls, per_second: float) -> "Rate":
-        """The rate nearest to so many requests per second, one thousandth at least."""
+    def of(cls, per_second: float) -> Self:
+        """The rate nearest to so many arrivals per second, one thousandth at least."""
         return cls(max(1, round(1000 * per_second)))
 
     @property
     def per_second(self) -> float:
-        """Requests per second."""
+        """Arrivals per second."""
         return int(self) / 1000
 
     def __str__(self) -> str:
-        return f"{self.per_second:.10g} req/s"
+        return f"{self.per_second:.10g} {self.unit}"
 
     def __repr__(self) -> str:
-        return f"Rate.of({self.per_second:.10g})"
+        return f"{type(self).__name__}.of({self.per_second:.10g})"
 
     def __format__(self, spec: str) -> str:
         return format(int(self), spec) if spec else str(self)
+
+
+class SessionRate(Rate):
+    """A rate at which sessions begin; each then sends its turns.
+
+    >>> str(SessionRate.of(0.5))
+    '0.5 sessions/s'
+    """
+
+    __slots__ = ()
+    unit = arrivals = "sessions/s"
 
 
 OPEN_CAP = 1_024
@@ -74,7 +89,7 @@ def listed(loads: Iterable[int], join: str = ", ") -> str:
     """Several: 'c=1, 2, 4', '0.5, 1, 2 req/s'."""
     every = list(loads)
     numbers = join.join(map(bare, every))
-    return f"{numbers} req/s" if every and isinstance(every[0], Rate) else f"c={numbers}"
+    return f"{numbers} {every[0].unit}" if every and isinstance(every[0], Rate) else f"c={numbers}"
 
 
 def in_words(load: int) -> str:
@@ -83,9 +98,12 @@ def in_words(load: int) -> str:
 
 
 def load_facts(load: int | None) -> dict[str, Any]:
-    """A load as JSON has it: `concurrency`, or `rate` in requests per second; the other is null."""
+    """A load as JSON has it: `concurrency`, or `rate` in requests per second; the other is null. Of a rate of sessions
+    `rate_of` says so.
+    """
     if isinstance(load, Rate):
-        return {"concurrency": None, "rate": load.per_second}
+        of_sessions = {"rate_of": "sessions"} if isinstance(load, SessionRate) else {}
+        return {"concurrency": None, "rate": load.per_second, **of_sessions}
     return {"concurrency": load, "rate": None}
 
 
@@ -97,7 +115,9 @@ def load_columns(load: int) -> dict[str, Any]:
 def load_of(facts: Mapping[str, Any]) -> int:
     """The load of such facts, read back; those of earlier versions have no rate."""
     rate: float | None = facts.get("rate")
-    return facts["concurrency"] if rate is None else Rate.of(rate)
+    if rate is None:
+        return facts["concurrency"]  # type: ignore[no-any-return]
+    return (SessionRate if facts.get("rate_of") == "sessions" else Rate).of(rate)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,8 @@
 """Shapes: how many tokens go in and out of a request; and series: a deployment with one shape."""
 
 import hashlib
+import itertools
+import math
 import random
 import re
 from collections.abc import Collection, Iterable, Sequence
@@ -8,7 +10,8 @@ from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, TypeVar
 
 from frontier.metrics import TURN_CLASSES
-from frontier.model.loads import Arrivals, Rate
+from frontier.model.loads import Arrivals, Rate, SessionRate
+from frontier.model.session_table import FileTurn, SessionFile
 from frontier.text import clean_name
 
 MAX_TOKENS = 4_194_304
@@ -66,6 +69,18 @@ class Lengths:
         return cls("normal", mean, max(1, round(mean - 3 * sd)), max(1, round(mean + 3 * sd)), sd)
 
     @classmethod
+    def observed(cls, values: Sequence[int]) -> "Lengths":
+        """Lengths with the mean, the ends and the spread of some that were observed.
+
+        >>> str(Lengths.observed([100, 300])), Lengths.observed([7, 7])
+        ('200~100', Lengths(kind='fixed', mean=7, low=7, high=7, sd=0.0))
+        """
+        low, high, mean = min(values), max(values), sum(values) / len(values)
+        if low == high:
+            return cls.fixed(low)
+        return cls("normal", mean, low, high, math.sqrt(sum((value - mean) ** 2 for value in values) / len(values)))
+
+    @classmethod
     def parse(cls, text: str) -> "Lengths":
         """The lengths that `str` writes: '256', '128-512' (uniform), '1024~256' (normal). ShapeError for other text.
 
@@ -114,6 +129,8 @@ class Session:
     """What makes a shape a session: its number of turns, the prompt tokens of the first one, those that each later one
     adds to the history, and the seconds of thinking before it: exponential with the mean `think`, or uniform within
     `spread` around it. Never always the same: equal sessions would then run in step.
+
+    Of a `file` these are the figures of its sessions, which are sent as they are.
     """
 
     turns: Lengths
@@ -121,6 +138,7 @@ class Session:
     added: Lengths
     think: float = 0.0
     spread: float | None = None
+    file: SessionFile | None = None
 
     def pause(self, rng: random.Random) -> float:
         """One random think time."""
@@ -157,7 +175,8 @@ class Shape:
     With a `mix` each session that is started is of one of these classes, drawn by their shares; a class whose shape has
     no turns has sessions of one request. `isl` and `osl` are then those of all requests together.
 
-    With `arrivals` its requests come in open loop, and its loads are rates; without them they are requests in flight.
+    With `arrivals` its requests come in open loop, and its loads are rates, of a session those at which sessions begin;
+    without them they are requests in flight.
     """
 
     isl: Lengths
@@ -195,6 +214,20 @@ class Shape:
         return cls(session.prompts(osl), osl, name, prefix, session)
 
     @classmethod
+    def of_file(cls, file: SessionFile, name: str) -> "Shape":
+        """The shape of the sessions of a file, whose turns it holds."""
+        assert file.table is not None
+        sessions = file.table.sessions
+        later = [turn for turns in sessions for turn in turns[1:]]
+        think = sum(turn.pause for turn in later) / max(1, len(later))
+        first, added = [turns[0].new for turns in sessions], [turn.new for turn in later]
+        osl = [turn.out for turns in sessions for turn in turns]
+        isl = [prompt for turns in sessions for prompt in _prompts(turns)]
+        turns = Lengths.observed([len(each) for each in sessions])
+        session = Session(turns, Lengths.observed(first), Lengths.observed(added), think, file=file)
+        return cls(Lengths.observed(isl), Lengths.observed(osl), name, session=session)
+
+    @classmethod
     def of(cls, isl: int, osl: int) -> "Shape":
         return cls(Lengths.fixed(isl), Lengths.fixed(osl))
 
@@ -218,7 +251,23 @@ class Shape:
 
     def load(self, number: int) -> int:
         """A load of this shape that was stored as a plain number."""
-        return number if self.arrivals is None else Rate(number)
+        if self.arrivals is None:
+            return number
+        return SessionRate(number) if self.has_sessions else Rate(number)
+
+    def session_seconds(self, e2e: float) -> float:
+        """How long nearly all sessions last, with requests of `e2e` seconds: mean thinking and two standard deviations.
+        So long after the first arrival all turns are there in their number. 0 without turns.
+        """
+        if self.mix:
+            return max(c.shape.session_seconds(e2e) for c in self.mix)
+        if self.session is None:
+            return 0.0
+        if (file := self.session.file) is not None:
+            return file.long_turns * e2e + file.long_pauses
+        pauses = self.session.turns.high - 1
+        spread = self.session.think if self.session.spread is None else self.session.spread / math.sqrt(3)
+        return (pauses + 1) * e2e + pauses * self.session.think + 2 * math.sqrt(pauses) * spread
 
     @property
     def shared(self) -> int:
@@ -328,6 +377,12 @@ class Shape:
         if self.name is not None:
             return file_label(self.name)
         return f"{self.isl}x{self.osl}".replace("+", "_")
+
+
+def _prompts(turns: Sequence[FileTurn]) -> list[int]:
+    """The prompt tokens of each turn of a session, with all that was said before it."""
+    said = [0, *itertools.accumulate(turn.new + turn.out for turn in turns)]
+    return [before + turn.new for before, turn in zip(said, turns, strict=False)]
 
 
 def _together(parts: Sequence[tuple[float, Lengths]]) -> Lengths:

@@ -12,7 +12,7 @@ from enum import StrEnum
 from typing import Literal
 
 from frontier.metrics import LATENCIES, RATES, Unit, display, metric
-from frontier.model import Decision, Estimate, Frontier, Limit, Point, Rate, amount, kind_of
+from frontier.model import Decision, Estimate, Frontier, Limit, Point, Rate, amount
 
 FORMATS = ("png", "svg", "pdf")
 """What a picture can be written as."""
@@ -370,7 +370,7 @@ def concurrency_axis(settings: Sequence[int]) -> Axis:
     low, high = min(settings), max(settings)
     ticks = sorted(set(settings), key=lambda c: (c not in (low, high), c & (c - 1) != 0, c % 16 != 0, c % 4 != 0, c))
     ends = _widened(amount(low), amount(high), (), log=True)
-    label = "rate (requests/s)" if kind_of(low) == "rate" else "concurrency"
+    label = f"rate ({low.arrivals})" if isinstance(low, Rate) else "concurrency"
     return Axis(label, *ends, log=True, ticks=tuple(map(amount, ticks)))
 
 

@@ -21,7 +21,7 @@ from frontier.decide.wording import (
     value_text,
 )
 from frontier.metrics import ENERGY, metric, per_gpu
-from frontier.model import Decision, Limit, Verdict, kind_of, unnamed
+from frontier.model import Decision, Limit, Rate, Verdict, unnamed
 from frontier.plot.data import Axis, Callout, Panel, Role, View
 from frontier.stats import cost_energy
 from frontier.text import clean, clean_name, middle_cut
@@ -135,8 +135,10 @@ def sign_words(views: Sequence[View], panels: Sequence[Panel]) -> list[str]:
     bars = [bar for mark in marks for bar in (mark.x_bar, mark.y_bar) if bar]
     bands = [step for panel in panels for line in panel.lines for step in line.band]
     known = any(p.metrics[name].has_interval for v in views for p in v.drawable for name in v.axes)
-    loads = {kind_of(point.concurrency) for view in views for point in view.mine}
-    numbers = "requests/s" if loads == {"rate"} else "concurrency"
+    loads = {
+        c.arrivals if isinstance(c := point.concurrency, Rate) else "concurrency" for v in views for point in v.mine
+    }
+    numbers = loads.pop() if len(loads) == 1 else "concurrency"
     words = [f"numbers = {numbers}", "bars = 95% CI" if known else "intervals not known"]
     words += ["shade = 90% of resamples"] if any(low < high for _, low, high in bands) else []
     words += ["arrow = interval goes on"] if any(bar.open_low or bar.open_high for bar in bars) else []

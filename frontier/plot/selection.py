@@ -97,7 +97,8 @@ def provenance_of(run: Run) -> Provenance:
 def _loop(shapes: Sequence[Shape]) -> str:
     """How the load was made."""
     if (arrivals := shapes[0].arrivals) is not None:
-        return f"open loop, {arrivals} arrivals"
+        of_sessions = " of sessions" if any(shape.has_sessions for shape in shapes) else ""
+        return f"open loop, {arrivals} arrivals{of_sessions}"
     return "closed loop of sessions" if any(shape.has_sessions for shape in shapes) else CLOSED_LOOP
 
 
@@ -297,7 +298,7 @@ def _timeline(run: Run, view: View, at: int | None) -> Picture | None:
     history = run.histories.get(view.frontier.series, [])
     measured = sorted({trial.concurrency for trial, _ in history})
     if at is not None and isinstance(measured[-1], Rate):
-        at = Rate.of(at)
+        at = type(measured[-1]).of(at)
     if at is not None and at not in measured:
         raise UsageError(f"{view_name(view)} was not measured at {in_words(at)}", f"it was at {listed(measured)}")
     if not measured:

@@ -105,13 +105,21 @@ RATES_NOT_SAID = (
 )
 """In the place of what is said of a closed loop."""
 
+SESSION_RATES_NOT_SAID = (
+    "The load was an open loop: sessions began at random at a stated rate, with think times drawn at random. Latency "
+    "counts from the arrival, of later turns from the end of thinking. Real arrivals come in heavier bursts."
+)
+"""The same of sessions."""
+
 
 def _not_said(run: Run) -> tuple[str, ...]:
     if run.is_imported:
         return IMPORTED_NOT_SAID
+    sessions = all(shape.has_sessions for shape in run.config.shapes)
+    if run.config.open_loop and sessions:
+        return (SESSION_RATES_NOT_SAID, *SESSIONS_NOT_SAID[1:], *NOT_SAID[2:])
     if run.config.open_loop:
         return (RATES_NOT_SAID, *NOT_SAID[1:])
-    sessions = all(shape.has_sessions for shape in run.config.shapes)
     return (*SESSIONS_NOT_SAID, *NOT_SAID[2:]) if sessions else NOT_SAID
 
 

@@ -43,6 +43,7 @@ from frontier.model import (
     Point,
     Rate,
     Series,
+    SessionRate,
     Trial,
     bare,
     by_series,
@@ -189,6 +190,7 @@ def point_columns(
     columns = [
         Column("", tuple(Cell(sign, style=style) for sign, style, _ in signs)),
         _load_column(points, [style for _, style, _ in signs]),
+        *_requests_column(points),
         *_in_flight_column(points),
         Column("n", tuple(Cell(f"{p.n:,}" if p.n else "–", key=p.n or None) for p in points), 3, long="requests"),
     ]  # fmt: skip
@@ -209,11 +211,21 @@ def point_columns(
 def _load_column(points: Sequence[Point], styles: Sequence[str]) -> Column:
     """The load of each point: its concurrency, or its rate."""
     if points and isinstance(points[0].concurrency, Rate):
-        head, long = "rate", "rate, arrivals per second"
+        of_sessions = isinstance(points[0].concurrency, SessionRate)
+        head, long = "rate", "rate, sessions that begin per second" if of_sessions else "rate, arrivals per second"
     else:
         head, long = "c", "concurrency"
     keyed = zip((p.concurrency for p in points), styles, strict=True)
     return Column(head, tuple(Cell(bare(load), key=load, style=style) for load, style in keyed), long=long)
+
+
+def _requests_column(points: Sequence[Point]) -> list[Column]:
+    """How many requests ended per second, where the rate counts sessions."""
+    if not any(isinstance(point.concurrency, SessionRate) for point in points):
+        return []
+    name = "request_throughput"
+    cells = tuple(_metric_cell(name, point.metrics.get(name), None, None) for point in points)
+    return [Column("req/s", cells, 1, long="requests per second")]
 
 
 def _in_flight_column(points: Sequence[Point]) -> list[Column]:

@@ -14,7 +14,7 @@ from typing import Literal
 import numpy as np
 
 from frontier.metrics import Unit, metric
-from frontier.model import ClientHealth, Measurement, Phase, Record, Shape, Trial, Window
+from frontier.model import ClientHealth, Measurement, Phase, Rate, Record, Shape, Trial, Window
 from frontier.simulator.engine import Scheduler, Step
 from frontier.simulator.spec import EngineSpec, price_of
 from frontier.simulator.virtual_clients import VirtualClients
@@ -59,11 +59,14 @@ def truth(spec: EngineSpec, shape: Shape, concurrency: int, name: str, requests:
     ValueError for metrics that need more than one request's latencies or the token count (goodput, cost).
     """
     asked = metric(name)
+    warmup = (
+        shape.session_seconds(expected_e2e(spec, shape, spec.max_num_seqs)) if isinstance(concurrency, Rate) else 0.0
+    )
     if asked.quantity == "itl":
-        run = _simulate(spec, shape, concurrency, requests)
+        run = _simulate(spec, shape, concurrency, requests, warmup=warmup)
         gaps = [np.diff(token_times(r, run.ends)) for r in run.requests if counts_in(r, run.window)]
         return _statistic(np.concatenate(gaps), asked.p)
-    run = _simulate(spec, shape, concurrency, requests)
+    run = _simulate(spec, shape, concurrency, requests, warmup=warmup)
     found = arrays_of(run)
     if name == "output_throughput":
         return found.output_throughput
@@ -193,7 +196,8 @@ def _simulate(
             unseen.difference_update(loop.requests[name].stream for name in step.finished)
             warm = not unseen and loop.completed >= enough and now >= warmup
             if loop.due is not None:
-                warm = warm and now >= 2 * loop.e2e_sum / loop.whole
+                lasting = shape.session_seconds(loop.early_e2e)
+                warm = warm and now >= max(lasting, 2 * loop.e2e_sum / loop.whole)
             if warm or now >= max_time / 2:
                 start = now - step.duration / 2
                 gauges = _Gauges(loop.scheduler, now)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from frontier.model import POISSON, Rate, Shape
 from frontier.pacing import Pacing, first_length
-from frontier.sessions import SessionPlan, class_of, left_out, plan_session
+from frontier.sessions import EARLY, SessionPlan, class_of, left_out, plan_session
 from frontier.simulator.engine import Step
 from frontier.simulator.spec import EngineSpec
 from frontier.simulator.speculative import make_scheduler
@@ -52,16 +52,23 @@ class VirtualClients:
         self.shared = self._beginning(int(shape.prefix * shape.isl.high) if shape.session is None else shape.shared)
         self.of_class = [self._beginning(each.shape.shared, i) for i, each in enumerate(shape.mix)]
         self.begun = 0
+        self.arrived, self.latest, self.early_e2e = 0, 0.0, 0.0
         for stream in range(streams):
             heapq.heappush(self.arrivals, (self._begin(stream), stream, stream))
         self._arrive(0.0)
 
     def _arrive(self, now: float) -> None:
-        """Open loop: all arrivals until now, and the next one."""
-        while self.due is not None and (not self.arrivals or self.sends[-1][0] <= now):
-            due, number = next(self.due), len(self.sends)
-            self.sends.append((due, 0.0))
-            heapq.heappush(self.arrivals, (due, number, number))
+        """Open loop: all arrivals until now, and the next one. Each is a stream of its own, of one session."""
+        while self.due is not None and self.latest <= now:
+            self.latest, stream = next(self.due), self.arrived
+            self.arrived += 1
+            self._begin(stream)
+            self._send(self.latest, 0.0, stream)
+
+    def _send(self, due: float, delay: float, stream: int) -> None:
+        """A stream sends at this time."""
+        bisect.insort(self.sends, (due, delay))
+        heapq.heappush(self.arrivals, (due, len(self.sends) + self.streams, stream))
 
     def admit(self, now: float) -> None:
         """Hand the scheduler what has reached it by `now`."""
@@ -149,6 +156,12 @@ class VirtualClients:
             if self.due is not None:
                 self.whole += 1
                 self.e2e_sum += step.end - request.sent
+                if self.whole <= EARLY:
+                    self.early_e2e = self.e2e_sum / self.whole
+                if (thinking := self._continue(request)) is not None:
+                    self._send(step.end + thinking, 0.0, request.stream)
+                else:
+                    self.sessions.pop(request.stream, None)
                 continue
             delay = 0.0 if self.pacing is None else self._delay(self.pacing, request, step.end)
             thinking = self._continue(request)
@@ -157,8 +170,7 @@ class VirtualClients:
             elif thinking:
                 delay = 0.0
             send = step.end + delay + (thinking or 0.0)
-            bisect.insort(self.sends, (send, delay))
-            heapq.heappush(self.arrivals, (send, self.completed + self.streams, request.stream))
+            self._send(send, delay, request.stream)
         return step
 
     def _delay(self, pacing: Pacing, request: Sent, now: float) -> float:

@@ -217,7 +217,9 @@ def overloaded(sample: WindowData) -> Iterator[Flag]:
     for _, blocks in windows(sample):
         levels = sample.in_flight[blocks]
         grown += float(levels[-quarter:].mean() - levels[:quarter].mean())
-        arrived += 0.75 * sample.concurrency.per_second * float(sample.block_seconds[blocks].sum())
+        arrived += (
+            0.75 * sample.concurrency.per_second * sample.shape.requests * float(sample.block_seconds[blocks].sum())
+        )
     spread = sample.shape.arrivals.cv if sample.shape.arrivals is not None else 1.0
     if grown > UNSERVED * max(1.0, spread) * math.sqrt(arrived):
         yield Flag(

@@ -13,11 +13,11 @@ from typing import Any, get_type_hints
 import numpy as np
 
 from frontier.errors import StoreError
-from frontier.model import Measurement
+from frontier.model import Measurement, Shape
 from frontier.stats.from_records import window_data
 from frontier.stats.histogram import ALPHA, X0, LogHistogram
 from frontier.stats.window import WindowData
-from frontier.store.records import build
+from frontier.store.records import build, shape_tree
 from frontier.store.run_dir import RunDirectory
 from frontier.store.trial_files import Evidence
 
@@ -73,9 +73,13 @@ def pack(sample: WindowData, made_from: str) -> bytes:
         "arrays": [[name, array.dtype.str, len(array)] for name, array in arrays.items()],
         "plain": {name: value for name, value in fields.items() if name not in arrays},
     }  # fmt: skip
-    encoded = json.dumps(head, default=dataclasses.asdict).encode()
+    encoded = json.dumps(head, default=_tree).encode()
     body = b"".join([len(encoded).to_bytes(_LENGTH, "little"), encoded, *(a.tobytes() for a in arrays.values())])
     return hashlib.sha256(body).digest() + body
+
+
+def _tree(value: Any) -> dict[str, Any]:
+    return shape_tree(value) if isinstance(value, Shape) else dataclasses.asdict(value)
 
 
 def unpack(data: bytes, made_from: str) -> WindowData | None:

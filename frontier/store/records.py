@@ -16,7 +16,7 @@ import orjson
 
 from frontier.errors import StoreError
 from frontier.metrics import metric
-from frontier.model import Estimate, Measurement, Outcome, Point, Record
+from frontier.model import Estimate, Measurement, Outcome, Point, Record, Shape
 from frontier.text import stored, stored_tree
 from frontier.units import LONGEST, MOST_COUNT, usable, usable_count
 
@@ -85,7 +85,26 @@ def encode_measurement(measurement: Measurement) -> dict[str, Any]:
         del tree[name]
     for name in [name for name in ("session", "mix", "arrivals") if not tree["trial"]["shape"][name]]:
         del tree["trial"]["shape"][name]
+    _leave_tables_out(tree["trial"]["shape"])
     return tree | {name: stored_tree(tree[name]) for name in ("server", "server_identity")}
+
+
+def shape_tree(shape: Shape) -> dict[str, Any]:
+    """A shape as a tree for JSON, which `build` reads back; of sessions of a file their figures."""
+    tree = dataclasses.asdict(shape)
+    _leave_tables_out(tree)
+    return tree
+
+
+def _leave_tables_out(shape: dict[str, Any]) -> None:
+    """Of sessions of a file their figures are kept with a trial, not the sessions."""
+    if session := shape.get("session"):
+        if session["file"] is None:
+            del session["file"]
+        else:
+            del session["file"]["table"]
+    for each in shape.get("mix", ()):
+        _leave_tables_out(each["shape"])
 
 
 def decode_measurement(tree: Mapping[str, Any]) -> Measurement:

@@ -265,4 +265,5 @@ class HttpBackend(Backend):
             salt = f"{self._salt:x}-{self._attempts}"
             return PromptPlan(trial.shape, trial.seed, file=Path(self._config.prompts), salt=salt)
         seed = prompt_seed(self._salt, trial.seed, self._attempts)
-        return PromptPlan(trial.shape, seed, self._calibrations[trial.deployment], streams=trial.streams)
+        begun = trial.streams if trial.rate is None else 0  # at a rate every session begins with its first turn
+        return PromptPlan(trial.shape, seed, self._calibrations[trial.deployment], streams=begun)

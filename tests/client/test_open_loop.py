@@ -7,9 +7,9 @@ import pytest
 
 from frontier.client.event_loop import run
 from frontier.client.loop import run_trial
-from frontier.client.prompts import random_prompts
+from frontier.client.prompts import Calibration, random_prompts, session_prompts
 from frontier.client.target import Target, Timeouts
-from frontier.model import Measurement, Outcome, Phase, Record, Shape, Trial
+from frontier.model import Lengths, Measurement, Outcome, Phase, Record, Session, Shape, Trial
 from tests.client.engine import Engine
 from tests.client.hostile import Hostile
 
@@ -63,3 +63,25 @@ def test_a_server_that_is_too_slow_is_charged_for_the_queue(server: Hostile) -> 
     assert all("never sent" in (r.error or "") and r.first is None for r in never)
     assert len(counted) == pytest.approx(40 * measurement.window.length, rel=0.35)
     assert len({r.index for r in records}) == len(records)
+
+
+@pytest.mark.slow
+def test_later_turns_that_no_caller_was_free_for_are_charged_from_when_they_were_due(server: Hostile) -> None:
+    engine = Engine("full", ttft=0.1, itl=0.0).install()
+    session = Session(Lengths.fixed(3), Lengths.fixed(60), Lengths.fixed(30), think=0.05)
+    shape = Shape.of_session(session, Lengths.fixed(5), "chat")
+    limits = Timeouts(2.0, 5.0, 2.0, total=1.5)
+    target = Target(server.url(engine.name), "m", "chat", dialect="vllm", timeouts=limits)
+    trial = Trial("d", shape, 2, 0, Phase.CONFIRM, 120, 11, 0.3, 0.5, 3.0, "f", rate=12.0)
+    records: list[Record] = []
+    prompts = session_prompts(shape, 1, Calibration(), 0)
+    measurement = run(run_trial(trial, target, prompts, on_record=records.append))
+    counted = in_window(measurement, records)
+    later = [r for r in counted if r.turn]
+    assert later
+    assert max(r.sent - (r.scheduled or 0) for r in later if r.outcome is Outcome.OK) > 0.2
+    never = {r.turn for r in counted if "never sent" in (r.error or "")}
+    assert never >= {0}
+    assert len({r.index for r in records}) == len(records)
+    ends = {(r.session, r.turn): r.end for r in records}
+    assert all((r.scheduled or 0) >= ends[r.session, (r.turn or 0) - 1] - 1e-6 for r in later)

@@ -6,6 +6,7 @@ import itertools
 import json
 from collections import defaultdict
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,7 +14,8 @@ import pytest
 from frontier.client.event_loop import run
 from frontier.client.prompts import Calibration, session_prompts
 from frontier.config import load_config
-from frontier.model import Outcome, Record
+from frontier.formats.session_files import read_sessions
+from frontier.model import Measurement, Outcome, Record
 from frontier.plan import make_plan
 from frontier.sessions import plan_session
 from frontier.simulator.process import SimulatorProcess
@@ -209,3 +211,43 @@ def test_a_mix_sends_sessions_and_requests_of_the_classes_that_the_seed_draws(en
     # The classes begin with different words, each of which the engine has in its cache.
     assert sum(turns[0].cached_tokens >= 64 for turns in chats) > 0.9 * len(chats)
     assert mix.mix[0].name == "agent"
+
+
+def test_sessions_of_a_file_arrive_at_a_rate_and_their_later_turns_when_they_are_due(
+    engine: str, tmp_path: Path
+) -> None:
+    turns = [{"new": 320, "out": 12}, {"new": 60, "out": 8, "pause": 0.03}, {"new": 40, "out": 6, "pause": 0.05}]
+    lines = [{"turns": turns[: 2 + i % 2]} for i in range(10)]
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    text = f"endpoint: {engine}\nshapes: [{{name: a, sessions: {tmp_path / 'a.jsonl'}}}]\nrate: 20\nrequests: 60\n"
+    config = load_config(
+        f"{text}repeats: 1\nwarmup: 200ms\nmax_time: 20s\napi: chat\n", "t", read_sessions=read_sessions
+    )
+    records: list[Record] = []
+
+    async def go() -> Measurement:
+        backend = HttpBackend(config, {}, next(SALTS))
+        await backend.prepare(config.deployments[0])
+        trial = make_plan(config).trials[0]
+        on_tick, stop = (lambda _: None), asyncio.Event()
+        measurement = await backend.run(trial, expected_e2e=None, on_record=records.append, on_tick=on_tick, stop=stop)
+        await backend.close()
+        return measurement
+
+    window = run(go()).window
+    counted = [r for r in records if window.start <= r.scheduled < window.end]
+    assert {Outcome.OK} == {r.outcome for r in counted}
+    assert {0, 1, 2} == {r.turn for r in counted}
+    sessions = by_session([r for r in records if r.outcome is Outcome.OK])
+    for turns_of in sessions.values():
+        assert [r.turn for r in turns_of] == list(range(len(turns_of))), "each begins with its first turn"
+        for before, after in itertools.pairwise(turns_of):
+            pause = (0.0, 0.03, 0.05)[after.turn]
+            assert after.scheduled == pytest.approx(before.end + pause, abs=1e-6)
+            assert after.sent >= after.scheduled - 1e-6
+            assert after.reusable == before.prompt_tokens + before.completion_tokens
+    whole = [turns_of for turns_of in sessions.values() if len(turns_of) == 3]
+    assert whole
+    assert {tuple(r.completion_tokens for r in turns_of) for turns_of in whole} == {(12, 8, 6)}
+    firsts = sorted(turns_of[0].scheduled for turns_of in sessions.values())
+    assert firsts[-1] / len(firsts) == pytest.approx(1 / 20, rel=0.5)

@@ -17,7 +17,7 @@ from frontier.client.window_rules import (
     warm,
     warm_open_loop,
 )
-from frontier.model import Phase, Shape, Trial
+from frontier.model import Lengths, Phase, Session, Shape, Trial
 
 TRIAL = Trial("d", Shape.of(40, 20), 8, 1, Phase.GRID, 100, 7, 2.0, 3.0, 60.0, "f", seconds=30.0)
 
@@ -86,6 +86,14 @@ def test_a_scan_opens_as_soon_as_every_stream_has_begun_and_an_open_loop_after_t
     early, later = status(2.5, begun=0, e2e_sum=18.0), status(3.1, begun=0, e2e_sum=18.0)
     assert next_state(TRIAL, WindowState(), early, is_warm=warm_open_loop).start is None
     assert next_state(TRIAL, WindowState(), later, is_warm=warm_open_loop).start == 3.1
+
+
+def test_at_a_rate_of_sessions_the_window_waits_for_the_last_turns_by_the_time_of_the_first_requests():
+    session = Session(Lengths.fixed(5), Lengths.fixed(40), Lengths.fixed(9), think=0.0)
+    trial = dataclasses.replace(TRIAL, shape=Shape.of_session(session, Lengths.fixed(20), "a"))
+    early, later = (status(now, early_e2e=1.5) for now in (7.4, 7.6))
+    assert next_state(trial, WindowState(), early, is_warm=warm_open_loop).start is None
+    assert next_state(trial, WindowState(), later, is_warm=warm_open_loop).start == 7.6
 
 
 @pytest.mark.parametrize(

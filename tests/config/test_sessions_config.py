@@ -1,9 +1,13 @@
 """Sessions in a config: what is read, what is refused and with which words, and limits of turn classes."""
 
+import json
+from pathlib import Path
+
 import pytest
 
-from frontier.config import load_config, parse_sla
+from frontier.config import Config, load_config, parse_sla
 from frontier.errors import ConfigError, UsageError
+from frontier.formats.session_files import read_sessions
 from frontier.model import Lengths, Limit, Shape
 from frontier.plan import make_plan
 
@@ -141,3 +145,57 @@ def test_another_session_is_another_measurement_and_plain_shapes_are_what_they_w
     assert len(prints) == len(texts)
     # As version 0.1.0 wrote it.
     assert config("1024/256").canonical()["shapes"] == ["1024/256"]
+
+
+FILE = '{"turns": [{"new": 800, "out": 20}, {"new": 30, "out": 10, "pause": 2}]}\n'
+
+
+def of_file(path: Path, more: str = "", keys: str = "") -> Config:
+    text = f"endpoint: http://h:8000/v1\nshapes: [{{name: agent, sessions: {path}{keys}}}]\n{more}\n"
+    return load_config(text, "t.yaml", read_sessions=read_sessions)
+
+
+def test_sessions_of_a_file_are_a_shape_whose_content_decides_what_a_trial_is(tmp_path: Path) -> None:
+    path = tmp_path / "agent.jsonl"
+    path.write_text(2 * FILE)
+    config = of_file(path, keys=", system: 200")
+    (shape,) = config.shapes
+    assert shape.session is not None
+    assert (shape.label, shape.kind, shape.requests, shape.shared) == ("agent", "session", 2.0, 200)
+    first = make_plan(config).trials[0]
+    path.write_text(2 * FILE.replace("800", "801"))
+    other = make_plan(of_file(path, keys=", system: 200")).trials[0]
+    assert first.fingerprint != other.fingerprint
+    assert first.seed != other.seed
+    moved = path.rename(tmp_path / "moved.jsonl")
+    assert make_plan(of_file(moved, keys=", system: 200")).trials[0].fingerprint == other.fingerprint
+    assert {effect.text for effect in config.effects} == {f"read  {path}, for the lengths of sessions"}
+
+
+def test_a_run_is_read_without_the_file_of_its_sessions_and_a_sweep_needs_it(tmp_path: Path) -> None:
+    path = tmp_path / "agent.jsonl"
+    path.write_text(FILE)
+    config, text = of_file(path), f"endpoint: http://h:8000/v1\nshapes: [{{name: agent, sessions: {path}}}]\n"
+    manifest = {"canonical": json.loads(json.dumps(config.canonical())), "defaults": {}}
+    path.unlink()
+    kept = load_config(text, "t.yaml", begun=manifest)
+    assert kept.shapes == config.shapes
+    assert kept.identity() == config.identity()
+    with pytest.raises(ConfigError, match=r"t.yaml:2:\d+: cannot read sessions from .*agent.jsonl: No such file"):
+        load_config(text, "t.yaml", read_sessions=read_sessions)
+    for begun in (None, {"canonical": {"sessions": {str(path): {"isl": 3}}}}):
+        with pytest.raises(ConfigError, match="the sessions of a file are read by a sweep"):
+            load_config(text, "t.yaml", begun=begun)
+
+
+def test_what_does_not_go_with_a_file_of_sessions_is_said(tmp_path: Path) -> None:
+    path = tmp_path / "agent.jsonl"
+    path.write_text(FILE)
+    for keys, what in (
+        (", turns: 8", "unknown key 'turns'"), (", system: 800", "leave nothing of a prompt of 800"),
+    ):  # fmt: skip
+        with pytest.raises(ConfigError, match=what):
+            of_file(path, keys=keys)
+    path.write_text('{"turns": [' + ", ".join(['{"new": 1, "out": 1}'] * 1_001) + "]}\n")
+    with pytest.raises(ConfigError, match="a session has 1,001 turns"):
+        of_file(path)
