@@ -27,8 +27,8 @@ import numpy as np
 
 from frontier.budget import TrialTimes
 from frontier.config import Config
-from frontier.decide import completion, search
-from frontier.decide.load_search import usual_proof
+from frontier.decide import completion, rate_search, search
+from frontier.decide.load_search import PROOF_TURNS, usual_proof
 from frontier.decide.prediction import LEAST, Assumption, assumption, rough_e2e
 from frontier.decide.proof import (
     ALPHA,
@@ -41,6 +41,7 @@ from frontier.decide.proof import (
     by_concurrency,
     fewest_requests,
 )
+from frontier.decide.rate_search import Expectation
 from frontier.decide.search import Ask, Done, SearchPolicy
 from frontier.errors import UsageError
 from frontier.hardware.predict import Calibrated, Known, calibrate
@@ -156,7 +157,9 @@ def ahead(
     proofs: tuple[Part, ...] = ()
     point = completion.operating_concurrency(config.limits, history) if config.limits and history else None
     scans = ask is None or (isinstance(ask, Ask) and ask.phase is Phase.SCAN)
-    if config.searches and config.requests is None and scans:
+    if config.open_loop and config.searches and scans:
+        looks += _looks_at_rates(config, series, history)
+    elif config.searches and config.requests is None and scans:
         looks.append(_scan(config, series, policy, history))
     after = ask if isinstance(ask, Ask) else later
     if config.searches and point is None and not isinstance(ask, Done):
@@ -222,10 +225,22 @@ def _scan(config: Config, series: Series, policy: SearchPolicy, history: History
     """The looks of a scan: about every second setting of the grid, and two where the SLA is crossed."""
     seen, size = len({t.concurrency for t, _ in history}), len(policy.grid)
     c = policy.grid[size // 2]
-    streams = 0 if isinstance(c, Rate) else c
-    requests = max(search.SCAN_REQUESTS, search.SCAN_PER_STREAM * streams)
+    requests = max(search.SCAN_REQUESTS, search.SCAN_PER_STREAM * c)
     ask = Ask(c, Phase.SCAN, requests, "", search.SCAN_SECONDS)
     return Part(_trial(config, series, ask), max(1.0, size / 2 + 2 - seen), max(1.0, size + 2 - seen))
+
+
+def expected_rates(config: Config, series: Series) -> Expectation:
+    """What a search over rates is expected to find, while a request takes as long as the SLA lets it."""
+    return rate_search.expectation(config, series, assumed_e2e(config.limits, series.shape))
+
+
+def _looks_at_rates(config: Config, series: Series, history: History) -> list[Part]:
+    """The looks that are left of a search over rates."""
+    seen = sum(trial.phase is Phase.SCAN for trial, _ in history)
+    looks = expected_rates(config, series).looks(config.limits, config.concurrency[0] / 1000, seen)
+    asks = (Ask(Rate.of(look.load), Phase.SCAN, look.requests, "") for look in looks)
+    return [Part(_trial(config, series, ask)) for ask in asks]
 
 
 def _windows(
@@ -237,8 +252,13 @@ def _windows(
         trial = _trial(config, series, ask)
     else:
         c = completion.edge(config.limits, completion.pilot_points(config.limits, history))
-        c = c or policy.grid[len(policy.grid) // 2]
-        trial = _trial(config, series, Ask(c, Phase.PROVE, proof_requests(config, c) // WINDOWS, ""))
+        if config.open_loop:
+            rates = expected_rates(config, series)
+            c, least = c or rates.usual, PROOF_TURNS * rates.policy.in_flight
+        else:
+            c, least = c or policy.grid[len(policy.grid) // 2], 0
+        size = max(proof_requests(config, c), least) // WINDOWS
+        trial = _trial(config, series, Ask(c, Phase.PROVE, size, ""))
     begun = sum(t.phase is Phase.PROVE and t.concurrency == trial.concurrency for t, _ in history)
     judged = next((look for look in LOOKS if look > begun), begun + 1) - begun
     expected, most = more

@@ -15,11 +15,11 @@ from pydantic import AfterValidator, BeforeValidator, Field, PlainValidator, Pri
 
 from frontier.client.target import read_address
 from frontier.config.deployment import Command, DeploymentConfig, QualityConfig, SentFile
-from frontier.config.rates import AUTO, read_arrivals, read_rates
+from frontier.config.rates import AUTO, arriving, read_arrivals, read_rates
 from frontier.config.shapes import described, read_shape
 from frontier.config.sla import DEFAULT_TIER, NEEDS_LIMITS, Tiers, known_metric, read_tiers
 from frontier.config.traffic import Traffic, mixes, read_traffic
-from frontier.config.uses import PLAIN, POST, VARIABLE, Use, effects
+from frontier.config.uses import PLAIN, POST, READ_TIMES, VARIABLE, Use, effects
 from frontier.config.workers import RayConfig, read_workers
 from frontier.errors import Complaint
 from frontier.fields import (
@@ -245,7 +245,7 @@ class Config(Strict):
     traffic: Annotated[Traffic, PlainValidator(read_traffic), PLAIN] = Field(default_factory=dict)
     concurrency: Annotated[tuple[int, ...], PlainValidator(_concurrency)] = (1, 2, 4, 8, 16, 32, 64, 128)
     rate: Annotated[tuple[Rate, ...], PlainValidator(read_rates), PLAIN] | None = None
-    arrivals: Annotated[Arrivals, PlainValidator(read_arrivals), PLAIN] = POISSON
+    arrivals: Annotated[Arrivals | str, PlainValidator(read_arrivals), READ_TIMES] = POISSON
     given_tiers: Annotated[Tiers, PlainValidator(read_tiers), PLAIN] = Field(default=(), alias="sla")
     given_objectives: Annotated[tuple[str, str], PlainValidator(_objectives), PLAIN] | None = Field(
         None, alias="objectives"
@@ -270,10 +270,18 @@ class Config(Strict):
     def _in_open_loop(self) -> Self:
         """With a rate the loads of the sweep are rates, and its shapes have the arrivals: nothing else has to ask."""
         if self.rate is not None and "concurrency" not in self.model_fields_set:
-            shapes = tuple(replace(shape, arrivals=self.arrivals) for shape in self.given_shapes)
             # Past the freeze of the model, which is not yet in anybody's hands.
-            self.__dict__.update(concurrency=self.rate or AUTO, given_shapes=shapes)
+            self.__dict__.update(concurrency=self.rate or AUTO, given_shapes=arriving(self.given_shapes, self.arrivals))
         return self
+
+    @property
+    def trace_file(self) -> str | None:
+        """The file of the trace whose arrivals are played; None where there is none. `with_arrivals` has its times."""
+        return self.arrivals if self.open_loop and isinstance(self.arrivals, str) else None
+
+    def with_arrivals(self, arrivals: Arrivals) -> Self:
+        """With the times of its trace, which are read by others."""
+        return self.model_copy(update={"given_shapes": arriving(self.given_shapes, arrivals)})
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:

@@ -158,5 +158,7 @@ def described(shape: Shape) -> str:
         spread = "" if s.spread is None else f" +-{s.spread:g}s"
         text = f"turns {s.turns}, first {s.first}, then {s.added}/{shape.osl}, think {s.think:g}s{spread},"
     text = f"{shape.name}: {text}" if shape.name else text
-    text = f"{text} {shape.arrivals} arrivals" if shape.arrivals is not None else text
+    if (arrivals := shape.arrivals) is not None:
+        named = arrivals if arrivals.trace is None else f"{arrivals.trace.name} {arrivals.trace.digest}"
+        text = f"{text} {named} arrivals"
     return f"{text} prefix {shape.prefix * 100:.6g}%" if shape.prefix else text

@@ -139,6 +139,20 @@ def rough_e2e(assumed: Assumption, shape: Shape, concurrency: int) -> float | No
     return expected_e2e(assumed.spec, shape, round(running)) * concurrency / running
 
 
+def most_in_flight(assumed: Assumption, shape: Shape, longest: float) -> int:
+    """The most requests in flight of which each takes at most `longest` seconds, as far as they run at once; 1 where
+    none is so quick, 0 where none fits.
+    """
+    low, high = 1, math.floor(_running(assumed.spec, shape, RUNNING))
+    while low < high:
+        middle = (low + high + 1) // 2
+        if expected_e2e(assumed.spec, shape, middle) <= longest:
+            low = middle
+        else:
+            high = middle - 1
+    return min(low, high)
+
+
 def _running(spec: EngineSpec, shape: Shape, concurrency: int) -> float:
     """Requests that fit at once, of so many."""
     context = shape.isl.mean + shape.osl.mean / 2

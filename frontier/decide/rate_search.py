@@ -7,15 +7,22 @@ it on fresh data, with the guarantee that is written there. Looks of the ramp pl
 claim.
 """
 
+import contextlib
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
+from frontier.config import Config
 from frontier.decide import load_search
 from frontier.decide.load_search import INVALID, LoadAsk, LoadDone, LoadPolicy, LoadTrial, invalid_because, rounded
+from frontier.decide.prediction import assumption, most_in_flight
 from frontier.decide.proof import History, pilot_point, violation
-from frontier.model import Limit, Phase, Rate, Verdict
+from frontier.decide.wording import count
+from frontier.errors import UsageError
+from frontier.model import Limit, Phase, Rate, Series, Verdict
+from frontier.simulator.virtual import expected_e2e
 from frontier.stats import load_flags
 from frontier.stats.window import BLOCKS, WindowData
 
@@ -25,6 +32,8 @@ SATURATED_REQUESTS = 400
 """Requests of the look that shows how much is served at most."""
 MOST_RATE = 20_000.0
 """The ramp ends here: no client process sends more."""
+ASSUMED_IN_FLIGHT = 16
+"""Requests that a server has in flight at the most that it serves, while nothing is described and nothing measured."""
 LATE = BLOCKS // 2
 """The blocks of the saturated look from which on all that the server can hold is in flight."""
 
@@ -124,3 +133,52 @@ def served(sample: WindowData) -> float:
     if not per_answer > 0 or not produced:
         produced, per_answer = float(sample.block_finished[late].sum()), 1.0
     return max(produced / per_answer, 1.0) / float(sample.block_seconds[late].sum())
+
+
+# --- before anything is measured
+
+
+@dataclass(frozen=True, slots=True)
+class Expectation:
+    """What a search is expected to find: what is served at most, and `by` what that is known."""
+
+    policy: LoadPolicy
+    by: str
+
+    @property
+    def usual(self) -> Rate:
+        """The rate that is usually proven."""
+        return Rate.of(rounded(load_search.USUAL * self.policy.top))
+
+    def looks(self, limits: Sequence[Limit], lowest: float, seen: int) -> list[LoadAsk]:
+        """The looks of the ramp from the lowest rate on, and those that locate the SLA, after the first `seen`."""
+        warmup = self.policy.warmup
+        ramp = [_look(lowest, LOOK_REQUESTS, (), warmup)]
+        while ramp[-1].load <= self.policy.top and 2 * ramp[-1].load <= MOST_RATE:
+            ramp.append(_look(rounded(2 * ramp[-1].load), LOOK_REQUESTS, (), warmup))
+        ramp.append(_look(ramp[-1].load, SATURATED_REQUESTS, (), warmup))
+        rate = self.usual.per_second
+        size = load_search.look_size(self.policy, limits, rate)
+        locating = [LoadAsk(rate, Phase.SCAN, size, warmup)] * load_search.EXPECTED_LOOKS
+        return [*ramp, *locating][seen:] or locating[:1]
+
+
+def expectation(config: Config, series: Series, longest: float) -> Expectation:
+    """By the engine model, with as many requests in flight as the limits on TPOT and E2E allow; where too little is
+    described, by the middle one of the listed rates, or by ASSUMED_IN_FLIGHT requests of `longest` seconds.
+    """
+    with contextlib.suppress(UsageError):
+        assumed, _ = assumption(config.deployment(series.deployment))
+        times = {"e2e": 1.0, "tpot": series.shape.osl.mean}
+        limited = [li for li in config.limits if li.of.quantity in times and not li.of.inverted and not li.of.group]
+        allowed = min((li.promise * times[li.of.quantity or ""] for li in limited), default=math.inf)
+        if n := most_in_flight(assumed, series.shape, allowed):
+            e2e = expected_e2e(assumed.spec, series.shape, n)
+            by = f"three quarters of what the engine model serves with {count(n, 'request')} in flight"
+            return Expectation(LoadPolicy(0.0, n / e2e, n, e2e, config.warmup), by)
+    if config.rate:
+        top = config.rate[len(config.rate) // 2].per_second / load_search.USUAL
+        return Expectation(LoadPolicy(0.0, top, max(1, round(top * longest)), longest, config.warmup), "as listed")
+    by = f"three quarters of what {ASSUMED_IN_FLIGHT} requests in flight give, each as slow as the SLA lets it be"
+    policy = LoadPolicy(0.0, ASSUMED_IN_FLIGHT / longest, ASSUMED_IN_FLIGHT, longest, config.warmup)
+    return Expectation(policy, by)

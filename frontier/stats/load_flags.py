@@ -218,7 +218,7 @@ def overloaded(sample: WindowData) -> Iterator[Flag]:
         levels = sample.in_flight[blocks]
         grown += float(levels[-quarter:].mean() - levels[:quarter].mean())
         arrived += 0.75 * sample.concurrency.per_second * float(sample.block_seconds[blocks].sum())
-    spread = sample.shape.arrivals.cv if sample.shape.arrivals is not None else 1.0
+    spread = sample.shape.arrivals.spread(arrived) if sample.shape.arrivals is not None else 1.0
     if grown > UNSERVED * max(1.0, spread) * math.sqrt(arrived):
         yield Flag(
             OVERLOADED, f"the backlog grew by {format_share(grown / arrived)} of what arrived", "0%",
