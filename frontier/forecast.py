@@ -28,7 +28,7 @@ import numpy as np
 from frontier.budget import TrialTimes
 from frontier.config import Config
 from frontier.decide import completion, rate_search, search
-from frontier.decide.load_search import PROOF_TURNS, usual_proof
+from frontier.decide.load_search import EXPECTED_WINDOWS, PROOF_TURNS, usual_proof
 from frontier.decide.prediction import LEAST, Assumption, assumption, rough_e2e
 from frontier.decide.proof import (
     ALPHA,
@@ -62,6 +62,8 @@ DEPENDENCE = 2
 FIRST, AGAIN, LATER, BETTER = (3.0, 35.0), (8.0, 45.0), (13.0, 45.0), (3.0, 30.0)
 """Windows of proofs beyond the next judgement of the candidate that is being proven, expected and in 95 % of sweeps:
 until the answer, the same where a candidate was given up before, after the answer, and beyond a better candidate."""
+AT_RATES = float(EXPECTED_WINDOWS - LOOKS[0]), 35.0
+"""The same of a search over rates, which proves no candidate after its answer."""
 ANOTHER = 8.0
 """Windows of proofs of candidates that only show while the frontier is completed, at most."""
 MORE_VISITS = 1.7
@@ -165,9 +167,12 @@ def ahead(
     if config.searches and point is None and not isinstance(ask, Done):
         now = ask.concurrency if ask is not None else None
         again = any(t.phase is Phase.PROVE and t.concurrency != now for t, _ in history)
-        proofs = (_windows(config, series, policy, history, ask, AGAIN if again else FIRST),)
+        more = AT_RATES if config.open_loop else AGAIN if again else FIRST
+        proofs = (_windows(config, series, policy, history, ask, more),)
         edge = completion.edge(config.limits, completion.pilot_points(config.limits, history)) or 0
-        if history and min(edge, proofs[0].trial.concurrency) <= min(policy.grid):
+        if config.open_loop:  # the search ends with the answer
+            point = proofs[0].trial.concurrency
+        elif history and min(edge, proofs[0].trial.concurrency) <= min(policy.grid):
             # No setting seems to be clearly inside the SLA: the lowest one is given up soon, and none is visited.
             if not any(t.phase is Phase.PROVE for t, _ in history):
                 proofs = (dataclasses.replace(proofs[0], expected=1.0),)

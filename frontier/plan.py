@@ -187,15 +187,15 @@ def make_trial(
     """One trial, planned or proposed by the search. Its seed and fingerprint follow from the arguments alone. `seconds`
     bounds its window, which lasts `min_time` at least. A scan has no least warm-up but one that the config states.
     At a rate the queue needs `warmup` seconds, and where `max_time` is left out a trial lasts as long as its requests
-    take to arrive. Of a trace a trial that is no scan plays so much that its parts do not differ much.
+    take to arrive. Of a trace a proof, and a trial at a listed rate, plays so much that its parts do not differ much.
 
     Two trials differ in their seed as soon as they differ in anything, so no two share a prompt.
     """
     identity = [config.seed, deployment.name, described(shape), concurrency, phase.value, repeat]
     seed = int(digest(identity)[:15], 16)
-    if isinstance(concurrency, Rate) and shape.arrivals is not None and phase is not Phase.SCAN:
+    if shape.arrivals is not None and (phase is Phase.PROVE or (phase is Phase.GRID and config.rate)):
         requests = max(requests, shape.arrivals.long_enough)
-        seconds = seconds and max(seconds, shape.arrivals.long_enough / concurrency.per_second)
+        seconds = seconds and max(seconds, 1000 * shape.arrivals.long_enough / concurrency)
     print_of = [config.load(), deployment.canonical(), identity, requests]
     if seconds is not None:
         seconds = max(seconds, config.min_time)

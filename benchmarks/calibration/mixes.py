@@ -66,7 +66,7 @@ def _answered(config: Config, decision: Decision, requests: int) -> Result:
 
 
 def _over_shares(seed: int) -> Result:
-    """Of a sweep over shares at one concurrency, whose limit breaks at a drawn share (`edge`): the interval of the
+    """Of a sweep over shares with `--prove` of one concurrency, whose limit breaks at a drawn share (`edge`): the interval of the
     share that it states, and the limit in truth at both its ends.
     """
     for attempt in range(100):
@@ -81,7 +81,7 @@ def _over_shares(seed: int) -> Result:
     listed = ", ".join(f"{share}%" for share in SHARES)
     sla = f"concurrency: [{at}]\nsla: {{{name}: {1e3 * there:.4f}ms}}\n"
     config = load_config(text + traffic.replace("SHARE", f"[{listed}]") + sla, "mixes")
-    decisions = [_decided(config, shape) for shape in config.shapes]
+    decisions = [_decided(config, shape, (at,)) for shape in config.shapes]
     by_share = {share_of("rag", d.shape): d.shape for d in decisions}
     return {
         "family": "shares", "seed": seed, "at": at, "metric": name, "edge": edge / 100, "rise": high / low,
@@ -127,10 +127,10 @@ def _traffic(rng: np.random.Generator, family: str) -> str:
     return f"shapes: [{chat}, {other}]\ntraffic: {{chat: {{}}, {name}: {{share: {share}}}}}\n"
 
 
-def _decided(config: Config, shape: Shape) -> Decision:
-    """What the search of a sweep ends with."""
+def _decided(config: Config, shape: Shape, prove: tuple[int, ...] = ()) -> Decision:
+    """What the search of a sweep ends with, or the proof of the settings that it is asked for."""
     history: History = []
-    policy, limits, served = search_policy(config), config.limits, config.deployments[0]
+    policy, limits, served = search_policy(config, prove), config.limits, config.deployments[0]
     while len(history) < MOST:
         ask = search.next_ask(policy, shape, config.tiers, history)
         if isinstance(ask, Done):

@@ -9,6 +9,7 @@ A prediction says where to measure; it proves nothing, and no operating point is
 a grid decide anything: it is given only where the whole band of a prediction lies on one side of a limit.
 """
 
+import bisect
 import dataclasses
 import math
 from collections.abc import Callable, Iterable, Sequence
@@ -143,14 +144,9 @@ def most_in_flight(assumed: Assumption, shape: Shape, longest: float) -> int:
     """The most requests in flight of which each takes at most `longest` seconds, as far as they run at once; 1 where
     none is so quick, 0 where none fits.
     """
-    low, high = 1, math.floor(_running(assumed.spec, shape, RUNNING))
-    while low < high:
-        middle = (low + high + 1) // 2
-        if expected_e2e(assumed.spec, shape, middle) <= longest:
-            low = middle
-        else:
-            high = middle - 1
-    return min(low, high)
+    fit = range(1, math.floor(_running(assumed.spec, shape, RUNNING)) + 1)
+    quick = bisect.bisect_right(fit, longest, key=lambda n: expected_e2e(assumed.spec, shape, n))
+    return min(len(fit), max(1, quick))
 
 
 def _running(spec: EngineSpec, shape: Shape, concurrency: int) -> float:

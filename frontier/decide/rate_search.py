@@ -173,9 +173,14 @@ def expectation(config: Config, series: Series, longest: float) -> Expectation:
         limited = [li for li in config.limits if li.of.quantity in times and not li.of.inverted and not li.of.group]
         allowed = min((li.promise * times[li.of.quantity or ""] for li in limited), default=math.inf)
         if n := most_in_flight(assumed, series.shape, allowed):
-            e2e = expected_e2e(assumed.spec, series.shape, n)
+
+            def e2e(in_flight: int) -> float:
+                return expected_e2e(assumed.spec, series.shape, in_flight)
+
+            top = n / e2e(n)
+            usual = next(m for m in range(1, n + 1) if m >= load_search.USUAL * top * e2e(m))
             by = f"three quarters of what the engine model serves with {count(n, 'request')} in flight"
-            return Expectation(LoadPolicy(0.0, n / e2e, n, e2e, config.warmup), by)
+            return Expectation(LoadPolicy(0.0, top, max(1, round(top * e2e(usual))), e2e(usual), config.warmup), by)
     if config.rate:
         top = config.rate[len(config.rate) // 2].per_second / load_search.USUAL
         return Expectation(LoadPolicy(0.0, top, max(1, round(top * longest)), longest, config.warmup), "as listed")
