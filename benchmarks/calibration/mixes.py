@@ -66,8 +66,8 @@ def _answered(config: Config, decision: Decision, requests: int) -> Result:
 
 
 def _over_shares(seed: int) -> Result:
-    """Of a sweep over shares with `--prove` of one concurrency, whose limit breaks at a drawn share (`edge`): the interval of the
-    share that it states, and the limit in truth at both its ends.
+    """Of a sweep over shares with `--prove` of one concurrency, whose limit breaks at a drawn share (`edge`): the
+    interval of the share that it states, and the limit in truth at both its ends.
     """
     for attempt in range(100):
         rng = np.random.default_rng([seed, 15, FAMILIES.index("shares"), attempt])
@@ -152,16 +152,18 @@ def _excess(config: Config, shape: Shape, c: int, requests: int) -> float:
 
 def table(results: Sequence[Result]) -> str:
     """The counts by family, as Markdown."""
-    heads = ("", "deployments", "answers", "break a limit", "by over 5 %", "share found in the interval")
-    lines = [f"| {' | '.join(heads)} |", "|---|--:|--:|--:|--:|--:|"]
+    heads = ("", "deployments", "answers", "break a limit", "by over 5 %", "lower end is right", "both ends are")
+    lines = [f"| {' | '.join(heads)} |", "|---|--:|--:|--:|--:|--:|--:|"]
     for family in (*FAMILIES, "together"):
         mine = [r for r in results if family in (r["family"], "together")]
         answers = [a["excess"] for r in mine for a in r["answers"] if a["c"] is not None]
-        breaks = [b for r in mine for b in r.get("breaks", ()) if b["broken"] is not None]
+        kept = [b for r in mine for b in r.get("breaks", ())]
+        breaks = [b for b in kept if b["broken"] is not None]
         held = sum(b["below"] <= 1 < b["above"] for b in breaks)
+        lower = f"{sum(b['below'] <= 1 for b in kept)} of {len(kept)}" if kept else "–"
         broken, beyond = (sum(x > most for x in answers) for most in (1, 1.05))
         found = f"{held} of {len(breaks)}" if breaks else "–"
-        lines.append(f"| {family} | {len(mine)} | {len(answers)} | {broken} | {beyond} | {found} |")
+        lines.append(f"| {family} | {len(mine)} | {len(answers)} | {broken} | {beyond} | {lower} | {found} |")
     return "\n".join(lines)
 
 
