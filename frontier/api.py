@@ -8,6 +8,7 @@ from pathlib import Path
 from frontier.client.event_loop import run as run_loop
 from frontier.config import left_out, load_config
 from frontier.errors import MeasurementError
+from frontier.formats.arrivals import kept, with_trace
 from frontier.formats.importing import read_files, store
 from frontier.formats.session_files import read_sessions
 from frontier.plan import Progress, make_plan
@@ -26,10 +27,10 @@ def run_sweep(config_file: str | Path, run: str | Path, environ: Mapping[str, st
     """
     text = read_config(Path(config_file))
     begun = read_manifest(Path(run)) if (Path(run) / "manifest.json").exists() else None
-    config = load_config(text, str(config_file), begun=begun, read_sessions=read_sessions)
+    config = with_trace(load_config(text, str(config_file), begun=begun, read_sessions=read_sessions))
     with RunDirectory.open_for_sweep(
         Path(run), identity=config.identity(), canonical=config.canonical(), config_text=text, facts={},
-        defaults=left_out(None),
+        defaults=left_out(None), arrivals=kept(config),
     ) as directory:  # fmt: skip
 
         async def conduct() -> SweepEnd:

@@ -27,8 +27,8 @@ import numpy as np
 
 from frontier.budget import TrialTimes
 from frontier.config import Config
-from frontier.decide import completion, search
-from frontier.decide.load_search import usual_proof
+from frontier.decide import completion, rate_search, search
+from frontier.decide.load_search import EXPECTED_WINDOWS, PROOF_TURNS, usual_proof
 from frontier.decide.prediction import LEAST, Assumption, assumption, rough_e2e
 from frontier.decide.proof import (
     ALPHA,
@@ -41,6 +41,7 @@ from frontier.decide.proof import (
     by_concurrency,
     fewest_requests,
 )
+from frontier.decide.rate_search import Expectation
 from frontier.decide.search import Ask, Done, SearchPolicy
 from frontier.errors import UsageError
 from frontier.hardware.predict import Calibrated, Known, calibrate
@@ -61,6 +62,8 @@ DEPENDENCE = 2
 FIRST, AGAIN, LATER, BETTER = (3.0, 35.0), (8.0, 45.0), (13.0, 45.0), (3.0, 30.0)
 """Windows of proofs beyond the next judgement of the candidate that is being proven, expected and in 95 % of sweeps:
 until the answer, the same where a candidate was given up before, after the answer, and beyond a better candidate."""
+AT_RATES = float(EXPECTED_WINDOWS - LOOKS[0]), 35.0
+"""The same of a search over rates, which proves no candidate after its answer."""
 ANOTHER = 8.0
 """Windows of proofs of candidates that only show while the frontier is completed, at most."""
 MORE_VISITS = 1.7
@@ -156,15 +159,20 @@ def ahead(
     proofs: tuple[Part, ...] = ()
     point = completion.operating_concurrency(config.limits, history) if config.limits and history else None
     scans = ask is None or (isinstance(ask, Ask) and ask.phase is Phase.SCAN)
-    if config.searches and config.requests is None and scans:
+    if config.open_loop and config.searches and scans:
+        looks += _looks_at_rates(config, series, history)
+    elif config.searches and config.requests is None and scans:
         looks.append(_scan(config, series, policy, history))
     after = ask if isinstance(ask, Ask) else later
     if config.searches and point is None and not isinstance(ask, Done):
         now = ask.concurrency if ask is not None else None
         again = any(t.phase is Phase.PROVE and t.concurrency != now for t, _ in history)
-        proofs = (_windows(config, series, policy, history, ask, AGAIN if again else FIRST),)
+        more = AT_RATES if config.open_loop else AGAIN if again else FIRST
+        proofs = (_windows(config, series, policy, history, ask, more),)
         edge = completion.edge(config.limits, completion.pilot_points(config.limits, history)) or 0
-        if history and min(edge, proofs[0].trial.concurrency) <= min(policy.grid):
+        if config.open_loop:  # the search ends with the answer
+            point = proofs[0].trial.concurrency
+        elif history and min(edge, proofs[0].trial.concurrency) <= min(policy.grid):
             # No setting seems to be clearly inside the SLA: the lowest one is given up soon, and none is visited.
             if not any(t.phase is Phase.PROVE for t, _ in history):
                 proofs = (dataclasses.replace(proofs[0], expected=1.0),)
@@ -222,10 +230,22 @@ def _scan(config: Config, series: Series, policy: SearchPolicy, history: History
     """The looks of a scan: about every second setting of the grid, and two where the SLA is crossed."""
     seen, size = len({t.concurrency for t, _ in history}), len(policy.grid)
     c = policy.grid[size // 2]
-    streams = 0 if isinstance(c, Rate) else c
-    requests = max(search.SCAN_REQUESTS, search.SCAN_PER_STREAM * streams)
+    requests = max(search.SCAN_REQUESTS, search.SCAN_PER_STREAM * c)
     ask = Ask(c, Phase.SCAN, requests, "", search.SCAN_SECONDS)
     return Part(_trial(config, series, ask), max(1.0, size / 2 + 2 - seen), max(1.0, size + 2 - seen))
+
+
+def expected_rates(config: Config, series: Series) -> Expectation:
+    """What a search over rates is expected to find, while a request takes as long as the SLA lets it."""
+    return rate_search.expectation(config, series, assumed_e2e(config.limits, series.shape))
+
+
+def _looks_at_rates(config: Config, series: Series, history: History) -> list[Part]:
+    """The looks that are left of a search over rates."""
+    seen = sum(trial.phase is Phase.SCAN for trial, _ in history)
+    looks = expected_rates(config, series).looks(config.limits, config.concurrency[0] / 1000, seen)
+    asks = (Ask(series.shape.load(Rate.of(look.load)), Phase.SCAN, look.requests, "") for look in looks)
+    return [Part(_trial(config, series, ask)) for ask in asks]
 
 
 def _windows(
@@ -237,8 +257,13 @@ def _windows(
         trial = _trial(config, series, ask)
     else:
         c = completion.edge(config.limits, completion.pilot_points(config.limits, history))
-        c = c or policy.grid[len(policy.grid) // 2]
-        trial = _trial(config, series, Ask(c, Phase.PROVE, proof_requests(config, c) // WINDOWS, ""))
+        if config.open_loop:
+            rates = expected_rates(config, series)
+            c, least = c or rates.usual, PROOF_TURNS * rates.policy.in_flight
+        else:
+            c, least = c or policy.grid[len(policy.grid) // 2], 0
+        size = max(proof_requests(config, c), least) // WINDOWS
+        trial = _trial(config, series, Ask(c, Phase.PROVE, size, ""))
     begun = sum(t.phase is Phase.PROVE and t.concurrency == trial.concurrency for t, _ in history)
     judged = next((look for look in LOOKS if look > begun), begun + 1) - begun
     expected, most = more

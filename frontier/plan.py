@@ -187,12 +187,16 @@ def make_trial(
     """One trial, planned or proposed by the search. Its seed and fingerprint follow from the arguments alone. `seconds`
     bounds its window, which lasts `min_time` at least. A scan has no least warm-up but one that the config states.
     At a rate the queue needs `warmup` seconds, sessions that think so long as they need for their last turn, and where
-    `max_time` is left out a trial lasts as long as its requests take to arrive.
+    `max_time` is left out a trial lasts as long as its requests take to arrive. Of a trace a proof, and a trial at a
+    listed rate, plays so much that its parts do not differ much.
 
     Two trials differ in their seed as soon as they differ in anything, so no two share a prompt.
     """
     identity = [config.seed, deployment.name, described(shape), concurrency, phase.value, repeat]
     seed = int(digest(identity)[:15], 16)
+    if shape.arrivals is not None and (phase is Phase.PROVE or (phase is Phase.GRID and config.rate)):
+        requests = max(requests, math.ceil(shape.arrivals.long_enough * shape.requests))
+        seconds = seconds and max(seconds, 1000 * shape.arrivals.long_enough / concurrency)
     concurrency = shape.load(concurrency)
     print_of = [config.load(), deployment.canonical(), identity, requests]
     if seconds is not None:

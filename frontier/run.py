@@ -27,6 +27,7 @@ from frontier.decide.proof import by_concurrency
 from frontier.decide.sla_result import Answer, answer
 from frontier.decide.verdict import judge
 from frontier.errors import UsageError
+from frontier.formats.arrivals import as_in_run
 from frontier.hardware.roofline import Roofline, bounds, distance
 from frontier.metrics import DEFAULT_METRICS, metric
 from frontier.model import (
@@ -439,10 +440,11 @@ def load(path: str | Path, settings: Sequence[str] = ()) -> Run:
 
 def _read_config(run: RunDirectory, settings: Sequence[str]) -> Config:
     text, file = run.config_text(), str(run.path / "config.yaml")
-    config = load_config(text, file, begun=run.manifest)
+    config = as_in_run(load_config(text, file, begun=run.manifest), run)
     if not settings:
         return config
     changed = load_config(text, file, [ConfigSetting.of(setting) for setting in settings], run.manifest)
+    changed = as_in_run(changed, run)
     if changed.identity() != config.identity():
         raise UsageError(
             f"--set {' --set '.join(settings)} would be another measurement",

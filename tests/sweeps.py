@@ -14,6 +14,7 @@ from typing import Any
 from unittest.mock import patch
 
 from frontier.config import Config, load_config
+from frontier.formats.arrivals import kept, with_trace
 from frontier.model import Decision, Flag, Measurement, Trial
 from frontier.plan import Better, Progress, make_plan
 from frontier.report.notebook import NotebookRun, load
@@ -75,8 +76,9 @@ class Told(Progress):
 
 def open_run(path: Path, config: Config, text: str) -> RunDirectory:
     return RunDirectory.open_for_sweep(
-        path, identity=config.identity(), canonical=config.canonical(), config_text=text, facts={}
-    )
+        path, identity=config.identity(), canonical=config.canonical(), config_text=text, facts={},
+        arrivals=kept(config),
+    )  # fmt: skip
 
 
 def sweep_in_virtual_time(path: Path, text: str) -> tuple[NotebookRun, Told, SweepEnd]:
@@ -106,7 +108,7 @@ _KEPT = tempfile.TemporaryDirectory()
 
 
 def _sweep(path: Path, text: str) -> tuple[Told, SweepEnd]:
-    config = load_config(text, "sweep.yaml")
+    config = with_trace(load_config(text, "sweep.yaml"))
     told = Told()
 
     async def go(run: RunDirectory) -> SweepEnd:

@@ -1,4 +1,4 @@
-"""python -m benchmarks.calibration.mixes [--deployments N] [--results FILE]
+"""python -m benchmarks.calibration.mixes [--deployments N] [--family NAME] [--results FILE]
 
 Sessions and mixes of the embedded engine in virtual time, with a truth by class: how often an answer breaks the limits
 of a class, and whether the share at which a class breaks lies in the stated interval. Each deployment is a line of the
@@ -30,41 +30,75 @@ from frontier.stats.from_records import window_data
 FAMILIES = ("sessions", "mix", "mix with sessions", "shares")
 TOP, MOST, LONG = 32, 60, 4_000
 """The highest concurrency; trials of a sweep at most; requests that a truth is computed from."""
+LONGER = 20_000
+"""Requests of a truth over shares, whose ends are compared with the limit itself."""
+SHARES = (10, 25, 40, 55, 70)
+"""Percent of long prompts in a sweep over shares. Its limit breaks at a share drawn between the first and the last."""
+RISES = 1.15
+"""How much more the limited latency of the other class is at the last share than at the first, at least."""
 Result = dict[str, Any]
 virtual._simulate = functools.lru_cache(maxsize=8)(virtual._simulate)  # every limit looks at the same long run
 
 
 def deployment(family: str, seed: int) -> Result:
     """Of one drawn deployment: each answer, the worst of its limits in truth there over what is allowed; JSON-able."""
+    if family == "shares":
+        return _over_shares(seed)
     rng = np.random.default_rng([seed, 15, FAMILIES.index(family)])
     text = _engine(rng, family in ("sessions", "mix with sessions")) + _traffic(rng, family)
     bare = load_config(text + f"concurrency: {[1, TOP]}\n", "mixes")
     first = bare.shapes[0]
     at = round(float(np.exp(rng.uniform(np.log(3), np.log(12)))))
-    names = [
-        f"{group}.p90_{rng.choice(['ttft', 'e2e'])}" for group in first.finest("chat" if family == "shares" else None)
-    ]
+    names = [f"{group}.p90_{rng.choice(['ttft', 'e2e'])}" for group in first.finest(None)]
     spec = bare.deployments[0].engine_spec()
     reached = {name: truth(spec, first, at, name, LONG) for name in names}
     loosest = rng.choice(names)  # one limit has room, so that another binds
-    spare = 1.1 if family == "shares" else 1.02
-    limits = {n: v * (rng.uniform(1.2, 2) if n == loosest and len(names) > 1 else spare) for n, v in reached.items()}
+    limits = {n: v * (rng.uniform(1.2, 2) if n == loosest and len(names) > 1 else 1.02) for n, v in reached.items()}
     sla = ", ".join(f"{name}: {1e3 * limit:.3f}ms" for name, limit in limits.items())
-    grid = [at] if family == "shares" else [2**k for k in range(6)]
-    config = load_config(f"{text}concurrency: {grid}\nsla: {{{sla}}}\n", "mixes")
+    config = load_config(f"{text}concurrency: {[2**k for k in range(6)]}\nsla: {{{sla}}}\n", "mixes")
     decisions = [_decided(config, shape) for shape in config.shapes]
-    result: Result = {"family": family, "seed": seed, "at": at, "answers": []}
-    for d in decisions:
-        c = d.concurrency
-        result["answers"].append({"c": c, "excess": None if c is None else _excess(config, d.shape, c)})
-    if family == "shares":
-        by_share = {share_of("rag", d.shape): d.shape for d in decisions}
-        result["breaks"] = [
-            {"kept": b.kept, "broken": b.broken, "below": _excess(config, by_share[b.kept], b.concurrency),
-             "above": None if b.broken is None else _excess(config, by_share[b.broken], b.violated_at or 1)}
+    return {"family": family, "seed": seed, "at": at, "answers": [_answered(config, d, LONG) for d in decisions]}
+
+
+def _answered(config: Config, decision: Decision, requests: int) -> Result:
+    c = decision.concurrency
+    return {"c": c, "excess": None if c is None else _excess(config, decision.shape, c, requests)}
+
+
+def _over_shares(seed: int) -> Result:
+    """Of a sweep over shares with `--prove` of one concurrency, whose limit breaks at a drawn share (`edge`): the
+    interval of the share that it states, and the limit in truth at both its ends.
+    """
+    for attempt in range(100):
+        rng = np.random.default_rng([seed, 15, FAMILIES.index("shares"), attempt])
+        text, edge = _engine(rng, caches=False), round(float(rng.uniform(SHARES[0] + 3, SHARES[-1] - 3)), 1)
+        at = round(float(np.exp(rng.uniform(np.log(3), np.log(12)))))
+        name = f"chat.{rng.choice(['p50_ttft', 'p50_e2e', 'p90_e2e', 'p90_ttft'])}"
+        traffic = _traffic(rng, "shares")
+        low, there, high = (_at_share(text + traffic, share, at, name) for share in (SHARES[0], edge, SHARES[-1]))
+        if high >= RISES * low and low < there < high:
+            break
+    listed = ", ".join(f"{share}%" for share in SHARES)
+    sla = f"concurrency: [{at}]\nsla: {{{name}: {1e3 * there:.4f}ms}}\n"
+    config = load_config(text + traffic.replace("SHARE", f"[{listed}]") + sla, "mixes")
+    decisions = [_decided(config, shape, (at,)) for shape in config.shapes]
+    by_share = {share_of("rag", d.shape): d.shape for d in decisions}
+    return {
+        "family": "shares", "seed": seed, "at": at, "metric": name, "edge": edge / 100, "rise": high / low,
+        "answers": [_answered(config, d, LONGER) for d in decisions],
+        "breaks": [
+            {"kept": b.kept, "broken": b.broken, "below": _excess(config, by_share[b.kept], b.concurrency, LONGER),
+             "above": None if b.broken is None
+             else _excess(config, by_share[b.broken], b.violated_at or b.concurrency, LONGER)}
             for b in share_breaks(decisions)
-        ]  # fmt: skip
-    return result
+        ],
+    }  # fmt: skip
+
+
+def _at_share(text: str, share: float, at: int, name: str) -> float:
+    """The truth of a metric with this share of long prompts."""
+    config = load_config(text.replace("SHARE", f"{share}%"), "mixes")
+    return truth(config.deployments[0].engine_spec(), config.shapes[0], at, name, LONGER)
 
 
 def _engine(rng: np.random.Generator, caches: bool) -> str:
@@ -88,15 +122,15 @@ def _traffic(rng: np.random.Generator, family: str) -> str:
         return f"shapes: [{agent}]\n"
     chat = f"{{name: chat, isl: {{uniform: [64, 512]}}, osl: {osl}}}"
     other = agent if family == "mix with sessions" else f"{{name: rag, isl: {long}, osl: {rng.integers(8, 20)}}}"
-    share = "[15%, 40%, 70%]" if family == "shares" else f"{rng.uniform(30, 60):.1f}%"
+    share = "SHARE" if family == "shares" else f"{rng.uniform(30, 60):.1f}%"
     name = "agent" if family == "mix with sessions" else "rag"
     return f"shapes: [{chat}, {other}]\ntraffic: {{chat: {{}}, {name}: {{share: {share}}}}}\n"
 
 
-def _decided(config: Config, shape: Shape) -> Decision:
-    """What the search of a sweep ends with."""
+def _decided(config: Config, shape: Shape, prove: tuple[int, ...] = ()) -> Decision:
+    """What the search of a sweep ends with, or the proof of the settings that it is asked for."""
     history: History = []
-    policy, limits, served = search_policy(config), config.limits, config.deployments[0]
+    policy, limits, served = search_policy(config, prove), config.limits, config.deployments[0]
     while len(history) < MOST:
         ask = search.next_ask(policy, shape, config.tiers, history)
         if isinstance(ask, Done):
@@ -110,24 +144,26 @@ def _decided(config: Config, shape: Shape) -> Decision:
     return operating_point.solve(points or [pilot_point(sample, limits) for _, sample in history[:1]], limits)
 
 
-def _excess(config: Config, shape: Shape, c: int) -> float:
+def _excess(config: Config, shape: Shape, c: int, requests: int) -> float:
     """The worst limit in the long run, over what it allows: above 1 it is broken."""
     spec = config.deployments[0].engine_spec()
-    return max(truth(spec, shape, c, limit.metric, LONG) / limit.promise for limit in config.limits)
+    return max(truth(spec, shape, c, limit.metric, requests) / limit.promise for limit in config.limits)
 
 
 def table(results: Sequence[Result]) -> str:
     """The counts by family, as Markdown."""
-    heads = ("", "deployments", "answers", "break a limit", "by over 5 %", "share found in the interval")
-    lines = [f"| {' | '.join(heads)} |", "|---|--:|--:|--:|--:|--:|"]
+    heads = ("", "deployments", "answers", "break a limit", "by over 5 %", "lower end is right", "both ends are")
+    lines = [f"| {' | '.join(heads)} |", "|---|--:|--:|--:|--:|--:|--:|"]
     for family in (*FAMILIES, "together"):
         mine = [r for r in results if family in (r["family"], "together")]
         answers = [a["excess"] for r in mine for a in r["answers"] if a["c"] is not None]
-        breaks = [b for r in mine for b in r.get("breaks", ()) if b["broken"] is not None]
+        kept = [b for r in mine for b in r.get("breaks", ())]
+        breaks = [b for b in kept if b["broken"] is not None]
         held = sum(b["below"] <= 1 < b["above"] for b in breaks)
+        lower = f"{sum(b['below'] <= 1 for b in kept)} of {len(kept)}" if kept else "–"
         broken, beyond = (sum(x > most for x in answers) for most in (1, 1.05))
         found = f"{held} of {len(breaks)}" if breaks else "–"
-        lines.append(f"| {family} | {len(mine)} | {len(answers)} | {broken} | {beyond} | {found} |")
+        lines.append(f"| {family} | {len(mine)} | {len(answers)} | {broken} | {beyond} | {lower} | {found} |")
     return "\n".join(lines)
 
 
@@ -135,12 +171,13 @@ def main() -> None:
     """Run what is missing and print the table."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.calibration.mixes", description=__doc__)
     parser.add_argument("--deployments", type=int, default=48)
+    parser.add_argument("--family", choices=FAMILIES, help="only this one")
     parser.add_argument("--results", type=Path)
     asked = parser.parse_args()
     results = known(asked.results)
     done = {(r["family"], r["seed"]) for r in results}
     for i in range(asked.deployments):
-        which = FAMILIES[i % len(FAMILIES)], i // len(FAMILIES)
+        which = (FAMILIES[i % len(FAMILIES)], i // len(FAMILIES)) if asked.family is None else (asked.family, i)
         if which in done:
             continue
         results.append(deployment(*which))

@@ -1,6 +1,7 @@
 """The pack of a run as a zip file: written with fixed names, times and order, and read as a file from a stranger.
 
-    run/         manifest.json  config.yaml  journal.jsonl  imported.jsonl  trials/KEY.jsonl  evidence/KEY.json
+    run/         manifest.json  config.yaml  arrivals.txt  journal.jsonl  imported.jsonl  trials/KEY.jsonl
+                 evidence/KEY.json
     claim.json   what is claimed, and the size and SHA-256 of every file of the run
 
 Nothing else of a run goes into a pack: no log, no lock, nothing under derived/ or verify/. A reader takes these names
@@ -36,7 +37,8 @@ _BLOCK = 1 << 20
 _CLAIM, _RUN = "claim.json", "run/"
 _KEY = "[A-Za-z0-9._~-]{1,200}"
 _NAMES = re.compile(
-    rf"claim\.json|run/(?:manifest\.json|config\.yaml|(?:journal|imported|trials/{_KEY})\.jsonl|evidence/{_KEY}\.json)"
+    r"claim\.json|run/(?:manifest\.json|config\.yaml|arrivals\.txt|"
+    rf"(?:journal|imported|trials/{_KEY})\.jsonl|evidence/{_KEY}\.json)"
 )
 _END, _END_64 = b"PK\x05\x06", b"PK\x06\x07"
 _DAMAGED = (
@@ -105,7 +107,7 @@ def write(pack: Path, run: Path, trials: Iterable[str], claim: Mapping[str, Any]
 def _sources(run: Path, trials: Iterable[str]) -> dict[str, tuple[Folder, str]]:
     """The files of a run that are packed, by their names in it: the folder and the name there."""
     top, records, evidence = Folder(run), Folder(run, "trials"), Folder(run, "evidence")
-    names = ("manifest.json", "config.yaml", "journal.jsonl", "imported.jsonl")
+    names = ("manifest.json", "config.yaml", "journal.jsonl", "imported.jsonl", "arrivals.txt")
     sources = {name: (top, name) for name in names if top.exists(name)}
     for key in trials:
         sources[f"trials/{key}.jsonl"] = records, f"{key}.jsonl"

@@ -88,13 +88,14 @@ def contradictions(run: Run) -> Iterator[str]:
         table, tokens, resent = array("d"), 0, 0
         for record in directory.records(key, evidence):
             problems.update(_of_the_request(record, requested))
-            table.extend((record.index, record.stream, record.sent, record.end))
+            due = record.sent if record.scheduled is None else record.scheduled
+            table.extend((record.index, record.stream, record.sent, record.end, due, record.outcome is Outcome.OK))
             tokens += record.completion_tokens or 0
             resent += record.resent
-        columns = np.frombuffer(table).reshape(-1, 4).T if table else np.zeros((4, 0))
-        if measurement.trial.rate is None:  # the rules of streams and of their warm-up are those of a closed loop
-            problems.update(_of_the_streams(measurement, columns))
-            problems.update(_of_the_window(measurement, columns, timetable="merged_from" in run.manifest))
+        columns = np.frombuffer(table).reshape(-1, 6).T if table else np.zeros((6, 0))
+        is_open = measurement.trial.rate is not None
+        problems.update((_of_the_arrivals if is_open else _of_the_streams)(run.config, measurement, columns))
+        problems.update(_of_the_window(measurement, columns, timetable="merged_from" in run.manifest))
         problems.update(_of_the_sums(measurement, journal.sums.get(key, {}), columns.shape[1], tokens, resent))
         for problem, times in problems.items():
             yield f"trial {key}: {problem}" + (f" ({times:,} requests)" if times > 1 else "")
@@ -208,9 +209,32 @@ def is_fixed(shape: Shape) -> bool:
 # --- streams and window
 
 
-def _of_the_streams(measurement: Measurement, table: Floats) -> Iterator[str]:
+def _of_the_arrivals(config: Config, measurement: Measurement, table: Floats) -> Iterator[str]:
+    """Open loop: requests are due when the seed of their trial says, and none that was due in time is missing."""
+    trial, (index, _, sent, _, due, _) = measurement.trial, table
+    shape = next((shape for shape in config.shapes if shape == trial.shape), None)
+    if shape is None or shape.arrivals is None or trial.rate is None:
+        return
+    if len(np.unique(index)) < len(index):
+        yield "two requests have one number"
+    # No more are in flight than there are streams, so no number is higher.
+    most = len(index) + trial.streams
+    expected = np.fromiter(shape.arrivals.times(trial.rate, trial.seed), np.float64, most)
+    numbered = index < most
+    if off := int(
+        (np.abs(due[numbered] - expected[index[numbered].astype(int)]) > _ROUNDING).sum() + (~numbered).sum()
+    ):
+        yield f"{off:,} requests were not due when the trial's seed says"
+    in_time = int(np.searchsorted(expected, measurement.window.end - _ROUNDING))
+    if missing := in_time - len(np.unique(index[index < in_time])):
+        yield f"{missing:,} requests that were due before its window ended are missing from its records"
+    if early := int((sent < due - _ROUNDING).sum()):
+        yield f"{early:,} requests were sent before they were due"
+
+
+def _of_the_streams(_: Config, measurement: Measurement, table: Floats) -> Iterator[str]:
     """Closed loop: a stream has one request at a time, and every request has its number."""
-    trial, (index, stream, sent, end) = measurement.trial, table
+    trial, (index, stream, sent, end, *_rest) = measurement.trial, table
     if not len(index):
         return
     if len(np.unique(index)) < len(index):
@@ -229,7 +253,7 @@ def _of_the_window(measurement: Measurement, table: Floats, *, timetable: bool) 
     """It opens when the streams are warm and closes when enough is sent, or time is over (`client.window_rules`). Where
     a `timetable` opened and closed it, only what was sent in it is looked at.
     """
-    trial, window, (_, stream, sent, end) = measurement.trial, measurement.window, table
+    trial, window, (_, stream, sent, end, due, ok) = measurement.trial, measurement.window, table[:, table[1] >= 0]
 
     def sent_by(time: float) -> int:
         return int(((sent >= window.start) & (sent <= time)).sum())
@@ -257,7 +281,9 @@ def _of_the_window(measurement: Measurement, table: Floats, *, timetable: bool) 
         warm = max(trial.warmup, first.max() if len(first) == trial.concurrency else np.inf)
         if trial.phase is not Phase.SCAN:
             warm = max(warm, ended[2 * trial.concurrency - 1] if len(ended) >= 2 * trial.concurrency else np.inf)
-        before = (end - sent)[end <= window.start]
+        if trial.rate is not None:  # it waits for a success alone, and for two latencies
+            warm = max(trial.warmup, end[ok > 0].min(initial=np.inf))
+        before = (end - due)[end <= window.start]
         latest, half = max(warm, 2 * before.max(initial=0.0)), WARMUP_SHARE * trial.max_time
         if not min(half, warm) - _SLACK <= window.start <= min(half, latest) + _SLACK:
             yield "its window did not open when its streams were warm"

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from frontier.budget import BudgetFit
     from frontier.config import Config
     from frontier.forecast import Ahead, Expected, Part, TimeEstimator
-    from frontier.model import Series, Trial
+    from frontier.model import Series, Trace, Trial
     from frontier.plan import Plan
     from frontier.run import History
     from frontier.sweep.ledger import Ledger
@@ -135,6 +135,9 @@ def print_plan(config: "Config", plan: "Plan", run: Path | None, as_json: bool, 
             "client": client,
             "advice": advice,
         }
+        arrivals = config.shapes[0].arrivals
+        if arrivals is not None and arrivals.trace is not None:
+            tree["trace"] = trace_facts(arrivals.trace)
         answer_json(tree if found.fit is None else {**tree, "budget": _budget_json(found)})
         return ExitCode.YES
     answer(plan_table(config, plan, **layout()))
@@ -196,7 +199,7 @@ def plan_lines(config: "Config", found: Outlook, prove: tuple[int, ...] = ()) ->
     else:
         first = f"find and prove the {points} (about {format_rough(total.answer)})"
         first += f", then complete the {frontiers} (about {format_rough(total.rest)} more)" if total.rest else ""
-    lines = [f"Plan: {first}."]
+    lines = [f"Plan: {first}.", *rate_lines(config, found)]
     if config.ray is not None:
         count = config.workers or "one on each node"
         lines.append(f"The load is sent from Ray ({config.ray.ray}); client processes: {count}.")
@@ -245,6 +248,58 @@ def _session_rates(config: "Config") -> list[str]:
         return []
     each = ", ".join(f"of {shape.label} brings {shape.requests:.4g} requests/s" for shape in sessions)
     return [f"Rates count the sessions that begin per second; 1 session/s {each}."]
+
+
+def rate_lines(config: "Config", found: Outlook) -> list[str]:
+    """How the requests of a sweep at rates come, where they are those of a trace; and the rate that a search which is
+    told none is planned for.
+    """
+    if not config.open_loop:
+        return []
+    from frontier.forecast import expected_rates
+
+    trace = config.shapes[0].arrivals.trace if config.shapes[0].arrivals is not None else None
+    planned = [expected_rates(config, series) for series, ahead in found.aheads.items() if ahead.looks]
+    lines = []
+    if not config.rate:
+        known = dict.fromkeys(f"{one.usual}, {one.by}" for one in planned)
+        lines = [f"Planned for {'; '.join(known)}."] if known else []
+    if trace is None:
+        return lines
+    rates = config.concurrency if config.rate else [one.usual for one in planned]
+    return [*lines, *trace_lines(trace, [rate / 1000 for rate in rates])]
+
+
+def trace_facts(trace: "Trace") -> dict[str, Any]:
+    """What is known of the arrivals of a trace, as they were recorded, for JSON."""
+    from frontier.stats.dispersion import gap_cv, index_of_dispersion
+
+    index = {str(s): index_of_dispersion(trace.times, trace.seconds, s) for s in (1, 10, 60)}
+    facts = {"name": trace.name, "digest": trace.digest, "arrivals": trace.count, "seconds": trace.seconds}
+    return facts | {"gap_cv": gap_cv(trace.times), "index_of_dispersion": index, "placed_within": trace.grid}
+
+
+def trace_lines(trace: "Trace", rates: "Sequence[float]") -> list[str]:
+    """'Arrivals of azure.csv: 19,366 in 58 min, 5.53/s; gap CV 1.09; ...', and how fast they are played."""
+    from frontier.units import format_elapsed, format_number
+
+    facts = trace_facts(trace)
+    known = {f"{s} s": value for s, value in facts["index_of_dispersion"].items() if value is not None}
+    index = ", ".join(f"{format_number(value)} in {window}" for window, value in known.items()) or "not known"
+    told = (
+        f"Arrivals of {trace.name}: {trace.count:,} in {format_elapsed(trace.seconds)}, {format_number(trace.rate)}/s; "
+        f"gap CV {facts['gap_cv']:.3g}; index of dispersion of counts {index} (Poisson: 1)."
+    )
+    lines = [told]
+    if trace.grid is not None:
+        lines.append(f"Its stamps lie on a grid of {trace.grid:g} s: each arrival is placed at random within its step.")
+    factors = [f"{rate / trace.rate:.3g}" for rate in rates]
+    if factors:
+        speeds = factors[0] if len(factors) == 1 else f"{factors[0]} to {factors[-1]}"
+        at = " to ".join(dict.fromkeys(f"{rate:g}" for rate in (rates[0], rates[-1])))
+        least = f"a window of a claim has at least {trace.long_enough:,} arrivals"
+        lines.append(f"At {at} req/s it is played {speeds} times as fast; {least}, so that its parts are alike.")
+    return lines
 
 
 def _too_short(config: "Config", found: Outlook) -> list[str]:

@@ -70,13 +70,14 @@ def read_state(path: Path) -> dict[str, Any]:
     the trials given up in the session that runs, or ran last.
     """
     from frontier.config import load_config
+    from frontier.formats.arrivals import as_in_run
     from frontier.standing import standing
 
     run = RunDirectory.read(path)
     if "imported" in run.manifest:
         return _state_of_import(run, path)
     journal = run.journal_lines()
-    config = load_config(run.config_text(), str(path / "config.yaml"), begun=run.manifest)
+    config = as_in_run(load_config(run.config_text(), str(path / "config.yaml"), begun=run.manifest), run)
     finished = {key: m.trial for key, m in run.finished().items()}
     now = standing(run, config, finished)
     is_running = now.end == "running"

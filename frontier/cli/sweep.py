@@ -18,7 +18,7 @@ import click
 
 from frontier.cli import common
 from frontier.errors import ExitCode, FrontierError, MemoryShortError, UsageError, WriteError
-from frontier.model import in_words, load_facts
+from frontier.model import bare, in_words, load_facts
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -126,6 +126,7 @@ def _open(request: "SweepRequest", path: Path) -> "RunDirectory":
 
     from frontier._version import __version__
     from frontier.config import describe_difference, left_out
+    from frontier.formats.arrivals import kept
     from frontier.store.run_dir import AnotherSweepError, RunDirectory, extends
 
     facts = {
@@ -137,12 +138,16 @@ def _open(request: "SweepRequest", path: Path) -> "RunDirectory":
     try:
         return RunDirectory.open_for_sweep(
             path, identity=request.config.identity(), canonical=request.config.canonical(), config_text=request.text,
-            facts=facts, defaults=left_out(None), extend=request.extend,
+            facts=facts, defaults=left_out(None), extend=request.extend, arrivals=kept(request.config),
         )  # fmt: skip
     except AnotherSweepError as error:
-        difference, hint = describe_difference(error.theirs, error.ours), request.command(Path(f"{path}-2"))
+        theirs, ours = error.theirs, error.ours
+        if request.config.open_loop:
+            theirs, ours = ({**one, "concurrency": None, "rate": [c / 1000 for c in one["concurrency"]]}
+                            for one in (theirs, ours))  # fmt: skip
+        difference, hint = describe_difference(theirs, ours), request.command(Path(f"{path}-2"))
         if extends(error.theirs, error.ours):
-            more = [str(c) for c in error.ours["concurrency"] if c not in error.theirs["concurrency"]]
+            more = [bare(c) for c in request.config.concurrency if c not in error.theirs["concurrency"]]
             hint = f"{request.again} --add-concurrency {','.join(more)}   extends it"
         finished = "1 finished trial is" if error.finished == 1 else f"{error.finished} finished trials are"
         raise UsageError(f"{path} holds another sweep: {difference}; its {finished} untouched", hint) from error

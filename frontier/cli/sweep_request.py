@@ -10,7 +10,9 @@ from typing import Any
 from frontier.cli.common import RUNS, say
 from frontier.config import Config, Setting, config_text, left_out, load_config
 from frontier.errors import StoreError, UsageError
+from frontier.formats.arrivals import with_trace
 from frontier.formats.session_files import read_sessions
+from frontier.model import bare, kind_of
 from frontier.store.files import read_config
 from frontier.store.run_dir import extends, last_measured, read_manifest, runs_under
 from frontier.text import redact
@@ -67,8 +69,8 @@ def read_request(
     if add is not None:
         run, more = asked.extended(add, output)
     elif run is not None and (held := asked.grown(run)):
-        more = Setting(f"the concurrencies of {run}", "concurrency", str(held))
-        say(f"{run} was extended to concurrency {', '.join(map(str, held))}")
+        more = asked.loads(f"the settings of {run}", held)
+        say(f"{run} was extended to {kind_of(held[0])} {', '.join(map(bare, held))}")
     elif run is None and output is None:
         asked.say_extendable()
     if more is not None:
@@ -104,7 +106,8 @@ class _Asked:
         settings = [*self.given, *more]
         key = repr((settings, left_out(manifest)))  # nearly all runs under runs/ take it alike
         if key not in self._read:
-            self._read[key] = load_config(self.text, str(self.file), settings, manifest, read_sessions=read_sessions)
+            loaded = load_config(self.text, str(self.file), settings, manifest, read_sessions=read_sessions)
+            self._read[key] = with_trace(loaded)
         return self._read[key]
 
     def run(self, output: Path | None, *more: Setting) -> Path | None:
@@ -117,10 +120,16 @@ class _Asked:
         return None
 
     def grown(self, run: Path) -> list[int] | None:
-        """The concurrencies of a run that was started with this config and extended since; None for any other run."""
+        """The concurrencies, or rates, of a run that was started with this config and extended since; None for any
+        other run.
+        """
         manifest = read_manifest(run)
         begun = self.config(manifest).identity() in manifest.get("begun_as", ())
-        return manifest["canonical"]["concurrency"] if begun else None
+        return [self.config().shapes[0].load(c) for c in manifest["canonical"]["concurrency"]] if begun else None
+
+    def loads(self, said: str, loads: Sequence[int]) -> Setting:
+        """The setting that gives the config these concurrencies, or these rates where it has rates."""
+        return Setting(said, "rate" if self.config().open_loop else "concurrency", f"[{', '.join(map(bare, loads))}]")
 
     def narrower(self, *more: Setting) -> Iterator[tuple[Path, dict[str, Any], Config]]:
         """Runs of the same sweep with fewer concurrencies, newest first: path, manifest and the config there."""
@@ -129,27 +138,26 @@ class _Asked:
                 yield path, manifest, config
 
     def extended(self, add: str, output: Path | None) -> tuple[Path, Setting]:
-        """The run that --add-concurrency extends, and all the concurrencies it will have."""
-        option = f"--add-concurrency {add}"
-        added = self.config(None, Setting(option, "concurrency", f"[{add}]")).concurrency
+        """The run that --add-concurrency extends, and all the concurrencies, or rates, it will have."""
+        option, at_rates = f"--add-concurrency {add}", self.config().open_loop
+        added = self.config(None, Setting(option, "rate" if at_rates else "concurrency", f"[{add}]")).concurrency
         every = sorted({*self.config().concurrency, *added})
-        wider = Setting(option, "concurrency", str(every))
+        wider = self.loads(option, every)
         run = self.run(output) or self.run(output, wider) or next((path for path, *_ in self.narrower(wider)), None)
         if run is None:
             raise UsageError(
-                f"there is no run of this sweep to add concurrency {add} to",
+                f"there is no run of this sweep to add {'rate' if at_rates else 'concurrency'} {add} to",
                 f"write it into {self.file}, or name the run with  -o DIR",
             )
-        every = sorted({*every, *(self.grown(run) or ())})
-        return run, Setting(option, "concurrency", str(every))
+        return run, self.loads(option, sorted({*every, *(self.grown(run) or ())}))
 
     def say_extendable(self) -> None:
         """Say that an earlier run could be extended instead of starting a new one."""
         run, manifest, config = next(self.narrower(), (None, {}, None))
         if run is not None and config is not None and last_measured(run) is not None:
             before = manifest["canonical"]["concurrency"]
-            more = ",".join(str(c) for c in config.concurrency if c not in before)
-            say(f"{run} holds this sweep without concurrency {more}; to go on there instead:")
+            more = ",".join(bare(c) for c in config.concurrency if c not in before)
+            say(f"{run} holds this sweep without {kind_of(config.concurrency[0])} {more}; to go on there instead:")
             say(f"  frontier sweep {self.file} --add-concurrency {more}")
 
 

@@ -64,7 +64,8 @@ def command(options: common.RunOptions, think: str | None, people: int | None, s
         raise UsageError("--emit is about one operating point", "narrow it with  --deployment  or  --shape")
     if emit is not None and proven and proven[0].shape.has_sessions:
         shape = proven[0].shape
-        what = f"{shape.label} is a {shape.kind}: its proven number counts open sessions, not requests in flight"
+        what = f"{shape.label} is a {shape.kind}{' with sessions' if shape.mix else ''}: its proven number counts open "
+        what += "sessions, not requests in flight"
         raise UsageError(what, "sweep a shape of one request, and emit its operating point")
     answers = [] if seconds is None else [_answer(run, decision, seconds, people, spare) for decision in proven]
     if emit is None:

@@ -1,10 +1,14 @@
 """The keys `concurrency`, `rate` and `arrivals`: requests in flight, or requests per second and how they come."""
 
 import re
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import PurePath
 from typing import Annotated, Any
 
-from frontier.fields import Problem, Problems, Strict, number, number_in, read, repeated, shown, whole
-from frontier.model import POISSON, Arrivals, Rate
+from frontier.fields import Problem, Problems, Strict, number, number_in, read, repeated, shown, whole, words
+from frontier.model import POISSON, Arrivals, Rate, Shape, Trace
+from frontier.text import clean_name
 
 MAX_CONCURRENCY = 65_536
 MAX_SETTINGS = 1_000
@@ -71,12 +75,21 @@ class _Gamma(Strict):
     cv: Annotated[float, number_in(0.1, 10.0)]
 
 
-def read_arrivals(value: Any) -> Arrivals:
-    """poisson, or {gamma: {cv: 2}}."""
-    hint = "write poisson, or {gamma: {cv: 2}} for bursts (cv 1 is Poisson)"
+def read_arrivals(value: Any) -> Arrivals | str:
+    """poisson, {gamma: {cv: 2}}, or the file of {trace: FILE}, which is not read here."""
+    hint = "write poisson, {gamma: {cv: 2}} for bursts (cv 1 is Poisson), or {trace: FILE}"
     if value == "poisson":
         return POISSON
+    if isinstance(value, dict) and set(value) == {"trace"}:
+        return words(value["trace"])
     if not isinstance(value, dict) or set(value) != {"gamma"} or not isinstance(value["gamma"], dict):
-        raise Problem(f"{{key}} are poisson or gamma; this is {shown(value)}", hint)
+        raise Problem(f"{{key}} are poisson, gamma or a trace; this is {shown(value)}", hint)
     gamma: _Gamma = read(_Gamma, value["gamma"])
     return Arrivals(gamma.cv)
+
+
+def arriving(shapes: Iterable[Shape], arrivals: Arrivals | str) -> tuple[Shape, ...]:
+    """The shapes, their requests coming by these arrivals; those of a file have no times until it is read."""
+    if isinstance(arrivals, str):
+        arrivals = Arrivals(trace=Trace(clean_name(PurePath(arrivals).name), ""))
+    return tuple(replace(shape, arrivals=arrivals) for shape in shapes)

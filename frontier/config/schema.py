@@ -22,11 +22,11 @@ from frontier.config.connection import SentFile
 from frontier.config.deployment import DeploymentConfig, QualityConfig
 from frontier.config.end_of_sweep import BudgetConfig, FinishConfig, read_finish
 from frontier.config.identity import digest
-from frontier.config.load_keys import AUTO, read_arrivals, read_concurrency, read_rates
+from frontier.config.load_keys import AUTO, arriving, read_arrivals, read_concurrency, read_rates
 from frontier.config.shapes import described, distinct, read_shapes
 from frontier.config.sla import DEFAULT_TIER, NEEDS_LIMITS, Tiers, known_metric, read_tiers
 from frontier.config.traffic import Traffic, mixes, read_traffic
-from frontier.config.uses import PLAIN, READ_SESSIONS, Use, effects
+from frontier.config.uses import PLAIN, READ_SESSIONS, READ_TIMES, Use, effects
 from frontier.config.workers import RayConfig, read_workers
 from frontier.errors import Complaint
 from frontier.fields import (
@@ -106,7 +106,7 @@ class Config(Strict):
     traffic: Annotated[Traffic, PlainValidator(read_traffic), PLAIN] = Field(default_factory=dict)
     concurrency: Annotated[tuple[int, ...], PlainValidator(read_concurrency)] = (1, 2, 4, 8, 16, 32, 64, 128)
     rate: Annotated[tuple[Rate, ...], PlainValidator(read_rates), PLAIN] | None = None
-    arrivals: Annotated[Arrivals, PlainValidator(read_arrivals), PLAIN] = POISSON
+    arrivals: Annotated[Arrivals | str, PlainValidator(read_arrivals), READ_TIMES] = POISSON
     given_tiers: Annotated[Tiers, PlainValidator(read_tiers), PLAIN] = Field(default=(), alias="sla")
     given_objectives: Annotated[tuple[str, str], PlainValidator(_objectives), PLAIN] | None = Field(
         None, alias="objectives"
@@ -131,11 +131,20 @@ class Config(Strict):
     def _in_open_loop(self) -> Self:
         """With a rate the loads of the sweep are rates, and its shapes have the arrivals: nothing else has to ask."""
         if self.rate is not None and "concurrency" not in self.model_fields_set:
-            shapes = tuple(replace(shape, arrivals=self.arrivals) for shape in self.given_shapes)
+            shapes = arriving(self.given_shapes, self.arrivals)
             rates = tuple(shapes[0].load(rate) for rate in self.rate or AUTO)
             # Past the freeze of the model, which is not yet in anybody's hands.
             self.__dict__.update(concurrency=rates, given_shapes=shapes)
         return self
+
+    @property
+    def trace_file(self) -> str | None:
+        """The file of the trace whose arrivals are played; None where there is none. `with_arrivals` has its times."""
+        return self.arrivals if self.open_loop and isinstance(self.arrivals, str) else None
+
+    def with_arrivals(self, arrivals: Arrivals) -> Self:
+        """With the times of its trace, which are read by others."""
+        return self.model_copy(update={"given_shapes": arriving(self.given_shapes, arrivals)})
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:

@@ -232,5 +232,7 @@ def described(shape: Shape) -> str:
         of_file = "" if s.file is None else f"{s.file.sessions} sessions of a file (sha256 {s.file.sha256}),"
         text = of_file or f"turns {s.turns}, first {s.first}, then {s.added}/{shape.osl}, think {s.think:g}s{spread},"
     text = f"{shape.name}: {text}" if shape.name else text
-    text = f"{text} {shape.arrivals} arrivals" if shape.arrivals is not None else text
+    if (arrivals := shape.arrivals) is not None:
+        named = arrivals if arrivals.trace is None else f"{arrivals.trace.name} {arrivals.trace.digest}"
+        text = f"{text} {named} arrivals"
     return f"{text} prefix {shape.prefix * 100:.6g}%" if shape.prefix else text

@@ -28,7 +28,7 @@ endpoint: {endpoint}
 # traffic: {{chat: {{share: 80%, sla: {{p99_ttft: 500ms}}}}, agent: {{}}}}     # a mix of all the shapes, by their names
 {concurrency}
 # rate: [1, 2, 4, 8]                 # in place of concurrency: requests (sessions) per second that arrive; or auto
-# arrivals: poisson                  # how they come at a rate; {{gamma: {{cv: 2}}}} in bursts
+# arrivals: poisson                  # how they come at a rate; in bursts {{gamma: {{cv: 2}}}}, or {{trace: azure.csv}}
 # warmup: auto                       # every stream has finished a request; a duration sets the least, as 20s
 # min_time: 0s                       # of the counted window
 # The sweep finds and proves the operating point first, then completes the frontier, and sizes its trials itself.

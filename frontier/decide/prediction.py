@@ -9,6 +9,7 @@ A prediction says where to measure; it proves nothing, and no operating point is
 a grid decide anything: it is given only where the whole band of a prediction lies on one side of a limit.
 """
 
+import bisect
 import dataclasses
 import math
 from collections.abc import Callable, Iterable, Sequence
@@ -137,6 +138,15 @@ def rough_e2e(assumed: Assumption, shape: Shape, concurrency: int) -> float | No
     if running < 1:
         return None
     return expected_e2e(assumed.spec, shape, round(running)) * concurrency / running
+
+
+def most_in_flight(assumed: Assumption, shape: Shape, longest: float) -> int:
+    """The most requests in flight of which each takes at most `longest` seconds, as far as they run at once; 1 where
+    none is so quick, 0 where none fits.
+    """
+    fit = range(1, math.floor(_running(assumed.spec, shape, RUNNING)) + 1)
+    quick = bisect.bisect_right(fit, longest, key=lambda n: expected_e2e(assumed.spec, shape, n))
+    return min(len(fit), max(1, quick))
 
 
 def _running(spec: EngineSpec, shape: Shape, concurrency: int) -> float:

@@ -20,6 +20,7 @@ from frontier.model.loads import POISSON as POISSON
 from frontier.model.loads import Arrivals as Arrivals
 from frontier.model.loads import Rate as Rate
 from frontier.model.loads import SessionRate as SessionRate
+from frontier.model.loads import Trace as Trace
 from frontier.model.loads import amount as amount
 from frontier.model.loads import bare as bare
 from frontier.model.loads import in_words as in_words

@@ -5,9 +5,11 @@ requests in flight, a plain int. In open loop it is a `Rate`, an int too, which 
 request per second, as a price is kept in cents, and knows how it is written; of sessions a `SessionRate`.
 """
 
+import bisect
+import math
 import random
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Self
 
 
@@ -121,22 +123,99 @@ def load_of(facts: Mapping[str, Any]) -> int:
 
 
 @dataclass(frozen=True, slots=True)
+class Trace:
+    """Times of arrival that were recorded: `count` of them in `seconds`, from `times[0]` = 0 on, to be played again and
+    again. `digest` is of the times; `name` is that of their file.
+
+    `dispersion[k]` is the index of dispersion of counts in windows with 2^k arrivals on average (1: as of a Poisson
+    process). Stamps on a coarse `grid` (seconds) were placed at random within its steps. A trace that is read back from
+    a trial has no `times`.
+    """
+
+    name: str
+    digest: str
+    count: int = field(default=0, compare=False)
+    seconds: float = field(default=0.0, compare=False)
+    dispersion: tuple[float, ...] = field(default=(), compare=False)
+    grid: float | None = field(default=None, compare=False)
+    times: tuple[float, ...] = field(default=(), compare=False, repr=False)
+
+    @property
+    def rate(self) -> float:
+        """Arrivals per second, as they were recorded."""
+        return self.count / self.seconds
+
+    @property
+    def long_enough(self) -> int:
+        """Arrivals of a window whose number varies by at most PART_OF_A_TRACE from one part of the trace to another, as
+        a standard deviation; all of them where no such part is.
+        """
+        enough = (2**k for k, index in enumerate(self.dispersion) if index <= PART_OF_A_TRACE**2 * 2**k)
+        return min(self.count, next(enough, self.count))
+
+    def dispersion_at(self, arrivals: float) -> float:
+        """The index of dispersion in windows with so many arrivals on average, between those that are known."""
+        if not self.dispersion:
+            return 1.0
+        place = min(max(math.log2(max(arrivals, 1.0)), 0.0), len(self.dispersion) - 1.0)
+        below = min(int(place), len(self.dispersion) - 2) if len(self.dispersion) > 1 else 0
+        above = min(below + 1, len(self.dispersion) - 1)
+        return self.dispersion[below] + (place - below) * (self.dispersion[above] - self.dispersion[below])
+
+    def played(self, rate: float, start: float) -> Iterator[float]:
+        """The arrivals from a moment of the trace on, in time that is scaled to `rate` per second; for ever."""
+        if not self.times:
+            raise ValueError(f"the times of the trace {self.name} are not read")
+        scale = self.rate / rate
+        first, begun = bisect.bisect_right(self.times, start), -start
+        while True:
+            for time in self.times[first:]:
+                yield (begun + time) * scale
+            first, begun = 0, begun + self.seconds
+
+
+PART_OF_A_TRACE = 0.2
+"""How much the number of arrivals of a claim's window may vary with the part of the trace that it takes."""
+
+
+@dataclass(frozen=True, slots=True)
 class Arrivals:
     """The gaps between arrivals in open loop: gamma distributed with this coefficient of variation. 1, the exponential
-    distribution, makes a Poisson process, as of many independent users; more makes bursts.
+    distribution, makes a Poisson process, as of many independent users; more makes bursts. Or those of a `trace`.
     """
 
     cv: float = 1.0
+    trace: Trace | None = None
 
     def times(self, rate: float, seed: int) -> Iterator[float]:
-        """The times of arrival in seconds, for ever: `rate` per second, drawn by the seed."""
+        """The times of arrival in seconds, for ever: `rate` per second, drawn by the seed. Of a trace the seed draws
+        where it begins.
+        """
         rng = random.Random(f"{seed}/arrivals")
+        if self.trace is not None:
+            yield from self.trace.played(rate, rng.uniform(0.0, self.trace.seconds))
         now, shape = 0.0, self.cv**-2
         while True:
             now += rng.expovariate(rate) if self.cv == 1 else rng.gammavariate(shape, 1 / (shape * rate))
             yield now
 
+    def spread(self, arrivals: float) -> float:
+        """By how many times as much as of a Poisson process so many arrivals vary in number, as standard deviations."""
+        return self.cv if self.trace is None else math.sqrt(self.trace.dispersion_at(arrivals))
+
+    @property
+    def long_enough(self) -> int:
+        """The fewest requests of a trial that a claim may rest on."""
+        return 0 if self.trace is None else self.trace.long_enough
+
+    @property
+    def without_times(self) -> "Arrivals":
+        """As a trial keeps it."""
+        return self if self.trace is None else replace(self, trace=replace(self.trace, times=()))
+
     def __str__(self) -> str:
+        if self.trace is not None:
+            return f"{self.trace.name} ({self.trace.digest[:8] or 'not read'})"
         return "Poisson" if self.cv == 1 else f"gamma (CV {self.cv:g})"
 
 

@@ -220,7 +220,9 @@ def overloaded(sample: WindowData) -> Iterator[Flag]:
         arrived += (
             0.75 * sample.concurrency.per_second * sample.shape.requests * float(sample.block_seconds[blocks].sum())
         )
-    spread = sample.shape.arrivals.cv if sample.shape.arrivals is not None else 1.0
+    spread = 1.0
+    if sample.shape.arrivals is not None:
+        spread = sample.shape.arrivals.spread(arrived / sample.shape.requests)
     if grown > UNSERVED * max(1.0, spread) * math.sqrt(arrived):
         yield Flag(
             OVERLOADED, f"the backlog grew by {format_share(grown / arrived)} of what arrived", "0%",

@@ -77,7 +77,17 @@ LATEST = 1e11
 
 def encode_measurement(measurement: Measurement) -> dict[str, Any]:
     """A tree for JSON; what the server told is cleaned."""
+    arrivals = measurement.trial.shape.arrivals
+    if arrivals is not None and arrivals.trace is not None:  # its times are in a file of the run
+        shape = dataclasses.replace(measurement.trial.shape, arrivals=arrivals.without_times)
+        measurement = dataclasses.replace(measurement, trial=dataclasses.replace(measurement.trial, shape=shape))
     tree = dataclasses.asdict(measurement)
+    if arrivals is not None:
+        kept = tree["trial"]["shape"]["arrivals"]
+        if arrivals.trace is None:
+            del kept["trace"]
+        else:
+            del kept["trace"]["times"]
     for name in ("seconds", "rate"):
         if tree["trial"][name] is None:
             del tree["trial"][name]

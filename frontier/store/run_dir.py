@@ -2,6 +2,7 @@
 
     runs/NAME/  manifest.json  config.yaml  journal.jsonl  trials/KEY.jsonl  evidence/KEY.json  logs/  derived/  lock
                 verify/  (the open-loop checks of the operating point, laid out as the run is; answers/ of its quality)
+                arrivals.txt  (only where a trace is played: its times, as a column of seconds)
                 imported.jsonl  (only in a run made by `frontier import`: one aggregated Point a line)
 
 A trial exists when `trials/KEY.jsonl` does: its records are written to `KEY.jsonl.part` while it runs, its evidence is
@@ -32,11 +33,12 @@ from frontier.text import redact, stored_tree
 
 SCHEMA = "frontier.run/1"
 MANIFEST_BYTES = 128 * 2**20
+ARRIVALS_BYTES = 256 * 2**20
 _ANSWERS = "answers"
-_KEY = rf".+-.+-c\d{{4,}}-(?:{'|'.join(Phase)})-r\d+"
+_KEY = rf".+-.+-(?:c\d{{4,}}|q[0-9.e+-]+)-(?:{'|'.join(Phase)})-r\d+"
 _TEMPORARY = r"\.\d+\.tmp"
 _LEFTOVERS = {
-    (): re.compile(rf"(?:manifest\.json|config\.yaml|imported\.jsonl){_TEMPORARY}"),
+    (): re.compile(rf"(?:manifest\.json|config\.yaml|arrivals\.txt|imported\.jsonl){_TEMPORARY}"),
     ("trials",): re.compile(rf"{_KEY}\.jsonl\.part"),
     ("evidence",): re.compile(rf"(?:{_KEY}|imported)\.json{_TEMPORARY}"),
     ("derived",): re.compile(rf"[a-z-]+(?:-\d+)?\.(?:png|svg|pdf){_TEMPORARY}"),
@@ -70,13 +72,15 @@ class RunDirectory(TrialFiles):
         facts: Mapping[str, Any],
         defaults: Mapping[str, Any] = MappingProxyType({}),
         extend: bool = False,
+        arrivals: bytes | None = None,
     ) -> Self:
         """Create the run, or resume it when it is the same sweep. Holds the lock until `close`.
 
         With `extend` a run whose sweep is the same but for fewer concurrencies becomes this one. The config kept is the
         last one given: what it may differ in decides nothing that was measured. `defaults` is what the keys mean that a
         config may leave out: it is kept with the run, so that a later version resumes it with the same. This one takes
-        the place of another sweep that ended before its first trial.
+        the place of another sweep that ended before its first trial. `arrivals` are the times of a trace, which the run
+        keeps.
 
         AnotherSweepError when the directory holds another sweep; StoreError when it is in use by another process, is no
         run directory, or cannot be written.
@@ -109,6 +113,8 @@ class RunDirectory(TrialFiles):
                     **stored_tree(facts),
                 }
                 folder.write_whole("config.yaml", redact(config_text).encode())
+                if arrivals is not None:
+                    folder.write_whole("arrivals.txt", arrivals)
                 folder.write_whole("manifest.json", orjson.dumps(manifest, option=orjson.OPT_INDENT_2))
             run = cls(path, manifest, held)
             run.journal("created")
@@ -240,6 +246,14 @@ class RunDirectory(TrialFiles):
         except (OSError, UnicodeDecodeError) as error:
             raise StoreError(f"cannot read {self.path / 'config.yaml'}: {error}") from error
 
+    def arrivals(self) -> bytes:
+        """The times of the trace that its sweep plays."""
+        try:
+            return self._folder.read("arrivals.txt", ARRIVALS_BYTES)
+        except OSError as error:
+            what = f"cannot read {self.path / 'arrivals.txt'}: {error.strerror or error}"
+            raise StoreError(what, "put it back, or sweep into another directory with  -o DIR") from error
+
     def log_file(self, deployment: str) -> Path:
         """The output of a server that the sweep started; that of the one before it is NAME.log.1."""
         return self.path / "logs" / f"{deployment}.log"
@@ -295,7 +309,7 @@ def _signs_of_life(path: Path) -> list[Path]:
     return [path / "journal.jsonl", *(folder.path / name for folder in trials for name in folder.names(".part"))]
 
 
-_OWN_NAMES = {"lock", "config.yaml", "journal.jsonl"}
+_OWN_NAMES = {"lock", "config.yaml", "arrivals.txt", "journal.jsonl"}
 _OWN_DIRECTORIES = {"trials", "evidence", "derived"}
 
 

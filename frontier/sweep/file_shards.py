@@ -70,6 +70,8 @@ def timetable(config: Config, plan: Plan) -> tuple[Slot, ...]:
             "a search decides by what all shards have measured, and these do not hear of each other",
             f"{instead},  or measure the listed settings only:  refine: 0",
         )
+    if config.open_loop:
+        raise UsageError("a rate is sent by one client process, and shards are several", "run  frontier sweep CONFIG")
     for deployment in config.deployments:
         if deployment.is_simulator or deployment.start is not None:
             what = f"{deployment.name} is started by the sweep, and each shard would start its own"

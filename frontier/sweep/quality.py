@@ -46,7 +46,7 @@ def quality_checks(run: Run, limits: Sequence[Limit]) -> list[tuple[Decision, in
         raise UsageError(what, "write  quality: {reference: NAME}  for the deployments, NAME being one of them")
     if others := [shape for shape in run.config.shapes if shape.kind != "shape"]:
         what = f"{others[0].label} is a {others[0].kind}; answers are compared of single requests"
-        raise UsageError(what, "check another shape")
+        raise UsageError(what, "measure the quality with a config of single requests of one shape")
     if run.config.open_loop:
         raise UsageError("this run was measured at rates; answers are compared at a concurrency", "sweep concurrencies")
     asked = {d.name for d in run.config.deployments if d.quality in wanted} | {each.reference for each in wanted}

@@ -95,7 +95,7 @@ def _served(run: Run, limits: Sequence[Limit]) -> list[tuple[Decision, float]]:
         raise UsageError(f"{run.path} was imported: there is no server to send to", "sweep it:  frontier init URL")
     if others := [shape for shape in run.config.shapes if shape.kind != "shape"]:
         what = f"{others[0].label} is a {others[0].kind}, and verify sends single requests of one shape at random"
-        raise UsageError(what, "the closed loop of the sweep is what is known of it so far")
+        raise UsageError(what, "frontier solve has what is proven in closed loop; to verify a shape, sweep it alone")
     if any(shape.arrivals is not None for shape in run.config.shapes):
         raise UsageError("this run was measured at rates, so its answer is of open loop already", "see  frontier solve")
     rates = [(decision, decision.metrics.get("request_throughput")) for decision in run.solve(limits)]

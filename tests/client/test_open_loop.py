@@ -1,7 +1,8 @@
 """Poisson arrivals: at their times, whatever the server does, and latency counted from them."""
 
 from collections.abc import Iterator
-from itertools import pairwise
+from dataclasses import replace
+from itertools import islice, pairwise
 
 import pytest
 
@@ -9,7 +10,8 @@ from frontier.client.event_loop import run
 from frontier.client.loop import run_trial
 from frontier.client.prompts import Calibration, random_prompts, session_prompts
 from frontier.client.target import Target, Timeouts
-from frontier.model import Lengths, Measurement, Outcome, Phase, Record, Session, Shape, Trial
+from frontier.formats.arrivals import of_column
+from frontier.model import Arrivals, Lengths, Measurement, Outcome, Phase, Record, Session, Shape, Trial
 from tests.client.engine import Engine
 from tests.client.hostile import Hostile
 
@@ -20,9 +22,12 @@ def server() -> Iterator[Hostile]:
         yield running
 
 
-def go(server: Hostile, engine: Engine, rate: float, cap: int, **more: float) -> tuple[Measurement, list[Record]]:
+def go(
+    server: Hostile, engine: Engine, rate: float, cap: int, arrivals: Arrivals | None = None, **more: float
+) -> tuple[Measurement, list[Record]]:
     times = {"warmup": 0.3, "min_time": 0.5, "max_time": 10.0} | more
-    trial = Trial("d", Shape.of(20, 5), cap, 0, Phase.CONFIRM, 120, 11, fingerprint="f", rate=rate, **times)
+    shape = replace(Shape.of(20, 5), arrivals=arrivals)
+    trial = Trial("d", shape, cap, 0, Phase.CONFIRM, 120, 11, fingerprint="f", rate=rate, **times)
     limits = Timeouts(2.0, 5.0, 2.0, total=1.5)
     target = Target(server.url(engine.name), "m", "chat", dialect="vllm", timeouts=limits)
     records: list[Record] = []
@@ -49,6 +54,19 @@ def test_arrivals_come_at_the_rate_and_at_random(server: Hostile) -> None:
     late = sorted(r.sent - (r.scheduled or 0) for r in counted)
     assert 0 <= late[0]
     assert late[len(late) // 2] < max(0.01, 3 * (measurement.health.loop_lag_p99 or 0))
+
+
+def test_arrivals_of_a_trace_come_when_it_says_at_the_rate(server: Hostile) -> None:
+    bunches = of_column("t", "".join(f"{3 * (n // 4) + 0.1 * (n % 4):.6f}\n" for n in range(100)).encode())
+    measurement, records = go(server, Engine("trace").install(), rate=200, cap=64, arrivals=bunches)
+    assert "requests" == measurement.ended
+    due = [r.scheduled for r in records]
+    assert due == pytest.approx(list(islice(bunches.times(200, 11), len(due))), abs=1e-6)
+    assert all(r.sent >= (r.scheduled or 0) for r in records)
+    gaps = [b - a for a, b in pairwise(r.scheduled or 0.0 for r in records)]
+    assert bunches.trace is not None
+    speed = 200 / bunches.trace.rate
+    assert (min(gaps), max(gaps)) == pytest.approx((0.1 / speed, 2.7 / speed), abs=1e-5)
 
 
 @pytest.mark.slow

@@ -132,7 +132,7 @@ def test_what_does_not_know_mixes_says_so(run: Run) -> None:
     said = frontier("users", str(run.path), "--think", "45s", cwd=here)
     assert (said.code, "is a mix, and people are counted for requests of one shape" in said.err) == (2, True)
     said = frontier("users", str(run.path), "--emit", "vllm", cwd=here)
-    assert (said.code, "is a mix: its proven number counts open sessions" in said.err) == (2, True)
+    assert (said.code, "is a mix with sessions: its proven number counts open sessions" in said.err) == (2, True)
     said = frontier("predict", str(run.path), cwd=here)
     assert (said.code, "is a mix, and the model that is fitted" in said.err) == (2, True)
     assert not any(answer.arrivals for answer in run.answers())

@@ -17,12 +17,12 @@ from frontier.plan import make_plan
 from frontier.plot.selection import provenance_of
 from frontier.report.json_out import decisions_json, points_json
 from frontier.report.tables import plan_table, points_table
-from frontier.run import Run
+from frontier.run import Run, load
 from frontier.simulator.virtual import truth
 from frontier.sweep.verify import checks
 from tests.commands import frontier
 from tests.sweep.test_sweep_http import sweep_over_http
-from tests.sweeps import sweep_in_virtual_time
+from tests.sweeps import commands_in_virtual_time, sweep_in_virtual_time
 
 TEXT = """\
 endpoint: simulator
@@ -144,7 +144,8 @@ BASE = "endpoint: simulator\nshapes: [64/8]\nsla: {p90_ttft: 100ms}\n"
         ("rate: [2, 2.0]\n", "rate: a rate is given twice"),
         ("arrivals: poisson\n", "arrivals are those of a rate, and there is none"),
         ("rate: 1\narrivals: {gamma: {cv: 20}}\n", "cv: 20 is out of range"),
-        ("rate: 1\narrivals: {gamma: 2}\n", "arrivals are poisson or gamma"),
+        ("rate: 1\narrivals: {gamma: 2}\n", "arrivals are poisson, gamma or a trace"),
+        ("rate: 1\narrivals: {trace: 5}\n", "arrivals is a text; 5 is a number"),
         ("rate: 1\nworkers: 2\n", "a rate is sent by one client process"),
         ("rate: auto\nrefine: 0\n", "rate: auto looks for the highest rate"),
     ],
@@ -166,6 +167,44 @@ def test_arrivals_decide_what_a_trial_is_and_a_rate_has_no_streams() -> None:
     assert first.seed != other.seed
     assert make_plan(poisson).summary()["rate"] == [2.5, 10.0]
     assert load_config(f"{BASE}rate: auto\n", "s.yaml").concurrency == (Rate.of(1),)
+
+
+AUTO = "endpoint: {endpoint}\nshapes: [1024/256]\nrate: auto\nsla: {{p95_e2e: 3s}}\n"
+
+
+def test_a_search_without_a_rate_is_planned_for_what_is_known(tmp_path: Path) -> None:
+    (tmp_path / "sim.yaml").write_text(AUTO.format(endpoint="simulator"))
+    said = " ".join(frontier("sweep", "sim.yaml", "--dry-run", cwd=tmp_path, here=True).out.split())
+    planned = re.search(r"Planned for ([\d.]+) req/s, three quarters of what the engine model serves with", said)
+    assert planned is not None, said
+    config = load_config(AUTO.format(endpoint="simulator"), "s.yaml")
+    (deployment,), (shape,) = config.deployments, config.shapes
+    rate, spec = float(planned[1]), deployment.engine_spec()
+    low, high = (truth(spec, shape, Rate.of(k * rate), "p95_e2e", requests=1_500) for k in (0.5, 2))
+    assert low < 3 < high, "the limit breaks within a factor of two"
+    (tmp_path / "url.yaml").write_text(AUTO.format(endpoint="http://127.0.0.1:1/v1"))
+    said = " ".join(frontier("sweep", "url.yaml", "--dry-run", cwd=tmp_path, here=True).out.split())
+    # A p95 of 3 s is a mean of 2 s: 16 requests of 2 s are 8 per second, and three quarters of it 6.
+    assert "Planned for 6 req/s, three quarters of what 16 requests in flight give, each as slow as the SLA" in said
+
+
+def test_rates_are_added_to_a_run_as_concurrencies_are(tmp_path: Path) -> None:
+    text = TEXT.replace("rate: [5, 40, 320]", "rate: [5, 40]").replace("refine: 1", "refine: 0")
+    (tmp_path / "sweep.yaml").write_text(text)
+    with commands_in_virtual_time():
+        assert frontier("sweep", "sweep.yaml", cwd=tmp_path, here=True).code in (0, 4)
+        said = frontier("sweep", "sweep.yaml", "--add-concurrency", "12.5", cwd=tmp_path, here=True)
+    assert said.code in (0, 4), said.err
+    (path,) = (tmp_path / "runs").iterdir()
+    assert {Rate.of(r) for r in (5, 12.5, 40)} == {p.concurrency for p in load(path).points()}
+    said = frontier("sweep", "sweep.yaml", "--dry-run", cwd=tmp_path, here=True)
+    assert "was extended to rate 5, 12.5, 40" in said.err
+    (tmp_path / "sweep.yaml").write_text(text.replace("[5, 40]", "[5, 12.5, 40, 80]"))
+    said = frontier("sweep", "sweep.yaml", "--dry-run", cwd=tmp_path, here=True)
+    assert "holds this sweep without rate 80; to go on there instead" in said.err
+    said = frontier("sweep", "sweep.yaml", "-o", path, cwd=tmp_path, here=True)
+    assert (said.code, "--add-concurrency 80 extends it" in " ".join(said.err.split())) == (2, True)
+    assert "rate 5, 12.5, 40 there, 5, 12.5, 40, 80 here" in said.err
 
 
 @pytest.mark.slow

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from frontier.config import Config, load_config
+from frontier.formats.arrivals import with_trace
 from frontier.plan import make_plan
 from frontier.run import Run, load
 from frontier.simulator.virtual import truth
@@ -42,7 +43,7 @@ max_time: 25s
 
 
 def sweep_over_http(path: Path, text: str) -> tuple[Run, Told, SweepEnd]:
-    config, told = load_config(text, "sweep.yaml"), Told()
+    config, told = with_trace(load_config(text, "sweep.yaml")), Told()
 
     async def go() -> SweepEnd:
         backend = HttpBackend(config, {})
