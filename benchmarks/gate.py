@@ -189,15 +189,18 @@ def stored(days: Days, history: int, *, changed: bool, allow: float = 0.05) -> G
 
 
 def engine_config(rng: np.random.Generator) -> str:
-    """The config of a drawn engine, with an SLA that it keeps up to some concurrency between 2 and 12."""
+    """The config of a drawn engine, with an SLA that it keeps up to some concurrency between 4 and 12."""
     base, each, read = rng.uniform(3, 15), rng.uniform(0.02, 0.1), rng.uniform(0.005, 0.03)
-    tpot = (base + each * math.exp(rng.uniform(math.log(2), math.log(12)))) * rng.uniform(1.1, 1.4)
+    tpot = (base + each * math.exp(rng.uniform(math.log(4), math.log(12)))) * rng.uniform(1.1, 1.4)
     return f"""\
 endpoint: simulator
 simulator: {{step_base: {base:.3f}ms, per_decode: {each:.4f}ms, per_prefill_token: {read:.4f}ms, noise: 0.05}}
-shapes: [{rng.choice([128, 256])}/{rng.choice([8, 16])}]
-concurrency: [1, 2, 4, 8, 16]
+shapes: [{{isl: {{uniform: [64, 256]}}, osl: {{uniform: [8, 24]}}, name: drawn}}]
+concurrency: [4, 8]
 sla: {{p95_tpot: {tpot:.3f}ms, p95_ttft: {rng.uniform(10, 30) * tpot:.2f}ms}}
+requests: 2000
+repeats: 1
+refine: 0
 """
 
 
@@ -292,8 +295,6 @@ STORED = (("normal", 10, False, 1.0), ("normal", 10, True, 0.2), ("normal", 5, F
 
 SWEEPS = ((0.005, 0.05, 0.0, 1.0), (0.01, 0.10, 0.0, 0.3), (0.005, 0.05, LESS, 0.1), (0.01, 0.10, 2 * LESS, 0.1))
 """By how much runs differ, what is allowed, what changed, and the part."""
-WHOLE = 0.04
-"""The part of them that are whole sweeps, which take longer."""
 
 NIGHTS = ((0.0, False), (0.3, False), (0.6, False), (0.8, False), (0.0, True))
 """How alike neighbouring nights are, and whether their tails are heavy."""
@@ -336,7 +337,7 @@ def print_sweeps(count: int) -> None:
             days.spread = spread
         print(row(_one_each(spread, allow, slower), [one_each(days, slower, allow) for days in kept]), flush=True)
     for spread, allow, slower, part in SWEEPS:
-        gates = [two_sweeps(i, spread, slower, allow) for i in range(round(count * part * WHOLE))]
+        gates = [two_sweeps(i, spread, slower, allow) for i in range(round(count * part))]
         print(row(f"whole sweeps, --prove BASE: {_one_each(spread, allow, slower)}", gates), flush=True)
 
 
