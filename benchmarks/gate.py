@@ -293,7 +293,7 @@ STORED = (("normal", 10, False, 1.0), ("normal", 10, True, 0.2), ("normal", 5, F
           ("lasting", 10, False, 0.1))  # fmt: skip
 """How days differ, how many there are, whether the speed changed, and the part."""
 
-SWEEPS = ((0.005, 0.05, 0.0, 1.0), (0.01, 0.10, 0.0, 0.3), (0.005, 0.05, LESS, 0.1), (0.01, 0.10, 2 * LESS, 0.1))
+SWEEPS = ((0.005, 0.10, 0.0, 1.0), (0.005, 0.05, 0.0, 0.3), (0.005, 0.10, 2 * LESS, 0.1))
 """By how much runs differ, what is allowed, what changed, and the part."""
 
 NIGHTS = ((0.0, False), (0.3, False), (0.6, False), (0.8, False), (0.0, True))

@@ -107,7 +107,7 @@ def run_slurm(folder: Path, url: str, tasks: int, srun: str = SRUN) -> subproces
     script = folder / "deploy" / "slurm.sh"
     text = script.read_text()
     assert text.count("+ 60))") == 1
-    script.write_text(text.replace("+ 60))", "+ 6))"))
+    script.write_text(text.replace("+ 60))", "+ 20))"))
     tools = folder / "bin"
     tools.mkdir()
     (tools / "srun").write_text(srun)

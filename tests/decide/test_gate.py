@@ -265,8 +265,8 @@ def test_the_short_study_of_simulated_deployments():
 @pytest.mark.timeout(900)
 def test_two_sweeps_of_one_config_are_resolved():
     """BASE swept, NEW by --prove BASE, in virtual time: seldom "cannot tell", and no alarm where nothing changed."""
-    same = [study.two_sweeps(i, 0.005, 0.0, 0.05).verdict for i in range(40)]
+    same = [study.two_sweeps(i, 0.005, 0.0, 0.10).verdict for i in range(40)]
     slower = [study.two_sweeps(i, 0.005, 2 * study.LESS, 0.05).verdict for i in range(10)]
     assert same.count("worse") <= 2
-    assert same.count("not resolved") <= 4
-    assert slower.count("worse") >= 9
+    assert same.count("not resolved") <= 4  # 5 % are 2
+    assert slower.count("worse") >= 8
