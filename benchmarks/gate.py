@@ -1,27 +1,39 @@
-"""python -m benchmarks.gate [--gates N] [--trends N]
+"""python -m benchmarks.gate [--gates N] [--sweeps N] [--trends N]
 
 How often `frontier compare --gate` and `frontier trend` raise a false alarm, and what they catch. Deployments are drawn
-as for the calibration, in virtual time, and get differences from day to day on top of those from run to run. Prints the
-tables of docs/gate.md.
+as for the calibration, in virtual time, and get differences from day to day on top of those from run to run. Of two
+sweeps, one each of BASE and NEW, the engine is the simulated one and the sweeps are whole. Prints the tables of
+docs/gate.md.
 """
 
 import argparse
+import asyncio
 import dataclasses
 import itertools
 import math
+import tempfile
 from collections.abc import Iterator, Sequence
+from pathlib import Path
+from unittest.mock import patch
 
 import numpy as np
 from scipy.signal import lfilter
 
 from benchmarks.calibration.servers import APART, FAMILIES, NIGHT, Process, draw_law, make_trial
+from frontier.config import load_config
 from frontier.decide.gate import Gate, Measured, Rules, family_size, gate, judged_metrics
 from frontier.decide.trend import Trend, trend
 from frontier.metrics import metric
 from frontier.model import Estimate, Limit, Phase, Series, Shape
+from frontier.plan import Progress, make_plan
+from frontier.report.regression import gate_runs
+from frontier.run import Run, load
 from frontier.stats import window
 from frontier.stats.estimate import estimate
 from frontier.stats.window import WindowData
+from frontier.store.run_dir import RunDirectory
+from frontier.sweep.backend import VirtualBackend
+from frontier.sweep.conductor import Conductor
 
 BUDGET = 1_200.0
 """Seconds of sweep that a gate may take: 20 minutes."""
@@ -77,17 +89,22 @@ def trial_seconds(server: Process, c: int) -> tuple[float, float]:
     return length, length + max(2.0, 2 * e2e) + e2e
 
 
-def measure(server: Process, c: int, seed: int, at: float) -> tuple[WindowData, float]:
-    """One trial, and when it ends."""
+def measure(server: Process, c: int, seed: int, at: float, turns: int = 2) -> tuple[WindowData, float]:
+    """One trial of so many turns at least, and when it ends."""
     length, takes = trial_seconds(server, c)
+    length = max(length, turns * server.phase_seconds(c, "e2e"))
     trial = make_trial(server, c, Phase.GRID, 1, 1_000_000, length)
     return server.trial(trial, seed, at), at + takes
 
 
-def as_measured(samples: dict[int, WindowData], at: float, names: Sequence[str], proven: int | None = None) -> Measured:
-    """One repeat or run as the gate has it; without intervals, which could only make an alarm rarer."""
+def as_measured(
+    samples: dict[int, WindowData], at: float, names: Sequence[str], proven: int | None = None, *, bounded: bool = False
+) -> Measured:
+    """One repeat or run as the gate has it. Without intervals, unless `bounded`: they could only make alarms rarer."""
 
     def value(s: WindowData, name: str) -> Estimate:
+        if bounded and (found := estimate(s, name)) is not None:
+            return found
         of = metric(name).quantity
         rate = s.block_output_tokens.sum() / s.block_seconds.sum()
         return Estimate.without_interval(float(rate if of is None else np.quantile(getattr(s, of), 0.5)), s.n)
@@ -132,14 +149,27 @@ def interleaved(days: Days, slower: float, allow: float = 0.05, budget: float = 
 
 
 def run_of_a_day(
-    days: Days, slower: float, number: int, limits: Sequence[Limit]
+    days: Days, slower: float, number: int, limits: Sequence[Limit], *, prove: bool = False
 ) -> tuple[Measured, dict[int, WindowData]]:
-    """One nightly run, with the speed of its day: each setting twice."""
+    """One nightly run, with the speed of its day: each setting twice; with `prove` the highest alone, in the 300 turns
+    of a final claim, and with intervals.
+    """
     server, samples = days.server(days.day() + slower), {}
-    for i, c in enumerate(GRID):
+    repeats, turns = (5, 60) if prove else (2, 2)
+    for i, c in enumerate(GRID[-1:] if prove else GRID):
         seed = (number + 1) * NIGHT + 10 * i
-        samples[c] = window.join([measure(server, c, seed + k, k * APART)[0] for k in range(2)])
-    return as_measured(samples, 86_400.0 * number, judged_metrics(limits), proven_of(samples, limits)), samples
+        samples[c] = window.join([measure(server, c, seed + k, k * APART, turns)[0] for k in range(repeats)])
+    proven, names = proven_of(samples, limits), judged_metrics(limits)
+    return as_measured(samples, 86_400.0 * number, names, proven, bounded=prove), samples
+
+
+def one_each(days: Days, slower: float, allow: float) -> Gate:
+    """A gate of one run each, at the setting that BASE proved, the spread of runs being stated."""
+    limits = days.limits()
+    rules = Rules(judged_metrics(limits), allow, family_size(1, limits), limits, days.spread)
+    base, _ = run_of_a_day(days, 0.0, 0, limits, prove=True)
+    new, samples = run_of_a_day(days, slower, 1, limits, prove=True)
+    return gate([base], [new], rules, "history", SHAPE, ("A", "B"), base.proven, samples)
 
 
 def stored(days: Days, history: int, *, changed: bool, allow: float = 0.05) -> Gate:
@@ -158,14 +188,68 @@ def stored(days: Days, history: int, *, changed: bool, allow: float = 0.05) -> G
     return gate(base, [new], rules, "history", SHAPE, ("A", "B"), proven, samples)
 
 
-def series(rng: np.random.Generator, runs: int, kind: str, step: float = 0.0) -> Trend:
-    """The trend of a series of nightly runs whose metrics vary by 2 % from day to day, with a step after two thirds."""
-    names = judged_metrics(())
-    shocks = rng.standard_normal((runs, len(names)))
-    if kind == "heavy":
-        shocks = rng.standard_t(4, shocks.shape) / math.sqrt(2)
-    if kind == "lasting":
-        shocks = lfilter([math.sqrt(0.75)], [1.0, -0.5], shocks, axis=0)
+def engine_config(rng: np.random.Generator) -> str:
+    """The config of a drawn engine, with an SLA that it keeps up to some concurrency between 4 and 12."""
+    base, each, read = rng.uniform(3, 15), rng.uniform(0.02, 0.1), rng.uniform(0.005, 0.03)
+    tpot = (base + each * math.exp(rng.uniform(math.log(4), math.log(12)))) * rng.uniform(1.1, 1.4)
+    return f"""\
+endpoint: simulator
+simulator: {{step_base: {base:.3f}ms, per_decode: {each:.4f}ms, per_prefill_token: {read:.4f}ms, noise: 0.05}}
+shapes: [{{isl: {{uniform: [64, 256]}}, osl: {{uniform: [8, 24]}}, name: drawn}}]
+concurrency: [4, 8]
+sla: {{p95_tpot: {tpot:.3f}ms, p95_ttft: {rng.uniform(10, 30) * tpot:.2f}ms}}
+requests: 2000
+repeats: 1
+refine: 0
+"""
+
+
+def whole_sweep(path: Path, text: str, slower: float, seed: int, prove: tuple[int, ...] = ()) -> Run:
+    """A sweep in virtual time, of an engine that is slower than its config says by `slower` (ln)."""
+    config = load_config(text, "sweep.yaml")
+    specs = {
+        d.name: dataclasses.replace(d.engine_spec(), time_scale=math.exp(slower), seed=seed)
+        for d in config.deployments
+    }  # fmt: skip
+    with patch("os.fsync"), RunDirectory.open_for_sweep(
+        path, identity=config.identity(), canonical=config.canonical(), config_text=text, facts={}
+    ) as run:  # fmt: skip
+        parts = config, make_plan(config), run, VirtualBackend(specs), Progress(), asyncio.Event()
+        asyncio.run(Conductor(*parts, prove=prove).conduct())
+    return load(path)
+
+
+def two_sweeps(number: int, spread: float, slower: float, allow: float, *, told: bool = True) -> Gate:
+    """A gate of one sweep each, whose servers differ by `spread` (standard deviation of ln) beside `slower`.
+
+    `told`: NEW proves what BASE proved (--prove BASE) and the gate knows the spread (--spread); else neither.
+    """
+    for attempt in itertools.count():
+        rng = np.random.default_rng([number, attempt, 11])
+        text = engine_config(rng)
+        with tempfile.TemporaryDirectory() as folder:
+            a, b = rng.normal(0, spread, 2)
+            base = whole_sweep(Path(folder) / "base", text, a, 2 * number + 1)
+            proven = tuple(d.concurrency for d in base.solve() if isinstance(d.concurrency, int))
+            if not proven:
+                continue  # an SLA that this engine does not keep
+            new = whole_sweep(Path(folder) / "new", text, b + slower, 2 * number + 2, proven if told else ())
+            (found,) = gate_runs(
+                [base], [new], allow=allow, limits=new.limits(), names=("base", "new"), spread=spread if told else None
+            )
+            return found
+    raise AssertionError
+
+
+def series(rng: np.random.Generator, runs: int, alike: float = 0.0, step: float = 0.0, *, heavy: bool = False) -> Trend:
+    """The trend of a series of nightly runs whose metrics vary by 2 % from night to night; a step after two thirds.
+
+    `alike` is the correlation of neighbouring nights (AR(1)); `heavy` gives them Student's t, 4 degrees of freedom.
+    """
+    names, warm = judged_metrics(()), 100
+    shape = (warm + runs, len(names))
+    shocks = rng.standard_t(4, shape) / math.sqrt(2) if heavy else rng.standard_normal(shape)
+    shocks = lfilter([math.sqrt(1 - alike**2)], [1.0, -alike], shocks, axis=0)[warm:]
     levels = 0.02 * shocks
     levels[2 * runs // 3 :] += step
     turned = levels * [-metric(name).sign for name in names]
@@ -209,15 +293,24 @@ STORED = (("normal", 10, False, 1.0), ("normal", 10, True, 0.2), ("normal", 5, F
           ("lasting", 10, False, 0.1))  # fmt: skip
 """How days differ, how many there are, whether the speed changed, and the part."""
 
+SWEEPS = ((0.005, 0.10, 0.0, 1.0), (0.005, 0.05, 0.0, 0.3), (0.005, 0.10, 2 * LESS, 0.1))
+"""By how much runs differ, what is allowed, what changed, and the part."""
+
+NIGHTS = ((0.0, False), (0.3, False), (0.6, False), (0.8, False), (0.0, True))
+"""How alike neighbouring nights are, and whether their tails are heavy."""
+
 
 def main() -> None:
     """Run the study and print its tables."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.gate", description=__doc__)
     parser.add_argument("--gates", type=int, default=1_000, help="gates where nothing changed; fewer of others (1,000)")
+    parser.add_argument("--sweeps", type=int, default=1_000, help="gates of two sweeps; fewer of others (1,000)")
     parser.add_argument("--trends", type=int, default=1_000, help="series of each kind (default 1,000)")
     asked = parser.parse_args()
     if asked.gates:
         print_gates(asked.gates)
+    if asked.sweeps:
+        print_sweeps(asked.sweeps)
     if asked.trends:
         print_trends(asked.trends)
 
@@ -235,6 +328,24 @@ def print_gates(count: int) -> None:
     _print_in_turn(count, IN_TURN_HARD)
 
 
+def print_sweeps(count: int) -> None:
+    """How often a gate of one run each gives each verdict: deployments drawn as above, and whole sweeps of engines."""
+    print(HEAD.format("one run each, with --spread"), flush=True)
+    for spread, allow, slower, part in SWEEPS:
+        kept = list(drawn(round(count * part), STEADY, 0.0, 5.0))
+        for days in kept:
+            days.spread = spread
+        print(row(_one_each(spread, allow, slower), [one_each(days, slower, allow) for days in kept]), flush=True)
+    for spread, allow, slower, part in SWEEPS:
+        gates = [two_sweeps(i, spread, slower, allow) for i in range(round(count * part))]
+        print(row(f"whole sweeps, --prove BASE: {_one_each(spread, allow, slower)}", gates), flush=True)
+
+
+def _one_each(spread: float, allow: float, slower: float) -> str:
+    change = f"{-math.expm1(-slower):.0%} less throughput" if slower else "nothing changed"
+    return f"runs differ by {spread:.1%}, {allow:.0%} allowed: {change}"
+
+
 def _print_in_turn(count: int, kinds: Sequence[tuple[tuple[str, Sequence[str], float, float], float, float]]) -> None:
     for (label, families, low, high), slower, part in kinds:
         made = [interleaved(d, slower) for d in drawn(round(count * part), families, low, high)]
@@ -244,14 +355,20 @@ def _print_in_turn(count: int, kinds: Sequence[tuple[tuple[str, Sequence[str], f
 
 
 def print_trends(count: int) -> None:
-    """How often a trend shows a change point."""
-    print("| days | runs | any change point, nothing changed | a step of 5 % found |\n|---|--:|--:|--:|")
-    rng = np.random.default_rng(1)
-    for kind, runs in itertools.product(("normal", "heavy", "lasting"), (10, 30, 300)):
-        none = [series(rng, runs, kind) for _ in range(count)]
-        step = [series(rng, runs, kind, 0.05) for _ in range(count)]
-        hits = (sum(bool(t.steps) for t in none), sum(t.verdict == "worse" for t in step))
-        print(f"| {kind} | {runs} | {share(hits[0], len(none))} | {share(hits[1], len(step))} |", flush=True)
+    """How often a trend shows a change point, and how often it ends with a step that there is."""
+    print("| neighbouring nights | nights | any change, nothing changed | 5 % slower found | 10 % slower found |")
+    print("|---|--:|--:|--:|--:|")
+    for alike, heavy in NIGHTS:
+        label = f"correlation {alike:g}" + (", heavy tails" if heavy else "")
+        for runs in (20, 40, 80, *((300,) if heavy or alike == NIGHTS[-2][0] else ())):
+            rng = np.random.default_rng([runs, round(10 * alike), heavy])
+            none = sum(bool(series(rng, runs, alike, heavy=heavy).steps) for _ in range(count))
+            steps = [
+                sum(series(rng, runs, alike, by, heavy=heavy).verdict == "worse" for _ in range(count // 5))
+                for by in (-math.log(0.95), -math.log(0.90))
+            ]
+            print(f"| {label} | {runs} | {share(none, count)} | "
+                  f"{' | '.join(share(hits, count // 5) for hits in steps)} |", flush=True)  # fmt: skip
 
 
 if __name__ == "__main__":

@@ -7,5 +7,5 @@
 #SBATCH --cpus-per-task=2
 set -eu
 start=$(($(date +%s) + 60))
-srun sh -c 'frontier shard deploy/grid.yaml --index "$SLURM_PROCID" --of 4 --start-at '"$start"' -o shared/night'
+srun sh -c 'frontier shard deploy/grid.yaml --index "$SLURM_PROCID" --of "$SLURM_NTASKS" --start-at '"$start"' -o shared/night'
 frontier merge shared/night -o runs/night

@@ -1,20 +1,25 @@
 """Five load clients and ours at one server whose truth is known: what they say, what they cost.
 
-usage: python -m benchmarks.peers --tools FOLDER --tokenizer FOLDER [--only NAME ...] [--rounds 2] [--keep FILE]
+usage: python -m benchmarks.peers --tools FOLDER --tokenizer FOLDER [--only NAME ...] [--rounds 2] [--minutes 15]
+                                  [--keep FILE]
        python -m benchmarks.peers --again FILE
 
 FOLDER of --tools holds a virtual environment per tool (a missing one is named with the command that makes it, and left
 out); --tokenizer is any Hugging Face tokenizer folder (`python tests/engines/vllm_cpu.py install` makes one).
 
-Three loads, each tool in turn, round by round: `paced` (TTFT 50 ms, ITL 10 ms, 64 tokens, 128 streams, 1,280 requests),
-the same with 128 requests, and `flood` (no delay at all, 32 streams). Per tool:
+First each tool once without counting it, so that its bytecode is compiled and its files are in memory. Then three
+loads, each tool in turn, round by round, every other round in the opposite order: `paced` (TTFT 50 ms, ITL 10 ms,
+64 tokens, 128 streams, 1,280 requests), the same with 128 requests, and `flood` (no delay at all, 32 streams). No round
+begins that would end after --minutes. Prints the table of docs/benchmarks.md. Per tool:
   error           what it said minus what the server saw, of the paced load
   CPU             of the whole process tree, per 1,000 further requests (paced minus its short form: start-up drops out)
   fixed           wall time of the short form beyond the time the server was at work: the price of each start
   next point      of ours: how long the server waits between two points of one sweep
+  ten points      what ten settings cost beyond the server's work: ten starts; of ours one, and nine next points
   chunks/s        of the flood, as the server saw it
   RSS             the process tree's peak, added up
-Figures are medians over the rounds. Nothing else should run on the machine.
+Figures are medians over the rounds; of the ratios the last line has the range of the rounds. Nothing else should run on
+the machine.
 """
 
 import argparse
@@ -27,13 +32,13 @@ import sys
 import tempfile
 import threading
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import numpy as np
 import psutil
 
-from benchmarks.peers.tools import TOOLS, Point, Said, Tool, why_missing
+from benchmarks.peers.tools import LABELS, TOOLS, Point, Said, Tool, why_missing
 from benchmarks.truth import Served, TruthServer
 
 ISL, OSL = 128, 64
@@ -57,6 +62,10 @@ LOADS = {
 }
 POINTS = 3
 """Of the load `sweep`."""
+COMPARED = 10
+"""Settings of the sweep whose cost is compared."""
+LEAST_SERVED = 0.99
+"""A tool that served a smaller share of the requests that it was asked for measured something else."""
 
 
 @dataclass(frozen=True)
@@ -74,6 +83,7 @@ class Result:
     wall: float
     cpu: float
     rss: int
+    turn: int = 0
 
 
 class Meter:
@@ -125,9 +135,8 @@ def idle(log: list[Served]) -> float:
     return found
 
 
-def measure(tool: Tool, name: str, tools: Path, tokenizer: Path) -> Result:
+def measure(tool: Tool, name: str, tools: Path, tokenizer: Path, load: Load, turn: int = 0) -> Result:
     """One run of one tool at a fresh server."""
-    load = LOADS[name]
     with tempfile.TemporaryDirectory(prefix="peers-") as scratch, TruthServer(ttft=load.ttft, itl=load.itl) as server:
         folder = Path(scratch)
         point = Point(
@@ -155,6 +164,9 @@ def measure(tool: Tool, name: str, tools: Path, tokenizer: Path) -> Result:
             sys.exit(f"{tool.name} failed:\n{(folder / 'log').read_text(errors='replace')[-3000:]}")
         server.stop()
         log = [s for s in server.read_log() if s.tokens == OSL]
+        asked = load.requests * point.points
+        if len(log) < LEAST_SERVED * asked and tool.name != "frontier":  # ours counts a window, and says so
+            print(f"{tool.name} sent {len(log)} of {asked} requests as asked: does that compare?", file=sys.stderr)
         busy = max(s.sent[-1] for s in log if len(s.sent)) - min(s.receipt for s in log)
         cpu = after.children_user + after.children_system - before.children_user - before.children_system
         chunks = sum(len(s.sent) for s in log)
@@ -170,57 +182,74 @@ def measure(tool: Tool, name: str, tools: Path, tokenizer: Path) -> Result:
             wall,
             cpu,
             meter.rss,
+            turn,
         )
+
+
+HEADS = (
+    "TTFT mean, ms", "TTFT p99, ms", "TPOT mean, %", "E2E mean, ms", "CPU s per 1,000", "fixed, s", "chunks/s",
+    "RSS, MiB", "next point, s", "ten points, s",
+)  # fmt: skip
+DIGITS = dict(zip(HEADS, (2, 2, 2, 2, 2, 1, 0, 0, 2, 0), strict=True))
+SIGNED = HEADS[:4]
+COSTS = ("CPU s per 1,000", "fixed, s", "ten points, s", "RSS, MiB")
+"""Less is better."""
+
+
+def figures(results: list[Result]) -> dict[str, float]:
+    """The figures of one tool: medians over the rounds. NaN where no load tells one."""
+    paced, short, flood, sweep = ([r for r in results if r.load == load] for load in LOADS)
+
+    def middle(values: list[float]) -> float:
+        return statistics.median(values) if values else float("nan")
+
+    def off(key: str) -> float:
+        return middle([(r.said[key] - r.true[key]) * 1e3 for r in paced])
+
+    fixed = middle([r.wall - r.busy for r in short])
+    between = middle([r.idle / (POINTS - 1) for r in sweep])
+    return dict(zip(HEADS, (
+        off("ttft_mean"),
+        off("ttft_p99"),
+        middle([(r.said["tpot_mean"] / r.true["tpot_mean"] - 1) * 100 for r in paced]),
+        off("e2e_mean"),
+        middle([(a.cpu - b.cpu) / (a.served - b.served) * 1e3 for a, b in zip(paced, short, strict=False)]),
+        fixed,
+        middle([r.chunks / r.busy for r in flood]),
+        middle([r.rss / 2**20 for r in paced]),
+        between,
+        fixed + (COMPARED - 1) * (fixed if np.isnan(between) else between),
+    ), strict=True))  # fmt: skip
 
 
 def table(results: list[Result]) -> str:
-    """Markdown, a row per tool, in the order of measuring; the last line says how far the best of the others is."""
-    rows, figures = [], {}
-    for name in dict.fromkeys(r.tool for r in results):
-        paced, short, flood = (
-            [r for r in results if (r.tool, r.load) == (name, load)] for load in ("paced", "short", "flood")
-        )
-
-        def middle(values: list[float]) -> float:
-            return statistics.median(values) if values else float("nan")
-
-        def off(key: str, runs: list[Result] = paced) -> float:
-            return middle([(r.said[key] - r.true[key]) * 1e3 for r in runs])
-
-        cpu = middle([
-            (a.cpu - b.cpu) / (a.served - b.served) * 1e3 for a, b in zip(paced, short, strict=False)
-        ])  # fmt: skip
-        found = {
-            "TTFT mean, ms": off("ttft_mean"),
-            "TTFT p99, ms": off("ttft_p99"),
-            "TPOT mean, %": middle([(r.said["tpot_mean"] / r.true["tpot_mean"] - 1) * 100 for r in paced]),
-            "E2E mean, ms": off("e2e_mean"),
-            "CPU s per 1,000": cpu,
-            "fixed, s": middle([r.wall - r.busy for r in short]),
-            "chunks/s": middle([r.chunks / r.busy for r in flood]),
-            "RSS, MiB": middle([r.rss / 2**20 for r in paced]),
-        }
-        figures[name] = found
-        digits = (2, 2, 2, 2, 2, 1, 0, 0)
+    """Markdown, a row per tool, in the order of measuring; then how far the best of the others is from ours."""
+    of = {name: [r for r in results if r.tool == name] for name in dict.fromkeys(r.tool for r in results)}
+    lines = ["| | " + " | ".join(HEADS) + " |", "|---|" + "--:|" * len(HEADS)]
+    for name, mine in of.items():
         cells = [
-            f"{v:+,.{d}f}" if i < 4 else f"{v:,.{d}f}"
-            for i, (v, d) in enumerate(zip(found.values(), digits, strict=True))
+            "–" if np.isnan(v) else f"{v:{'+' if head in SIGNED else ''},.{DIGITS[head]}f}"
+            for head, v in figures(mine).items()
         ]
-        between = [r.idle / (POINTS - 1) for r in results if (r.tool, r.load) == (name, "sweep")]
-        cells.append(f"{statistics.median(between):.2f}" if between else "–")
-        rows.append(f"| {name} | {' | '.join(cells)} |")
-    heads = [*next(iter(figures.values())), "next point, s"]
-    lines = ["| | " + " | ".join(heads) + " |", "|---|" + "--:|" * len(heads), *rows]
-    others = [f for name, f in figures.items() if name != "frontier"]
-    if "frontier" in figures and others:
-        ours = figures["frontier"]
-        ratios = {
-            head: f"{min(o[head] for o in others) / ours[head]:.1f}×"
-            for head in ("CPU s per 1,000", "fixed, s", "RSS, MiB")
-        }
-        ratios["chunks/s"] = f"{ours['chunks/s'] / max(o['chunks/s'] for o in others):.1f}×"
-        lines.append("\nThe best of the others to ours: " + ", ".join(f"{k} {v}" for k, v in ratios.items()))
+        lines.append(f"| {LABELS[name]} | {' | '.join(cells)} |")
+    if len(of) > 1 and "frontier" in of:
+        rounds = max((r.turn for r in results), default=0) + 1
+        each = [_ratios({name: [r for r in mine if r.turn == turn] for name, mine in of.items()})
+                for turn in range(rounds)]  # fmt: skip
+        texts = [
+            f"{head} {value:.1f}× ({min(e[head] for e in each):.1f} to {max(e[head] for e in each):.1f})"
+            for head, value in _ratios(of).items()
+        ]
+        lines.append(f"\nThe best of the others to ours, {rounds} rounds: {', '.join(texts)}")
     return "\n".join(lines)
+
+
+def _ratios(of: dict[str, list[Result]]) -> dict[str, float]:
+    """By how many times ours is better than the best of the others, by figure."""
+    ours = figures(of["frontier"])
+    others = [figures(mine) for name, mine in of.items() if name != "frontier"]
+    ratios = {head: min(o[head] for o in others) / ours[head] for head in COSTS}
+    return ratios | {"chunks/s": ours["chunks/s"] / max(o["chunks/s"] for o in others)}
 
 
 def main() -> None:
@@ -230,6 +259,8 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", choices=sorted(TOOLS), default=list(TOOLS))
     parser.add_argument("--loads", nargs="+", choices=sorted(LOADS), default=list(LOADS))
     parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--minutes", type=float, default=15.0)
+    parser.add_argument("--share", type=float, default=1.0, help="of the requests, to try the command out")
     parser.add_argument("--keep", type=Path)
     parser.add_argument("--again", type=Path)
     asked = parser.parse_args()
@@ -244,17 +275,25 @@ def main() -> None:
             present.append(name)
     if set(present) - {"frontier"} and asked.tokenizer is None:
         parser.error("the other tools need --tokenizer FOLDER")
-    results = []
+    tokenizer, tools = (asked.tokenizer or Path()).absolute(), asked.tools.absolute()
+    loads = {name: replace(LOADS[name], requests=round(LOADS[name].requests * asked.share)) for name in asked.loads}
+    began, results = time.monotonic(), list[Result]()
+    for name in present:
+        measure(TOOLS[name], "short", tools, tokenizer, LOADS["short"])
+    longest = 0.0
     for turn in range(asked.rounds):
-        for load in asked.loads:
+        if (at := time.monotonic()) + longest > began + 60 * asked.minutes and turn:
+            print(f"no time for round {turn + 1}: raise --minutes", file=sys.stderr)
+            break
+        for load in loads:
             for name in present if turn % 2 == 0 else present[::-1]:
-                tokenizer = (asked.tokenizer or Path()).absolute()
                 if load == "sweep" and name != "frontier":
                     continue
-                results.append(measure(TOOLS[name], load, asked.tools.absolute(), tokenizer))
+                results.append(measure(TOOLS[name], load, tools, tokenizer, loads[load], turn))
                 print(f"round {turn + 1}: {name}, {load}: {results[-1].wall:.1f} s", file=sys.stderr)
                 if asked.keep:
                     asked.keep.write_text(json.dumps([asdict(r) for r in results]))
+        longest = max(longest, time.monotonic() - at)
     print(table(results))
 
 

@@ -19,6 +19,14 @@ VERSIONS = {
     "genai-bench": ("genai-bench==0.0.5", "python3.11"),
     "inference-perf": ("inference-perf==0.7.0", "python3.12"),
 }
+LABELS = {"frontier": "**frontier**"} | {
+    name: f"{title} {VERSIONS[name][0].partition('==')[2]}"
+    for name, title in (
+        ("vllm-bench", "vllm bench serve"), ("aiperf", "AIPerf"), ("guidellm", "GuideLLM"),
+        ("genai-bench", "genai-bench"), ("inference-perf", "inference-perf"),
+    )
+}  # fmt: skip
+"""As a table names them."""
 OFFLINE = {
     "HF_HUB_OFFLINE": "1",
     "TRANSFORMERS_OFFLINE": "1",

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 @click.option("--within", metavar="5%", help="Exit 0 also when B is proven to lose no more than this share.")
 @click.option("--gate", is_flag=True, help="Only ask whether B is worse, with stated error rates: see docs/gate.md.")
 @click.option("--allow", metavar="5%", help="With --gate: the share that B may lose; default 5%.")
+@click.option("--spread", metavar="1%", help="With --gate: by how much runs of one unchanged server differ (sd).")
 @click.option(
     "-o", "--output", multiple=True, type=common.FILE_PATH,
     help="Draw both frontiers, the verdict as the title: FILE.png, .svg or .pdf; repeatable.",
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 @common.run_options("deployments", "shapes", "sla", "objectives", "settings", "as_json")
 def command(
     options: common.RunOptions, a: Path, b: Path | None, within: str | None, gate: bool, allow: str | None,
-    output: tuple[Path, ...], settings_a: tuple[str, ...], settings_b: tuple[str, ...],
+    spread: str | None, output: tuple[Path, ...], settings_a: tuple[str, ...], settings_b: tuple[str, ...],
 ) -> int:  # fmt: skip
     """Compare two runs: is B's frontier better than A's, by how much, and how sure is that?
 
@@ -45,22 +46,27 @@ def command(
 
     --gate judges throughput, median latencies, and the SLA at the concurrency that A proved, with one family-wise
     error: 0 no loss larger than allowed, 3 a regression, 4 cannot tell. A and B may be folders of runs: measured in
-    turn they are judged in pairs, else A is a history whose days tell what a difference means.
+    turn they are judged in pairs, else A is a history whose days tell what a difference means. Of one run on each side
+    nothing tells that: state it with --spread, by what your runs of one server differed (standard deviation). Sweep B
+    with --prove A, so that both measure the setting that A proved.
 
     \b
     Examples:
       frontier compare runs/before runs/after
       frontier compare runs/night --deployment bf16 --deployment fp8
       frontier compare runs/main runs/pull-request --within 5% --json
-      frontier compare --gate runs/main runs/pull-request --allow 5%
+      frontier compare --gate runs/nightly runs/pull-request --allow 5%
+      frontier compare --gate runs/main runs/pull-request --spread 1% --allow 10%
       frontier compare runs/h100 runs/b200 --set-a gpus=8 --set-b gpus=4
     """
     from frontier.report.comparison import compare_runs, comparison_table, comparisons_json
 
     if gate:
-        return _gate(options, a, b, allow, given=bool(within or output or settings_a or settings_b))
+        return _gate(options, a, b, allow, spread, given=bool(within or output or settings_a or settings_b))
     if allow is not None:
         raise UsageError("--allow is for --gate", "without it the share that may be lost is  --within 5%")
+    if spread is not None:
+        raise UsageError("--spread is for --gate", "add  --gate")
     share = None if within is None else common.parsed("--within", within, parse_share)
     runs = _two_runs(options, a, b, settings_a, settings_b)
     limits = None if options.sla is None else options.limits(runs[0])
@@ -78,7 +84,9 @@ def command(
     return exit_code(comparison.verdict for comparison in comparisons)
 
 
-def _gate(options: common.RunOptions, a: Path, b: Path | None, allow: str | None, *, given: bool) -> int:
+def _gate(
+    options: common.RunOptions, a: Path, b: Path | None, allow: str | None, spread: str | None, *, given: bool
+) -> int:
     """Judge B against A, each a run or a folder of runs, or one run's second deployment against its first."""
     from frontier.plot.selection import narrowed
     from frontier.report.regression import gate_deployments, gate_json, gate_runs, gate_table
@@ -89,6 +97,9 @@ def _gate(options: common.RunOptions, a: Path, b: Path | None, allow: str | None
             "what it judges is fixed; the share that may be lost is  --allow 5%",
         )
     share = common.parsed("--allow", allow or "5%", parse_share)
+    differ = None if spread is None else common.parsed("--spread", spread, parse_share)
+    if b is None and differ is not None:
+        raise UsageError("--spread is for two runs", "repeats of one sweep tell themselves by how much they differ")
     parts = options.deployments if b is not None else ()
 
     def read(path: Path) -> "Run":
@@ -104,7 +115,8 @@ def _gate(options: common.RunOptions, a: Path, b: Path | None, allow: str | None
             raise UsageError(f"{a} holds no run but those of {b}", "name a baseline that was measured before")
         new = [read(path) for path in fresh]
         names = (a.name, b.name) if a.name != b.name else (str(a), str(b))
-        gates = gate_runs(map(read, old), new, allow=share, limits=options.limits(new[-1]), names=names)
+        limits = options.limits(new[-1])
+        gates = gate_runs(map(read, old), new, allow=share, limits=limits, names=names, spread=differ)
     if options.as_json:
         common.answer_json(gate_json(gates, share))
     else:

@@ -33,13 +33,21 @@ if TYPE_CHECKING:
 
 
 def _settings(_ctx: click.Context, _parameter: click.Parameter, value: str | None) -> tuple[int, ...]:
-    """The concurrencies of '32,48'."""
+    """The concurrencies of '32,48', or those that a run proved."""
     from frontier.config.load_keys import MAX_CONCURRENCY
     from frontier.units import whole_number
 
-    each = [whole_number(part.strip(), 1, MAX_CONCURRENCY) for part in (value or "").split(",")] if value else []
-    if None in each:
-        raise UsageError(f"--prove {value}: write concurrencies", "as  --prove 32  or  --prove 32,48")
+    if value and (Path(value) / "manifest.json").exists():
+        decisions = common.read_run(Path(value), say_unfinished=False).solve()
+        each: list[int | None] = [d.concurrency for d in decisions if isinstance(d.concurrency, int)]
+        if not each:
+            raise UsageError(f"--prove {value}: that run proved no concurrency", "name one, as  --prove 32")
+    else:
+        each = [whole_number(part.strip(), 1, MAX_CONCURRENCY) for part in (value or "").split(",")] if value else []
+        if None in each:
+            raise UsageError(
+                f"--prove {value}: write concurrencies, or a run", "as  --prove 32,48  or  --prove runs/base"
+            )
     return tuple(sorted({c for c in each if c is not None}))
 
 
@@ -50,7 +58,10 @@ def _settings(_ctx: click.Context, _parameter: click.Parameter, value: str | Non
 @click.option("--set", "settings", metavar="KEY=VALUE", multiple=True, help="Another value for a key, as sla.p99_ttft.")
 @click.option("--only", metavar="NAME", multiple=True, help="Run only this shape (or deployment) now; repeatable.")
 @click.option(
-    "--prove", metavar="N,N", callback=_settings, help="Prove these concurrencies and measure nothing else; may be new."
+    "--prove",
+    metavar="N,N|RUN",
+    callback=_settings,
+    help="Prove these concurrencies, or those that RUN proved, and measure nothing else; may be new.",
 )
 @click.option("--until", metavar="TIME", help="Finish by this time (e.g. 07:00); lowest-priority trials are dropped.")
 @click.option("--add-concurrency", "add", metavar="N,N", help="Extend the run of CONFIG; finished trials count.")

@@ -23,8 +23,9 @@ def command(
     """Show runs over time: when throughput or latency changed, and by how much.
 
     RUN is a run or a folder of runs (default: runs/). Change points are found in the output throughput and the medians
-    of the limited latencies; where nothing changes, one is shown in 1 % of cases at most. Where device, engine, flags,
-    model or load differ there is a break: what was measured changed, and that is no regression.
+    of the limited latencies; where nothing changes, one is shown in 1 % of cases at most, also where neighbouring
+    nights are alike. A step of 5 % shows after 40 nights or more: docs/gate.md. Where device, engine, flags, model or
+    load differ there is a break: what was measured changed, and that is no regression.
 
     Exit codes: 0 no regression, 3 the last change is for the worse, 4 too few runs since the last break.
 

@@ -6,8 +6,8 @@ proved. No setting is chosen for what it shows, so nothing is a lucky or an unlu
 
 The unit of evidence is not the request but a measurement that stands on its own: a pair of measurements taken in turn,
 or a day of a stored baseline. Intervals within a run know nothing of what differs between runs; the spread of the pairs
-or days does. Student's t turns it into bounds: an alarm needs a loss above 0 with an error of ALARM shared by all that
-is judged (Bonferroni), a pass a loss that is at most `allow` at 95 %.
+or days does, or the user states it. Student's t turns it into bounds: an alarm needs a loss above 0 with an error of
+ALARM shared by all that is judged (Bonferroni), a pass a loss that is at most `allow` at 95 %.
 """
 
 import math
@@ -61,11 +61,15 @@ class Measured:
         """ln of the geometric mean of a metric over settings, turned so that more is worse."""
         return -metric(name).sign * float(np.mean([math.log(self.values[c][name].value) for c in settings]))
 
+    def bounded(self, name: str, settings: Sequence[int]) -> bool:
+        """Whether the intervals within the run have ends."""
+        return all(0 < e.low <= e.high < math.inf for e in (self.values[c][name] for c in settings))
+
     def noise(self, name: str, settings: Sequence[int]) -> float:
         """The variance of `level` by the intervals within the run; 0 where these have no ends."""
-        ends = [(e.low, e.high) for c in settings for e in (self.values[c][name],)]
-        if not all(0 < low <= high < math.inf for low, high in ends):
+        if not self.bounded(name, settings):
             return 0.0
+        ends = [(e.low, e.high) for c in settings for e in (self.values[c][name],)]
         return sum((math.log(high / low) / 3.92) ** 2 for low, high in ends) / len(ends) ** 2
 
     def mean(self, name: str, settings: Sequence[int]) -> Estimate:
@@ -95,20 +99,25 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class AtProven:
-    """Whether NEW keeps the SLA at `proven`, the concurrency that BASE proved; None: not measured there.
+    """Whether NEW keeps the SLA at `proven`, the concurrency that BASE proved.
 
-    `estimate` is of the limit that decides, with its one-sided bounds at 95 % or, in an alarm, at the alarm's error.
+    `at` is where that was judged: at `proven` or, where NEW did not measure that, at the highest setting below it that
+    both measured; None where there is none. `estimate` is of the limit that decides, with its one-sided bounds at 95 %
+    or, in an alarm, at the alarm's error.
     """
 
     proven: int
     limit: Limit
     estimate: Estimate | None
     verdict: Answer
+    at: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Gate:
-    """NEW against BASE for one series. `units` counts the pairs or the days; `breaks` is what differs in the key."""
+    """NEW against BASE for one series. `units` counts the pairs or the days; `breaks` is what differs in the key.
+    `spread` is by how much runs of one server differ, where that was stated and used.
+    """
 
     shape: Shape
     a: str
@@ -122,6 +131,7 @@ class Gate:
     confidence: float
     breaks: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    spread: float | None = None
 
 
 def judged_metrics(limits: Sequence[Limit]) -> tuple[str, ...]:
@@ -180,13 +190,15 @@ def by_day(measured: Sequence[Measured]) -> list[list[Measured]]:
 @dataclass(frozen=True, slots=True)
 class Rules:
     """What is judged: `names` are the metrics, `allow` the share that may be lost, `family` how many judgements share
-    the alarm's error.
+    the alarm's error. `spread` is by how much runs of one unchanged server differ (standard deviation of ln), where the
+    user knows it.
     """
 
     names: tuple[str, ...]
     allow: float
     family: int
     limits: tuple[Limit, ...] = ()
+    spread: float | None = None
 
     @property
     def level(self) -> float:
@@ -196,43 +208,51 @@ class Rules:
 
 def changes(
     base: Sequence[Measured], new: Sequence[Measured], settings: Sequence[int], rules: Rules, design: Design
-) -> tuple[tuple[Change, ...], float, int]:
-    """The change of each metric; the largest latency change, in ln, that chance alone explains; and the pairs or days.
+) -> tuple[tuple[Change, ...], float, int, bool]:
+    """The change of each metric; the largest latency change, in ln, that chance alone explains; the pairs or days; and
+    whether all were judged by the stated spread.
 
-    In turn, base[i] and new[i] are a pair. Of a history each day of BASE counts once, and so does NEW, however many
-    runs it has: they may be of one day.
+    A stated spread is used in place of the one seen, unless that is larger than chance (1 %) makes it. In turn, base[i]
+    and new[i] are a pair. Of a history each day of BASE counts once, and so does NEW, however many runs it has: they
+    may be of one day.
     """
     days = by_day(base)
     units = len(days) if design == "history" else len(base)
     # Repeats of one sweep measure each setting of both sides side by side: each is a pair of its own. What differs
     # between runs or days is common to their settings: only their mean over the settings counts.
     groups = [(c,) for c in settings] if design == "repeats" else [tuple(settings)]
-    made, chance = [], 0.0
+    made, chance, stated = [], 0.0, True
     for name in rules.names:
-        middles, variances = [], []
+        middles, variances, freedom = [], [], float(units - 1)
         for group in groups:
             old, fresh = (np.array([one.level(name, group) for one in side]) for side in (base, new))
-            floor = float(np.mean([one.noise(name, group) for one in base]))
+            floor, mine = (float(np.mean([one.noise(name, group) for one in side])) for side in (base, new))
             if design == "history":
                 steps = np.array([np.mean([one.level(name, group) for one in day]) for day in days])
                 weight = 1 + 1 / units
                 middles.append(float(fresh.mean() - steps.mean()))
+                own, runs = max(floor, mine), 1
             else:
                 steps, weight = fresh - old, 1 / units
                 middles.append(float(steps.mean()))
-                floor += float(np.mean([one.noise(name, group) for one in new]))
+                own, runs = floor + mine, 2
             # Equal seeds or rounding can make measurements alike: the standard deviation is never taken to be less than
             # half of what their own intervals say.
-            variances.append(max(float(steps.var(ddof=1)), floor / 4) * weight if units > 1 else math.inf)
+            seen = float(steps.var(ddof=1)) if units > 1 else math.inf
+            variances.append(max(seen, own / 4 if design != "history" else floor / 4) * weight)
+            if rules.spread is not None and all(one.bounded(name, group) for one in (*base, *new)):
+                known = runs * rules.spread**2 + own
+                if units < 2 or seen * (units - 1) <= known * stats.chi2.ppf(0.99, units - 1):
+                    variances[-1], freedom = known * weight, math.inf
         error = math.sqrt(sum(variances)) / len(groups)
         # The degrees of freedom of a sum of unequal variances (Welch and Satterthwaite).
-        freedom = float(units - 1)
-        if 0 < error < math.inf:
+        if 0 < error < math.inf > freedom:
             freedom *= sum(variances) ** 2 / sum(v**2 for v in variances)
         made.append(_change(name, float(np.mean(middles)), error, freedom, rules))
-        if metric(name).quantity is not None and units > 1:
+        if metric(name).quantity is not None and freedom >= 1:
             chance = max(chance, float(stats.t.ppf(1 - rules.level, freedom)) * error)
-    return tuple(made), chance, units
+        stated &= math.isinf(freedom)
+    return tuple(made), chance, units, stated
 
 
 def worse_share(name: str, worse: float) -> float:
@@ -254,8 +274,11 @@ def _change(name: str, worse: float, error: float, freedom: float, rules: Rules)
     return Change(name, worse_share(name, worse), low, high, smallest, verdict)
 
 
-def at_proven(proven: int, sample: WindowData | None, rules: Rules, chance: float) -> AtProven:
-    """Whether NEW keeps the SLA, each limit widened by `allow`, at the concurrency that BASE proved.
+def at_proven(
+    proven: int, samples: Mapping[int, WindowData], settings: Sequence[int], rules: Rules, chance: float
+) -> AtProven:
+    """Whether NEW keeps the SLA, each limit widened by `allow`, at the concurrency that BASE proved, or at the highest
+    below it of the settings in common. Nothing is interpolated.
 
     It breaks the SLA when a value is beyond its limit by more than `allow`, and by more than chance or a bad day
     explains (`chance`, in ln), with the alarm's error.
@@ -265,16 +288,18 @@ def at_proven(proven: int, sample: WindowData | None, rules: Rules, chance: floa
         return replace(limit, promise=limit.promise * (1 + by if limit.better == "lower" else 1 - by))
 
     limits = rules.limits
-    if sample is None:
+    at = proven if proven in samples else max((c for c in settings if c < proven and c in samples), default=None)
+    if at is None:
         return AtProven(proven, limits[0], None, "not resolved")
+    sample = samples[at]
     for limit in limits:
         e = estimate(sample, limit.metric, limits=limits, confidence=1 - rules.level / len(limits))
         by = max(rules.allow, math.expm1(chance))
         if e is not None and beyond(limit, by).breaks(e.lower if limit.better == "lower" else e.upper):
-            return AtProven(proven, limit, e, "worse")
+            return AtProven(proven, limit, e, "worse", at)
     known = [(limit, estimate(sample, limit.metric, limits=limits)) for limit in limits]
     unproven = [(li, e) for li, e in known if e is None or not beyond(li, rules.allow).holds(li.bound(e))]
-    return AtProven(proven, *(unproven or known)[0], "not resolved" if unproven else "no worse")
+    return AtProven(proven, *(unproven or known)[0], "not resolved" if unproven else "no worse", at)
 
 
 def gate(
@@ -299,12 +324,15 @@ def gate(
     if broken or not keep:
         return replace(result, verdict="not resolved" if broken else "invalid")
     olds, news = [same[i] for i in keep], [new[i] for i in keep] if paired else list(new)
-    made, chance, units = changes(olds, news, settings, rules, design)
-    check = at_proven(proven, samples.get(proven), rules, chance) if proven and rules.limits else None
+    made, chance, units, stated = changes(olds, news, settings, rules, design)
+    if rules.spread is not None and not stated:
+        notes.append("The stated spread is not used: more is seen, or intervals are missing.")
+    check = at_proven(proven, samples, settings, rules, chance) if proven and rules.limits else None
     verdicts: list[Answer] = [change.verdict for change in made] + ([check.verdict] if check else [])
     # A setting that only NEW spoils must not make NEW pass by being left out.
     if lost := sorted({c for one in new for c in one.excluded} & set(common_settings(olds, rules.names))):
         verdicts.append("not resolved")
         notes.append(f"Excluded in {names[1]} and usable in {names[0]}: {', '.join(map(setting, lost))}.")
     worst = max(verdicts, key=ORDER.index)
-    return replace(result, units=units, changes=made, at_proven=check, verdict=worst, notes=tuple(notes))
+    spread = rules.spread if stated else None
+    return replace(result, units=units, changes=made, at_proven=check, verdict=worst, notes=tuple(notes), spread=spread)

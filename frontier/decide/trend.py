@@ -4,9 +4,14 @@ Runs are cut into stretches of one key (device, engine, flags, model, load); bet
 never a regression. Within a stretch change points are found by circular binary segmentation (Olshen and others,
 Biostatistics 2004) with a t-test in place of permutations: of all sections of a series, the one that differs most from
 the rest, if its p-value times the number of sections is within the error; then the same in each part. A section may
-reach to an end, which is a step, or not, which is a change that was mended later. So a series without a change shows
-one with probability ALARM at most, whatever the number of runs. No part has fewer than LEAST runs: one odd night is no
-change.
+reach to an end, which is a step, or not, which is a change that was mended later. No part has fewer than LEAST runs:
+one odd night is no change.
+
+Neighbouring nights are alike, and a series that wanders shows steps that are none. So the t-test is that of a series in
+which each night keeps a share of the deviation of the one before (AR(1)): with the variance of the difference and the
+degrees of freedom that follow from it. The share is what the series shows, corrected for its length, and DOUBT standard
+errors more, up to PERSISTENCE. Up to there a series without a change shows one with probability ALARM at most, by
+simulation (benchmarks/gate.py); the price is that a small step needs more nights.
 """
 
 import itertools
@@ -22,12 +27,16 @@ from frontier.decide.compare import Answer
 from frontier.decide.gate import ALARM, Measured, common_settings, has, key_changes, worse_share
 from frontier.metrics import metric
 from frontier.model import OfSeries, Series, Shape
-from frontier.stats.window import Floats
+from frontier.stats.window import Bools, Floats
 
 LEAST = 3
 """Fewest runs before and after a change."""
-PERSISTENCE = 0.6
+PERSISTENCE = 0.8
 """The highest correlation of neighbouring runs that is allowed for."""
+DOUBT = 2.0
+"""Standard errors by which the correlation is taken to be higher than it is seen."""
+OUTLIER = 3.0
+"""Standard deviations at which a run's distance from the median of its part is cut off."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,26 +115,44 @@ def change_points(values: Floats, noise: float, level: float) -> list[int]:
         t = np.nan_to_num(np.abs(steps) / np.sqrt(variances * weights), nan=0.0)
     begin, end = int(begins[best := int(t.argmax())]), int(ends[best])
     section = (np.arange(n) >= begin) & (np.arange(n) < end)
-    rest = centred - np.where(section, centred[section].mean(), centred[~section].mean())
-    if 2 * stats.t.sf(float(t[best]) / math.sqrt(_persistence(rest)), n - 2) * len(t) > level:
+    if _p_value(centred, section, noise) * len(t) > level:
         return []
     cuts = [0, begin, *([end] if end < n else []), n]
     within = [at + k for at, to in itertools.pairwise(cuts) for k in change_points(values[at:to], noise, level)]
     return sorted([*cuts[1:-1], *within])
 
 
-def _persistence(rest: Floats) -> float:
-    """By how much the variance of a mean grows as neighbouring days are alike: (1 + r) / (1 - r), never below 1.
-
-    The correlation r of neighbours comes out too low in a short series, by about (1 + 4 r) / n. A change that is not
-    found yet raises it: so it counts up to PERSISTENCE.
+def _p_value(values: Floats, section: Bools, noise: float) -> float:
+    """The chance that a section chosen beforehand differs so much from the rest, if neighbouring runs are as alike as
+    they may be by these values.
     """
-    squares = float((rest**2).sum())
-    if squares == 0:
-        return 1.0
-    n, r = len(rest), float((rest[1:] * rest[:-1]).sum()) / squares
-    r = min(PERSISTENCE, max(0.0, (n * r + 1) / (n - 4)))
-    return (1 + r) / (1 - r)
+    n, parts = len(values), (section, ~section)
+    medians = np.where(section, *(np.median(values[part]) for part in parts))
+    cut = OUTLIER * (values - medians).std()
+    values = medians + np.clip(values - medians, -cut, cut)
+    means = [float(values[part].mean()) for part in parts]
+    rest = values - np.where(section, *means)
+    squares, step = float(rest @ rest), abs(means[0] - means[1])
+    alike = _correlation(rest, squares) ** np.abs(np.subtract.outer(np.arange(n), np.arange(n)))
+    # What the means leave of that correlation says how much less the rest varies than a run does.
+    left = alike - sum(np.outer(part, part @ alike) / part.sum() for part in parts)
+    weights = section / section.sum() - ~section / (~section).sum()
+    trace = float(np.trace(left))
+    variance = max(squares / trace, noise) * float(weights @ alike @ weights)
+    if step == 0 or variance == 0:
+        return 1.0 if step == 0 else 0.0
+    freedom = trace**2 / float((left * left.T).sum())  # Satterthwaite
+    return 2 * float(stats.t.sf(step / math.sqrt(variance), freedom))
+
+
+def _correlation(rest: Floats, squares: float) -> float:
+    """The highest correlation of neighbours that the deviations from two means leave room for, up to PERSISTENCE.
+
+    It comes out too low in a short series, by about (1 + 4 r) / n, and by about 5 / n more where the section is the one
+    that differs most. A change that is not found yet raises it.
+    """
+    n, r = len(rest), float(rest[1:] @ rest[:-1]) / squares if squares else 0.0
+    return min(PERSISTENCE, max(0.0, (n * r + 6) / (n - 4) + DOUBT / math.sqrt(n)))
 
 
 def _steps(runs: Sequence[Measured], name: str, settings: Sequence[int], stretch: range, family: int) -> list[Step]:

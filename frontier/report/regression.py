@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
@@ -101,10 +102,12 @@ def _repeats(run: Run, series: Series) -> dict[int, Measured]:
 
 
 def gate_runs(
-    base: Iterable[Run], new: Sequence[Run], *, allow: float, limits: Sequence[Limit], names: tuple[str, str]
-) -> list[Gate]:
+    base: Iterable[Run], new: Sequence[Run], *, allow: float, limits: Sequence[Limit], names: tuple[str, str],
+    spread: float | None = None,
+) -> list[Gate]:  # fmt: skip
     """NEW against BASE for each series that both measured. Where the runs of both alternate in time they are judged in
-    pairs; else BASE is a history, of which only what differs from day to day tells how sure a difference is.
+    pairs; else BASE is a history, of which only what differs from day to day tells how sure a difference is, or the
+    stated `spread` of runs.
     """
     old, fresh = measured(base, limits), measured(new, limits)
     single = all(len({series.deployment for series in side}) == 1 for side in (old, fresh))
@@ -113,7 +116,7 @@ def gate_runs(
     ]  # fmt: skip
     if not matched:
         raise UsageError(f"{names[1]} and {names[0]} measured nothing in common", "sweep the same shapes on both sides")
-    rules = Rules(judged_metrics(limits), allow, family_size(len(matched), limits), tuple(limits))
+    rules = Rules(judged_metrics(limits), allow, family_size(len(matched), limits), tuple(limits), spread)
     gates = []
     for a, b in matched:
         pairs = judging.in_turn(old[a], fresh[b])
@@ -121,7 +124,8 @@ def gate_runs(
         # The least that BASE proved on any day: the best of several would be a lucky pick.
         proven = min((one.proven or 0 for one in left), default=0) or None
         design: judging.Design = "history" if pairs is None else "in turn"
-        gates.append(judging.gate(left, right, rules, design, b.shape, names, proven, _joined(new, b)))
+        made = judging.gate(left, right, rules, design, b.shape, names, proven, _joined(new, b))
+        gates.append(_elsewhere(made, new[-1]))
     return gates
 
 
@@ -144,7 +148,8 @@ def gate_deployments(run: Run, named: Sequence[str], *, allow: float, limits: Se
         left, right = ([side[n] for n in numbers] for side in (a, b))
         samples = _joined([run], Series(names[1], shape))
         at = proven.get(Series(names[0], shape))
-        gates.append(judging.gate(left, right, rules, "repeats", shape, names, at, samples))
+        made = judging.gate(left, right, rules, "repeats", shape, names, at, samples)
+        gates.append(_elsewhere(made, run))
     return gates
 
 
@@ -166,9 +171,16 @@ def gate_table(gates: Sequence[Gate], allow: float, *, width: int = 80, colour: 
         rows = [_change_row(change, allow, one.confidence) for change in one.changes]
         rows += [_proven_row(one.at_proven, allow)] if one.at_proven else []
         lines: list[RenderableType] = [Text(_evidence(one)), *([text_grid(rows)] if rows else [])]
-        lines += [Text(clean(note, 600), style="dim") for note in (*one.notes, *_advice(one, allow))]
+        lines += [_note(note) for note in (*one.notes, *_advice(one, allow))]
         blocks += [Padding(line, (0, 0, 0, 2)) for line in lines]
     return to_text(*blocks, width=width, colour=colour)
+
+
+def _note(note: str) -> Text:
+    """A line below the rows; one that ends with a command is never broken."""
+    if "  frontier " in note:
+        return Text(clean(note, 600), style="dim", no_wrap=True, overflow="ignore")
+    return Text(clean(note, 600), style="dim")
 
 
 def _head(verdict: str, word: str, what: str, more: str) -> Text:
@@ -183,7 +195,8 @@ def _evidence(one: Gate) -> str:
         return "No usable setting in common: see which are excluded, and why, with  frontier show"
     days = count(one.units, "day") + f" of {one.a}"
     what = days if one.design == "history" else count(one.units, "pair") + " measured in turn"
-    return f"{what}, at {', '.join(map(setting, one.settings))}"
+    stated = "" if one.spread is None else f"; runs of one server are stated to differ by {_percent(one.spread)}"
+    return f"{what}, at {', '.join(map(setting, one.settings))}{stated}"
 
 
 def _change_row(change: Change, allow: float, confidence: float) -> tuple[str, ...]:
@@ -203,7 +216,7 @@ def _change_row(change: Change, allow: float, confidence: float) -> tuple[str, .
 def _proven_row(check: AtProven, allow: float) -> tuple[str, ...]:
     """The SLA at the concurrency that BASE proved, with the bound that decides."""
     label, word = (
-        f"SLA at {setting(check.proven)}",
+        f"SLA at {setting(check.at or check.proven)}",
         {"no worse": "kept", "worse": "broken"}.get(check.verdict, "unproven"),
     )
     if check.estimate is None:
@@ -213,12 +226,28 @@ def _proven_row(check: AtProven, allow: float) -> tuple[str, ...]:
     return label, word, f"{value}, {bound_words(check.estimate, check.limit)}, {wanted}"
 
 
+def _elsewhere(one: Gate, run: Run) -> Gate:
+    """The gate with a note where the SLA was not judged at the setting that BASE proved, which `run` could measure."""
+    check = one.at_proven
+    if check is None or check.at == check.proven:
+        return one
+    where = "" if check.at is None else f"; the SLA is judged at {setting(check.at)}, the next lower that both measured"
+    again = run.standing.again if run.standing else "frontier sweep CONFIG -o NEW"
+    return replace(one, notes=(
+        *one.notes, f"{setting(check.proven)}, which {one.a} proved, is not measured in {one.b}{where}.",
+        f"To judge it there:  {again} --prove {amount(check.proven)}",
+    ))  # fmt: skip
+
+
 def _advice(one: Gate, allow: float) -> list[str]:
     """What the last column means, and what would tell more where it cannot be told."""
     if not one.changes:
         return []
-    if one.units < 2:
-        return ["One pair or day says nothing of how sure a difference is: add more, or measure both in turn."]
+    if one.units < 2 and one.spread is None:
+        return [
+            "One pair or day says nothing of how sure a difference is: add more, or measure both in turn.",
+            "Or state by how much runs of one server differ (standard deviation), as  --spread 1%",
+        ]
     lines = [f"caught: the smallest loss that would raise an alarm in {CAUGHT:.0%} of cases."]
     widest = max(change.smallest for change in one.changes)
     if one.verdict == "not resolved" and allow < widest < math.inf:

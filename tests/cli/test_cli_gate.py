@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 import yaml
 
+from frontier.run import load
 from tests.commands import frontier
-from tests.sweeps import swept
+from tests.sweeps import commands_in_virtual_time, swept
 
 TEXT = """\
 deployments: [{{name: base, endpoint: simulator, simulator: {{step_base: {base}us, {more}}}}}{second}]
@@ -90,6 +91,50 @@ def test_runs_that_alternate_are_pairs(runs: Path, tmp_path: Path) -> None:
     assert "3 pairs measured in turn" in said.out, said.out + said.err
 
 
+SWEEP = """\
+endpoint: simulator
+simulator: {step_base: 5ms, per_decode: 60us, per_prefill_token: 20us, noise: 0.05}
+shapes: [64/16]
+concurrency: [2, 8, 32]
+sla: {p90_tpot: 7ms}
+requests: 200
+repeats: 1
+refine: 0
+seed: SEED
+"""
+
+
+def test_a_second_sweep_proves_what_the_first_proved_and_is_gated(tmp_path: Path) -> None:
+    swept(tmp_path / "base", SWEEP.replace("SEED", "1"))
+    (tmp_path / "new.yaml").write_text(SWEEP.replace("SEED", "2"))
+    with commands_in_virtual_time():
+        said = frontier("sweep", "new.yaml", "-o", "new", "--prove", "base", cwd=tmp_path, here=True)
+        nothing = frontier("sweep", "new.yaml", "-o", "own", "--prove", "nowhere", cwd=tmp_path, here=True)
+    (base,), (new,) = (load(tmp_path / side).solve() for side in ("base", "new"))
+    assert (0, base.concurrency) == (said.code, new.concurrency), said.err
+    assert f"Plan: prove c={base.concurrency}" in said.err
+    assert {base.concurrency} == {point.concurrency for point in load(tmp_path / "new").points()}
+    assert (2, True) == (nothing.code, "--prove nowhere: write concurrencies, or a run" in nothing.err)
+    unknown = frontier("compare", "--gate", "base", "new", cwd=tmp_path)
+    assert (4, True) == (unknown.code, "as --spread 1%" in " ".join(unknown.out.split()))
+    gated = frontier("compare", "--gate", "base", "new", "--spread", "0.5%", "--allow", "10%", cwd=tmp_path)
+    assert 0 == gated.code, gated.out
+    words = f"1 day of base, at c={base.concurrency}; runs of one server are stated to differ by 0.5%"
+    assert words in " ".join(gated.out.split())
+    assert f"SLA at c={base.concurrency}" in gated.out
+    two = frontier("compare", "--gate", "base", "--spread", "1%", cwd=tmp_path)
+    assert (2, True) == (two.code, "--spread is for two runs" in two.err)
+
+
+def test_the_answer_names_the_command_that_measures_what_base_proved(runs: Path, tmp_path: Path) -> None:
+    swept(
+        tmp_path / "new", TEXT.format(base=5000, seed=31, more=MORE, second="", repeats=1).replace("[2, 8]", "[2, 6]")
+    )
+    said = frontier("compare", "--gate", runs / "main", "new", "--allow", "25%", cwd=tmp_path)
+    assert "c=8, which main proved, is not measured in new; the SLA is judged at c=2" in said.out, said.out
+    assert re.search(r"frontier sweep \S+ .*--prove 8$", said.out, re.MULTILINE), said.out
+
+
 def test_the_baseline_is_never_the_run_itself(runs: Path) -> None:
     said = frontier("compare", "--gate", "main", "main/night-3", cwd=runs)
     assert "7 days of main" in said.out
@@ -101,6 +146,7 @@ def test_the_baseline_is_never_the_run_itself(runs: Path) -> None:
     [
         (("--gate", "main", "same", "--within", "5%"), "--gate takes none of"),
         (("main/night-0", "same", "--allow", "5%"), "--allow is for --gate"),
+        (("main/night-0", "same", "--spread", "1%"), "--spread is for --gate"),
         (("--gate", "main", "same", "--allow", "much"), "--allow"),
         (("--gate", ".", "same"), "neither a run nor a folder of runs"),
         (("--gate", "both", "--deployment", "base"), "name"),

@@ -103,6 +103,42 @@ def test_without_a_spread_nothing_can_be_told():
     assert ("not resolved", math.inf) == (one.verdict, one.changes[0].at_most)
 
 
+def stated(base, new, spread, design="history", **more):
+    return gate(base, new, Rules(NAMES, 0.05, 3, spread=spread), design, SHAPE, ("A", "B"), **more)
+
+
+def test_a_stated_spread_judges_one_run_against_one():
+    within, differ = 0.004, 0.01
+    judged = stated([measured(0.0, spread=within)], [measured(0.03, DAY, spread=within)], differ)
+    error = math.sqrt(2 * differ**2 + 2 * within**2 / 2)  # each level is a mean of two settings
+    change = judged.changes[1]
+    assert (1, differ) == (judged.units, judged.spread)
+    assert math.log1p(change.value) == pytest.approx(0.03)
+    assert math.log1p(change.at_least) == pytest.approx(0.03 - stats.norm.ppf(1 - judging.ALARM / 3) * error)
+    assert math.log1p(change.at_most) == pytest.approx(0.03 + stats.norm.ppf(0.95) * error)
+    pairs = [history(x, spread=within) for x in ([0.0] * 4, [0.03] * 4)]
+    of_pairs = stated(*pairs, differ, "in turn").changes[1]
+    assert math.log1p(of_pairs.at_most) == pytest.approx(0.03 + stats.norm.ppf(0.95) * error / 2)
+
+
+def test_a_stated_spread_errs_as_often_as_stated():
+    rng, verdicts = np.random.default_rng(7), []
+    for x, y in rng.normal(0, 0.01, (200, 2)):
+        verdicts.append(stated([measured(x, spread=1e-4)], [measured(y, DAY, spread=1e-4)], 0.01).changes[0])
+    assert sum(one.at_least > 0 for one in verdicts) <= 4  # a third of 1 % of 200 is 1
+    assert 180 <= sum(one.at_most >= 0 for one in verdicts) <= 198  # 95 % are 190
+
+
+def test_a_stated_spread_is_not_used_where_days_differ_by_more_or_intervals_are_missing():
+    loud = history(np.random.default_rng(8).normal(0, 0.05, 8), spread=0.001)
+    new = [measured(0.02, DAY * 9, spread=0.001)]
+    found = stated(loud, new, 0.005)
+    assert (None, judged(loud, new, "history").changes) == (found.spread, found.changes)
+    assert "The stated spread is not used" in found.notes[0]
+    assert stated(loud, new, 0.05).spread == 0.05
+    assert stated([measured(0.0)], [measured(0.0, DAY)], 0.01).verdict == "not resolved"
+
+
 def test_equal_seeds_are_not_surer_than_their_own_intervals():
     base = history([0.0] * 6, spread=0.02)
     assert judged(base, [measured(0.01, DAY * 7, spread=0.02)], "history").verdict == "no worse"
@@ -192,7 +228,19 @@ def test_a_bad_day_does_not_break_the_sla():
 
 def test_an_sla_that_new_was_not_measured_for_is_not_resolved():
     found = judged(history([0, 0.001, 0]), history([0, 0, 0.001]), "in turn", proven=8, limits=(LIMIT,))
-    assert ("not resolved", None) == (found.at_proven.verdict, found.at_proven.estimate)
+    assert ("not resolved", None, None) == (found.at_proven.verdict, found.at_proven.estimate, found.at_proven.at)
+
+
+@pytest.mark.parametrize(("median", "verdict"), [(0.07, "no worse"), (0.12, "worse")])
+def test_an_sla_is_judged_at_the_next_lower_setting_that_both_have(median, verdict):
+    base = [measured(x, settings=(2, 8, 23)) for x in (0, 0.001, 0)]
+    new = [measured(x, settings=(2, 8, 30)) for x in (0, 0.001, 0)]
+    samples = {c: served(by, c=c) for c, by in ((2, 0.01), (8, median), (30, 0.01))}
+    found = judged(base, new, "in turn", proven=23, samples=samples, limits=(LIMIT,))
+    assert (23, 8, verdict) == (found.at_proven.proven, found.at_proven.at, found.at_proven.verdict)
+    assert (2, 8) == found.settings
+    exact = judged(base, new, "in turn", proven=30, samples=samples, limits=(LIMIT,)).at_proven
+    assert (30, "no worse") == (exact.at, exact.verdict)
 
 
 def test_what_is_judged_follows_from_the_sla():
@@ -211,3 +259,14 @@ def test_the_short_study_of_simulated_deployments():
     assert slower.count("worse") >= 34
     stored = [study.stored(d, 8, changed=False).verdict for d in study.drawn(20, study.STEADY, 0.0, 5.0)]
     assert stored.count("worse") <= 2
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_two_sweeps_of_one_config_are_resolved():
+    """BASE swept, NEW by --prove BASE, in virtual time: seldom "cannot tell", and no alarm where nothing changed."""
+    same = [study.two_sweeps(i, 0.005, 0.0, 0.10).verdict for i in range(40)]
+    slower = [study.two_sweeps(i, 0.005, 2 * study.LESS, 0.05).verdict for i in range(10)]
+    assert same.count("worse") <= 2
+    assert same.count("not resolved") <= 4  # 5 % are 2
+    assert slower.count("worse") >= 8

@@ -1,10 +1,12 @@
 """The trend: change points against a slow twin, how often they are false, breaks, and the figure."""
 
 import itertools
+import math
 
 import numpy as np
 import pytest
 from scipy import stats
+from scipy.signal import lfilter
 
 from benchmarks import gate as study
 from frontier.decide import trend as trends
@@ -35,23 +37,47 @@ def twin(values, level):
 
 @pytest.mark.parametrize("seed", range(8))
 def test_change_points_are_those_of_a_t_test_of_every_section(seed, monkeypatch):
-    monkeypatch.setattr(trends, "_persistence", lambda _: 1.0)
+    monkeypatch.setattr(trends, "_correlation", lambda *_: 0.0)
+    monkeypatch.setattr(trends, "OUTLIER", math.inf)
     rng = np.random.default_rng(seed)
     values = rng.normal(0, 1, 24) + np.repeat(rng.normal(0, 3, 4), 6)
     assert change_points(values, 0.0, 0.01) == twin(values, 0.01)
 
 
-def test_where_nothing_changes_there_is_hardly_ever_a_change_point():
+def nights(rng, n, alike=0.0):
+    shocks = rng.normal(0, 1, n + 60)
+    return lfilter([math.sqrt(1 - alike**2)], [1.0, -alike], shocks)[60:]
+
+
+@pytest.mark.parametrize("alike", [0.0, 0.5, 0.8])
+def test_where_nothing_changes_there_is_hardly_ever_a_change_point(alike):
     rng = np.random.default_rng(1)
-    independent = sum(bool(change_points(rng.normal(0, 1, 30), 0.0, ALARM)) for _ in range(500))
-    alike = 0
-    for _ in range(500):
-        days = rng.normal(0, 1, 60)
-        for i in range(1, 60):
-            days[i] = 0.5 * days[i - 1] + 0.87 * days[i]
-        alike += bool(change_points(days, 0.0, ALARM))
-    assert independent <= 12  # 1 % are 5
-    assert alike <= 40  # several times as often without the correlation of neighbours
+    assert sum(bool(change_points(nights(rng, 30, alike), 0.0, ALARM)) for _ in range(100)) <= 4  # 1 % is 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("n", "alike"), list(itertools.product((8, 20, 40, 80), (0.0, 0.3, 0.6, 0.8))))
+def test_nights_that_are_alike_give_no_more_alarms_than_stated(n, alike):
+    rng = np.random.default_rng([n, round(10 * alike)])
+    alarms = sum(bool(change_points(nights(rng, n, alike), 0.0, ALARM)) for _ in range(2000))
+    assert alarms <= 30  # 1 % are 20
+
+
+def test_the_p_value_is_that_of_a_section_chosen_beforehand(monkeypatch):
+    """Where the correlation is known: against AR(1) drawn many times. Deep in the tail it is on the safe side."""
+    monkeypatch.setattr(trends, "_correlation", lambda *_: 0.6)
+    monkeypatch.setattr(trends, "OUTLIER", math.inf)
+    rng, section = np.random.default_rng(9), np.arange(30) >= 20
+    small = [trends._p_value(nights(rng, 30, 0.6), section, 0.0) for _ in range(1000)]
+    assert np.mean(np.array(small) < 0.05) == pytest.approx(0.05, abs=0.02)
+    assert 0.0 < np.mean(np.array(small) < 0.01) < 0.015
+
+
+def test_one_outlier_among_many_nights_is_no_change():
+    values = np.random.default_rng(3).normal(0, 0.01, 300)
+    values[200] += 0.3
+    assert [] == change_points(values, 0.0, ALARM)
+    assert [150] == change_points(values + 0.03 * (np.arange(300) >= 150), 0.0, ALARM)
 
 
 def test_a_step_is_found_where_it_is_and_an_odd_night_is_none():
@@ -134,4 +160,4 @@ def test_breaks_are_drawn_and_nothing_is_drawn_of_no_run():
 
 def test_the_study_finds_a_step_of_five_percent():
     rng = np.random.default_rng(5)
-    assert sum(study.series(rng, 30, "normal", 0.05).verdict == "worse" for _ in range(20)) >= 17
+    assert sum(study.series(rng, 80, step=0.05).verdict == "worse" for _ in range(20)) >= 17
