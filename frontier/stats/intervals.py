@@ -14,7 +14,7 @@ the first law is asked for, which in a sweep is after its first trial.
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any
 
 import numpy as np
@@ -50,6 +50,7 @@ def binomial_cdf(k: int, n: int, p: float) -> float:
     return float(_special().bdtr(k, n, p))
 
 
+@lru_cache(maxsize=4096)
 def binomial_quantile(q: float, n: int, p: float) -> int:
     """The smallest k with P(Bin(n, p) <= k) >= q."""
     k: int = math.ceil(_special().bdtrik(q, n, p))
@@ -89,6 +90,7 @@ def chi_square_quantile(q: float, freedom: float) -> float:
     return float(_special().chdtri(freedom, 1 - q))
 
 
+@lru_cache(maxsize=256)  # 30 µs each, and the metrics of a point ask for the same few
 def noncentral_t_quantile(q: float, freedom: float, shift: float) -> float:
     """The q-quantile of the noncentral t."""
     return float(_special().nctdtrit(freedom, shift, q))
