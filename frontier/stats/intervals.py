@@ -45,8 +45,8 @@ def _special() -> Any:
 
 def binomial_cdf(k: int, n: int, p: float) -> float:
     """P(Bin(n, p) <= k)."""
-    if k == 0:
-        return (1 - p) ** n  # all that a plan asks for
+    if k <= 2:  # all that a plan asks for, without the import
+        return sum(math.comb(n, i) * p**i * (1 - p) ** (n - i) for i in range(min(k, n) + 1))
     return float(_special().bdtr(k, n, p))
 
 
