@@ -20,6 +20,7 @@ def test_a_binomial_quantile_is_the_smallest_count_that_reaches_it(q: float, n: 
 @settings(max_examples=200, deadline=None)
 @given(st.integers(0, 5), st.integers(1, 20_000), st.floats(0.0, 0.1) | st.floats(0.0, 1.0))
 def test_the_probability_of_a_few_is_scipys(k: int, n: int, p: float) -> None:
+    k = min(k, n)
     assert intervals.binomial_cdf(k, n, p) == pytest.approx(stats.binom.cdf(k, n, p), rel=1e-9, abs=1e-200)
 
 
