@@ -126,3 +126,31 @@ def test_help_imports_nothing_heavy() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stderr.strip() == "[]"
+
+
+def test_a_sweep_begins_without_what_only_its_answer_needs(tmp_path: Path) -> None:
+    (tmp_path / "sweep.yaml").write_text(
+        "endpoint: http://127.0.0.1:9/v1\nmodel: m\nshapes: [32/4]\nconcurrency: [1, 2]\nsla: {p99_ttft: 1s}\n"
+    )
+    code = (
+        "import sys\n"
+        "from frontier.cli.main import run\n"
+        "assert run(['sweep', 'sweep.yaml', '--dry-run']) == 0\n"
+        "import frontier.report.live, frontier.sweep.backend, frontier.sweep.conductor\n"
+        "late = {'scipy', 'pandas', 'matplotlib', 'jinja2', 'ray'}\n"
+        "print(sorted(late & set(sys.modules)), file=sys.stderr)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.stderr.splitlines()[-1] == "[]"
+
+
+def test_no_garbage_is_looked_for_at_exit() -> None:
+    code = (
+        "import atexit, gc, sys\n"
+        "from frontier.cli.main import main\n"
+        "sys.argv = ['frontier', '--version']\n"
+        "atexit.register(lambda: print(gc.get_freeze_count() > 10 * len(gc.get_objects()), file=sys.stderr))\n"
+        "main()\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stderr.strip() == "True"

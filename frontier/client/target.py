@@ -14,7 +14,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import SplitResult, unquote, urlsplit
-from urllib.request import getproxies_environment, proxy_bypass_environment  # type: ignore[attr-defined]
 
 from yarl import URL
 
@@ -110,6 +109,9 @@ class Proxies:
     @classmethod
     def of_environment(cls) -> "Proxies":
         """As every tool reads them. The credentials of ~/.netrc are not taken."""
+        # Slow to import (http.client, ssl), and only who sends needs it.
+        from urllib.request import getproxies_environment
+
         named = {k: v.strip() for k, v in getproxies_environment().items() if k in ("http", "https", "no")}
         return cls({k: v if k == "no" or "://" in v or not v else f"http://{v}" for k, v in named.items()})
 
@@ -122,6 +124,8 @@ class Proxies:
     def options(self, url: URL) -> dict[str, Any]:
         """aiohttp's arguments that send a request for `url` through its proxy; {} without one. UsageError when the
         proxy is no address."""
+        from urllib.request import proxy_bypass_environment  # type: ignore[attr-defined]
+
         proxy = self.by_scheme.get(url.scheme)
         if not proxy or proxy_bypass_environment(url.host or "", dict(self.by_scheme)):
             return {}

@@ -204,7 +204,7 @@ class _Curve:
     def area(self, corner: tuple[float, float]) -> tuple[float, Floats | None]:
         """The area up to `corner` = (least gain, worst price), and that of each draw."""
         value = pareto.hypervolume(self.gain, self.price, corner)
-        return value, None if self.draws is None else uncertainty.areas(*self.draws, corner)
+        return value, None if self.draws is None else pareto.hypervolumes(*self.draws, corner)
 
     def bracket(self, at: float) -> tuple[float, float]:
         """The gain at price `at`: at least the staircase, at most the next measured setting beyond, if there is one.

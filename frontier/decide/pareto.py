@@ -124,15 +124,23 @@ def hypervolume(maximise: ArrayLike, minimise: ArrayLike, reference: tuple[float
     Points beyond the reference add nothing. Comparable only between frontiers of the same reference and metrics. In
     the units of both axes multiplied. ValueError for an infinite reference. Tested equal to moocore's.
     """
+    return float(hypervolumes(_finite(maximise)[np.newaxis], _finite(minimise)[np.newaxis], reference)[0])
+
+
+def hypervolumes(
+    maximise: NDArray[np.float64], minimise: NDArray[np.float64], reference: tuple[float, float]
+) -> NDArray[np.float64]:
+    """The `hypervolume` of each row; a point of which either coordinate is NaN or infinite adds nothing."""
     floor, limit = reference
     if not (math.isfinite(floor) and math.isfinite(limit)):
         raise ValueError("the hypervolume needs a finite reference point; the SLA's limit is the usual one")
-    high, low = _finite(maximise), _finite(minimise)
-    inside = (high > floor) & (low < limit)
-    high, low = high[inside], low[inside]
-    order = np.argsort(low)
-    widths = np.diff(low[order], append=limit)
-    return float(np.sum((np.maximum.accumulate(high[order]) - floor) * widths)) if order.size else 0.0
+    inside = (maximise > floor) & (minimise < limit) & np.isfinite(maximise) & np.isfinite(minimise)
+    low = np.where(inside, minimise, limit)  # what lies outside comes last, and is of no width
+    order = np.argsort(low, axis=1)
+    low, high = np.take_along_axis(low, order, 1), np.take_along_axis(np.where(inside, maximise, floor), order, 1)
+    widths = np.diff(low, append=limit)
+    areas: NDArray[np.float64] = np.sum((np.maximum.accumulate(high, axis=1) - floor) * widths, axis=1)
+    return areas
 
 
 def _finite(numbers: ArrayLike) -> NDArray[np.float64]:

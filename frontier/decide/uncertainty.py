@@ -235,15 +235,8 @@ def hypervolume(drawn: Replicates, best: tuple[ArrayLike, ArrayLike], reference:
     sign_y, sign_x = _signs(drawn.objectives)
     corner = (sign_y * reference[0], sign_x * reference[1])
     gain, price = (np.array([axis], dtype=np.float64) for axis in best)
-    value = float(areas(sign_y * gain, sign_x * price, corner)[0])
-    return from_draws(value, areas(sign_y * drawn.gain, sign_x * drawn.price, corner))
-
-
-def areas(maximise: Floats, minimise: Floats, corner: tuple[float, float]) -> Floats:
-    """The area of each row of the (draws, settings) arrays, of the settings with both coordinates, up to `corner`."""
-    both = np.isfinite(maximise) & np.isfinite(minimise)
-    rows = zip(maximise, minimise, both, strict=True)
-    return np.array([pareto.hypervolume(high[has], low[has], corner) for high, low, has in rows])
+    value = float(pareto.hypervolumes(sign_y * gain, sign_x * price, corner)[0])
+    return from_draws(value, pareto.hypervolumes(sign_y * drawn.gain, sign_x * drawn.price, corner))
 
 
 def from_draws(value: float, draws: Floats) -> Estimate:

@@ -98,7 +98,9 @@ def mark_id(panel: int, concurrency: float) -> str:
 def defaults() -> Iterator[None]:
     """matplotlib as shipped, whatever the user's matplotlibrc says; a glyph the font lacks is no reason to fail."""
     with mpl.rc_context(), warnings.catch_warnings():
-        mpl.rcdefaults()
+        warnings.simplefilter("ignore", mpl.MatplotlibDeprecationWarning)  # defaults that matplotlib gives up
+        # What mpl.rcdefaults() does, without reading thirty style sheets. rc_context would not restore the backend.
+        mpl.rcParams.update({key: value for key, value in mpl.rcParamsDefault.items() if key != "backend"})
         # Without hinting a text is as wide as its letters, at every size: the layout counts on it.
         mpl.rcParams.update(
             {"svg.hashsalt": "frontier", "svg.fonttype": "none", "pdf.fonttype": 42, "text.hinting": "no_hinting",

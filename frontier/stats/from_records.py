@@ -3,6 +3,7 @@
 So a million requests of 256 gaps take little memory and no Python work per gap.
 """
 
+import functools
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -33,7 +34,6 @@ _MICRO = 1e-6
 _CLOSE = 1e-3
 _LONGEST = 10**13
 """Microseconds of a gap: four months."""
-_TABLE = bin_indices(np.arange(1 << 20) * _MICRO)
 _OUTCOMES = tuple(Outcome)
 _CODE = {outcome: code for code, outcome in enumerate(_OUTCOMES)}
 _OK, _EMPTY, _CLIENT = _CODE[Outcome.OK], _CODE[Outcome.EMPTY], _CODE[Outcome.CLIENT]
@@ -296,12 +296,19 @@ class _Blocks:
     def _add_bins(self, blocks: Ints, micros: Ints) -> None:
         """Gaps, in microseconds, that ended in these blocks."""
         self.gap_seconds += np.bincount(blocks, micros, BLOCKS) * _MICRO
-        bins = _TABLE[np.minimum(micros, len(_TABLE) - 1)]
-        long = micros >= len(_TABLE)
+        table = _bins_of_micros()
+        bins = table[np.minimum(micros, len(table) - 1)]
+        long = micros >= len(table)
         if long.any():
             bins[long] = bin_indices(micros[long] * _MICRO)
         bins += blocks * (TOP + 1)
         self.gap_bins += np.bincount(bins, minlength=self.gap_bins.size).reshape(self.gap_bins.shape)
+
+
+@functools.cache
+def _bins_of_micros() -> Ints:
+    """The histogram bin of each whole number of microseconds up to a second; made when records are first read."""
+    return bin_indices(np.arange(1 << 20) * _MICRO)
 
 
 def _facts(measurement: Measurement, everything: dict[str, Floats], limited: int) -> dict[str, float]:

@@ -24,7 +24,10 @@ refine: 0
 gpus: 2
 price: $3/gpu/h
 """
-HEAVY = ("aiohttp", "uvloop", "pandas", "scipy.optimize", "scipy.stats", "matplotlib.pyplot", "prometheus_client")
+HEAVY = (
+    "aiohttp", "uvloop", "pandas", "scipy.optimize", "scipy.stats", "matplotlib.pyplot", "matplotlib.style.core",
+    "prometheus_client", "urllib.request",
+)  # fmt: skip
 
 
 @pytest.fixture(scope="module")

@@ -165,6 +165,18 @@ def test_the_hypervolume_equals_moocore():
         assert expected == pytest.approx(pareto.hypervolume(high, low, (floor, 3.0)), abs=1e-12)
 
 
+def test_the_hypervolumes_of_rows_are_those_of_their_finite_points():
+    rng = np.random.default_rng(6)
+    odd = [-np.inf, np.inf, np.nan, *range(7)]
+    high, low = rng.choice(odd, (300, 9)), rng.choice(odd, (300, 9))
+    both = np.isfinite(high) & np.isfinite(low)
+    expected = [pareto.hypervolume(h[has], w[has], (1.0, 5.0)) for h, w, has in zip(high, low, both, strict=True)]
+
+    assert expected == pareto.hypervolumes(high, low, (1.0, 5.0)).tolist()
+    assert 0 < min(max(expected), len(set(expected)) - 1)
+    assert [0.0] * 3 == pareto.hypervolumes(np.empty((3, 0)), np.empty((3, 0)), (0.0, 1.0)).tolist()
+
+
 @pytest.mark.parametrize(
     ("table", "directions"), [([[1.0, 2.0]], ["lower"]), ([1.0, 2.0], ["lower", "lower"]), ([], [])]
 )

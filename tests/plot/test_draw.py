@@ -14,7 +14,7 @@ from PIL import Image
 from frontier.decide.wording import Provenance
 from frontier.model import Shape
 from frontier.plot.data import Roofline
-from frontier.plot.draw import render
+from frontier.plot.draw import defaults, render
 from frontier.plot.picture import save
 from tests.plot.toy import SHAPE, picture, toy_decision, toy_frontier, toy_points
 
@@ -51,6 +51,21 @@ def test_the_same_bytes_again_whatever_the_users_settings(usual, monkeypatch) ->
 
     assert first == {form: render(usual, form) for form in ("svg", "png", "pdf")}
     assert 23.0 == mpl.rcParams["font.size"]
+
+
+def test_the_defaults_are_those_of_matplotlib_and_the_users_backend_stays(monkeypatch) -> None:  # type: ignore[no-untyped-def]
+    monkeypatch.setitem(mpl.rcParams, "backend", "svg")
+    with mpl.rc_context():
+        mpl.rcdefaults()
+        shipped = dict(mpl.rcParams)
+    monkeypatch.setitem(mpl.rcParams, "axes.facecolor", "red")
+    with defaults():
+        drawn = dict(mpl.rcParams)
+    changed = {key for key in shipped if shipped[key] != drawn[key]}
+
+    own = {"svg.hashsalt", "svg.fonttype", "pdf.fonttype", "text.hinting", "text.parse_math", "font.sans-serif"}
+    assert own == changed
+    assert "svg" == mpl.rcParams["backend"]
 
 
 def test_svg_keeps_text_as_text_and_carries_title_and_description(usual) -> None:  # type: ignore[no-untyped-def]

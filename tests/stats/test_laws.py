@@ -18,6 +18,13 @@ def test_a_binomial_quantile_is_the_smallest_count_that_reaches_it(q: float, n: 
 
 
 @settings(max_examples=200, deadline=None)
+@given(st.integers(0, 5), st.integers(1, 20_000), st.floats(0.0, 0.1) | st.floats(0.0, 1.0))
+def test_the_probability_of_a_few_is_scipys(k: int, n: int, p: float) -> None:
+    k = min(k, n)
+    assert intervals.binomial_cdf(k, n, p) == pytest.approx(stats.binom.cdf(k, n, p), rel=1e-9, abs=1e-200)
+
+
+@settings(max_examples=200, deadline=None)
 @given(st.floats(0.001, 0.999), st.floats(0.5, 2000), st.floats(0.5, 2000), st.integers(1, 200))
 def test_continuous_quantiles_are_scipys(q: float, a: float, b: float, n: int) -> None:
     assert intervals.beta_quantile(q, a, b) == pytest.approx(stats.beta.ppf(q, a, b), rel=1e-8)
