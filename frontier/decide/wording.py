@@ -400,14 +400,14 @@ def gpus_note(comparison: "Comparison", names: Names | None = None) -> str | Non
 
 
 def trial_words(key: str) -> str:
-    """A trial's key for a person: 'short c=64', 'short 2.5 req/s', 'fp8-1024x256 c=8, repeat 2'; a key of another form
+    """A trial's key for a person: 'short c=64', 'short 2.5/s', 'fp8-1024x256 c=8, repeat 2'; a key of another form
     as it is. Of a name that was no file name its safe part remains: 'chat80 rag20 c=4'.
     """
     match = re.fullmatch(r"(.*)-(?:c0*(\d+)|q([\d.e+-]+))-[a-z]+-r(\d+)", key)
     if match is None:
         return key
     where, c, rate, repeat = match.groups()
-    load = setting(int(c)) if c else f"{rate} req/s"
+    load = setting(int(c)) if c else f"{rate}/s"
     again = f", repeat {repeat}" if repeat != "1" else ""
     where = re.sub(r"(.*)-[0-9a-f]{8}", lambda safe: safe[1].replace("_", " ").strip(), where)
     return f"{where.removeprefix(DEFAULT_DEPLOYMENT + '-')} {load}{again}"

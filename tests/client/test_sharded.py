@@ -190,7 +190,7 @@ def test_a_worker_of_another_version_or_late_makes_no_trial(server: Hostile, wor
 def test_a_clock_that_runs_at_another_pace_makes_no_trial(server: Hostile) -> None:
     engine, drifting = Engine("drifting").install(), Here(1)
     began = time.perf_counter()
-    drifting.clock = lambda: time.perf_counter() + 0.2 * (time.perf_counter() - began)  # type: ignore[method-assign]
+    drifting.clock = lambda: time.perf_counter() + 0.1 * (time.perf_counter() - began)  # type: ignore[method-assign]
     drifting._host = ShardHost(drifting.clock)
     with pytest.raises(WorkerLostError, match=r"the clock of worker 1 is known within \d+ ms only"):
         go(trial(2, 8), target(server, engine), [Here(0), drifting])

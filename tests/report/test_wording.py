@@ -14,6 +14,7 @@ from frontier.decide.wording import (
     flag_words,
     interval_text,
     limit_text,
+    trial_words,
     unproven_words,
     value_text,
 )
@@ -104,3 +105,17 @@ def test_a_limit_that_depends_on_the_setting_stands_beside_each_figure() -> None
 )
 def test_why_nothing_is_proven_of_a_setting(estimate: Estimate | None, need: int | None, words: str) -> None:
     assert words == unproven_words(estimate, need)
+
+
+@pytest.mark.parametrize(
+    ("key", "words"),
+    [
+        ("default-short-c0064-scan-r1", "short c=64"),
+        ("fp8-1024x256-c0008-grid-r2", "fp8-1024x256 c=8, repeat 2"),
+        ("default-chat80_rag20_-7a0b5ab7-c0004-scan-r1", "chat80 rag20 c=4"),
+        ("default-short-q2.5-prove-r3", "short 2.5/s, repeat 3"),
+        ("another form", "another form"),
+    ],
+)
+def test_a_trials_key_is_said_in_words(key: str, words: str) -> None:
+    assert trial_words(key) == words
