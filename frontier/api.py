@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from frontier.client.event_loop import run as run_loop
+from frontier.client.prompts import prompts_facts
 from frontier.config import left_out, load_config
 from frontier.errors import MeasurementError
 from frontier.formats.arrivals import kept, with_trace
@@ -29,7 +30,8 @@ def run_sweep(config_file: str | Path, run: str | Path, environ: Mapping[str, st
     begun = read_manifest(Path(run)) if (Path(run) / "manifest.json").exists() else None
     config = with_trace(load_config(text, str(config_file), begun=begun, read_sessions=read_sessions))
     with RunDirectory.open_for_sweep(
-        Path(run), identity=config.identity(), canonical=config.canonical(), config_text=text, facts={},
+        Path(run), identity=config.identity(), canonical=config.canonical(), config_text=text,
+        facts=prompts_facts(config.prompts),
         defaults=left_out(None), arrivals=kept(config),
     ) as directory:  # fmt: skip
 

@@ -136,6 +136,7 @@ def _open(request: "SweepRequest", path: Path) -> "RunDirectory":
     import platform
 
     from frontier._version import __version__
+    from frontier.client.prompts import prompts_facts
     from frontier.config import describe_difference, left_out
     from frontier.formats.arrivals import kept
     from frontier.store.run_dir import AnotherSweepError, RunDirectory, extends
@@ -145,6 +146,7 @@ def _open(request: "SweepRequest", path: Path) -> "RunDirectory":
         "config_file": str(request.file),
         "python": platform.python_version(),
         "client": f"{platform.system()} {platform.machine()}, {os.cpu_count()} CPUs",
+        **prompts_facts(request.config.prompts),
     }
     try:
         return RunDirectory.open_for_sweep(

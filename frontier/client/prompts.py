@@ -248,6 +248,19 @@ def read_prompts(path: Path) -> Sequence[FilePrompt]:
         raise UsageError(f"{path} is not a text file in UTF-8", _EXAMPLE) from error
 
 
+def prompts_facts(prompts: str) -> dict[str, str]:
+    """What a run keeps of the file of its prompts, by which a changed file is noticed: its digest. {} where prompts are
+    random, or the file cannot be read, which whoever sends them says.
+    """
+    if prompts == "random":
+        return {}
+    try:
+        content = read_regular(Path(prompts), _MOST_BYTES)[0]
+    except OSError:
+        return {}
+    return {"prompts_sha256": hashlib.sha256(content).hexdigest()}
+
+
 @functools.lru_cache(maxsize=2)
 def _read(path: Path, _modified: int) -> Sequence[FilePrompt]:
     """As read_prompts. Kept, as a ShareGPT file takes seconds and is wanted for every trial."""

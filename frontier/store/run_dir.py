@@ -22,7 +22,7 @@ from typing import Any, Self
 
 import orjson
 
-from frontier.errors import StoreError
+from frontier.errors import StoreError, UsageError
 from frontier.model import Answers, Phase, Trial, file_label
 from frontier.store import lock
 from frontier.store.files import CONFIG_BYTES, Folder, writing
@@ -82,8 +82,8 @@ class RunDirectory(TrialFiles):
         the place of another sweep that ended before its first trial. `arrivals` are the times of a trace, which the run
         keeps.
 
-        AnotherSweepError when the directory holds another sweep; StoreError when it is in use by another process, is no
-        run directory, or cannot be written.
+        AnotherSweepError when the directory holds another sweep; UsageError when the file of its prompts changed;
+        StoreError when it is in use by another process, is no run directory, or cannot be written.
         """
         folder = Folder(path)
         if path.exists() and not path.is_dir():
@@ -99,7 +99,7 @@ class RunDirectory(TrialFiles):
                 if run.manifest and (same or holds_results):
                     if extend and not same:
                         run._extend(identity, canonical)
-                    run._resume(identity, canonical, config_text)
+                    run._resume(identity, canonical, config_text, facts)
                     return run
                 run._sweep_leftovers()
                 run._journal.forget()
@@ -163,10 +163,16 @@ class RunDirectory(TrialFiles):
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _resume(self, identity: str, canonical: Mapping[str, Any], config_text: str) -> None:
-        """Go on with the sweep. AnotherSweepError when it is not the one of `identity`."""
+    def _resume(self, identity: str, canonical: Mapping[str, Any], config_text: str, facts: Mapping[str, Any]) -> None:
+        """Go on with the sweep. AnotherSweepError when it is not the one of `identity`, UsageError when the file of its
+        prompts has changed: the trials of one setting would not have the same load.
+        """
         if self.manifest.get("identity") != identity:
             raise AnotherSweepError(self.path, self.manifest.get("canonical", {}), canonical, len(self.finished()))
+        prompts = self.manifest.get("prompts_sha256")
+        if prompts is not None and facts.get("prompts_sha256", prompts) != prompts:
+            what = f"the file of the prompts has changed since {self.path} was begun"
+            raise UsageError(what, "put the earlier file back, or begin another run with  -o DIR")
         self._sweep_leftovers()
         if self.config_text() != redact(config_text):
             self._folder.write_whole("config.yaml", redact(config_text).encode())

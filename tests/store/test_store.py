@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from frontier.errors import StoreError
+from frontier.client.prompts import prompts_facts
+from frontier.errors import StoreError, UsageError
 from frontier.model import ClientHealth, Measurement, Outcome, Phase, Record, Shape, Trial, Window
 from frontier.store.files import Folder
 from frontier.store.journal import Journal
@@ -261,6 +262,25 @@ def test_a_trial_file_that_was_cut_is_not_taken_for_a_short_trial(tmp_path: Path
         with pytest.raises(AlteredError, match=r"have \d+ bytes of \d+") as caught:
             list(run.records(trial().key))
     assert f"remove {file}" in (caught.value.hint or "")
+
+
+def test_a_run_whose_file_of_prompts_changed_is_not_resumed(tmp_path: Path) -> None:
+    prompts = tmp_path / "prompts.jsonl"
+    prompts.write_text('{"prompt": "one"}\n')
+
+    def begin(path: Path) -> None:
+        facts = prompts_facts(str(prompts))
+        RunDirectory.open_for_sweep(path, identity="i", canonical={}, config_text="", facts=facts).close()
+
+    earlier = tmp_path / "earlier"
+    RunDirectory.open_for_sweep(earlier, identity="i", canonical={}, config_text="", facts={}).close()
+    begin(tmp_path / "run")
+    begin(tmp_path / "run")
+    prompts.write_text('{"prompt": "another"}\n')
+    begin(earlier)  # a run of an earlier version does not say what its file was
+    with pytest.raises(UsageError, match="the file of the prompts has changed since"):
+        begin(tmp_path / "run")
+    begin(tmp_path / "new")
 
 
 def test_a_key_in_a_comment_of_the_config_is_not_copied(tmp_path: Path) -> None:
