@@ -37,8 +37,9 @@ from frontier.hardware.roofline import ModelRoofline
 
 ROOT = Path(__file__).parents[1]
 FRONTIER = (sys.executable, "-m", "frontier")
-SHAPES = {"8b": ((256, 256), (1024, 256)), "tiny": ((128, 32),)}
+SHAPES = {"8b": ((256, 256), (1024, 256)), "tiny": ((64, 8),)}
 CONCURRENCIES = {"8b": [1, 2, 4, 8, 16, 32, 64], "tiny": [1, 2, 4, 6, 8, 12]}
+SLAS = {"8b": {"p95_ttft": "2s", "p95_tpot": "60ms"}, "tiny": {"p95_ttft": "20s", "p95_tpot": "2s"}}
 OFFLINE = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "DO_NOT_TRACK": "1"}
 
 
@@ -129,7 +130,7 @@ def server(asked: argparse.Namespace) -> None:
             config = {
                 "name": f"{asked.size}-{isl}x{osl}", "endpoint": url, "model": str(model),
                 "shapes": [f"{isl}/{osl}"], "concurrency": CONCURRENCIES[asked.size],
-                "sla": {"p95_ttft": "2s", "p95_tpot": "60ms", "error_rate": "1%"},
+                "sla": {**SLAS[asked.size], "error_rate": "1%"},
                 "budget": {"time": f"{asked.minutes:g}min"}, **({"hardware": gpu} if gpu else {}),
             }  # fmt: skip
             file = asked.output / f"{run.name}.yaml"
