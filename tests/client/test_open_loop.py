@@ -90,7 +90,7 @@ def test_later_turns_that_no_caller_was_free_for_are_charged_from_when_they_were
     shape = Shape.of_session(session, Lengths.fixed(5), "chat")
     limits = Timeouts(2.0, 5.0, 2.0, total=1.5)
     target = Target(server.url(engine.name), "m", "chat", dialect="vllm", timeouts=limits)
-    trial = Trial("d", shape, 2, 0, Phase.CONFIRM, 120, 11, 0.3, 0.5, 3.0, "f", rate=12.0)
+    trial = Trial("d", shape, 2, 0, Phase.CONFIRM, 300, 11, 0.3, 0.5, 3.0, "f", rate=40.0)
     records: list[Record] = []
     prompts = session_prompts(shape, 1, Calibration(), 0)
     measurement = run(run_trial(trial, target, prompts, on_record=records.append))
