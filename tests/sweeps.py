@@ -18,6 +18,7 @@ from frontier.formats.arrivals import kept, with_trace
 from frontier.model import Decision, Flag, Measurement, Trial
 from frontier.plan import Better, Progress, make_plan
 from frontier.report.notebook import NotebookRun, load
+from frontier.run import Run
 from frontier.simulator.virtual import truth
 from frontier.store.run_dir import RunDirectory
 from frontier.sweep import backend as backends
@@ -178,3 +179,13 @@ def true_operating_point(text: str, among: Sequence[int]) -> int | None:
                 return best
         best = concurrency
     return best
+
+
+def without_last_trials(run: Run, again: Path, number: int) -> list[Trial]:
+    """Copy a run to `again` without its last so many trials; those trials."""
+    shutil.copytree(run.path, again)
+    lost = [trial for history in run.histories.values() for trial, _ in history][-number:]
+    for trial in lost:
+        for file in [*again.glob(f"trials/{trial.key}.*"), *again.glob(f"evidence/{trial.key}.*")]:
+            file.unlink()
+    return lost

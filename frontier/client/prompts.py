@@ -249,8 +249,9 @@ def read_prompts(path: Path) -> Sequence[FilePrompt]:
 
 
 def prompts_facts(prompts: str) -> dict[str, str]:
-    """What a run keeps of the file of its prompts, by which a changed file is noticed: its digest. {} where prompts are
-    random, or the file cannot be read, which whoever sends them says.
+    """The digest of the file of prompts, kept in the manifest so that a resumed sweep notices a changed file.
+
+    {} where prompts are random, or where the file cannot be read: sending the prompts then raises the error.
     """
     if prompts == "random":
         return {}

@@ -7,11 +7,11 @@ the rest, if its p-value times the number of sections is within the error; then 
 reach to an end, which is a step, or not, which is a change that was mended later. No part has fewer than LEAST runs:
 one odd night is no change.
 
-Neighbouring nights are alike, and a series that wanders shows steps that are none. So the t-test is that of a series in
-which each night keeps a share of the deviation of the one before (AR(1)): with the variance of the difference and the
-degrees of freedom that follow from it. The share is what the series shows, corrected for its length, and DOUBT standard
-errors more, up to PERSISTENCE. Up to there a series without a change shows one with probability ALARM at most, by
-simulation (benchmarks/gate.py); the price is that a small step needs more nights.
+Neighbouring nights are correlated, and a correlated series looks as if it had steps where nothing changed. So the
+t-test assumes a first-order autoregression (AR(1)): it takes the variance of the difference, and the degrees of
+freedom, of such a series. The correlation is estimated from the series, corrected for its length, and raised by MARGIN
+standard errors, up to PERSISTENCE. Up to there a series without a change shows one with probability ALARM at most, by
+simulation (benchmarks/gate.py). The price: a small step needs more nights.
 """
 
 import itertools
@@ -33,7 +33,7 @@ LEAST = 3
 """Fewest runs before and after a change."""
 PERSISTENCE = 0.8
 """The highest correlation of neighbouring runs that is allowed for."""
-DOUBT = 2.0
+MARGIN = 2.0
 """Standard errors by which the correlation is taken to be higher than it is seen."""
 OUTLIER = 3.0
 """Standard deviations at which a run's distance from the median of its part is cut off."""
@@ -152,7 +152,7 @@ def _correlation(rest: Floats, squares: float) -> float:
     that differs most. A change that is not found yet raises it.
     """
     n, r = len(rest), float(rest[1:] @ rest[:-1]) / squares if squares else 0.0
-    return min(PERSISTENCE, max(0.0, (n * r + 6) / (n - 4) + DOUBT / math.sqrt(n)))
+    return min(PERSISTENCE, max(0.0, (n * r + 6) / (n - 4) + MARGIN / math.sqrt(n)))
 
 
 def _steps(runs: Sequence[Measured], name: str, settings: Sequence[int], stretch: range, family: int) -> list[Step]:

@@ -22,7 +22,7 @@ from frontier.simulator.virtual import truth
 from frontier.sweep.verify import checks
 from tests.commands import frontier
 from tests.sweep.test_sweep_http import sweep_over_http
-from tests.sweeps import commands_in_virtual_time, sweep_in_virtual_time
+from tests.sweeps import commands_in_virtual_time, sweep_in_virtual_time, without_last_trials
 
 TEXT = """\
 endpoint: simulator
@@ -118,11 +118,7 @@ def test_tables_and_commands_name_rates(run: Run, tmp_path: Path) -> None:
 
 def test_a_sweep_at_rates_goes_on_where_it_ended(run: Run, tmp_path: Path) -> None:
     again = tmp_path / "again"
-    shutil.copytree(run.path, again)
-    lost = [trial for history in run.histories.values() for trial, _ in history][-3:]
-    for trial in lost:
-        for file in [*again.glob(f"trials/{trial.key}.*"), *again.glob(f"evidence/{trial.key}.*")]:
-            file.unlink()
+    lost = without_last_trials(run, again, 3)
     resumed, told, _ = sweep_in_virtual_time(again, TEXT)
     assert {trial.key for trial in told.finished} >= {trial.key for trial in lost}
     assert len(told.finished) <= len(lost) + 2

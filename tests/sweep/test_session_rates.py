@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-import shutil
 from collections import defaultdict
 from itertools import pairwise
 from pathlib import Path
@@ -25,7 +24,7 @@ from frontier.stats.from_records import window_data
 from frontier.stats.load_flags import overloaded
 from frontier.stats.window import WindowData
 from tests.commands import frontier
-from tests.sweeps import commands_in_virtual_time, sweep_in_virtual_time, swept
+from tests.sweeps import commands_in_virtual_time, sweep_in_virtual_time, swept, without_last_trials
 
 ENGINE = "{step_base: 8ms, per_decode: 200us, noise: 0.1, max_num_seqs: 8, prefix_cache: true}"
 TEXT = f"""\
@@ -76,11 +75,7 @@ def test_rates_count_sessions_and_requests_per_second_stand_beside_them(run: Run
 @pytest.mark.slow
 def test_a_sweep_of_sessions_at_rates_goes_on_where_it_ended(run: Run, tmp_path: Path) -> None:
     again = tmp_path / "again"
-    shutil.copytree(run.path, again)
-    lost = [trial for history in run.histories.values() for trial, _ in history][-2:]
-    for trial in lost:
-        for file in [*again.glob(f"trials/{trial.key}.*"), *again.glob(f"evidence/{trial.key}.*")]:
-            file.unlink()
+    lost = without_last_trials(run, again, 2)
     resumed, told, _ = sweep_in_virtual_time(again, TEXT)
     assert {trial.key for trial in told.finished} >= {trial.key for trial in lost}
     assert len(told.finished) <= len(lost) + 2
