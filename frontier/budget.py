@@ -5,16 +5,16 @@ Whether a trial has room is decided by what its neighbours took (`TrialTimes`), 
 What is to come and how long it will take is in `forecast`.
 """
 
-import dataclasses
 import math
+import operator
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, astuple, dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
 
 from frontier.config import BudgetConfig, DeploymentConfig
 from frontier.model import Phase, Series, Trial
-from frontier.plan import estimate, in_turn, longest_of
+from frontier.plan import expected_seconds, in_turn, longest_of
 from frontier.units import format_elapsed
 
 MARGIN = 1.15
@@ -39,14 +39,14 @@ class Amount:
         return cls(**next((line["spent"] for line in reversed(lines) if "spent" in line), {}))
 
     def __add__(self, other: "Amount") -> "Amount":
-        return Amount(
-            self.seconds + other.seconds, self.requests + other.requests,
-            self.tokens + other.tokens, self.dollars + other.dollars,
-        )  # fmt: skip
+        return Amount(*map(operator.add, astuple(self), astuple(other)))
+
+    def __mul__(self, factor: float) -> "Amount":
+        return Amount(*(factor * part for part in astuple(self)))
 
     def tree(self) -> dict[str, float]:
         """For JSON."""
-        return {name: round(value, 3) for name, value in dataclasses.asdict(self).items()}
+        return {name: round(value, 3) for name, value in asdict(self).items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ class Caps:
     tokens: float | None = None
     dollars: float | None = None
     until: float | None = None
-    words: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    words: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def of(cls, budget: BudgetConfig, until: float | None) -> "Caps":
@@ -83,10 +83,8 @@ class Caps:
         def part(cap: float | None, used: float) -> float | None:
             return None if cap is None else used + (cap - used) / parts
 
-        return Caps(
-            part(self.seconds, spent.seconds), part(self.requests, spent.requests), part(self.tokens, spent.tokens),
-            part(self.dollars, spent.dollars), part(self.until, now), self.words,
-        )  # fmt: skip
+        shares = {name: part(getattr(self, name), getattr(spent, name)) for name, _ in _PARTS}
+        return Caps(until=part(self.until, now), words=self.words, **shares)
 
     def refuses(self, spent: Amount, need: Amount, now: float) -> str | None:
         """The limit that has no room for `need` after `spent`, in words ('time 8 h'); None when all have room."""
@@ -124,7 +122,7 @@ class TrialTimes:
         as concurrency falls; above, no gain is counted on. Beside its window a trial sends AROUND requests per stream.
         """
         if trial.rate is not None:  # its requests arrive by the clock
-            return estimate((trial,))[0].expected
+            return expected_seconds(trial)
         rates: dict[int, list[float]] = {}
         for other, amount in self.taken:
             if other.series == trial.series and amount.seconds > 0 and amount.requests > 0:
@@ -274,7 +272,7 @@ def fit_budget(
         """Whether what comes beside the grid fits: the search (0), or the completion (1)."""
         nonlocal used
         need = sum((beyond[d.name][which] for d in turn.deployments if d.name in beyond), Amount())
-        need = dataclasses.replace(need, dollars=need.seconds * turn.rate)
+        need = replace(need, dollars=need.seconds * turn.rate)
         if (reason := share.refuses(used, need, clock())) is None:
             used += need
             return True

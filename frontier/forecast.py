@@ -47,7 +47,7 @@ from frontier.errors import UsageError
 from frontier.hardware.predict import Calibrated, Known, calibrate
 from frontier.hardware.roofline import ModelRoofline
 from frontier.model import Limit, Phase, Rate, Series, Shape, Trial
-from frontier.plan import Plan, estimate, longest_of, make_trial, runs_grid, search_policy
+from frontier.plan import Plan, expected_seconds, longest_of, make_trial, runs_grid, search_policy
 from frontier.stats import intervals
 from frontier.stats.window import WindowData
 
@@ -59,9 +59,10 @@ GROWTH = 0.35
 """The power of concurrency with which a request's time is taken to grow where less than a curve is known."""
 DEPENDENCE = 2
 """Requests that are taken to stand for one independent request before a scan has shown it."""
-FIRST, AGAIN, LATER, BETTER = (3.0, 35.0), (8.0, 45.0), (13.0, 45.0), (3.0, 30.0)
+FIRST, AGAIN, LATER, BETTER, ONWARD = (3.0, 35.0), (8.0, 45.0), (13.0, 45.0), (3.0, 30.0), (9.0, 36.0)
 """Windows of proofs beyond the next judgement of the candidate that is being proven, expected and in 95 % of sweeps:
-until the answer, the same where a candidate was given up before, after the answer, and beyond a better candidate."""
+until the answer, the same where a candidate was given up before, after the answer, beyond a better candidate of the
+completion, and beyond one of the search, which goes on after its first answer whatever time the plan has left."""
 AT_RATES = float(EXPECTED_WINDOWS - LOOKS[0]), 35.0
 """The same of a search over rates, which proves no candidate after its answer."""
 ANOTHER = 8.0
@@ -178,10 +179,12 @@ def ahead(
                 proofs = (dataclasses.replace(proofs[0], expected=1.0),)
         else:
             point = proofs[0].trial.concurrency
-            rest.append(dataclasses.replace(proofs[0], expected=LATER[0], most=LATER[1]))
+            rest.append(dataclasses.replace(proofs[0], expected=LATER[0], most=LATER[1], optional=True))
     elif isinstance(after, Ask) and after.phase is Phase.PROVE:
-        part = _windows(config, series, policy, history, after, BETTER)
-        rest.append(dataclasses.replace(part, optional=not completion.may_be_better(after, config.limits, history)))
+        searches = isinstance(ask, Ask)
+        part = _windows(config, series, policy, history, after, ONWARD if searches else BETTER)
+        owed = searches or completion.may_be_better(after, config.limits, history)
+        rest.append(dataclasses.replace(part, optional=not owed))
     elif config.searches and isinstance(later, Ask):  # what is measured now may show another candidate
         another = _windows(config, series, policy, history, None, BETTER)
         rest.append(dataclasses.replace(another, expected=0.0, most=ANOTHER))
@@ -478,7 +481,7 @@ def _cost(trial: Trial, e2e: float) -> float:
     """
     if trial.seconds is not None and trial.phase is not Phase.PROVE:
         trial = dataclasses.replace(trial, seconds=max(trial.seconds, search.TURNS * e2e))
-    seconds = estimate((trial,), lambda _: e2e)[0].expected
+    seconds = expected_seconds(trial, e2e)
     assert seconds is not None
     return seconds
 

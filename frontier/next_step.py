@@ -6,7 +6,7 @@ The command goes on with the run that was measured. An import cannot: there it i
 import math
 import shlex
 from collections.abc import Sequence
-from dataclasses import astuple, replace
+from dataclasses import replace
 
 from frontier.budget import Amount, TrialTimes, raised
 from frontier.config import Config
@@ -54,7 +54,7 @@ def _need(config: Config, series: Series, step: NextStep, times: TrialTimes) -> 
 
 def _budget(config: Config, need: Amount, spent: Amount) -> list[str]:
     """The options that raise the config's budget, where what is left of it has no room for so much."""
-    total = Amount(*(ENOUGH * part for part in astuple(need))) + spent
+    total = need * ENOUGH + spent
     return [word for name, value in raised(config.budget, total) for word in ("--set", f"{name}={value}")]
 
 

@@ -12,7 +12,7 @@ once the operating point is proven. All of it is pure; `--dry-run` ends here.
 
 import math
 import random
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -42,23 +42,12 @@ gap of the records that are read at one time."""
 
 
 @dataclass(frozen=True, slots=True)
-class TrialCost:
-    """What one trial may take. `expected` seconds are None while it is not known how long a request takes."""
-
-    trial: Trial
-    longest: float
-    expected: float | None
-    bytes: float
-
-
-@dataclass(frozen=True, slots=True)
 class Plan:
     """The grid in order; what the search for the operating point adds is estimated in `budget`.
 
-    `longest` is in seconds, `expected_bytes` on disk, `expected_memory` bytes in memory. The time for the last requests
-    of a trial to end, after its window, is not counted. `refine` is the number of settings beyond the grid that the
-    config allows the search; None: as many as it needs; 0: there is none. `sized`: the config says how many requests
-    a trial of the grid sends; otherwise their sizes are a guess.
+    `expected_bytes` are those on disk, `expected_memory` those in memory. `refine` is the number of settings beyond the
+    grid that the config allows the search; None: as many as it needs; 0: there is none. `sized`: the config says how
+    many requests a trial of the grid sends; otherwise their sizes are a guess.
     """
 
     trials: tuple[Trial, ...]
@@ -67,11 +56,14 @@ class Plan:
     concurrency: tuple[int, ...]
     repeats: int
     refine: int | None
-    longest: float
     expected_bytes: float
     expected_memory: float
-    requests: int
     sized: bool
+
+    @property
+    def longest(self) -> float:
+        """Seconds at most; the time for the last requests of a trial to end, after its window, is not counted."""
+        return sum(map(longest_of, self.trials))
 
     def left(self, finished: Mapping[str, Trial]) -> tuple[Trial, ...]:
         """The trials that are not among the finished ones, by key. One that the sweep sizes itself may have been of
@@ -102,7 +94,7 @@ class Plan:
                 }
                 for t in self.trials
             ],
-            "requests_at_least": self.requests,
+            "requests_at_least": sum(trial.requests for trial in self.trials),
             "longest_seconds": self.longest,
             "expected_bytes": round(self.expected_bytes),
             "expected_memory": round(self.expected_memory),
@@ -121,11 +113,10 @@ def make_plan(config: Config, only: Sequence[str] = ()) -> Plan:
         raise UsageError(f"there is no shape or deployment {unknown[0]!r}", f"there are: {', '.join(names)}")
     ordered = (trial for turn in in_turn(config.deployments) for trial in _turn_in_order(config, turn))
     trials = tuple(t for t in ordered if t.shape.label in shapes and t.deployment in deployments)
-    costs = estimate(trials)
+    sizes = [_bytes(trial) for trial in trials]
     pairs = len(deployments) * len(shapes)
     refine = config.refine if config.searches else 0
     proofs = pairs * (PROOFS if refine is None else refine) * PROOF_TRIALS
-    biggest = max(cost.bytes for cost in costs)
     return Plan(
         trials=trials,
         deployments=deployments,
@@ -133,12 +124,18 @@ def make_plan(config: Config, only: Sequence[str] = ()) -> Plan:
         concurrency=config.concurrency,
         repeats=config.repeats or 1,
         refine=refine,
-        longest=sum(cost.longest for cost in costs),
-        expected_bytes=sum(cost.bytes for cost in costs) + proofs * biggest,
+        expected_bytes=sum(sizes) + proofs * max(sizes),
         expected_memory=_memory(trials),
-        requests=sum(trial.requests for trial in trials),
         sized=config.requests is not None,
     )
+
+
+def _bytes(trial: Trial) -> float:
+    """Bytes on disk of what a trial sends at most."""
+    sent = trial.requests + 3 * trial.concurrency
+    if trial.rate is not None:
+        sent = math.ceil(trial.rate * trial.shape.requests * (expected_seconds(trial) or 0.0))
+    return sent * (RECORD_BYTES + TOKEN_BYTES * trial.shape.osl.mean)
 
 
 def _memory(trials: Sequence[Trial]) -> float:
@@ -274,33 +271,23 @@ def halving(ladder: tuple[int, ...]) -> list[int]:
     return [ladder[i] for i in order]
 
 
-def estimate(trials: tuple[Trial, ...], e2e: Callable[[Trial], float | None] = lambda _: None) -> tuple[TrialCost, ...]:
-    """What each trial may cost; `e2e` gives the seconds one request of a trial takes, as far as they are known.
+def expected_seconds(trial: Trial, e2e: float | None = None) -> float | None:
+    """Seconds that a trial takes whose requests take `e2e` each. None while that is not known: only at a rate it needs
+    not be, as requests come by the clock.
 
     A trial ends when its requests are sent, not before `min_time`, and at `max_time` (with its warm-up) at the latest;
     the requests in flight then are awaited.
     """
-    return tuple(_cost(trial, e2e(trial)) for trial in trials)
-
-
-def _cost(trial: Trial, e2e: float | None) -> TrialCost:
-    sent = trial.requests + 3 * trial.concurrency
-    expected = None
+    bound = math.inf if trial.seconds is None else trial.seconds
     if trial.rate is not None:
-        per_second = trial.rate * trial.shape.requests
-        window = min(trial.requests / per_second, math.inf if trial.seconds is None else trial.seconds)
-        expected = min(trial.warmup + window, trial.max_time) + (e2e or 0.0)
-        sent = math.ceil(per_second * expected)
-    elif e2e is not None:
-        cycle = e2e + trial.shape.pause
-        warm = min(max(trial.warmup, 3 * cycle), trial.max_time / 2)
-        window = max(trial.min_time, trial.requests * cycle / trial.concurrency)
-        window = window if trial.seconds is None else min(window, trial.seconds)
-        expected = min(warm + window, trial.max_time) + e2e
-        sent = min(sent, round(expected / cycle * trial.concurrency) + 1)
-    return TrialCost(
-        trial, longest_of(trial) + (e2e or 0.0), expected, sent * (RECORD_BYTES + TOKEN_BYTES * trial.shape.osl.mean)
-    )
+        window = min(trial.requests / (trial.rate * trial.shape.requests), bound)
+        return min(trial.warmup + window, trial.max_time) + (e2e or 0.0)
+    if e2e is None:
+        return None
+    cycle = e2e + trial.shape.pause
+    warm = min(max(trial.warmup, 3 * cycle), trial.max_time / 2)
+    window = min(max(trial.min_time, trial.requests * cycle / trial.concurrency), bound)
+    return min(warm + window, trial.max_time) + e2e
 
 
 def longest_of(trial: Trial) -> float:

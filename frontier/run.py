@@ -17,17 +17,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from frontier.budget import Amount, TrialTimes
-from frontier.config import Config, load_config
-from frontier.config import Setting as ConfigSetting
+from frontier.config import Config
 from frontier.config.deployment import QualityConfig
-from frontier.decide import operating_point, pareto, search, uncertainty
+from frontier.decide import operating_point, pareto, uncertainty
+from frontier.decide.capacity import FrontierSummary, summarise
 from frontier.decide.diagnose import Diagnosis, diagnose
-from frontier.decide.frontier_summary import FrontierSummary, summarise
-from frontier.decide.proof import by_concurrency
+from frontier.decide.proof import by_concurrency, claim_points, claim_windows
 from frontier.decide.sla_result import Answer, answer
 from frontier.decide.verdict import judge
 from frontier.errors import UsageError
-from frontier.formats.arrivals import as_in_run
+from frontier.formats.config_file import config_of
 from frontier.hardware.roofline import Roofline, bounds, distance
 from frontier.metrics import DEFAULT_METRICS, metric
 from frontier.model import (
@@ -146,7 +145,7 @@ class Run:
     def samples(self, series: Series) -> dict[int, WindowData]:
         """Per concurrency the data its point stands on; none for imported aggregates."""
         history = self.histories.get(series, [])
-        claimed = search.claim_windows(history)
+        claimed = claim_windows(history)
         groups = by_concurrency(history)
         return {c: claimed[c] if c in claimed else window.join(parts) for c, parts in groups.items()}
 
@@ -178,8 +177,8 @@ class Run:
         """The points a claim may be made about, and the others, which located the limit or filled the frontier."""
         metrics, price = tuple(dict.fromkeys((*DEFAULT_METRICS, *names))), self._price(series[0])
         history = self.histories[series]
-        samples = search.claim_windows(history)
-        claims = search.claim_points(history, limits, names=metrics, price=price)
+        samples = claim_windows(history)
+        claims = claim_points(history, limits, names=metrics, price=price)
         looser = [(trial, sample) for trial, sample in history if trial.concurrency not in samples]
         joined = [window.join(parts) for parts in by_concurrency(looser).values()]
         return (
@@ -243,11 +242,11 @@ class Run:
         self, limits: tuple[Limit, ...], options: Mapping[str, bool]
     ) -> tuple[list[Point], tuple[Decision, ...]]:
         """The points that are decided on, and the decisions."""
-        points = self._decidable(limits)
+        points, scanned = self._decidable(limits)
         _check_known(points, limits)
         chosen = {"marginal_gain": self.config.marginal_gain, **options}
         decisions = operating_point.solve_all(
-            points, limits, scanned=self._scanned(limits), histories=self.histories,
+            points, limits, scanned=scanned, histories=self.histories,
             end="" if self.standing is None else self.standing.end, **chosen,
         )  # fmt: skip
         again = None if self.standing is None else self.standing.again
@@ -255,21 +254,20 @@ class Run:
             with_command(decision, self.config, again, self.times, self.spent) for decision in decisions
         )
 
-    def _decidable(self, limits: tuple[Limit, ...]) -> list[Point]:
-        """What may be claimed; and a setting run to locate, which may not, where it breaks the SLA: that counts.
+    def _decidable(self, limits: tuple[Limit, ...]) -> tuple[list[Point], list[Point]]:
+        """What may be claimed; and what was only looked at, of which nothing can be.
 
-        Such a setting is judged by its bounds even when the decision is by point estimates.
+        A setting run to locate, which may not be claimed, counts where it breaks the SLA. It is judged by its bounds
+        even when the decision is by point estimates.
         """
         points: list[Point] = []
+        scanned: list[Point] = []
         for series in self.histories:
             claims, others = self._points_of(series, limits, self.config.objectives)
-            points += [*claims, *(p for p in others if judge(p, limits).verdict is Verdict.VIOLATES)]
-        return [*points, *self._aggregates()]
-
-    def _scanned(self, limits: tuple[Limit, ...]) -> list[Point]:
-        """What was looked at, and nothing can be claimed of."""
-        every = [self._points_of(series, limits, self.config.objectives)[1] for series in self.histories]
-        return [p for others in every for p in others if judge(p, limits).verdict is not Verdict.VIOLATES]
+            points += claims
+            for point in others:
+                (points if judge(point, limits).verdict is Verdict.VIOLATES else scanned).append(point)
+        return [*points, *self._aggregates()], scanned
 
     def diagnoses(self, points: Sequence[Point], decisions: Sequence[Decision]) -> tuple[Diagnosis, ...]:
         """What binds in each series that was measured here, at the settings that matter to the decisions."""
@@ -439,12 +437,10 @@ def load(path: str | Path, settings: Sequence[str] = ()) -> Run:
 
 
 def _read_config(run: RunDirectory, settings: Sequence[str]) -> Config:
-    text, file = run.config_text(), str(run.path / "config.yaml")
-    config = as_in_run(load_config(text, file, begun=run.manifest), run)
+    config = config_of(run)
     if not settings:
         return config
-    changed = load_config(text, file, [ConfigSetting.of(setting) for setting in settings], run.manifest)
-    changed = as_in_run(changed, run)
+    changed = config_of(run, settings)
     if changed.identity() != config.identity():
         raise UsageError(
             f"--set {' --set '.join(settings)} would be another measurement",

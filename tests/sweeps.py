@@ -19,11 +19,11 @@ from frontier.model import Decision, Flag, Measurement, Trial
 from frontier.plan import Better, Progress, make_plan
 from frontier.report.notebook import NotebookRun, load
 from frontier.run import Run
-from frontier.simulator.virtual import truth
 from frontier.store.run_dir import RunDirectory
 from frontier.sweep import backend as backends
 from frontier.sweep.backend import VirtualBackend
 from frontier.sweep.conductor import Conductor, SweepEnd
+from tests.virtual_truth import truth
 
 backends.virtual_trial = lru_cache(maxsize=100)(backends.virtual_trial)
 """The same trial of the same engine is simulated once: its noise has a seed, and many sweeps of the tests share it."""

@@ -192,3 +192,19 @@ def test_before_anything_is_known_a_request_takes_as_long_as_the_sla_lets_it():
         assumed_e2e((Limit("p99_ttft", 0.5), Limit("p95_tpot", 0.026), Limit("error_rate", 0.01)), series.shape)
     )
     assert 4.0 == pytest.approx(assumed_e2e((Limit("p99_e2e", 6.0),), series.shape))
+
+
+def test_of_proofs_after_the_answer_the_search_takes_what_it_needs_and_the_completion_what_room_is_left():
+    config, series = of()
+    scan = measured(config, series, (4, Phase.SCAN), (16, Phase.SCAN), (64, Phase.SCAN))
+    answered = [*scan, *measured(config, series, *[(4, Phase.PROVE)] * 6)]
+    ask = Ask(16, Phase.PROVE, 334, "")
+
+    def later(history, *asks):
+        rest = left_of(config, series, history, *asks).rest
+        return [(part.optional, part.expected) for part in rest if part.trial.phase is Phase.PROVE]
+
+    assert later(scan, Ask(16, Phase.PROVE, 334, "")) == [(True, 13.0)], "none of them has begun"
+    assert later(answered, ask) == [(False, 12.0)], "the search goes on whatever time the plan has left"
+    assert later(answered, Done(""), ask) == [(False, 6.0)], "it may give much more"
+    assert later(answered, Done(""), Ask(3, Phase.PROVE, 334, "")) == [(True, 6.0)], "it gives less"

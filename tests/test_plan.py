@@ -15,7 +15,7 @@ from frontier.plan import (
     STATED_SECONDS,
     TOKEN_BYTES,
     Plan,
-    estimate,
+    expected_seconds,
     halving,
     longest_of,
     make_plan,
@@ -144,7 +144,7 @@ def test_a_window_holds_several_turns_of_every_stream() -> None:
 def test_the_longest_time_is_every_trial_at_its_limit() -> None:
     found = plan("refine: 4\n")
     assert 2 * 2 * 8 * 3 * 300.0 == found.longest
-    assert (4, sum(t.requests for t in found.trials)) == (found.refine, found.requests)
+    assert (4, sum(t.requests for t in found.trials)) == (found.refine, found.summary()["requests_at_least"])
 
 
 def test_without_an_sla_there_is_nothing_to_search_for() -> None:
@@ -182,15 +182,15 @@ def test_a_trial_costs_what_its_requests_take_and_never_more_than_its_limit() ->
     config = load("min_time: 5s\n", TWO.replace("5min", "1min"))
     one = make_trial(config, config.deployments[0], config.shapes[1], 1, Phase.GRID, 1, 200)
     many = make_trial(config, config.deployments[0], config.shapes[1], 100, Phase.GRID, 1, 500)
-    unknown, slow, quick = (
-        *estimate((one,)),
-        *estimate((one, many), lambda _: 2.0),
-    )
-    assert (60.0, None) == (unknown.longest, unknown.expected)
-    assert 203 * (RECORD_BYTES + 16 * TOKEN_BYTES) == unknown.bytes
-    assert (62.0, 62.0) == (slow.longest, slow.expected)  # 200 requests of 2 s do not fit into a minute
-    assert 32 * (RECORD_BYTES + 16 * TOKEN_BYTES) == slow.bytes
-    assert 6.0 + 10.0 + 2.0 == quick.expected  # three E2E of warm-up, 5 turns of 2 s, the last requests
+    assert (60.0, None) == (longest_of(one), expected_seconds(one))
+    assert 62.0 == expected_seconds(one, 2.0)  # 200 requests of 2 s do not fit into a minute
+    assert 6.0 + 10.0 + 2.0 == expected_seconds(many, 2.0)  # three E2E of warm-up, 5 turns of 2 s, the last requests
+
+
+def test_a_plan_takes_the_bytes_of_all_that_its_trials_may_send() -> None:
+    listed = make_plan(load("refine: 0\n"), only=["bf16", "64/16"])
+    sent = sum(t.requests + 3 * t.concurrency for t in listed.trials)
+    assert sent * (RECORD_BYTES + 16 * TOKEN_BYTES) == listed.expected_bytes
 
 
 def test_the_summary_is_json_and_lists_the_trials_in_order() -> None:

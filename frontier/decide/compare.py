@@ -9,14 +9,17 @@ varies within a run, not what varies between days: run A and B interleaved.
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Literal
 
 import numpy as np
 
 from frontier.decide import pareto, uncertainty
 from frontier.decide.uncertainty import DRAWS, INDIFFERENCE
+from frontier.decide.wording import count, limit_value_text, told_apart
 from frontier.metrics import RATES, Metric, Unit, metric, per_gpu
 from frontier.model import Estimate, Limit, Point, Series, Shape, by_series, listed, setting
+from frontier.stats.bounds import from_draws
 from frontier.stats.window import Floats, WindowData
 
 Answer = Literal["better", "no worse", "not resolved", "worse", "invalid"]
@@ -120,7 +123,7 @@ def compare(a: Side, b: Side, rules: Rules) -> Comparison:
     the verdict stays "not resolved". Better or worse needs the ratio's interval on one side of 1 and the ratio itself
     2 % away from it. Of sides with different numbers of GPUs rates are compared per GPU; the same concurrency is then
     another load, so every setting takes part, and the area ends at the worst that both reach where that is before the
-    reference. ValueError when a side has no usable point.
+    reference. Where a side has no usable point the verdict is "invalid".
     """
     gain, price = rules.metrics
     gpus = _gpus(a), _gpus(b)
@@ -128,8 +131,19 @@ def compare(a: Side, b: Side, rules: Rules) -> Comparison:
     divisor = gpus if divides else (None, None)
     usable = [[p for p in side.points if pareto.exclusion(p, rules.metrics) is None] for side in (a, b)]
     taking_part = usable if divides else _in_the_range_of_both(a.points, b.points, usable)
+    about = partial(
+        Comparison,
+        shape=a.points[0].shape,
+        a=a.points[0].deployment,
+        b=b.points[0].deployment,
+        objectives=rules.objectives,
+        gpus=gpus,
+        absent=(_absent(a.points, rules.metrics), _absent(b.points, rules.metrics)),
+    )
     if not all(taking_part):
-        raise ValueError("each side needs a usable point in a range of concurrency that both measured")
+        why = "Each side needs a usable point in a range of concurrency that both measured."
+        unknown = Estimate.without_interval(math.nan, 0)
+        return about(reference=math.nan, ratio=unknown, gains=(), verdict="invalid", notes=(why,))
     # Both axes are turned so that more gain and less price are better, and divided by the side's own GPUs.
     turns = [(gain.sign / per_gpu(gain.name, n), -price.sign / per_gpu(price.name, n)) for n in divisor]
     curve_a = _Curve.of(a, taking_part[0], rules, turns[0], rules.seed)
@@ -142,11 +156,7 @@ def compare(a: Side, b: Side, rules: Rules) -> Comparison:
     latencies = rules.at or (-price.sign * _within((curve_a, curve_b), worst),)
     gains = [_gain(curve_a, curve_b, -price.sign * x, x) for x in latencies]
     characters = _characters_per_token(a), _characters_per_token(b)
-    return Comparison(
-        shape=a.points[0].shape,
-        a=a.points[0].deployment,
-        b=b.points[0].deployment,
-        objectives=rules.objectives,
+    return about(
         reference=-price.sign * worst,
         ratio=ratio,
         gains=tuple(gains),
@@ -155,20 +165,18 @@ def compare(a: Side, b: Side, rules: Rules) -> Comparison:
             *_notes(ratio, gains, price.format(-price.sign * worst), usable, taking_part),
             *_token_notes(characters, ratio if gain.unit is Unit.TOKENS_PER_SECOND else None),
         ),
-        absent=(_absent(a.points, rules.metrics), _absent(b.points, rules.metrics)),
-        gpus=gpus,
         characters_per_token=characters,
     )
 
 
 def _gpus(side: Side) -> int | None:
-    return side.gpus.get(side.points[0].deployment) if side.points else None
+    return side.gpus.get(side.points[0].deployment)
 
 
 def _in_the_range_of_both(a: Sequence[Point], b: Sequence[Point], kept: list[list[Point]]) -> list[list[Point]]:
     """What of `kept` lies in the range of concurrency that both measured: a side swept further gains nothing by it."""
-    low = max(min(p.concurrency for p in side) for side in (a, b)) if a and b else 0
-    high = min(max(p.concurrency for p in side) for side in (a, b)) if a and b else 0
+    low = max(min(p.concurrency for p in side) for side in (a, b))
+    high = min(max(p.concurrency for p in side) for side in (a, b))
     return [[p for p in side if low <= p.concurrency <= high] for side in kept]
 
 
@@ -244,7 +252,7 @@ def _ratio(a: _Curve, b: _Curve, worst: float, floor: float | None) -> Estimate:
     if draws_a is None or draws_b is None:
         return Estimate.without_interval(value, 0)
     with np.errstate(divide="ignore", invalid="ignore"):
-        return uncertainty.from_draws(value, draws_b / draws_a)
+        return from_draws(value, draws_b / draws_a)
 
 
 def _gain(a: _Curve, b: _Curve, at: float, shown: float) -> Gain:
@@ -264,7 +272,7 @@ def _gain(a: _Curve, b: _Curve, at: float, shown: float) -> Gain:
     ]
     known = np.array([d for d in draws if math.isfinite(d)])
     sure = len(known) >= 0.95 * len(draws)  # elsewhere the draws fall off the measured range too often to be trusted
-    return Gain(shown, low, high, uncertainty.from_draws(value, known) if sure else None)
+    return Gain(shown, low, high, from_draws(value, known) if sure else None)
 
 
 def _line(gain: Floats, price: Floats, at: float) -> float:
@@ -335,7 +343,7 @@ def _absent(points: Sequence[Point], objectives: tuple[Metric, Metric]) -> tuple
 
 
 def compare_all(a: Side, b: Side, rules: Rules) -> tuple[Comparison, ...]:
-    """`compare` for each shape that both sides measured; where a side has no usable point the verdict is "invalid".
+    """`compare` for each shape that both sides measured.
 
     Deployments are matched by name; when each side has only one, those two are matched whatever they are called.
     """
@@ -347,23 +355,70 @@ def compare_all(a: Side, b: Side, rules: Rules) -> tuple[Comparison, ...]:
             (other for other in series_b if other.shape == series.shape and (single or other == series)),
             None,
         )
-        if partner is None:
-            continue
-        sides = replace(a, points=points), replace(b, points=series_b[partner])
-        try:
-            comparison = compare(*sides, rules)
-        except ValueError as error:
-            unknown = Estimate.without_interval(math.nan, 0)
-            why = f"{error}."
-            comparison = Comparison(
-                series.shape, series.deployment, partner.deployment, rules.objectives, math.nan, unknown, (), "invalid",
-                (why[0].upper() + why[1:],), (_gpus(sides[0]), _gpus(sides[1])),
-                (_absent(points, rules.metrics), _absent(series_b[partner], rules.metrics)),
-            )  # fmt: skip
-        comparisons.append(comparison)
+        if partner is not None:
+            comparisons.append(compare(replace(a, points=points), replace(b, points=series_b[partner]), rules))
     return tuple(comparisons)
 
 
 def overall(comparisons: Sequence[Comparison]) -> Answer:
     """The worst of all shapes; "invalid" when nothing could be compared."""
     return max((c.verdict for c in comparisons), key=ORDER.index, default="invalid")
+
+
+# --- in words
+
+Names = tuple[str, str]
+
+
+def names_of(comparison: Comparison, names: Names | None = None) -> Names:
+    """What the sides are called: as asked, by their deployments, or A and B where those are the same."""
+    if names is None and comparison.a == comparison.b:
+        return "A", "B"
+    a, b = told_apart(names or (comparison.a, comparison.b), 40)
+    return a, b
+
+
+def ratio_text(ratio: Estimate) -> str:
+    """'1.12× [1.08, 1.16]'."""
+    known = math.isfinite(ratio.low) and math.isfinite(ratio.high)
+    return f"{ratio.value:.3g}×" + (f" [{ratio.low:.3g}, {ratio.high:.3g}]" if known else " (no interval)")
+
+
+def until_text(comparison: Comparison) -> str:
+    """Up to which value of the second objective the areas count: 'p99 TTFT 500 ms'."""
+    other = comparison.objectives[1]
+    return f"{metric(other).label} {limit_value_text(other, comparison.reference)}"
+
+
+def comparison_sentence(comparison: Comparison, names: Names | None = None) -> str:
+    """'fp8 is better than bf16: 1.12× [1.08, 1.16] the area up to p99 TTFT 500 ms', per GPU where it is that."""
+    a, b = names_of(comparison, names)
+    ratio = f"{ratio_text(comparison.ratio)} the area up to {until_text(comparison)}"
+    per = " per GPU" if comparison.per_gpu else ""
+    if comparison.verdict == "invalid":
+        return f"{b} against {a} cannot be compared: no usable measurement"
+    if comparison.verdict == "not resolved":
+        return f"{b} against {a}{per} is not resolved: {ratio}"
+    return f"{b} is {comparison.verdict} than {a}{per}: {ratio}"
+
+
+def gpus_note(comparison: Comparison, names: Names | None = None) -> str | None:
+    """How the GPUs of both sides count: divided by, or why not; None where there is nothing to say.
+
+    Of rates divided by GPUs it also says what the whole deployments come to, as the ratio times their GPUs.
+    """
+    (a, b), (of_a, of_b) = names_of(comparison, names), comparison.gpus
+    if comparison.per_gpu:
+        text = f"Per GPU: {a} has {count(of_a or 0, 'GPU')}, {b} {of_b}."
+        whole = comparison.ratio.value * (of_b or 0) / (of_a or 1)
+        rates = [metric(name).unit in RATES for name in comparison.objectives]
+        if rates == [True, False] and metric(comparison.objectives[0]).better == "higher" and math.isfinite(whole):
+            text += f" As whole deployments {b} is {whole:.3g}× {a}."
+        return text
+    if of_a == of_b or not any(metric(name).unit in RATES for name in comparison.objectives):
+        return None
+    known, unknown, side = (a, b, "b") if of_b is None else (b, a, "a")
+    return (
+        f"Whole deployments, not per GPU: {known} has {count(of_a or of_b or 0, 'GPU')}, that of {unknown} "
+        f"is not known; give it with  --set-{side} gpus=N."
+    )

@@ -11,12 +11,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from frontier.decide.capacity import knee
-from frontier.decide.knobs import engine_of
-from frontier.decide.remedies import Numbers, Resource, remedy
+from frontier.decide.knobs import Resource, engine_of, remedy
 from frontier.decide.signs import Signs, signs_of
 from frontier.decide.wording import setting
 from frontier.metrics import metric
-from frontier.model import Decision, OfSeries, Point, Shape, Verdict
+from frontier.model import Decision, OfSeries, Point, Shape
 from frontier.stats.load_flags import ERRORS
 from frontier.stats.window import WindowData
 from frontier.units import format_number, format_seconds, format_share
@@ -94,36 +93,22 @@ def diagnose(points: Sequence[Point], samples: Mapping[int, WindowData], decisio
     mine = [p for p in sorted(points, key=lambda p: p.concurrency) if p.concurrency in samples]
     if not mine:
         return None
-    places: dict[int, tuple[list[str], str | None]] = {}
-
-    def at(concurrency: int | None, role: str, limited: str | None) -> None:
-        if concurrency is not None and any(p.concurrency == concurrency for p in mine):
-            roles, before = places.setdefault(concurrency, ([], None))
-            roles.append(role)
-            places[concurrency] = roles, limited or before
-
     signs = [signs_of(point, samples[point.concurrency]) for point in mine]
-    at(knee(mine), "knee", None)
+    spoilt = (s.concurrency for s, p in zip(signs, mine, strict=True) if not p.valid and _outside(s, signs))
+    roles: dict[str, tuple[int | None, str | None]] = {"knee": (knee(mine), None)}
     if decision is not None:
-        at(decision.concurrency, "operating point", decision.binding)
-        at(decision.first_fail, "first violation", _violated(decision))
-    spoilt = [s for s, p in zip(signs, mine, strict=True) if not p.valid and _outside(s, signs)]
-    at(spoilt[0].concurrency if spoilt else None, "first excluded", None)
+        failed = decision.judgement(decision.first_fail)
+        roles["operating point"] = decision.concurrency, decision.binding
+        roles["first violation"] = decision.first_fail, failed.violated if failed is not None else None
+    roles["first excluded"] = next(spoilt, None), None
     engine = engine_of(name for sample in samples.values() for name in sample.server_identities if name)
-    settings = tuple(
-        diagnose_setting(c, signs, limited=limited, roles=tuple(roles), engine=engine)
-        for c, (roles, limited) in sorted(places.items())
-    )
-    return Diagnosis(mine[0].deployment, mine[0].shape, settings) if settings else None
-
-
-def _violated(decision: Decision) -> str | None:
-    """The metric that the first violation violates; of several the one that binds it."""
-    judged = next((j for j in decision.judgements if j.concurrency == decision.first_fail), None)
-    if judged is None:
-        return None
-    violated = [name for name, verdict in judged.per_metric.items() if verdict is Verdict.VIOLATES]
-    return judged.binding if judged.binding in violated or not violated else violated[0]
+    settings = []
+    for c in (point.concurrency for point in mine):
+        here = {role: limited for role, (at, limited) in roles.items() if at == c}
+        if here:
+            limited = next(filter(None, reversed(here.values())), None)
+            settings.append(diagnose_setting(c, signs, limited=limited, roles=tuple(here), engine=engine))
+    return Diagnosis(mine[0].deployment, mine[0].shape, tuple(settings)) if settings else None
 
 
 # --- rules: from signs to suspects
@@ -157,7 +142,7 @@ def diagnose_setting(
     inside = [] if certain and lead is not Resource.CLOCKS else ranked
     order = [*certain, *(r for r in inside if r is not None and weights[r] >= MATTERS * total)]
     first, *others = (
-        Suspect(r, PROBABILITY[kind], certain.get(r) or _evidence(r, here, alone), *remedy(r, engine, _numbers(here)))
+        Suspect(r, PROBABILITY[kind], certain.get(r) or _evidence(r, here, alone), *remedy(r, engine, here))
         for r in order[:2]
     )
     second = tuple(replace(suspect, probability=SECOND) for suspect in others)
@@ -303,29 +288,7 @@ def _mhz(hertz: float) -> str:
     return f"{hertz / 1e6:,.0f} MHz"
 
 
-def _numbers(here: Signs) -> Numbers:
-    """What the expected effects are computed from."""
-    room = here.running_max / here.kv_max if here.running_max and here.kv_max else None
-    return Numbers(
-        here.concurrency, here.ttft, here.parts, None if here.running_max is None else round(here.running_max), room
-    )
-
-
 # --- the block that is shown
-
-RESOURCE_WORDS = {
-    Resource.PREFILL: "prefill",
-    Resource.DECODE: "decode",
-    Resource.KV: "KV cache",
-    Resource.BATCH: "batch cap",
-    Resource.BUDGET: "token budget of a step",
-    Resource.FRONT_END: "server front end",
-    Resource.NETWORK: "network or proxy",
-    Resource.CLIENT: "load client",
-    Resource.CLOCKS: "GPU clocks",
-    Resource.RATE_LIMIT: "rate limit",
-    Resource.OVERLOAD: "overload",
-}
 
 
 def diagnosis_lines(diagnosis: Diagnosis | None) -> list[tuple[str, str]]:
@@ -339,8 +302,8 @@ def diagnosis_lines(diagnosis: Diagnosis | None) -> list[tuple[str, str]]:
             lines.append((head, f"not known: {found.unknown}."))
             continue
         first, *others = found.suspects
-        also = "".join(f" Perhaps also {RESOURCE_WORDS[o.resource]}: {o.evidence}." for o in others)
-        binds = f"{RESOURCE_WORDS[first.resource]} ({first.probability:.0%}): {first.evidence}.{also}"
+        also = "".join(f" Perhaps also {o.resource.words}: {o.evidence}." for o in others)
+        binds = f"{first.resource.words} ({first.probability:.0%}): {first.evidence}.{also}"
         lines.append((head, binds if first.change in said else f"{binds} Try {first.change}: {first.effect}."))
         said.add(first.change)
     return lines

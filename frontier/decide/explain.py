@@ -101,28 +101,34 @@ def _setting(
     name = judged.binding or decision.limits[0].metric
     limit = next((limit for limit in decision.limits if limit.metric == name), None)
     estimate = point.metrics.get(name) if point is not None else None
+    need, cut = (judged.need, cut) if judged.verdict in _OPEN else (None, None)
     reason = Reason(
-        Cause.CHOSEN, (concurrency,), name, estimate, limit, judged.verdict, gain,
-        flags=tuple(flag for flag in point.flags if flag.fatal) if point is not None else (),
+        _cause(decision, judged, estimate, limit), (concurrency,), name, estimate, limit, judged.verdict, gain,
+        need=need, cut=cut, flags=point.fatal if point is not None else (),
     )  # fmt: skip
     step = decision.rejected
-    if judged.verdict in _OPEN:
-        reason = dataclasses.replace(reason, cause=_undecided(estimate, limit), need=judged.need, cut=cut)
-    if concurrency == decision.concurrency:
-        return dataclasses.replace(reason, cause=Cause.CHOSEN)
     if step is not None and step.concurrency == concurrency:
-        cause = Cause.TIE if step.tie else Cause.STEP_NOT_WORTH
-        return dataclasses.replace(reason, cause=cause, metric=step.metric, gain=step.gain, cost=step.cost)
+        return dataclasses.replace(reason, metric=step.metric, gain=step.gain, cost=step.cost)
+    return reason
+
+
+def _cause(decision: Decision, judged: Judgement, estimate: Estimate | None, limit: Limit | None) -> Cause:
+    """What one judged setting is to the decision, by the estimate of the metric that binds it."""
+    c, step = judged.concurrency, decision.rejected
+    if c == decision.concurrency:
+        return Cause.CHOSEN
+    if step is not None and step.concurrency == c:
+        return Cause.TIE if step.tie else Cause.STEP_NOT_WORTH
     if judged.verdict in _OPEN:
-        return reason
+        return _undecided(estimate, limit)
     if judged.verdict is Verdict.VIOLATES:
-        return dataclasses.replace(reason, cause=Cause.VIOLATES)
+        return Cause.VIOLATES
     if judged.verdict is Verdict.INVALID:
-        return dataclasses.replace(reason, cause=Cause.EXCLUDED)
-    if decision.first_fail is not None and concurrency > decision.first_fail:
-        return dataclasses.replace(reason, cause=Cause.ABOVE_VIOLATION)
-    below = decision.concurrency is not None and concurrency < decision.concurrency
-    return dataclasses.replace(reason, cause=Cause.LESS_THROUGHPUT if below else Cause.STEP_NOT_WORTH)
+        return Cause.EXCLUDED
+    if decision.first_fail is not None and c > decision.first_fail:
+        return Cause.ABOVE_VIOLATION
+    below = decision.concurrency is not None and c < decision.concurrency
+    return Cause.LESS_THROUGHPUT if below else Cause.STEP_NOT_WORTH
 
 
 def _undecided(estimate: Estimate | None, limit: Limit | None) -> Cause:
@@ -143,9 +149,9 @@ def _gain(decision: Decision, points: Mapping[int, Point], concurrency: int, rat
     """The throughput of a setting against the operating point's, as a share more."""
     chosen = points.get(decision.concurrency) if decision.concurrency is not None else None
     other = points.get(concurrency)
-    if rate is None or chosen is None or other is None or rate not in chosen.metrics or rate not in other.metrics:
+    if rate is None or chosen is None or other is None:
         return None
-    here, there = chosen.metrics[rate].value, other.metrics[rate].value
+    here, there = chosen.value(rate), other.value(rate)
     return there / here - 1 if here > 0 and math.isfinite(there) else None
 
 
@@ -154,13 +160,12 @@ def _gain(decision: Decision, points: Mapping[int, Point], concurrency: int, rat
 
 def _inside(point: Point, limits: Iterable[Limit]) -> bool:
     """Whether every limited metric was measured and its value keeps its limit."""
-    values = [(limit, point.metrics.get(limit.metric)) for limit in limits]
-    return all(estimate is not None and limit.holds(estimate.value) for limit, estimate in values)
+    return all(limit.holds(point.value(limit.metric)) for limit in limits)
 
 
 def _may_pass(point: Point) -> bool:
     """Whether nothing excluded it that would come again, or that leaves its values no meaning."""
-    return all(flag.name in PASSING for flag in point.flags if flag.fatal)
+    return all(flag.name in PASSING for flag in point.fatal)
 
 
 def requests_to_decide(point: Point, limits: Sequence[Limit]) -> int | None:
@@ -187,9 +192,8 @@ def _next_step(decision: Decision, points: Mapping[int, Point], settings: Iterab
             continue
         if c >= below or (decision.concurrency is not None and (reason.gain or 0.0) < CLEARLY_MORE):
             continue
-        speed = point.metrics.get("output_throughput")
-        known = speed.value if speed is not None and math.isfinite(speed.value) else None
-        requests = requests_to_decide(point, decision.limits)
+        speed = point.value("output_throughput")
+        known, requests = speed if math.isfinite(speed) else None, requests_to_decide(point, decision.limits)
         steps.append(NextStep(c, reason.gain, known, reason.flags, requests))
     return max(
         steps, default=None,
@@ -306,14 +310,11 @@ def _excluded(points: Iterable[Point]) -> list[Reason]:
     groups: dict[tuple[str, ...], list[Point]] = {}
     for point in points:
         if not point.valid:
-            groups.setdefault(tuple(flag.name for flag in point.flags if flag.fatal), []).append(point)
+            groups.setdefault(tuple(flag.name for flag in point.fatal), []).append(point)
     return [
-        Reason(
-            Cause.EXCLUDED, tuple(point.concurrency for point in group),
-            flags=tuple(flag for flag in group[0].flags if flag.fatal),
-        )
+        Reason(Cause.EXCLUDED, tuple(point.concurrency for point in group), flags=group[0].fatal)
         for group in groups.values()
-    ]  # fmt: skip
+    ]
 
 
 # --- the figures
@@ -343,8 +344,7 @@ class Figure:
 def figures(decision: Decision) -> list[Figure]:
     """The throughput, the cost and every metric of the SLA at the operating point, or at the setting nearest to one."""
     limits = {limit.metric: limit for limit in decision.limits}
-    shown = decision.concurrency if decision.concurrency is not None else decision.candidate
-    judged = next((j for j in decision.judgements if j.concurrency == shown), None)
+    judged = decision.judgement(decision.shown)
     table = []
     for name in dict.fromkeys(["output_throughput", "cost", *limits]):
         if (estimate := decision.metrics.get(name)) is None:
@@ -386,8 +386,3 @@ def binding_limit(decision: Decision) -> Limit | None:
     """The limit with the least headroom, else the first."""
     figure = tightest_figure(decision)
     return figure.limit if figure else decision.limits[0] if decision.limits else None
-
-
-def candidate_need(decision: Decision) -> int | None:
-    """How many requests would decide the candidate, when that is known."""
-    return next((j.need for j in decision.judgements if j.concurrency == decision.candidate), None)

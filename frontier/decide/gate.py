@@ -10,6 +10,7 @@ or days does, or the user states it. Student's t turns it into bounds: an alarm 
 ALARM shared by all that is judged (Bonferroni), a pass a loss that is at most `allow` at 95 %.
 """
 
+import itertools
 import math
 import re
 from collections.abc import Mapping, Sequence
@@ -181,14 +182,12 @@ def in_turn(base: Sequence[Measured], new: Sequence[Measured]) -> list[tuple[Mea
 
 def by_day(measured: Sequence[Measured]) -> list[list[Measured]]:
     """The measurements of each day (UTC): those of one day share what differs between days, and count as one."""
-    days: dict[int, list[Measured]] = {}
-    for one in sorted(measured, key=lambda one: one.at):
-        days.setdefault(int(one.at // _DAY), []).append(one)
-    return list(days.values())
+    ordered = sorted(measured, key=lambda one: one.at)
+    return [list(day) for _, day in itertools.groupby(ordered, key=lambda one: one.at // _DAY)]
 
 
 @dataclass(frozen=True, slots=True)
-class Rules:
+class GateRules:
     """What is judged: `names` are the metrics, `allow` the share that may be lost, `family` how many judgements share
     the alarm's error. `spread` is by how much runs of one unchanged server differ (standard deviation of ln), where the
     user knows it.
@@ -207,7 +206,7 @@ class Rules:
 
 
 def changes(
-    base: Sequence[Measured], new: Sequence[Measured], settings: Sequence[int], rules: Rules, design: Design
+    base: Sequence[Measured], new: Sequence[Measured], settings: Sequence[int], rules: GateRules, design: Design
 ) -> tuple[tuple[Change, ...], float, int, bool]:
     """The change of each metric; the largest latency change, in ln, that chance alone explains; the pairs or days; and
     whether all were judged by the stated spread.
@@ -262,7 +261,7 @@ def worse_share(name: str, worse: float) -> float:
     return math.expm1(worse) if worse < 700 else math.inf
 
 
-def _change(name: str, worse: float, error: float, freedom: float, rules: Rules) -> Change:
+def _change(name: str, worse: float, error: float, freedom: float, rules: GateRules) -> Change:
     """Judge a difference of logarithms with its standard error."""
 
     if freedom < 1:
@@ -275,7 +274,7 @@ def _change(name: str, worse: float, error: float, freedom: float, rules: Rules)
 
 
 def at_proven(
-    proven: int, samples: Mapping[int, WindowData], settings: Sequence[int], rules: Rules, chance: float
+    proven: int, samples: Mapping[int, WindowData], settings: Sequence[int], rules: GateRules, chance: float
 ) -> AtProven:
     """Whether NEW keeps the SLA, each limit widened by `allow`, at the concurrency that BASE proved, or at the highest
     below it of the settings in common. Nothing is interpolated.
@@ -303,7 +302,7 @@ def at_proven(
 
 
 def gate(
-    base: Sequence[Measured], new: Sequence[Measured], rules: Rules, design: Design, shape: Shape,
+    base: Sequence[Measured], new: Sequence[Measured], rules: GateRules, design: Design, shape: Shape,
     names: tuple[str, str], proven: int | None = None, samples: Mapping[int, WindowData] = MappingProxyType({}),
 ) -> Gate:  # fmt: skip
     """NEW against BASE. `proven` is the concurrency that BASE proved, `samples` NEW's window data by concurrency.

@@ -1,7 +1,14 @@
-"""Knobs: where the proven concurrency is set in each engine, and what happens to the requests over it."""
+"""Knobs: where each engine sets its limit on requests in flight, and what to change where a resource binds."""
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import NamedTuple
+
+from frontier.decide.signs import Signs
+from frontier.units import format_number, format_seconds
+
+# --- the limit on requests in flight
 
 
 class Knob(NamedTuple):
@@ -36,3 +43,128 @@ def knob_sentence(engine: str | None, concurrency: int) -> str:
     if knob is None:
         return f"set vLLM --max-num-seqs {concurrency}, or your gateway's limit"
     return f"set {knob.engine} {knob.setting.format(c=concurrency)}; {knob.over}"
+
+
+# --- remedies
+
+
+class Resource(StrEnum):
+    """What can bind."""
+
+    PREFILL = "prefill"
+    DECODE = "decode"
+    KV = "kv_cache"
+    BATCH = "batch_cap"
+    BUDGET = "token_budget"
+    FRONT_END = "front_end"
+    NETWORK = "network"
+    CLIENT = "client"
+    CLOCKS = "clocks"
+    RATE_LIMIT = "rate_limit"
+    OVERLOAD = "overload"
+
+    @property
+    def words(self) -> str:
+        """Its name in a sentence."""
+        return _REMEDIES[self].words
+
+
+@dataclass(frozen=True, slots=True)
+class _Remedy:
+    """What to change where a resource binds, called `words`, and what to expect of it.
+
+    `flags` name what is changed on each engine, for the `{flag}` of `change`; vLLM 0.32.0 and SGLang 0.5.23 were read,
+    the others by their documentation. `places` are the parts of the time breakdown that may become shorter: their
+    seconds and the mean TTFT stand at the two `{}` of `effect`.
+    """
+
+    words: str
+    change: str
+    effect: str
+    flags: Mapping[str, str] = field(default_factory=dict)
+    places: tuple[str, ...] = ()
+
+
+_REMEDIES: Mapping[Resource, _Remedy] = {
+    Resource.PREFILL: _Remedy(
+        "prefill", "more GPUs for each replica ({flag}), or a prefix cache where prompts repeat",
+        "half the work for a prompt takes at least half of {} off a mean TTFT of {}",
+        {"vllm": "--tensor-parallel-size", "sglang": "--tp-size", "trtllm": "--tp_size", "tgi": "--num-shard"},
+        ("queue", "prefill"),
+    ),
+    Resource.DECODE: _Remedy(
+        "decode", "lighter weights ({flag})",
+        "each step reads half the bytes, so a token takes up to half the time; check quality",
+        {
+            "vllm": "--quantization fp8", "sglang": "--quantization fp8", "trtllm": "an FP8 checkpoint",
+            "tgi": "--quantize fp8", "llamacpp": "a smaller quantisation (Q4_K_M)",
+        },
+    ),
+    Resource.KV: _Remedy(
+        "KV cache", "a smaller KV cache entry ({flag})", "about twice as many requests fit; check quality",
+        {
+            "vllm": "--kv-cache-dtype fp8", "sglang": "--kv-cache-dtype fp8_e5m2",
+            "trtllm": "kv_cache_config.dtype: fp8", "tgi": "--kv-cache-dtype fp8_e5m2",
+            "llamacpp": "--cache-type-k q8_0 --cache-type-v q8_0",
+        },
+    ),
+    Resource.BATCH: _Remedy(
+        "batch cap", "a higher cap ({flag})", "fewer requests wait, each token takes a little longer",
+        {"tgi": "--max-batch-size {c}"},
+    ),
+    Resource.BUDGET: _Remedy(
+        "token budget of a step", "twice the token budget ({flag})",
+        "up to {} of a mean TTFT of {} can go; gaps between tokens grow where prompts are read",
+        {
+            "vllm": "--max-num-batched-tokens", "sglang": "--chunked-prefill-size", "trtllm": "max_num_tokens",
+            "tgi": "--max-batch-prefill-tokens", "llamacpp": "--ubatch-size",
+        },
+        ("queue", "prefill"),
+    ),
+    Resource.FRONT_END: _Remedy(
+        "server front end", "more front-end processes ({flag})", "up to {} of a mean TTFT of {} can go",
+        {"vllm": "--api-server-count", "sglang": "--tokenizer-worker-num", "tgi": "--validation-workers"},
+        ("front_end",),
+    ),
+    Resource.NETWORK: _Remedy(
+        "network or proxy", "measuring beside the server, then the proxy's connection limit and buffering",
+        "up to {} of a mean TTFT of {} can go", places=("connect", "network"),
+    ),
+    Resource.CLIENT: _Remedy(
+        "load client", "more client processes (workers: in the config) or an idle machine",
+        "latencies without the client's own delay; as measured they are not the server's",
+    ),
+    Resource.CLOCKS: _Remedy(
+        "GPU clocks", "cooling or a higher power limit (nvidia-smi -q -d PERFORMANCE says which)",
+        "steps become shorter by up to the share that the clock fell",
+    ),
+    Resource.RATE_LIMIT: _Remedy(
+        "rate limit", "a higher limit for this key, at the gateway or the server ({flag})",
+        "requests reach the server; only then its own limit shows", {"tgi": "--max-concurrent-requests"},
+    ),
+    Resource.OVERLOAD: _Remedy(
+        "overload", "another replica, or a limit on requests in flight before the server",
+        "fewer requests at a replica, none refused or timed out",
+    ),
+}  # fmt: skip
+
+
+def remedy(resource: Resource, engine: str | None, here: Signs) -> tuple[str, str]:
+    """What to change on an engine (vLLM's names where it is not known), and what to expect of it."""
+    known = engine if engine is not None and engine in KNOBS else "vllm"
+    knob, of = KNOBS[known], _REMEDIES[resource]
+    flag, effect = of.flags.get(known, ""), of.effect
+    if resource is Resource.BATCH:
+        flag = (flag or knob.setting).format(c=cap_to_try(here))
+        if here.room is not None:
+            effect += f"; the KV cache has room for about {format_number(here.room)}"
+    label = knob.engine if known == engine else f"on {knob.engine}"
+    change = of.change.replace(" ({flag})", f" ({label} {flag})" if flag else "")
+    spent = sum(here.parts.get(place, 0.0) for place in of.places)
+    return change, effect.format(format_seconds(spent), format_seconds(here.ttft))
+
+
+def cap_to_try(here: Signs) -> int:
+    """Twice the present batch cap, within the KV cache, not above the concurrency."""
+    present = round(here.running_max or 0) or here.concurrency
+    return max(present + 1, round(min(2 * present, here.concurrency, 0.9 * (here.room or 3 * present))))

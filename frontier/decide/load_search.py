@@ -27,6 +27,7 @@ from frontier.decide.proof import (
     claim_point,
     join,
     pilot_point,
+    rising,
     violation,
     window_size,
 )
@@ -217,8 +218,12 @@ def expected_seconds(policy: LoadPolicy, limits: Sequence[Limit], history: Histo
 
 def usual_proof(limits: Iterable[Limit]) -> int:
     """About how many requests a proof takes up to its first judgement, at USUAL of what the server serves at most."""
-    independent = max((intervals.needed(p) for limit in limits if (p := limit.of.p) is not None), default=1)
-    return math.ceil(independent * USUAL / (1 - math.sqrt(USUAL)) ** 2)
+    return math.ceil(_independent(limits) * USUAL / (1 - math.sqrt(USUAL)) ** 2)
+
+
+def _independent(limits: Iterable[Limit]) -> int:
+    """Fewest independent requests that bound every limited percentile."""
+    return max((intervals.needed(p) for limit in limits if (p := limit.of.p) is not None), default=1)
 
 
 def _least_window(policy: LoadPolicy, limits: Iterable[Limit], load: float) -> int:
@@ -227,8 +232,7 @@ def _least_window(policy: LoadPolicy, limits: Iterable[Limit], load: float) -> i
     Waits come in spells: what is independent is not a request but the time in which the queue forgets its past. The
     first windows hold so many of these that one without a violation would be a proof.
     """
-    independent = max((intervals.needed(p) for limit in limits if (p := limit.of.p) is not None), default=1)
-    spells = independent * load * policy.each * policy.memory(load)
+    spells = _independent(limits) * load * policy.each * policy.memory(load)
     return math.ceil(max(PROOF_TURNS * policy.in_flight, spells) / WINDOWS)
 
 
@@ -246,9 +250,7 @@ def rounded(load: float) -> float:
 
 def invalid_because(trial: LoadTrial, limits: tuple[Limit, ...]) -> str:
     """The flags that make a trial's numbers mean nothing; '' for a trial that counts, as one ended early does."""
-    return (
-        "" if trial.overloaded else ", ".join(flag.name for flag in pilot_point(trial.data, limits).flags if flag.fatal)
-    )
+    return "" if trial.overloaded else ", ".join(flag.name for flag in pilot_point(trial.data, limits).fatal)
 
 
 # --- what is known
@@ -298,29 +300,36 @@ class _State:
         return self.ask(load, Phase.SCAN, look_size(self.policy, self.limits, load))
 
 
+def _point(trials: Sequence[LoadTrial], limits: tuple[Limit, ...]) -> Point:
+    """The point of trials of one load."""
+    return pilot_point(join(tuple(trial.data for trial in trials)), limits)
+
+
+def _unflagged(trials: Sequence[LoadTrial], limits: tuple[Limit, ...]) -> Point:
+    """The same by its values alone, whether or not they are valid."""
+    return dataclasses.replace(_point(trials, limits), flags=())
+
+
 def _excess(trials: Sequence[LoadTrial], limits: tuple[Limit, ...]) -> float | None:
     """ln(value / limit) of the worst metric over trials of one load; None when they are not valid."""
-    excess = violation(pilot_point(join(tuple(trial.data for trial in trials)), limits), limits)
+    excess = violation(_point(trials, limits), limits)
     if any(trial.overloaded for trial in trials):
         return FAR
     return None if excess is None else min(FAR, max(-FAR, excess))
 
 
 def _trend(loads: Iterable[tuple[float, Sequence[LoadTrial]]], limits: tuple[Limit, ...]) -> dict[float, float]:
-    """The excess by load, ascending, made non-decreasing and so less noisy; for planning, not for verdicts."""
-    found: dict[float, list[tuple[float, int]]] = {}
+    """The excess by load, made non-decreasing and so less noisy."""
+    known: dict[float, list[tuple[float, int]]] = {}
     for load, trials in loads:
         if (excess := _excess(trials, limits)) is not None:
-            found.setdefault(load, []).append((excess, sum(trial.data.n for trial in trials)))
-    if not found:
-        return {}
-    from scipy.optimize import isotonic_regression  # slow to import, and not needed to look at a run
-
-    order = sorted(found)
-    weights = [max(1, sum(n for _, n in found[load])) for load in order]
-    values = [float(np.average([x for x, _ in found[load]], weights=[max(1, n) for _, n in found[load]]))
-              for load in order]  # fmt: skip
-    return dict(zip(order, map(float, isotonic_regression(values, weights=weights).x), strict=True))
+            known.setdefault(load, []).append((excess, sum(trial.data.n for trial in trials)))
+    requests = {load: sum(n for _, n in parts) for load, parts in known.items()}
+    level = {
+        load: float(np.average([x for x, _ in parts], weights=[max(1, n) for _, n in parts]))
+        for load, parts in known.items()
+    }
+    return rising(level, requests)
 
 
 # --- locate
@@ -347,8 +356,7 @@ def _locate(state: _State) -> LoadAsk | LoadDone | None:
 def _no_load(state: _State, lowest: float) -> LoadDone:
     """The lowest load worth trying is outside the SLA."""
     trials = [trial for trial in state.looks if trial.load == lowest]
-    point = pilot_point(join(tuple(trial.data for trial in trials)), state.limits)
-    judged = judge(dataclasses.replace(point, flags=()), state.limits)
+    judged = judge(_unflagged(trials, state.limits), state.limits)
     binding = metric(judged.binding or state.limits[0].metric).label
     sure = judged.verdict is Verdict.VIOLATES or any(trial.overloaded for trial in trials)
     share = f"{lowest / state.policy.top:.0%} of the closed loop's rate"
@@ -401,9 +409,8 @@ def _prove(state: _State) -> LoadAsk | LoadDone:
 
 def _binding_label(state: _State, load: float) -> str:
     """The metric that is worst at a load."""
-    data = join(tuple(trial.data for trial in state.looks if trial.load == load))
-    point: Point = pilot_point(data, state.limits)
-    excess = {limit.metric: violation(dataclasses.replace(point, flags=()), (limit,)) for limit in state.limits}
+    point = _unflagged([trial for trial in state.looks if trial.load == load], state.limits)
+    excess = {limit.metric: violation(point, (limit,)) for limit in state.limits}
     return metric(max(excess, key=lambda name: -math.inf if excess[name] is None else excess[name] or 0.0)).label
 
 
@@ -411,7 +418,7 @@ def _standing(state: _State, load: float) -> tuple[Verdict, str]:
     """How a candidate stands after its windows."""
     trials, judged = state.proofs[load], state.candidates[load]
     if trials[-1].overloaded:
-        over = violation(dataclasses.replace(pilot_point(trials[-1].data, state.limits), flags=()), state.limits)
+        over = violation(_unflagged(trials[-1:], state.limits), state.limits)
         if over is None or over <= 0:
             return Verdict.VIOLATES, "more arrives than the server keeps up with"
         return Verdict.VIOLATES, "too many requests are over the limits"

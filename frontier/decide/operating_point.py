@@ -5,7 +5,7 @@ Nothing is interpolated and no monotonicity is assumed: every setting was measur
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from frontier import errors
 from frontier.decide.claim import claim_of, corrected_settings, cut_short, proof_windows
@@ -14,7 +14,7 @@ from frontier.decide.knobs import engine_of
 from frontier.decide.pareto import by_concurrency
 from frontier.decide.proof import WINDOWS, History
 from frontier.decide.sentences import notes
-from frontier.decide.verdict import RISING, headroom, judge
+from frontier.decide.verdict import RISING, judge
 from frontier.errors import ExitCode
 from frontier.metrics import metric
 from frontier.model import Decision, Estimate, Judgement, Limit, Point, Rate, RejectedStep, Series, Verdict, by_series
@@ -58,7 +58,9 @@ def solve(
     """
     by_c = by_concurrency(points)
     judged = {c: judge(p, limits, point_estimates=point_estimates) for c, p in by_c.items()}
-    violating, unconfirmed = _violations(judged, by_c)
+    unconfirmed = _unconfirmed(judged, by_c)
+    violating = [c for c in _violating(judged) if c not in unconfirmed]
+    meeting = [c for c, j in judged.items() if j.verdict is Verdict.MEETS]
     below = [p for c, p in by_c.items() if not violating or c < violating[0]]
     feasible = [p for p in below if _acceptable(p, judged[p.concurrency], limits, marginal_ok)]
     rate = _rate_name(feasible)
@@ -66,7 +68,7 @@ def solve(
     decision = replace(
         _decision(chosen, feasible, by_c, judged, limits),
         first_fail=min(violating, default=None),
-        holes=_holes(violating, judged),
+        holes=tuple(c for c in violating if c < max(meeting, default=0)),
         unconfirmed=unconfirmed,
         rejected=_rejected(chosen, feasible, limits, rate, point_estimates) if marginal_gain else None,
         engine=engine_of(name for _, sample in history for name in sample.server_identities),
@@ -119,19 +121,6 @@ def _decision(
     )
 
 
-def _violations(judged: Mapping[int, Judgement], points: Mapping[int, Point]) -> tuple[list[int], tuple[int, ...]]:
-    """The settings that violate, ascending, and those of them that are not yet to be counted (`_unconfirmed`)."""
-    violating = _violating(judged)
-    unconfirmed = _unconfirmed(violating, judged, points)
-    return [c for c in violating if c not in unconfirmed], unconfirmed
-
-
-def _holes(violating: Sequence[int], judged: Mapping[int, Judgement]) -> tuple[int, ...]:
-    """The violating settings below one that meets."""
-    meeting = [c for c, j in judged.items() if j.verdict is Verdict.MEETS]
-    return tuple(c for c in violating if any(m > c for m in meeting))
-
-
 def _violating(judged: Mapping[int, Judgement]) -> list[int]:
     """The settings that violate, ascending, less those at the low end that only lack throughput.
 
@@ -148,9 +137,7 @@ def _violating(judged: Mapping[int, Judgement]) -> list[int]:
     return violating
 
 
-def _unconfirmed(
-    violating: Sequence[int], judged: Mapping[int, Judgement], points: Mapping[int, Point]
-) -> tuple[int, ...]:
+def _unconfirmed(judged: Mapping[int, Judgement], points: Mapping[int, Point]) -> tuple[int, ...]:
     """Those of the violating settings that were measured in one trial only, below a setting that meets in as many
     windows as a proof has at least.
 
@@ -161,7 +148,7 @@ def _unconfirmed(
     proven = max(
         (c for c, j in judged.items() if j.verdict is Verdict.MEETS and points[c].repeats >= WINDOWS), default=0
     )
-    return tuple(c for c in violating if c < proven and points[c].repeats == 1)
+    return tuple(c for c in _violating(judged) if c < proven and points[c].repeats == 1)
 
 
 def _acceptable(point: Point, judgement: Judgement, limits: Sequence[Limit], marginal_ok: bool) -> bool:
@@ -172,8 +159,7 @@ def _acceptable(point: Point, judgement: Judgement, limits: Sequence[Limit], mar
 
 def _inside(point: Point, limits: Sequence[Limit]) -> bool:
     """Every measured value is within its limit."""
-    values = ((limit, point.metrics.get(limit.metric)) for limit in limits)
-    return not any(estimate is not None and limit.breaks(estimate.value) for limit, estimate in values)
+    return not any(limit.breaks(point.value(limit.metric)) for limit in limits)
 
 
 def _nearest(
@@ -197,13 +183,13 @@ def _nearest(
 
 
 def _least_headroom(point: Point, limits: Sequence[Limit]) -> float:
-    known = [h for limit in limits if (h := headroom(point.metrics.get(limit.metric), limit)) is not None]
-    return min(known, default=-math.inf)
+    margins = (limit.margin(point.value(limit.metric)) for limit in limits)
+    return min((margin for margin in margins if not math.isnan(margin)), default=-math.inf)
 
 
 def _rate_name(points: Sequence[Point]) -> str | None:
     for name in RATES:
-        if points and all(name in p.metrics and math.isfinite(p.metrics[name].value) for p in points):
+        if points and all(math.isfinite(p.value(name)) for p in points):
             return name
     return None
 
@@ -236,26 +222,18 @@ def _choose(
         return max(feasible, key=lambda p: (p.metrics[rate].value, -p.concurrency))
     current = feasible[0]
     for further in feasible[1:]:
-        if _step(current, further, limits, rate, point_estimates).worth_it:
+        if _unworthy_step(current, further, limits, rate, point_estimates) is None:
             current = further
     return current
 
 
-@dataclass(frozen=True, slots=True)
-class _Step:
-    """From one setting to a higher one: ln of the throughput ratio, the worst tail's ratio, and whether it is worth it.
+def _unworthy_step(
+    current: Point, further: Point, limits: Sequence[Limit], rate: str, point_estimates: bool
+) -> RejectedStep | None:
+    """The step from one setting to a higher one where its throughput is not worth its tail; None where it is.
 
-    `tie`: it is not worth it by the values, though within the interval of the gain it may be.
+    A tie is not worth it by the values, though within the interval of the gain it may be.
     """
-
-    gain: float
-    metric: str
-    cost: float
-    worth_it: bool
-    tie: bool
-
-
-def _step(current: Point, further: Point, limits: Sequence[Limit], rate: str, point_estimates: bool) -> _Step:
     a, b = current.metrics[rate], further.metrics[rate]
     if a.value <= 0 or b.value <= 0:
         gain, reach = math.inf if b.value > a.value else -math.inf, 0.0
@@ -264,7 +242,9 @@ def _step(current: Point, further: Point, limits: Sequence[Limit], rate: str, po
         reach = 0.0 if point_estimates else math.hypot(_log_reach(a, upwards=False), _log_reach(b, upwards=True))
     name, cost = _worst_tail(current, further, limits)
     bar = max(NOISE, math.log2(cost) * TAIL_PRICE)
-    return _Step(gain, name, cost, gain > bar, tie=NOISE < gain <= bar < gain + reach)
+    if gain > bar:
+        return None
+    return RejectedStep(further.concurrency, math.expm1(gain), name, cost, tie=NOISE < gain <= bar < gain + reach)
 
 
 def _log_reach(e: Estimate, *, upwards: bool) -> float:
@@ -279,10 +259,8 @@ def _worst_tail(current: Point, further: Point, limits: Sequence[Limit]) -> tupl
     """The limited per-request metric that grows most, and by what factor; throughput and error limits are no tails."""
     name, factor = limits[0].metric, 0.0
     for limit in limits:
-        a, b = current.metrics.get(limit.metric), further.metrics.get(limit.metric)
-        if limit.of.quantity is None or a is None or b is None or a.value <= 0 or b.value <= 0:
-            continue
-        growth = limit.of.worsening(a.value, b.value)
+        a, b = current.value(limit.metric), further.value(limit.metric)
+        growth = limit.of.worsening(a, b) if limit.of.quantity is not None and a > 0 and b > 0 else 0.0
         if growth > factor:
             name, factor = limit.metric, growth
     return name, factor or 1.0
@@ -295,17 +273,17 @@ def _unworthy(
     if chosen is None or rate is None:
         return ()
     others = [p for p in points if rate in p.metrics and p is not chosen]
-    return tuple(p.concurrency for p in others if not _step(chosen, p, limits, rate, point_estimates=False).worth_it)
+    return tuple(p.concurrency for p in others if _unworthy_step(chosen, p, limits, rate, point_estimates=False))
 
 
 def _rejected(
     chosen: Point | None, feasible: Sequence[Point], limits: Sequence[Limit], rate: str | None, point_estimates: bool
 ) -> RejectedStep | None:
-    above = [p for p in feasible if chosen is not None and p.concurrency > chosen.concurrency]
-    if chosen is None or not above or rate is None:
+    """The step to the next higher feasible setting, which was not taken."""
+    above = next((p for p in feasible if chosen is not None and p.concurrency > chosen.concurrency), None)
+    if chosen is None or above is None or rate is None:
         return None
-    step = _step(chosen, above[0], limits, rate, point_estimates)
-    return RejectedStep(above[0].concurrency, math.expm1(step.gain), step.metric, step.cost, tie=step.tie)
+    return _unworthy_step(chosen, above, limits, rate, point_estimates)
 
 
 def solve_all(

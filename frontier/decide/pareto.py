@@ -1,17 +1,20 @@
-"""The Pareto frontier: the exact set of non-dominated settings, and its hypervolume (the area under its staircase).
+"""The Pareto frontier: the exact set of non-dominated settings, its hypervolume (the area under its staircase), and the
+frontier pooled over several deployments: which of them owns which part of it, and why another has none.
 
 Exact means float against float, without an epsilon: noise is a separate, named layer (`uncertainty`). Copies of a
 non-dominated point are all kept. Points without finite coordinates never enter; they are excluded by name and reason.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from frontier.metrics import Better, Metric, metric
-from frontier.model import Frontier, Point
+from frontier.decide.verdict import judge
+from frontier.metrics import Metric, metric
+from frontier.model import Frontier, Limit, Point, Shape, Verdict
 from frontier.stats.window import Bools
 
 
@@ -41,17 +44,16 @@ def nondominated(maximise: ArrayLike, minimise: ArrayLike) -> Bools:
     return mask
 
 
-def nondominated_nd(points: ArrayLike, directions: Sequence[Better]) -> Bools:
-    """The same for any number of objectives: `points` is (n, d), `directions` says which way each column is better.
+def nondominated_nd(costs: ArrayLike) -> Bools:
+    """The same for any number of objectives: `costs` is (n, d), and lower is better in each column.
 
     Points are taken in lexicographic order, in which none is dominated by a later one, and compared with the members
-    found so far: O(n * members). ValueError as for `nondominated`.
+    found so far: O(n * members). ValueError for NaN, infinity, and what is no table.
     """
-    table = _finite(points)
-    if table.ndim != 2 or table.shape[1] != len(directions) or not directions:
-        raise ValueError(f"{len(directions)} directions do not fit points of shape {table.shape}")
-    costs = table * np.array([1.0 if better == "lower" else -1.0 for better in directions])
-    unique, inverse = np.unique(costs, axis=0, return_inverse=True)
+    table = _finite(costs)
+    if table.ndim != 2 or not table.shape[1]:
+        raise ValueError(f"a row for each point and a column for each objective are needed, not shape {table.shape}")
+    unique, inverse = np.unique(table, axis=0, return_inverse=True)
     members, count = np.empty_like(unique), 0
     kept = np.zeros(len(unique), dtype=np.bool_)
     for i, row in enumerate(unique):
@@ -75,9 +77,8 @@ def frontier(points: Sequence[Point], objectives: tuple[str, ...]) -> Frontier:
     by_c = by_concurrency(points)
     excluded = {c: why for c, p in by_c.items() if (why := exclusion(p, metrics)) is not None}
     usable = [p for c, p in by_c.items() if c not in excluded]
-    table = np.array([[m.sign * p.metrics[m.name].value for m in metrics] for p in usable]).reshape(-1, len(metrics))
-    two = len(metrics) == 2
-    mask = nondominated(table[:, 0], -table[:, 1]) if two else nondominated_nd(table, ["higher"] * len(metrics))
+    costs = _costs(usable, metrics)
+    mask = nondominated(-costs[:, 0], costs[:, 1]) if len(metrics) == 2 else nondominated_nd(costs)
     return Frontier(
         deployment=points[0].deployment,
         shape=points[0].shape,
@@ -86,6 +87,11 @@ def frontier(points: Sequence[Point], objectives: tuple[str, ...]) -> Frontier:
         dominated=tuple(p.concurrency for p, member in zip(usable, mask, strict=True) if not member),
         excluded=excluded,
     )
+
+
+def _costs(points: Sequence[Point], metrics: Sequence[Metric]) -> NDArray[np.float64]:
+    """The metrics of each point, turned so that lower is better."""
+    return np.array([[-m.sign * p.metrics[m.name].value for m in metrics] for p in points]).reshape(-1, len(metrics))
 
 
 def by_concurrency(points: Sequence[Point]) -> dict[int, Point]:
@@ -106,19 +112,18 @@ def by_concurrency(points: Sequence[Point]) -> dict[int, Point]:
 def exclusion(point: Point, objectives: Sequence[Metric]) -> str | None:
     """Why a point has no place on a frontier of these metrics; None when it has one."""
     if not point.valid:
-        return "invalid: " + ", ".join(flag.name for flag in point.flags if flag.fatal)
+        return "invalid: " + ", ".join(flag.name for flag in point.fatal)
     if point.overloaded:
         return "more arrived than was served, so latency grew for as long as it lasted"
     for m in objectives:
-        estimate = point.metrics.get(m.name)
-        if estimate is None or math.isnan(estimate.value):
+        if math.isnan(point.value(m.name)):
             return f"{m.name} was not measured"
-        if math.isinf(estimate.value):
+        if math.isinf(point.value(m.name)):
             return f"{m.name} is infinite: too many requests failed"
     return None
 
 
-def hypervolume(maximise: ArrayLike, minimise: ArrayLike, reference: tuple[float, float] = (0.0, math.inf)) -> float:
+def hypervolume(maximise: ArrayLike, minimise: ArrayLike, reference: tuple[float, float]) -> float:
     """The area a frontier dominates, up to `reference` = (least of the maximised axis, most of the minimised axis).
 
     Points beyond the reference add nothing. Comparable only between frontiers of the same reference and metrics. In
@@ -148,3 +153,65 @@ def _finite(numbers: ArrayLike) -> NDArray[np.float64]:
     if not np.isfinite(array).all():
         raise ValueError("NaN and infinity cannot be compared: exclude such points, with the reason, first")
     return array
+
+
+# --- pooled over several deployments
+
+
+@dataclass(frozen=True, slots=True)
+class Pooled:
+    """The frontier of one shape over several owners; a point names its owner as its deployment. The best by the first
+    objective come first. `without` says of each owner that has no part of it why; `hidden` are the limits that the
+    settings had to keep.
+    """
+
+    shape: Shape
+    objectives: tuple[str, ...]
+    hidden: tuple[Limit, ...]
+    members: tuple[Point, ...]
+    without: Mapping[str, str]
+
+
+def pooled(owned: Sequence[Point], objectives: Sequence[str], limits: Sequence[Limit] = ()) -> list[Pooled]:
+    """The pooled frontier of each shape, on two to four metrics. The points have their owners as deployments.
+
+    A setting takes part when it has a value of each metric and, where there is an SLA, is proven to keep the limits on
+    other metrics: quality against cost would not show that the cheapest is too slow.
+    """
+    metrics = [metric(name) for name in objectives]
+    hidden = tuple(limit for limit in limits if limit.metric not in objectives)
+    pools = []
+    for shape in dict.fromkeys(point.shape for point in owned):
+        points = [point for point in owned if point.shape == shape]
+        parts = [p for p in points if exclusion(p, metrics) is None and keeps(p, hidden)]
+        costs = _costs(parts, metrics)
+        kept = np.flatnonzero(nondominated_nd(costs))
+        members = [parts[i] for i in sorted(kept, key=lambda i: (*costs[i], i))]
+        without = dict(_without(points, parts, members, metrics))
+        pools.append(Pooled(shape, tuple(objectives), hidden, tuple(members), without))
+    return pools
+
+
+def keeps(point: Point, limits: Sequence[Limit]) -> bool:
+    """Whether it is proven to keep the limits; an aggregate without intervals goes by its values."""
+    estimates = [point.metrics[limit.metric] for limit in limits if limit.metric in point.metrics]
+    known = any(estimate.has_interval or estimate.has_bound for estimate in estimates)
+    return not limits or judge(point, limits, point_estimates=not known).verdict is Verdict.MEETS
+
+
+def _without(
+    points: Sequence[Point], parts: Sequence[Point], members: Sequence[Point], metrics: Sequence[Metric]
+) -> Iterator[tuple[str, str]]:
+    """Each owner without a part, and why."""
+    for owner in dict.fromkeys(point.deployment for point in points):
+        mine = [point for point in parts if point.deployment == owner]
+        above = [m.deployment for m in members for p in mine if not any(_better(p, m, each) for each in metrics)]
+        if not mine:
+            reasons = [exclusion(point, metrics) for point in points if point.deployment == owner]
+            yield owner, next((why for why in reasons if why), "no setting is proven to keep the SLA")
+        elif not any(point.deployment == owner for point in members):
+            yield owner, f"dominated by {' and '.join(dict.fromkeys(above))}"
+
+
+def _better(point: Point, other: Point, by: Metric) -> bool:
+    return by.improves(point.metrics[by.name].value, other.metrics[by.name].value)

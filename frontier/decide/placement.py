@@ -7,6 +7,7 @@ candidate is the one that is worth most: its chance times its throughput, less t
 """
 
 import dataclasses
+import itertools
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -18,7 +19,6 @@ from frontier.decide import operating_point
 from frontier.decide.explain import CLEARLY_MORE
 from frontier.decide.proof import (
     LOOKS,
-    PROOFS,
     SPEND,
     WINDOWS,
     Candidate,
@@ -32,6 +32,8 @@ from frontier.decide.proof import (
     nearest,
     pilot_point,
     quantity,
+    rising,
+    scans,
     violation,
     window_size,
 )
@@ -91,7 +93,7 @@ class State:
         # A class that no look has seen yet says nothing of any setting.
         curves = tuple(curve for curve in every if curve.level or curve.part.group is curve.limit.of.group is None)
         begun = tuple(candidates(history, limits))
-        scanned = joined(history, tuple(phase for phase in Phase if phase not in (*PROOFS, Phase.VISIT))) or samples
+        scanned = scans(history)
         looks = Counter(trial.concurrency for trial, _ in history)
         by_grid = _proven_by_grid(limits, history)
         in_grid = frozenset(t.concurrency for t, _ in history if t.phase is Phase.GRID)
@@ -163,14 +165,13 @@ class State:
 
     def window_size(self, c: int) -> int:
         """Requests of each window of a proof at c."""
-        return window_size(nearest(self.scanned, c), self.limits, c)
+        earlier = tuple(itertools.takewhile(lambda k: k.concurrency != c, self.candidates))
+        return window_size(nearest(self.scanned, c), self.limits, c, earlier)
 
     def rate(self, c: int) -> float:
-        """Expected output throughput at c."""
-        known = {
-            k: p.metrics["output_throughput"].value for k, p in self.points.items() if "output_throughput" in p.metrics
-        }
-        return _between({k: math.log(v) for k, v in known.items() if v > 0}, c) if known else 0.0
+        """Expected output throughput at c; 1 where none is known."""
+        known = {k: math.log(v) for k, p in self.points.items() if (v := p.value("output_throughput")) > 0}
+        return math.exp(_between(known, c)) if known else 1.0
 
     def bracket(self) -> tuple[int, int | None] | None:
         """The highest setting proven or seen inside the SLA and the lowest above it that is not; None when none is."""
@@ -238,11 +239,12 @@ class Curve:
         limit, m = part.limit, part.limit.of
         if m.p is None or m.quantity in (None, "itl") or m.inverted:
             level = {c: max(-FAR, min(FAR, limit.excess(p.metrics[limit.metric].value))) for c, p in points.items()}
-            level = level if m.name in RISING else _rising(level, points)
+            level = level if m.name in RISING else rising(level, {c: p.n for c, p in points.items()})
             return cls(part, level, {c: points[c].n for c in level}, {}, {})
         logs = {c: _logs(quantity(narrowed(s, part.group), limit), limit.promise) for c, s in samples.items()}
         logs = {c: x for c, x in logs.items() if len(x)}
-        level = _rising({c: max(-FAR, min(FAR, float(np.median(x)))) for c, x in logs.items()}, points)
+        medians = {c: max(-FAR, min(FAR, float(np.median(x)))) for c, x in logs.items()}
+        level = rising(medians, {c: p.n for c, p in points.items()})
         tails = {c: _tail(logs, c) for c in level}
         sigma, pooled = ({c: tail[i] for c, tail in tails.items()} for i in (0, 1))
         return cls(part, level, {c: len(logs[c]) for c in level}, sigma, {c: int(k) for c, k in pooled.items()})
@@ -288,17 +290,6 @@ def _tail(logs: Mapping[int, Floats], c: int) -> tuple[float, int]:
     return min(FAR, max([0.01, *widths])), len(pooled)
 
 
-def _rising(level: Mapping[int, float], points: Mapping[int, Point]) -> dict[int, float]:
-    """The level made non-decreasing in concurrency: one unlucky value would send the search an octave down."""
-    if not level:
-        return {}
-    from scipy.optimize import isotonic_regression  # slow to import, and not needed to look at a run
-
-    ordered = dict(sorted(level.items()))
-    fitted = isotonic_regression(list(ordered.values()), weights=[max(1, points[c].n) for c in ordered]).x
-    return {c: float(value) for c, value in zip(ordered, fitted, strict=True)}
-
-
 def _between(level: Mapping[int, float], c: int) -> float:
     """The level (a logarithm) at c: latency and throughput are nearly linear in concurrency between settings.
 
@@ -339,11 +330,11 @@ def candidate(state: State, top: int, proven: Sequence[int], window_worth: float
         lower = LOWER if ascents_over(state.candidates) < 2 else FAR_LOWER
         most = min(most, failed - 1 if proven else math.floor(lower * failed))
     options = (*_below(state, proven), *range(highest + 1, most + 1))
-    forecasts: dict[int, Forecast] = {c: _forecast(state, c) for c in options}
+    forecasts: dict[int, ProofForecast] = {c: _forecast(state, c) for c in options}
     if not forecasts:
         return None
     if proven:
-        base = max(math.exp(state.rate(c)) for c in proven)
+        base = max(map(state.rate, proven))
         worth = {c: f.chance * (f.rate / base - 1) - window_worth * f.windows for c, f in forecasts.items()}
         best = max(worth, key=lambda c: (worth[c], -c))
         return best if worth[best] > 0 else None
@@ -360,13 +351,13 @@ def candidate(state: State, top: int, proven: Sequence[int], window_worth: float
 def _below(state: State, proven: Sequence[int]) -> list[int]:
     """Settings below the highest that is proven that were seen to give clearly more throughput, and were not tried."""
     tried = {*proven, *(k.concurrency for k in state.candidates)}
-    most = max((math.exp(state.rate(c)) for c in proven), default=0.0)
+    most = max(map(state.rate, proven), default=0.0)
     lower = (c for c in state.points if c < max(proven, default=0) and c not in tried)
-    return [c for c in lower if math.exp(state.rate(c)) > (1 + CLEARLY_MORE) * most]
+    return [c for c in lower if state.rate(c) > (1 + CLEARLY_MORE) * most]
 
 
 @dataclass(frozen=True, slots=True)
-class Forecast:
+class ProofForecast:
     """Of a proof: its throughput, the chance that it succeeds, and the windows expected until it is over."""
 
     rate: float
@@ -374,9 +365,9 @@ class Forecast:
     windows: float
 
 
-def _forecast(state: State, c: int) -> Forecast:
+def _forecast(state: State, c: int) -> ProofForecast:
     expected, before = 0.0, 0.0
     for windows, chance in state.prospects(c).items():
         expected += windows * max(0.0, chance - before)
         before = max(before, chance)
-    return Forecast(math.exp(state.rate(c)), before, expected + (1 - before) * GIVEN_UP_AFTER)
+    return ProofForecast(state.rate(c), before, expected + (1 - before) * GIVEN_UP_AFTER)

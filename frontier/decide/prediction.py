@@ -305,12 +305,9 @@ def _fits(points: Iterable[Point]) -> dict[Series, tuple[Known, ...]]:
 
 
 def _known(point: Point) -> Known | None:
-    ttft, tpot = point.metrics.get("mean_ttft"), point.metrics.get("mean_tpot")
-    if not point.valid or ttft is None or tpot is None:
-        return None
-    if not (0 < ttft.value < math.inf and 0 < tpot.value < math.inf):
-        return None
-    return Known(point.concurrency, ttft.value, tpot.value)
+    ttft, tpot = point.value("mean_ttft"), point.value("mean_tpot")
+    usable = point.valid and 0 < ttft < math.inf and 0 < tpot < math.inf
+    return Known(point.concurrency, ttft, tpot) if usable else None
 
 
 def _calibrated(known: Sequence[Known], shape: Shape, roofline: Roofline | None) -> Calibrated:
@@ -395,13 +392,13 @@ def grid_advice(config: Config) -> list[str]:
 
 def _advice(assumed: Assumption, shape: Shape, config: Config) -> str | None:
     latencies = [limit for limit in config.limits if limit.of.counts is None]  # no model knows of errors
-    if not latencies or any(_quantity(limit) is None for limit in latencies):
+    if not latencies or any(limit.of.quantity not in _BANDS or limit.of.inverted for limit in latencies):
         return None
     low, high = min(config.concurrency), max(config.concurrency)
     try:
         prediction = predict(assumed, shape, low)
         for limit in latencies:
-            if limit.breaks(least := _band(prediction, shape, limit)[0]):
+            if limit.breaks(least := _band(limit, prediction, shape)[0]):
                 return (
                     f"the engine model expects even c={low} to break {limit}: its mean is at least "
                     f"{limit.of.format(least)}"
@@ -411,7 +408,7 @@ def _advice(assumed: Assumption, shape: Shape, config: Config) -> str | None:
         prediction = predict(assumed, shape, high)
     except ValueError:  # a request does not fit: the roofline reports that in its place
         return None
-    most = {limit: _band(prediction, shape, limit)[1] for limit in latencies}
+    most = {limit: _band(limit, prediction, shape)[1] for limit in latencies}
     if all(SPARE * most[limit] < limit.promise for limit in latencies):
         tight = max(latencies, key=lambda limit: most[limit] / limit.promise)
         return (
@@ -421,17 +418,13 @@ def _advice(assumed: Assumption, shape: Shape, config: Config) -> str | None:
     return None
 
 
-def _quantity(limit: Limit) -> str | None:
-    m = limit.of
-    return m.quantity if m.quantity in ("ttft", "tpot", "e2e") and not m.inverted else None
+_BANDS = ("ttft", "tpot", "e2e")
 
 
-def _band(prediction: Prediction, shape: Shape, limit: Limit) -> tuple[float, float]:
-    """The band of the mean of the limit's latency, in seconds."""
-    ttft, tpot = prediction.ttft, prediction.tpot
-    if _quantity(limit) == "ttft":
-        return ttft.low, ttft.high
-    if _quantity(limit) == "tpot":
-        return tpot.low, tpot.high
-    steps = shape.osl.mean - 1
-    return ttft.low + steps * tpot.low, ttft.high + steps * tpot.high
+def _band(limit: Limit, prediction: Prediction, shape: Shape) -> tuple[float, float]:
+    """The band of the mean of the limit's latency, one of _BANDS, in seconds."""
+    ttft, tpot, steps = prediction.ttft, prediction.tpot, shape.osl.mean - 1
+    if limit.of.quantity == "e2e":
+        return ttft.low + steps * tpot.low, ttft.high + steps * tpot.high
+    estimate = ttft if limit.of.quantity == "ttft" else tpot
+    return estimate.low, estimate.high

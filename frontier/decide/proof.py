@@ -12,6 +12,7 @@ import functools
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 
@@ -23,6 +24,8 @@ from frontier.stats.window import Floats, WindowData
 
 History = Sequence[tuple[Trial, WindowData]]
 """The finished trials of one series in the order in which they ended: by the journal, as clocks can be set."""
+Load = TypeVar("Load", int, float)
+"""Requests in flight, or arrivals per second."""
 
 ALPHA = 0.05
 """One-sided error of a claim."""
@@ -43,6 +46,8 @@ DEPENDENCE_CAP = 4.0
 """Most requests that stand for one independent request when a window is sized: a short scan's inflation is noisy."""
 STEADY = 12
 """Windows before which a candidate whose speed wanders is not given up by a forecast."""
+MOST_LONGER = 4.0
+"""Most times longer that windows become after a candidate that had too few independent requests."""
 FORECAST_SLACK = 2.0
 """A candidate is given up early when deciding it looks this many times dearer than all its windows: forecasts err."""
 MOST_SPOILT = 4
@@ -70,6 +75,11 @@ def joined(history: History, phases: tuple[Phase, ...]) -> dict[int, WindowData]
     """Per concurrency the data of these phases, joined."""
     groups = by_concurrency([(trial, sample) for trial, sample in history if trial.phase in phases])
     return {c: join(tuple(parts)) for c, parts in sorted(groups.items())}
+
+
+def scans(history: History) -> dict[int, WindowData]:
+    """Per concurrency the data from before any proof; all data where there is none."""
+    return joined(history, tuple(p for p in Phase if p not in (*PROOFS, Phase.VISIT))) or joined(history, tuple(Phase))
 
 
 def nearest(samples: Mapping[int, WindowData], c: int) -> WindowData:
@@ -108,6 +118,19 @@ def violation(point: Point, limits: Iterable[Limit]) -> float | None:
             return None
         worst, known = max(worst, limit.excess(e.value)), True
     return worst if known else None
+
+
+def rising(level: Mapping[Load, float], requests: Mapping[Load, int]) -> dict[Load, float]:
+    """The level made non-decreasing in the load, ascending, weighted by requests: one unlucky value would send a search
+    an octave down. For planning, not for verdicts.
+    """
+    if not level:
+        return {}
+    from scipy.optimize import isotonic_regression  # slow to import, and not needed to look at a run
+
+    loads = sorted(level)
+    fitted = isotonic_regression([level[x] for x in loads], weights=[max(1, requests[x]) for x in loads]).x
+    return dict(zip(loads, map(float, fitted), strict=True))
 
 
 # --- a candidate
@@ -347,7 +370,7 @@ def _standing(
     if judged.verdict is Verdict.MEETS and look:
         return Verdict.MEETS, ""
     if not point.valid:
-        return Verdict.VIOLATES, "its measurement is not valid: " + ", ".join(f.name for f in point.flags if f.fatal)
+        return Verdict.VIOLATES, "its measurement is not valid: " + ", ".join(f.name for f in point.fatal)
     if judged.verdict is Verdict.VIOLATES or over is None or over > (0 if look else EARLY_OVER):
         return Verdict.VIOLATES, f"{judged.binding} is over its limit"
     if not look:
@@ -361,19 +384,38 @@ def _standing(
     return Verdict.UNPROVEN, ""
 
 
-def window_size(scanned: WindowData, limits: Sequence[Limit], concurrency: int) -> int:
+def window_size(
+    scanned: WindowData, limits: Sequence[Limit], concurrency: int, earlier: Sequence[Candidate] = ()
+) -> int:
     """Requests of each window of a candidate: WINDOWS of them prove it with two violations seen.
 
-    `scanned` is the nearest data from before: a size taken from the candidate's own would follow its results.
+    `scanned` is the nearest data from before, `earlier` are the candidates before it, which left so much of the error
+    and showed how far requests depend on each other. A size taken from the candidate's own data would follow its
+    results.
     """
+    error = SPEND * error_left(earlier)
     size = WINDOWS * max(30, PER_STREAM * concurrency)
     for limit in limits:
         if (p := limit.of.p) is None:
             continue
-        independent = intervals.needed(p, 1 - SPEND * ALPHA, violations=2)
+        independent = shortage(earlier, limit) * intervals.needed(p, 1 - error, violations=2)
         requests = dependence(scanned, limit) * independent / scanned.shape.class_share(limit.of.group)
         size = max(size, math.ceil(requests), fewest_requests(scanned.shape, limit, concurrency))
     return -(-size // WINDOWS)
+
+
+def shortage(earlier: Sequence[Candidate], limit: Limit) -> float:
+    """How many times more requests a bound would have needed in candidates that were given up for want of one, at most
+    MOST_LONGER; 1 where there are none. A stall of the server makes all requests in flight late together: a scan is too
+    short to see one.
+    """
+    missed = [1.0]
+    for candidate in earlier:
+        e = candidate.point.metrics.get(limit.metric)
+        given_up = candidate.verdict is Verdict.VIOLATES and candidate.windows >= STEADY
+        if given_up and e is not None and e.need is not None and not limit.breaks(e.value):
+            missed.append(e.need / e.n)
+    return min(MOST_LONGER, max(missed))
 
 
 def fewest_requests(shape: Shape, limit: Limit, concurrency: int) -> int:

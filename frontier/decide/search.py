@@ -17,6 +17,7 @@ import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from frontier.decide import rate_search
 from frontier.decide.capacity import knee
@@ -24,21 +25,17 @@ from frontier.decide.load_search import LoadAsk
 from frontier.decide.placement import State, candidate
 from frontier.decide.proof import (
     ASCENTS,
-    PROOFS,
     History,
     ascents_over,
     candidates,
-    claim_points,
-    claim_windows,
     joined,
     nearest,
+    scans,
     violation,
     window_size,
 )
 from frontier.model import Limit, Phase, Point, Rate, Shape, Verdict
 from frontier.stats import estimate
-
-__all__ = ["Ask", "Done", "History", "SearchPolicy", "claim_points", "claim_windows", "next_ask", "skip_reason"]
 
 SCAN_REQUESTS, SCAN_PER_STREAM, SCAN_SECONDS = 40, 4, 12.0
 """A scan's window holds this many requests, or this many of each stream, unless the time is over before."""
@@ -173,40 +170,33 @@ def _scan(policy: SearchPolicy, state: State, may_add: bool) -> Ask | None:
 
     Over with the first candidate, unless that was the lowest setting, seen outside by bad luck, and is proven.
     """
+    look = partial(_look, policy, state.points)
     lowest = min(state.points, default=0)
     if any(k.verdict is not Verdict.MEETS or k.concurrency > lowest for k in state.candidates):
         return None
     unseen = [c for c in policy.grid if c not in state.points and state.looks.get(c, 0) < LOOKS_AT_MOST]
     if unseen and unseen[0] == policy.grid[0]:
-        return _look(policy, policy.grid[0], "the lowest setting shows how long a request takes", state.points)
+        return look(policy.grid[0], "the lowest setting shows how long a request takes")
     edge = state.bracket()
     if edge is None:
         lowest = min(state.points, default=1)
         if lowest > 1 and may_add and state.looks.get(lowest // 4, 0) < LOOKS_AT_MOST:
-            return _look(policy, max(1, lowest // 4), f"c={lowest}, the lowest measured, breaks the SLA", state.points)
+            return look(max(1, lowest // 4), f"c={lowest}, the lowest measured, breaks the SLA")
         above = [c for c in unseen if not state.points]
-        return _look(policy, above[0], "no lower setting could be measured", state.points) if above else None
+        return look(above[0], "no lower setting could be measured") if above else None
     low, high = edge
     if high is None or not any(state.surely_outside(k) for k in state.points if k >= high):
         above = [c for c in unseen if c > (high or low)]
         if above:
             step = above[min(1, len(above) - 1)] if high is None else above[0]
-            return _look(policy, step, f"c={low} is inside the SLA; looking higher", state.points)
+            return look(step, f"c={low} is inside the SLA; looking higher")
     if high is None or high - low <= 1 or high / low <= CLOSE:
         return None
-    inner = [c for c in unseen if low < c < high]
     middle = between(low, high)
-    if inner:
-        return _look(
-            policy, min(inner, key=lambda c: abs(math.log(c / middle))), _between_reason(low, high), state.points
-        )
-    if not may_add or state.looks.get(middle, 0) >= LOOKS_AT_MOST:
+    inner = min((c for c in unseen if low < c < high), key=lambda c: abs(math.log(c / middle)), default=None)
+    if inner is None and (not may_add or state.looks.get(middle, 0) >= LOOKS_AT_MOST):
         return None
-    return _look(policy, middle, _between_reason(low, high), state.points)
-
-
-def _between_reason(low: int, high: int) -> str:
-    return f"c={low} is inside the SLA and c={high} is not; looking between them"
+    return look(inner or middle, f"c={low} is inside the SLA and c={high} is not; looking between them")
 
 
 def in_flight(load: int, points: Mapping[int, Point]) -> float:
@@ -225,8 +215,7 @@ def mean_e2e(concurrency: int, points: Mapping[int, Point], growth: float = 0.0)
     """Seconds of a request at the nearest setting that was measured, growing from there with this power of concurrency;
     None before any was.
     """
-    known = {k: p.metrics["mean_e2e"].value for k, p in points.items() if "mean_e2e" in p.metrics}
-    known = {k: e2e for k, e2e in known.items() if math.isfinite(e2e)}
+    known = {k: e2e for k, p in points.items() if math.isfinite(e2e := p.value("mean_e2e"))}
     if not known:
         return None
     near = min(known, key=lambda k: (abs(math.log(k / concurrency)), k))
@@ -247,7 +236,7 @@ def _per_stream(points: Mapping[int, Point], usual: float) -> float:
     return SESSION_TURNS if any(p.shape.classes for p in points.values()) else usual
 
 
-def _look(policy: SearchPolicy, c: int, reason: str, points: Mapping[int, Point]) -> Ask:
+def _look(policy: SearchPolicy, points: Mapping[int, Point], c: int, reason: str) -> Ask:
     if policy.requests is not None and c in policy.grid:
         return Ask(c, Phase.GRID, policy.requests, reason)
     seconds = longer(SCAN_SECONDS, c, points)
@@ -260,17 +249,12 @@ def _look(policy: SearchPolicy, c: int, reason: str, points: Mapping[int, Point]
 
 def _prove(policy: SearchPolicy, state: State, may_add: bool, window_worth: float) -> Ask | Done:
     """The next window of a candidate, or how the ascents ended."""
-    proven = max((k.concurrency for k in state.candidates if k.verdict is Verdict.MEETS), default=None)
-    given_up = [k for k in state.candidates if k.verdict is Verdict.VIOLATES]
-    for k in state.candidates:
-        if k.verdict is Verdict.UNPROVEN:
-            return _window(state, k.concurrency)
-    known = [
-        c
-        for c in (*(k.concurrency for k in state.candidates if k.verdict is Verdict.MEETS), state.by_grid)
-        if c is not None
-    ]
-    best = max(known, default=None)
+    by_verdict = {v: [k for k in state.candidates if k.verdict is v] for v in Verdict}
+    if begun := by_verdict[Verdict.UNPROVEN]:
+        return _window(state, begun[0].concurrency)
+    given_up, fresh = by_verdict[Verdict.VIOLATES], [k.concurrency for k in by_verdict[Verdict.MEETS]]
+    known = fresh if state.by_grid is None else [*fresh, state.by_grid]
+    proven, best = max(fresh, default=None), max(known, default=None)
     if ascents_over(state.candidates) < ASCENTS and may_add:
         c = candidate(state, policy.top, known, window_worth)
         if c is not None:
@@ -298,9 +282,7 @@ def _as_asked(policy: SearchPolicy, limits: tuple[Limit, ...], history: History)
     for c in sorted(policy.prove):
         if c in judged and judged[c].verdict is not Verdict.UNPROVEN:
             continue
-        seen = joined(history, tuple(p for p in Phase if p not in (*PROOFS, Phase.VISIT))) or joined(
-            history, tuple(Phase)
-        )
+        seen = scans(history)
         if not seen:
             return Ask(c, Phase.SCAN, max(SCAN_REQUESTS, SCAN_PER_STREAM * c), f"c={c} was asked")
         return Ask(c, Phase.PROVE, window_size(nearest(seen, c), limits, c), f"c={c} was asked to be proven")
@@ -326,11 +308,7 @@ def widest_gap(points: Mapping[int, Point], limits: tuple[Limit, ...]) -> tuple[
     Between neighbours the frontier is known to lie between their throughputs and no closer, so this is its bracket.
     A gap whose middle was measured already (and was not valid) is passed over.
     """
-    rates = {
-        c: p.metrics["output_throughput"].value
-        for c, p in points.items()
-        if p.valid and "output_throughput" in p.metrics
-    }
+    rates = {c: p.value("output_throughput") for c, p in points.items() if p.valid}
     measured = sorted(c for c, rate in rates.items() if rate > 0)
     bend = knee([points[c] for c in measured])
     widest: tuple[float, int, int] | None = None

@@ -6,8 +6,8 @@ Every function here renders what `explain.py` found out; none decides anything. 
 import math
 from collections.abc import Sequence
 
-from frontier.decide.capacity import ArrivalRate, Capacity
-from frontier.decide.explain import UNDECIDED, Figure, candidate_need, half_undecided, tightest_figure
+from frontier.decide.capacity import ArrivalRate
+from frontier.decide.explain import UNDECIDED, Figure, half_undecided, tightest_figure
 from frontier.decide.knobs import knob_sentence
 from frontier.decide.traffic import shares_sentence
 from frontier.decide.wording import (
@@ -45,14 +45,13 @@ def decision_sentence(decision: Decision, *, throughput: str = "output_throughpu
         return _with_better(decision, f"{rate}{tail}")
     if decision.verdict is Verdict.INVALID:
         return "No valid measurement to decide by"
-    promise, no = limits_text(decision.limits), f"{_corrected(decision)}{'no' if _is_corrected(decision) else 'No'}"
+    promise = limits_text(decision.limits)
     if decision.verdict is Verdict.VIOLATES:
-        return f"{no} setting meets {promise}" + (f": nearest is {at}" if at else "")
+        return _corrected(decision, f"No setting meets {promise}" + (f": nearest is {at}" if at else ""))
     why = "its interval crosses the limit"
     if decision.verdict is Verdict.UNPROVEN:
-        few = unproven_words(figure.estimate if figure else None, candidate_need(decision))
-        why = f"it has {few}" if figure else "its limit was not measured"
-    return f"{no} setting is proven to meet {promise}" + (f": {at}; {why}" if at else "")
+        why = f"it has {_too_few(decision, figure)}" if figure else "its limit was not measured"
+    return _corrected(decision, f"No setting is proven to meet {promise}" + (f": {at}; {why}" if at else ""))
 
 
 def brief_sentence(decision: Decision, *, throughput: str = "output_throughput", gpus: int | None = None) -> str:
@@ -69,9 +68,14 @@ def brief_sentence(decision: Decision, *, throughput: str = "output_throughput",
     if decision.candidate is None or decision.verdict is Verdict.INVALID:
         return word
     if decision.verdict is Verdict.UNPROVEN:
-        few = unproven_words(figure.estimate if figure else None, candidate_need(decision))
-        return f"{word}: {setting(decision.candidate)} has {few}"
+        return f"{word}: {setting(decision.candidate)} has {_too_few(decision, figure)}"
     return f"{word}; nearest {setting(decision.candidate)}, {tail}".rstrip(", ")
+
+
+def _too_few(decision: Decision, figure: Figure | None) -> str:
+    """Why the candidate is not proven: '601 of about 1,280 requests'."""
+    judged = decision.judgement(decision.candidate)
+    return unproven_words(figure.estimate if figure else None, judged.need if judged else None)
 
 
 def headline(decision: Decision, gpus: int | None = None) -> str:
@@ -86,30 +90,27 @@ def headline(decision: Decision, gpus: int | None = None) -> str:
         return "No valid measurement to decide by"
     meets = "meets" if decision.verdict is Verdict.VIOLATES else "is proven to meet"
     nearest = "" if decision.candidate is None else f"; nearest: {setting(decision.candidate)}"
-    no = f"{_corrected(decision)}no" if _is_corrected(decision) else "No"
-    return f"{no} setting {meets} {limits_text(decision.limits)}{nearest}"
+    return _corrected(decision, f"No setting {meets} {limits_text(decision.limits)}{nearest}")
 
 
 def _with_better(decision: Decision, numbers: str) -> str:
     """'Run at concurrency 16 (1,447 tok/s). c=32 may give 27% more', with these numbers of the operating point."""
     asked = "" if decision.verdict is Verdict.MEETS else " (not proven, accepted as asked)"
-    corrected, step = _corrected(decision), decision.next_step
+    at, step = in_words(decision.concurrency or 0), decision.next_step
     if step is not None and half_undecided(decision):
-        half = f"{corrected}{'more' if corrected else 'More'} than half of the throughput is undecided"
+        half = f"More than half of the throughput is undecided: {may_give(step)}"
         word = "Accepted" if asked else "Proven"
         numbers = numbers.replace(": ", ", ", 1) if numbers.startswith(": ") else numbers
-        return f"{half}: {may_give(step)}. {word} so far: {in_words(decision.concurrency or 0)}{numbers}"
-    run = f"{corrected}{'run' if corrected else 'Run'} at {in_words(decision.concurrency or 0)}{asked}{numbers}"
-    return f"{run}. {may_give(step)}" if step is not None else run
+        return _corrected(decision, f"{half}. {word} so far: {at}{numbers}")
+    better = f". {may_give(step)}" if step is not None else ""
+    return _corrected(decision, f"Run at {at}{asked}{numbers}{better}")
 
 
-def _is_corrected(decision: Decision) -> bool:
-    return decision.claim is not None and decision.claim.corrected
-
-
-def _corrected(decision: Decision) -> str:
-    """'Corrected: ' where a later visit contradicted what was proven."""
-    return "Corrected: " if _is_corrected(decision) else ""
+def _corrected(decision: Decision, text: str) -> str:
+    """The text, as a correction where a later visit contradicted what was proven."""
+    if decision.claim is None or not decision.claim.corrected:
+        return text
+    return f"Corrected: {text[0].lower()}{text[1:]}"
 
 
 def may_give(step: NextStep) -> str:
@@ -167,14 +168,14 @@ def no_sla_sentence(points: Sequence[Point], frontier: Frontier, gpus: int | Non
     )
 
 
-def _next_step_note(decision: Decision) -> list[str]:
+def _next_step_note(decision: Decision) -> str:
     """The next step as one sentence, with its command: 'c=32 may give 27% more (1,447 tok/s): about 3 min ...: ...'."""
     step = decision.next_step
     if step is None:
-        return []
+        return ""
     rate = "" if step.throughput is None else f" ({value_text('output_throughput', step.throughput)})"
     way = f": {step.command}" if step.command else "."
-    return [f"{may_give(step)}{rate}: {next_step_words(decision)}{way}"]
+    return f"{may_give(step)}{rate}: {next_step_words(decision)}{way}"
 
 
 def claim_sentence(decision: Decision) -> str:
@@ -274,16 +275,16 @@ def sentence(reason: Reason) -> str:
     limit, estimate = reason.limit, reason.estimate
     known = estimate is not None and not math.isnan(estimate.value)
     gain = "" if reason.gain is None else f"{reason.gain:+.1%}" if abs(reason.gain) < 0.01 else f"{reason.gain:+.0%}"
+    label = metric(reason.metric).label if reason.metric else ""
+    value = value_text(reason.metric, estimate.value) if reason.metric and known and estimate else "–"
+    promise = limit_value_text(limit.metric, limit.promise) if limit else ""
     words = {
+        "label": label, "value": value, "limit": promise,
+        "seen": f": {label} {value}, limit {promise}" if limit and known else "",
         "c": ", ".join(settings), "first": settings[0], "last": settings[-1], "lower": ", ".join(settings[:-1]),
         "lower_ones": "" if reason.verdict is Verdict.MEETS else "; add lower concurrencies to find one that meets",
         "below": f" below {settings[0]}, which violates" if reason.settings else "",
-        "label": metric(reason.metric).label if reason.metric else "",
-        "seen": f": {metric(limit.metric).label} {value_text(limit.metric, estimate.value)}, limit "
-        f"{limit_value_text(limit.metric, limit.promise)}" if limit and known and estimate else "",
-        "value": value_text(reason.metric, estimate.value) if reason.metric and known and estimate else "–",
         "evidence": evidence_text(estimate, limit) if limit else "its limit was not measured",
-        "limit": limit_value_text(limit.metric, limit.promise) if limit else "",
         "comfort": limit_value_text(limit.metric, limit.comfort) if limit and limit.comfort is not None else "",
         "gain": gain, "gives": _gain_words(reason) if reason.cause in UNDECIDED else "",
         "less": f"{-reason.gain:.0%} less" if reason.gain is not None and reason.gain <= -0.005 else "no more",
@@ -298,8 +299,7 @@ def notes(decision: Decision) -> tuple[str, ...]:
     """All that is said of a decision, as sentences: `Decision.notes`, and `notes` in the JSON. First the setting that
     may give more, then what the claim covers.
     """
-    claim = claim_sentence(decision)
-    first = [*_next_step_note(decision), *([claim] if claim else [])]
+    first = filter(None, (_next_step_note(decision), claim_sentence(decision)))
     return (*first, *map(sentence, decision.explanation.reasons), *_remarks(decision))
 
 
@@ -404,41 +404,6 @@ def _cut_words(cut: Cut, n: int) -> str:
 def _flag_with_advice(flag: Flag) -> str:
     """A flag in a sentence: 'requests came in waves: 8.1, limit 2; stagger the starts'."""
     return f"{flag_words(flag)}; {flag.advice}" if flag.advice else flag_words(flag)
-
-
-def capacity_notes(capacity: Capacity, rate: str = "output_throughput") -> list[str]:
-    """Where and why a throughput curve ends, as far as its points show it."""
-    lines: list[str] = []
-    if capacity.knee is not None:
-        lines.append(f"Knee: the most throughput per latency is at {setting(capacity.knee)}.")
-    if capacity.best is not None:
-        lines.append(f"{_fit_words(capacity, rate)} (fits within {capacity.best.error:.1%}).")
-    if capacity.limit == "queueing":
-        lines.append(
-            f"Queueing from c={capacity.onset} on: throughput is flat and only the first token waits, as behind an "
-            "admission cap (max_num_seqs)."
-        )
-    if capacity.limit == "thrashing":
-        lines.append(
-            f"Thrashing from c={capacity.onset} on: throughput falls and latency jumps, as when requests are preempted "
-            "and computed again (KV memory)."
-        )
-    elif capacity.retrograde:
-        lines.append(f"Less throughput than at a lower concurrency: c={', '.join(map(str, capacity.retrograde))}.")
-    return lines
-
-
-def _fit_words(capacity: Capacity, rate: str) -> str:
-    """The curve that fits the throughput best."""
-    assert capacity.best is not None
-    if capacity.best.model == "capped":
-        cap = capacity.best.parameters["cap"]
-        end = f" up to a cap of {metric(rate).format(cap)}" if math.isfinite(cap) else ", no cap in sight"
-        return f"Throughput grows as N / (a + b N){end}"
-    if capacity.peak is not None:
-        span = f"{capacity.peak.low:.0f} to {capacity.peak.high:.0f}"
-        return f"Throughput follows the scalability law and peaks near c={capacity.peak.value:.0f} ({span})"
-    return "Throughput follows the scalability law, without a peak that these points prove"
 
 
 # --- figures of a decision

@@ -49,6 +49,11 @@ class Signs:
         return (self.e2e - self.ttft) / max(1.0, self.answer - 1)
 
     @property
+    def room(self) -> float | None:
+        """How many requests the KV cache has room for, by those that ran at most."""
+        return self.running_max / self.kv_max if self.running_max and self.kv_max else None
+
+    @property
     def complete(self) -> bool:
         """Whether the server told all that the rules look at."""
         known = (self.waiting, self.kv_max, self.running_max, self.step)

@@ -42,8 +42,7 @@ def shares_sentence(shape: Shape, metrics: Mapping[str, Estimate]) -> str:
 
 def class_verdicts(decision: Decision) -> dict[str, Verdict]:
     """How each class stands at the decision's setting, by the limits on its requests; classes without one left out."""
-    shown = decision.concurrency or decision.candidate
-    judged = next((j for j in decision.judgements if j.concurrency == shown), None)
+    judged = decision.judgement(decision.shown)
     of_class: dict[str, list[Verdict]] = {}
     for name, verdict in ({} if judged is None else judged.per_metric).items():
         of_class.setdefault((metric(name).group or "").partition(".")[0], []).append(verdict)
@@ -105,9 +104,11 @@ def _break(deployment: str, varied: str, concurrency: int, by_share: Sequence[tu
     for share, decision in by_share:
         violated = lowest_violation(decision)
         if violated is not None and violated.concurrency <= concurrency:
-            at, which = violated.concurrency, _broken_metric(violated)
+            at, which = violated.concurrency, violated.violated
             return ShareBreak(deployment, varied, concurrency, kept, share, at, which)
-        kept = share if _proven(decision, concurrency) else kept
+        judged = decision.judgement(concurrency)
+        proven = decision.concurrency is not None and judged is not None and judged.verdict is Verdict.MEETS
+        kept = share if proven else kept
     return ShareBreak(deployment, varied, concurrency, kept)
 
 
@@ -116,18 +117,6 @@ def lowest_violation(decision: Decision) -> Judgement | None:
     violating = [j for j in decision.judgements if j.verdict is Verdict.VIOLATES]
     counted = [j for j in violating if j.concurrency not in decision.unconfirmed]
     return min(counted, key=lambda j: j.concurrency, default=None)
-
-
-def _proven(decision: Decision, concurrency: int) -> bool:
-    return decision.concurrency is not None and any(
-        j.concurrency == concurrency and j.verdict is Verdict.MEETS for j in decision.judgements
-    )
-
-
-def _broken_metric(judged: Judgement) -> str | None:
-    """The limit that is violated, that with the least head-room first."""
-    broken = [name for name, verdict in judged.per_metric.items() if verdict is Verdict.VIOLATES]
-    return judged.binding if judged.binding in broken else next(iter(broken), None)
 
 
 def break_sentence(found: ShareBreak) -> str:

@@ -16,7 +16,7 @@ simulation (benchmarks/gate.py). The price: a small step needs more nights.
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
@@ -74,14 +74,14 @@ class Trend(OfSeries):
     @property
     def stretches(self) -> list[range]:
         """The run numbers of each stretch."""
-        edges = [0, *(at for at, _ in self.breaks), len(self.runs)]
-        return [range(a, b) for a, b in itertools.pairwise(edges)]
+        return self._cut({at for at, _ in self.breaks})
 
     def levels(self, name: str) -> list[range]:
         """The run numbers between neighbouring breaks and change points of a metric."""
-        cuts = {at for at, _ in self.breaks} | {step.at for step in self.steps if step.metric == name}
-        edges = [0, *sorted(cuts), len(self.runs)]
-        return [range(a, b) for a, b in itertools.pairwise(edges)]
+        return self._cut({at for at, _ in self.breaks} | {step.at for step in self.steps if step.metric == name})
+
+    def _cut(self, cuts: Collection[int]) -> list[range]:
+        return [range(a, b) for a, b in itertools.pairwise([0, *sorted(cuts), len(self.runs)])]
 
 
 def date_text(at: float) -> str:

@@ -17,6 +17,7 @@ from frontier.decide import pareto
 from frontier.metrics import Metric, metric
 from frontier.model import Estimate, Limit
 from frontier.stats import estimate
+from frontier.stats.bounds import from_draws
 from frontier.stats.histogram import LogHistogram, bin_values
 from frontier.stats.window import BLOCKS, Floats, Ints, WindowData, narrowed
 
@@ -90,15 +91,12 @@ def _drawn(sample: WindowData, m: Metric, picks: Ints, limits: tuple[Limit, ...]
         has = ~np.isnan(values)
         statistic = _statistic(values[has], mine.block_of_request[has], m.p, picks)
         return 1.0 / statistic if m.inverted else statistic
-    if m.counts is not None:
-        return _ratio(sample.per_block(m.counts(sample)), sample.per_block(np.ones(sample.n)), picks)
     if m.name == "cached_share":
         return _ratio(*estimate.cached_tokens(sample), picks)
-    if m.name == "attainment":
-        attained = sample.per_block(estimate.attains(sample, limits))
-        return _ratio(attained, sample.per_block(np.ones(sample.n)), picks)
-    if m.name == "goodput":
-        return _ratio(sample.per_block(estimate.attains(sample, limits)), sample.block_seconds, picks)
+    if m.counts is not None or m.name in ("attainment", "goodput"):
+        counted = m.counts(sample) if m.counts is not None else estimate.attains(sample, limits)
+        of = sample.block_seconds if m.name == "goodput" else sample.per_block(np.ones(sample.n))
+        return _ratio(sample.per_block(counted), of, picks)
     if m.name == "quality":  # the same at all settings that are compared here
         return np.full(len(picks), sample.quality.value if sample.quality else math.nan)
     derived = m.name in ("cost", "energy", "tokens_per_joule")  # from the output throughput
@@ -189,7 +187,6 @@ def membership(drawn: Replicates) -> dict[int, float]:
 class Band:
     """The gain attained at each price `x` by at least 95 %, 50 % and 5 % of the draws; NaN where nothing is."""
 
-    objectives: tuple[str, str]
     x: Floats
     low: Floats
     middle: Floats
@@ -205,7 +202,7 @@ def band(drawn: Replicates, x: ArrayLike | None = None) -> Band:
     grid = np.unique(drawn.price[np.isfinite(drawn.price)]) if x is None else np.asarray(x, dtype=np.float64)
     reached = attained(sign_y * drawn.gain, sign_x * drawn.price, sign_x * grid)
     lines = [np.where(np.isfinite(line), sign_y * line, np.nan) for line in reached]
-    return Band(drawn.objectives, grid, *lines)
+    return Band(grid, *lines)
 
 
 def attained(maximise: Floats, minimise: Floats, grid: Floats, levels: Sequence[float] = LEVELS) -> list[Floats]:
@@ -237,14 +234,6 @@ def hypervolume(drawn: Replicates, best: tuple[ArrayLike, ArrayLike], reference:
     gain, price = (np.array([axis], dtype=np.float64) for axis in best)
     value = float(pareto.hypervolumes(sign_y * gain, sign_x * price, corner)[0])
     return from_draws(value, pareto.hypervolumes(sign_y * drawn.gain, sign_x * drawn.price, corner))
-
-
-def from_draws(value: float, draws: Floats) -> Estimate:
-    """An estimate from bootstrap draws, by their percentiles; unbounded when some draw has no value."""
-    if not len(draws) or not np.isfinite(draws).all():
-        return Estimate.without_interval(value, len(draws))
-    low, lower, upper, high = (float(q) for q in np.quantile(draws, (0.025, 0.05, 0.95, 0.975)))
-    return Estimate(value, low, high, len(draws), lower, upper)
 
 
 def _signs(objectives: tuple[str, str]) -> tuple[float, float]:

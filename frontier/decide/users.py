@@ -125,7 +125,7 @@ class FirstTokens:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Measured:
+class MeasuredSetting:
     """What one measured setting shows: requests per second, TTFT and E2E by name, and the share that failed."""
 
     concurrency: int
@@ -143,7 +143,7 @@ class Replica:
     """
 
     cap: int
-    settings: tuple[Measured, ...]
+    settings: tuple[MeasuredSetting, ...]
     first_tokens: FirstTokens
     limits: tuple[tuple[Limit, float], ...]
 
@@ -190,12 +190,12 @@ def replica_of(decision: Decision, points: Sequence[Point], samples: Mapping[int
             )
     measured = []
     for point in sorted(points, key=lambda p: p.concurrency):
-        rate, sample = point.metrics.get("request_throughput"), samples.get(point.concurrency)
-        if point.concurrency <= cap and point.valid and rate is not None and rate.value > 0 and sample is not None:
+        rate, sample = point.value("request_throughput"), samples.get(point.concurrency)
+        if point.concurrency <= cap and point.valid and rate > 0 and sample is not None:
             ok, time = np.isfinite(sample.e2e), _lasted(sample)
             both = {"ttft": sample.ttft, "e2e": sample.e2e}
             latencies = {name: Latencies.of(values[ok], time[ok]) for name, values in both.items()}
-            measured.append(Measured(point.concurrency, rate.value, latencies, 1 - float(ok.mean())))
+            measured.append(MeasuredSetting(point.concurrency, rate, latencies, 1 - float(ok.mean())))
     if not measured or measured[-1].concurrency != cap:
         raise UsageError("people cannot be counted: the operating point has no requests", "sweep the server itself")
     waits = [limit for limit in decision.limits if limit.of.quantity in ("ttft", "e2e")]
@@ -279,7 +279,7 @@ def _late(replica: Replica, limit: Limit, spread: float, found: Floats, replicas
     return total
 
 
-def _late_after_wait(full: Measured, limit: Limit, promise: float, replicas: int, queue: int) -> Floats:
+def _late_after_wait(full: MeasuredSetting, limit: Limit, promise: float, replicas: int, queue: int) -> Floats:
     """The share of late requests among those that find all slots taken and 0 .. `queue` - 1 others waiting: their wait
     is that for so many departures of one full replica, with exponential gaps (an Erlang distribution).
     """

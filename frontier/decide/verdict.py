@@ -50,7 +50,8 @@ def judge(point: Point, limits: Sequence[Limit], *, alpha: float = 0.05, point_e
         joint.append(Verdict.VIOLATES)
     verdict = worst(joint)
     deciding = [limit for limit in limits if verdicts[limit.metric] is verdict] or list(limits)
-    known = {limit: h for limit in deciding if (h := headroom(point.metrics.get(limit.metric), limit)) is not None}
+    margins = {limit: limit.margin(point.value(limit.metric)) for limit in deciding}
+    known = {limit: margin for limit, margin in margins.items() if not math.isnan(margin)}
     binding = min(known, key=known.__getitem__) if known else deciding[0]
     undecided = verdict in (Verdict.UNPROVEN, Verdict.MARGINAL)
     needed = [_needed_in_all(point, limit, sides[limit]) for limit in limits
@@ -68,14 +69,8 @@ def judge(point: Point, limits: Sequence[Limit], *, alpha: float = 0.05, point_e
 def _needed_in_all(point: Point, limit: Limit, sides: "_Sides") -> int | None:
     """Requests in all that would decide; of a class so many as bring those of the class."""
     need = sides.requests_needed()
-    if need is None or limit.of.group is None or not sides.n:
-        return need
-    return math.ceil(need * point.n / sides.n)
-
-
-def headroom(estimate: Estimate | None, limit: Limit) -> float | None:
-    """The share of the limit the value leaves, negative beyond it; None when not measured."""
-    return None if estimate is None or math.isnan(estimate.value) else limit.margin(estimate.value)
+    n = sides.estimate.n
+    return need if need is None or limit.of.group is None or not n else math.ceil(need * point.n / n)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,32 +82,32 @@ class _Sides:
     good: float
     bad: float
     bad_side: float
-    n: int
     floor: int
-    shortfall: int | None
-    bounded: bool
+    estimate: Estimate
 
     @classmethod
-    def of(cls, e: Estimate | None, limit: Limit) -> "_Sides":
-        m = limit.of
-        floor = 0 if m.p is None else claim_floor(m.p)
-        if e is None:
-            return cls(limit.promise, math.nan, math.inf, -math.inf, -math.inf, 0, floor, None, False)
-        if not m.higher_is_better:
-            return cls(limit.promise, e.value, e.upper, e.lower, e.low, e.n, floor, e.need, e.has_bound)
-        return cls(-limit.promise, -e.value, -e.lower, -e.upper, -e.high, e.n, floor, e.need, e.has_bound)
+    def of(cls, measured: Estimate | None, limit: Limit) -> "_Sides":
+        e = measured or Estimate.without_interval(math.nan, 0)
+        floor = 0 if limit.of.p is None else claim_floor(limit.of.p)
+        if not limit.of.higher_is_better:
+            return cls(limit.promise, e.value, e.upper, e.lower, e.low, floor, e)
+        return cls(-limit.promise, -e.value, -e.lower, -e.upper, -e.high, floor, e)
+
+    @property
+    def enough(self) -> bool:
+        """Whether there are requests enough to have a bound, and to claim anything."""
+        return self.estimate.need is None and self.estimate.n >= self.floor
 
     def verdict(self, alpha: float, violation_alpha: float, point_estimates: bool) -> Verdict:
         if math.isnan(self.value):
             return Verdict.UNPROVEN
         if point_estimates:
             return Verdict.MEETS if self.value <= self.limit else Verdict.VIOLATES
-        enough = self.shortfall is None and self.n >= self.floor
-        if enough and self.good <= self.limit:
+        if self.enough and self.good <= self.limit:
             return Verdict.MEETS
         if self.bad_at(alpha, violation_alpha) > self.limit:
             return Verdict.VIOLATES
-        return Verdict.MARGINAL if enough and self.bounded else Verdict.UNPROVEN
+        return Verdict.MARGINAL if self.enough and self.estimate.has_bound else Verdict.UNPROVEN
 
     def bad_at(self, alpha: float, wanted: float) -> float:
         """The violation bound at the error `wanted`.
@@ -136,16 +131,17 @@ class _Sides:
 
         An interval narrows with the root of the requests, so halving it takes four times as many.
         """
-        if math.isnan(self.value) or (self.shortfall is None and not self.bounded):
+        n, need = self.estimate.n, self.estimate.need
+        if math.isnan(self.value) or (need is None and not self.estimate.has_bound):
             return None
-        if self.shortfall is not None or self.n < self.floor:
-            return max(self.shortfall or 0, self.floor)
+        if not self.enough:
+            return max(need or 0, self.floor)
         gap = self.limit - self.value
         reach = self.good - self.value if gap > 0 else self.bad - self.value
         if gap == 0 or not math.isfinite(reach):
             return None
-        wanted = self.n * (reach / gap) ** 2
-        return math.ceil(wanted) if self.n < wanted <= TOO_CLOSE * self.n else None
+        wanted = n * (reach / gap) ** 2
+        return math.ceil(wanted) if n < wanted <= TOO_CLOSE * n else None
 
 
 def deciding_bound(estimate: Estimate, limit: Limit) -> float | None:

@@ -1,15 +1,13 @@
-"""Values, limits, names, flags and comparisons in words: the texts that terminal, page and picture share.
+"""Values, limits, names and flags in words: the texts that terminal, page and picture share.
 
 Every function here turns data into text; none decides anything. A decision's sentences are in `sentences.py`.
 """
 
-import hashlib
 import itertools
 import math
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from frontier.decide.verdict import deciding_bound
 from frontier.metrics import RATES, Unit, display_one, metric, per_gpu
@@ -18,10 +16,8 @@ from frontier.model import setting as setting
 from frontier.text import clean as clean
 from frontier.text import clean_name as clean_name
 from frontier.text import middle_cut as middle_cut
+from frontier.text import short_hash
 from frontier.units import format_number, format_seconds, roughly
-
-if TYPE_CHECKING:
-    from frontier.decide.compare import Comparison
 
 CLOSED_LOOP = "closed loop, zero think time"
 SHORT = 24
@@ -53,8 +49,7 @@ def told_apart(names: Sequence[str], longest: int = 60) -> list[str]:
     for name, short in zip(names, cut, strict=True):
         label = short
         if short in several:
-            digest = hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:6]
-            label = f"{middle_cut(short, longest - 7)}~{digest}"
+            label = f"{middle_cut(short, longest - 7)}~{short_hash(name, 6)}"
         again = sum(other == name for other in names[: len(labels)])
         labels.append(f"{label} ({again + 1})" if again else label)
     return labels
@@ -335,68 +330,6 @@ def unproven_words(estimate: Estimate | None, need: int | None) -> str:
     if need and estimate.n:
         return f"{estimate.n:,} of about {roughly(need)} requests"
     return "too few requests" if estimate.has_interval else "no interval"
-
-
-# --- comparisons
-
-Names = tuple[str, str]
-
-
-def names_of(comparison: "Comparison", names: Names | None = None) -> Names:
-    """What the sides are called: as asked, by their deployments, or A and B where those are the same."""
-    if names is not None:
-        a, b = told_apart(names, 40)
-    elif comparison.a == comparison.b:
-        a, b = "A", "B"
-    else:
-        a, b = told_apart((comparison.a, comparison.b), 40)
-    return a, b
-
-
-def ratio_text(ratio: Estimate) -> str:
-    """'1.12× [1.08, 1.16]'."""
-    known = math.isfinite(ratio.low) and math.isfinite(ratio.high)
-    return f"{ratio.value:.3g}×" + (f" [{ratio.low:.3g}, {ratio.high:.3g}]" if known else " (no interval)")
-
-
-def until_text(comparison: "Comparison") -> str:
-    """Up to which value of the second objective the areas count: 'p99 TTFT 500 ms'."""
-    other = comparison.objectives[1]
-    return f"{metric(other).label} {limit_value_text(other, comparison.reference)}"
-
-
-def comparison_sentence(comparison: "Comparison", names: Names | None = None) -> str:
-    """'fp8 is better than bf16: 1.12× [1.08, 1.16] the area up to p99 TTFT 500 ms', per GPU where it is that."""
-    a, b = names_of(comparison, names)
-    ratio = f"{ratio_text(comparison.ratio)} the area up to {until_text(comparison)}"
-    per = " per GPU" if comparison.per_gpu else ""
-    if comparison.verdict == "invalid":
-        return f"{b} against {a} cannot be compared: no usable measurement"
-    if comparison.verdict == "not resolved":
-        return f"{b} against {a}{per} is not resolved: {ratio}"
-    return f"{b} is {comparison.verdict} than {a}{per}: {ratio}"
-
-
-def gpus_note(comparison: "Comparison", names: Names | None = None) -> str | None:
-    """How the GPUs of both sides count: divided by, or why not; None where there is nothing to say.
-
-    Of rates divided by GPUs it also says what the whole deployments come to, as the ratio times their GPUs.
-    """
-    (a, b), (of_a, of_b) = names_of(comparison, names), comparison.gpus
-    if comparison.per_gpu:
-        text = f"Per GPU: {a} has {count(of_a or 0, 'GPU')}, {b} {of_b}."
-        whole = comparison.ratio.value * (of_b or 0) / (of_a or 1)
-        rates = [metric(name).unit in RATES for name in comparison.objectives]
-        if rates == [True, False] and metric(comparison.objectives[0]).better == "higher" and math.isfinite(whole):
-            text += f" As whole deployments {b} is {whole:.3g}× {a}."
-        return text
-    if of_a == of_b or not any(metric(name).unit in RATES for name in comparison.objectives):
-        return None
-    known, unknown, side = (a, b, "b") if of_b is None else (b, a, "a")
-    return (
-        f"Whole deployments, not per GPU: {known} has {count(of_a or of_b or 0, 'GPU')}, that of {unknown} "
-        f"is not known; give it with  --set-{side} gpus=N."
-    )
 
 
 def trial_words(key: str) -> str:

@@ -18,6 +18,9 @@ public price lists (1 : 4 and 1 : 40). They only say how the same total is share
 """
 HOURS_PER_MONTH = 730.0
 
+Windows = Sequence[tuple[float, Mapping[str, float]]]
+"""The length of each window in seconds, and the facts of it that the server and its devices gave."""
+
 
 def power_text(powers: Iterable[Power]) -> str:
     """Where the power of some points comes from, and how much it was: 'power measured by ..., 612 to 690 W'."""
@@ -39,24 +42,26 @@ DISAGREE = 0.05
 """A gap between power samples and energy counters that is worth a warning."""
 
 
-def measured(windows: Sequence[tuple[float, Mapping[str, float]]], gpus: int | None) -> Power | None:
+def measured(windows: Windows, gpus: int | None) -> Power | None:
     """The mean power over windows of (seconds, the server's metrics): by energy counters where they can be used, else
     by power samples; None when a window lacks both.
 
     The readings are of every GPU of the machine, so they are not those of a deployment with another number of `gpus`.
     """
     for name, by in (("gpu_energy_power", "energy counters"), ("gpu_power", "")):
-        if all(name in metrics for _, metrics in windows) and _unusable(name, windows, gpus) is None:
-            whole = sum(seconds for seconds, _ in windows)
-            watts = sum(seconds * metrics[name] for seconds, metrics in windows) / whole if whole > 0 else 0.0
-            if watts > 0:
-                return Power(watts, "measured", by)
+        watts = _watts(windows, name)
+        if watts > 0 and _unusable(name, windows, gpus) is None:  # no NaN
+            return Power(watts, "measured", by)
     return None
 
 
-def power_flag(
-    windows: Sequence[tuple[float, Mapping[str, float]]], gpus: int | None, power: Power | None
-) -> Iterator[Flag]:
+def _watts(windows: Windows, name: str) -> float:
+    """The mean of a reading over windows; NaN where one lacks it, or where they have no length."""
+    whole = sum(seconds for seconds, _ in windows)
+    return sum(seconds * facts.get(name, math.nan) for seconds, facts in windows) / whole if whole > 0 else math.nan
+
+
+def power_flag(windows: Windows, gpus: int | None, power: Power | None) -> Iterator[Flag]:
     """Why what was read of the devices' power does not count, or that its two sources disagree."""
     seen = [name for name in ("gpu_energy_power", "gpu_power") if any(name in metrics for _, metrics in windows)]
     reasons = {name: _unusable(name, windows, gpus) for name in seen}
@@ -65,7 +70,7 @@ def power_flag(
         advice = "energy is not measured: state it as  hardware: {power: 700W/gpu},  or see to the readings"
         yield Flag("power_unmeasured", measured, limit, advice, fatal=False)
     elif len(seen) == 2 and not any(reasons.values()):
-        watts = [sum(s * m.get(name, math.nan) for s, m in windows) / sum(s for s, _ in windows) for name in seen]
+        watts = [_watts(windows, name) for name in seen]
         if abs(watts[1] / watts[0] - 1) > DISAGREE:
             yield Flag(
                 "power_disagrees", f"{format_number(watts[1])} W by samples, {format_number(watts[0])} W by counters",
@@ -73,16 +78,11 @@ def power_flag(
             )  # fmt: skip
 
 
-def _unusable(
-    name: str, windows: Sequence[tuple[float, Mapping[str, float]]], gpus: int | None
-) -> tuple[str, str] | None:
+def _unusable(name: str, windows: Windows, gpus: int | None) -> tuple[str, str] | None:
     """What is wrong with these readings of power, and what it should be; None where they count."""
 
     def most(fact: str) -> float:
         return max((metrics.get(fact, 0.0) for _, metrics in windows), default=0.0)
-
-    def total(fact: str) -> float:
-        return sum(metrics.get(fact, math.inf) for _, metrics in windows)
 
     counters = name == "gpu_energy_power"
     count = most("gpu_energy_count" if counters else "gpu_count")
@@ -93,9 +93,8 @@ def _unusable(
         return f"{lost:.0f} of {count:.0f} energy counters started again or were missing", "0"
     if least < count:
         return f"at times readings of {least:.0f} GPUs only", f"{count:.0f}"
-    number, fewest = (
-        (total("gpu_energy_updates"), FEWEST_UPDATES) if counters else (total("gpu_power_readings"), FEWEST_READINGS)
-    )
+    fact, fewest = ("gpu_energy_updates", FEWEST_UPDATES) if counters else ("gpu_power_readings", FEWEST_READINGS)
+    number = sum(facts.get(fact, math.inf) for _, facts in windows)
     return (f"{number:.0f} readings", f"{fewest}") if number < fewest else None
 
 

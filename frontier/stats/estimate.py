@@ -22,12 +22,13 @@ OF_CLASSES = tuple(f"{s}_{q}" for q in ("ttft", "tpot", "e2e") for s in ("mean",
 """The metrics that each class of requests has of its own, where all the default ones are asked for."""
 DEPENDENT_BLOCKS = 0.4
 """Correlation of successive blocks above which a batch-means interval is too narrow."""
+_OUTPUT, _INPUT = ("asked_osl", "completion_tokens"), ("asked_isl", "prompt_tokens")
 _THROUGHPUTS = {
-    "output_throughput": ("output",),
-    "input_throughput": ("input",),
-    "total_throughput": ("output", "input"),
+    "output_throughput": (_OUTPUT,),
+    "input_throughput": (_INPUT,),
+    "total_throughput": (_OUTPUT, _INPUT),
 }
-"""Which sides' tokens a throughput counts."""
+"""Which tokens a throughput counts: how many were asked for, and how many the server counted."""
 
 
 def point(
@@ -67,7 +68,7 @@ def point(
 
 def _in_flight(sample: WindowData) -> float | None:
     """Requests in flight on average over the windows; None for windows without length."""
-    seconds = float(sample.block_seconds.sum())
+    seconds = sample.seconds
     return float((sample.in_flight * sample.block_seconds).sum()) / seconds if seconds > 0 else None
 
 
@@ -108,7 +109,7 @@ def estimate(
         if name == "cost":
             return None if price is None else cost_energy.cost(throughput, price)
         return None if sample.power is None else cost_energy.energy(throughput, sample.power)[name]
-    if any(_uncounted_share(sample, side) > UNCOUNTED for side in _THROUGHPUTS.get(name, ())):
+    if _uncounted_share(sample, name) > UNCOUNTED:
         return None
     rate = _rate(sample, sample.block_totals(name), confidence)
     return None if rate is None else _with_uncounted(sample, name, rate)
@@ -207,7 +208,7 @@ def _as_measured(sample: WindowData, quantity: str) -> tuple[Floats, Floats]:
         return values, values
     best, worst = values.copy(), values.copy()
     best[untimed], worst[untimed] = 0.0, math.inf
-    spans, chunks = (sample.e2e - sample.ttft)[miscounted], sample.events[miscounted] - 1
+    spans, chunks = sample.e2e[miscounted] - sample.ttft[miscounted], sample.events[miscounted] - 1
     with np.errstate(divide="ignore", invalid="ignore"):
         by_chunks = np.where(chunks > 0, spans / chunks, math.inf)
     worst[miscounted] = np.maximum(values[miscounted], by_chunks)
@@ -251,10 +252,7 @@ def _itl(sample: WindowData, p: float | None, confidence: float) -> Estimate | N
         confidence, requests=sample.n, least=claim_floor(p, sample.streams), failed=failed,
     )  # fmt: skip
     # A bin stands for what is ALPHA to either side of it, and a bound has to hold for all of that.
-    less, more = 1 - ALPHA, 1 + ALPHA
-    exact = replace(
-        exact, low=exact.low * less, lower=exact.lower * less, high=exact.high * more, upper=exact.upper * more
-    )
+    exact = exact.moved(lambda x: x * (1 - ALPHA), lambda x: x * (1 + ALPHA))
     slack = widening(sample)
     if wander := slack.wander.get("tpot"):
         exact = bounds.wandering(exact, exact, math.log(max(pooled.quantile(0.5), X0)), p, wander, confidence)
@@ -266,16 +264,10 @@ def _itl(sample: WindowData, p: float | None, confidence: float) -> Estimate | N
     )  # fmt: skip
 
 
-def _side(sample: WindowData, side: str) -> tuple[Floats, Floats]:
-    """The lengths asked for and the tokens counted by the server, of the output or the input."""
-    if side == "output":
-        return sample.asked_osl, sample.completion_tokens
-    return sample.asked_isl, sample.prompt_tokens
-
-
-def _uncounted_share(sample: WindowData, side: str) -> float:
-    counted = _side(sample, side)[1][sample.ok]
-    return float(np.isnan(counted).mean()) if len(counted) else 0.0
+def _uncounted_share(sample: WindowData, name: str) -> float:
+    """The share of answers that the server did not count for a throughput, of the side where it is larger."""
+    sides = _THROUGHPUTS.get(name, ()) if sample.ok.any() else ()
+    return max((float(np.isnan(getattr(sample, counted)[sample.ok]).mean()) for _, counted in sides), default=0.0)
 
 
 def _with_uncounted(sample: WindowData, name: str, rate: Estimate) -> Estimate:
@@ -284,7 +276,7 @@ def _with_uncounted(sample: WindowData, name: str, rate: Estimate) -> Estimate:
     """
     most = known = 0.0
     for side in _THROUGHPUTS.get(name, ()):
-        asked, counted = _side(sample, side)
+        asked, counted = (getattr(sample, tokens) for tokens in side)
         missing = sample.ok & np.isnan(counted)
         most += float(np.where(asked > 0, asked, math.inf)[missing].sum())
         known += float(np.nansum(counted[sample.ok]))
@@ -296,16 +288,13 @@ def _with_uncounted(sample: WindowData, name: str, rate: Estimate) -> Estimate:
 
 def _rate(sample: WindowData, totals: Floats, confidence: float) -> Estimate | None:
     """A total per second over the time blocks; None for a window without length."""
-    if not sample.block_seconds.sum() > 0:
+    if not sample.seconds > 0:
         return None
     rate = bounds.from_blocks(totals, sample.block_seconds, len(sample.starts), BLOCKS, sample.n, confidence)
     slack = widening(sample)
     if not sample.open_loop:
         rate = bounds.wandering_mean(rate, slack.wander.get("e2e"), confidence)
-    return replace(
-        rate, low=rate.low * slack.less, lower=rate.lower * slack.less,
-        high=rate.high * slack.more, upper=rate.upper * slack.more,
-    )  # fmt: skip
+    return rate.moved(lambda x: x * slack.less, lambda x: x * slack.more)
 
 
 def _share_of(sample: WindowData, hits: Bools, confidence: float, higher_is_better: bool) -> Estimate:
@@ -360,7 +349,7 @@ def _notes(sample: WindowData) -> tuple[str, ...]:
     uncounted = int(np.isnan(sample.completion_tokens[sample.ok]).sum())
     if uncounted:
         notes.append(f"the server gave no token count for {uncounted} of {int(sample.ok.sum())} answers")
-    if sample.block_seconds.sum() > 0:
+    if sample.seconds > 0:
         lag1 = intervals.batch_means(sample.block_output_tokens, sample.block_seconds).lag1
         if lag1 > DEPENDENT_BLOCKS:
             notes.append(

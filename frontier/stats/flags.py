@@ -415,8 +415,7 @@ def beyond_light(sample: WindowData, light: Mapping[str, float]) -> Iterator[Fla
     """
     for quantity, bound in light.items():
         if quantity == "output_throughput":
-            seconds = float(sample.block_seconds.sum())
-            rate = float(sample.block_output_tokens.sum()) / seconds if seconds > 0 else 0.0
+            rate = float(sample.block_output_tokens.sum()) / sample.seconds if sample.seconds > 0 else 0.0
             if rate > bound * (1 + FASTER_THAN_LIGHT):
                 yield _impossible(sample, f"{format_number(rate)} tok/s", f"{format_number(bound)} tok/s")
         else:

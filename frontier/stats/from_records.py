@@ -5,10 +5,11 @@ So a million requests of 256 gaps take little memory and no Python work per gap.
 
 import functools
 import math
+import operator
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -32,18 +33,21 @@ TOO_MANY = 429
 """The HTTP status of a rate limit."""
 _MICRO = 1e-6
 _CLOSE = 1e-3
+_PERCENTILES = (50, 90, 95, 99)
 _LONGEST = 10**13
 """Microseconds of a gap: four months."""
 _OUTCOMES = tuple(Outcome)
 _CODE = {outcome: code for code, outcome in enumerate(_OUTCOMES)}
 _OK, _EMPTY, _CLIENT = _CODE[Outcome.OK], _CODE[Outcome.EMPTY], _CODE[Outcome.CLIENT]
 
-
-_COLUMNS = (
-    "sent", "end", "first", "last", "code", "asked_isl", "asked_osl", "prompt_tokens", "completion_tokens",
-    "cached_tokens", "events", "reads", "text_chars", "ttft", "tpot", "e2e", "silence", "hollow", "irregular",
-    "connect", "began", "session", "turn", "reusable", "class_index", *READER,
-)  # fmt: skip
+_TIMES = ("sent", "end", "first", "last")
+_COUNTS = ("asked_isl", "asked_osl", "prompt_tokens", "completion_tokens", "cached_tokens", "events", "reads",
+           "text_chars", "session", "turn", "reusable", "class_index")  # fmt: skip
+_OF_RECORD = (*_TIMES, *_COUNTS, "connect")
+"""The columns that are taken from a record as they are."""
+_MADE = ("since", "silence", "hollow", "irregular")
+Columns = dict[str, Floats]
+"""A number per record, by name."""
 
 
 def window_data(measurement: Measurement, records: Iterable[Record], *, open_loop: bool = False) -> WindowData:
@@ -55,17 +59,16 @@ def window_data(measurement: Measurement, records: Iterable[Record], *, open_loo
     open_loop = open_loop or isinstance(measurement.trial.concurrency, Rate)
     window = measurement.window
     blocks = _Blocks(window)
-    columns = []
+    parts: list[Columns] = []
     odd: Counter[str] = Counter()
     limited = 0
     for batch in _batches(records):
-        column = _columns(batch, open_loop)
-        columns.append(column)
-        blocks.add(column, batch)
+        parts.append(_columns(batch, open_loop))
+        blocks.add(parts[-1], batch)
         odd.update(_odd_finishes(batch, window))
         limited += sum(r.status == TOO_MANY and window.start <= r.sent <= window.end for r in batch)
-    table = np.concatenate(columns, axis=1) if columns else np.zeros((len(_COLUMNS), 0))
-    everything = dict(zip(_COLUMNS, table, strict=True))
+    parts = parts or [_columns((), open_loop)]
+    everything = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
     order = np.argsort(everything["sent"], kind="stable")
     sent = everything["sent"][order]
     inside = order[(sent >= window.start) & (sent <= window.end)]
@@ -74,6 +77,10 @@ def window_data(measurement: Measurement, records: Iterable[Record], *, open_loo
     ok: Bools = kept["code"] == _OK
     codes, counts = np.unique(everything["code"][inside], return_counts=True)
     trial = measurement.trial
+    as_they_are = ("irregular", "asked_isl", "asked_osl", "prompt_tokens", "completion_tokens", "cached_tokens")
+    arrays: dict[str, Any] = {name: kept[name] for name in as_they_are}
+    arrays |= {name: np.where(ok, kept[name], math.inf) for name in ("ttft", "tpot", "e2e")}
+    arrays |= {name: kept[name].astype(np.int64) for name in ("events", "reads", "text_chars")}
     return WindowData(
         deployment=trial.deployment,
         shape=trial.shape,
@@ -82,21 +89,9 @@ def window_data(measurement: Measurement, records: Iterable[Record], *, open_loo
         ends=np.array([measurement.epoch + window.end]),
         sent=measurement.epoch + kept["sent"],
         window=np.zeros(len(ok), dtype=np.int64),
-        ttft=np.where(ok, kept["ttft"], math.inf),
-        tpot=np.where(ok, kept["tpot"], math.inf),
-        e2e=np.where(ok, kept["e2e"], math.inf),
         ok=ok,
         silence=np.where(ok, kept["silence"], 0.0),
         hollow=ok & (kept["hollow"] > 0),
-        irregular=kept["irregular"],
-        asked_isl=kept["asked_isl"],
-        asked_osl=kept["asked_osl"],
-        prompt_tokens=kept["prompt_tokens"],
-        completion_tokens=kept["completion_tokens"],
-        cached_tokens=kept["cached_tokens"],
-        events=kept["events"].astype(np.int64),
-        reads=kept["reads"].astype(np.int64),
-        text_chars=kept["text_chars"].astype(np.int64),
         block_seconds=np.full(BLOCKS, window.length / BLOCKS),
         block_output_tokens=blocks.output,
         block_input_tokens=blocks.input,
@@ -112,12 +107,13 @@ def window_data(measurement: Measurement, records: Iterable[Record], *, open_loo
         outcomes={_OUTCOMES[int(code)].value: int(count) for code, count in zip(codes, counts, strict=True)},
         whole_run=_whole_run(everything),
         open_loop=open_loop,
+        **arrays,
         **_reader(kept, ok),
         **_turns(kept, trial.shape),
     )
 
 
-def _turns(columns: dict[str, Floats], shape: Shape) -> dict[str, Any]:
+def _turns(columns: Columns, shape: Shape) -> dict[str, Any]:
     """Which turn of which session each request is, what it could reuse, and its class in a mix."""
     if shape.session is None and not shape.mix:
         return {}
@@ -126,7 +122,7 @@ def _turns(columns: dict[str, Floats], shape: Shape) -> dict[str, Any]:
     return numbers | {"reusable": columns["reusable"]}
 
 
-def _reader(columns: dict[str, Floats], ok: Bools) -> dict[str, Any]:
+def _reader(columns: Columns, ok: Bools) -> dict[str, Any]:
     """What readers felt. Where some answer has text, one without visible text never showed any."""
     visible, second, pace = (columns[name] for name in READER)
     if columns["text_chars"][ok].any():
@@ -141,30 +137,33 @@ def _batches(records: Iterable[Record]) -> Iterator[list[Record]]:
         yield batch
 
 
-def _columns(batch: Sequence[Record], open_loop: bool) -> Floats:
-    """The batch as one row per name of _COLUMNS; what is missing is NaN. The caller makes failures infinite."""
+def _columns(batch: Sequence[Record], open_loop: bool) -> Columns:
+    """The columns of a batch; what is missing is NaN. The caller makes failures infinite."""
+    fields = operator.attrgetter(*_OF_RECORD)
     raw = [
-        (
-            r.sent, r.end, r.first, r.last, _CODE[r.outcome], r.asked_isl, r.asked_osl, r.prompt_tokens,
-            r.completion_tokens, r.cached_tokens, r.events, r.reads, r.text_chars,
-            r.scheduled if open_loop and r.scheduled is not None else r.sent,
-            *silence, r.connect, r.sent, r.session, r.turn, r.reusable, r.class_index,
-        )
+        (r.scheduled if open_loop and r.scheduled is not None else r.sent, *silence, *fields(r), _CODE[r.outcome])
         for r, silence in zip(batch, _hollowness(batch), strict=True)
-    ]  # fmt: skip
-    table = np.array(raw, dtype=np.float64).T
-    times, counts = table[[0, 1, 2, 3, 13, 14]], table[[*range(4, 13), 19, 20, 21, 22]]
-    if (np.abs(times) > LONGEST).any() or (np.abs(counts) > MOST_COUNT).any():
-        raise ValueError("a number of a record is beyond what can be")
-    sent, first, last, completion, since = (table[i] for i in (0, 2, 3, 8, 13))
-    table[4, (table[4] == _OK) & (np.isnan(first) | np.isnan(last))] = _EMPTY  # a success has tokens, and their times
+    ]
+    names = (*_MADE, *_OF_RECORD, "code")
+    table = np.array(raw, dtype=np.float64).reshape(-1, len(names)).T
+    times, counts, _ = np.split(table, [names.index(_COUNTS[0]), names.index("connect")])
+    _require_possible(times, LONGEST)
+    _require_possible(counts, MOST_COUNT)
+    columns = dict(zip(names, table, strict=True))
+    first, last, since, code = (columns[name] for name in ("first", "last", "since", "code"))
+    code[(code == _OK) & (np.isnan(first) | np.isnan(last))] = _EMPTY  # a success has tokens, and their times
     with np.errstate(divide="ignore", invalid="ignore"):
-        tpot = np.where(completion > 1, (last - first) / (completion - 1), np.nan)
+        tokens = columns["completion_tokens"]
+        tpot = np.where(tokens > 1, (last - first) / (tokens - 1), np.nan)
+    columns |= {"ttft": first - since, "tpot": tpot, "e2e": last - since, "began": columns["sent"]}
     reader = felt(batch, since)
-    if (np.abs(reader[:2]) > LONGEST).any():
+    _require_possible(reader[:2], LONGEST)
+    return columns | dict(zip(READER, reader, strict=True)) | {"sent": since}
+
+
+def _require_possible(numbers: Floats, most: float) -> None:
+    if (np.abs(numbers) > most).any():
         raise ValueError("a number of a record is beyond what can be")
-    latencies = [first - since, tpot, last - since, *table[14:], *reader]
-    return np.concatenate([since[None] if open_loop else sent[None], table[1:13], latencies])
 
 
 def _hollowness(batch: Sequence[Record]) -> list[tuple[float, float, float]]:
@@ -241,9 +240,8 @@ class _Blocks:
         inside = blocks >= 0
         return np.bincount(blocks[inside], None if weights is None else weights[inside], BLOCKS).astype(np.float64)
 
-    def add(self, columns: Floats, batch: Sequence[Record]) -> None:
+    def add(self, row: Columns, batch: Sequence[Record]) -> None:
         """A batch: its `_columns` and its records, for their gaps."""
-        row = dict(zip(_COLUMNS, columns, strict=True))
         ok = row["code"] == _OK
         first, last = row["first"], row["last"]
         # Input counts when the first token comes, output spread over the arrivals: prompts are read before that, and an
@@ -260,6 +258,8 @@ class _Blocks:
         self._add_untimed(ok & (gap_counts == 0) & (row["events"] > 1), row, tokens - share)
         seen = (row["code"] != _CLIENT) & (gap_counts > 0)
         seen &= (first <= self.window.end) & (row["end"] >= self.window.start)
+        if np.isnan(last[seen]).any():
+            raise ValueError("a record has gaps and does not say when its last event came")
         within = np.full(len(batch), -1)
         within[seen] = np.where(self.block(first[seen]) == self.block(last[seen]), self.block(first[seen]), -1)
         for wanted, add in ((within >= 0, self._add_whole), (seen & (within < 0), self._add_split)):
@@ -271,7 +271,7 @@ class _Blocks:
                     raise ValueError("a gap of a record is beyond what can be")
                 add(flat, counts, first[wanted], share[wanted])
 
-    def _add_untimed(self, which: Bools, row: dict[str, Floats], tokens: Floats) -> None:
+    def _add_untimed(self, which: Bools, row: Columns, tokens: Floats) -> None:
         """Requests of several events whose gaps were not kept: their later tokens come evenly from first to last."""
         first, last = row["first"][which, None], row["last"][which, None]
         passed = np.clip((self.edges - first) / np.maximum(last - first, _MICRO), 0, 1)
@@ -311,7 +311,7 @@ def _bins_of_micros() -> Ints:
     return bin_indices(np.arange(1 << 20) * _MICRO)
 
 
-def _facts(measurement: Measurement, everything: dict[str, Floats], limited: int) -> dict[str, float]:
+def _facts(measurement: Measurement, everything: Columns, limited: int) -> dict[str, float]:
     """The facts of the window: the server's, made anew of its readings where these were kept, and the client's own.
 
     `client_http_429` counts the requests sent in the window that were refused for a rate limit, where there are any.
@@ -321,7 +321,7 @@ def _facts(measurement: Measurement, everything: dict[str, Floats], limited: int
     return facts | time_breakdown.client_sums(everything, everything["code"] == _OK, facts)
 
 
-def _whole_run(everything: dict[str, Floats]) -> dict[str, float]:
+def _whole_run(everything: Columns) -> dict[str, float]:
     """What a tool without windows reports, under the same metric names, to be shown beside the windowed figures.
 
     All tokens over the whole duration with ramp and drain, and interpolated percentiles of the successes alone.
@@ -339,11 +339,16 @@ def _whole_run(everything: dict[str, Floats]) -> dict[str, float]:
             "total_throughput": (output + prompt) / duration,
             "request_throughput": float(ok.sum()) / duration,
         }
-    for name in ("ttft", "tpot", "e2e"):
-        values = everything[name][ok]
-        values = values[np.isfinite(values)]
+    latencies = {name: everything[name][ok] for name in ("ttft", "tpot", "e2e")}
+    return figures | summary({name: values[np.isfinite(values)] for name, values in latencies.items()}, "linear")
+
+
+def summary(latencies: Mapping[str, Floats], method: Literal["linear", "inverted_cdf"]) -> dict[str, float]:
+    """The mean and four percentiles of each latency that has values, under our metric names."""
+    figures = {}
+    for name, values in latencies.items():
         if len(values):
             figures[f"mean_{name}"] = float(values.mean())
-            for p, value in zip((50, 90, 95, 99), np.percentile(values, (50, 90, 95, 99)).tolist(), strict=True):
+            for p, value in zip(_PERCENTILES, np.percentile(values, _PERCENTILES, method=method).tolist(), strict=True):
                 figures[f"p{p}_{name}"] = value
     return figures

@@ -233,7 +233,7 @@ def overloaded(sample: WindowData) -> Iterator[Flag]:
 
 def rate_times_e2e(sample: WindowData) -> float:
     """Requests in flight by Little's law; NaN for a window without length."""
-    seconds = float(sample.block_seconds.sum())
+    seconds = sample.seconds
     return float(sample.block_finished.sum()) / seconds * float(sample.e2e.mean()) if seconds > 0 else math.nan
 
 
@@ -241,9 +241,7 @@ def littles_law(sample: WindowData) -> Iterator[Flag]:
     """Requests in flight, their rate and their time in the system contradict each other (Little's law)."""
     if not sample.holds_in_flight or not sample.ok.all():
         return
-    seconds = float(sample.block_seconds.sum())
-    e2e = float(sample.e2e.mean())
-    product = rate_times_e2e(sample)
+    seconds, e2e, product = sample.seconds, float(sample.e2e.mean()), rate_times_e2e(sample)
     room = max(OCCUPANCY, LITTLE * len(sample.starts) * e2e / seconds) if seconds > 0 else math.inf
     if abs(product / sample.concurrency - 1) > room:
         gap = e2e * (sample.concurrency / product - 1) if product > 0 else math.inf

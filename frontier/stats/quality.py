@@ -14,11 +14,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from frontier.model import Answer, Answers, Estimate
+from frontier.stats.bounds import from_draws
 from frontier.stats.intervals import clopper_pearson
 from frontier.stats.window import Floats, Ints
 
 DRAWS = 1000
-_LEVELS = (0.025, 0.975, 0.05, 0.95)
 Pairs = Sequence[tuple[Answer, Answer]]
 
 
@@ -81,7 +81,7 @@ def compared(answers: Iterable[Answers], deployment: str, shape: str, reference:
     (share, drawn, distance), (itself, own_drawn, own_distance) = (
         _compare(np.array([_sums(pairs) for pairs in prompts]), draws) for prompts in (alike, own)
     )
-    loss = _estimate(itself.value - share.value, own_drawn - drawn, len(groups))
+    loss = from_draws(itself.value - share.value, own_drawn - drawn, len(groups))
     scores = _scores(list(groups.values()), first, draws)
     return Compared(mine, other, len(groups), share, itself, loss, distance, own_distance, scores)
 
@@ -102,7 +102,7 @@ def _scores(groups: Sequence[Sequence[tuple[Answer, ...]]], first: int, draws: I
 def _score(scores: Floats, draws: Ints) -> Estimate:
     """The mean of scores between 0 and 1: by draws, and at least as wide as exact for so many that are 0 or 1."""
     n, value = len(scores), float(scores.mean())
-    return _at_least(_estimate(value, draws @ scores / n, n), lambda level: clopper_pearson(value * n, n, level))
+    return _at_least(from_draws(value, draws @ scores / n, n), lambda level: clopper_pearson(value * n, n, level))
 
 
 def _difference(differences: Floats, draws: Ints) -> Estimate:
@@ -119,7 +119,7 @@ def _difference(differences: Floats, draws: Ints) -> Estimate:
             max(more - rises / n, falls / n - less),
         )
 
-    return _at_least(_estimate(value, draws @ differences / n, n), exact)
+    return _at_least(from_draws(value, draws @ differences / n, n), exact)
 
 
 def _sums(pairs: Pairs) -> tuple[float, float, float, float]:
@@ -143,8 +143,8 @@ def _compare(sums: Floats, draws: Ints) -> tuple[Estimate, Floats, Estimate | No
     parts = draws @ sums
     drawn: Floats = parts[:, 0] / parts[:, 1]
     exact = functools.partial(clopper_pearson, same, compared)
-    share = _at_least(_estimate(same / compared, drawn, n), exact)
-    distance = _estimate(apart / number, parts[:, 2] / np.maximum(parts[:, 3], 1), n) if number else None
+    share = _at_least(from_draws(same / compared, drawn, n), exact)
+    distance = from_draws(apart / number, parts[:, 2] / np.maximum(parts[:, 3], 1), n) if number else None
     return share, drawn, distance
 
 
@@ -155,8 +155,3 @@ def _at_least(by_draws: Estimate, exact: Callable[[float], tuple[float, float]])
         by_draws.value, min(by_draws.low, low), max(by_draws.high, high), by_draws.n,
         min(by_draws.lower, lower), max(by_draws.upper, upper),
     )  # fmt: skip
-
-
-def _estimate(value: float, drawn: Floats, n: int) -> Estimate:
-    low, high, lower, upper = np.quantile(drawn, _LEVELS).tolist()
-    return Estimate(value, low, high, n, lower, upper)

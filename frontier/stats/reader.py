@@ -10,11 +10,9 @@ from collections.abc import Sequence
 from itertools import chain
 
 import numpy as np
-from numpy.typing import NDArray
 
 from frontier.model import Record
-
-Floats = NDArray[np.float64]
+from frontier.stats.window import Floats, Ints
 
 _MICRO = 1e-6
 _TOGETHER = 1e-5
@@ -46,7 +44,7 @@ def felt(batch: Sequence[Record], since: Floats) -> Floats:
     return np.stack([visible - since, second - since, pace])
 
 
-def _pace(gaps: NDArray[np.int64], counts: NDArray[np.int64], begins: Floats, each: Floats) -> Floats:
+def _pace(gaps: Ints, counts: Ints, begins: Floats, each: Floats) -> Floats:
     """The fastest reading of each answer that never waits: at every event after the reader began, the tokens that came
     before it, over the time since. inf where all came at once, NaN where it is not known when the reader began.
 

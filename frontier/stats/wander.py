@@ -90,32 +90,30 @@ def of_latencies(sample: WindowData, by_turns: bool = False) -> Mapping[str, Wan
     show its wander is taken to have at least as much.
     """
     blocks = _blocks(sample, by_turns)
-    own = {
-        name: wander
-        for name in (*BASIC, "visible", "second")
-        if (wander := _wander(sample, blocks, getattr(sample, name))) is not None
-    }
+    own: dict[str, Wander] = {}
+    for name in (*BASIC, "visible", "second"):
+        levels, counts, noise = _levels(sample, getattr(sample, name), np.ones(sample.n, np.bool_), blocks)
+        filled = counts > 0
+        if (moves := wander(levels[filled], blocks.middles[filled], blocks.windows[filled], noise)) is not None:
+            own[name] = moves
     if not any(name in own for name in BASIC):
         return {}
-    surest = max((own[name] for name in BASIC if name in own), key=lambda wander: wander.sure)
+    surest = max((own[name] for name in BASIC if name in own), key=lambda moves: moves.sure)
     return {
         name: replace(
-            wander, stretches=surest.stretches,
-            deviation=wander.deviation if wander.certain else max(wander.deviation, surest.deviation),
+            moves, stretches=surest.stretches,
+            deviation=moves.deviation if moves.certain else max(moves.deviation, surest.deviation),
         )
-        for name, wander in own.items()
+        for name, moves in own.items()
     }  # fmt: skip
 
 
 def evened(sample: WindowData, x: Floats, has: Bools, by_turns: bool) -> tuple[Floats, float]:
     """The latencies x of the requests `has` as at an even speed, and the mean of their levels' logarithms."""
     blocks = _blocks(sample, by_turns)
-    block = blocks.of_request[has]
-    known = np.isfinite(x) & (x > 0)
-    logs = _turn_by_turn(np.log(x[known]), sample.alike[has][known] if len(sample.turn) else sample.turn)
-    levels, counts, _ = _levels(logs, block[known], len(blocks.middles))
-    middle = float(levels[counts > 0].mean()) if known.any() else 0.0
-    return x * np.exp(middle - np.where(counts > 0, levels, middle))[block], middle
+    levels, counts, _ = _levels(sample, x, has, blocks)
+    middle = float(levels[counts > 0].mean()) if counts.any() else 0.0
+    return x * np.exp(middle - np.where(counts > 0, levels, middle))[blocks.of_request[has]], middle
 
 
 def mean_e2e(sample: WindowData) -> float:
@@ -156,10 +154,15 @@ def _turns(sample: WindowData) -> _Blocks:
     return _Blocks(of_request, windows, np.arange(len(windows), dtype=np.float64))
 
 
-def _levels(logs: Floats, block: Ints, blocks: int) -> tuple[Floats, Floats, float]:
-    """Each block's mean and count, and the variance of those means that the requests within blocks explain."""
-    counts = np.bincount(block, minlength=blocks).astype(np.float64)
-    levels = np.bincount(block, logs, blocks) / np.maximum(counts, 1)
+def _levels(sample: WindowData, x: Floats, has: Bools, blocks: _Blocks) -> tuple[Floats, Floats, float]:
+    """Of the logarithms of the latencies x of the requests `has`: each block's mean and count, and the variance of
+    those means that the requests within blocks explain.
+    """
+    known = np.isfinite(x) & (x > 0)
+    logs = _turn_by_turn(np.log(x[known]), sample.alike[has][known] if len(sample.turn) else sample.turn)
+    block, number = blocks.of_request[has][known], len(blocks.middles)
+    counts = np.bincount(block, minlength=number).astype(np.float64)
+    levels = np.bincount(block, logs, number) / np.maximum(counts, 1)
     within = float(((logs - levels[block]) ** 2).sum()) / max(1.0, len(logs) - float((counts > 0).sum()))
     return levels, counts, within * float((1 / counts[counts > 0]).mean()) if len(logs) else 0.0
 
@@ -173,14 +176,6 @@ def _turn_by_turn(logs: Floats, turns: Ints) -> Floats:
     counts = np.bincount(turns)
     means = np.bincount(turns, logs) / np.maximum(counts, 1)
     return logs - means[turns] + logs.mean() if len(logs) else logs
-
-
-def _wander(sample: WindowData, blocks: _Blocks, values: Floats) -> Wander | None:
-    known = np.isfinite(values) & (values > 0)
-    logs = _turn_by_turn(np.log(values[known]), sample.alike[known] if len(sample.turn) else sample.turn)
-    levels, counts, noise = _levels(logs, blocks.of_request[known], len(blocks.middles))
-    filled = counts > 0
-    return wander(levels[filled], blocks.middles[filled], blocks.windows[filled], noise)
 
 
 def wander(levels: Floats, times: Floats, windows: Ints, noise: float) -> Wander | None:

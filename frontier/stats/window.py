@@ -122,6 +122,11 @@ class WindowData:
         return len(self.sent)
 
     @property
+    def seconds(self) -> float:
+        """The length of all windows."""
+        return float(self.block_seconds.sum())
+
+    @property
     def streams(self) -> int:
         """How many requests were in flight, of which follows what a claim needs at least: of a rate their mean."""
         if isinstance(self.concurrency, Rate):
@@ -253,10 +258,9 @@ def join(samples: Sequence[WindowData]) -> WindowData:
     )
     joined["client_failures"] = sum(part.client_failures for part in parts)
     joined["power"] = cost_energy.mean([(float((part.ends - part.starts).sum()), part.power) for part in parts])
-    outcomes, odd = Counter[str](), Counter[str]()
-    for part in parts:
-        outcomes.update(part.outcomes)
-        odd.update(part.odd_finishes)
+    outcomes, odd = (
+        sum((Counter(getattr(part, name)) for part in parts), Counter[str]()) for name in ("outcomes", "odd_finishes")
+    )
     joined |= {"outcomes": dict(outcomes), "odd_finishes": most_frequent(odd)}
     joined["whole_run"] = {
         name: float(np.median([part.whole_run[name] for part in parts if name in part.whole_run]))

@@ -6,19 +6,15 @@ That is the operating point as soon as it is proven, how each setting stands aft
 from dataclasses import dataclass, field
 from typing import Literal
 
-from frontier.config import Config
 from frontier.decide import proof
 from frontier.decide.search import Ask
 from frontier.decide.verdict import judge
 from frontier.model import Phase, Series, Trial, Verdict, load_facts, setting
-from frontier.plan import Plan, Progress, Stage
+from frontier.plan import Progress, Stage
 from frontier.run import Run
-from frontier.store.run_dir import RunDirectory
-from frontier.sweep.ledger import Ledger
 from frontier.sweep.proposals import Proposals
 from frontier.sweep.trial_runner import TrialRunner
 
-_LOOKS = (Phase.SCAN, Phase.LOCATE)
 _WORDS: dict[Phase, Literal["grid", "scan", "prove", "complete"]] = {
     Phase.SCAN: "scan", Phase.LOCATE: "scan", Phase.PROVE: "prove", Phase.CONFIRM: "prove", Phase.GRID: "complete",
     Phase.VISIT: "complete", Phase.FRONTIER: "complete",
@@ -29,12 +25,8 @@ _WORDS: dict[Phase, Literal["grid", "scan", "prove", "complete"]] = {
 class Announcer:
     """Reports what the trials of a runner show. It remembers the operating points that it announced."""
 
-    config: Config
-    plan: Plan
-    run: RunDirectory
     progress: Progress
     runner: TrialRunner
-    ledger: Ledger
     proposals: Proposals
     _announced: dict[Series, int] = field(default_factory=dict)
     _next: tuple[object, ...] = ()
@@ -43,21 +35,21 @@ class Announcer:
         """Report what a trial is run for."""
         every = self.proposals.every_series()
         word = _WORDS[trial.phase]
-        if trial.phase is Phase.GRID and self.plan.sized and trial.repeat == 1 and trial.series not in self._announced:
+        if self.proposals.in_first_pass(trial) and trial.series not in self._announced:
             word = "grid"
-        own = {t.concurrency for t, _ in self.runner.history(trial.series) if t.phase not in _LOOKS}
-        settings = self.config.concurrency
+        own = {t.concurrency for t, _ in self.runner.history(trial.series) if t.phase not in proof.SCANS}
+        settings = self.runner.config.concurrency
         number = every.index(trial.series) + 1
         self.progress.stage(Stage(word, number, len(every), len(own & set(settings)), len(settings)))
 
     def judged(self, trial: Trial) -> None:
         """Report how a setting stands by what may be claimed of it, or by this trial where nothing may."""
-        limits = self.config.limits
+        limits = self.runner.config.limits
         history = self.runner.history(trial.series)
         if not limits:
             return
         own = [(t, s) for t, s in history if t.concurrency == trial.concurrency]
-        points = () if trial.phase in (*_LOOKS, Phase.FRONTIER) else proof.claim_points(own, limits)
+        points = () if trial.phase in (*proof.SCANS, Phase.FRONTIER) else proof.claim_points(own, limits)
         point = points[0] if points else proof.pilot_point(proof.join(tuple(s for _, s in own)), limits)
         judgement = judge(point, limits)
         # Of several that keep it unproven the one that needs most requests to have a bound, else the nearest its limit.
@@ -69,13 +61,13 @@ class Announcer:
 
     def operating_point(self, series: Series) -> None:
         """Report the operating point as soon as it is proven, and when it is another one."""
-        history = self.runner.history(series)
-        if not self.config.limits or not history or self.proposals.prove:
+        history, config, run = self.runner.history(series), self.runner.config, self.runner.run
+        if not config.limits or not history or self.proposals.prove:
             return
         ask = self.proposals.to_search(series)
         if isinstance(ask, Ask) and any(t.phase is ask.phase and t.concurrency == ask.concurrency for t, _ in history):
             return  # a proof goes on: what its windows say meanwhile is no judgement
-        decisions = Run(self.run.path, self.config, self.run.manifest, {series: history}).solve(self.config.limits)
+        decisions = Run(run.path, config, run.manifest, {series: history}).solve(config.limits)
         if not decisions:
             return  # every setting was only scanned, and excluded
         (decision,) = decisions
@@ -88,8 +80,8 @@ class Announcer:
         if decision.concurrency == before:
             return
         self._announced[series] = decision.concurrency
-        seconds = self.ledger.spent().seconds
-        self.run.journal(
+        seconds = self.runner.ledger.spent().seconds
+        run.journal(
             "proven", deployment=series.deployment, shape=series.shape.label, after=round(seconds, 1),
             **load_facts(decision.concurrency),
         )  # fmt: skip

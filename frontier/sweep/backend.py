@@ -1,10 +1,9 @@
 """Backends: what runs a trial, on servers over HTTP or on the simulator in virtual time."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -21,8 +20,7 @@ from frontier.client.preflight import (
 from frontier.client.processes import LocalWorkers, workers_needed
 from frontier.client.prompts import Calibration, PromptPlan, prompt_seed, read_prompts
 from frontier.client.ray_workers import RayWorkers
-from frontier.client.shard import ShardJob
-from frontier.client.sharded import Worker, WorkerLostError, run_sharded
+from frontier.client.shard import ShardJob, Worker, WorkerLostError, run_sharded
 from frontier.client.target import Proxies, Target, read_key_file
 from frontier.client.unmeasurable import LONGEST_MODEL
 from frontier.config import Config, DeploymentConfig
@@ -36,7 +34,6 @@ from frontier.text import NO_SECRETS, Secrets, environment_secrets
 
 OnRecord = Callable[[Record], None]
 OnTick = Callable[[TrialProgress], None]
-Run = Callable[..., Awaitable[Measurement]]
 PUT_BACK = "put the old server back, or begin a run of its own with  -o DIR"
 
 
@@ -164,12 +161,27 @@ class HttpBackend(Backend):
     async def run(
         self, trial: Trial, *, expected_e2e: float | None, on_record: OnRecord, on_tick: OnTick, stop: asyncio.Event
     ) -> Measurement:
-        count = self.workers(trial, expected_e2e)
+        ready = self._ready[trial.deployment]
+        if (difference := await changed(ready)) is not None:
+            raise AnotherServerError(f"another server answers at {ready.target.base_url}: {difference}", PUT_BACK)
+        if self._config.prompts != "random":  # where the cache cannot be emptied, the salt or a flag shows it
+            await reset_cache(ready.target)
+        prompts, count = self._prompts(trial), self.workers(trial, expected_e2e)
+        how: dict[str, Any] = {
+            "expected_e2e": expected_e2e, "on_record": on_record, "on_progress": on_tick, "stop": stop,
+            "identity": ready.identity,
+        }  # fmt: skip
         if count == 1 and self._ray is None:
-            run: Run = partial(self._run_here, expected_e2e=expected_e2e)
-        else:
-            run = partial(self._run_sharded, count=count, expected_e2e=expected_e2e)
-        return await self._measure(run, trial, on_record, on_tick, stop)
+            return await run_trial(trial, ready.target, prompts.source(), **how)
+        try:
+            workers: Sequence[Worker] = self._processes.get(count) if self._ray is None else await self._ray.get(count)
+            return await run_sharded(trial, ready.target, prompts, workers, **how)
+        except BaseException as error:
+            # The others may still be sending: without their trial they are of no use.
+            self._end_workers()
+            if isinstance(error, WorkerLostError):
+                self._most_workers[trial.key] = max(1, count - 1)
+            raise
 
     def workers(self, trial: Trial, expected_e2e: float | None) -> int:
         most = self._most_workers.get(trial.key, trial.streams)
@@ -199,35 +211,6 @@ class HttpBackend(Backend):
     def identity(self, trial: Trial) -> str:
         """Which server answers on the deployment of a trial, as it was when it was prepared."""
         return self._ready[trial.deployment].identity
-
-    async def _run_here(self, trial: Trial, target: Target, prompts: PromptPlan, **how: Any) -> Measurement:
-        return await run_trial(trial, target, prompts.source(), **how)
-
-    async def _run_sharded(
-        self, trial: Trial, target: Target, prompts: PromptPlan, *, count: int, **how: Any
-    ) -> Measurement:
-        try:
-            workers: Sequence[Worker] = self._processes.get(count) if self._ray is None else await self._ray.get(count)
-            return await run_sharded(trial, target, prompts, workers, **how)
-        except BaseException as error:
-            # The others may still be sending: without their trial they are of no use.
-            self._end_workers()
-            if isinstance(error, WorkerLostError):
-                self._most_workers[trial.key] = max(1, count - 1)
-            raise
-
-    async def _measure(
-        self, run: Run, trial: Trial, on_record: OnRecord, on_tick: OnTick, stop: asyncio.Event
-    ) -> Measurement:
-        ready = self._ready[trial.deployment]
-        if (difference := await changed(ready)) is not None:
-            raise AnotherServerError(f"another server answers at {ready.target.base_url}: {difference}", PUT_BACK)
-        if self._config.prompts != "random":  # where the cache cannot be emptied, the salt or a flag shows it
-            await reset_cache(ready.target)
-        prompts = self._prompts(trial)
-        return await run(
-            trial, ready.target, prompts, on_record=on_record, on_progress=on_tick, stop=stop, identity=ready.identity
-        )
 
     def secrets(self) -> Secrets:
         return secrets_of(self._config, self._environ)

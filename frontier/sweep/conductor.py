@@ -7,6 +7,7 @@ count by their fingerprint, and the search and the completion propose from histo
 import asyncio
 import contextlib
 import time
+from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Literal
@@ -14,6 +15,8 @@ from typing import Literal
 from frontier.budget import described_trials, parts_left
 from frontier.config import Config, DeploymentConfig
 from frontier.decide import completion
+from frontier.decide.claim import PROOF
+from frontier.decide.proof import SCANS
 from frontier.decide.search import Ask
 from frontier.errors import FrontierError, MemoryShortError, StoreError
 from frontier.model import Phase, Series, Trial, load_facts, setting
@@ -30,11 +33,14 @@ from frontier.sweep.trial_runner import Step, TrialRunner
 from frontier.units import format_elapsed
 
 SweepEnd = Literal["finished", "interrupted", "server_lost", "budget"]
-_PROOFS = (Phase.PROVE, Phase.VISIT, Phase.CONFIRM)
 AGAIN = 2
 """How often a trial whose numbers mean nothing is measured again."""
 PATIENCE = 4
 """After so many of these in a row that mean nothing again, no other is tried: the reason will not go away."""
+
+
+class _Interrupted(Exception):  # noqa: N818
+    """The user stops the sweep."""
 
 
 @dataclass(slots=True)
@@ -63,9 +69,9 @@ class Conductor:
     _runner: TrialRunner = field(init=False)
     _proposals: Proposals = field(init=False)
     _announcer: Announcer = field(init=False)
-    _again: dict[str, int] = field(default_factory=dict)
+    _again: Counter[str] = field(default_factory=Counter)
     _in_vain: int = 0
-    _completing: dict[Series, float] = field(default_factory=dict)
+    _completing: dict[Series, float] = field(default_factory=lambda: defaultdict(float))
 
     def __post_init__(self) -> None:
         self._ledger = Ledger(self.config.budget, self.clock, self.wall)
@@ -76,22 +82,24 @@ class Conductor:
             self.config, self.run, self.backend, self.progress, self.stop, self._ledger, self._failures,
             self._servers, self.histories, len(self.plan.trials),
         )  # fmt: skip
-        self._proposals = Proposals(self.config, self.plan, self.prove, self._runner, self._ledger, self._failures)
-        self._announcer = Announcer(
-            self.config, self.plan, self.run, self.progress, self._runner, self._ledger, self._proposals
-        )
+        self._proposals = Proposals(self.config, self.plan, self.prove, self._runner)
+        self._announcer = Announcer(self.progress, self._runner, self._proposals)
 
     async def conduct(self) -> SweepEnd:
         """Run what is left of the plan. Whatever the end, finished trials are on disk."""
+        end: SweepEnd = "finished"
         try:
             self._resume()
             self._limit_proofs()
-            step = await self._measure_all()
+            try:
+                await self._measure_all()
+            except _Interrupted:
+                end = "interrupted"
+                await self._servers.close()
             self._report_dropped()
             gone = self._failures.given_up
-            end: SweepEnd = "interrupted" if step == "interrupted" else "server_lost" if gone else "finished"
-            if end == "finished" and self._runner.dropped:
-                end = "budget"
+            if end == "finished" and (gone or self._runner.dropped):
+                end = "server_lost" if gone else "budget"
             reason = {"reason": "; ".join(gone.values())} if gone else {}
             self.run.journal(end, spent=self._ledger.spent().tree(), **reason)
             return end
@@ -124,8 +132,7 @@ class Conductor:
             self._runner.recall(measurement.trial, load_window_data(self.run, measurement))
         for line in lines:
             if line["event"] == "measured_again":
-                self._again[line["trial"]] = self._again.get(line["trial"], 0) + 1
-                self._in_vain = self._in_vain + 1 if line["trial"] in self._runner.excluded else 0
+                self._count_repeat(line["trial"])
         self._servers.done = self._runner.done
 
     def _limit_proofs(self) -> None:
@@ -143,7 +150,7 @@ class Conductor:
 
     # -- turns -------------------------------------------------------------------------------------------------------
 
-    async def _measure_all(self) -> Step:
+    async def _measure_all(self) -> None:
         todo = [trial for trial in self.plan.trials if trial.key not in self._runner.done]
         self.progress.plan(len(self.plan.trials), len(self.plan.trials) - len(todo))
         self._announcer.time_left()
@@ -152,12 +159,9 @@ class Conductor:
         for i, group in enumerate(turns):
             if needed[i]:
                 self._ledger.begin_turn(needed[i], parts_left(needed[i:]))
-            step = await self._turn(group, [t for t in todo if t.deployment in {d.name for d in group}])
-            if step == "interrupted":
-                return step
-        return "done"
+            await self._turn(group, [t for t in todo if t.deployment in {d.name for d in group}])
 
-    async def _turn(self, group: Sequence[DeploymentConfig], todo: Sequence[Trial]) -> Step:
+    async def _turn(self, group: Sequence[DeploymentConfig], todo: Sequence[Trial]) -> None:
         """Measure deployments that are up at one time: those of the user together, each that the sweep starts alone.
 
         Where nothing is left to measure the passes report why, and the server may be down.
@@ -165,16 +169,15 @@ class Conductor:
         needed = self._needed(group, todo)
         for deployment in needed:
             if not await self._servers.up(deployment) and self.stop.is_set():
-                return "interrupted"
+                raise _Interrupted
         there = [d for d in group if d.name not in self._failures.given_up]
         if not there:
             reason = next(iter(self._failures.given_up[d.name] for d in group)).splitlines()[0]
             self._leave_out(todo, reason.removesuffix(LAST_LINES))
-            return "done"
-        step = await self._passes(there, todo)
+            return
+        await self._passes(there, todo)
         for deployment in needed:
             await self._servers.down(deployment.name)
-        return step
 
     def _needed(self, group: Sequence[DeploymentConfig], todo: Sequence[Trial]) -> list[DeploymentConfig]:
         """Those on which something is left to measure; none when the budget has no room for any of it."""
@@ -198,36 +201,32 @@ class Conductor:
 
     # -- the passes of a turn ----------------------------------------------------------------------------------------
 
-    async def _passes(self, deployments: Sequence[DeploymentConfig], todo: Sequence[Trial]) -> Step:
+    async def _passes(self, deployments: Sequence[DeploymentConfig], todo: Sequence[Trial]) -> None:
         """The answers first: where the config states the size of the grid's trials each setting once, then the search
         of every series. Then the rest of the plan, and what completes the frontiers.
         """
         planned = [trial for trial in todo if self._by_plan(trial)]
-        first = [trial for trial in planned if self.plan.sized and trial.repeat == 1]
+        first = [trial for trial in planned if self._proposals.in_first_pass(trial)]
         later = [trial for trial in planned if trial not in first]
         series = self._proposals.series(deployments)
-        step = await self._grid(first)
-        if step != "interrupted":
-            step = await self._answer_all(series)
-        if step != "interrupted" and later:
+        await self._grid(first)
+        await self._answer_all(series)
+        if later:
             self._warn_of_budget(later)
-            step = await self._grid(later)
-        if step != "interrupted":
-            step = await self._complete(series)
-        return step
+            await self._grid(later)
+        await self._complete(series)
 
-    async def _grid(self, todo: Sequence[Trial]) -> Step:
-        step, put_off = await self._pass(todo)
-        if step != "interrupted" and any(trial.deployment not in self._failures.given_up for trial in put_off):
+    async def _grid(self, todo: Sequence[Trial]) -> None:
+        put_off = await self._pass(todo)
+        if any(trial.deployment not in self._failures.given_up for trial in put_off):
             self.progress.note(f"{len(put_off)} put off after a loss; tried again now, the lowest first")
             self._failures.failed_at.clear()
-            step, put_off = await self._pass(sorted(put_off, key=lambda trial: trial.concurrency))
-        for trial in put_off if step != "interrupted" else ():
-            self._skip(trial, self._failures.reason_to_skip(trial) or "the server was lost under it")
-        return step
+            put_off = await self._pass(sorted(put_off, key=lambda trial: trial.concurrency))
+        for trial in put_off:
+            self._skip(trial, self._failures.reason_to_skip(trial))
 
-    async def _pass(self, trials: Sequence[Trial]) -> tuple[Step, list[Trial]]:
-        """Run these trials. Also returned: those that are put off because of what was lost under them."""
+    async def _pass(self, trials: Sequence[Trial]) -> list[Trial]:
+        """Run these trials; those that are put off because of what was lost under them."""
         put_off = []
         for trial in trials:
             if trial.key in self._runner.done:
@@ -235,14 +234,11 @@ class Conductor:
             if (reason := self._proposals.reason_to_skip(trial)) is not None:
                 self._skip(trial, reason)
                 continue
-            step: Step = "lost" if self._failures.reason_to_skip(trial) else await self._measure(trial)
-            if step == "lost":
+            if self._failures.reason_to_skip(trial) or await self._measure(trial) == "lost":
                 put_off.append(trial)
-            elif step == "interrupted":
-                return step, put_off
-        return "done", put_off
+        return put_off
 
-    async def _answer_all(self, series: Sequence[Series]) -> Step:
+    async def _answer_all(self, series: Sequence[Series]) -> None:
         """Find and prove the operating point of each, one after another: each may take an equal part of the time; what
         one leaves of it goes to those that had too little.
         """
@@ -250,31 +246,28 @@ class Conductor:
             left = [one for one in series if isinstance(self._proposals.to_search(one), Ask) or not again]
             for i, one in enumerate(left):
                 self._ledger.begin_share(float(len(left) - i) if not again else 1.0)
-                step = await self._answer(one)
-                if step == "interrupted":
-                    return step
+                await self._answer(one)
         self._ledger.begin_share()
-        return "done"
 
-    async def _answer(self, series: Series) -> Step:
+    async def _answer(self, series: Series) -> None:
         """Scan and prove, until the search has no more to ask or there is no room for it."""
         while isinstance(ask := self._proposals.to_search(series), Ask):
             step = await self._run_ask(series, ask)
-            if step in ("interrupted", "dropped") or series.deployment in self._failures.given_up:
-                return step
-            if ask.phase in _PROOFS:
+            if step == "dropped" or series.deployment in self._failures.given_up:
+                return
+            if ask.phase in PROOF:
                 self._announcer.operating_point(series)
         self._announcer.operating_point(series)
         if (excluded := self._to_repeat(series)) is not None:
-            step = await self._repeat(excluded)
-            return await self._answer(series) if step == "done" else step
+            if await self._repeat(excluded) == "done":
+                await self._answer(series)
+            return
         if (self.config.searches or self.prove) and self._runner.history(series):
             facts = {"deployment": series.deployment, "shape": series.shape.label, "reason": ask.reason}
             self.run.journal("search_done", **facts)
             self.progress.note(f"{series.label(keep_shape=True)}: {ask.reason}")
-        return "done"
 
-    async def _complete(self, series: Sequence[Series]) -> Step:
+    async def _complete(self, series: Sequence[Series]) -> None:
         """What completes the frontiers, the most valuable next; of equal ones the one that had the least time."""
         left = list(series)
         while left:
@@ -283,27 +276,21 @@ class Conductor:
                 if isinstance(ask, Ask):
                     continue
                 excluded = self._to_repeat(one)
-                step: Step = "skipped" if excluded is None else await self._repeat(excluded)
-                if step == "interrupted":
-                    return step
-                if step != "done":
+                if excluded is None or await self._repeat(excluded) != "done":
                     left.remove(one)
                     self._report_skipped(one)
             known = {one: ask for one, ask in asks.items() if isinstance(ask, Ask)}
             if not known:
                 continue
-            one = max(known, key=lambda s: (known[s].value, -self._completing.get(s, 0.0)))
+            one = max(known, key=lambda s: (known[s].value, -self._completing[s]))
             began = self._ledger.spent().seconds
             step = await self._run_ask(one, known[one])
-            self._completing[one] = self._completing.get(one, 0.0) + self._ledger.spent().seconds - began
-            if step == "interrupted":
-                return step
+            self._completing[one] += self._ledger.spent().seconds - began
             if step == "done":
                 if known[one].phase is not Phase.FRONTIER:
                     self._announcer.operating_point(one)
             elif step == "dropped" or self._proposals.to_complete(one) == known[one]:
                 left.remove(one)  # the history is as it was, so the same would be asked again
-        return "done"
 
     async def _run_ask(self, series: Series, ask: Ask) -> Step:
         trial = self._proposals.trial(series, ask)
@@ -315,13 +302,15 @@ class Conductor:
         lost = self._failures.reason_to_skip(trial)
         step: Step = "lost" if lost else await self._measure(trial)
         if step == "lost":
-            self._skip(trial, lost or self._failures.reason_to_skip(trial) or "the server was lost under it")
+            self._skip(trial, lost or self._failures.reason_to_skip(trial))
         return step
 
     async def _measure(self, trial: Trial) -> Step:
         """Measure a trial, with what it is run for and how its setting stands after it."""
         self._announcer.stage(trial)
         step = await self._runner.measure(trial)
+        if step == "interrupted":
+            raise _Interrupted
         if step == "done":
             self._announcer.judged(trial)
             self._announcer.time_left()
@@ -337,10 +326,10 @@ class Conductor:
         valid = {trial.concurrency for trial, _ in history if trial.key not in excluded}
         open_ = [
             trial for trial, _ in history
-            if trial.key in excluded and self._again.get(trial.key, 0) < AGAIN
-            and (trial.phase not in (Phase.SCAN, Phase.LOCATE) or trial.concurrency not in valid)
+            if trial.key in excluded and self._again[trial.key] < AGAIN
+            and (trial.phase not in SCANS or trial.concurrency not in valid)
         ]  # fmt: skip
-        return min(open_, key=lambda t: (t.phase not in _PROOFS, t.concurrency, t.repeat), default=None)
+        return min(open_, key=lambda t: (t.phase not in PROOF, t.concurrency, t.repeat), default=None)
 
     async def _repeat(self, trial: Trial) -> Step:
         reason = self._runner.excluded[trial.key]
@@ -349,9 +338,12 @@ class Conductor:
         self._runner.dropped.pop(trial.key, None)  # without room it counts as it is
         if step == "done":
             self.run.journal("measured_again", trial=trial.key, reason=reason)
-            self._again[trial.key] = self._again.get(trial.key, 0) + 1
-            self._in_vain = self._in_vain + 1 if trial.key in self._runner.excluded else 0
+            self._count_repeat(trial.key)
         return step
+
+    def _count_repeat(self, key: str) -> None:
+        self._again[key] += 1
+        self._in_vain = self._in_vain + 1 if key in self._runner.excluded else 0
 
     # -- what is reported --------------------------------------------------------------------------------------------
 
@@ -364,7 +356,8 @@ class Conductor:
             if trial.key not in self._runner.skipped and (why := self._proposals.reason_to_skip(trial)):
                 self._skip(trial, why)
 
-    def _skip(self, trial: Trial, reason: str) -> None:
+    def _skip(self, trial: Trial, reason: str | None) -> None:
+        reason = reason or "the server was lost under it"
         self._runner.skipped.add(trial.key)
         self.run.journal("skipped", trial=trial.key, reason=reason)
         self.progress.note(f"skipped {trial.shape.label} {setting(trial.concurrency)}: {reason}")

@@ -20,8 +20,7 @@ from typing import Any
 from frontier.client.evidence import Evidence
 from frontier.client.loop import measurement
 from frontier.client.pipeline import Share
-from frontier.client.shard import Shard, ShardJob, ShardResult, worst_health
-from frontier.client.sharded import CLOCK_BOUND, LATE
+from frontier.client.shard import CLOCK_BOUND, LATE, Shard, ShardJob, ShardResult, worst_health
 from frontier.client.window_rules import WindowState
 from frontier.config import Config
 from frontier.errors import MeasurementError, StoreError, UsageError

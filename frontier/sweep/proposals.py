@@ -13,8 +13,6 @@ from frontier.forecast import Ahead, Expected, TimeEstimator, ahead, candidate_w
 from frontier.model import Decision, Phase, Series, Trial
 from frontier.plan import Better, Plan, grid_size, make_trial, search_policy
 from frontier.run import History
-from frontier.sweep.ledger import Ledger
-from frontier.sweep.servers import ServerFailures
 from frontier.sweep.trial_runner import TrialRunner
 
 T = TypeVar("T")
@@ -32,8 +30,6 @@ class Proposals:
     plan: Plan
     prove: tuple[int, ...]
     runner: TrialRunner
-    ledger: Ledger
-    failures: ServerFailures
     to_prove: dict[Series, tuple[int, ...]] = field(default_factory=dict)
     estimator: TimeEstimator = field(init=False)
     _searched: dict[Series, tuple[object, Ask | Done]] = field(default_factory=dict)
@@ -54,7 +50,7 @@ class Proposals:
 
     def to_search(self, series: Series) -> Ask | Done:
         """What finds and proves the operating point next."""
-        if not (self.config.searches or self.prove) or series.deployment in self.failures.given_up:
+        if not (self.config.searches or self.prove) or series.deployment in self.runner.failures.given_up:
             return Done("there is nothing to search for")
 
         def ask(policy: SearchPolicy, history: History) -> Ask | Done:
@@ -66,16 +62,16 @@ class Proposals:
 
     def to_complete(self, series: Series) -> Ask | Done:
         """What completes the frontier of a series next."""
-        if self.prove or self.config.refine == 0 or series.deployment in self.failures.given_up:
+        if self.prove or self.config.refine == 0 or series.deployment in self.runner.failures.given_up:
             return Done("the plan is measured")
 
         def ask(policy: SearchPolicy, history: History) -> Ask | Done:
             if not policy.grid:
                 return Done("nothing is left")
-            left = self.ledger.seconds_left()
+            left = self.runner.ledger.seconds_left()
             within = math.inf if left is None else left
             room = min(within, self._room(series, policy, history))
-            spare = self.estimator.spare(series, history, self.ledger.times, policy, room)
+            spare = self.estimator.spare(series, history, self.runner.ledger.times, policy, room)
             tiers = self.config.tiers
             return completion.next_ask(
                 policy, series.shape, tiers, history, within=within, room=room, spare=spare
@@ -86,6 +82,10 @@ class Proposals:
     def asks(self, series: Series) -> list[Ask]:
         """What either of the two asks for."""
         return [ask for ask in (self.to_search(series), self.to_complete(series)) if isinstance(ask, Ask)]
+
+    def in_first_pass(self, trial: Trial) -> bool:
+        """Whether it is one of the grid's first trials of each setting, which come before the search."""
+        return trial.phase is Phase.GRID and self.plan.sized and trial.repeat == 1
 
     def trial(self, series: Series, ask: Ask) -> Trial:
         """The trial that is asked for."""
@@ -109,14 +109,14 @@ class Proposals:
         history = self.runner.history(series)
         gain = completion.gain(ask.concurrency, self.config.limits, history)
         proof = Ahead(proofs=(candidate_windows(self.config, series, history, ask),))
-        seconds = self.estimator.expected(proof, self.ledger.times, self.runner.histories).seconds
+        seconds = self.estimator.expected(proof, self.runner.ledger.times, self.runner.histories).seconds
         return Better(ask.concurrency, gain, seconds) if gain > completion.WORTH_NAMING else None
 
     def time_left(self) -> tuple[float, float]:
         """The seconds that are left of the sweep, as expected and at most, within the budget."""
-        left = [series for series in self.every_series() if series.deployment not in self.failures.given_up]
+        left = [series for series in self.every_series() if series.deployment not in self.runner.failures.given_up]
         total = sum((self._remembered(self._expected, one, partial(self._expect, one)) for one in left), Expected())
-        limit = self.ledger.seconds_left()
+        limit = self.runner.ledger.seconds_left()
         expected, longest = (s if limit is None else min(s, max(0.0, limit)) for s in (total.seconds, total.longest))
         return expected, longest
 
@@ -128,16 +128,16 @@ class Proposals:
         later = self.to_complete(series) if isinstance(ask, Done) else None
         left = ahead(self.config, series, todo, history, policy, ask, later)
         room = self._room(series, policy, history)
-        return self.estimator.expected(left, self.ledger.times, self.runner.histories, room)
+        return self.estimator.expected(left, self.runner.ledger.times, self.runner.histories, room)
 
     def _room(self, series: Series, policy: SearchPolicy, history: History) -> float:
         """Seconds until the planned end of a series."""
-        return self.estimator.room(self.plan, series, history, self.ledger.times, policy)
+        return self.estimator.room(self.plan, series, history, self.runner.ledger.times, policy)
 
     def _policy(self, series: Series) -> SearchPolicy:
         """What the search may ask for: below a setting under which the server was lost, where there is one."""
         policy = search_policy(self.config, self.to_prove.get(series, self.prove))
-        lost, _ = self.failures.failed_at.get(series, (math.inf, ""))
+        lost, _ = self.runner.failures.failed_at.get(series, (math.inf, ""))
         below = [tuple(c for c in settings if c < lost) for settings in (policy.grid, policy.prove)]
         return replace(policy, grid=below[0], prove=below[1], lost=lost)
 

@@ -2,15 +2,16 @@
 
 The requests of the check are the load: so many are in flight all the time, each prompt is sent in two passes, and the
 answers are not streamed, so that the server can give log-probabilities. They are kept as numbers under the run's
-`verify/`, with the scores that a command of the user's gives them, and no text is; `stats.quality` compares those of
-two deployments.
+`verify/`, with the scores that a command of the user's gives them (`Scorer`), and no text is; `stats.quality` compares
+those of two deployments.
 """
 
 import asyncio
+import math
 import re
 import zlib
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +26,10 @@ from frontier.config.deployment import QualityConfig
 from frontier.errors import MeasurementError, UsageError
 from frontier.model import Answer, Answers, Decision, Limit, Shape
 from frontier.run import Run
-from frontier.sweep.scorer import Scorer
+from frontier.sweep.shell_line import run_line
 from frontier.sweep.verify import Sender
+from frontier.text import MOST, NO_SECRETS, Secrets
+from frontier.units import format_elapsed
 
 PASSES = 2
 ROUNDS = 4
@@ -34,6 +37,61 @@ ROUNDS = 4
 MOST_FAILED = 0.05
 Given = tuple[Content, Any]
 """A prompt and its reference answer, None without one."""
+WITHIN = 3_600.0
+"""Seconds that a scorer may take for the answers of one deployment: one that asks a model takes its time."""
+_LONGEST_LINE = 64
+_HINT = "it must print one score from 0 to 1 for each line that it reads, and nothing else"
+
+
+@dataclass(frozen=True, slots=True)
+class Scorer:
+    """A user's command that gives each answer a score from 0 to 1, and the environment that it gets; of `secrets`
+    nothing is repeated from what it says.
+
+    It reads one JSON object a line on its standard input, {"id", "prompt", "answer", "reference"}, and prints one score
+    a line, in the same order. Answers are in memory only: what is kept of them are the scores.
+    """
+
+    command: str
+    environ: Mapping[str, str] = field(repr=False)
+    secrets: Secrets = NO_SECRETS
+    within: float = WITHIN
+
+    @property
+    def mark(self) -> str:
+        """What tells it from another command, without its text."""
+        return f"{zlib.crc32(self.command.encode()):08x}"
+
+    async def scores(self, answers: Sequence[Mapping[str, Any]], stop: asyncio.Event) -> list[float] | None:
+        """The scores of answers, each a line that it reads; None when it was stopped. MeasurementError if it fails."""
+        given = b"".join(orjson.dumps(answer, option=orjson.OPT_APPEND_NEWLINE) for answer in answers)
+        most = max(2 * MOST, _LONGEST_LINE * len(answers))
+        done = await asyncio.to_thread(
+            run_line, self.command, given, self.environ, self.within, most=most, stopped=stop.is_set
+        )
+        if done.status is None:
+            if stop.is_set():
+                return None
+            what = f"the scorer did not end within {format_elapsed(self.within)} for {len(answers):,} answers"
+            raise MeasurementError(what, "score fewer prompts, or several at once")
+        if done.status != 0:
+            words = self.secrets.last_said(done.errors.decode(errors="replace")) or "it said nothing"
+            what = f"the scorer ended with status {done.status}: {words}"
+            raise MeasurementError(what, f'try it by itself:  echo \'{{"answer": "yes"}}\' | {self.command}')
+        lines = done.output.decode(errors="replace").removesuffix("\n").split("\n") if done.output else []
+        if len(lines) != len(answers) or len(done.output) >= most:
+            raise MeasurementError(f"the scorer printed {len(lines):,} lines for {len(answers):,} answers", _HINT)
+        return [self._score(line, number) for number, line in enumerate(lines, 1)]
+
+    def _score(self, line: str, number: int) -> float:
+        try:
+            value = float(line)
+        except ValueError:
+            value = math.nan
+        if not 0 <= value <= 1:
+            said = self.secrets.said(line, 40)
+            raise MeasurementError(f"line {number:,} of the scorer is {said!r}, not a score from 0 to 1", _HINT)
+        return value
 
 
 def quality_checks(run: Run, limits: Sequence[Limit]) -> list[tuple[Decision, int]]:

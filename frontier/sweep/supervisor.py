@@ -68,21 +68,19 @@ class Log:
 
     def write(self, line: str) -> None:
         """One line. A full disk ends the log, not the command."""
+        text = line.encode(errors="replace") + b"\n"
         with self._lock:
-            self._put(line.encode(errors="replace") + b"\n")
-
-    def _put(self, text: bytes) -> None:
-        if self._file is None:
-            return
-        try:
-            if self._size + len(text) > self._limit // 2:
-                self._file.close()
-                self._folder.replace(self._path.name, self._path.name + ".1")
-                self._file, self._size = self._folder.creator(self._path.name, buffering=0), 0
-            self._file.write(text)
-            self._size += len(text)
-        except (OSError, StoreError):
-            self._file = None
+            if self._file is None:
+                return
+            try:
+                if self._size + len(text) > self._limit // 2:
+                    self._file.close()
+                    self._folder.replace(self._path.name, self._path.name + ".1")
+                    self._file, self._size = self._folder.creator(self._path.name, buffering=0), 0
+                self._file.write(text)
+                self._size += len(text)
+            except (OSError, StoreError):
+                self._file = None
 
     def close(self) -> None:
         """No more is kept."""

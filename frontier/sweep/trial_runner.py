@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from frontier.client.sharded import WorkerLostError
+from frontier.client.shard import WorkerLostError
 from frontier.config import Config
 from frontier.errors import AnotherServerError
 from frontier.model import Flag, Measurement, Outcome, Record, Series, Trial, setting
@@ -28,25 +28,6 @@ Step = Literal["done", "skipped", "dropped", "lost", "interrupted"]
 WORKERS_LOST = 2
 """How often a trial is run again because a client process failed, each time with one process fewer."""
 _FIGURES = ("output_throughput", "p50_ttft", "p99_ttft", "p99_tpot", "error_rate")
-
-
-class FailureCounter:
-    """Counts how the requests of one attempt failed."""
-
-    def __init__(self) -> None:
-        self._failed: Counter[str] = Counter()
-
-    def count(self, record: Record) -> None:
-        """Take one request into account."""
-        if record.outcome not in (Outcome.OK, Outcome.CANCELLED, Outcome.CLIENT):
-            self._failed[record.error or record.outcome.value] += 1
-
-    def summary(self) -> str:
-        """The number of failures and the most common one."""
-        if not self._failed:
-            return "no request failed"
-        error, times = self._failed.most_common(1)[0]
-        return f"{self._failed.total()} requests failed, {times} of them so: {error}"
 
 
 @dataclass(slots=True)
@@ -72,7 +53,8 @@ class TrialRunner:
     excluded: dict[str, str] = field(default_factory=dict)
     forecast: dict[str, float] = field(default_factory=dict)
     _workers: int = 1
-    _failed: FailureCounter = field(default_factory=FailureCounter)
+    _failed: Counter[str] = field(default_factory=Counter)
+    """How the requests of the last attempt failed."""
 
     async def measure(self, trial: Trial) -> Step:
         """Measure and store a trial. A lost server is waited for, and the whole trial tried again, never a request;
@@ -107,7 +89,10 @@ class TrialRunner:
 
     async def _wait_for_server(self, trial: Trial, attempts: int) -> Step | None:
         """Wait for the server that was lost under a trial. None when the trial is to be tried again."""
-        why = self._failed.summary()
+        why = "no request failed"
+        if self._failed:
+            error, times = self._failed.most_common(1)[0]
+            why = f"{self._failed.total()} requests failed, {times} of them so: {error}"
         self.run.journal("server_lost", trial=trial.key, life=attempts, reason=why, **self.ledger.facts())
         self.progress.note(f"the server was lost during {trial.shape.label} {setting(trial.concurrency)}: {why}")
         if not await self.servers.back(self.config.deployment(trial.deployment)):
@@ -137,12 +122,13 @@ class TrialRunner:
         several = {"client_processes": workers} if workers > 1 else {}
         self.run.journal("trial_begun", trial=trial.key, **several, **self.forecast)
         self.ledger.begin_attempt()
-        failed = self._failed = FailureCounter()
+        self._failed.clear()
         with self.run.writer(trial) as writer:
 
             def on_record(record: Record) -> None:
                 """The one way of a record from the client to the file."""
-                failed.count(record)
+                if record.outcome not in (Outcome.OK, Outcome.CANCELLED, Outcome.CLIENT):
+                    self._failed[record.error or record.outcome.value] += 1
                 self.ledger.count(record)
                 writer.add(record)
 

@@ -10,14 +10,13 @@ import pytest
 from benchmarks.diagnosis import EVIDENCE, STATING, TESTING, diagnosed, draw, second, stated, tables
 from frontier.decide.diagnose import (
     PROBABILITY,
-    RESOURCE_WORDS,
     SECOND,
     Diagnosis,
     SettingDiagnosis,
     diagnose_setting,
     diagnosis_lines,
 )
-from frontier.decide.remedies import Numbers, Resource, remedy
+from frontier.decide.knobs import Resource, cap_to_try, remedy
 from frontier.decide.signs import Signs
 from frontier.model import Measurement, Outcome, Phase, Record, Shape, Trial, Window
 from frontier.stats.from_records import window_data
@@ -144,24 +143,24 @@ def test_other_load_on_the_server_is_no_evidence() -> None:
 
 
 def test_flags_have_the_names_of_the_engine() -> None:
-    numbers = Numbers(64, 0.5, {"queue": 0.2, "prefill": 0.1}, 16, 40.0)
-    assert remedy(Resource.BATCH, "sglang", numbers) == (
+    here = signs(64, {"queue": 0.2, "prefill": 0.1}, running_max=16.0, kv_max=0.4)
+    assert remedy(Resource.BATCH, "sglang", here) == (
         "a higher cap (SGLang --max-running-requests 32)",
         "fewer requests wait, each token takes a little longer; the KV cache has room for about 40.0",
     )
-    assert "--chunked-prefill-size" in remedy(Resource.BUDGET, "sglang", numbers)[0]
-    assert remedy(Resource.BATCH, None, numbers)[0] == "a higher cap (on vLLM --max-num-seqs 32)"
-    assert "--max-batch-size" in remedy(Resource.BATCH, "tgi", numbers)[0]
+    assert "--chunked-prefill-size" in remedy(Resource.BUDGET, "sglang", here)[0]
+    assert remedy(Resource.BATCH, None, here)[0] == "a higher cap (on vLLM --max-num-seqs 32)"
+    assert "--max-batch-size" in remedy(Resource.BATCH, "tgi", here)[0]
     for resource in Resource:
         for engine in ("vllm", "sglang", "trtllm", "tgi", "llamacpp", "ollama", None):
-            change, effect = remedy(resource, engine, numbers)
+            change, effect = remedy(resource, engine, here)
             assert "{" not in change + effect
             assert change.strip()
 
 
 def test_a_cap_to_try_leaves_room_in_the_memory() -> None:
-    assert Numbers(64, 0.5, {}, 16, 20.0).cap == 18
-    assert Numbers(20, 0.5, {}, 16, None).cap == 20
+    assert cap_to_try(signs(64, running_max=16.0, kv_max=0.8)) == 18
+    assert cap_to_try(signs(20, running_max=16.0, kv_max=None)) == 20
 
 
 def test_lines_say_the_resource_its_evidence_and_what_to_try() -> None:
@@ -177,7 +176,7 @@ def test_lines_say_the_resource_its_evidence_and_what_to_try() -> None:
     (_, first), (_, second) = diagnosis_lines(both)
     assert second == first.partition(" Try ")[0]  # a change is said once
     assert diagnosis_lines(None) == []
-    assert set(RESOURCE_WORDS) == set(Resource)
+    assert all(resource.words for resource in Resource)
 
 
 def test_requests_refused_for_a_rate_limit_are_counted_in_the_window() -> None:

@@ -8,7 +8,7 @@ from scipy import stats
 
 from benchmarks import gate as study
 from frontier.decide import gate as judging
-from frontier.decide.gate import Measured, Rules, gate, in_turn, judged_metrics, key_changes
+from frontier.decide.gate import GateRules, Measured, gate, in_turn, judged_metrics, key_changes
 from frontier.model import Estimate, Limit, Shape
 from tests.stats.made import sample
 
@@ -34,7 +34,7 @@ def measured(slower, at=0.0, *, settings=(8, 32), key=None, spread=0.0, excluded
 
 
 def rules(allow=0.05, limits=()):
-    return Rules(NAMES, allow, 3, limits)
+    return GateRules(NAMES, allow, 3, limits)
 
 
 def judged(base, new, design, *, allow=0.05, proven=None, samples=None, limits=()):
@@ -104,7 +104,7 @@ def test_without_a_spread_nothing_can_be_told():
 
 
 def stated(base, new, spread, design="history", **more):
-    return gate(base, new, Rules(NAMES, 0.05, 3, spread=spread), design, SHAPE, ("A", "B"), **more)
+    return gate(base, new, GateRules(NAMES, 0.05, 3, spread=spread), design, SHAPE, ("A", "B"), **more)
 
 
 def test_a_stated_spread_judges_one_run_against_one():

@@ -132,7 +132,7 @@ class Known:
         return self.inside
 
     def rate(self, c):
-        return math.log(self.rates.get(c, c))
+        return self.rates.get(c, c)
 
     def prospects(self, c):
         return self.chances.get(c, {3: self.chance})
@@ -202,4 +202,4 @@ def test_a_candidate_is_worth_its_chance_and_its_throughput_less_its_windows():
 def test_the_windows_of_a_proof_are_forecast_from_the_chance_at_each_judgement():
     known = Known(chances={10: {3: 0.5, 6: 0.8, 12: 0.7}})
     expected = 3 * 0.5 + 6 * 0.3 + placement.GIVEN_UP_AFTER * 0.2
-    assert placement._forecast(known, 10) == placement.Forecast(pytest.approx(10), 0.8, pytest.approx(expected))
+    assert placement._forecast(known, 10) == placement.ProofForecast(pytest.approx(10), 0.8, pytest.approx(expected))

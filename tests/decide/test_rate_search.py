@@ -7,13 +7,15 @@ from dataclasses import dataclass
 import pytest
 
 from frontier.decide import search
+from frontier.decide.proof import History
 from frontier.decide.rate_search import SATURATED_REQUESTS, is_overloaded, served
-from frontier.decide.search import Ask, Done, History, SearchPolicy
+from frontier.decide.search import Ask, Done, SearchPolicy
 from frontier.model import POISSON, Arrivals, Lengths, Limit, Phase, Rate, Shape, Trial
 from frontier.simulator.spec import EngineSpec
-from frontier.simulator.virtual import closed_loop_arrays, truth, virtual_trial
+from frontier.simulator.virtual import closed_loop_arrays, virtual_trial
 from frontier.stats.from_records import window_data
 from frontier.stats.window import WindowData
+from tests.virtual_truth import truth
 
 MOST_TRIALS = 150
 BUSY = 0.8

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from frontier.decide import operating_point, search
+from frontier.decide import operating_point, proof, search
 from frontier.decide.completion import pilot_points
 from frontier.decide.placement import State
 from frontier.decide.proof import ALPHA, ASCENTS, LOOKS, WINDOWS, Candidate
@@ -59,7 +59,7 @@ def test_it_scans_upwards_until_the_edge_is_known_and_then_proves_near_it(swept)
     assert max(looks) <= 64  # what lies far above the edge need not be seen
     assert len(looks) < 9
     assert 24 <= done.proven <= 31
-    decision = operating_point.solve(search.claim_points(history, TTFT), TTFT)
+    decision = operating_point.solve(proof.claim_points(history, TTFT), TTFT)
     assert (Verdict.MEETS, done.proven) == (decision.verdict, decision.concurrency)
 
 
@@ -77,7 +77,7 @@ def test_resuming_replays_to_the_same_sweep(swept):
 
 def test_a_candidate_is_claimed_from_its_own_windows_only(swept):
     history, _, done = swept
-    claimed = search.claim_windows(history)
+    claimed = proof.claim_windows(history)
     fresh = sum(s.n for t, s in history if t.phase is Phase.PROVE and t.concurrency == done.proven)
     assert fresh == claimed[done.proven].n
     assert set(claimed) == {t.concurrency for t, _ in history if t.phase is Phase.PROVE}
@@ -113,8 +113,8 @@ def test_proven_settings_carry_bounds_at_the_error_of_their_judgement_and_shown_
     server = Server(**SMOOTH)
     history = [*grid(server, (8,), requests=2000)]
     history.append((trial(8, Phase.PROVE, requests=2000), history[0][1]))
-    (strict,) = search.claim_points(history, TTFT)
-    (plain,) = search.claim_points(history[:1], TTFT)
+    (strict,) = proof.claim_points(history, TTFT)
+    (plain,) = proof.claim_points(history[:1], TTFT)
     assert strict.metrics["p99_ttft"].upper > plain.metrics["p99_ttft"].upper
     assert strict.metrics["p99_ttft"].high == plain.metrics["p99_ttft"].high
     assert strict.metrics["p99_tpot"] == plain.metrics["p99_tpot"]  # not limited, so not looked at
@@ -131,7 +131,7 @@ def test_a_no_is_claimed_from_fresh_data_too():
     asks, done = go_on(server, history)
     assert [1] == settings(asks, Phase.PROVE)
     assert done.proven is None
-    decision = operating_point.solve(search.claim_points(history, TTFT), TTFT)
+    decision = operating_point.solve(proof.claim_points(history, TTFT), TTFT)
     assert (Verdict.VIOLATES, None) == (decision.verdict, decision.concurrency)
 
 
@@ -201,7 +201,7 @@ def test_a_lower_setting_that_was_seen_to_give_clearly_more_is_proven_too():
     server, history = Server(lambda c: 0.3 if c <= 60 else 1.0, tpot, sigma=0.05), []
     asks, _ = go_on(server, history, SearchPolicy((1, 8, 32, 56, 128)))
     assert 32 in settings(asks, Phase.PROVE)
-    assert 32 == operating_point.solve(search.claim_points(history, TTFT), TTFT, marginal_gain=False).throughput_optimum
+    assert 32 == operating_point.solve(proof.claim_points(history, TTFT), TTFT, marginal_gain=False).throughput_optimum
     rising, seen = Server(lambda c: 0.3 if c <= 60 else 1.0, sigma=0.05), []
     asks, _ = go_on(rising, seen, SearchPolicy((1, 8, 32, 56, 128)))
     proven = settings(asks, Phase.PROVE)
@@ -319,7 +319,7 @@ def test_each_tier_is_proven_the_lowest_limit_first(tiers):
     candidates = settings(asks, Phase.PROVE)
     strict = [c < 24 for c in candidates]
     assert strict == sorted(strict, reverse=True)  # the strict tier's come first
-    points = [(search.claim_points(history, limits), limits) for _, limits in sorted(tiers)]
+    points = [(proof.claim_points(history, limits), limits) for _, limits in sorted(tiers)]
     answers = [operating_point.solve(*pair).concurrency for pair in points]
     assert answers[0] == ask.proven, "the end is that of the tier with the lowest limit"
     assert 13 <= answers[0] <= 18 < 39 <= answers[1] <= 56

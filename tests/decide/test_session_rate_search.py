@@ -7,8 +7,8 @@ import pytest
 
 from frontier.model import POISSON, Lengths, Limit, Session, SessionRate, Shape
 from frontier.simulator.spec import EngineSpec
-from frontier.simulator.virtual import truth
 from tests.decide.test_rate_search import Deployment, studied
+from tests.virtual_truth import truth
 
 
 def of_sessions(seed: int) -> Deployment | None:

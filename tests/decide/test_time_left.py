@@ -16,8 +16,16 @@ def test_a_reading_is_right_within_the_factor_in_both_directions():
 def test_the_table_counts_readings_and_bounds():
     found = [Reading(t, said, bound, 100.0) for t in time_left.TENTHS for said, bound in ((100, 120), (30, 80))]
     lines = time_left.table(found).splitlines()
-    assert lines[1].split() == ["0", "%", "0.65", "50%", "50%"]
-    assert lines[-1].split() == ["all", "0.65", "50%", "50%"]
+    assert lines[1].split() == ["0", "%", "2", "0.65", "50%", "50%"]
+    assert lines[-1].split() == ["all", "20", "0.65", "50%", "50%"]
+
+
+def test_the_table_tells_the_stages_apart():
+    found = [Reading(0, 30.0, 80.0, 100.0), Reading(1, 100.0, 120.0, 100.0, "proofs")]
+    lines = [line.split() for line in time_left.table(found).splitlines()]
+    assert ["scan", "1", "0.30", "0%", "0%"] in lines
+    assert ["proofs", "1", "1.00", "100%", "100%"] in lines
+    assert "completion" not in {line[0] for line in lines}, "no reading was taken in it"
 
 
 @pytest.mark.slow
@@ -32,4 +40,7 @@ def test_a_replayed_sweep_ends_by_itself_and_is_the_same_again():
     assert sum(amount.seconds for _, amount in sweep.taken) == sweep.clock
     readings = time_left.readings(server, 1)
     assert [r.tenth for r in readings] == list(time_left.TENTHS)
+    stages = [time_left.STAGES.index(r.stage) for r in readings]
+    assert stages == sorted(stages)
+    assert (0, 2) == (stages[0], stages[-1])
     assert [r.true / readings[0].true for r in readings] == pytest.approx([1 - t / 10 for t in time_left.TENTHS])

@@ -13,8 +13,8 @@ from frontier.decide import trend as trends
 from frontier.decide.gate import ALARM
 from frontier.decide.trend import LEAST, change_points, trend
 from frontier.model import Series
+from frontier.plot.cross_series import trend_picture
 from frontier.plot.draw import render
-from frontier.plot.trend_figure import trend_picture
 from tests.decide.test_gate import DAY, NAMES, SHAPE, history, measured
 
 SERIES = Series("default", SHAPE)

@@ -9,6 +9,7 @@ from frontier.decide import pareto, uncertainty
 from frontier.decide.uncertainty import Replicates
 from frontier.model import Estimate, Limit
 from frontier.stats import estimate, window
+from frontier.stats.bounds import from_draws
 from frontier.stats.histogram import LogHistogram
 from frontier.stats.window import BLOCKS
 from tests.stats.made import Server, sample, trial
@@ -179,7 +180,7 @@ def test_the_hypervolume_interval_holds_its_value_and_narrows_with_more_requests
 
 
 def test_an_interval_from_draws_without_a_value_is_unbounded():
-    assert Estimate.without_interval(1.0, 2) == uncertainty.from_draws(1.0, np.array([1.0, math.inf]))
+    assert Estimate.without_interval(1.0, 2) == from_draws(1.0, np.array([1.0, math.inf]))
 
 
 @pytest.mark.parametrize("p", [0.01, 0.3, 0.5, 0.9, 0.95, 0.99, 0.999, 1.0])

@@ -17,7 +17,7 @@ from frontier.decide.users import (
     FirstTokens,
     HeadCount,
     Latencies,
-    Measured,
+    MeasuredSetting,
     Replica,
     Verified,
     head_count,
@@ -38,9 +38,9 @@ def alike(*seconds: float) -> Latencies:
     return Latencies.of(np.array(seconds), np.ones(len(seconds)))
 
 
-def measured(concurrency: int, rate: float, *, ttft: float = 0.1, e2e: float = 1.0) -> Measured:
+def measured(concurrency: int, rate: float, *, ttft: float = 0.1, e2e: float = 1.0) -> MeasuredSetting:
     """A setting at which nothing varies."""
-    return Measured(concurrency, rate, {"ttft": alike(ttft), "e2e": alike(e2e)}, 0.0)
+    return MeasuredSetting(concurrency, rate, {"ttft": alike(ttft), "e2e": alike(e2e)}, 0.0)
 
 
 def replica(cap: int, rate: float, *limits: Limit, ttft: float = 0.1, service: float = 1e6) -> Replica:
@@ -150,7 +150,7 @@ def test_work_of_even_length_makes_long_queues_rarer(load: float) -> None:
 def test_a_wait_for_a_slot_counts() -> None:
     """Against draws: so many departures of a full replica with exponential gaps, then the latency itself."""
     e2e = RNG.gamma(4, 0.25, 500)
-    full = Measured(8, 5.0, {"e2e": alike(*e2e)}, 0.02)
+    full = MeasuredSetting(8, 5.0, {"e2e": alike(*e2e)}, 0.02)
     limit = Limit("p99_e2e", 2.0)
     got = users._late_after_wait(full, limit, 2.0, 2, 7)
     for queue in (0, 1, 2, 6):

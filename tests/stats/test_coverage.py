@@ -17,14 +17,14 @@ from scipy.signal import lfilter
 
 from frontier.model import Lengths, Measurement, Outcome, Phase, Record, Shape, Trial, Window
 from frontier.simulator.spec import EngineSpec, Stalls
-from frontier.simulator.virtual import closed_loop, closed_loop_arrays
-from frontier.simulator.virtual_records import Arrays
+from frontier.simulator.virtual import Arrays, closed_loop_arrays
 from frontier.stats import intervals
 from frontier.stats.estimate import estimate, point
 from frontier.stats.from_records import window_data
 from frontier.stats.window import BLOCKS, WindowData, join
 from tests.stats import made
 from tests.stats.made import bounds
+from tests.virtual_truth import closed_loop
 
 Floats = NDArray[np.float64]
 

@@ -475,3 +475,15 @@ def test_a_throughput_that_wanders_is_noted() -> None:
 def test_an_unknown_metric_is_refused_with_a_hint() -> None:
     with pytest.raises(ValueError, match="did you mean 'p99_ttft'"):
         estimate(a_sample(), "p99_tftt")
+
+
+def test_a_failure_beside_a_count_that_differs_is_no_warning() -> None:
+    ok, events = np.arange(1200) > 9, np.where(np.arange(1200) % 20 == 15, 11, 10)
+    sample = a_sample()
+    failed = {name: np.where(ok, getattr(sample, name), math.inf) for name in ("ttft", "tpot", "e2e")}
+    both = estimate(replace(sample, ok=ok, events=events, **failed), "p50_tpot")  # warnings are errors here
+    alone = estimate(replace(sample, ok=ok, **failed), "p50_tpot")
+    assert both is not None
+    assert alone is not None
+    assert (both.value, both.upper) == (alone.value, alone.upper)
+    assert both.lower <= alone.lower

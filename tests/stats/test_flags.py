@@ -28,13 +28,14 @@ from frontier.model import (
     Window,
 )
 from frontier.simulator.spec import EngineSpec
-from frontier.simulator.virtual import closed_loop, virtual_trial
+from frontier.simulator.virtual import virtual_trial
 from frontier.stats import stationarity
 from frontier.stats.estimate import point
 from frontier.stats.flags import beyond_light, flags
 from frontier.stats.from_records import window_data
 from frontier.stats.histogram import LogHistogram
 from frontier.stats.window import BLOCKS, Floats, WindowData, join
+from tests.virtual_truth import closed_loop
 
 VARIED = Shape(Lengths.normal(256, 100), Lengths.normal(48, 16))
 

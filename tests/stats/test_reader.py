@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 
-from frontier.client.adapters import DIALECTS
+from frontier.client.adapters import DIALECTS, NO_REQUEST
 from frontier.client.http import Exchange
 from frontier.client.parse import parse_all, to_record
 from frontier.config import parse_sla
@@ -58,7 +58,7 @@ def streamed(rng: random.Random) -> Streamed:
 def recorded(answer: Streamed, index: int) -> Record:
     """What the client makes of it, as read back from a file."""
     exchange = Exchange(answer.sent)
-    exchange.index, exchange.sent, exchange.status = index, answer.sent, 200
+    exchange.request, exchange.status = replace(NO_REQUEST, index=index), 200
     exchange.headers = {"content-type": "text/event-stream"}
     for at, kind in answer.events:
         exchange.reads.append(_sse({"choices": [{"delta": KINDS[kind], "finish_reason": None}]}))

@@ -9,11 +9,11 @@ import pytest
 
 from frontier.model import ClientHealth, Lengths, Measurement, Outcome, Phase, Record, Shape, Trial, Window
 from frontier.simulator.spec import EngineSpec
-from frontier.simulator.virtual import closed_loop, truth
 from frontier.stats import from_records
 from frontier.stats.from_records import window_data
 from frontier.stats.histogram import LogHistogram
 from frontier.stats.window import BLOCKS, WindowData, join
+from tests.virtual_truth import closed_loop, truth
 
 SHAPE = Shape.of(100, 8)
 
@@ -350,3 +350,9 @@ def test_the_naive_figures_of_several_windows_are_their_median() -> None:
     parts = [window_of(100.0 * i, i) for i in (1, 2, 3)]
     expected = sorted(part.whole_run["p99_ttft"] for part in parts)[1]
     assert expected == join(parts).whole_run["p99_ttft"]
+
+
+def test_gaps_without_the_time_of_the_last_event_are_refused() -> None:
+    damaged = replace(record(1.0, outcome=Outcome.TRUNCATED), last=None)
+    with pytest.raises(ValueError, match="last event"):
+        window_data(measured(0.0, 9.0), [damaged])

@@ -17,7 +17,7 @@ from frontier.errors import MeasurementError, UsageError
 from frontier.model import Answer, Answers, Decision, Shape, Verdict
 from frontier.run import load
 from frontier.sweep import quality
-from frontier.sweep.scorer import Scorer
+from frontier.sweep.quality import Scorer
 from tests.servers import serving
 from tests.sweeps import sweep_in_virtual_time
 

@@ -18,11 +18,11 @@ from frontier.plot.selection import provenance_of
 from frontier.report.json_out import decisions_json, points_json
 from frontier.report.tables import plan_table, points_table
 from frontier.run import Run, load
-from frontier.simulator.virtual import truth
 from frontier.sweep.verify import checks
 from tests.commands import frontier
 from tests.sweep.test_sweep_http import sweep_over_http
 from tests.sweeps import commands_in_virtual_time, sweep_in_virtual_time, without_last_trials
+from tests.virtual_truth import truth
 
 TEXT = """\
 endpoint: simulator
@@ -93,7 +93,7 @@ def test_tables_for_programs_have_a_rate_in_requests_per_second(run: Run) -> Non
     assert 'concurrency="40 req/s"' in text
     names = {
         name: tree["scenario"]["load"]["standardized"]
-        for name, tree in llmd.documents(points, run="r", tool_version="1", models={})
+        for name, tree in (llmd.report(p, "r", "1", None) for p in points)
     }
     assert {tree["rate_qps"] for tree in names.values()} >= {5.0, 40.0}
     assert any("rate40" in name for name in names)

@@ -13,7 +13,7 @@ import pytest
 
 from frontier.client.event_loop import run
 from frontier.errors import MeasurementError
-from frontier.sweep.scorer import Scorer
+from frontier.sweep.quality import Scorer
 from frontier.text import Secrets
 
 ROWS = [

@@ -15,16 +15,17 @@ from frontier.decide.sentences import production_lines
 from frontier.errors import ConfigError
 from frontier.model import Lengths, Limit, Phase, Rate, Session, SessionRate, Shape, Trial, Verdict
 from frontier.model.loads import POISSON
-from frontier.plan import estimate, make_plan
+from frontier.plan import expected_seconds, make_plan
 from frontier.report.json_out import points_json
 from frontier.report.tables import plan_table, points_table
 from frontier.run import Run, load
-from frontier.simulator.virtual import truth, virtual_trial
+from frontier.simulator.virtual import virtual_trial
 from frontier.stats.from_records import window_data
 from frontier.stats.load_flags import overloaded
 from frontier.stats.window import WindowData
 from tests.commands import frontier
 from tests.sweeps import commands_in_virtual_time, sweep_in_virtual_time, swept, without_last_trials
+from tests.virtual_truth import truth
 
 ENGINE = "{step_base: 8ms, per_decode: 200us, noise: 0.1, max_num_seqs: 8, prefix_cache: true}"
 TEXT = f"""\
@@ -142,8 +143,7 @@ def test_a_trial_lasts_until_its_sessions_have_come_to_their_last_turn() -> None
         ConfigError, match=r"sessions of chat think for up to 65 s, more than half of max_time \(2min\)"
     ):
         load_config(TEXT.replace("think: 300ms", "think: 10s") + "max_time: 2min\n", "t.yaml")
-    (cost,) = estimate((trial,))
-    assert cost.expected == pytest.approx(trial.warmup + 200 / (4 * 2.0))
+    assert expected_seconds(trial) == pytest.approx(trial.warmup + 200 / (4 * 2.0))
 
 
 def test_what_a_rate_cannot_count_is_said() -> None:

@@ -10,21 +10,23 @@ from frontier.config import Config, load_config
 from frontier.formats.arrivals import with_trace
 from frontier.plan import make_plan
 from frontier.run import Run, load
-from frontier.simulator.virtual import truth
 from frontier.sweep.backend import HttpBackend
 from frontier.sweep.conductor import Conductor, SweepEnd
 from tests.sweeps import Told, open_run, true_operating_point
+from tests.virtual_truth import truth
 
 GRID = (2, 8, 16, 32)
 
-# (engine, SLA): the limit stands well between two settings of the truth, by more than loopback and a busy machine add.
+# (engine, SLA, requests): the limit stands well between two settings of the truth, by more than loopback and a busy
+# machine add.
 CASES = {
-    "smooth": ("{step_base: 8ms, per_decode: 100us, per_prefill_token: 20us, noise: 0.05}", "{p90_tpot: 14.5ms}"),
+    "smooth": ("{step_base: 8ms, per_decode: 100us, per_prefill_token: 20us, noise: 0.05}", "{p90_tpot: 14.5ms}", 250),
     "KV cliff": (
         "{step_base: 8ms, per_decode: 50us, per_prefill_token: 20us, noise: 0.05, kv_tokens: 4000}",
         "{p90_ttft: 60ms}",
+        250,
     ),
-    "infeasible": ("{step_base: 60ms, per_decode: 60us, per_prefill_token: 20us, noise: 0.05}", "{p90_ttft: 60ms}"),
+    "infeasible": ("{step_base: 30ms, per_decode: 60us, per_prefill_token: 20us, noise: 0.05}", "{p90_ttft: 30ms}", 60),
 }
 
 
@@ -57,8 +59,8 @@ def sweep_over_http(path: Path, text: str) -> tuple[Run, Told, SweepEnd]:
 @pytest.mark.slow
 @pytest.mark.parametrize("family", CASES)
 def test_the_operating_point_over_http_is_the_true_one(family: str, tmp_path: Path) -> None:
-    engine, sla = CASES[family]
-    text = text_of(engine, sla)
+    engine, sla, requests = CASES[family]
+    text = text_of(engine, sla, requests=requests)
     for attempt in range(3):
         run, _, end = sweep_over_http(tmp_path / f"run{attempt}", text)
         (decision,) = run.solve()

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from frontier.client.sharded import WorkerLostError
+from frontier.client.shard import WorkerLostError
 from frontier.config import Config, load_config
 from frontier.model import Measurement, Trial
 from frontier.plan import make_plan

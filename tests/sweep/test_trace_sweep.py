@@ -17,10 +17,10 @@ from frontier.model import POISSON, Phase, Rate, Verdict
 from frontier.plan import make_plan, make_trial
 from frontier.report.notebook import load
 from frontier.run import Run
-from frontier.simulator.virtual import truth
 from tests.commands import frontier
 from tests.sweep.test_sweep_http import sweep_over_http
 from tests.sweeps import swept
+from tests.virtual_truth import truth
 
 TEXT = """\
 endpoint: simulator

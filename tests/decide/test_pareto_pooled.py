@@ -8,7 +8,7 @@ import moocore
 import numpy as np
 import pytest
 
-from frontier.decide.pooled import pooled
+from frontier.decide.pareto import pooled
 from frontier.metrics import metric
 from frontier.model import Estimate, Flag, Limit, Point, Shape
 

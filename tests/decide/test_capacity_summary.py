@@ -1,6 +1,6 @@
 """What is said of a throughput curve and its frontier as a whole."""
 
-from frontier.decide import frontier_summary, pareto
+from frontier.decide import capacity, pareto
 from frontier.model import Estimate, Frontier, Point
 from tests.stats.made import SHAPE
 
@@ -16,7 +16,7 @@ def point(c, throughput, ttft, tpot=0.01, e2e=None):
 
 
 def told(points, **more):
-    return frontier_summary.summarise(pareto.frontier(points, OBJECTIVES), points, **more)
+    return capacity.summarise(pareto.frontier(points, OBJECTIVES), points, **more)
 
 
 def test_flat_throughput_behind_a_cap_is_called_queueing():
@@ -55,7 +55,7 @@ def test_a_peak_that_the_points_prove_is_named_with_its_interval():
 def test_the_area_is_said_with_its_reference_and_members_that_noise_may_have_made():
     points = [point(1, 100, 0.1), point(2, 180, 0.2), point(4, 181, 0.3)]
     sure = Frontier("d", SHAPE, OBJECTIVES, (1, 2, 4), (), probability={1: 1.0, 2: 0.9, 4: 0.3})
-    found = frontier_summary.summarise(sure, points, Estimate(44.0, 43.0, 45.0, 500), (0.0, 0.5))
+    found = capacity.summarise(sure, points, Estimate(44.0, 43.0, 45.0, 500), (0.0, 0.5))
     assert "On the frontier perhaps by noise alone (in brackets: share of resamples): c=4 (30%)." in found.notes
     assert any("up to p99 TTFT 500 ms: 44.0 [43.0, 45.0]" in note for note in found.notes)
-    assert () == frontier_summary.summarise(sure, []).notes[1:]
+    assert () == capacity.summarise(sure, []).notes[1:]
