@@ -7,15 +7,16 @@ from pathlib import Path
 
 from frontier.client.event_loop import run as run_loop
 from frontier.client.prompts import prompts_facts
-from frontier.config import left_out, load_config
+from frontier.config import load_config
 from frontier.errors import MeasurementError
-from frontier.formats.arrivals import kept, with_trace
+from frontier.formats.arrivals import with_trace
+from frontier.formats.config_file import open_run
 from frontier.formats.importing import read_files, store
 from frontier.formats.session_files import read_sessions
 from frontier.plan import Progress, make_plan
 from frontier.report.notebook import NotebookRun, load
 from frontier.store.files import read_config
-from frontier.store.run_dir import RunDirectory, read_manifest
+from frontier.store.run_dir import read_manifest
 from frontier.sweep import backend
 from frontier.sweep.conductor import Conductor, SweepEnd
 
@@ -29,11 +30,7 @@ def run_sweep(config_file: str | Path, run: str | Path, environ: Mapping[str, st
     text = read_config(Path(config_file))
     begun = read_manifest(Path(run)) if (Path(run) / "manifest.json").exists() else None
     config = with_trace(load_config(text, str(config_file), begun=begun, read_sessions=read_sessions))
-    with RunDirectory.open_for_sweep(
-        Path(run), identity=config.identity(), canonical=config.canonical(), config_text=text,
-        facts=prompts_facts(config.prompts),
-        defaults=left_out(None), arrivals=kept(config),
-    ) as directory:  # fmt: skip
+    with open_run(Path(run), config, text, prompts_facts(config.prompts)) as directory:
 
         async def conduct() -> SweepEnd:
             server = backend.HttpBackend(config, environ or {}, time.time_ns())

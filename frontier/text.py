@@ -82,6 +82,11 @@ def middle_cut(text: str, longest: int) -> str:
     return f"{text[: longest - 1 - tail].rstrip()}…{text[len(text) - tail :].lstrip()}"
 
 
+def short_hash(text: str, digits: int = 8) -> str:
+    """Digits of a hash that distinguish texts which are alike where they are cut."""
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:digits]
+
+
 def closest(word: str, known: Iterable[str], *, most: int = 1, cutoff: float = 0.6) -> list[str]:
     """Up to `most` known words that are spelled most like `word`, whatever the case; never `word` itself.
 
@@ -132,8 +137,7 @@ def stored(text: str) -> str:
     kept = without_controls(text[: 2 * STORED])
     if len(text) <= 2 * STORED and len(kept) <= STORED:
         return kept
-    digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
-    tail = f"… ({len(text):,} characters, sha256 {digest})"
+    tail = f"… ({len(text):,} characters, sha256 {short_hash(text, 16)})"
     return kept[: STORED - len(tail)] + tail
 
 

@@ -48,6 +48,16 @@ def whole_number(text: str, least: int, most: int) -> int | None:
     return value if spelled and least <= (value := int(text)) <= most else None
 
 
+def whole_numbers(text: str, least: int, most: int) -> tuple[int, ...] | None:
+    """The numbers of a list as '1, 2, 4', ascending, each once; None when a part of it is none in least..most.
+
+    >>> whole_numbers("32, 8,8", 1, 64), whole_numbers("8,x", 1, 64)
+    ((8, 32), None)
+    """
+    numbers = {whole_number(part.strip(), least, most) for part in text.split(",")}
+    return None if None in numbers else tuple(sorted(number for number in numbers if number is not None))
+
+
 def parse_duration(text: str) -> float:
     """Seconds of '500ms', '0.5s', '5min', '1h30min'. ValueError when the unit is missing or unknown."""
     total, at = 0.0, 0
@@ -173,12 +183,8 @@ def format_rough(seconds: float) -> str:
     >>> [format_rough(seconds) for seconds in (7.2, 41, 100, 3580, 7980)]
     ['5 s', '40 s', '2 min', '1 h', '2 h 10 min']
     """
-    if seconds < 57.5:
-        return f"{max(5, 5 * round(seconds / 5)):.0f} s"
-    minutes = round(seconds / 60) if seconds < 3570 else 10 * round(seconds / 600)
-    if minutes < 60:
-        return f"{minutes} min"
-    return f"{minutes // 60} h {minutes % 60} min".removesuffix(" 0 min")
+    step = 5 if seconds < 57.5 else 60 if seconds < 3570 else 600
+    return format_elapsed(max(5, step * round(seconds / step)))
 
 
 def format_bytes(size: float) -> str:

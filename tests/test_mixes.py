@@ -18,7 +18,7 @@ from frontier.decide.traffic import (
 )
 from frontier.metrics import metric
 from frontier.model import Decision, Estimate, Judgement, Lengths, Session, Shape, TrafficClass, Verdict
-from frontier.sessions import class_of, plan_session
+from frontier.model.session_plans import class_of, plan_session
 
 CHAT = Shape(Lengths.uniform(100, 300), Lengths.fixed(40), "chat", prefix=0.5)
 AGENT = Shape.of_session(
@@ -36,7 +36,7 @@ def test_figures_of_a_mix_are_those_of_its_requests() -> None:
         plan = plan_session(part.shape, 7, number, 0)
         for turn, planned in enumerate(plan.turns):
             isl.append(plan.prompt(turn))
-            osl.append(planned.osl)
+            osl.append(planned.out)
             pauses.append(planned.pause)
             fresh.append(planned.new - (0 if turn else part.shape.shared))
             classes[part.name] += 1

@@ -5,8 +5,8 @@ import statistics
 
 import pytest
 
-from frontier.model import FileTurn, Lengths, Session, SessionFile, SessionTable, Shape
-from frontier.sessions import left_out, plan_session
+from frontier.model import Lengths, Session, SessionFile, SessionTable, SessionTurn, Shape
+from frontier.model.session_plans import left_out, plan_session
 
 AGENT = Shape.of_session(
     Session(Lengths.fixed(8), Lengths.fixed(8192), Lengths.fixed(400), think=10.0), Lengths.fixed(300), "agent", 0.25
@@ -85,11 +85,11 @@ def test_a_plain_shape_has_no_sessions() -> None:
     plain = Shape.of(1024, 256)
     assert (plain.classes, plain.pause, plain.cached, plain.class_share("first")) == ((), 0.0, 0.0, 1.0)
     plan = plan_session(plain, 1, 0, 8)
-    assert (plan.start, [(turn.new, turn.osl, turn.pause) for turn in plan.turns]) == (0, [(1024, 256, 0.0)])
+    assert (plan.start, [(turn.new, turn.out, turn.pause) for turn in plan.turns]) == (0, [(1024, 256, 0.0)])
 
 
 def test_the_sessions_of_a_file_come_each_once_in_an_order_drawn_by_the_seed() -> None:
-    turns = [[FileTurn(100 + i, 5, 0.0), FileTurn(10, 5, 2.0)] for i in range(7)]
+    turns = [[SessionTurn(100 + i, 5, 0.0), SessionTurn(10, 5, 2.0)] for i in range(7)]
     file = SessionFile("a.jsonl", "ours", "0", 7, 14, 2, 2.0, table=SessionTable(turns))
     shape = Shape.of_file(file, "a")
 
@@ -100,6 +100,6 @@ def test_the_sessions_of_a_file_come_each_once_in_an_order_drawn_by_the_seed() -
     assert firsts(1, range(7)) != firsts(1, range(7, 14))
     assert firsts(1, range(14)) != firsts(2, range(14))
     plan = plan_session(shape, 3, 0, 0)
-    assert [(t.osl, t.pause) for t in plan.turns] == [(5, 0.0), (5, 2.0)]
+    assert [(t.out, t.pause) for t in plan.turns] == [(5, 0.0), (5, 2.0)]
     begun = {plan_session(shape, 3, number, 40).start for number in range(40)}
     assert begun == {0, 1}, "the first sessions begin part of the way in"

@@ -78,28 +78,23 @@ def write(pack: Path, run: Path, trials: Iterable[str], claim: Mapping[str, Any]
     The same run gives the same bytes, wherever the same zlib compresses them. UsageError where the run is too large.
     """
     sources = dict(sorted(_sources(run, trials).items()))
-    part = pack.with_name(f".{pack.name}.{os.getpid()}.tmp")
     pack.parent.mkdir(parents=True, exist_ok=True)
     files: Listed = {}
-    try:
-        with part.open("xb") as file:
-            # Without the zip64 extension there is one way only to write a size.
-            with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED, allowZip64=False) as archive:
-                left, records = MOST_BYTES, 0
-                for name, (folder, own) in sources.items():
-                    with folder.reader(own, left) as source, archive.open(_entry(_RUN + name), "w") as sink:
-                        files[name], lines = _copy(source, sink)
-                    left -= files[name]["bytes"]
-                    records += lines if name.startswith("trials/") else 0
-                if records > MOST_RECORDS:
-                    raise UsageError(f"{run} has {records:,} requests; a pack holds {MOST_RECORDS:,} at most")
-                tree = {**claim, "files": files}
-                archive.writestr(_entry(_CLAIM), orjson.dumps(tree, option=orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS))
-            file.flush()
-            os.fsync(file.fileno())
-        part.replace(pack)
-    finally:
-        part.unlink(missing_ok=True)
+    # Without the zip64 extension there is one way only to write a size.
+    with (
+        Folder(pack.parent).whole(pack.name) as file,
+        zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED, allowZip64=False) as archive,
+    ):
+        left, records = MOST_BYTES, 0
+        for name, (folder, own) in sources.items():
+            with folder.reader(own, left) as source, archive.open(_entry(_RUN + name), "w") as sink:
+                files[name], lines = _copy(source, sink)
+            left -= files[name]["bytes"]
+            records += lines if name.startswith("trials/") else 0
+        if records > MOST_RECORDS:
+            raise UsageError(f"{run} has {records:,} requests; a pack holds {MOST_RECORDS:,} at most")
+        tree = {**claim, "files": files}
+        archive.writestr(_entry(_CLAIM), orjson.dumps(tree, option=orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS))
     with pack.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 

@@ -97,6 +97,30 @@ class Prompt:
         return said + self.content
 
 
+@dataclass(frozen=True, slots=True)
+class PreparedRequest:
+    """A request ready to be sent: its number in the trial, its bytes, the output tokens they ask for (0: no length is
+    forced), the number of its session, and the prompt they were made of.
+    """
+
+    index: int
+    body: bytes
+    osl: int
+    session: int
+    prompt: Prompt
+
+    @property
+    def pause(self) -> float:
+        """Seconds of thinking before it."""
+        return 0.0 if self.prompt.turn is None else self.prompt.turn.pause
+
+    @property
+    def goes_on(self) -> bool:
+        """Another turn of its session is made of the answer, whose text is wanted."""
+        return self.prompt.turn is not None and self.prompt.turn.then is not None
+
+
+NO_REQUEST = PreparedRequest(0, b"", 0, 0, Prompt("", 0, 0))
 EventReader = Callable[[StreamState, bytes, bytes], int]
 """Takes one event (its type, its data) into the state; the channel on which it brought a token."""
 

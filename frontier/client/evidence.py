@@ -2,11 +2,13 @@
 
 Each source is read off the hot path, when the window opens, when it closes, and about once a second between, and kept
 as it came. `client.facts` makes facts of it. It answers where the time went, whether the load arrived and whether
-requests were preempted; it is never a source of percentiles.
+requests were preempted; it is never a source of percentiles. Of the server's settings what it tells is kept too: what
+was running.
 """
 
 import asyncio
 import dataclasses
+import functools
 import importlib
 import ipaddress
 import re
@@ -14,32 +16,21 @@ import shutil
 import subprocess
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 from urllib.parse import urlsplit
 
 from prometheus_client.metrics_core import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
-from frontier.client.facts import (
-    FACTS,
-    NAMES,
-    START,
-    Key,
-    Samples,
-    facts_at,
-    started,
-    stored_readings,
-    window_facts,
-)
+from frontier.client.facts import INFO, NAMES, START, Key, Samples, facts_at, stored_readings
 from frontier.client.http import Client
-from frontier.client.server_settings import ask_settings, told_settings
+from frontier.client.preflight import object_of
 from frontier.client.target import Target
-from frontier.model import MetricSeries, SourceReadings
-from frontier.text import NO_SECRETS, Secrets
+from frontier.model import SourceReadings
+from frontier.text import NO_SECRETS, Secrets, is_secret_name
 from frontier.units import usable
 
 _EVERY = 1.0
@@ -77,20 +68,9 @@ class Readings:
         """As it is kept in the evidence, times counting from `zero` (perf_counter seconds); none without a reading."""
         if not self._moments:
             return ()
-        moments = list(self._moments)
-        kept = stored_readings(self._source, [at - zero for at, _ in moments], [samples for _, samples in moments])
-        cleaned: dict[str, str] = {}
-
-        def clean(text: str) -> str:
-            if text not in cleaned:
-                cleaned[text] = secrets.said(text, _LONGEST_LABEL)
-            return cleaned[text]
-
-        series = [
-            MetricSeries(line.name, {clean(name): clean(value) for name, value in line.labels.items()}, line.values)
-            for line in kept.series
-        ]
-        return (dataclasses.replace(kept, series=tuple(series)),)
+        times, moments = zip(*((at - zero, samples) for at, samples in tuple(self._moments)), strict=True)
+        clean = functools.cache(lambda text: secrets.said(text, _LONGEST_LABEL))
+        return (stored_readings(self._source, times, moments, clean),)
 
 
 # --- this machine's GPUs and CPU
@@ -144,10 +124,6 @@ class Gpus:
         if moment and not self.readings:  # a later one may lack GPUs: it was cut off
             self.readings.add(moment, time.perf_counter())
 
-    def result(self) -> dict[str, float]:
-        """The facts of what was read."""
-        return window_facts(self.readings.stored())
-
 
 def parse_gpu_line(line: str) -> GpuSample | None:
     """A line of nvidia-smi's CSV; None for anything else. What is not supported reads '[N/A]' or the like."""
@@ -191,8 +167,8 @@ class GpuEnergy:
                     nvml.nvmlInit()
                     self._devices = [nvml.nvmlDeviceGetHandleByIndex(i) for i in range(nvml.nvmlDeviceGetCount())]
 
-    def read(self, *, last: bool = False) -> None:
-        """Read all devices now. What a device does not tell is missing."""
+    def read(self) -> dict[Key, float]:
+        """What all devices say now. What a device does not tell is missing."""
         samples: dict[Key, float] = {}
         for index, device in enumerate(self._devices):
             for name, ask in (
@@ -201,8 +177,7 @@ class GpuEnergy:
             ):
                 with suppress(self._nvml.NVMLError):
                     samples[name, (("index", str(index)),)] = float(ask(device))
-        if samples:
-            self.readings.add(samples, time.perf_counter(), last=last)
+        return samples
 
 
 POWERCAP = Path("/sys/class/powercap")
@@ -220,8 +195,8 @@ class CpuEnergy:
         self._turns: dict[Path, int] = {}
         self.readings = Readings("rapl")
 
-    def read(self, *, last: bool = False) -> None:
-        """Read all packages now."""
+    def read(self) -> dict[Key, float]:
+        """What all packages say now; nothing where one of them does not."""
         samples: dict[Key, float] = {}
         with suppress(OSError, ValueError):
             for zone in self._zones:
@@ -229,8 +204,7 @@ class CpuEnergy:
                 self._turns[zone] = self._turns.get(zone, 0) + most * (value < self._before.get(zone, 0))
                 self._before[zone] = value
                 samples["energy_uj", (("zone", zone.name),)] = float(value + self._turns[zone])
-        if samples and len(samples) == len(self._zones):
-            self.readings.add(samples, time.perf_counter(), last=last)
+        return samples if len(samples) == len(self._zones) else {}
 
 
 # --- metrics over HTTP
@@ -243,31 +217,8 @@ _MOST_SERIES = 5_000
 """Far more than the replicas of one server have, and read in a fraction of a second."""
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Scrape:
-    """One reading of the metrics, `at` a moment on the client's clock: the known series as they came."""
-
-    samples: Samples
-    at: float = 0.0
-
-    @property
-    def counters(self) -> dict[str, float]:
-        """The facts that count, from the server's start."""
-        return {name: value for name, value in facts_at(self.samples).items() if FACTS[name].time == "increase"}
-
-    @property
-    def gauges(self) -> dict[str, float]:
-        """The facts that hold now."""
-        return {name: value for name, value in facts_at(self.samples).items() if FACTS[name].time != "increase"}
-
-    @property
-    def started(self) -> float | None:
-        """When the server's process was started (unix time), if it says so."""
-        return started(self.samples)
-
-
-def parse_metrics(*texts: bytes) -> Scrape:
-    """The known metrics in Prometheus texts, one per replica or exporter.
+def parse_metrics(*texts: bytes) -> Samples:
+    """The known series in Prometheus texts, one per replica or exporter, as they came.
 
     ValueError when one is no such text, or has so many that reading them would disturb what is measured. NaN and
     infinite values, which some exporters give before their first request, say nothing and are left out, as is what no
@@ -286,7 +237,7 @@ def parse_metrics(*texts: bytes) -> Scrape:
                 if value is not None and value >= 0:
                     key = (sample.name, (*source, *sample.labels.items()))
                     samples[key] = samples.get(key, 0.0) + value
-    return Scrape(samples)
+    return samples
 
 
 def _families(lines: str) -> list[Metric]:
@@ -297,8 +248,10 @@ def _families(lines: str) -> list[Metric]:
         raise ValueError(f"not a Prometheus text: {error}") from error
 
 
-async def scrape(client: Client) -> Scrape | None:
-    """The known metrics of a target now, of all its replicas; None when one of them has none."""
+async def scrape(client: Client) -> tuple[Samples, float] | None:
+    """The known metrics of a target now, of all its replicas, and when that was on the client's clock; None when one of
+    them has none.
+    """
     target, texts, begun = client.target, [], client.clock()
     for url in target.metrics_urls or (target.url(target.adapter.metrics),):
         exchange = await client.ask(url, 2.0)
@@ -307,10 +260,53 @@ async def scrape(client: Client) -> Scrape | None:
         texts.append(b"".join(exchange.reads))
     at = (begun + client.clock()) / 2  # the server made its answer somewhere between
     try:
-        metrics = dataclasses.replace(parse_metrics(*texts), at=at)
+        samples = parse_metrics(*texts)
     except ValueError:
         return None
-    return metrics if facts_at(metrics.samples) else None
+    return (samples, at) if facts_at(samples) else None
+
+
+# --- the server's settings, flat and without secrets
+
+_ROUTES = {"sglang": ("/server_info", "/get_server_info"), "llamacpp": ("/props",), "tgi": ("/info",)}
+"""Where an engine tells its settings, by dialect: the first route that answers counts. vLLM and TensorRT-LLM tell
+theirs as labels of info metrics.
+"""
+_MOST_SETTINGS = 300
+_NO_SETTINGS = frozenset({"engine", "model_name", "metrics_url", "launch_command", "chat_template"})
+"""What only names a series; a command line, which may hold a key and repeats the settings; a long text."""
+
+
+async def ask_settings(client: Client) -> dict[str, str]:
+    """The settings of the client's target, on the route of its engine; nothing where there is none."""
+    for route in _ROUTES.get(client.target.dialect or "", ()):
+        if answer := await object_of(client, route, 2.0):
+            return {name: client.target.cleaned(text, _LONGEST_LABEL) for name, text in _kept(answer).items()}
+    return {}
+
+
+def told_settings(readings: Iterable[SourceReadings]) -> dict[str, str]:
+    """The settings in the labels of info metrics; where replicas differ, those of the last."""
+    told: dict[str, str] = {}
+    for source in readings:
+        for series in source.series:
+            if series.name in INFO:
+                told |= _kept(series.labels)
+    return told
+
+
+def _kept(settings: Mapping[str, Any]) -> dict[str, str]:
+    """The settings that are one number or text each, as text. A text whose name is that of a secret is not kept."""
+    kept = {}
+    for name, value in list(settings.items())[:_MOST_SETTINGS]:
+        secret = isinstance(value, str) and is_secret_name(name.replace("tokenizer", "")) and not _is_number(value)
+        if name not in _NO_SETTINGS and isinstance(value, str | int | float | bool | None) and not secret:
+            kept[name[:_LONGEST_LABEL]] = str(value)
+    return kept
+
+
+def _is_number(text: str) -> bool:
+    return text.replace(".", "", 1).isdigit() or text in ("None", "True", "False")
 
 
 # --- all of them
@@ -339,9 +335,7 @@ class Evidence:
         self._reading = asyncio.create_task(self._run())
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         if self._reading is not None:
             self._reading.cancel()
 
@@ -364,15 +358,15 @@ class Evidence:
             metrics, first = Readings("metrics"), await scrape(client)
             if first is None:
                 return
-            metrics.add(first.samples, first.at)
+            metrics.add(*first)
             while not self.closed.is_set():
                 try:
                     await asyncio.wait_for(self.closed.wait(), _EVERY)
                 except TimeoutError:
                     if (between := await scrape(client)) is not None:
-                        metrics.add(between.samples, between.at)
+                        metrics.add(*between)
             if (final := await scrape(client)) is not None:
-                metrics.add(final.samples, final.at, last=True)
+                metrics.add(*final, last=True)
                 self._metrics = metrics
 
     async def _read_energy(self) -> None:
@@ -386,7 +380,8 @@ class Evidence:
     def _read_counters(self, *, last: bool = False) -> None:
         """In a thread: a driver may take milliseconds to answer."""
         for counters in self._energy:
-            counters.read(last=last)
+            if samples := counters.read():
+                counters.readings.add(samples, time.perf_counter(), last=last)
 
     def settings(self, readings: Iterable[SourceReadings]) -> dict[str, str]:
         """What the server told of its settings, on a route or in its metrics."""

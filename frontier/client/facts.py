@@ -6,8 +6,8 @@ a percentile here: buckets are not kept, and percentiles come from the client's 
 """
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import pairwise
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import chain, pairwise
 from typing import Literal, NamedTuple
 
 from frontier.model import MetricSeries, SourceReadings
@@ -85,8 +85,7 @@ def _same(prefix: str, *names: str) -> dict[str, dict[str, float]]:
 
 def _histogram(name: str, fact: str) -> dict[str, dict[str, float]]:
     """The sum and the count of a histogram."""
-    base, brace, label = name.partition("{")
-    return {f"{base}_{part}{brace}{label}": {f"{fact}_{part}": 1.0} for part in ("sum", "count")}
+    return {f"{name}_{part}": {f"{fact}_{part}": 1.0} for part in ("sum", "count")}
 
 
 VLLM: Table = {
@@ -94,7 +93,7 @@ VLLM: Table = {
     "vllm:gpu_cache_usage_perc": {"kv_cache_usage_perc": 1.0},
     "vllm:gpu_prefix_cache_queries_total": {"prefix_cache_queries_total": 1.0},
     "vllm:gpu_prefix_cache_hits_total": {"prefix_cache_hits_total": 1.0},
-    **{key: value for name in HISTOGRAMS for key, value in _histogram(f"vllm:{name}", name).items()},
+    **_same("vllm:", *(f"{name}_{part}" for name in HISTOGRAMS for part in ("sum", "count"))),
 }
 # Its prefill stage runs in one pass or in chunks; the count of requests is that of the queue.
 SGLANG: Table = {
@@ -111,13 +110,11 @@ SGLANG: Table = {
         {"request_prefill_time_seconds_sum": 1.0},
 }  # fmt: skip
 TENSORRT_LLM: Table = {
-    **_same("trtllm_", "num_requests_running", "num_requests_waiting", "generation_tokens_total"),
-    "trtllm_prompt_tokens_total": {"prompt_tokens_total": 1.0},
+    **_same(
+        "trtllm_", "num_requests_running", "num_requests_waiting", "generation_tokens_total", "prompt_tokens_total",
+        *(f"{name}_{part}" for name, unit in HISTOGRAMS.items() if unit == "s" for part in ("sum", "count")),
+    ),
     "trtllm_kv_cache_utilization": {"kv_cache_usage_perc": 1.0},
-    **{
-        key: value for name, unit in HISTOGRAMS.items() if unit == "s"
-        for key, value in _histogram(f"trtllm_{name}", name).items()
-    },
 }  # fmt: skip
 # TGI counts tokens in histograms only.
 TGI: Table = {
@@ -220,11 +217,8 @@ NAMES = (*_by_name(EXPORTED), *INFO)
 def facts_at(samples: Samples) -> dict[str, float]:
     """The facts of one moment, its series joined: counters still count from the server's start."""
     values: dict[str, list[float]] = {}
-    for (name, labels), value in samples.items():
-        for label, facts in _ENTRIES.get(name, ()):
-            if label is None or label in labels:
-                for fact, factor in facts.items():
-                    values.setdefault(fact, []).append(_scaled(value, factor))
+    for key, fact, factor in _made_of(samples):
+        values.setdefault(fact, []).append(_scaled(samples[key], factor))
     return {name: _joined(FACTS[name].series, several) for name, several in values.items()}
 
 
@@ -242,7 +236,8 @@ def window_facts(readings: Iterable[SourceReadings]) -> dict[str, float]:
     """The facts of a window. `observed_from` and `observed_until` (seconds on the trial's clock) are the first and the
     last reading of the server's metrics: increases are over the time between these.
 
-    A counter that fell, or another start of the server's process, gives `restarts`, and the counter is left out.
+    A count that fell, or another start of the server's process, gives `restarts`. What fell is left out. A sum of times
+    tells no restart: one time taken by two clocks, or rounded, may be negative.
     """
     facts: dict[str, float] = {}
     for source in readings:
@@ -256,7 +251,8 @@ def window_facts(readings: Iterable[SourceReadings]) -> dict[str, float]:
             if FACTS[name].time in ("increase", "rate"):
                 if len(told) < 2 or name not in told[0] or name not in told[-1]:
                     continue
-                step, fell = values[-1] - values[0], fell or values[-1] < values[0]
+                step = values[-1] - values[0]
+                fell = fell or (step < 0 and not name.endswith("_sum"))
                 if step >= 0:
                     facts[name] = step / (times[-1] - times[0]) if FACTS[name].time == "rate" else step
             elif FACTS[name].time == "energy":
@@ -280,7 +276,7 @@ def _energy_facts(times: Sequence[float], moments: Sequence[Samples]) -> dict[st
     `gpu_energy_count`, of which `gpu_energy_lost` started again or were missing at times.
     """
     watts, updates, lost = 0.0, [], 0
-    counters = {key: factor for key, fact, factor in _series(moments) if fact == "gpu_energy"}
+    counters = {key: factor for key, fact, factor in _made_of(_series(moments)) if fact == "gpu_energy"}
     for key, factor in counters.items():
         values = [moment.get(key, -1.0) for moment in moments]
         changes = [i for i, (before, value) in enumerate(pairwise(values), 1) if value > before]
@@ -303,7 +299,7 @@ def _clock_facts(moments: Sequence[Samples]) -> dict[str, float]:
     if len(moments) < 2:
         return {}
     devices: dict[object, dict[str, float]] = {}
-    for (name, labels), fact, _ in _series(moments):
+    for (name, labels), fact, _ in _made_of(_series(moments)):
         counts = [moment.get((name, labels), -1.0) for moment in (moments[0], moments[-1])]
         if fact.endswith("_samples") and min(counts) >= 0:
             known = devices.setdefault(labels, {})
@@ -320,12 +316,18 @@ def _clock_facts(moments: Sequence[Samples]) -> dict[str, float]:
     return {"gpu_clocks_held": held, "gpu_clocks_heat": heat}
 
 
-def _series(moments: Sequence[Samples]) -> Iterator[tuple[Key, str, float]]:
-    """Every series of these readings with each fact that is made of it, and the factor to its unit."""
-    for key in dict.fromkeys(key for moment in moments for key in moment):
+def _series(moments: Iterable[Samples]) -> Iterable[Key]:
+    """Every series of these readings, in the order in which they came."""
+    return dict.fromkeys(chain.from_iterable(moments))
+
+
+def _made_of(series: Iterable[Key]) -> Iterator[tuple[Key, str, float]]:
+    """Each of the series with each fact that is made of it, and the factor to its unit."""
+    for key in series:
         for label, facts in _ENTRIES.get(key[0], ()):
             if label is None or label in key[1]:
-                yield from ((key, fact, factor) for fact, factor in facts.items())
+                for fact, factor in facts.items():
+                    yield key, fact, factor
 
 
 def started(samples: Samples) -> float | None:
@@ -347,11 +349,17 @@ def server_life(readings: Iterable[SourceReadings]) -> str | None:
 _NONE = "-"
 
 
-def stored_readings(source: str, times: Sequence[float], moments: Sequence[Samples]) -> SourceReadings:
-    """What a source said at some times, as it is kept."""
+def stored_readings(
+    source: str, times: Sequence[float], moments: Sequence[Samples], clean: Callable[[str], str]
+) -> SourceReadings:
+    """What a source said at some times, as it is kept: its labels cleaned."""
     series = [
-        MetricSeries(name, dict(labels), " ".join(_text(moment.get((name, labels))) for moment in moments))
-        for name, labels in dict.fromkeys(key for moment in moments for key in moment)
+        MetricSeries(
+            name,
+            {clean(label): clean(value) for label, value in labels},
+            " ".join(_text(moment.get((name, labels))) for moment in moments),
+        )
+        for name, labels in _series(moments)
     ]
     return SourceReadings(source, " ".join(f"{time:.3f}" for time in times), tuple(series))
 

@@ -11,7 +11,6 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 import numpy as np
@@ -50,9 +49,7 @@ class HealthMonitor:
         gc.set_threshold(5_000, 200, 1_000)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         gc.callbacks.remove(self._on_gc)
         gc.set_threshold(*self._thresholds)
         gc.unfreeze()
@@ -93,8 +90,8 @@ class HealthMonitor:
         """The health of the window."""
         length, cpu = self._final or (self._clock() - self._opened, time.process_time() - self._cpu)
         return ClientHealth(
-            loop_lag_p99=_p99(self._lags),
-            send_late_p99=_p99(self._lates),
+            loop_lag_p99=p99(self._lags),
+            send_late_p99=p99(self._lates),
             cpu_share=cpu / length if length > 0 else None,
             gc_pause_max=self._gc_max,
             resent=resent,
@@ -105,7 +102,8 @@ class HealthMonitor:
         )
 
 
-def _p99(values: list[float]) -> float | None:
+def p99(values: list[float]) -> float | None:
+    """The 99th percentile, as an observed value; None of nothing."""
     return float(np.quantile(values, 0.99, method="inverted_cdf")) if values else None
 
 

@@ -12,12 +12,13 @@ import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import SimpleNamespace, TracebackType
+from types import SimpleNamespace
 from typing import Any, Literal, Self
 
 import aiohttp
 from yarl import URL
 
+from frontier.client.adapters import NO_REQUEST, PreparedRequest
 from frontier.client.body_capture import MAX_BODY, BodyCapture, FastPost, FramingError, capture_bodies, missing_names
 from frontier.client.target import Proxies, Target, Timeouts
 from frontier.errors import UsageError
@@ -43,10 +44,8 @@ class Exchange:
     that had carried a request before; `resent`: that one died, and it went out once more, on a fresh one. `limit`:
     seconds it may take in all, beside the target's own limits. `cut`: why this client gave it up.
 
-    The last fields say which request of a trial it is: its number, the stream that sent it, the lengths asked for in
-    tokens (0: not known, not forced), when it was due on the client's clock (open loop only), and of a session its
-    number, the turn, and the prompt tokens known from before. `keeps_text`: the answer's text is wanted.
-    `parser` is its AnswerParser, where it was parsed already.
+    The last fields say which `request` of a trial it is, the stream that sent it, and when it was due on the client's
+    clock (open loop only). `parser` is its AnswerParser, where it was parsed already.
     """
 
     sent: float
@@ -64,16 +63,9 @@ class Exchange:
     capture: BodyCapture | None = None
     cut: tuple[Outcome, str] | None = None
     secrets: Secrets = NO_SECRETS
-    index: int = 0
+    request: PreparedRequest = NO_REQUEST
     stream: int = 0
-    asked_isl: int = 0
-    asked_osl: int = 0
     scheduled: float | None = None
-    session: int | None = None
-    turn: int | None = None
-    reusable: int | None = None
-    class_index: int | None = None
-    keeps_text: bool = False
     parser: Any = None
 
     def cleaned(self, text: str, longest: int = 300) -> str:
@@ -133,9 +125,7 @@ class Client:
         self._enforce_timeouts()
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         if self._enforcer is not None:
             self._enforcer.cancel()
         for pool in self._pools.values():
@@ -146,7 +136,7 @@ class Client:
         # What is still open waits for a TLS goodbye, which may never come; the loop must not be closed under it.
         for transport in tuple(self._transports):
             transport.abort()
-        for _ in range(_LAST_TURNS):
+        for _turn in range(_LAST_TURNS):
             await asyncio.sleep(0)
             if not self._transports:
                 break

@@ -26,12 +26,13 @@ from typing import Any
 
 from yarl import URL
 
+from frontier.client.adapters import PreparedRequest
 from frontier.client.evidence import Evidence
 from frontier.client.facts import server_life, window_facts
 from frontier.client.health import BEAT, HealthMonitor
 from frontier.client.http import Client, Clock, Exchange
 from frontier.client.parse import parse_all, retry_after
-from frontier.client.pipeline import WHOLE, LiveStats, PreparedRequest, RequestPipeline, Share
+from frontier.client.pipeline import WHOLE, LiveStats, RequestPipeline, Share
 from frontier.client.prompts import PromptSource
 from frontier.client.target import Target
 from frontier.client.window_rules import (
@@ -41,10 +42,7 @@ from frontier.client.window_rules import (
     StreamStatus,
     WindowState,
     next_state,
-    warm,
-    warm_open_loop,
 )
-from frontier.errors import MeasurementError
 from frontier.model import POISSON, ClientHealth, Measurement, Outcome, Record, Trial, Window, WorkerFacts
 from frontier.pacing import Pacing
 
@@ -410,10 +408,7 @@ async def run_trial(
     be forced; without it stream 0's first request shows it. Setting `stop` ends the trial at once. Failures of the
     server are records, never exceptions. MeasurementError when the target is not settled.
     """
-    require_settled(target)
-    pipeline = new_pipeline(trial, target, prompts, on_record, closed_loop=trial.rate is None)
-    is_warm = warm if trial.rate is None else warm_open_loop
-    decide = partial(next_state, trial, is_warm=is_warm)
+    pipeline, decide = RequestPipeline(trial, target, prompts, on_record), partial(next_state, trial)
     async with Evidence(target) as evidence:
         with HealthMonitor(clock) as monitor:
             async with Client(target, clock) as client:
@@ -422,27 +417,10 @@ async def run_trial(
                     loop.spread = expected_e2e
                 else:
                     loop = OpenLoop(trial, client, pipeline, monitor, decide, evidence, trial.rate)
-                pipeline.stock_up(trial.streams)
                 await loop.run(stop, on_progress)
                 health = monitor.health(client.resent, client.opened)
             epoch, evidence.zero = time.time() - loop.now(), time.perf_counter() - loop.now()
         return await measurement(trial, epoch, loop.state, health, evidence, identity)
-
-
-def require_settled(target: Target) -> None:
-    """MeasurementError when preflight has not settled what the target left open."""
-    if target.api == "auto" or target.model is None:
-        raise MeasurementError("the target is not settled: its api or model is unknown", "run preflight first")
-
-
-def new_pipeline(
-    trial: Trial, target: Target, prompts: PromptSource, on_record: Callable[[Record], None], share: Share = WHOLE, *,
-    closed_loop: bool = True,
-) -> RequestPipeline:  # fmt: skip
-    """The pipeline of a trial's streams, or of a share of them."""
-    short = trial.concurrency if closed_loop and target.forces_length else 0
-    stock = 2 + len(share.streams(trial.streams)) // 8
-    return RequestPipeline(target, prompts, on_record, stock, short, trial.seed, share, trial.shape.most_turns)
 
 
 async def measurement(

@@ -34,22 +34,23 @@ class AnswerParser:
     """
 
     __slots__ = (
-        "_adapter", "_frame", "_misses", "_parse_event", "_parser", "_position", "_template", "_templates_left",
-        "_texts", "exchange", "first_text", "reasoned", "state", "times", "visible",
+        "_frame", "_misses", "_parse_event", "_parser", "_position", "_template", "_templates_left",
+        "_texts", "adapter", "exchange", "first_text", "reasoned", "state", "times", "visible",
     )  # fmt: skip
 
     def __init__(self, exchange: Exchange, adapter: Adapter, api: str) -> None:
         self.exchange = exchange
-        self._adapter = adapter
+        self.adapter = adapter
         self._parse_event = adapter.parse_event[api]
         self._parser = EventParser() if adapter.framing == "sse" else LineParser()
         self._frame = (b"data: ", b"\n\n") if adapter.framing == "sse" else (b"", b"\n")
         self._template = _NO_TEMPLATE
+        keeps_text = exchange.request.goes_on
         # A template does not look at the text.
-        self._templates_left, self._misses = 0 if exchange.keeps_text else _MOST_TEMPLATES, _PATIENCE - 2
+        self._templates_left, self._misses = 0 if keeps_text else _MOST_TEMPLATES, _PATIENCE - 2
         self._texts: list[bytes] = []
         self._position = 0
-        self.state = StreamState(texts=[] if exchange.keeps_text else None)
+        self.state = StreamState(texts=[] if keeps_text else None)
         self.times: list[float] = []
         self.first_text: float | None = None
         self.visible: float | None = None
@@ -98,7 +99,7 @@ class AnswerParser:
                 return
             before, after = self._template
             skip, drop, usable = len(before), len(after), self._template is not _NO_TEMPLATE and self._parser.idle
-        if stop == len(reads) and stop and self._adapter.framing == "ndjson" and self.exchange.failure is None:
+        if stop == len(reads) and stop and self.adapter.framing == "ndjson" and self.exchange.failure is None:
             self._parse_read(b"\n", stamps[-1])  # the last line needs no newline
 
     def _parse_read(self, read: bytes, stamp: float) -> None:
@@ -127,11 +128,6 @@ class AnswerParser:
             self._misses = 0
             self._template = event_template(read, *self._frame, self._parse_event) or _NO_TEMPLATE
 
-    @property
-    def counts_events(self) -> bool:
-        """Without a usage from the server, each event may be counted as one token."""
-        return self._adapter.token_per_event
-
     def verdict(self) -> tuple[Outcome, str | None]:
         """How the request ended, and a sentence about a failure."""
         exchange, state = self.exchange, self.state
@@ -150,7 +146,7 @@ class AnswerParser:
         if exchange.failure is not None and not state.done:
             return exchange.failure
         kind = exchange.headers.get("content-type", "").partition(";")[0].strip().lower()
-        if kind not in _STREAM_TYPES[self._adapter.framing]:
+        if kind not in _STREAM_TYPES[self.adapter.framing]:
             return Outcome.PROTOCOL, f"the answer is {exchange.cleaned(kind, 80) or 'of no content type'}, not a stream"
         if self.events == 0:
             return Outcome.EMPTY, "the stream ended without a token"
@@ -210,6 +206,7 @@ def parse_all(exchange: Exchange, adapter: Adapter, api: str) -> AnswerParser:
 def to_record(parser: AnswerParser, zero: float) -> Record:
     """The record of one request; `zero` is the trial's start on the client's clock."""
     exchange, state, times = parser.exchange, parser.state, parser.times
+    request, turn = exchange.request, exchange.request.prompt.turn
     outcome, error = parser.verdict()
     usage = state.usage or {}
     completion = _count_of(usage, "completion_tokens")
@@ -219,16 +216,16 @@ def to_record(parser: AnswerParser, zero: float) -> Record:
         completion = max(0, completion - hidden)
     if completion == 0 and parser.events:
         completion = None  # tokens came, and the usage knows of none: LiteLLM's way of not knowing
-    if completion is None and parser.counts_events and outcome is Outcome.OK:
+    if completion is None and parser.adapter.token_per_event and outcome is Outcome.OK:
         completion = parser.events
     return Record(
-        index=exchange.index,
+        index=request.index,
         stream=exchange.stream,
         sent=exchange.sent - zero,
         outcome=outcome,
         end=exchange.end - zero,
-        asked_isl=exchange.asked_isl,
-        asked_osl=exchange.asked_osl,
+        asked_isl=request.prompt.isl,
+        asked_osl=request.osl,
         first=times[0] - zero if times else None,
         visible=None if parser.visible is None else parser.visible - zero,
         last=times[-1] - zero if times else None,
@@ -246,10 +243,10 @@ def to_record(parser: AnswerParser, zero: float) -> Record:
         scheduled=None if exchange.scheduled is None else exchange.scheduled - zero,
         resent=exchange.resent,
         gaps=tuple([int((b - a) * 1e6 + 0.5) for a, b in itertools.pairwise(times)]),
-        session=exchange.session,
-        turn=exchange.turn,
-        reusable=exchange.reusable,
-        class_index=exchange.class_index,
+        session=None if turn is None else request.session,
+        turn=None if turn is None else turn.number,
+        reusable=None if turn is None else turn.reusable,
+        class_index=None if turn is None else turn.class_index,
         connect=exchange.connect,
     )
 

@@ -10,14 +10,15 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-from frontier.client.adapters import Answer, Prompt
+from frontier.client.adapters import Answer, PreparedRequest, Prompt
 from frontier.client.http import Exchange
 from frontier.client.parse import AnswerParser, to_record
 from frontier.client.prompts import PromptSource
 from frontier.client.target import Target
-from frontier.model import Outcome, Record
+from frontier.errors import MeasurementError
+from frontier.model import Outcome, Record, Trial
+from frontier.model.session_plans import EARLY
 from frontier.pacing import first_length
-from frontier.sessions import EARLY
 
 _STEPS = 1 / math.log(1.03)
 _MOST_AHEAD = 256
@@ -85,43 +86,31 @@ class Share:
 WHOLE = Share()
 
 
-@dataclass(frozen=True, slots=True)
-class PreparedRequest:
-    """A request ready to be sent: its number, that of its session, its bytes and the lengths they ask for."""
-
-    index: int
-    body: bytes
-    isl: int
-    osl: int
-    session: int
-    prompt: Prompt
-
-    @property
-    def pause(self) -> float:
-        """Seconds of thinking before it."""
-        return 0.0 if self.prompt.turn is None else self.prompt.turn.pause
-
-
 class RequestPipeline:
-    """Keeps `stock` requests ready, and turns finished exchanges into records. `run()` beside the streams, `finish()`
-    after them. `zero` is the trial's start on the client's clock.
+    """Keeps requests of a trial ready, and turns finished exchanges into records. `run()` beside the streams,
+    `finish()` after them. `zero` is the trial's start on the client's clock.
 
-    A session is one request, or turns that follow each other; the sessions of a trial are numbered, and of `stride`
-    turns at most. The first requests of the `short` first sessions ask for a random share of their output length (see
-    `pacing`), drawn by `seed`. Only the sessions of the `share` are made.
+    A session is one request, or turns that follow each other; the sessions of a trial are numbered, and only those of
+    the `share` are made. In a closed loop the first requests of the `short` first sessions ask for a random share of
+    their output length (see `pacing`), where the length can be forced.
     """
 
     def __init__(
-        self, target: Target, prompts: PromptSource, on_record: Callable[[Record], None], stock: int, short: int = 0,
-        seed: int = 0, share: Share = WHOLE, stride: int = 1,
+        self, trial: Trial, target: Target, prompts: PromptSource, on_record: Callable[[Record], None],
+        share: Share = WHOLE,
     ) -> None:  # fmt: skip
-        self._target = target
+        """Also prepares the first requests, which takes a while. MeasurementError when preflight has not settled what
+        the target left open.
+        """
+        if target.api == "auto" or target.model is None:
+            raise MeasurementError("the target is not settled: its api or model is unknown", "run preflight first")
+        streams = len(share.streams(trial.streams))
+        self._trial, self._target = trial, target
         self._prompts = prompts
         self._on_record = on_record
-        self._stock = stock
-        self.short, self._seed = short, seed
-        self._ready: deque[PreparedRequest] = deque()
-        self._next, self._step, self._stride = share.index, share.of, stride
+        self._stock = 2 + streams // 8
+        self.short = trial.concurrency if trial.rate is None and target.forces_length else 0
+        self._next, self._step = share.index, share.of
         self._shortened: set[int] = set()
         self._awaited: dict[int, asyncio.Future[Answer | None]] = {}
         self._unread: deque[Exchange] = deque()
@@ -133,6 +122,7 @@ class RequestPipeline:
         self.e2e_sum, self.succeeded = 0.0, 0
         self._early_e2e: float | None = None
         self._tpot_sum, self._with_tpot = 0.0, 0
+        self._ready = deque(self._prepare() for _ in range(min(streams, _MOST_AHEAD)))
 
     @property
     def mean_e2e(self) -> float | None:
@@ -148,11 +138,6 @@ class RequestPipeline:
     def mean_tpot(self) -> float | None:
         """Mean seconds per output token of the same; None while no answer had two tokens."""
         return self._tpot_sum / self._with_tpot if self._with_tpot else None
-
-    def stock_up(self, streams: int) -> None:
-        """Prepare the first requests of so many streams before the start."""
-        while len(self._ready) < min(streams, _MOST_AHEAD):
-            self._ready.append(self._prepare())
 
     def next_request(self) -> PreparedRequest:
         """The first request of the next session; prepared on the spot when the stock is out."""
@@ -171,14 +156,9 @@ class RequestPipeline:
 
     def put(self, exchange: Exchange, request: PreparedRequest, stream: int, scheduled: float | None = None) -> None:
         """Hand in a finished exchange."""
-        exchange.index, exchange.stream, exchange.scheduled = request.index, stream, scheduled
-        exchange.asked_isl, exchange.asked_osl = request.isl, request.osl
-        if (turn := request.prompt.turn) is not None:
-            exchange.session, exchange.turn, exchange.reusable = request.session, turn.number, turn.reusable
-            exchange.class_index = turn.class_index
-            exchange.keeps_text = turn.then is not None
-            if turn.then is not None:
-                self._awaited[request.index] = asyncio.get_running_loop().create_future()
+        exchange.request, exchange.stream, exchange.scheduled = request, stream, scheduled
+        if request.goes_on:
+            self._awaited[request.index] = asyncio.get_running_loop().create_future()
         self._unread.append(exchange)
         self._wake.set()
 
@@ -187,16 +167,16 @@ class RequestPipeline:
         self._next += self._step
         prompt = self._prompts(number)
         if number < self.short:
-            prompt = replace(prompt, osl=first_length(prompt.osl, self._seed, number))
+            prompt = replace(prompt, osl=first_length(prompt.osl, self._trial.seed, number))
         request = self._request(number, prompt)
         if number < self.short:
             self._shortened.add(request.index)
         return request
 
     def _request(self, session: int, prompt: Prompt) -> PreparedRequest:
-        index = session * self._stride + (0 if prompt.turn is None else prompt.turn.number)
+        index = session * self._trial.shape.most_turns + (0 if prompt.turn is None else prompt.turn.number)
         osl = prompt.osl if self._target.ignore_eos else 0
-        return PreparedRequest(index, self._target.request_body(prompt), prompt.isl, osl, session, prompt)
+        return PreparedRequest(index, self._target.request_body(prompt), osl, session, prompt)
 
     async def run(self) -> None:
         """Work for ever, giving way after every small piece."""
@@ -257,5 +237,5 @@ class RequestPipeline:
 
 
 def _answer(parser: AnswerParser, record: Record) -> Answer:
-    text, asked = "".join(parser.state.texts or ()), parser.exchange.asked_osl
+    text, asked = "".join(parser.state.texts or ()), parser.exchange.request.osl
     return Answer(text, record.prompt_tokens, record.completion_tokens, asked)

@@ -15,23 +15,14 @@ from typing import Any, Literal
 
 import orjson
 
-from frontier.client.adapters import Content, Prompt
+from frontier.client import unmeasurable
+from frontier.client.adapters import Content, PreparedRequest, Prompt
 from frontier.client.health import local_ports, raise_fd_limit
 from frontier.client.http import Client, Exchange
 from frontier.client.parse import error_message, parse_all, retry_after, to_record
 from frontier.client.prompts import Calibration, calibrate_words, random_prompts
 from frontier.client.target import Api, Target
-from frontier.client.unmeasurable import (
-    LONGEST_MODEL,
-    NO_ROUTE,
-    FailedStream,
-    model_names,
-    refused,
-    stream_hint,
-    unanswered,
-    unnamed_model,
-    unreachable,
-)
+from frontier.client.unmeasurable import LONGEST_MODEL, NO_ROUTE, FailedStream
 from frontier.errors import MeasurementError
 from frontier.model import Outcome, Record, Shape
 from frontier.units import format_seconds
@@ -83,9 +74,9 @@ def json_of(exchange: Exchange) -> Any:
         return None
 
 
-async def _object(client: Client, path: str) -> dict[str, Any]:
-    """The JSON object that a route answers; {} without one."""
-    content = json_of(await client.ask(path))
+async def object_of(client: Client, path: str, limit: float = 5.0) -> dict[str, Any]:
+    """The JSON object that a route answers within `limit` seconds; {} without one."""
+    content = json_of(await client.ask(path, limit))
     return content if isinstance(content, dict) else {}
 
 
@@ -95,11 +86,11 @@ async def detect(client: Client, models: Any = None) -> Identity:
     By the owner of the models it lists, then by the routes that only one engine has; else it is taken as plain OpenAI,
     which is asked nothing beyond the public API.
     """
-    version = (await _object(client, "/version")).get("version")
+    version = (await object_of(client, "/version")).get("version")
     dialect = _owner(models) or await _by_routes(client, bool(version))
     if not version and dialect in _VERSION_ROUTES:
         route, key = _VERSION_ROUTES[dialect]
-        version = (await _object(client, route)).get(key)
+        version = (await object_of(client, route)).get(key)
     text = client.target.cleaned(str(version or ""), LONGEST_VERSION)
     return Identity(dialect, f"{dialect} {text}" if text else dialect)
 
@@ -123,10 +114,10 @@ async def _by_routes(client: Client, has_version: bool) -> str:
             return "trtllm"
     if isinstance(json_of(await client.ask("/server_info")), dict):
         return "sglang"
-    props = await _object(client, "/props")
+    props = await object_of(client, "/props")
     if "total_slots" in props or "default_generation_settings" in props:
         return "llamacpp"
-    if "model_id" in await _object(client, "/info"):
+    if "model_id" in await object_of(client, "/info"):
         return "tgi"
     if isinstance(json_of(await client.ask("/api/version")), dict):
         return "ollama"
@@ -158,7 +149,7 @@ async def loaded_models(client: Client, dialect: str, models: Sequence[str]) -> 
 
 
 async def _version(client: Client) -> str | None:
-    version = (await _object(client, "/version")).get("version")
+    version = (await object_of(client, "/version")).get("version")
     return client.target.cleaned(str(version), LONGEST_VERSION) if version else None
 
 
@@ -213,8 +204,9 @@ async def ask_once(
 ) -> tuple[Record, Exchange]:
     """One streamed request through the target's dialect and api."""
     prompt = Prompt(content, 0, osl, salt, shares)
-    exchange = await client.post(target.request_url, target.request_body(prompt))
-    exchange.asked_osl = osl
+    request = PreparedRequest(0, target.request_body(prompt), osl, 0, prompt)
+    exchange = await client.post(target.request_url, request.body)
+    exchange.request = request
     return to_record(parse_all(exchange, target.adapter, target.api), exchange.sent), exchange
 
 
@@ -291,12 +283,12 @@ class _Questions:
                 return exchange
             lasting = exchange.failure is not None and exchange.failure[0] is Outcome.TLS
             if lasting or (tries >= _TRIES and time.monotonic() >= deadline):
-                raise unreachable(self.target.base_url, exchange, tries)
+                raise unmeasurable.unreachable(self.target.base_url, exchange, tries)
             await asyncio.sleep(_TRY_EVERY if wait else _TRY_EVERY / 3)
 
     def _admitted(self, exchange: Exchange) -> None:
         if exchange.status in (401, 403):
-            raise refused(self.target, error_message(exchange))
+            raise unmeasurable.refused(self.target, error_message(exchange))
         if exchange.status is not None and 300 <= exchange.status < 400:
             raise MeasurementError(
                 f"{self.target.base_url} answers {error_message(exchange)}", "write the address it redirects to"
@@ -311,11 +303,11 @@ class _Questions:
             if self.pick and len(models) > 1:
                 loaded = await loaded_models(client, self.target.adapter.name, models)
             if len(loaded) != 1:
-                raise unnamed_model(self.target, models, listing)
+                raise unmeasurable.unnamed_model(self.target, models, listing)
             self.target = dataclasses.replace(self.target, model=loaded[0])
         elif models and wanted not in models and f"{wanted}:latest" not in models:
             raise MeasurementError(
-                f"the server does not serve {wanted!r}; it serves {model_names(self.target, models)}",
+                f"the server does not serve {wanted!r}; it serves {unmeasurable.model_names(self.target, models)}",
                 "copy the name as it is listed",
             )
         others = f", one of {len(models)}" if len(models) > 1 else ""
@@ -339,14 +331,14 @@ class _Questions:
                 self.target = dataclasses.replace(self.target, dialect="openai_reasoning")
                 record, exchange = await ask_once(client, self.target, text, _PROBE_OSL)
             if exchange.status in (401, 403):
-                raise refused(self.target, record.error or "")
+                raise unmeasurable.refused(self.target, record.error or "")
             if record.outcome is Outcome.OK:
                 self.note("streams", True, f"{api}: {record.events} events in {record.reads} reads")
                 return record
             failures.append((self.target.adapter.paths[api], record, exchange))
             if record.outcome in _PASSING or record.status in _BUSY:
                 break
-        raise unanswered(self.target.base_url, failures)
+        raise unmeasurable.unanswered(self.target.base_url, failures)
 
     def _check_stream(self, record: Record) -> bool:
         """Whether the asked output length was met; the checks of one streamed answer. Raises without token counts."""
@@ -400,7 +392,8 @@ async def changed(found: Preflight) -> str | None:
         version = await _version(client)
     model = found.target.model
     if models and found.models and model in found.models and model not in models:
-        return f"it served {found.target.cleaned(str(model))} and now serves {model_names(found.target, models)}"
+        served = unmeasurable.model_names(found.target, models)
+        return f"it served {found.target.cleaned(str(model))} and now serves {served}"
     if version is not None and found.version is not None and version != found.version:
         return f"it was version {found.version} and is {version} now"
     return None
@@ -423,7 +416,7 @@ async def calibrate(found: Preflight, lengths: list[int], *, words: bool = False
                 if record.outcome is not Outcome.OK:
                     wait = retry_after(exchange)
                     what = f"a prompt could not be counted: {record.error}"
-                    raise MeasurementError(what, stream_hint(record, wait), retry_after=wait)
+                    raise MeasurementError(what, unmeasurable.stream_hint(record, wait), retry_after=wait)
                 if record.prompt_tokens is not None:
                     return record.prompt_tokens
             raise MeasurementError(f"a prompt could not be counted: no usage in {_COUNTS} answers", _NO_USAGE)

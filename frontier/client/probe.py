@@ -13,10 +13,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from urllib.parse import urlsplit
 
-import numpy as np
-
 from frontier.client.evidence import scrape
-from frontier.client.health import raise_fd_limit
+from frontier.client.facts import facts_at
+from frontier.client.health import p99, raise_fd_limit
 from frontier.client.http import Client, tls_context
 from frontier.client.preflight import (
     Check,
@@ -27,6 +26,7 @@ from frontier.client.preflight import (
     loaded_models,
     models_of,
     new_salt,
+    object_of,
     preflight,
 )
 from frontier.client.processes import AutoWorkers, cores
@@ -97,8 +97,7 @@ _LABEL = re.compile(rb'(block_size|num_gpu_blocks|kv_cache_size_tokens)="([0-9]{
 async def _room(client: Client, dialect: str) -> tuple[int | None, int | None]:
     """Tokens of the KV cache (vLLM, in its metrics) and slots (llama.cpp, in its properties), where it says so."""
     if dialect == "llamacpp":
-        props = json_of(await client.ask("/props", ASK_WITHIN / 4))
-        slots = props.get("total_slots") if isinstance(props, dict) else None
+        slots = (await object_of(client, "/props", ASK_WITHIN / 4)).get("total_slots")
         return None, slots if isinstance(slots, int) and 0 < slots < _MOST_ROOM else None
     if dialect != "vllm":
         return None, None
@@ -252,7 +251,8 @@ async def _metrics(client: Client) -> Check:
     metrics = await scrape(client)
     if metrics is None:
         return Check("metrics", "note", "none that are known; a sweep goes without the server's own evidence")
-    labels = [label for name, label in _METRIC_LABELS.items() if name in metrics.gauges or name in metrics.counters]
+    facts = facts_at(metrics[0])
+    labels = [label for name, label in _METRIC_LABELS.items() if name in facts]
     return Check("metrics", "ok", ", ".join(labels))
 
 
@@ -263,7 +263,7 @@ async def _clock() -> Check:
         start = time.perf_counter()
         await asyncio.sleep(_BEAT)
         lags.append(time.perf_counter() - start - _BEAT)
-    late = float(np.quantile(lags, 0.99, method="inverted_cdf"))
+    late = p99(lags) or 0.0
     step = time.get_clock_info("perf_counter").resolution
     detail = f"steps of {step * 1e9:g} ns; this client wakes up to {format_seconds(max(late, 0.0))} late"
     if late > _LATE:

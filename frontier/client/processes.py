@@ -1,23 +1,59 @@
-"""Client processes on this machine: started when a trial needs them, kept for the next, ended with the sweep."""
+"""Client processes on this machine: started when a trial needs them, kept for the next, ended with the sweep.
+
+Each is `python -m frontier.client.processes`, whose standard input is a socket to the sweep. Questions and answers are
+frames of pickled Python values, which only ever pass between a sweep and the processes that it started itself. The
+process ends as soon as that socket closes, so it does not outlive the sweep.
+"""
 
 import asyncio
 import contextlib
 import math
 import os
+import pickle
 import socket
+import struct
 import subprocess
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from frontier.client.capacity import client_capacity
-from frontier.client.sharded import WorkerLostError
-from frontier.client.worker import read_frame, write_frame
+from frontier.client.event_loop import run
+from frontier.client.shard import ShardHost, WorkerLostError
 
 EVENTS_PER_WORKER = 60_000
 """Streamed events per second that one client process carries where it is not measured; half of them need no measuring.
 """
 _STOP_LIMIT = 3.0
+_LENGTH = struct.Struct(">Q")
+
+
+async def read_frame(reader: asyncio.StreamReader) -> Any:
+    """The next value. IncompleteReadError or ConnectionError when the other side is gone."""
+    (length,) = _LENGTH.unpack(await reader.readexactly(_LENGTH.size))
+    return pickle.loads(await reader.readexactly(length))  # noqa: S301 - from the process that started this one, or back
+
+
+def write_frame(writer: asyncio.StreamWriter, value: Any) -> None:
+    """Send a value."""
+    data = pickle.dumps(value)
+    writer.write(_LENGTH.pack(len(data)) + data)
+
+
+def start_process(
+    module: str, environ: Mapping[str, str] | None = None
+) -> tuple["subprocess.Popen[bytes]", socket.socket]:
+    """A process that runs this module of the package, and the socket to its standard input."""
+    ours, theirs = socket.socketpair()
+    with theirs:
+        # A session of its own: Ctrl-C in the terminal is the sweep's to answer; it then stops the process.
+        # The key is on no command line and in no file: it comes with the shard, over the socket.
+        child = subprocess.Popen(  # noqa: S603 - our own arguments
+            [sys.executable, "-m", module], stdin=theirs.fileno(), stdout=subprocess.DEVNULL, env=environ,
+            start_new_session=True,
+        )  # fmt: skip
+    return child, ours
 
 
 def cores() -> int:
@@ -75,17 +111,9 @@ class ProcessWorker:
     """One client process. It ends by itself when this process does, however it does."""
 
     def __init__(self, number: int) -> None:
-        ours, theirs = socket.socketpair()
-        with theirs:
-            # A session of its own: Ctrl-C in the terminal is the sweep's to answer; it then stops the workers.
-            # The key is on no command line and in no file: it comes with the shard, over the socket.
-            self._child = subprocess.Popen(
-                [sys.executable, "-m", "frontier.client.worker"], stdin=theirs.fileno(), stdout=subprocess.DEVNULL,
-                start_new_session=True,
-            )  # fmt: skip
+        self._child, self._socket = start_process("frontier.client.processes")
         self.pid = self._child.pid
         self.name = f"client process {number} (pid {self.pid})"
-        self._socket = ours
         self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
 
     @property
@@ -144,3 +172,22 @@ class LocalWorkers:
         for worker in self._workers:
             worker.kill()
         self._workers.clear()
+
+
+# --- in the process
+
+
+async def serve(connection: socket.socket) -> None:
+    """Answer the sweep's questions, (method, arguments), with (None, result) or (what went wrong, None)."""
+    reader, writer = await asyncio.open_unix_connection(sock=connection)
+    host = ShardHost()
+    while True:
+        try:
+            question = await read_frame(reader)
+        except (asyncio.IncompleteReadError, ConnectionError):
+            os._exit(0)  # at once: the requests in flight are of no use to anybody any more
+        write_frame(writer, await host.answer(*question))
+
+
+if __name__ == "__main__":
+    run(serve(socket.socket(fileno=0)))

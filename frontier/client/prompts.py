@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 from frontier.client.adapters import Answer, Content, Prompt, Turn
 from frontier.errors import UsageError
 from frontier.model import Shape
-from frontier.sessions import SessionPlan, class_of, left_out, plan_session
+from frontier.model.session_plans import SessionPlan, class_of, left_out, plan_session
 from frontier.store.files import read_regular
 
 WORDS = tuple(Path(__file__).with_name("words.txt").read_text(encoding="utf-8").split())
@@ -66,32 +66,28 @@ def random_prompts(
     class of a mix each is a session of one turn, and the prefix is that of the class.
     """
     calibration = calibration or Calibration()
-    units = (lambda tokens: tokens) if calibration.ids else calibration.words
+    ids = calibration.ids
+    units = (lambda tokens: tokens) if ids else calibration.words
     shared = round(shape.prefix * shape.isl.mean)
     prefix_units = units(shared) if shared else 0
-    longest = units(shape.isl.high)
-    text = _Text(f"{seed}/text", longest + _SLIDE, calibration.ids)
-    prefix = (
-        _Text(_prefix_seed(class_index), prefix_units, calibration.ids).slice(0, prefix_units) if prefix_units else None
-    )
+    text = _Text(random.Random(f"{seed}/text"), units(shape.isl.high) + _SLIDE, ids)
+    prefix = _prefix(class_index, prefix_units, ids)
     turn = None if class_index is None else Turn(0, shared, 0.0, None, class_index)
 
     def prompt(index: int) -> Prompt:
         rng = random.Random(f"{seed}/{index}")
         isl, osl = shape.isl.draw(rng), shape.osl.draw(rng)
-        count = max(1, units(isl) - prefix_units)
-        head = _Text(None, min(HEAD, count), calibration.ids, rng)
-        body = text.slice(rng.randrange(_SLIDE), count - HEAD) if count > HEAD else None
-        parts = [part for part in (prefix, head.slice(0, min(HEAD, count)), body) if part is not None]
-        content: Content = " ".join(parts) if calibration.ids is None else list(itertools.chain.from_iterable(parts))
-        return Prompt(content, isl, osl, shares=prefix is not None, turn=turn)
+        pieces = [*prefix, *text.fresh(rng, max(1, units(isl) - prefix_units))]
+        content: Content = " ".join(pieces) if ids is None else list(itertools.chain.from_iterable(pieces))
+        return Prompt(content, isl, osl, shares=bool(prefix), turn=turn)
 
     return prompt
 
 
-def _prefix_seed(class_index: int | None) -> str:
-    """Of the words that all prompts begin with: those of the classes of a mix are not alike."""
-    return "prefix" if class_index is None else f"prefix/{class_index}"
+def _prefix(class_index: int | None, count: int, ids: tuple[int, int] | None) -> list[Any]:
+    """The piece that all prompts begin with, if any: those of the classes of a mix are not alike."""
+    seed = "prefix" if class_index is None else f"prefix/{class_index}"
+    return [_Text(random.Random(seed), count, ids).slice(0, count)] if count else []
 
 
 def session_prompts(
@@ -104,19 +100,14 @@ def session_prompts(
     """
     assert shape.session is not None, "a shape without turns has no sessions"
     words = dataclasses.replace(calibration, ids=None).words
-    text = _Text(f"{seed}/text", max(words(shape.isl.high), 1) + _SLIDE, None)
+    text = _Text(random.Random(f"{seed}/text"), words(shape.isl.high) + _SLIDE, None)
     prefix_words = words(shape.shared) if shape.shared else 0
-    prefix = _Text(_prefix_seed(class_index), prefix_words, None).slice(0, prefix_words) if prefix_words else ""
-
-    def fresh(rng: random.Random, count: int) -> str:
-        """So many words, whose beginning is in no other text."""
-        head = _Text(None, min(HEAD, count), None, rng).slice(0, min(HEAD, count))
-        return f"{head} {text.slice(rng.randrange(_SLIDE), count - HEAD)}" if count > HEAD else str(head)
+    prefix = _prefix(class_index, prefix_words, None)
 
     def user(plan: SessionPlan, turn: int, rng: random.Random, more: int = 0) -> str:
         """What the user says in a turn."""
-        new = words(plan.turns[turn].new + more)
-        return fresh(rng, new) if turn or not prefix else f"{prefix} {fresh(rng, max(1, new - prefix_words))}"
+        new, begins = words(plan.turns[turn].new + more), prefix if not turn else []
+        return " ".join([*begins, *text.fresh(rng, max(1, new - prefix_words) if begins else new)])
 
     def session(number: int) -> Prompt:
         plan = plan_session(shape, seed, number, streams)
@@ -133,11 +124,11 @@ def session_prompts(
 
             planned, content = plan.turns[turn], user(plan, turn, rng, more)
             place = Turn(turn, known, planned.pause, then if turn + 1 < len(plan.turns) else None, class_index)
-            return Prompt(content, isl, planned.osl, shares=True, history=history, turn=place)
+            return Prompt(content, isl, planned.out, shares=True, history=history, turn=place)
 
         made_up: list[str] = []
         for turn in range(plan.start):
-            answer = fresh(rng, max(1, round(plan.turns[turn].osl / calibration.per_word)))
+            answer = " ".join(text.fresh(rng, max(1, round(plan.turns[turn].out / calibration.per_word))))
             made_up += [user(plan, turn, rng), f" {answer}"]
         return prompt(plan.start, tuple(made_up), shape.shared, plan.prompt(plan.start))
 
@@ -157,27 +148,29 @@ def mixed_prompts(shape: Shape, seed: int, calibration: Calibration, streams: in
 class _Text:
     """Random words as one string with the place where each begins, or random token ids; sliced cheaply."""
 
-    __slots__ = ("_ids", "_starts", "_text")
+    __slots__ = ("_drawn", "_ids", "_starts")
 
-    def __init__(
-        self, seed: str | None, count: int, ids: tuple[int, int] | None, rng: random.Random | None = None
-    ) -> None:
-        rng = rng or random.Random(seed)
-        self._ids: list[int] = []
-        self._text = ""
-        self._starts: list[int] = []
+    def __init__(self, rng: random.Random, count: int, ids: tuple[int, int] | None) -> None:
+        self._ids = ids
+        self._drawn: Any
         if ids is not None:
-            self._ids = rng.choices(range(ids[0], ids[1] + 1), k=count)
+            self._drawn = rng.choices(range(ids[0], ids[1] + 1), k=count)
         else:
             words = rng.choices(WORDS, k=count)
-            self._text = " ".join(words)
+            self._drawn = " ".join(words)
             self._starts = [0, *itertools.accumulate(len(word) + 1 for word in words)]
 
     def slice(self, start: int, count: int) -> Any:
         """`count` words (or ids) from the `start`-th on."""
-        if self._ids:
-            return self._ids[start : start + count]
-        return self._text[self._starts[start] : self._starts[start + count] - 1]
+        if self._ids is not None:
+            return self._drawn[start : start + count]
+        return self._drawn[self._starts[start] : self._starts[start + count] - 1]
+
+    def fresh(self, rng: random.Random, count: int) -> list[Any]:
+        """So many words (or ids) in pieces, the first of which is in no other prompt; the other is of this text."""
+        head = min(HEAD, count)
+        pieces = [_Text(rng, head, self._ids).slice(0, head)]
+        return pieces if count == head else [*pieces, self.slice(rng.randrange(_SLIDE), count - head)]
 
 
 def file_prompts(path: Path, shape: Shape, seed: int, salt: str = "") -> PromptSource:

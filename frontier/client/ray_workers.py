@@ -14,14 +14,13 @@ import shutil
 import signal
 import socket
 import subprocess
-import sys
 import tempfile
 from collections.abc import Mapping
 from secrets import token_hex
 from typing import Any
 
-from frontier.client.sharded import WorkerLostError
-from frontier.client.worker import read_frame, write_frame
+from frontier.client.processes import read_frame, start_process, write_frame
+from frontier.client.shard import WorkerLostError
 from frontier.errors import MeasurementError, UsageError, install_command
 from frontier.text import Secrets
 
@@ -93,13 +92,7 @@ class RayWorkers:
         if spec is None or spec.origin is None:  # without an origin: a folder that happens to be called so
             raise UsageError("workers: ray needs Ray, which is not installed", install_command("ray[client]"))
         local = self._address is None
-        where, hint = (
-            "Ray on this machine",
-            "see whether this machine is too busy for it; or do without:  workers: auto",
-        )
-        if not local:
-            where = f"the Ray cluster at {self._address}"
-            hint = "check  ray status  there, its versions of Ray and Python, and RAY_AUTH_TOKEN"
+        where = "Ray on this machine" if local else f"the Ray cluster at {self._address}"
         if (problem := await _why_not_there(self._address)) is not None:
             raise MeasurementError(
                 f"{where} is not there: {problem}", "start it, or let the sweep start one:  workers: ray"
@@ -114,6 +107,9 @@ class RayWorkers:
             problem, hosts = f"gave no answer for {_CONNECT_LIMIT:g} s", None
         if problem is not None:
             self.close()
+            hint = "check  ray status  there, its versions of Ray and Python, and RAY_AUTH_TOKEN"
+            if local:
+                hint = "see whether this machine is too busy for it; or do without:  workers: auto"
             raise MeasurementError(f"{where} {problem}", hint)
         self._hosts = hosts
 
@@ -151,13 +147,7 @@ class _Bridge:
     """The process that speaks with Ray, and the questions that it has not answered yet."""
 
     def __init__(self, environ: Mapping[str, str]) -> None:
-        self._socket, theirs = socket.socketpair()
-        with theirs:
-            # A session of its own: Ctrl-C in the terminal is the sweep's to answer; it then closes the socket.
-            self._child = subprocess.Popen(
-                [sys.executable, "-m", "frontier.client.ray_bridge"], stdin=theirs.fileno(), stdout=subprocess.DEVNULL,
-                env=environ, start_new_session=True,
-            )  # fmt: skip
+        self._child, self._socket = start_process("frontier.client.ray_bridge", environ)
         self._numbers = itertools.count()
         self._waiting: dict[int, asyncio.Future[tuple[str | None, Any]]] = {}
         self._writer: asyncio.StreamWriter | None = None

@@ -1,9 +1,14 @@
-"""A shard: the share of one trial's streams that one client process has, and the messages between it and the sweep.
+"""A trial shared among client processes: the shard that each sends, and the sweep's side, which holds them together.
 
-A shard runs its own closed loop and decides nothing about the window. Ten times a second the sweep asks how its streams
-stand, gets the records of the requests that have ended since, and says when the window opens, when it closes and when
-the trial is over. No token leaves a shard. A record's times count from the trial's start as the shard's own clock has
-it, so a latency never mixes two clocks.
+A shard is the share of one trial's streams that one client process has. It runs its own closed loop and decides nothing
+about the window. Ten times a second the sweep asks how its streams stand, gets the records of the requests that have
+ended since, and says when the window opens, when it closes and when the trial is over. No token leaves a shard. A
+record's times count from the trial's start as the shard's own clock has it, so a latency never mixes two clocks.
+
+The sweep's process sends no load here. It places the clocks of the workers before and after the trial, gives each its
+shard, and decides of their sum by the same rules as for one process: synchronised start, one window for all, exact
+accounting, one measurement. A worker that is lost, silent, late, of another version, or whose clock cannot be placed
+makes the whole trial worthless: nothing of a part of a trial is kept.
 """
 
 import asyncio
@@ -11,24 +16,37 @@ import math
 import os
 import platform
 import time
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 from frontier._version import __version__
+from frontier.client.evidence import Evidence
 from frontier.client.health import HealthMonitor, raise_fd_limit
 from frontier.client.http import Client, Clock
-from frontier.client.loop import ClosedLoop, new_pipeline, require_settled
-from frontier.client.pipeline import Share
+from frontier.client.loop import ClosedLoop, TrialProgress, measurement, progress
+from frontier.client.pipeline import LiveStats, RequestPipeline, Share
 from frontier.client.prompts import PromptPlan
 from frontier.client.target import Proxies, Target
-from frontier.client.window_rules import StreamStatus, WindowState
-from frontier.errors import FrontierError
-from frontier.model import ClientHealth, Record, Trial, WorkerFacts
-from frontier.store.records import encode_record
+from frontier.client.window_rules import StreamStatus, WindowState, next_state, together
+from frontier.errors import FrontierError, MeasurementError
+from frontier.model import ClientHealth, Measurement, Record, Trial, WorkerFacts
+from frontier.store.records import decode_record, encode_record
 
 _OWN_FILES = 64
 """Files that a process opens beside its connections."""
+ASK_EVERY = 0.1
+LEAD = 0.25
+"""Seconds ahead that the start, the opening and the close of the window are announced."""
+LATE = 0.5
+"""Seconds after the trial's start at which a worker may begin."""
+SILENT = 10.0
+"""Seconds after which a worker that does not answer is taken for lost."""
+READY_WITHIN = 60.0
+CLOCK_BOUND = 0.050
+"""Seconds within which a worker's clock must be known: it places the window, no latency depends on it."""
+_PINGS = 20
+_PROGRESS_EVERY = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,15 +95,12 @@ class Shard:
 
     def __init__(self, job: ShardJob, clock: Clock = time.perf_counter) -> None:
         """Also prepares the first requests, which takes a while."""
-        require_settled(job.target)
         self.job, self.clock = job, clock
         self.state = WindowState()
         self._lines: list[bytes] = []
         self._loop: ClosedLoop | None = None
-        self._pipeline = new_pipeline(job.trial, job.target, job.prompts.source(), self._on_record, job.share)
-        streams = len(job.share.streams(job.trial.concurrency))
-        raise_fd_limit(streams + _OWN_FILES)
-        self._pipeline.stock_up(streams)
+        self._pipeline = RequestPipeline(job.trial, job.target, job.prompts.source(), self._on_record, job.share)
+        raise_fd_limit(len(job.share.streams(job.trial.concurrency)) + _OWN_FILES)
 
     async def run(self, zero: float) -> ShardResult:
         """Send from `zero` on, the trial's start on this clock, until the state is over."""
@@ -151,6 +166,9 @@ class ShardHost:
         return self._running.result() if self._running.done() else self._shard.report()
 
 
+# --- the sweep's side
+
+
 def worst_health(workers: Sequence[WorkerFacts]) -> ClientHealth:
     """The health of all client processes of a trial: counts are added up, of the rest the worst counts; the deliberate
     waits are averaged over the streams.
@@ -162,16 +180,177 @@ def worst_health(workers: Sequence[WorkerFacts]) -> ClientHealth:
 
     delays = [(w.streams, w.health.restart_delay_mean) for w in workers if w.health.restart_delay_mean is not None]
     streams = sum(n for n, _ in delays)
+    worst = ("loop_lag_p99", "send_late_p99", "cpu_share", "gc_pause_max", "suspended", "stood_still")
     return ClientHealth(
-        loop_lag_p99=most("loop_lag_p99"),
-        send_late_p99=most("send_late_p99"),
-        cpu_share=most("cpu_share"),
-        gc_pause_max=most("gc_pause_max"),
+        **{name: most(name) for name in worst},
         resent=sum(health.resent for health in healths),
         connections_opened=sum(health.connections_opened or 0 for health in healths),
-        suspended=most("suspended"),
-        stood_still=most("stood_still"),
         restart_delay_mean=sum(n * delay for n, delay in delays) / streams if streams else None,
         processes=len(workers) if len(workers) > 1 else None,
         clock_bound=max(worker.clock_bound for worker in workers) if len(workers) > 1 else None,
     )
+
+
+class Worker(Protocol):
+    """A client process that answers the questions of a `ShardHost`. `name` is for messages."""
+
+    name: str
+
+    async def call(self, method: str, *arguments: Any) -> Any:
+        """The answer. WorkerLostError when the process is gone or could not do it."""
+
+
+class WorkerLostError(MeasurementError):
+    """A client process was lost, silent, late or of another version; the trial does not count."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClockFit:
+    """A worker's clock is `offset` seconds ahead of this process's, within `bound`."""
+
+    offset: float
+    bound: float
+
+
+async def fit_clock(worker: Worker, clock: Clock) -> ClockFit:
+    """The fit of the fastest of some round trips: the answer was given somewhere between question and receipt."""
+    fits = []
+    for _ in range(_PINGS):
+        asked = clock()
+        theirs = await worker.call("time")
+        half = (clock() - asked) / 2
+        fits.append(ClockFit(theirs - asked - half, half))
+    return min(fits, key=lambda fit: fit.bound)
+
+
+async def run_sharded(
+    trial: Trial, target: Target, prompts: PromptPlan, workers: Sequence[Worker], *,
+    on_record: Callable[[Record], None], expected_e2e: float | None = None,
+    on_progress: Callable[[TrialProgress], None] | None = None, stop: asyncio.Event | None = None,
+    identity: str | None = None, clock: Clock = time.perf_counter,
+) -> Measurement:  # fmt: skip
+    """Run one trial in closed loop on these workers; otherwise as `run_trial`.
+
+    WorkerLostError when one of them fails: the others may then still be sending, and are of no more use.
+    """
+    async with Evidence(target) as evidence:
+        sharded = _ShardedTrial(trial, workers[: trial.concurrency], evidence, on_record, clock)
+        await sharded.begin(target, prompts, expected_e2e)
+        await sharded.follow(stop, on_progress)
+        epoch, evidence.zero = time.time() - sharded.now(), time.perf_counter() - sharded.now()
+        facts = await sharded.worker_facts()
+        return await measurement(trial, epoch, sharded.state, worst_health(facts), evidence, identity, facts)
+
+
+class _ShardedTrial:
+    """The state of one trial on several workers."""
+
+    def __init__(
+        self, trial: Trial, workers: Sequence[Worker], evidence: Evidence, on_record: Callable[[Record], None],
+        clock: Clock,
+    ) -> None:  # fmt: skip
+        self.trial, self.workers, self.evidence = trial, workers, evidence
+        self.on_record, self.clock = on_record, clock
+        self.shares = [Share(i, len(workers)) for i in range(len(workers))]
+        self.state = WindowState()
+        self.live = LiveStats()
+        self.zero = 0.0
+        self.infos: list[WorkerInfo] = []
+        self.before: list[ClockFit] = []
+        self.results: list[ShardResult] = []
+
+    def now(self) -> float:
+        """Seconds since the trial's start."""
+        return self.clock() - self.zero
+
+    async def begin(self, target: Target, prompts: PromptPlan, expected_e2e: float | None) -> None:
+        """Get all workers ready, then start them at one time."""
+        self.infos = await self._of_all(lambda worker: worker.call("info"), READY_WITHIN)
+        for worker, info in zip(self.workers, self.infos, strict=True):
+            if info.version != __version__:
+                what = f"{worker.name} runs frontier {info.version}, and this is {__version__}"
+                raise WorkerLostError(what, "install one version everywhere")
+        jobs = [ShardJob(self.trial, target, prompts, share, expected_e2e) for share in self.shares]
+        await self._of_all(lambda worker, job: worker.call("prepare", job), READY_WITHIN, jobs)
+        # One after another: questions to one worker would lengthen the round trips of the next.
+        self.before = [await self._within(worker, fit_clock(worker, self.clock)) for worker in self.workers]
+        self.zero = self.clock() + LEAD
+        starts = [self.zero + fit.offset for fit in self.before]
+        await self._of_all(lambda worker, start: worker.call("start", start), SILENT, starts)
+
+    async def follow(self, stop: asyncio.Event | None, on_progress: Callable[[TrialProgress], None] | None) -> None:
+        """Ask how the workers stand and decide of the window until the trial is over; then wait for their ends."""
+        next_progress = 0.0
+        while not self.state.over:
+            answers = await self._of_all(lambda worker: worker.call("exchange", self.state), SILENT)
+            if any(isinstance(answer, ShardResult) for answer in answers):
+                raise WorkerLostError("a client process ended its share of the trial early")
+            for report in answers:
+                self._take(report)
+            status, now = together([report.status for report in answers]), self.now()
+            if stop is not None and stop.is_set():
+                self.state = self.state.cut_short(now, "interrupted")
+            else:
+                self.state = next_state(self.trial, self.state, status, lead=LEAD)
+            self._tell_evidence()
+            if on_progress is not None and now >= next_progress:
+                stage = self.state.stage(now, status.begun == self.trial.concurrency)
+                on_progress(progress(stage, status, self.live))
+                next_progress = now + _PROGRESS_EVERY
+            await asyncio.sleep(ASK_EVERY)
+        self.results = list(await asyncio.gather(*map(self._result, self.workers)))
+
+    async def _result(self, worker: Worker) -> ShardResult:
+        """The result of a worker that winds up. It is asked for until it is there, and then no more."""
+        while True:
+            answer: ShardReport | ShardResult = await self._within(worker, worker.call("exchange", self.state))
+            if isinstance(answer, ShardResult):
+                self._take(answer.report)
+                return answer
+            self._take(answer)
+            await asyncio.sleep(ASK_EVERY)
+
+    def _take(self, report: ShardReport) -> None:
+        """Put the records of a report on record."""
+        for line in report.lines.splitlines():
+            record = decode_record(line)
+            self.live.add(record)
+            self.on_record(record)
+
+    def _tell_evidence(self) -> None:
+        """Open and close the window of the evidence, which is gathered here."""
+        if self.state.start is not None and not self.evidence.opened.is_set():
+            self.live.start = self.state.start
+            asyncio.get_running_loop().call_later(max(0.0, self.state.start - self.now()), self.evidence.opened.set)
+        if self.state.end is not None:
+            asyncio.get_running_loop().call_later(max(0.0, self.state.end - self.now()), self.evidence.closed.set)
+
+    async def worker_facts(self) -> tuple[WorkerFacts, ...]:
+        """What is kept of each worker. WorkerLostError when one began late or its clock is not known well enough."""
+        after = [await self._within(worker, fit_clock(worker, self.clock)) for worker in self.workers]
+        facts = []
+        for i, worker in enumerate(self.workers):
+            first, last, result = self.before[i], after[i], self.results[i]
+            bound = max(first.bound, last.bound) + abs(last.offset - first.offset)
+            if result.late > LATE:
+                raise WorkerLostError(f"{worker.name} began {result.late:.1f} s after the others")
+            if bound > CLOCK_BOUND:
+                raise WorkerLostError(f"the clock of {worker.name} is known within {bound * 1e3:.0f} ms only")
+            streams = len(self.shares[i].streams(self.trial.concurrency))
+            facts.append(WorkerFacts(self.infos[i].host, streams, first.offset, bound, result.late, result.health))
+        return tuple(facts)
+
+    async def _of_all(
+        self, ask: Callable[..., Awaitable[Any]], limit: float, arguments: Sequence[Any] | None = None
+    ) -> list[Any]:
+        """The answers of all workers to a question, asked at once; to each with an argument of its own, if given."""
+        each = [(w,) for w in self.workers] if arguments is None else zip(self.workers, arguments, strict=True)
+        return list(await asyncio.gather(*(self._within(pair[0], ask(*pair), limit) for pair in each)))
+
+    async def _within(self, worker: Worker, answer: Awaitable[Any], limit: float = SILENT) -> Any:
+        """The answer, if it comes in time."""
+        try:
+            async with asyncio.timeout(limit):
+                return await answer
+        except TimeoutError:
+            raise WorkerLostError(f"{worker.name} did not answer for {limit:g} s") from None

@@ -12,13 +12,15 @@ import stat
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 from urllib.parse import SplitResult, unquote, urlsplit
 
+from pydantic import ConfigDict
 from yarl import URL
 
 from frontier.client.adapters import DIALECTS, Adapter, Prompt
 from frontier.errors import UsageError
+from frontier.fields import duration_in
 from frontier.store.files import read_regular
 from frontier.text import Secrets, is_secret_name, looks_like_a_key, looks_random
 
@@ -154,6 +156,7 @@ def _credentials(proxy: str) -> str | None:
 
 
 Api = Literal["auto", "completions", "chat"]
+Wait = Annotated[float, duration_in(0.001, 86_400.0)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,10 +167,11 @@ class Timeouts:
     the longest silence after it (a keep-alive comment ends the silence); `total` runs from the send to the end.
     """
 
-    connect: float = 10.0
-    first_byte: float = 300.0
-    idle: float = 120.0
-    total: float = 1800.0
+    __pydantic_config__ = ConfigDict(extra="forbid")
+    connect: Wait = 10.0
+    first_byte: Wait = 300.0
+    idle: Wait = 120.0
+    total: Wait = 1800.0
 
 
 def require_address(url: str) -> None:

@@ -4,7 +4,7 @@ Pure functions of the trial, of how its streams stand, and of what was decided b
 or divided among several: the rules see their sum, so they are the same for any number of processes.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -89,35 +89,27 @@ class WindowState:
 
 
 def warm(trial: Trial, status: StreamStatus) -> bool:
-    """Closed loop: every stream has finished its first request; 2 N requests, two latencies and the asked warm-up have
-    passed.
+    """The window may open. Warm-up may take at most half of the trial's max_time; then it opens as things are.
 
-    A scan, whose values prove nothing, does not wait for the second half of that. Warm-up may take at most half of
-    the trial's max_time; then the window opens as things are.
+    Closed loop: every stream has finished its first request; 2 N requests, two latencies and the asked warm-up have
+    passed. A scan, whose values prove nothing, does not wait for the second half of that.
+
+    Open loop: the asked warm-up and two latencies have passed, something has been answered, and sessions have had the
+    time to come to their last turn.
     """
-    if status.now >= trial.max_time * WARMUP_SHARE:
+    now, e2e = status.now, status.mean_e2e
+    if now >= trial.max_time * WARMUP_SHARE:
         return True
-    if status.begun < trial.concurrency or status.now < trial.warmup:
+    if trial.rate is not None:
+        lasting = trial.shape.session_seconds(status.early_e2e or 0.0)
+        return e2e is not None and now >= max(trial.warmup, 2 * e2e, lasting)
+    if status.begun < trial.concurrency or now < trial.warmup:
         return False
-    settled = status.finished >= 2 * trial.concurrency and status.now >= 2 * (status.mean_e2e or 0.0)
+    settled = status.finished >= 2 * trial.concurrency and now >= 2 * (e2e or 0.0)
     return settled or trial.phase is Phase.SCAN
 
 
-def warm_open_loop(trial: Trial, status: StreamStatus) -> bool:
-    """Open loop: the asked warm-up and two latencies have passed, something has been answered, and sessions have had
-    the time to come to their last turn.
-    """
-    if status.now >= trial.max_time * WARMUP_SHARE:
-        return True
-    e2e = status.mean_e2e
-    lasting = trial.shape.session_seconds(status.early_e2e or 0.0)
-    return e2e is not None and status.now >= max(trial.warmup, 2 * e2e, lasting)
-
-
-def next_state(
-    trial: Trial, state: WindowState, status: StreamStatus, *,
-    is_warm: Callable[[Trial, StreamStatus], bool] = warm, lead: float = 0.0,
-) -> WindowState:  # fmt: skip
+def next_state(trial: Trial, state: WindowState, status: StreamStatus, *, lead: float = 0.0) -> WindowState:
     """The window's state after this status; `state` itself where nothing changes.
 
     `lead` is how many seconds ahead the window opens and closes, so that all processes have heard of it by then.
@@ -126,7 +118,7 @@ def next_state(
     if status.lost:
         return state.cut_short(now, "server_lost")
     if start is None:
-        return replace(state, start=now + lead) if is_warm(trial, status) else state
+        return replace(state, start=now + lead) if warm(trial, status) else state
     if state.end is None:
         if status.window_sent >= trial.requests and now - start >= trial.min_time:
             # A little later than now: the last one decided on must also be on its way within the window.

@@ -6,10 +6,10 @@ from typing import Annotated, Any, Self
 
 from pydantic import PlainValidator, model_validator
 
-from frontier.client.target import Timeouts, read_address, usable_key
+from frontier.client.target import read_address, usable_key
 from frontier.config.uses import READ, SEND_FILE, SEND_VARIABLE, VARIABLE
 from frontier.errors import UsageError
-from frontier.fields import Problem, Problems, Strict, Text, Truth, duration_in, shown, words
+from frontier.fields import Problem, Problems, Strict, Text, Truth, shown, words
 from frontier.text import did_you_mean, is_secret_name, looks_like_a_key, looks_random, secret_texts
 
 SIMULATOR = "simulator"
@@ -140,23 +140,11 @@ def header_value(value: str, environ: Mapping[str, str]) -> str:
     return value if match is None else from_environment(match[1], environ)
 
 
-# ---- files, timeouts, TLS
+# ---- files, TLS
 
 SentFile = Annotated[Text, SEND_FILE]
 TlsFile = Annotated[Text, READ]
 Variable = Annotated[str, PlainValidator(variable), SEND_VARIABLE]
-Wait = Annotated[float, duration_in(0.001, 86_400.0)]
-
-_DEFAULTS = Timeouts()
-
-
-class TimeoutsConfig(Strict):
-    """Seconds until a request counts as failed."""
-
-    connect: Wait = _DEFAULTS.connect
-    first_byte: Wait = _DEFAULTS.first_byte
-    idle: Wait = _DEFAULTS.idle
-    total: Wait = _DEFAULTS.total
 
 
 class TlsConfig(Strict):

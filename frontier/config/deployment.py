@@ -6,14 +6,12 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import AfterValidator, BeforeValidator, Field, PlainValidator, model_validator
 
 from frontier.client.adapters import DIALECTS
-from frontier.client.target import Target, Timeouts
+from frontier.client.target import Target, Timeouts, Wait
 from frontier.config.connection import (
     SIMULATOR,
     SentFile,
-    TimeoutsConfig,
     TlsConfig,
     Variable,
-    Wait,
     endpoint,
     from_environment,
     header_value,
@@ -118,7 +116,7 @@ class DeploymentConfig(Strict):
     metrics: Annotated[
         tuple[Annotated[str, PlainValidator(metrics_address)], ...], ONE_OR_MANY, AfterValidator(some_addresses), ASK
     ] = ()
-    timeouts: TimeoutsConfig = TimeoutsConfig()
+    timeouts: Annotated[Timeouts, PLAIN] = Timeouts()
     tls: TlsConfig | None = None
     proxy: Annotated[Literal["none", "env"], one_of("none", "env"), PROXY] = "none"
     hardware: Annotated[HardwareConfig, BeforeValidator(named_hardware)] | None = None
@@ -176,6 +174,11 @@ class DeploymentConfig(Strict):
         return self.endpoint == SIMULATOR
 
     @property
+    def devices(self) -> str | None:
+        """How many devices of which name, as `2 × h200`; None when none is named."""
+        return f"{self.gpus or 1} × {self.hardware.name}" if self.hardware and self.hardware.name else None
+
+    @property
     def base_url(self) -> str:
         """The address without a trailing /v1, to which '/v1/completions' or '/metrics' is appended.
 
@@ -229,7 +232,7 @@ class DeploymentConfig(Strict):
             api_key=key if self.api_key_env is None else from_environment(self.api_key_env, environ),
             headers={key: header_value(value, environ) for key, value in self.headers.items()},
             extra_body=self.extra_body,
-            timeouts=Timeouts(**self.timeouts.model_dump()),
+            timeouts=self.timeouts,
             verify_tls=tls.verify,
             ca_file=tls.ca,
             cert_file=tls.cert,

@@ -1,4 +1,4 @@
-"""YAML text to a `Config`, or a ConfigError with every complaint: line, column, the line itself, cause and hint.
+"""Loading a config: YAML text to a `Config`, or a ConfigError with every complaint: place, line, cause and hint.
 
 Values given beside the file, as `--set requests=600`, are put into its YAML nodes before anything is validated. A sound
 config that is probably not what was meant gets warnings.

@@ -1,12 +1,16 @@
-"""The keys `concurrency`, `rate` and `arrivals`: requests in flight, or requests per second and how they come."""
+"""The keys of the load: `concurrency`, or `rate` and `arrivals`; and `workers`, the client processes that send it."""
 
 import re
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import PurePath
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
-from frontier.fields import Problem, Problems, Strict, number, number_in, read, repeated, shown, whole, words
+from pydantic import PlainValidator
+
+from frontier.client.target import read_address
+from frontier.config.uses import SEND_FROM
+from frontier.fields import Problem, Problems, Strict, number, number_in, read, repeated, shown, whole, whole_in, words
 from frontier.model import POISSON, Arrivals, Rate, Shape, Trace
 from frontier.text import clean_name
 
@@ -16,6 +20,8 @@ LEAST_RATE, MOST_RATE = 0.01, 10_000.0
 MAX_RATES = 1_000
 AUTO = (Rate.of(1.0),)
 """The rate that `rate: auto` begins with; the search doubles it until more arrives than is served."""
+MAX_WORKERS = 256
+_LOCAL = "local"
 
 
 def read_concurrency(value: Any) -> tuple[int, ...]:
@@ -93,3 +99,48 @@ def arriving(shapes: Iterable[Shape], arrivals: Arrivals | str) -> tuple[Shape, 
     if isinstance(arrivals, str):
         arrivals = Arrivals(trace=Trace(clean_name(PurePath(arrivals).name), ""))
     return tuple(replace(shape, arrivals=arrivals) for shape in shapes)
+
+
+# ---- client processes
+
+
+def _ray_address(value: Any) -> str:
+    """'local', or the address of a cluster as Ray itself takes it."""
+    hint = "write local, or a cluster's address: ray://HOST:10001, or on one of its own nodes HOST:6379"
+    if not isinstance(value, str):
+        raise Problem(f"{{key}} is the address of a Ray cluster; this is {shown(value)}", hint)
+    if value == _LOCAL:
+        return value
+    try:
+        parts = read_address(value if "://" in value else f"ray://{value}", schemes=("ray",))
+    except ValueError as error:
+        raise Problem(f"{{key}} {error}", hint) from None
+    if parts.port is None or parts.path or parts.query or parts.fragment:
+        raise Problem(f"{{key}}: {shown(value)} is no HOST:PORT", hint)
+    return value
+
+
+class RayConfig(Strict):
+    """Client processes as actors on a Ray cluster: `count` of them, or one on each of its nodes."""
+
+    ray: Annotated[str, PlainValidator(_ray_address), SEND_FROM]
+    count: Annotated[int, whole_in(1, MAX_WORKERS)] | None = None
+
+    @property
+    def address(self) -> str | None:
+        """Where the cluster is; None when the sweep starts and stops a Ray of its own on this machine."""
+        return None if self.ray == _LOCAL else self.ray
+
+
+def read_workers(value: Any) -> int | RayConfig | None:
+    """The number of client processes on this machine, or where on Ray they are; None: as many as a trial needs."""
+    if isinstance(value, dict):
+        return cast("RayConfig", read(RayConfig, value))
+    if value == "ray":
+        return RayConfig(ray=_LOCAL)
+    if isinstance(value, str) and "://" in value:
+        return cast("RayConfig", read(RayConfig, {"ray": value}))
+    if isinstance(value, str) and value != "auto" and not value.isdecimal():
+        hint = f"write auto, 1 to {MAX_WORKERS}, ray, or {{ray: ray://HOST:10001, count: 4}}"
+        raise Problem(f"{{key}} is auto, a whole number, or on Ray; this is {shown(value)}", hint)
+    return None if value == "auto" else whole(value, 1, MAX_WORKERS)

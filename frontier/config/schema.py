@@ -3,6 +3,8 @@
 A `Config` is made by `frontier.config.load_config` and by nothing else, so every `Config` is sound.
 """
 
+import hashlib
+import json
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -21,13 +23,19 @@ from pydantic import (
 from frontier.config.connection import SentFile
 from frontier.config.deployment import DeploymentConfig, QualityConfig
 from frontier.config.end_of_sweep import BudgetConfig, FinishConfig, read_finish
-from frontier.config.identity import digest
-from frontier.config.load_keys import AUTO, arriving, read_arrivals, read_concurrency, read_rates
+from frontier.config.load_keys import (
+    AUTO,
+    RayConfig,
+    arriving,
+    read_arrivals,
+    read_concurrency,
+    read_rates,
+    read_workers,
+)
 from frontier.config.shapes import described, distinct, read_shapes
 from frontier.config.sla import DEFAULT_TIER, NEEDS_LIMITS, Tiers, known_metric, read_tiers
 from frontier.config.traffic import Traffic, mixes, read_traffic
 from frontier.config.uses import PLAIN, READ_SESSIONS, READ_TIMES, Use, effects
-from frontier.config.workers import RayConfig, read_workers
 from frontier.errors import Complaint
 from frontier.fields import (
     ONE_OR_MANY,
@@ -261,6 +269,47 @@ def _file_of(shape: Shape) -> SessionFile | None:
     return None if shape.session is None else shape.session.file
 
 
+# ---- the identity: what a config measures, and what differs between two
+
+
+def digest(value: Any) -> str:
+    """SHA-256, in hex, of a JSON-able value; the same on every machine and Python."""
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def describe_difference(there: Mapping[str, Any], here: Mapping[str, Any]) -> str:
+    """What differs between two canonical configs: 'shapes 1024/256 there, 2048/256 here'. Empty when nothing does."""
+    parts: list[str] = []
+    # Of sessions of a file their shape says that the file is another one.
+    without = [{key: value for key, value in each.items() if key != "sessions"} for each in (there, here)]
+    _differ("", without[0], without[1], parts)
+    return "; ".join(parts)
+
+
+def _differ(name: str, there: Any, here: Any, parts: list[str]) -> None:
+    if isinstance(there, Mapping) and isinstance(here, Mapping):
+        for key in dict.fromkeys((*there, *here)):
+            # The word 'deployments' adds nothing, and neither does the name of the only one.
+            lone = name == "deployments" and len({*there, *here}) == 1
+            inner = [part for part in (name, key) if part not in ("", "deployments")]
+            _differ("" if lone else " ".join(inner) or key, there.get(key), here.get(key), parts)
+    elif there != here:
+        parts.append(f"{name} {_value_text(there)} there, {_value_text(here)} here")
+
+
+def _value_text(value: Any) -> str:
+    if value is None:
+        return "not given"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, list | tuple):
+        return ", ".join(_value_text(item) for item in value)
+    if isinstance(value, Mapping):
+        return "given"
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
 # ---- what fits together only when several keys are seen at once
 
 
@@ -306,11 +355,8 @@ def _wrong_times(config: Config) -> Iterator[Problem]:
 
 def _wrong_metrics(config: Config) -> Iterator[Problem]:
     """Metrics that nothing would give a value to."""
-    price = (
-        None
-        if all(d.price is not None for d in config.deployments)
-        else "write  price: $12/h  for the whole deployment"
-    )
+    priced = all(d.price is not None for d in config.deployments)
+    price = None if priced else "write  price: $12/h  for the whole deployment"
     limited = {limit.metric for _, limits in config.tiers for limit in limits}
     if config.budget.cost is not None and price:
         yield Problem("a budget in dollars needs a price", price, "budget", "cost")

@@ -3,32 +3,40 @@
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from string import Template
 
 from frontier.client.probe import ServerFacts
 
-_TEMPLATE = """\
+
+class _AtTemplate(Template):
+    """A text with places as @name: YAML has braces and dollars of its own."""
+
+    delimiter = "@"
+
+
+_TEMPLATE = _AtTemplate("""\
 # A sweep: which load is sent where, and what counts. Run it with   frontier sweep sweep.yaml
 # See what it would do, without sending anything, with              frontier sweep sweep.yaml --dry-run
-{about}
-# Where{asked}
-endpoint: {endpoint}
-{model}
+@about
+# Where@asked
+endpoint: @endpoint
+@model
 # api: auto                          # auto | completions | chat
 # dialect: auto                      # auto | openai | vllm | sglang | trtllm | tgi | llamacpp | ollama
-{key}
+@key
 # What load
-{shapes}
+@shapes
 # shapes:                            # the same, in full
-#   - {{isl: 1024, osl: 256, name: chat}}
-#   - {{isl: {{uniform: [512, 2048]}}, osl: {{normal: [256, 64]}}, name: mixed}}
-#   - {{isl: 4096, osl: 256, name: agent, prefix: 50%}}     # half of the prompt is common to all requests
-#   - {{isl: 8192, osl: 256, name: rag, prefix: [0%, 25%, 50%, 75%]}}     # one series for each share
-#   - {{name: dialog, turns: 8, first: 2048, per_turn: 200/300, think: 10s, system: 512}}     # a session of 8 turns
-#                                    # {{name: trace, sessions: trace.jsonl}} are the sessions of a file
-# traffic: {{chat: {{share: 80%, sla: {{p99_ttft: 500ms}}}}, agent: {{}}}}     # a mix of all the shapes, by their names
-{concurrency}
+#   - {isl: 1024, osl: 256, name: chat}
+#   - {isl: {uniform: [512, 2048]}, osl: {normal: [256, 64]}, name: mixed}
+#   - {isl: 4096, osl: 256, name: agent, prefix: 50%}     # half of the prompt is common to all requests
+#   - {isl: 8192, osl: 256, name: rag, prefix: [0%, 25%, 50%, 75%]}     # one series for each share
+#   - {name: dialog, turns: 8, first: 2048, per_turn: 200/300, think: 10s, system: 512}     # a session of 8 turns
+#                                    # {name: trace, sessions: trace.jsonl} are the sessions of a file
+# traffic: {chat: {share: 80%, sla: {p99_ttft: 500ms}}, agent: {}}     # a mix of all the shapes, by their names
+@concurrency
 # rate: [1, 2, 4, 8]                 # in place of concurrency: requests (sessions) per second that arrive; or auto
-# arrivals: poisson                  # how they come at a rate; in bursts {{gamma: {{cv: 2}}}}, or {{trace: azure.csv}}
+# arrivals: poisson                  # how they come at a rate; in bursts {gamma: {cv: 2}}, or {trace: azure.csv}
 # warmup: auto                       # every stream has finished a request; a duration sets the least, as 20s
 # min_time: 0s                       # of the counted window
 # The sweep finds and proves the operating point first, then completes the frontier, and sizes its trials itself.
@@ -41,46 +49,46 @@ endpoint: {endpoint}
 # workers: auto                      # client processes that send the load; auto = one, more where it needs them
 # ignore_eos: true                   # force the output length; false = natural lengths
 # seed: 1
-# budget: {{time: 8h, until: "07:00"}} # also requests, tokens, cost: $20; the least valuable work is dropped
+# budget: {time: 8h, until: "07:00"} # also requests, tokens, cost: $20; the least valuable work is dropped
 
-# on_finish: ./tell-me.sh            # run when the sweep has ended; or a webhook: ${{MY_WEBHOOK_URL}}
+# on_finish: ./tell-me.sh            # run when the sweep has ended; or a webhook: ${MY_WEBHOOK_URL}
 
 # What counts. These limits are an example: write what you promise your users.
 # The search for the operating point looks at them while measuring. Changing them never needs a new sweep.
-sla: {{{sla}}}
-# sla: {{p99_ttft: [300ms, 500ms]}}    # a range: comfort, promise
+sla: {@sla}
+# sla: {p99_ttft: [300ms, 500ms]}    # a range: comfort, promise
 # sla:                               # tiers; the first is the default
-#   gold: {{p99_ttft: 200ms, p99_tpot: 20ms}}
-#   silver: {{p99_ttft: 1s, p99_tpot: 50ms}}
-{objectives}          # the axes of the frontier
+#   gold: {p99_ttft: 200ms, p99_tpot: 20ms}
+#   silver: {p99_ttft: 1s, p99_tpot: 50ms}
+@objectives          # the axes of the frontier
 # marginal_gain: true                # do not take a step that costs much tail for little throughput
 
 # What to divide by, and the roofline (without hardware none is drawn)
 # gpus: 1
 # price: $3/gpu/h                    # or $12/h for the whole deployment
 # hardware: h200                     # a known GPU; or a whole description:
-# hardware: {{name: H200, memory_bandwidth: 4.8TB/s, memory: 141GB, tflops: 989, model: llama-3.1-8b, precision: fp8}}
-# hardware: {{memory_bandwidth: 4.8TB/s, memory: 141GB, weights: 16GB, kv_per_token: 131kB}}      # without a model card
-# hardware: {{power: 700W}}            # what it draws: for energy per token where nvidia-smi is not beside the server
+# hardware: {name: H200, memory_bandwidth: 4.8TB/s, memory: 141GB, tflops: 989, model: llama-3.1-8b, precision: fp8}
+# hardware: {memory_bandwidth: 4.8TB/s, memory: 141GB, weights: 16GB, kv_per_token: 131kB}      # without a model card
+# hardware: {power: 700W}            # what it draws: for energy per token where nvidia-smi is not beside the server
 
 # How it is reached
-# timeouts: {{connect: 10s, first_byte: 5min, idle: 2min, total: 30min}}
-# tls: {{ca: ca.pem}}                  # for https: verify, ca, cert, key
+# timeouts: {connect: 10s, first_byte: 5min, idle: 2min, total: 30min}
+# tls: {ca: ca.pem}                  # for https: verify, ca, cert, key
 # proxy: none                        # none | env (HTTP_PROXY and the like; a proxy that buffers spoils TTFT)
-# headers: {{X-Tenant: blue}}          # a secret one comes from the environment: {{X-Token: "${{MY_TOKEN}}"}}
+# headers: {X-Tenant: blue}          # a secret one comes from the environment: {X-Token: "${MY_TOKEN}"}
 # metrics: http://localhost:8000/metrics             # the server's own, or a list with one per replica
-# extra_body: {{temperature: 0}}       # added to every request
+# extra_body: {temperature: 0}       # added to every request
 
 # Several deployments, compared; each takes what it does not say from the keys above
 # deployments:
-#   - {{name: bf16, endpoint: http://localhost:8000/v1}}
-#   - {{name: fp8, endpoint: http://localhost:8001/v1}}
+#   - {name: bf16, endpoint: http://localhost:8000/v1}
+#   - {name: fp8, endpoint: http://localhost:8001/v1}
 #   - name: int4                       # started, waited for and stopped by the sweep, one after another
 #     endpoint: http://localhost:8002/v1
 #     start: vllm serve my/model --quantization awq --port 8002
-#     ready: {{within: 20min}}           # or a command that ends with 0
-#     stop: {{within: 30s}}              # or a command, before the process group is ended
-"""
+#     ready: {within: 20min}           # or a command that ends with 0
+#     stop: {within: 30s}              # or a command, before the process group is ended
+""")
 
 _KEY = """\
 # api_key_env: OPENAI_API_KEY        # the variable's name; the key is never stored
@@ -157,7 +165,7 @@ def commented_config(
     key = "" if simulator else _KEY
     if api_key_env is not None:
         key = f"api_key_env: {_scalar(api_key_env)}\n" + _KEY.split("\n", 1)[1]
-    return _TEMPLATE.format(
+    return _TEMPLATE.substitute(
         endpoint=_scalar(endpoint), model=_SIMULATOR if simulator else _model_line(model, said), key=key,
         asked="" if simulator else f"\n# {_asked(said)}", shapes=_shapes(isl, osl, case, use),
         about=f"# For {use}: {case.about}.\n" if use else "", concurrency=_concurrency(isl + osl, case, said),
@@ -217,12 +225,10 @@ def _concurrency(tokens: int, case: UseCase, said: ServerFacts | None) -> str:
         holds = said.kv_tokens // tokens
         why = f"the server's KV cache holds about {holds:,} such requests"
     if holds is None:
-        return _any_concurrency(case.most, "or a list, as [1, 2, 4, 8, 16, 32, 48, 64, 96, 128]")
-    most = next((c for c in (2**k for k in range(20)) if c >= holds), holds)
-    return _any_concurrency(min(max(most, _FEWEST), _MOST), why)
-
-
-def _any_concurrency(most: int, why: str) -> str:
+        most, why = case.most, "or a list, as [1, 2, 4, 8, 16, 32, 48, 64, 96, 128]"
+    else:
+        most = next((c for c in (2**k for k in range(20)) if c >= holds), holds)
+        most = min(max(most, _FEWEST), _MOST)
     line = f"concurrency: 1..{most}"
     return f"{line:<36} # every doubling; {why}"
 

@@ -1,4 +1,4 @@
-"""What a config makes a command do beyond this process: the commands it runs, the files it reads, what it sends where.
+"""Uses of a config's values beyond this process: the commands that are run, the files read, what is sent where.
 
 Every key that holds a text is marked with its use, so that the question for consent shows all of it; a test
 finds a key without a mark.
@@ -67,10 +67,5 @@ def _texts(value: Any) -> list[str]:
         variable = VARIABLE.fullmatch(value)
         return [f"${variable[1]}" if variable else value]
     if isinstance(value, Mapping):
-        return [
-            text
-            for item in value.values()
-            if isinstance(item, str) and VARIABLE.fullmatch(item)
-            for text in _texts(item)
-        ]
+        value = tuple(item for item in value.values() if isinstance(item, str) and VARIABLE.fullmatch(item))
     return [text for item in value for text in _texts(item)] if isinstance(value, tuple) else []

@@ -50,30 +50,29 @@ class Hardware:
 
 
 def _gpu(
-    name: str, tb_s: float, capacity: float, tflops: tuple[float, float | None, float | None], link: float,
-    watts: float | None = None,
-) -> Hardware:  # fmt: skip
-    bf16, fp8, fp4 = (None if x is None else x * 1e12 for x in tflops)
-    assert bf16 is not None
-    return Hardware(name, tb_s * 1e12, capacity, bf16, fp8, fp4, link * 1e9, watts)
+    name: str, tb_s: float, capacity: float, tflops: tuple[float, ...], link: float, watts: float | None = None
+) -> Hardware:
+    """`tflops` are those of bf16, and of fp8 and fp4 where it has units for them."""
+    peaks = dict(zip(("bf16", "fp8", "fp4"), (peak * 1e12 for peak in tflops), strict=False))
+    return Hardware(name, tb_s * 1e12, capacity, **peaks, link=link * 1e9, watts=watts)
 
 
 HARDWARE: Mapping[str, Hardware] = {
     gpu.name: gpu
     for gpu in (
-        _gpu("a100", 2.039, 80 * GIB, (312, None, None), 300, 400),
-        _gpu("l40s", 0.864, 46_068 * MIB, (362.05, 733, None), 32, 350),
-        _gpu("l4", 0.300, 24 * GIB, (121, 242, None), 32, 72),
-        _gpu("h100", 3.35, 80 * GIB, (989, 1978, None), 450, 700),
-        _gpu("h100-pcie", 2.0, 80 * GIB, (756.5, 1513, None), 64, 350),
-        _gpu("h200", 4.8, 141 * GIB, (989, 1978, None), 450, 700),
+        _gpu("a100", 2.039, 80 * GIB, (312,), 300, 400),
+        _gpu("l40s", 0.864, 46_068 * MIB, (362.05, 733), 32, 350),
+        _gpu("l4", 0.300, 24 * GIB, (121, 242), 32, 72),
+        _gpu("h100", 3.35, 80 * GIB, (989, 1978), 450, 700),
+        _gpu("h100-pcie", 2.0, 80 * GIB, (756.5, 1513), 64, 350),
+        _gpu("h200", 4.8, 141 * GIB, (989, 1978), 450, 700),
         _gpu("b200", 7.7, 180 * GIB, (2250, 4500, 9000), 900, 1000),
         _gpu("b300", 7.75, 275_040 * MIB, (2250, 4500, 14_000), 900, 1100),
         _gpu("gb200", 8.0, 189_471 * MIB, (2500, 5000, 10_000), 900, 1200),
         _gpu("gb300", 8.0, 284_208 * MIB, (2500, 5000, 15_000), 900, 1400),
         _gpu("rtx-pro-6000", 1.792, 97_887 * MIB, (467.8, 935.6, 1871), 64, 600),
-        _gpu("mi300x", 5.3, 192e9, (1307, 2615, None), 448),
-        _gpu("mi325x", 6.0, 256e9, (1307, 2615, None), 448),
+        _gpu("mi300x", 5.3, 192e9, (1307, 2615), 448),
+        _gpu("mi325x", 6.0, 256e9, (1307, 2615), 448),
         _gpu("mi355x", 8.0, 288e9, (2516, 5033, 10_066), 576),
     )
 }

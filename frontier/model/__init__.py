@@ -39,9 +39,9 @@ from frontier.model.points import Frontier as Frontier
 from frontier.model.points import Point as Point
 from frontier.model.points import Power as Power
 from frontier.model.points import TimeBreakdown as TimeBreakdown
-from frontier.model.session_table import FileTurn as FileTurn
 from frontier.model.session_table import SessionFile as SessionFile
 from frontier.model.session_table import SessionTable as SessionTable
+from frontier.model.session_table import SessionTurn as SessionTurn
 from frontier.model.shapes import DEFAULT_DEPLOYMENT as DEFAULT_DEPLOYMENT
 from frontier.model.shapes import FIRST as FIRST
 from frontier.model.shapes import LATER as LATER

@@ -1,4 +1,4 @@
-"""An SLA's limits, the verdict on one setting, and the decision for a series with its reasons."""
+"""Decisions: an SLA's limits, the verdict on one setting, and the operating point of a series with its reasons."""
 
 import math
 from collections.abc import Iterable, Mapping
@@ -140,6 +140,12 @@ class Judgement:
     headroom: float | None = None
     need: int | None = None
 
+    @property
+    def violated(self) -> str | None:
+        """The metric that is violated; of several the binding one."""
+        names = [name for name, verdict in self.per_metric.items() if verdict is Verdict.VIOLATES]
+        return self.binding if self.binding in names else next(iter(names), None)
+
 
 @dataclass(frozen=True, slots=True)
 class Claim:
@@ -169,7 +175,7 @@ class RejectedStep:
 
 
 class Cause(StrEnum):
-    """What a reason of an explanation is; its words are in decide/wording.py."""
+    """What a reason of an explanation is; its words are in decide/sentences.py."""
 
     # of one setting
     CHOSEN = "chosen"
@@ -309,3 +315,12 @@ class Decision(OfSeries):
     claim: Claim | None = None
     next_step: NextStep | None = None
     engine: str | None = None
+
+    @property
+    def shown(self) -> int | None:
+        """The setting whose numbers are shown: the operating point, else the candidate."""
+        return self.candidate if self.concurrency is None else self.concurrency
+
+    def judgement(self, concurrency: int | None) -> Judgement | None:
+        """The judgement of a setting; None where it was not judged."""
+        return next((j for j in self.judgements if j.concurrency == concurrency), None)

@@ -1,8 +1,8 @@
-"""What was learned of a setting: estimates with their intervals, flags, points, and the frontier of a series."""
+"""Points: what was learned of a setting, as estimates with their intervals, and flags; the frontier of a series."""
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from frontier.model.shapes import OfSeries, Shape
@@ -56,6 +56,10 @@ class Estimate:
 
         lower, upper = scale(self.lower), scale(self.upper)
         return Estimate(scale(self.value), scale(self.low), scale(self.high), self.n, lower, upper, self.need)
+
+    def moved(self, down: Callable[[float], float], up: Callable[[float], float]) -> "Estimate":
+        """The estimate with its lower ends moved by `down` and its upper ends by `up`; the value stays."""
+        return replace(self, low=down(self.low), lower=down(self.lower), high=up(self.high), upper=up(self.upper))
 
     def inverted(self, numerator: float = 1.0, *, lower_at_zero: float = -math.inf) -> "Estimate":
         """`numerator` over the estimate of something that is never negative: bounds swap sides, `n` and `need` stay.
@@ -171,6 +175,16 @@ class Point(OfSeries):
     def overloaded(self) -> bool:
         """Whether more arrived than was served: then it keeps no SLA, whatever the latencies of its window."""
         return any(flag.name == OVERLOADED for flag in self.flags)
+
+    def value(self, name: str) -> float:
+        """The value of a metric; nan where it was not measured."""
+        estimate = self.metrics.get(name)
+        return math.nan if estimate is None else estimate.value
+
+    @property
+    def fatal(self) -> tuple[Flag, ...]:
+        """The flags that make its numbers meaningless."""
+        return tuple(flag for flag in self.flags if flag.fatal)
 
     @property
     def valid(self) -> bool:

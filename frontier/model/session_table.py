@@ -1,4 +1,4 @@
-"""Session files: what a file says of the sessions that it holds, and their turns."""
+"""Turns of sessions, and session files: what a file says of the sessions that it holds."""
 
 import functools
 import random
@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 
-class FileTurn(NamedTuple):
-    """One turn: the prompt tokens that it adds to what was said, its output tokens, the seconds before it."""
+class SessionTurn(NamedTuple):
+    """One turn: the prompt tokens it adds to what was said, its output tokens, the seconds of thinking before it."""
 
     new: int
     out: int
@@ -20,13 +20,13 @@ class SessionTable:
 
     __slots__ = ("sessions",)
 
-    def __init__(self, sessions: Sequence[Sequence[FileTurn]]) -> None:
+    def __init__(self, sessions: Sequence[Sequence[SessionTurn]]) -> None:
         self.sessions = tuple(tuple(turns) for turns in sessions)
 
     def __deepcopy__(self, memo: Any) -> "SessionTable":
         return self
 
-    def drawn(self, seed: int, number: int) -> tuple[FileTurn, ...]:
+    def drawn(self, seed: int, number: int) -> tuple[SessionTurn, ...]:
         """The session of this number in the trial of this seed: each once in an order drawn by the seed, then again in
         another one.
         """

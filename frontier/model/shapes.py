@@ -1,6 +1,5 @@
 """Shapes: how many tokens go in and out of a request; and series: a deployment with one shape."""
 
-import hashlib
 import itertools
 import math
 import random
@@ -11,8 +10,8 @@ from typing import Any, Literal, NamedTuple, TypeVar
 
 from frontier.metrics import TURN_CLASSES
 from frontier.model.loads import Arrivals, Rate, SessionRate
-from frontier.model.session_table import FileTurn, SessionFile
-from frontier.text import clean_name
+from frontier.model.session_table import SessionFile, SessionTurn
+from frontier.text import clean_name, short_hash
 
 MAX_TOKENS = 4_194_304
 """The largest number of input or output tokens that a config or a file may ask for."""
@@ -27,8 +26,7 @@ def file_label(name: str) -> str:
     """
     if _SAFE_NAME.fullmatch(name) and name.strip("."):
         return name
-    digest = hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:8]
-    return f"{re.sub(r'[^A-Za-z0-9._~-]+', '_', name)[:40].lstrip('.')}-{digest}"
+    return f"{re.sub(r'[^A-Za-z0-9._~-]+', '_', name)[:40].lstrip('.')}-{short_hash(name)}"
 
 
 class ShapeError(ValueError):
@@ -379,7 +377,7 @@ class Shape:
         return f"{self.isl}x{self.osl}".replace("+", "_")
 
 
-def _prompts(turns: Sequence[FileTurn]) -> list[int]:
+def _prompts(turns: Sequence[SessionTurn]) -> list[int]:
     """The prompt tokens of each turn of a session, with all that was said before it."""
     said = [0, *itertools.accumulate(turn.new + turn.out for turn in turns)]
     return [before + turn.new for before, turn in zip(said, turns, strict=False)]

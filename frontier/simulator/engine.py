@@ -13,7 +13,7 @@ nothing is counted per request, so a step in which all requests only decode cost
 import math
 from collections import deque
 from collections.abc import Hashable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
@@ -171,27 +171,24 @@ class Drafted:
     accepted: list[int]
 
 
+@dataclass(slots=True, eq=False)
 class Request:
     """A request inside. `made` tokens were generated before its current stay, which began to decode at step `joined`
     with `kv` tokens in the cache; `read` tokens of the prompt (plus what was generated before) are done. Under
     speculative decoding `made` counts all tokens generated, and `blocks` those held while decoding."""
 
-    __slots__ = (
-        "blocks", "cached", "clocks", "hashes", "held", "id", "joined", "kv", "made", "output", "prompt", "read",
-    )  # fmt: skip
-
-    def __init__(
-        self, name: RequestId, prompt: int, output: int, hashes: Sequence[Hashable], clocks: Clocks | None = None
-    ) -> None:
-        self.id = name
-        self.prompt = prompt
-        self.output = output
-        self.hashes = hashes
-        self.clocks = clocks
-        self.held: list[Hashable] = []
-        self.made = self.read = self.kv = self.blocks = 0
-        self.joined = -1
-        self.cached = -1
+    id: RequestId
+    prompt: int
+    output: int
+    hashes: Sequence[Hashable]
+    clocks: Clocks | None = None
+    held: list[Hashable] = field(default_factory=list)
+    made: int = 0
+    read: int = 0
+    kv: int = 0
+    blocks: int = 0
+    joined: int = -1
+    cached: int = -1
 
 
 class Scheduler:

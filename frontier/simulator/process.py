@@ -1,11 +1,8 @@
 """The simulator as a child process: started, waited for, and always stopped."""
 
-import contextlib
 import selectors
 import subprocess
 import sys
-import time
-from types import TracebackType
 
 import orjson
 
@@ -56,10 +53,9 @@ class SimulatorProcess:
     def _first_line(self) -> bytes:
         assert self._child is not None
         assert self._child.stdout is not None
-        deadline = time.monotonic() + _START_LIMIT
         with selectors.DefaultSelector() as selector:
             selector.register(self._child.stdout, selectors.EVENT_READ)
-            if not selector.select(deadline - time.monotonic()):
+            if not selector.select(_START_LIMIT):
                 raise TimeoutError
         return self._child.stdout.readline()
 
@@ -68,23 +64,16 @@ class SimulatorProcess:
         child, self._child = self._child, None
         if child is None:
             return
-        with contextlib.suppress(ProcessLookupError):
+        with child:  # which closes its pipes and waits for it
             child.terminate()
-        try:
-            child.wait(_STOP_LIMIT)
-        except subprocess.TimeoutExpired:
-            child.kill()
-            child.wait()
-        for pipe in (child.stdin, child.stdout):
-            if pipe is not None:
-                with contextlib.suppress(BrokenPipeError):
-                    pipe.close()
+            try:
+                child.wait(_STOP_LIMIT)
+            except subprocess.TimeoutExpired:
+                child.kill()
 
     def __enter__(self) -> "SimulatorProcess":
         self.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()

@@ -45,7 +45,8 @@ class RequestTimes:
         """The last token of a request leaves."""
         assert clocks.admitted is not None
         assert clocks.first is not None
-        self._observe("request_queue_time_seconds", clocks.admitted - clocks.arrived)
+        # A step may begin less than a rounding error before the arrival that it admits; a sum never falls.
+        self._observe("request_queue_time_seconds", max(0.0, clocks.admitted - clocks.arrived))
         self._observe("request_prefill_time_seconds", clocks.first - clocks.admitted)
         self._observe("request_decode_time_seconds", now - clocks.first)
         self._observe("request_inference_time_seconds", now - clocks.admitted)

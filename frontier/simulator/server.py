@@ -25,29 +25,8 @@ import orjson
 from aiohttp import web
 
 from frontier._version import __version__
-from frontier.simulator.messages import (
-    Api,
-    GenerationRequest,
-    Head,
-    RefusedError,
-    answer_pieces,
-    block_hashes,
-    check_model,
-    closing,
-    error,
-    frame,
-    greedy_tokens,
-    metrics_text,
-    opening,
-    pieces_of,
-    read_json,
-    read_request,
-    token_frame,
-    token_frames,
-    token_ids,
-    usage_of,
-    whole,
-)
+from frontier.simulator import messages
+from frontier.simulator.messages import Api, GenerationRequest, Head, RefusedError
 from frontier.simulator.realtime import Engine, Job
 from frontier.simulator.spec import EngineSpec
 
@@ -65,7 +44,7 @@ class _Stream:
         self, transport: asyncio.Transport, head: Head, asked: GenerationRequest, job: Job, cut: int | None
     ) -> None:
         self.transport, self.head, self.asked, self.job, self.cut = transport, head, asked, job, cut
-        self.frames = token_frames(head)
+        self.frames = messages.token_frames(head)
         socket = transport.get_extra_info("socket")
         plain = socket is not None and sys.platform != "win32" and transport.get_extra_info("ssl_object") is None
         self.fd: int = socket.fileno() if plain else -1
@@ -80,9 +59,9 @@ class _Stream:
         if last:
             data = self.end(number, count)
         else:
-            data = self.frames[number & 7] if count == 1 else token_frame(self.head, number, count)
-        if not number and (first := opening(self.head)):
-            data = frame(first) + data
+            data = self.frames[number & 7] if count == 1 else messages.token_frame(self.head, number, count)
+        if not number and (first := messages.opening(self.head)):
+            data = messages.frame(first) + data
         # The loop would hold all writes of a step back until the last token is prepared; the socket takes them now.
         if self.fd >= 0 and not transport.get_write_buffer_size():
             try:
@@ -97,8 +76,8 @@ class _Stream:
     def end(self, number: int, count: int) -> bytes:
         """The last tokens and what follows them."""
         job = self.job
-        usage = usage_of(job.prompt, job.output, job.cached) if self.asked.usage else None
-        return closing(self.head, number, count, self.asked.finish, usage)
+        usage = messages.usage_of(job.prompt, job.output, job.cached) if self.asked.usage else None
+        return messages.closing(self.head, number, count, self.asked.finish, usage)
 
 
 class _Server:
@@ -140,12 +119,12 @@ class _Server:
         except RefusedError as refused:
             return _json(refused.body, refused.status)
         except web.HTTPException as wrong:
-            return _json(error(wrong.reason, "NotFoundError", wrong.status), wrong.status)
+            return _json(messages.error(wrong.reason, "NotFoundError", wrong.status), wrong.status)
 
     async def generate(self, api: Api, request: web.Request) -> web.StreamResponse:
         """Serve one generation, streamed or whole."""
         receipt = time.perf_counter()
-        asked = read_request(await request.read(), api, self.spec, self.rng)
+        asked = messages.read_request(await request.read(), api, self.spec, self.rng)
         faults = self.spec.faults
         if faults.error_rate and self.rng.random() < faults.error_rate:
             raise RefusedError(500, "the simulator was told to fail", "InternalServerError")
@@ -156,7 +135,7 @@ class _Server:
         head = Head.new(api, key, self.spec.model_name)
         hashes: list[int] = []
         if self.spec.prefix_cache:
-            hashes = block_hashes([*asked.pieces, *answer_pieces(asked.output)], self.spec.block_size)
+            hashes = messages.block_hashes([*asked.pieces, *messages.answer_pieces(asked.output)], self.spec.block_size)
         job = Job(key, receipt, len(asked.pieces), asked.output, hashes)
         try:
             self.engine.scheduler.check(job.prompt, job.output)
@@ -168,8 +147,8 @@ class _Server:
             job.sink = _Stream(request.transport, head, asked, job, cut)
             return await self.stream(request, job)
         await self.serve(job)
-        tokens = greedy_tokens(asked.pieces, job.output, self.spec, self.rng)
-        return _json(whole(head, asked, tokens, usage_of(job.prompt, job.output, job.cached)))
+        tokens = messages.greedy_tokens(asked.pieces, job.output, self.spec, self.rng)
+        return _json(messages.whole(head, asked, tokens, messages.usage_of(job.prompt, job.output, job.cached)))
 
     async def serve(self, job: Job) -> None:
         """Through the engine, to the last token; out of it again when the client leaves."""
@@ -200,11 +179,11 @@ class _Server:
         return _json(orjson.dumps({"object": "list", "data": [card]}))
 
     async def tokenize(self, request: web.Request) -> web.Response:
-        body = read_json(await request.read())
-        check_model(body, self.spec)
-        pieces = pieces_of(body, "chat" if "messages" in body else "completions")
+        body = messages.read_json(await request.read())
+        messages.check_model(body, self.spec)
+        pieces = messages.pieces_of(body, "chat" if "messages" in body else "completions")
         most = self.engine.scheduler.max_len
-        answer = {"count": len(pieces), "max_model_len": most, "tokens": token_ids(pieces), "token_strs": None}
+        answer = {"count": len(pieces), "max_model_len": most, "tokens": messages.token_ids(pieces), "token_strs": None}
         return _json(orjson.dumps(answer))
 
     async def health(self, request: web.Request) -> web.Response:  # noqa: ARG002
@@ -214,7 +193,7 @@ class _Server:
         return _json(orjson.dumps({"version": f"{__version__}+frontier-sim"}))
 
     async def metrics(self, request: web.Request) -> web.Response:  # noqa: ARG002
-        return web.Response(body=metrics_text(self.engine, self.spec.model_name), content_type="text/plain")
+        return web.Response(body=messages.metrics_text(self.engine, self.spec.model_name), content_type="text/plain")
 
     async def truth(self, request: web.Request) -> web.Response:
         """Per finished request, oldest first; `?id=KEY` for one."""

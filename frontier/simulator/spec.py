@@ -14,7 +14,7 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal, Protocol
+from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, ConfigDict, PlainValidator, ValidatorFunctionWrapHandler, WrapValidator
 
@@ -171,8 +171,7 @@ class EngineSpec:
             what = f"{{key}}: {self.kv_tokens} is less than two blocks of {self.block_size}"
             raise Problem(what, "raise it, or lower block_size", "kv_tokens")
         if self.model is not None and self.hardware is not None and self.kv_tokens is None:
-            roofline = ModelRoofline.of(self.model, self.hardware, self.tp, self.precision, self.kv_precision)
-            roofline.kv_tokens()  # refuses weights that do not fit
+            roofline_of(self).kv_tokens()  # refuses weights that do not fit
         if self.model is None and self.step_base + self.per_decode <= 0:
             raise Problem("{key}: a step must take some time", "give step_base or per_decode", "step_base")
 
@@ -215,40 +214,31 @@ READ_SPEC: Any = Annotated[EngineSpec, WrapValidator(_read_spec)]
 DEFAULT_KV_TOKENS = 400_000
 
 
-class Price(Protocol):
-    """Seconds of a step.
-
-    `decodes` requests decode and look back on `context` tokens in all. In a mixed step they bring `queries` tokens in
-    all, the drafts of speculative decoding among them, and `prefill` prompt tokens are read, with `pairs` (prompt
-    token, earlier token) pairs; `sampled` of the prompts end here and give their first token.
-    """
-
-    def decode(self, decodes: int, context: int) -> float: ...
-
-    def mixed(self, decodes: int, context: int, queries: int, prefill: int, pairs: float, sampled: int) -> float: ...
-
-
-@dataclass(frozen=True, slots=True)
 class ExplicitPrice:
     """The sum of the spec's durations."""
 
-    base: float
-    per_decode: float
-    per_prefill_token: float
-    per_context_token: float
-    per_prefill_pair: float
+    def __init__(self, spec: EngineSpec) -> None:
+        scale = spec.time_scale
+        self._base, self._per_decode = spec.step_base * scale, spec.per_decode * scale
+        self._per_prefill_token, self._per_prefill_pair = spec.per_prefill_token * scale, spec.per_prefill_pair * scale
+        self._per_context_token = spec.per_context_token * scale
 
     def decode(self, decodes: int, context: int) -> float:
-        return self.base + self.per_decode * decodes + self.per_context_token * context
+        """Seconds of a step in which so many requests decode, which look back on `context` tokens in all."""
+        return self._base + self._per_decode * decodes + self._per_context_token * context
 
     def mixed(self, decodes: int, context: int, queries: int, prefill: int, pairs: float, sampled: int) -> float:
+        """As `decode`, where the decodes bring `queries` tokens in all, the drafts of speculative decoding among them,
+        and `prefill` prompt tokens are read, with `pairs` (prompt token, earlier token) pairs; `sampled` of the prompts
+        end here and give their first token.
+        """
         del sampled  # which this sum has no price of its own for
-        step = self.decode(decodes, context) + self.per_prefill_token * prefill + self.per_prefill_pair * pairs
-        return step + self.per_decode * (queries - decodes)
+        step = self.decode(decodes, context) + self._per_prefill_token * prefill + self._per_prefill_pair * pairs
+        return step + self._per_decode * (queries - decodes)
 
 
 class RooflinePrice:
-    """Overhead plus the roofline of the step's work, divided by the efficiency."""
+    """Overhead plus the roofline of the step's work, divided by the efficiency; methods as of `ExplicitPrice`."""
 
     def __init__(self, spec: EngineSpec, light: ModelRoofline) -> None:
         scale = spec.time_scale / spec.efficiency
@@ -289,15 +279,9 @@ class RooflinePrice:
         return self._overhead + self._reduce[tokens] + max(compute, memory)
 
 
-def price_of(spec: EngineSpec) -> Price:
+def price_of(spec: EngineSpec) -> ExplicitPrice | RooflinePrice:
     """The price of `spec`'s steps, `time_scale` included."""
-    if spec.model is not None and spec.hardware is not None:
-        return RooflinePrice(spec, roofline_of(spec))
-    scale = spec.time_scale
-    return ExplicitPrice(
-        spec.step_base * scale, spec.per_decode * scale, spec.per_prefill_token * scale,
-        spec.per_context_token * scale, spec.per_prefill_pair * scale,
-    )  # fmt: skip
+    return ExplicitPrice(spec) if spec.model is None else RooflinePrice(spec, roofline_of(spec))
 
 
 def roofline_of(spec: EngineSpec) -> ModelRoofline:

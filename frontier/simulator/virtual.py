@@ -9,86 +9,74 @@ statistics are calibrated against it.
 import bisect
 import dataclasses
 import math
+from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
+import numpy.typing as npt
 
-from frontier.metrics import Unit, metric
-from frontier.model import ClientHealth, Measurement, Phase, Rate, Record, Shape, Trial, Window
+from frontier.model import ClientHealth, Measurement, Outcome, Phase, Record, Shape, Trial, Window
 from frontier.simulator.engine import Scheduler, Step
 from frontier.simulator.spec import EngineSpec, price_of
-from frontier.simulator.virtual_clients import VirtualClients
-from frontier.simulator.virtual_records import Arrays, Floats, Took, arrays_of, counts_in, records_of, token_times
+from frontier.simulator.virtual_clients import Sent, VirtualClients
+
+Floats = npt.NDArray[np.float64]
+_CHARS_PER_TOKEN = 5
 
 
-def closed_loop(
-    spec: EngineSpec,
-    shape: Shape,
-    concurrency: int,
-    *,
-    requests: int,
-    warmup_requests: int | None = None,
-    warmup: float = 0.0,
-    seconds: float = math.inf,
-    stagger: bool = True,
-    seed: int = 0,
-) -> tuple[list[Record], Window]:
-    """Records of a closed loop in virtual time, and its window, in which at least `requests` were sent.
+@dataclass(frozen=True, slots=True)
+class Took:
+    """Everything that happened: requests in the order of sending, the end of every step, the window, and gauges.
 
-    The window opens when every stream has ended its first request, `warmup_requests` (default: two per stream) have
-    ended in all and `warmup` seconds have passed. `stagger=False` lets the streams begin and go on in step, as most
-    tools do.
+    `delay` is the mean of what streams waited on purpose before they sent again, in the window.
+    In open loop a request is sent when it arrives.
     """
-    run = _simulate(
-        spec, shape, concurrency, requests, warmup_requests=warmup_requests, warmup=warmup, seconds=seconds,
-        stagger=stagger, seed=seed,
-    )  # fmt: skip
-    return records_of(run), run.window
+
+    requests: list[Sent]
+    ends: Floats
+    window: Window
+    until: float
+    ended: Literal["requests", "time"]
+    server: dict[str, float]
+    delay: float
+    open_loop: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Arrays:
+    """The requests sent in the window, in that order: seconds, and output tokens. `tpot` is NaN for a single token.
+
+    `output_tokens` arrived in the window, of all requests, also those sent before it.
+    """
+
+    sent: Floats
+    ttft: Floats
+    tpot: Floats
+    e2e: Floats
+    tokens: npt.NDArray[np.int64]
+    window: Window
+    output_tokens: int
+
+    @property
+    def output_throughput(self) -> float:
+        """Tokens per second that arrived in the window."""
+        return self.output_tokens / self.window.length
 
 
 def closed_loop_arrays(
     spec: EngineSpec, shape: Shape, concurrency: int, *, requests: int, stagger: bool = True, seed: int = 0
 ) -> Arrays:
-    """As `closed_loop`, but only the figures of the requests sent in the window, as arrays."""
-    return arrays_of(_simulate(spec, shape, concurrency, requests, stagger=stagger, seed=seed))
-
-
-def truth(spec: EngineSpec, shape: Shape, concurrency: int, name: str, requests: int = 20_000) -> float:
-    """The metric called `name` ('p99_ttft', 'mean_tpot', 'output_throughput') of a long run at this setting.
-
-    ValueError for metrics that need more than one request's latencies or the token count (goodput, cost).
+    """The figures of the requests sent in the window of a closed loop, at least so many. `stagger=False` lets the
+    streams begin and go on in step, as most tools do.
     """
-    asked = metric(name)
-    warmup = (
-        shape.session_seconds(expected_e2e(spec, shape, spec.max_num_seqs)) if isinstance(concurrency, Rate) else 0.0
-    )
-    if asked.quantity == "itl":
-        run = _simulate(spec, shape, concurrency, requests, warmup=warmup)
-        gaps = [np.diff(token_times(r, run.ends)) for r in run.requests if counts_in(r, run.window)]
-        return _statistic(np.concatenate(gaps), asked.p)
-    run = _simulate(spec, shape, concurrency, requests, warmup=warmup)
-    found = arrays_of(run)
-    if name == "output_throughput":
-        return found.output_throughput
-    if name == "request_throughput":
-        return len(found.sent) / found.window.length
-    if asked.quantity is None:
-        raise ValueError(f"{name} is not known to the virtual engine; ask for a latency or a throughput")
-    values: Floats = getattr(found, asked.quantity)
-    has = ~np.isnan(values)
-    if asked.group is not None:
-        inside = [request for request in run.requests if counts_in(request, run.window)]
-        index, turn = (np.array([getattr(request, label) for request in inside]) for label in ("class_index", "turn"))
-        has &= shape.in_class(asked.group, index, turn)
-    value = _statistic(values[has], asked.p)
-    return 1.0 / value if asked.unit is Unit.TOKENS_PER_SECOND_PER_USER else value
+    return arrays_of(simulate(spec, shape, concurrency, requests, stagger=stagger, seed=seed))
 
 
 def virtual_trial(trial: Trial, spec: EngineSpec) -> tuple[list[Record], Measurement]:
     """A whole trial in virtual time. The engine's noise differs from trial to trial, by the trial's own seed."""
     own = dataclasses.replace(spec, seed=(spec.seed * 1_000_003 + trial.seed) % 2**63)
     seconds = math.inf if trial.seconds is None else trial.seconds
-    run = _simulate(
+    run = simulate(
         own, trial.shape, trial.concurrency, trial.requests,
         warmup_requests=0 if trial.phase is Phase.SCAN else None,
         warmup=trial.warmup, min_time=trial.min_time, max_time=trial.max_time, seconds=seconds, seed=trial.seed,
@@ -130,10 +118,6 @@ class _Gauges:
         self.waiting += step.duration * step.waiting
         self.kv += step.duration * step.kv_used
 
-    def idle(self, seconds: float) -> None:
-        """So long there was nothing to do."""
-        self.time += seconds
-
     def result(self, now: float) -> dict[str, float]:
         time = self.time or 1.0
         means = {
@@ -146,7 +130,7 @@ class _Gauges:
         return means | {name: value - self.before[name] for name, value in self._counters().items()}
 
 
-def _simulate(
+def simulate(
     spec: EngineSpec,
     shape: Shape,
     concurrency: int,
@@ -161,8 +145,9 @@ def _simulate(
     seed: int = 0,
 ) -> Took:
     """Run until every request sent in the window has ended: a closed loop, or arrivals at a `Rate`, of which none gives
-    up. The window's edges lie within a step, where none ends; a stream that waits may send after the window although it
-    was free in it.
+    up. The window opens when every stream has ended its first request, `warmup_requests` (default: two per stream) have
+    ended in all and `warmup` seconds have passed. Its edges lie within a step, where none ends; a stream that waits may
+    send after the window although it was free in it.
     """
     if concurrency < 1 or requests < 1:
         raise ValueError("concurrency and requests must be at least 1")
@@ -177,8 +162,9 @@ def _simulate(
     while end == math.inf or done < sent:
         step = loop.advance(now)
         if step is None:
-            gauges.idle(loop.arrivals[0][0] + loop.ingest - now)
-            now = loop.arrivals[0][0] + loop.ingest
+            begins = loop.arrivals[0][0] + loop.ingest
+            gauges.time += begins - now
+            now = begins
             continue
         now = step.start + step.duration
         if start < math.inf and end == math.inf:
@@ -211,6 +197,76 @@ def _simulate(
     return Took(loop.requests, np.array(loop.ends), window, now, ended, server, delay, loop.due is not None)
 
 
-def _statistic(values: Floats, p: float | None) -> float:
-    """The mean, or the percentile as an observed value."""
-    return float(np.mean(values)) if p is None else float(np.quantile(values, p, method="inverted_cdf"))
+# --- what came of it
+
+
+def counts_in(request: Sent, window: Window) -> bool:
+    """It was sent in the window."""
+    return window.start <= request.sent <= window.end
+
+
+def _arrived(request: Sent, low: int, high: int) -> int:
+    """Tokens it got in the steps from `low` to before `high`."""
+    if request.steps:
+        return sum(count for step, count in zip(request.steps, request.counts, strict=True) if low <= step < high)
+    return sum(max(0, min(b, high) - max(a, low)) for a, b in request.spans)
+
+
+def token_times(request: Sent, ends: Floats) -> Floats:
+    """When each of the steps that gave it tokens ended."""
+    if request.steps:
+        return ends[request.steps]
+    return np.concatenate([ends[a:b] for a, b in request.spans] or [ends[:0]])
+
+
+def arrays_of(run: Took) -> Arrays:
+    """The window's figures, without touching single tokens except those at the window's edges."""
+    inside = [request for request in run.requests if counts_in(request, run.window)]
+    sent = np.array([request.sent for request in inside])
+    tokens = np.array([request.output for request in inside], dtype=np.int64)
+    first = run.ends[[request.steps[0] if request.steps else request.spans[0][0] for request in inside]]
+    last = run.ends[[request.steps[-1] if request.steps else request.spans[-1][1] - 1 for request in inside]]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        tpot = np.where(tokens > 1, (last - first) / (tokens - 1), np.nan)
+    low, high = np.searchsorted(run.ends, [run.window.start, run.window.end])
+    output = sum(_arrived(request, int(low), int(high)) for request in run.requests)
+    return Arrays(sent, first - sent, tpot, last - sent, tokens, run.window, output)
+
+
+def records_of(run: Took) -> list[Record]:
+    """The run as the client would have written it; what was in flight at the end is cancelled."""
+    return [_record(request, run) for request in run.requests]
+
+
+def _record(request: Sent, run: Took) -> Record:
+    times = token_times(request, run.ends)
+    tokens = sum(request.counts) if request.steps else len(times)
+    seen = len(times)
+    first, last = (float(times[0]), float(times[-1])) if seen else (None, None)
+    return Record(
+        index=request.index,
+        stream=request.stream,
+        sent=request.sent,
+        outcome=Outcome.OK if request.done else Outcome.CANCELLED,
+        end=last if request.done and last is not None else run.until,
+        asked_isl=request.prompt,
+        asked_osl=request.output,
+        first=first,
+        visible=first,
+        last=last,
+        prompt_tokens=request.prompt if request.done else None,
+        completion_tokens=request.output if request.done else None,
+        cached_tokens=request.cached if request.done else None,
+        events=seen,
+        reads=seen,
+        text_bytes=tokens * _CHARS_PER_TOKEN,
+        text_chars=tokens * _CHARS_PER_TOKEN,
+        finish_reason="length" if request.done else None,
+        status=200,
+        scheduled=request.sent if run.open_loop else None,
+        gaps=tuple(np.rint(np.diff(times) * 1e6).astype(np.int64).tolist()),
+        session=request.session,
+        turn=request.turn,
+        reusable=request.reusable,
+        class_index=request.class_index,
+    )

@@ -4,15 +4,36 @@ import bisect
 import heapq
 import random
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from frontier.model import POISSON, Rate, Shape
+from frontier.model.session_plans import EARLY, SessionPlan, class_of, left_out, plan_session
 from frontier.pacing import Pacing, first_length
-from frontier.sessions import EARLY, SessionPlan, class_of, left_out, plan_session
 from frontier.simulator.engine import Step
 from frontier.simulator.spec import EngineSpec
 from frontier.simulator.speculative import make_scheduler
-from frontier.simulator.virtual_records import Sent
+
+
+@dataclass(slots=True)
+class Sent:
+    """One request of the run. `spans` are the first and one past the last of the step numbers that gave it one token
+    each; where steps give several, or not every step gives any, `steps` and `counts` say which gave how many."""
+
+    index: int
+    stream: int
+    sent: float
+    prompt: int
+    output: int
+    spans: list[tuple[int, int]] = field(default_factory=list)
+    steps: list[int] = field(default_factory=list)
+    counts: list[int] = field(default_factory=list)
+    open: int = -1
+    cached: int = 0
+    done: bool = False
+    session: int | None = None
+    turn: int | None = None
+    reusable: int | None = None
+    class_index: int | None = None
 
 
 @dataclass(slots=True)
@@ -97,7 +118,7 @@ class VirtualClients:
         planned = session.plan.turns[session.turn]
         begins = session.turn == session.plan.start
         prompt = session.plan.prompt(session.turn) if begins else session.known + planned.new + session.more
-        output = planned.osl
+        output = planned.out
         if self.pacing is not None and begins and session.number < self.streams:
             output = first_length(output, self.seed, stream)
         known = min(session.shape.shared, prompt - 1) if begins else session.known

@@ -98,17 +98,8 @@ def take(path: Path, signs_of_life: Iterable[Path] = ()) -> Lock:
     try:
         if not ours(file):
             raise StoreError(f"{path} is not a lock that frontier wrote", "move it away, and start again")
-        try:
-            _flock(file)
-            free = True
-        except OSError as error:
-            if error.errno in _BUSY:
-                raise _refusal(path, _read(file), signs_of_life) from error
-            if error.errno not in _NO_LOCKS:
-                raise
-            free = False
-        before = _read(file)
-        if before != Holder.me() and _still_holds(before, free=free):
+        locked, before = _locked(file, fcntl.LOCK_EX, _PATIENCE), _read(file)
+        if locked is False or (before != Holder.me() and _still_holds(before, locked)):
             raise _refusal(path, before, signs_of_life)
         file.truncate(0)
         file.write(json.dumps(asdict(Holder.me())).encode())
@@ -123,21 +114,14 @@ def held(path: Path) -> bool:
     """Whether a process holds the lock in the file `path`, or may, on another machine (see `elsewhere`)."""
     try:
         with Folder(path.parent).reader(path.name) as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-                free = True
-            except OSError as error:
-                if error.errno in _BUSY:
-                    return True
-                free = False  # the file system has no locks
-            return _still_holds(_read(file), free=free)
+            return (locked := _locked(file, fcntl.LOCK_SH)) is False or _still_holds(_read(file), locked)
     except OSError:
         return False
 
 
-def _still_holds(named: Holder | None, *, free: bool) -> bool:
-    """Whether the process named in a lock file may hold it, though its lock is `free` here or cannot be asked for."""
-    return named is not None and (named.unseen if free else not named.gone)
+def _still_holds(named: Holder | None, locked: bool | None) -> bool:
+    """Whether the process named in a lock file may hold it, though it is `locked` here, or cannot be (None)."""
+    return named is not None and (named.unseen if locked else not named.gone)
 
 
 def elsewhere(path: Path, signs_of_life: Iterable[Path] = ()) -> str | None:
@@ -149,17 +133,23 @@ def elsewhere(path: Path, signs_of_life: Iterable[Path] = ()) -> str | None:
     return None
 
 
-def _flock(file: BinaryIO) -> None:
-    deadline = time.monotonic() + _PATIENCE
+def _locked(file: BinaryIO, kind: int, patience: float = 0.0) -> bool | None:
+    """Lock a file within `patience` seconds. False where another process has it; None on a file system without locks.
+    OSError where it fails otherwise.
+    """
+    deadline = time.monotonic() + patience
     while True:
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(file, kind | fcntl.LOCK_NB)
+            return True
         except OSError as error:
-            if error.errno not in _BUSY or time.monotonic() > deadline:
+            if error.errno in _NO_LOCKS:
+                return None
+            if error.errno not in _BUSY:
                 raise
-            time.sleep(0.02)
-        else:
-            return
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.02)
 
 
 def _refusal(path: Path, holder: Holder | None, signs_of_life: Iterable[Path]) -> StoreError:

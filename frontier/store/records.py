@@ -23,12 +23,9 @@ from frontier.units import LONGEST, MOST_COUNT, usable, usable_count
 # --- records
 
 _DEFAULTS = {f.name: f.default for f in dataclasses.fields(Record)}
-_TIMES = frozenset({"sent", "end", "first", "first_text", "visible", "last", "scheduled", "connect"})
-_NUMBERS = _TIMES | {
-    "index", "stream", "asked_isl", "asked_osl", "prompt_tokens", "completion_tokens", "cached_tokens", "events",
-    "reads", "text_bytes", "text_chars", "session", "turn", "reusable",
-    "class_index",
-}  # fmt: skip
+_TYPES = get_type_hints(Record)
+_TIMES = frozenset(name for name, kind in _TYPES.items() if kind in (float, float | None))
+_NUMBERS = _TIMES | {name for name, kind in _TYPES.items() if kind in (int, int | None)}
 _MOST = 1e12
 """Seconds, tokens, requests or microseconds: more than any trial has, and few enough to be counted with."""
 _WORDS = frozenset({"error", "finish_reason"})
@@ -77,26 +74,26 @@ LATEST = 1e11
 
 def encode_measurement(measurement: Measurement) -> dict[str, Any]:
     """A tree for JSON; what the server told is cleaned."""
-    arrivals = measurement.trial.shape.arrivals
-    if arrivals is not None and arrivals.trace is not None:  # its times are in a file of the run
-        shape = dataclasses.replace(measurement.trial.shape, arrivals=arrivals.without_times)
-        measurement = dataclasses.replace(measurement, trial=dataclasses.replace(measurement.trial, shape=shape))
+    trial = measurement.trial
+    if trial.shape.arrivals is not None:  # the times of a trace are in a file of the run
+        shape = dataclasses.replace(trial.shape, arrivals=trial.shape.arrivals.without_times)
+        measurement = dataclasses.replace(measurement, trial=dataclasses.replace(trial, shape=shape))
     tree = dataclasses.asdict(measurement)
-    if arrivals is not None:
-        kept = tree["trial"]["shape"]["arrivals"]
-        if arrivals.trace is None:
-            del kept["trace"]
-        else:
-            del kept["trace"]["times"]
-    for name in ("seconds", "rate"):
-        if tree["trial"][name] is None:
-            del tree["trial"][name]
-    for name in [name for name in _LATER if not tree[name]]:
-        del tree[name]
-    for name in [name for name in ("session", "mix", "arrivals") if not tree["trial"]["shape"][name]]:
-        del tree["trial"]["shape"][name]
-    _leave_tables_out(tree["trial"]["shape"])
+    kept = tree["trial"]["shape"]
+    if (arrivals := kept["arrivals"]) is not None:
+        _leave_empty_out(arrivals, "trace")
+        _leave_empty_out(arrivals.get("trace", {}), "times")
+    _leave_empty_out(kept, "session", "mix", "arrivals")
+    _leave_empty_out(tree["trial"], "seconds", "rate")
+    _leave_empty_out(tree, *_LATER)
+    _leave_tables_out(kept)
     return tree | {name: stored_tree(tree[name]) for name in ("server", "server_identity")}
+
+
+def _leave_empty_out(tree: dict[str, Any], *names: str) -> None:
+    for name in names:
+        if tree.get(name) in (None, (), {}):
+            tree.pop(name, None)
 
 
 def shape_tree(shape: Shape) -> dict[str, Any]:

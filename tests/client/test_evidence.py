@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from frontier.client.evidence import parse_metrics
+from frontier.client.facts import facts_at, started
 from frontier.client.health import HealthMonitor, raise_fd_limit
 from frontier.client.http import Client
 from frontier.client.preflight import detect
@@ -47,10 +48,10 @@ llamacpp:tokens_predicted_total 66
 
 def test_vllm_metrics_are_summed_over_engines_and_shares_are_the_fullest() -> None:
     found = parse_metrics(VLLM_NEW)
-    assert {"num_requests_running": 7.0, "kv_cache_usage_perc": 0.75} == found.gauges
+    gauges = {"num_requests_running": 7.0, "kv_cache_usage_perc": 0.75}
     counters = {"num_preemptions_total": 2.0, "prefix_cache_queries_total": 100.0, "prefix_cache_hits_total": 7.0}
-    assert counters == found.counters
-    assert 1.7e9 == found.started
+    assert gauges | counters == facts_at(found)
+    assert 1.7e9 == started(found)
 
 
 def test_what_a_server_drafts_and_accepts_is_read() -> None:
@@ -61,7 +62,7 @@ vllm:spec_decode_num_accepted_tokens_total{engine="0"} 21.0
 vllm:spec_decode_num_accepted_tokens_per_pos_total{engine="0",position="0"} 9.0
 """
     said = {"drafts": 30.0, "draft_tokens": 40.0, "accepted_tokens": 21.0}
-    assert {f"spec_decode_num_{name}_total": value for name, value in said.items()} == parse_metrics(text).counters
+    assert {f"spec_decode_num_{name}_total": value for name, value in said.items()} == facts_at(parse_metrics(text))
 
 
 def test_a_hundred_thousand_series_are_not_read_beside_a_measurement() -> None:
@@ -70,24 +71,21 @@ def test_a_hundred_thousand_series_are_not_read_beside_a_measurement() -> None:
     with pytest.raises(ValueError, match="100,000 series"):
         parse_metrics(many)
     assert time.monotonic() - began < 2
-    assert {"num_requests_running": 64.0} == dict(parse_metrics(many[: many.index(b'"64"') - 34]).gauges)
+    assert {"num_requests_running": 64.0} == facts_at(parse_metrics(many[: many.index(b'"64"') - 34]))
 
 
 def test_older_names_and_other_engines_map_to_the_same_words() -> None:
-    old = parse_metrics(VLLM_OLD)
-    assert {"num_requests_waiting": 5.0, "kv_cache_usage_perc": 0.5} == old.gauges
-    assert {"prefix_cache_hits_total": 9.0} == old.counters
+    old = {"num_requests_waiting": 5.0, "kv_cache_usage_perc": 0.5, "prefix_cache_hits_total": 9.0}
+    assert old == facts_at(parse_metrics(VLLM_OLD))
     sglang = {"num_requests_running": 6.0, "num_requests_waiting": 2.0, "kv_cache_usage_perc": 0.28}
-    assert sglang == parse_metrics(SGLANG).gauges
-    llama = parse_metrics(LLAMACPP)
-    assert {"num_requests_running": 1.0, "num_requests_waiting": 2.0} == llama.gauges
-    assert {"generation_tokens_total": 66.0} == llama.counters
+    assert sglang == facts_at(parse_metrics(SGLANG))
+    llama = {"num_requests_running": 1.0, "num_requests_waiting": 2.0, "generation_tokens_total": 66.0}
+    assert llama == facts_at(parse_metrics(LLAMACPP))
 
 
 @pytest.mark.parametrize("text", [b"", b"<html>not found</html>", b'[{"iter": 1}]', b"\xff\xfe"])
 def test_what_is_no_metrics_text_gives_nothing(text: bytes) -> None:
-    found = parse_metrics(text)
-    assert ({}, {}, None) == (found.counters, found.gauges, found.started)
+    assert {} == parse_metrics(text)
 
 
 ROUTES: dict[str, dict[str, object]] = {

@@ -26,7 +26,7 @@ def read(*texts: tuple[float, bytes | tuple[bytes, ...]]) -> tuple[SourceReading
     """The stored readings of a server that gave these texts at these times."""
     readings = Readings("metrics")
     for at, text in texts:
-        readings.add(parse_metrics(*(text if isinstance(text, tuple) else (text,))).samples, at)
+        readings.add(parse_metrics(*(text if isinstance(text, tuple) else (text,))), at)
     return readings.stored()
 
 
@@ -102,6 +102,13 @@ def test_a_restart_is_seen_by_a_counter_that_fell_or_another_start() -> None:
     assert server_life(again) == "started 3000"
 
 
+def test_a_sum_of_times_that_fell_by_a_rounding_is_no_restart() -> None:
+    text = "vllm:generation_tokens_total {}\nvllm:request_queue_time_seconds_sum {}\n"
+    facts = window_facts(read((0.0, text.format(1, 2e-9).encode()), (1.0, text.format(5, 1e-9).encode())))
+    assert 4.0 == facts["generation_tokens_total"]
+    assert not {"restarts", "request_queue_time_seconds_sum"} & set(facts)
+
+
 def test_a_device_exporter_under_its_old_and_new_names() -> None:
     old = b'DCGM_FI_DEV_POWER_USAGE{gpu="0"} 300\nDCGM_FI_DEV_POWER_USAGE{gpu="1"} 310\nDCGM_FI_DEV_SM_CLOCK 1400\n'
     new = b'DCGM_FI_DEV_BOARD_POWER_WATTS{gpu="0"} 320\nDCGM_FI_DEV_BOARD_POWER_WATTS{gpu="1"} 330\n'
@@ -117,7 +124,7 @@ def test_what_is_stored_is_what_came(tmp_path: Path) -> None:
     (kept,) = read(*texts)
     times, moments = moments_of(kept)
     assert [0.5, 1.5] == times
-    assert [dict(parse_metrics(text).samples) for _, text in texts if isinstance(text, bytes)] == moments
+    assert [parse_metrics(text) for _, text in texts if isinstance(text, bytes)] == moments
     assert ["3 -", "0.1 0.30000000000000004"] == [series.values for series in kept.series]
 
 
@@ -131,7 +138,7 @@ def test_damaged_readings_are_refused(values: str) -> None:
 
 def test_a_secret_in_a_label_is_not_kept() -> None:
     readings = Readings("metrics")
-    readings.add(parse_metrics(b'vllm:num_requests_running{model_name="a-very-secret-key"} 3\n').samples, 0.0)
+    readings.add(parse_metrics(b'vllm:num_requests_running{model_name="a-very-secret-key"} 3\n'), 0.0)
     (kept,) = readings.stored(0.0, Secrets.of(["a-very-secret-key"]))
     assert "secret" not in str(kept)
     assert facts_at(moments_of(kept)[1][0]) == {"num_requests_running": 3.0}
@@ -157,13 +164,13 @@ def test_cpu_energy_goes_on_where_its_counter_starts_again(tmp_path: Path) -> No
         zone.mkdir()
         (zone / "max_energy_range_uj").write_text("1000000000\n")
     energy = CpuEnergy(Target("http://127.0.0.1:1/v1"), tmp_path)
-    for used in (900_000_000, 980_000_000, 60_000_000):
+    for at, used in enumerate((900_000_000, 980_000_000, 60_000_000)):
         for zone in zones:
             (zone / "energy_uj").write_text(f"{used}\n")
-        energy.read()
+        energy.readings.add(energy.read(), at)
     (kept,) = energy.readings.stored()
     _, moments = moments_of(kept)
     assert [[900e6] * 2, [980e6] * 2, [1060e6] * 2] == [list(moment.values()) for moment in moments]
     spread = SourceReadings("rapl", "10 12 20", kept.series)
     assert window_facts([spread]) == {"cpu_power": pytest.approx(2 * 160 / 10)}
-    assert not CpuEnergy(Target("http://elsewhere:1/v1"), tmp_path).readings
+    assert not CpuEnergy(Target("http://elsewhere:1/v1"), tmp_path).read()

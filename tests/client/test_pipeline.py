@@ -8,7 +8,7 @@ from frontier.client.http import Exchange
 from frontier.client.pipeline import RequestPipeline
 from frontier.client.prompts import random_prompts
 from frontier.client.target import Target
-from frontier.model import Outcome, Record, Shape
+from frontier.model import Outcome, Phase, Record, Shape, Trial
 
 READS = 100
 
@@ -32,7 +32,9 @@ def test_a_trial_that_ends_while_an_answer_is_read_loses_none(steps: int, monkey
 
     async def go() -> None:
         target = Target("http://127.0.0.1:1/v1", "m", "completions", dialect="openai")
-        pipeline = RequestPipeline(target, random_prompts(Shape.of(8, READS), 1), records.append, stock=2)
+        shape = Shape.of(8, READS)
+        trial = Trial("d", shape, 2, 1, Phase.GRID, 3, 1, 0.0, 0.0, 9.0, "f")
+        pipeline = RequestPipeline(trial, target, random_prompts(shape, 1), records.append)
         running = asyncio.create_task(pipeline.run())
         await asyncio.sleep(0.01)
         for _ in range(3):

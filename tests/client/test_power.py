@@ -14,7 +14,7 @@ from aiohttp import web
 from frontier.client import evidence
 from frontier.client.event_loop import run
 from frontier.client.evidence import Evidence, GpuEnergy, Readings, parse_metrics
-from frontier.client.facts import Samples, window_facts
+from frontier.client.facts import window_facts
 from frontier.client.target import Target
 from frontier.model import Power, SourceReadings
 from frontier.stats import cost_energy, flags
@@ -46,7 +46,7 @@ def window(*texts: bytes, every: float = 1.0) -> dict[str, float]:
     """The facts of texts that were read at this pace."""
     readings = Readings("metrics")
     for i, text in enumerate(texts):
-        readings.add(parse_metrics(text).samples, i * every)
+        readings.add(parse_metrics(text), i * every)
     return window_facts(readings.stored())
 
 
@@ -271,18 +271,12 @@ def nvml(monkeypatch: pytest.MonkeyPatch, **functions: Callable[..., Any]) -> No
 HERE, ELSEWHERE = Target("http://127.0.0.1:1/v1"), Target("http://elsewhere:1/v1")
 
 
-def said(energy: GpuEnergy) -> Samples:
-    energy.read()
-    (kept,) = energy.readings.stored()
-    return {(series.name, tuple(series.labels.items())): float(series.values) for series in kept.series}
-
-
 def test_nvml_is_read_and_what_it_does_not_tell_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     nvml(monkeypatch)
     zero, one = (("index", "0"),), (("index", "1"),)
-    assert {("energy_mj", zero): 1000.0, ("energy_mj", one): 1001.0} == said(GpuEnergy(HERE))
+    assert {("energy_mj", zero): 1000.0, ("energy_mj", one): 1001.0} == GpuEnergy(HERE).read()
     nvml(monkeypatch, nvmlDeviceGetCurrentClocksThrottleReasons=lambda _: 4)
-    assert 4.0 == said(GpuEnergy(HERE))["clocks_reasons", one]
+    assert 4.0 == GpuEnergy(HERE).read()["clocks_reasons", one]
 
 
 def test_without_nvml_or_a_driver_or_a_gpu_here_there_is_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -296,5 +290,4 @@ def test_without_nvml_or_a_driver_or_a_gpu_here_there_is_nothing(monkeypatch: py
     monkeypatch.setitem(sys.modules, "pynvml", None)
     others.append(GpuEnergy(HERE))
     for energy in others:
-        energy.read()
-        assert not energy.readings
+        assert not energy.read()

@@ -27,7 +27,7 @@ from frontier.client.event_loop import run
 from frontier.client.loop import run_trial
 from frontier.client.prompts import PromptPlan
 from frontier.client.ray_workers import RAY_SETTINGS, RayWorkers, bridge_environment
-from frontier.client.sharded import WorkerLostError, run_sharded
+from frontier.client.shard import WorkerLostError, run_sharded
 from frontier.client.target import Target
 from frontier.config import load_config
 from frontier.errors import MeasurementError, UsageError
@@ -41,7 +41,7 @@ from frontier.sweep.backend import HttpBackend
 from frontier.text import NO_SECRETS, Secrets
 from tests.client.engine import Engine
 from tests.client.hostile import Hostile
-from tests.client.test_sharded import target, trial
+from tests.client.test_shard import target, trial
 from tests.commands import frontier
 
 on_ray = pytest.mark.skipif(

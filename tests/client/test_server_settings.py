@@ -5,9 +5,8 @@ from typing import Any
 
 import pytest
 
-from frontier.client.evidence import Readings, parse_metrics
+from frontier.client.evidence import Readings, ask_settings, parse_metrics, told_settings
 from frontier.client.http import Client
-from frontier.client.server_settings import ask_settings, told_settings
 from frontier.client.target import Target
 from frontier.report.comparison import changed_settings
 from tests.client.hostile import BEHAVIOURS, Call, Hostile
@@ -54,7 +53,7 @@ def test_an_engine_without_such_a_route_is_not_asked() -> None:
 def test_vllm_tells_its_cache_settings_as_labels() -> None:
     readings = Readings("metrics")
     text = b'vllm:cache_config_info{block_size="16",kv_cache_size_tokens="4096",engine="0"} 1.0\n'
-    readings.add(parse_metrics(text).samples, 0.0)
+    readings.add(parse_metrics(text), 0.0)
     assert told_settings(readings.stored()) == {"block_size": "16", "kv_cache_size_tokens": "4096"}
 
 

@@ -16,8 +16,8 @@ from frontier.client.prompts import Calibration, session_prompts
 from frontier.config import load_config
 from frontier.formats.session_files import read_sessions
 from frontier.model import Measurement, Outcome, Record
+from frontier.model.session_plans import plan_session
 from frontier.plan import make_plan
-from frontier.sessions import plan_session
 from frontier.simulator.process import SimulatorProcess
 from frontier.simulator.spec import EngineSpec
 from frontier.sweep.backend import HttpBackend

@@ -9,17 +9,11 @@ from hypothesis import strategies as st
 from frontier.client.pipeline import RequestPipeline, Share
 from frontier.client.prompts import PromptPlan
 from frontier.client.target import Target
-from frontier.client.window_rules import (
-    StreamStatus,
-    WindowState,
-    next_state,
-    together,
-    warm,
-    warm_open_loop,
-)
+from frontier.client.window_rules import StreamStatus, WindowState, next_state, together
 from frontier.model import Lengths, Phase, Session, Shape, Trial
 
 TRIAL = Trial("d", Shape.of(40, 20), 8, 1, Phase.GRID, 100, 7, 2.0, 3.0, 60.0, "f", seconds=30.0)
+OPEN = dataclasses.replace(TRIAL, rate=4.0)
 
 
 def status(now: float, **more: object) -> StreamStatus:
@@ -52,12 +46,10 @@ def divided(draw: st.DrawFn) -> tuple[StreamStatus, list[StreamStatus]]:
 STATES = (WindowState(), WindowState(5.0), WindowState(5.0, 20.0, "requests"))
 
 
-@given(divided(), st.sampled_from(STATES), st.sampled_from([warm, warm_open_loop]))
-def test_any_division_of_the_streams_gives_the_same_decision(both, state, is_warm):
+@given(divided(), st.sampled_from(STATES), st.sampled_from([TRIAL, OPEN]))
+def test_any_division_of_the_streams_gives_the_same_decision(both, state, trial):
     whole, parts = both
-    assert next_state(TRIAL, state, whole, is_warm=is_warm) == next_state(
-        TRIAL, state, together(parts), is_warm=is_warm
-    )
+    assert next_state(trial, state, whole) == next_state(trial, state, together(parts))
 
 
 def test_a_status_of_many_processes_is_as_old_as_its_oldest_part():
@@ -84,16 +76,16 @@ def test_a_scan_opens_as_soon_as_every_stream_has_begun_and_an_open_loop_after_t
     scan = dataclasses.replace(TRIAL, phase=Phase.SCAN)
     assert next_state(scan, WindowState(), status(2.5, finished=8, e2e_sum=30.0)).start == 2.5
     early, later = status(2.5, begun=0, e2e_sum=18.0), status(3.1, begun=0, e2e_sum=18.0)
-    assert next_state(TRIAL, WindowState(), early, is_warm=warm_open_loop).start is None
-    assert next_state(TRIAL, WindowState(), later, is_warm=warm_open_loop).start == 3.1
+    assert next_state(OPEN, WindowState(), early).start is None
+    assert next_state(OPEN, WindowState(), later).start == 3.1
 
 
 def test_at_a_rate_of_sessions_the_window_waits_for_the_last_turns_by_the_time_of_the_first_requests():
     session = Session(Lengths.fixed(5), Lengths.fixed(40), Lengths.fixed(9), think=0.0)
-    trial = dataclasses.replace(TRIAL, shape=Shape.of_session(session, Lengths.fixed(20), "a"))
+    trial = dataclasses.replace(OPEN, shape=Shape.of_session(session, Lengths.fixed(20), "a"))
     early, later = (status(now, early_e2e=1.5) for now in (7.4, 7.6))
-    assert next_state(trial, WindowState(), early, is_warm=warm_open_loop).start is None
-    assert next_state(trial, WindowState(), later, is_warm=warm_open_loop).start == 7.6
+    assert next_state(trial, WindowState(), early).start is None
+    assert next_state(trial, WindowState(), later).start == 7.6
 
 
 @pytest.mark.parametrize(
@@ -148,10 +140,11 @@ def test_streams_are_divided_evenly_and_each_belongs_to_one_share(concurrency, c
 @pytest.mark.parametrize("count", [2, 3, 7])
 def test_any_number_of_shares_sends_the_very_requests_that_one_process_sends(count):
     target = Target("http://127.0.0.1:1/v1", "m", "completions", dialect="vllm")
-    plan = PromptPlan(Shape.parse("20-200/10-90"), 3)
+    trial = dataclasses.replace(TRIAL, shape=Shape.parse("20-200/10-90"))
+    plan = PromptPlan(trial.shape, 3)
 
     def requests(share: Share, most: int) -> dict[int, object]:
-        pipeline = RequestPipeline(target, plan.source(), lambda _: None, 2, 8, 7, share)
+        pipeline = RequestPipeline(trial, target, plan.source(), lambda _: None, share)
         made = [pipeline.next_request() for _ in range(most)]
         return {request.index: request for request in made}
 

@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 from frontier import import_files
 from frontier.client.adapters import DIALECTS, message_of
 from frontier.client.evidence import parse_metrics
+from frontier.client.facts import facts_at
 from frontier.client.http import Exchange
 from frontier.client.parse import AnswerParser, error_message, parse_all, retry_after, to_record
 from frontier.client.sse import EventParser, EventTooLargeError, LineParser
@@ -197,7 +198,7 @@ def test_any_metrics_text_is_finite_numbers_or_refused(text: bytes) -> None:
         found = parse_metrics(text)
     except ValueError:
         return
-    assert all(0 <= v <= 8 * MOST for v in (*found.counters.values(), *found.gauges.values()))
+    assert all(0 <= v <= 8 * MOST for v in facts_at(found).values())
 
 
 # --- configs

@@ -17,7 +17,7 @@ import pytest
 from frontier.client.event_loop import run as run_loop
 from frontier.client.processes import ProcessWorker
 from frontier.client.prompts import PromptPlan
-from frontier.client.sharded import WorkerLostError, run_sharded
+from frontier.client.shard import WorkerLostError, run_sharded
 from frontier.client.target import Target
 from frontier.model import Measurement, Phase, Record, Shape, Trial
 from frontier.simulator.process import SimulatorProcess
@@ -44,7 +44,7 @@ def client_processes(pid: int) -> list[psutil.Process]:
     """The client processes of a sweep."""
     try:
         children = psutil.Process(pid).children(recursive=True)
-        return [child for child in children if "frontier.client.worker" in child.cmdline()]
+        return [child for child in children if "frontier.client.processes" in child.cmdline()]
     except psutil.Error:
         return []
 

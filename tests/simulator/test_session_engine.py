@@ -8,13 +8,14 @@ import numpy as np
 import pytest
 
 from frontier.model import Lengths, Measurement, Outcome, Phase, Record, Session, Shape, Trial
-from frontier.sessions import plan_session
+from frontier.model.session_plans import plan_session
 from frontier.simulator.spec import EngineSpec, Speculation
-from frontier.simulator.virtual import closed_loop, virtual_trial
+from frontier.simulator.virtual import virtual_trial
 from frontier.stats.estimate import point
 from frontier.stats.flags import flags
 from frontier.stats.from_records import window_data
 from frontier.stats.window import WindowData
+from tests.virtual_truth import closed_loop
 
 SPEC = EngineSpec(step_base=5e-3, per_decode=1e-4, per_prefill_token=2e-5, kv_tokens=2_000_000, prefix_cache=True)
 SHAPE = Shape.of_session(

@@ -9,9 +9,10 @@ from hypothesis import strategies as st
 from frontier.model import Outcome, Phase, Shape, Trial
 from frontier.simulator.spec import EngineSpec, Speculation, kv_blocks, price_of
 from frontier.simulator.speculative import Acceptance, SpeculativeScheduler
-from frontier.simulator.virtual import closed_loop, closed_loop_arrays, expected_e2e, truth, virtual_trial
+from frontier.simulator.virtual import closed_loop_arrays, expected_e2e, virtual_trial
 from tests.simulator.plain_scheduler import PlainScheduler
 from tests.simulator.test_scheduler import requests_drawn, specs
+from tests.virtual_truth import closed_loop, truth
 
 QUIET = EngineSpec(
     step_base=5e-3, per_decode=1e-4, per_prefill_token=2e-5, per_context_token=0.0, ingest=0.0, kv_tokens=10_000_000

@@ -6,8 +6,9 @@ import pytest
 
 from frontier.model import POISSON, Arrivals, Lengths, Outcome, Phase, Rate, Shape, Trial
 from frontier.simulator.spec import EngineSpec
-from frontier.simulator.virtual import closed_loop, closed_loop_arrays, truth, virtual_trial
+from frontier.simulator.virtual import closed_loop_arrays, virtual_trial
 from frontier.stats.stationarity import dispersion
+from tests.virtual_truth import closed_loop, truth
 
 QUIET = EngineSpec(
     step_base=5e-3, per_decode=1e-4, per_prefill_token=2e-5, per_context_token=1e-8, ingest=0.0, kv_tokens=10_000_000

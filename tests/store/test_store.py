@@ -97,7 +97,10 @@ def test_only_a_trial_whose_window_is_bounded_says_so_in_the_file() -> None:
 
 
 def test_a_damaged_record_is_an_error_with_a_reason() -> None:
-    for line in (b"{", b"[]", b"{}", b'{"outcome": "no such"}', b'{"outcome": "ok", "surprise": 1}'):
+    sent = b'"index": 0, "stream": 0, "sent": 0.0, "outcome": "ok", "end": 1.0, "asked_isl": 1, "asked_osl": 1'
+    assert decode_record(b"{%s}" % sent).status is None
+    of_text = [b'{%s, "%s": "5"}' % (sent, name) for name in (b"status", b"first", b"turn", b"class_index")]
+    for line in (b"{", b"[]", b"{}", b'{"outcome": "no such"}', b'{"outcome": "ok", "surprise": 1}', *of_text):
         with pytest.raises(StoreError, match="record cannot be read"):
             decode_record(line)
 

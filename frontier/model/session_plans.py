@@ -10,31 +10,23 @@ its own, whose history is made up, after a pause that is uniform in 0..think. So
 import random
 from dataclasses import dataclass
 
-from frontier.model import Shape
+from frontier.model.session_table import SessionTurn
+from frontier.model.shapes import Shape
 
 EARLY = 20
 """Requests whose mean time says how long sessions last that arrive at a rate: later ones may wait in a backlog."""
 
 
 @dataclass(frozen=True, slots=True)
-class PlannedTurn:
-    """One turn: the prompt tokens that it adds to the history, its output tokens, the seconds of thinking before it."""
-
-    new: int
-    osl: int
-    pause: float
-
-
-@dataclass(frozen=True, slots=True)
 class SessionPlan:
     """The turns of one session, of which the first that is sent is number `start`."""
 
-    turns: tuple[PlannedTurn, ...]
+    turns: tuple[SessionTurn, ...]
     start: int = 0
 
     def prompt(self, turn: int) -> int:
         """The prompt tokens of a turn, with all that was said before it."""
-        return sum(t.new + t.osl for t in self.turns[:turn]) + self.turns[turn].new
+        return sum(t.new + t.out for t in self.turns[:turn]) + self.turns[turn].new
 
 
 def class_of(shape: Shape, seed: int, number: int) -> int:
@@ -50,13 +42,13 @@ def plan_session(shape: Shape, seed: int, number: int, streams: int) -> SessionP
     session = shape.session
     rng = random.Random(f"{seed}/session/{number}")
     if session is None:
-        return SessionPlan((PlannedTurn(shape.isl.draw(rng), shape.osl.draw(rng), 0.0),))
+        return SessionPlan((SessionTurn(shape.isl.draw(rng), shape.osl.draw(rng), 0.0),))
     if session.file is not None:
         assert session.file.table is not None, "the sessions of a run that was read back are not sent"
-        turns = [PlannedTurn(*turn) for turn in session.file.table.drawn(seed, number)]
+        turns = list(session.file.table.drawn(seed, number))
     else:
         turns = [
-            PlannedTurn(
+            SessionTurn(
                 session.added.draw(rng) if i else session.first.draw(rng), shape.osl.draw(rng),
                 session.pause(rng) if i else 0.0,
             )
@@ -65,14 +57,13 @@ def plan_session(shape: Shape, seed: int, number: int, streams: int) -> SessionP
     if number >= streams:
         return SessionPlan(tuple(turns))
     start = rng.randrange(len(turns))
-    begun = turns[start]
-    turns[start] = PlannedTurn(begun.new, begun.osl, session.think * rng.random())
+    turns[start] = turns[start]._replace(pause=session.think * rng.random())
     return SessionPlan(tuple(turns), start)
 
 
-def left_out(planned: PlannedTurn, asked_osl: int) -> int:
+def left_out(planned: SessionTurn, asked_osl: int) -> int:
     """The output tokens that a shortened answer left out: the next prompt brings them, and so is as long as planned.
 
     `asked_osl` is 0 where the length is not forced: then answers are as long as the server makes them.
     """
-    return planned.osl - asked_osl if asked_osl else 0
+    return planned.out - asked_osl if asked_osl else 0

@@ -4,6 +4,7 @@ import asyncio
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,8 +14,7 @@ from frontier.client.event_loop import run
 from frontier.client.loop import TrialProgress, run_trial
 from frontier.client.processes import AutoWorkers, LocalWorkers, workers_needed
 from frontier.client.prompts import PromptPlan
-from frontier.client.shard import ShardHost, ShardReport, WorkerInfo
-from frontier.client.sharded import WorkerLostError, run_sharded
+from frontier.client.shard import ShardHost, ShardReport, WorkerInfo, WorkerLostError, run_sharded
 from frontier.client.target import Target, Timeouts
 from frontier.client.window_rules import StreamStatus
 from frontier.config import load_config
@@ -297,14 +297,17 @@ def test_a_sweep_expects_the_rate_from_the_nearest_latency_and_takes_one_process
         def get(self, count: int) -> Any:
             raise WorkerLostError(f"one of {count}")
 
-    stated._processes = Lost()
+    async def unchanged(ready: Any) -> None:
+        return None
+
+    ready: Any = SimpleNamespace(target=Target("http://127.0.0.1:1/v1"), identity="a server")
+    monkeypatch.setattr("frontier.sweep.backend.changed", unchanged)
+    monkeypatch.setattr(stated, "_processes", Lost())
+    monkeypatch.setattr(stated, "_ready", {asked.deployment: ready})
+    monkeypatch.setattr(stated, "_calibrations", {asked.deployment: None})
+    how: dict[str, Any] = {"on_record": print, "on_tick": print, "stop": asyncio.Event(), "expected_e2e": None}
     for expected in ("one of 4", "one of 3"):
         with pytest.raises(WorkerLostError, match=expected):
-            run(
-                stated._run_sharded(
-                    asked, Target("http://127.0.0.1:1/v1"), PromptPlan(asked.shape, 1),
-                    count=stated.workers(asked, None),
-                )
-            )  # fmt: skip
+            run(stated.run(asked, **how))
     assert 2 == stated.workers(asked, None)
     assert 4 == stated.workers(replace(asked, repeat=2), None)
