@@ -3,23 +3,12 @@
 Its inter_token_latency is our TPOT, its inter_chunk_latency our ITL, its request_latency our E2E.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from frontier.formats.documents import INCOMPLETE, Document, Node
-from frontier.formats.results import (
-    IDENTITY,
-    ImportedFile,
-    Load,
-    Result,
-    agreed,
-    mean_lengths,
-    microseconds,
-    open_loop,
-    statements,
-    statistics,
-    successes,
-)
+from frontier.formats.results import ImportedFile, Load, Result, mean_lengths, microseconds, open_loop, successes
+from frontier.formats.statements import IDENTITY, agreed, statements, statistics
 from frontier.model import Flag, Outcome, Record
 
 _LATENCIES = {
@@ -72,7 +61,7 @@ def _result(top: Node) -> Result:
     return Result(
         load.concurrency, figures, ok, failed, isl if asked else prompt, osl if asked else tokens, asked, tokens,
         facts=_facts(top), rate=load.rate, notes=(*load.notes, *cancelled),
-        flags=_token_flags(tokens, _average(top, "usage_completion_tokens")),
+        flags=tuple(_token_flags(tokens, _average(top, "usage_completion_tokens"))),
     )  # fmt: skip
 
 
@@ -87,13 +76,12 @@ def _latencies(top: Node) -> dict[str, float]:
     return figures
 
 
-def _token_flags(counted: float | None, served: float | None) -> tuple[Flag, ...]:
+def _token_flags(counted: float | None, served: float | None) -> Iterator[Flag]:
     """The flag of answers that AIPerf's tokenizer counts otherwise than the server."""
-    if not counted or not served or abs(counted - served) <= IDENTITY * served:
-        return ()
-    measured = f"{counted:g} tokens per answer by AIPerf's tokenizer, {served:g} by the server"
-    advice = "give AIPerf the model's own tokenizer, or import profile_export.jsonl, which has the server's counts"
-    return (Flag("token_mismatch", measured, f"±{IDENTITY:.0%}", advice),)
+    if counted and served and abs(counted - served) > IDENTITY * served:
+        measured = f"{counted:g} tokens per answer by AIPerf's tokenizer, {served:g} by the server"
+        advice = "give AIPerf the model's own tokenizer, or import profile_export.jsonl, which has the server's counts"
+        yield Flag("token_mismatch", measured, f"±{IDENTITY:.0%}", advice)
 
 
 def _average(top: Node, name: str) -> float | None:

@@ -10,24 +10,18 @@ import itertools
 import json
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from statistics import median_high, median_low
 
 from frontier.errors import UsageError
-from frontier.formats.documents import INCOMPLETE, foreign_text, short_hash
-from frontier.formats.results import (
-    IDENTITY,
-    NOT_ITS_NAME,
-    ImportedFile,
-    Result,
-    completed,
-    identity_flags,
-    interactivity,
-    with_failures,
-)
-from frontier.formats.traces import differences, settled, trials
+from frontier.formats.documents import INCOMPLETE, foreign_text
+from frontier.formats.imported_requests import differences, settled, trials
+from frontier.formats.results import ImportedFile, Result
+from frontier.formats.statements import IDENTITY, NOT_ITS_NAME, completed, identity_flags, interactivity, with_failures
 from frontier.metrics import Unit, metric
 from frontier.model import DEFAULT_DEPLOYMENT, MAX_TOKENS, Estimate, Flag, Measurement, Point, Record, Shape
+from frontier.text import short_hash
 from frontier.units import format_number
 
 REPEATS = 1.5
@@ -173,22 +167,19 @@ def shapes_of(items: Sequence[tuple[str, Result]], deployments: Sequence[str]) -
     shapes = [_rounded(of) if result.stated else None for of, (_, result) in zip(lengths, items, strict=True)]
     for deployment in dict.fromkeys(deployments):
         mine = [i for i, name in enumerate(deployments) if name == deployment]
-        stated = dict.fromkeys(shape for i in mine if (shape := shapes[i]) is not None)
-        groups: list[tuple[Lengths, Shape | None, list[int]]] = [((s.isl.mean, s.osl.mean), s, []) for s in stated]
+        stated = {(s.isl.mean, s.osl.mean): s for i in mine if (s := shapes[i]) is not None}
+        groups: dict[Lengths, list[int]] = {near: [] for near in stated}
         for i in [i for i in mine if shapes[i] is None]:
-            near = next((group for group in groups if _alike(group[0], lengths[i])), None)
-            if near is None:
-                groups.append((lengths[i], None, [i]))
-            else:
-                near[2].append(i)
-        for _, shape, members in groups:
+            near = next((near for near in groups if _alike(near, lengths[i])), lengths[i])
+            groups.setdefault(near, []).append(i)
+        for near, members in groups.items():
+            middle = [sorted(side)[len(members) // 2] for side in zip(*(lengths[i] for i in members), strict=True)]
             for i in members:
-                isl, osl = (sorted(lengths[k][side] for k in members)[len(members) // 2] for side in (0, 1))
-                shapes[i] = shape or _rounded((isl, osl))
+                shapes[i] = stated.get(near) or _rounded(middle)
     return [shape for shape in shapes if shape is not None]
 
 
-def _rounded(lengths: Lengths) -> Shape:
+def _rounded(lengths: Sequence[float]) -> Shape:
     return Shape.of(*(max(1, round(length)) for length in lengths))
 
 
@@ -315,7 +306,8 @@ def point_of(deployment: str, shape: Shape, concurrency: int, results: Sequence[
         name: [figures[name] for figures, _ in turned if name in figures]
         for name in dict.fromkeys(name for figures, _ in turned for name in figures)
     }
-    values = {name: _typical(several, metric(name).better) for name, several in repeats.items()}
+    # The middle of repeats, each of which was observed; of an even number the worse of the two.
+    values = {name: (median_low if metric(name).higher_is_better else median_high)(x) for name, x in repeats.items()}
     values |= interactivity(values)
     n = min(r.ok + (r.failed or 0) for r in results)
     notes = [note for r, (_, failures) in zip(results, turned, strict=True) for note in (*r.notes, *failures)]
@@ -341,12 +333,6 @@ def point_of(deployment: str, shape: Shape, concurrency: int, results: Sequence[
     )  # fmt: skip
 
 
-def _typical(values: Sequence[float], better: str) -> float:
-    """The middle of repeats, each of which was observed; of an even number the worse of the two."""
-    ordered = sorted(values, reverse=better == "higher")
-    return ordered[len(ordered) // 2]
-
-
 def _spread(name: str, values: Sequence[float]) -> str | None:
     if len(values) < 2 or min(values) == max(values):
         return None
@@ -354,43 +340,37 @@ def _spread(name: str, values: Sequence[float]) -> str | None:
     return f"{of.label} from {of.format(min(values))} to {of.format(max(values))}"
 
 
-def _sum_flags(figures: Mapping[str, float]) -> tuple[Flag, ...]:
+def _sum_flags(figures: Mapping[str, float]) -> Iterator[Flag]:
     """The flag of a total that is not input plus output."""
-    names = [f"{side}_throughput" for side in ("input", "output", "total")]
-    if not all(name in figures for name in names):
-        return ()
-    prompt, output, total = (figures[name] for name in names)
-    if abs(output + prompt - total) <= IDENTITY * total:
-        return ()
-    measured = f"input + output throughput is {format_number(output + prompt)}, total {format_number(total)} tok/s"
-    return (Flag("sum", measured, f"the total ±{IDENTITY:.0%}", NOT_ITS_NAME),)
+    prompt, output, total = (figures.get(f"{side}_throughput", math.nan) for side in ("input", "output", "total"))
+    if abs(output + prompt - total) > IDENTITY * total:  # never with NaN
+        measured = f"input + output throughput is {format_number(output + prompt)}, total {format_number(total)} tok/s"
+        yield Flag("sum", measured, f"the total ±{IDENTITY:.0%}", NOT_ITS_NAME)
 
 
-def _repeat_flags(repeats: Mapping[str, Sequence[float]]) -> tuple[Flag, ...]:
+def _repeat_flags(repeats: Mapping[str, Sequence[float]]) -> Iterator[Flag]:
     """The flag of results of one setting that differ by more than two runs of a server do."""
     apart = [
         words for name, values in repeats.items()
         if min(values) >= 0 and max(values) > REPEATS * min(values) and metric(name).unit is not Unit.SHARE
         and (words := _spread(name, values))
     ]  # fmt: skip
-    if not apart:
-        return ()
-    advice = "these may be different deployments: distinguish them by a column deployment, or import them one by one"
-    return (Flag("repeats_differ", "; ".join(apart[:3]), f"a factor of {REPEATS}", advice, fatal=False),)
+    if apart:
+        advice = (
+            "these may be different deployments: distinguish them by a column deployment, or import them one by one"
+        )
+        yield Flag("repeats_differ", "; ".join(apart[:3]), f"a factor of {REPEATS}", advice, fatal=False)
 
 
-def _little_flags(values: Mapping[str, float], concurrency: int, results: Sequence[Result]) -> tuple[Flag, ...]:
+def _little_flags(values: Mapping[str, float], concurrency: int, results: Sequence[Result]) -> Iterator[Flag]:
     """The flag of a mean in flight that is not the concurrency: idle slots, or a ramp and a drain that weigh much."""
-    rate, e2e = values.get("request_throughput"), values.get("mean_e2e")
-    if rate is None or e2e is None or math.isinf(e2e) or any(r.rate is not None for r in results):
-        return ()
-    product = rate * e2e
-    if abs(product / concurrency - 1) <= LITTLE or not product:
-        return ()
-    fewer = "on average fewer requests were in flight: ramp and drain weigh that much, or the load was not held"
-    advice = fewer if product < concurrency else "more requests were in flight than the concurrency says"
-    measured, limit = f"rate x E2E is {format_number(product)}", f"{concurrency} ±{LITTLE:.0%}"
-    return (Flag("littles_law", measured, limit, advice, fatal=False),)
+    product = values.get("request_throughput", math.nan) * values.get("mean_e2e", math.nan)
+    held = all(r.rate is None for r in results)
+    if held and 0 < product < math.inf and abs(product / concurrency - 1) > LITTLE:
+        fewer = "on average fewer requests were in flight: ramp and drain weigh that much, or the load was not held"
+        advice = fewer if product < concurrency else "more requests were in flight than the concurrency says"
+        measured, limit = f"rate x E2E is {format_number(product)}", f"{concurrency} ±{LITTLE:.0%}"
+        yield Flag("littles_law", measured, limit, advice, fatal=False)
 
 
 # --- the config

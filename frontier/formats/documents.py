@@ -4,7 +4,6 @@ What other tools wrote is hostile until checked: numbers may be text, negative o
 """
 
 import csv
-import hashlib
 import io
 import json
 import math
@@ -17,7 +16,7 @@ import yaml
 
 from frontier.errors import UsageError
 from frontier.fields import is_number
-from frontier.text import one_line, redact, shortened
+from frontier.text import one_line, redact, short_hash, shortened
 from frontier.units import MOST_COUNT
 
 MOST_BYTES = 256 * 2**20
@@ -33,11 +32,6 @@ INCOMPLETE = "check that the file is complete"
 def foreign_text(value: str, longest: int = LONGEST_TEXT) -> str:
     """Text of a foreign file as one clean line, with what looks like a key masked, cut."""
     return shortened(redact(one_line(value)), longest)
-
-
-def short_hash(value: str) -> str:
-    """Eight digits that distinguish long texts which begin alike."""
-    return hashlib.sha256(value.encode("utf-8", "surrogatepass")).hexdigest()[:8]
 
 
 class ForeignFileError(UsageError):

@@ -66,10 +66,10 @@ def _is_whole(value: float | None) -> bool:
     return value is None or isinstance(value, int)
 
 
-def _order(name: str) -> tuple[bool, str, float]:
-    """Rates and shares first, then each latency from its mean up."""
+def _order(name: str) -> tuple[bool, str, float, bool, str]:
+    """Rates and shares first, then each latency from its mean up, with its inverse and its classes beside it."""
     of = metric(name)
-    return of.quantity is not None, of.quantity or name, of.p or 0.0
+    return of.quantity is not None, of.quantity or name, of.p or 0.0, of.inverted, name
 
 
 def guarded(text: str) -> str:

@@ -3,7 +3,8 @@
 import re
 
 from frontier.formats.documents import INCOMPLETE, Document, Node
-from frontier.formats.results import ImportedFile, Result, agreed, statements, statistics
+from frontier.formats.results import ImportedFile, Result
+from frontier.formats.statements import agreed, statements, statistics
 
 _LATENCIES = {"ttft": "ttft", "tpot": "tpot", "e2e": "e2e_latency"}
 _RATES = (

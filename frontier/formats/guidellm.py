@@ -7,15 +7,8 @@ import dataclasses
 from collections.abc import Mapping
 
 from frontier.formats.documents import Document, Node
-from frontier.formats.results import (
-    ImportedFile,
-    Load,
-    Result,
-    agreed,
-    open_loop,
-    rate_flags,
-    statistics,
-)
+from frontier.formats.results import ImportedFile, Load, Result, open_loop, rate_flags
+from frontier.formats.statements import agreed, statistics
 from frontier.model import Outcome, Record
 
 _LATENCIES = {
@@ -79,7 +72,7 @@ def _result(node: Node, facts: Mapping[str, str], asked: tuple[float, float] | N
     achieved = (ok + (failed or 0)) / seconds if seconds else None
     return Result(
         load.concurrency, figures, ok, failed, isl, osl, asked is not None, tokens, facts, rate=load.rate,
-        flags=rate_flags(load.rate, achieved), notes=load.notes, place=node.where,
+        flags=tuple(rate_flags(load.rate, achieved)), notes=load.notes, place=node.where,
     )  # fmt: skip
 
 

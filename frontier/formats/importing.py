@@ -102,34 +102,34 @@ def read_files(
         raise UsageError(error.what, error.hint) from None
     if len(files) > MOST_FILES:
         raise UsageError(f"{len(files):,} files; the maximum is {MOST_FILES:,}", "import a part of them")
-    imported: list[ImportedFile] = []
-    skipped: list[str] = []
-    sources: list[dict[str, str]] = []
+    read: dict[str, tuple[str, ImportedFile | None]] = {}  # by digest
     errors: list[UsageError] = []
-    by_digest: dict[str, str] = {}
     for file in map(str, files):
         try:
             data = _bytes(file)
             digest = hashlib.sha256(data).hexdigest()
-            if digest in by_digest:
-                raise ForeignFileError(file, f"the same file as {foreign_text(by_digest[digest], 200)}", "name it once")
-            by_digest[digest] = file
-            results = read_results(file, data, name)
+            if digest in read:
+                raise ForeignFileError(file, f"the same file as {foreign_text(read[digest][0], 200)}", "name it once")
+            read[digest] = file, None  # also where it cannot be read
+            read[digest] = file, read_results(file, data, name)
         except UsageError as error:
             errors.append(error)
-            continue
-        if results is None:
-            skipped.append(file)
-            continue
-        imported.append(results)
-        sources.append({"file": foreign_text(Path(file).name, 200), "sha256": digest, "format": results.format})
     if errors:
         more = f"\n  and {len(errors) - MOST_ERRORS} more files" if len(errors) > MOST_ERRORS else ""
         raise UsageError("\n".join(map(str, errors[:MOST_ERRORS])) + more)
-    assembled = assemble(imported, deployment=deployment, shape=asked)
+    imported = {digest: results for digest, (_, results) in read.items() if results is not None}
+    assembled = assemble(list(imported.values()), deployment=deployment, shape=asked)
     options = f"{name} {deployment} {asked.label if asked else None}"
-    identity = hashlib.sha256(f"{options} {sorted(by_digest)}".encode()).hexdigest()
-    return Import(tuple(imported), tuple(skipped), assembled, tuple(sources), identity)
+    return Import(
+        files=tuple(imported.values()),
+        skipped=tuple(file for file, results in read.values() if results is None),
+        assembled=assembled,
+        sources=tuple(
+            {"file": foreign_text(Path(read[digest][0]).name, 200), "sha256": digest, "format": results.format}
+            for digest, results in imported.items()
+        ),
+        identity=hashlib.sha256(f"{options} {sorted(read)}".encode()).hexdigest(),
+    )
 
 
 def _bytes(file: str) -> bytes:

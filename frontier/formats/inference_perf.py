@@ -1,16 +1,8 @@
 """inference-perf: stage_N_lifecycle_metrics.json, one operating point each; usually an open loop at a rate."""
 
 from frontier.formats.documents import Document, Node
-from frontier.formats.results import (
-    ImportedFile,
-    Load,
-    Result,
-    agreed,
-    open_loop,
-    rate_flags,
-    rates,
-    statistics,
-)
+from frontier.formats.results import ImportedFile, Load, Result, open_loop, rate_flags
+from frontier.formats.statements import agreed, rates, statistics
 
 _LATENCIES = {
     "ttft": "time_to_first_token",
@@ -53,7 +45,7 @@ def read(document: Document) -> ImportedFile:
     prompt, tokens = _mean(successes, "prompt_tokens", "prompt_len"), _mean(successes, "output_tokens", "output_len")
     result = Result(
         load.concurrency, figures, ok, top.at("failures").count("count"), prompt, tokens, tokens=tokens,
-        rate=load.rate, flags=rate_flags(load.rate, summary.number("achieved_rate")), notes=load.notes,
+        rate=load.rate, flags=tuple(rate_flags(load.rate, summary.number("achieved_rate"))), notes=load.notes,
     )  # fmt: skip
     return ImportedFile(document.file, "inference-perf", (result,), NOTES)
 

@@ -1,7 +1,8 @@
 """InferenceX's agg_*.json: one operating point each, in seconds, with rates per GPU."""
 
 from frontier.formats.documents import INCOMPLETE, Document, Node
-from frontier.formats.results import ImportedFile, Result, Stated, agreed, statements, statistics
+from frontier.formats.results import ImportedFile, Result
+from frontier.formats.statements import Stated, agreed, statements, statistics
 
 _LATENCIES = {"ttft": ("ttft",), "tpot": ("tpot",), "itl": ("itl",), "e2e": ("e2el", "ttlt")}
 _RATES = {

@@ -6,22 +6,14 @@ The format has one `time_per_output_token`, by which tools mean different things
 
 import hashlib
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import yaml
 
 from frontier.formats.documents import Document, Node
-from frontier.formats.results import (
-    ImportedFile,
-    Load,
-    Result,
-    agreed,
-    open_loop,
-    rate_flags,
-    statements,
-    statistics,
-)
+from frontier.formats.results import ImportedFile, Load, Result, open_loop, rate_flags
+from frontier.formats.statements import agreed, statements, statistics
 from frontier.model import Lengths, Point, file_label, load_columns
 
 VERSION = "0.2"
@@ -48,26 +40,16 @@ NOTES = (
 # --- writing
 
 
-def documents(
-    points: Sequence[Point],
-    *,
-    run: str,
-    tool_version: str,
-    models: Mapping[str, str | None],
-) -> list[tuple[str, dict[str, Any]]]:
-    """(file name, report) of each point. `run` is common to all, `models` is by deployment.
+def report(p: Point, run: str, tool_version: str, model: str | None) -> tuple[str, dict[str, Any]]:
+    """The file name and the report of a point. `run` is common to all points of a run.
 
     Latencies need a mean in this format: a quantity without one is left out. Infinite figures (failures) are `.inf`.
     """
-    return [_report(p, run, tool_version, models.get(p.deployment)) for p in points]
-
-
-def _report(p: Point, run: str, tool_version: str, model: str | None) -> tuple[str, dict[str, Any]]:
     load = load_columns(p.concurrency)
     at = f"rate{load['rate']:g}" if "rate" in load else f"c{p.concurrency:04d}"
     name = f"{file_label(p.deployment)}-{p.shape.file_label}-{at}"
     description = [f"deployment {p.deployment}"] + ([f"model {model}"] if model else [])
-    description += [f"not valid: {', '.join(flag.name for flag in p.flags if flag.fatal)}"] if not p.valid else []
+    description += [f"not valid: {', '.join(flag.name for flag in p.fatal)}"] if not p.valid else []
     return f"{name}.yaml", {
         "version": VERSION,
         "run": {
@@ -168,7 +150,7 @@ def _result(node: Node) -> Result:
     return Result(
         load.concurrency, figures, max(0, sent - (failed or 0)), failed, isl, osl or tokens, bool(isl and osl),
         tokens, _facts(node), rate=rate, notes=load.notes, place=node.where,
-        flags=rate_flags(rate, figures.get("request_throughput")),
+        flags=tuple(rate_flags(rate, figures.get("request_throughput"))),
     )  # fmt: skip
 
 

@@ -1,7 +1,8 @@
 """LLMPerf's *_summary.json: one operating point. Its requests have no time stamps, so its other file adds nothing."""
 
 from frontier.formats.documents import Document
-from frontier.formats.results import ImportedFile, Result, agreed, statistics
+from frontier.formats.results import ImportedFile, Result
+from frontier.formats.statements import agreed, statistics
 
 _LATENCIES = {"ttft": "results_ttft_s", "e2e": "results_end_to_end_latency_s"}
 NOTES = (

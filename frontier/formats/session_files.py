@@ -15,16 +15,17 @@ the pause is the time between two of them: too long by the time of the answer, w
 
 import functools
 import hashlib
+import operator
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
 from frontier.errors import UsageError
 from frontier.fields import Problem, duration
-from frontier.formats.documents import MOST_BYTES, ForeignFileError, Node, read_document
-from frontier.model import FileTurn, SessionFile, SessionTable, Shape
+from frontier.formats.documents import INCOMPLETE, MOST_BYTES, ForeignFileError, Node, read_document
+from frontier.model import SessionFile, SessionTable, SessionTurn, Shape
 from frontier.store.files import read_regular
 
 BLOCK = 512
@@ -39,7 +40,7 @@ _WHOLE = "message_array_with_responses"
 class _Found:
     """The sessions of a file, with what was not as it should be."""
 
-    sessions: list[list[FileTurn]]
+    sessions: list[list[SessionTurn]]
     cut: int = 0
     begun: int = 0
     left_out: int = 0
@@ -114,18 +115,25 @@ def _tokens(row: Node, key: str, least: int = 0) -> int:
     return value
 
 
-def _lengths(row: Node) -> tuple[int, int] | None:
-    """Input and output tokens of a row of a trace; None where it has none, as of a request that failed."""
+def _timed(found: _Found, rows: Sequence[Node], unit: float) -> Iterator[tuple[Node, _Row]]:
+    """The requests of a trace in the order of their times; those without lengths, which failed, are counted."""
+    times = []
+    for row in rows:
+        if (time := row.number("timestamp")) is None:
+            raise row.error(f"{row.place('timestamp')} is missing", INCOMPLETE)
+        times.append(time * unit)
+    for time, row in sorted(zip(times, rows, strict=True), key=operator.itemgetter(0)):
+        if (lengths := _lengths(found, row)) is not None:
+            yield row, _Row(*lengths, time)
+
+
+def _lengths(found: _Found, row: Node) -> tuple[int, int] | None:
+    """Input and output tokens of a row of a trace; None, and counted, where it has none as it failed."""
     lengths = _tokens(row, "input_length"), _tokens(row, "output_length")
-    return lengths if min(lengths) >= 1 else None
-
-
-def _time(row: Node, key: str, unit: float) -> float:
-    """A time that has to be there, in seconds."""
-    value = row.number(key)
-    if value is None:
-        raise row.error(f"{row.place(key)} is missing", "check that the file is complete")
-    return value * unit
+    if min(lengths) >= 1:
+        return lengths
+    found.left_out += 1
+    return None
 
 
 # --- formats
@@ -141,7 +149,7 @@ def _ours(rows: Sequence[Node]) -> _Found:
             except Problem:
                 hint = "write seconds, or a time with its unit as 300ms"
                 raise turn.error(f"{turn.place('pause')} is not a time", hint) from None
-            turns.append(FileTurn(_tokens(turn, "new", 1), _tokens(turn, "out", 1), pause if i else 0.0))
+            turns.append(SessionTurn(_tokens(turn, "new", 1), _tokens(turn, "out", 1), pause if i else 0.0))
         if not turns:
             raise row.error(f"{row.place('turns')} is not a list of turns", _EXAMPLE)
         sessions.append(turns)
@@ -152,8 +160,7 @@ def _aiperf(rows: Sequence[Node]) -> _Found:
     found = _Found([])
     by_session: dict[str, list[tuple[Node, _Row]]] = defaultdict(list)
     for row in rows:
-        if (lengths := _lengths(row)) is None:
-            found.left_out += 1
+        if (lengths := _lengths(found, row)) is None:
             continue
         at, delay = row.number("timestamp"), row.number("delay")
         session = row.text("session_id")
@@ -162,12 +169,12 @@ def _aiperf(rows: Sequence[Node]) -> _Found:
         times = (None if value is None else value / 1000 for value in (at, delay))
         by_session[session].append((row, _Row(*lengths, *times)))
     for listed in by_session.values():
+        requests = [request for _, request in listed]
         if {row.tree.get("context_mode") for row, _ in listed} == {_WHOLE}:
-            _grown(found, [request for _, request in listed])
+            _grown(found, requests)
         else:
-            requests = [request for _, request in listed]
             pauses = [0.0, *map(_pause, requests, requests[1:])]
-            turns = [FileTurn(r.prompt, r.out, pause) for r, pause in zip(requests, pauses, strict=True)]
+            turns = [SessionTurn(r.prompt, r.out, pause) for r, pause in zip(requests, pauses, strict=True)]
             found.sessions.append(turns)
     return found
 
@@ -176,20 +183,15 @@ def _bailian(rows: Sequence[Node]) -> _Found:
     found = _Found([])
     ends: dict[str, list[_Row]] = {}
     chains: list[list[_Row]] = []
-    order = sorted(rows, key=lambda row: _time(row, "timestamp", 1.0))
-    for row in order:
-        if (lengths := _lengths(row)) is None:
-            found.left_out += 1
-            continue
+    for row, request in _timed(found, rows, 1.0):
         chat, parent = row.text("chat_id"), row.text("parent_chat_id")
         if chat is None:
-            raise row.error(f"{row.place('chat_id')} is missing", "check that the file is complete")
-        chain = ends.pop(parent, None) if parent is not None else None
-        if chain is None:  # also where another request went on with the same parent
+            raise row.error(f"{row.place('chat_id')} is missing", INCOMPLETE)
+        chain = [] if parent is None else ends.pop(parent, [])
+        if not chain:  # also where another request went on with the same parent
             found.begun += parent not in (None, "-1")
-            chain = []
             chains.append(chain)
-        chain.append(_Row(*lengths, _time(row, "timestamp", 1.0)))
+        chain.append(request)
         ends[chat] = chain
     for chain in chains:
         _grown(found, chain)
@@ -203,24 +205,19 @@ def _mooncake(rows: Sequence[Node]) -> _Found:
     found = _Found([])
     requests: list[tuple[_Row, list[float]]] = []
     following: dict[float, set[float]] = defaultdict(set)
-    for row in sorted(rows, key=lambda row: _time(row, "timestamp", 0.001)):
-        if (lengths := _lengths(row)) is None:
-            found.left_out += 1
-            continue
-        full = row.numbers("hash_ids")[: lengths[0] // BLOCK]
+    for row, request in _timed(found, rows, 0.001):
+        full = row.numbers("hash_ids")[: request.prompt // BLOCK]
         for before, after in pairwise(full):
             following[before].add(after)
-        requests.append((_Row(*lengths, _time(row, "timestamp", 0.001)), full))
+        requests.append((request, full))
     ends: dict[float, list[_Row]] = {}
     chains: list[list[_Row]] = []
     for request, full in requests:
         of_earlier = (block for block in reversed(full) if block in ends)
         block = next((b for b in of_earlier if request.prompt > ends[b][-1].prompt + ends[b][-1].out), None)
-        if block is None:
-            chain: list[_Row] = []
+        chain = [] if block is None else ends.pop(block)
+        if not chain:
             chains.append(chain)
-        else:
-            chain = ends.pop(block)
         chain.append(request)
         if full and len(following[full[-1]]) < 2:
             ends[full[-1]] = chain
@@ -233,16 +230,16 @@ def _grown(found: _Found, requests: Sequence[_Row]) -> None:
     """Add a session of requests with their whole prompts. Where a prompt is not longer than all that was said before,
     its history was cut: the session ends there, and another begins.
     """
-    turns: list[FileTurn] = []
+    turns: list[SessionTurn] = []
     for i, request in enumerate(requests):
         before = requests[i - 1] if i else None
         new = request.prompt - (before.prompt + before.out if before else 0)
         if before is None or new < 1:
             found.cut += before is not None
-            turns = [FileTurn(request.prompt, request.out, 0.0)]
+            turns = [SessionTurn(request.prompt, request.out, 0.0)]
             found.sessions.append(turns)
         else:
-            turns.append(FileTurn(new, request.out, _pause(before, request)))
+            turns.append(SessionTurn(new, request.out, _pause(before, request)))
 
 
 def _pause(before: _Row, request: _Row) -> float:

@@ -8,11 +8,12 @@ known. Other columns are not read.
 import itertools
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from frontier.formats.documents import Document, Node, foreign_text
 from frontier.formats.export import unguarded
-from frontier.formats.results import ImportedFile, Result, Stated, agreed, identity_flags, statements
+from frontier.formats.results import ImportedFile, Result
+from frontier.formats.statements import Stated, agreed, identity_flags, statements
 from frontier.metrics import Unit, metric
 from frontier.model import Flag
 
@@ -156,9 +157,8 @@ def _lengths(row: Node) -> tuple[float | None, float | None]:
     return float(shape[1]), float(shape[2])
 
 
-def _flags(row: Node) -> tuple[Flag, ...]:
+def _flags(row: Node) -> Iterator[Flag]:
     """The flag of a row whose own column `valid` says no."""
-    if (row.text("valid") or "").lower() not in ("false", "0", "no"):
-        return ()
-    reason = row.text("flags") or "no reason given"
-    return (Flag("marked_invalid", reason, "valid", "the table itself marks this row as not valid"),)
+    if (row.text("valid") or "").lower() in ("false", "0", "no"):
+        reason = row.text("flags") or "no reason given"
+        yield Flag("marked_invalid", reason, "valid", "the table itself marks this row as not valid")

@@ -13,15 +13,13 @@ from frontier.formats.results import (
     ImportedFile,
     Load,
     Result,
-    agreed,
     mean_lengths,
     microseconds,
     open_loop,
     rate_flags,
-    rates,
-    statistics,
     successes,
 )
+from frontier.formats.statements import agreed, rates, statistics
 from frontier.model import Outcome, Record
 
 _LATENCIES = {"ttft": ("ttft",), "tpot": ("tpot",), "itl": ("itl",), "e2e": ("e2el", "e2e_latency")}
@@ -76,7 +74,7 @@ def _result(node: Node) -> Result:
         for side in ("input", "output")
     )
     result = _stated(node, completed, failed, (prompt, tokens))
-    flags = rate_flags(result.rate, node.number("request_throughput"))
+    flags = tuple(rate_flags(result.rate, node.number("request_throughput")))
     return dataclasses.replace(result, tokens=tokens, flags=flags)
 
 

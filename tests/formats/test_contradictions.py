@@ -14,7 +14,7 @@ from frontier.formats.results import ImportedFile
 from frontier.model import Lengths, Phase, Point, Shape, Trial
 from frontier.run import load
 from tests.formats.peer_files import aiperf, aiperf_lines, genai_bench, guidellm, said, vllm, vllm_detailed
-from tests.formats.test_traces import N, requests
+from tests.formats.test_imported_requests import N, requests
 
 HEAD = "concurrency,isl,osl,n,output_throughput"
 

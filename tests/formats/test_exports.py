@@ -82,6 +82,12 @@ def test_csv_has_values_and_interval_ends_and_nothing_for_nothing() -> None:
     )  # fmt: skip
 
 
+def test_columns_are_in_the_same_order_every_time() -> None:
+    latencies = [f"{p}_{name}" for p in ("p50", "p75", "p90", "p95", "p99") for name in ("tpot", "interactivity")]
+    point = replace(measured(8), metrics={name: Estimate.without_interval(1.0, 9) for name in reversed(latencies)})
+    assert latencies == [name for name in table([point], []).columns if name in latencies]
+
+
 @pytest.mark.parametrize("text", ["=1+1", "+1", "-1", "@SUM(A1)", " =1", '=HYPERLINK("http://x")'])
 def test_no_cell_is_a_formula(text: str) -> None:
     assert "'" + text == guarded(text)
@@ -203,7 +209,7 @@ def test_prometheus_escapes_what_is_hostile() -> None:
 
 
 def reports(mine: list[Point]) -> list[tuple[str, dict[str, Any]]]:
-    return llmd.documents(mine, run="night", tool_version="0.1", models={"default": "org/m"})
+    return [llmd.report(p, "night", "0.1", {"default": "org/m"}.get(p.deployment)) for p in mine]
 
 
 def test_a_report_has_the_fields_of_version_0_2() -> None:
@@ -279,7 +285,7 @@ def test_reports_of_several_models_are_several_deployments() -> None:
     stack: list[Any] = [{"standardized": {"kind": "inference_engine"}}]
     texts = []
     for model in ("org/a", "org/b"):
-        _, report = llmd.documents([measured(8)], run="night", tool_version="0.1", models={})[0]
+        _, report = llmd.report(measured(8), "night", "0.1", None)
         stack[0]["standardized"]["model"] = {"name": model}
         report["scenario"]["stack"] = stack
         del report["scenario"]["load"]["native"]

@@ -9,7 +9,7 @@ import pytest
 
 from frontier.errors import UsageError
 from frontier.formats.session_files import read_sessions
-from frontier.model import FileTurn, SessionFile, Shape
+from frontier.model import SessionFile, SessionTurn, Shape
 
 
 def shape_of(path: Path, rows: list[dict[str, Any]]) -> Shape:
@@ -24,7 +24,7 @@ def file_of(path: Path, rows: list[dict[str, Any]]) -> SessionFile:
     return session.file
 
 
-def turns_of(path: Path, rows: list[dict[str, Any]]) -> list[tuple[FileTurn, ...]]:
+def turns_of(path: Path, rows: list[dict[str, Any]]) -> list[tuple[SessionTurn, ...]]:
     table = file_of(path, rows).table
     assert table is not None
     return list(table.sessions)

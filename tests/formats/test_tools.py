@@ -7,7 +7,7 @@ import pytest
 
 from frontier.formats import importing
 from frontier.formats.assemble import assemble
-from frontier.formats.traces import summed
+from frontier.formats.imported_requests import summed
 from frontier.model import Point
 from frontier.stats import estimate as summarize
 from frontier.stats.from_records import window_data

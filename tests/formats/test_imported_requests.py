@@ -10,14 +10,15 @@ import pytest
 from frontier.formats import importing
 from frontier.formats.assemble import assemble
 from frontier.formats.documents import ForeignFileError
+from frontier.formats.imported_requests import concurrency_of, window_of
 from frontier.formats.results import ImportedFile
-from frontier.formats.traces import concurrency_of, window_of
 from frontier.model import Outcome, Phase, Point, Record, Shape, Trial
 from frontier.simulator.spec import EngineSpec
-from frontier.simulator.virtual import closed_loop, virtual_trial
+from frontier.simulator.virtual import virtual_trial
 from frontier.stats import estimate
 from frontier.stats.from_records import window_data
 from tests.formats.peer_files import aiperf_lines, guidellm_detailed, said, vllm_detailed
+from tests.virtual_truth import closed_loop
 
 N = 8
 

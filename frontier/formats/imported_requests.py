@@ -11,15 +11,14 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
 from frontier.formats.documents import INCOMPLETE
-from frontier.formats.results import IDENTITY, LONGEST, Result, mean_lengths, successes
+from frontier.formats.results import Result, mean_lengths, successes
+from frontier.formats.statements import IDENTITY, LONGEST
 from frontier.metrics import metric
 from frontier.model import MAX_TOKENS, Measurement, Outcome, Phase, Record, Shape, Trial, Window
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
+from frontier.stats.from_records import summary
+from frontier.stats.window import Floats, Ints
 
 HELD = 0.95
 """The load is held while at least this share of the concurrency is in flight."""
@@ -159,12 +158,7 @@ def summed(result: Result, note: str) -> Result:
     records = result.records
     ok = [r for r in successes(records) if r.first is not None and r.last is not None]
     failed = sum(r.outcome not in (Outcome.OK, Outcome.CANCELLED) for r in records)
-    figures: dict[str, float] = {}
-    for quantity, values in _latencies(records).items():
-        if values:
-            figures[f"mean_{quantity}"] = float(np.mean(values))
-            for p in (50, 90, 95, 99):
-                figures[f"p{p}_{quantity}"] = float(np.percentile(values, p, method="inverted_cdf"))
+    figures = summary({name: np.array(values) for name, values in _latencies(records).items()}, "inverted_cdf")
     seconds = max(r.end for r in records) - min(r.sent for r in records)
     if seconds > 0:
         output, prompt = (float(sum(getattr(r, f"{s}_tokens") or 0 for r in ok)) for s in ("completion", "prompt"))
