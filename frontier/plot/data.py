@@ -276,6 +276,11 @@ class View:
         return tuple(self.limits) or (self.decision.limits if self.decision else ())
 
     @property
+    def chosen(self) -> int | None:
+        """The concurrency of the operating point; None without one."""
+        return self.decision.concurrency if self.decision else None
+
+    @property
     def hidden_limits(self) -> tuple[Limit, ...]:
         """The limits on metrics that are on neither axis: the shaded region knows nothing of them."""
         return tuple(limit for limit in self.sla if limit.metric not in self.axes)

@@ -257,7 +257,7 @@ def _write(figure: Figure, lines: _Lines, x: float, top: float, theme: Theme) ->
     for i, line in enumerate(lines.texts):
         y = top - (i + 0.5) * line_height(lines.size) - lines.size * 0.36 * 100 / 72
         figure.text(x / wide, y / tall, line, fontsize=lines.size, color=ink(lines.role, theme), va="baseline",
-                    fontweight="bold" if lines.bold else "normal", parse_math=False)  # fmt: skip
+                    fontweight="bold" if lines.bold else "normal")  # fmt: skip
 
 
 def _write_keys(figure: Figure, picture: Picture, top: float, theme: Theme) -> None:
@@ -276,7 +276,7 @@ def _draw_panel(axes: Axes, layout: PanelLayout, theme: Theme, number: int, *, l
     _dress(axes, layout, colours, large=large)
     if panel.is_empty:
         axes.text(0.5, 0.5, "nothing to draw on these axes", transform=axes.transAxes, ha="center", va="center",
-                  fontsize=layout.size, color=colours["quiet"], parse_math=False)  # fmt: skip
+                  fontsize=layout.size, color=colours["quiet"])  # fmt: skip
     if panel.region:
         x0, x1, y0, y1 = panel.region
         axes.fill(
@@ -318,7 +318,6 @@ def _dress(axes: Axes, layout: PanelLayout, colours: dict[str, str], *, large: b
         axis.grid(True, color=colours["grid"], lw=0.9, zorder=0)
         fits = data.short_label == "" or (large and text_width(data.label, points) <= length)
         axis.set_label_text(data.label if fits else data.short_label, fontsize=points, color=colours["text"])
-        axis.label.set_parse_math(False)
         axis.labelpad = 8 if upright else 6
     axes.set_axisbelow(True)
     axes.tick_params(labelsize=points, colors=colours["axis"], length=4)
@@ -450,7 +449,7 @@ def _draw_words(axes: Axes, placed: Placed, layout: PanelLayout, theme: Theme) -
     for i, line in enumerate(placed.lines):
         y = y1 - (i + 0.5) * step - placed.size * 0.36 * 100 / 72
         axes.text(x / w, y / h, line, transform=axes.transAxes, fontsize=placed.size, color=colour,
-                  ha=placed.align, va="baseline", fontweight="bold" if placed.bold else "normal", parse_math=False,
+                  ha=placed.align, va="baseline", fontweight="bold" if placed.bold else "normal",
                   zorder=7)  # fmt: skip
     if placed.leader and placed.arrow:
         tail, tip = (placed.leader[0] / w, placed.leader[1] / h), (placed.leader[2] / w, placed.leader[3] / h)

@@ -88,10 +88,9 @@ def view_sentence(view: View, *, brief: bool = False) -> str:
 
 def answer_rows(views: Sequence[View], names: Sequence[str]) -> tuple[tuple[tuple[str, ...], Role], ...]:
     """The table of answers: a row per panel."""
-    met = [view.decision is not None and view.decision.concurrency is not None for view in views]
     return tuple(
-        ((name, *answer_cells(view)), Role.TEXT if is_met else Role.QUIET)
-        for view, name, is_met in zip(views, names, met, strict=True)
+        ((name, *answer_cells(view)), Role.QUIET if view.chosen is None else Role.TEXT)
+        for view, name in zip(views, names, strict=True)
     )
 
 
@@ -177,13 +176,12 @@ def notes_of(view: View, panel: Panel, head: str) -> list[str]:
 
 def unstarred(view: View) -> list[str]:
     """The note where the operating point cannot be drawn on these axes."""
-    chosen = view.decision.concurrency if view.decision else None
-    point = next((p for p in view.mine if p.concurrency == chosen), None)
+    point = next((p for p in view.mine if p.concurrency == view.chosen), None)
     missing = [metric(name).label for name in view.axes if point is not None and name not in point.metrics]
-    if chosen is None or not (point is None or missing):
+    if view.chosen is None or not (point is None or missing):
         return []
     why = f"it has no {' and no '.join(missing)}" if missing else "it is not among these points"
-    return [f"★  the operating point {setting(chosen)} is not on these axes: {why}"]
+    return [f"★  the operating point {setting(view.chosen)} is not on these axes: {why}"]
 
 
 def foot_line(views: Sequence[View], provenance: Provenance | None) -> str:
@@ -270,7 +268,7 @@ def callouts(view: View, panel: Panel, *, brief: bool) -> list[Callout]:
         return []
     words = []
     star = next((m for m in panel.marks if (m.star or m.ring) and not m.beyond), None)
-    chosen = decision.concurrency if decision.concurrency is not None else decision.candidate
+    chosen = decision.shown
     if star is not None and chosen is not None and not brief:
         lines = _chosen_lines(panel, decision, chosen, view.gpus)
         words.append(Callout(lines, Role.OPERATING, lines[0], (star.x, star.y), 105.0))

@@ -4,28 +4,23 @@ The title names a winner only where intervals separate it from all others that a
 who carries the most, who takes no part and why. Also the words of a comparison, which its table and JSON share.
 """
 
-import dataclasses
 import math
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from frontier.decide import pareto
-from frontier.decide.compare import Comparison
-from frontier.decide.pooled import keeps, pooled
+from frontier.decide.compare import Comparison, Names, comparison_sentence, gpus_note, names_of
+from frontier.decide.pareto import keeps, pooled
 from frontier.decide.sla_result import Best, best_deployment
 from frontier.decide.wording import (
-    Names,
     Provenance,
     apart,
-    comparison_sentence,
     count,
     flag_kinds,
-    gpus_note,
     left_out,
     limits_text,
     named_value,
-    names_of,
     told_apart,
 )
 from frontier.errors import UsageError
@@ -97,7 +92,7 @@ def overlay(
     interval it stands on. ValueError when the objectives differ.
     """
     if a.gpus != b.gpus and not comparison.per_gpu:  # then whole deployments were compared
-        a, b = dataclasses.replace(a, gpus=None), dataclasses.replace(b, gpus=None)
+        a, b = replace(a, gpus=None), replace(b, gpus=None)
     group = Group(names_of(comparison, names), (a, b))
     note = gpus_note(comparison, names)
     notes = [*([note] if note else []), *([f"{title_of([group])}."] if _is_judged(group) else [])]
@@ -115,18 +110,16 @@ def together(groups: Sequence[Group], *, footer: Provenance | None = None, more:
         groups = [Group(group.names, tuple(map(_taking_part, group.views))) for group in groups]
     notes = _undivided(groups)
     if notes:
-        groups = [
-            Group(group.names, tuple(dataclasses.replace(view, gpus=None) for view in group.views)) for group in groups
-        ]
+        groups = [Group(group.names, tuple(replace(view, gpus=None) for view in group.views)) for group in groups]
     return _picture(groups, title_of(groups), footer, [*notes, *more])
 
 
 def _taking_part(view: View) -> View:
     """The view with the settings that are proven to keep the limits on other metrics, and the frontier of these."""
     points = [p for p in view.mine if not p.valid or keeps(p, view.hidden_limits)]
-    empty = dataclasses.replace(view.frontier, members=(), dominated=(), excluded={})
+    empty = replace(view.frontier, members=(), dominated=(), excluded={})
     frontier = pareto.frontier(points, view.frontier.objectives) if points else empty
-    return dataclasses.replace(view, points=points, frontier=frontier, band=())
+    return replace(view, points=points, frontier=frontier, band=())
 
 
 def _undivided(groups: Sequence[Group]) -> list[str]:
@@ -203,17 +196,16 @@ def _panel(group: Group, shared: tuple[Axis, Axis] | None, *, alone: bool) -> Pa
     for whole, view, name, role in zip(group.views, views, apart(group.names), ROLES, strict=False):
         # A limit on a rate is of the whole deployment, so that the points as they were measured are judged by it.
         measured = {p.concurrency: p for p in whole.mine}
-        chosen = view.decision.concurrency if view.decision else None
         mine = [
-            dataclasses.replace(
-                mark, role=role, star=role if point.concurrency == chosen else None,
+            replace(
+                mark, role=role, star=role if point.concurrency == view.chosen else None,
                 struck=breaks(measured[point.concurrency], whole.hidden_limits),
             )
             for point in view.drawable if (mark := mark_of(point, view, x, y)) is not None
         ]  # fmt: skip
         members = [mark for mark in mine if mark.concurrency in view.frontier.members]
         if first.is_of_quality:  # of which a deployment has one step: its name stands at the mark
-            marks += [dataclasses.replace(mark, text=f"{name}, c={round(mark.concurrency)}") for mark in members]
+            marks += [replace(mark, text=f"{name}, c={round(mark.concurrency)}") for mark in members]
         else:
             marks += telling(mine)
             lines += staircase(members, view, x, y, role, name)
@@ -225,7 +217,7 @@ def _panel(group: Group, shared: tuple[Axis, Axis] | None, *, alone: bool) -> Pa
     panel = Panel(
         title, x, y, tuple(lines), tuple(marks), rules_of(first, x, y), region=region_of(first, x, y), compass=True
     )
-    return dataclasses.replace(panel, callouts=tuple(panel_words(first, panel)))
+    return replace(panel, callouts=tuple(panel_words(first, panel)))
 
 
 def _signs(view: View) -> tuple[float, float]:
@@ -236,8 +228,8 @@ def _signs(view: View) -> tuple[float, float]:
 
 def _drawn(view: View) -> View:
     """The view with what of several frontiers is drawn: the points on the frontier, and the operating point."""
-    shown = {*view.frontier.members, view.decision.concurrency if view.decision else None}
-    return dataclasses.replace(view, light=None, points=[p for p in view.drawable if p.concurrency in shown])
+    shown = {*view.frontier.members, view.chosen}
+    return replace(view, light=None, points=[p for p in view.drawable if p.concurrency in shown])
 
 
 def _per_gpu(view: View) -> View:
@@ -247,13 +239,13 @@ def _per_gpu(view: View) -> View:
         return view
     across, up = (per_gpu(name, gpus) for name in view.axes)
     points = [
-        dataclasses.replace(p, metrics={name: e.scaled(1, per_gpu(name, gpus)) for name, e in p.metrics.items()})
+        replace(p, metrics={name: e.scaled(1, per_gpu(name, gpus)) for name, e in p.metrics.items()})
         for p in view.points
     ]
     limits = [limit for limit in view.sla if limit not in _whole(view)]
     band = [(x / across, low / up, high / up) for x, low, high in view.band]
-    decision = view.decision and dataclasses.replace(view.decision, limits=tuple(limits))
-    return dataclasses.replace(view, points=points, decision=decision, limits=limits, band=band, gpus=1)
+    decision = view.decision and replace(view.decision, limits=tuple(limits))
+    return replace(view, points=points, decision=decision, limits=limits, band=band, gpus=1)
 
 
 def _whole(view: View) -> list[Limit]:
@@ -282,7 +274,7 @@ def title_of(groups: Sequence[Group]) -> str:
 
 def _quality_sentence(groups: Sequence[Group]) -> str:
     """Which deployments are on the frontier of quality and the other axis, and which are not."""
-    owned = [dataclasses.replace(p, deployment=name) for group in groups
+    owned = [replace(p, deployment=name) for group in groups
              for name, view in zip(group.names, group.views, strict=True) for p in view.mine]  # fmt: skip
     first = groups[0].views[0]
     pools = pooled(owned, first.frontier.objectives, first.sla)
@@ -307,8 +299,8 @@ def _best(group: Group) -> Best | None:
             rates = {p.concurrency: p.metrics[up].value for p in view.mine if up in p.metrics}
             # Of the step that may give more it is the rate on this axis that is compared, not always that of tokens.
             step = decision.next_step
-            step = step and dataclasses.replace(step, throughput=rates.get(step.concurrency))
-            decisions.append(dataclasses.replace(decision, deployment=name, next_step=step))
+            step = step and replace(step, throughput=rates.get(step.concurrency))
+            decisions.append(replace(decision, deployment=name, next_step=step))
     return best_deployment(decisions, dict(zip(group.names, (v.gpus for v in group.views), strict=True)), up)
 
 

@@ -149,11 +149,11 @@ def _panel(view: View, name: str, shared: tuple[Axis, Axis] | None, *, alone: bo
     points = view.drawable
     x, y = shared or axes_of([view], 505.0 if alone else 300.0)
     marks = [mark for p in points if (mark := mark_of(p, view, x, y)) is not None]
-    chosen = view.decision.concurrency if view.decision else None
-    is_open = view.decision is not None and chosen is None and view.decision.verdict is not Verdict.INVALID
-    nearest = view.decision.candidate if view.decision and is_open else None
+    decision, nearest = view.decision, None
+    if decision is not None and view.chosen is None and decision.verdict is not Verdict.INVALID:
+        nearest = decision.candidate
     marks = [
-        replace(m, star=Role.OPERATING if m.concurrency == chosen else None, ring=m.concurrency == nearest)
+        replace(m, star=Role.OPERATING if m.concurrency == view.chosen else None, ring=m.concurrency == nearest)
         for m in marks
     ]
     marks = marks if alone else telling(marks)

@@ -1,13 +1,14 @@
 """What is drawn of a run: which deployments and shapes, on which axes; its rooflines, detail figures and timelines."""
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
+from datetime import UTC, datetime
 from fnmatch import fnmatchcase
 from pathlib import Path
 
 from frontier.config import Config
-from frontier.decide.pooled import Pooled, pooled
+from frontier.decide.pareto import Pooled, pooled
 from frontier.decide.wording import CLOSED_LOOP, Provenance, count, told_apart
 from frontier.errors import UsageError
 from frontier.hardware.roofline import curve
@@ -16,11 +17,8 @@ from frontier.model import (
     Decision,
     Frontier,
     Limit,
-    Measurement,
-    Outcome,
     Point,
     Rate,
-    Record,
     Series,
     Shape,
     file_label,
@@ -28,7 +26,7 @@ from frontier.model import (
     listed,
     setting,
 )
-from frontier.plot.data import Axis, Panel, Picture, Role, Roofline, Rule, Span, View
+from frontier.plot.data import Picture, Roofline, View
 from frontier.plot.labels import view_name
 from frontier.run import NEEDS, Run
 from frontier.stats.window import WindowData
@@ -86,12 +84,19 @@ def provenance_of(run: Run) -> Provenance:
         )  # fmt: skip
     servers = [line for line in RunDirectory.read(run.path).journal_lines() if line["event"] == "server"]
     measured = {d.model for d in deployments if d.model} | {str(s["model"]) for s in servers if "model" in s}
+    devices = dict.fromkeys(d.devices for d in deployments if d.devices)
     return Provenance(
-        run=run.path.name, model=", ".join(sorted(measured)) or None,
-        loop=_loop(run.config.shapes),
+        run=run.path.name, model=", ".join(sorted(measured)) or None, hardware=", ".join(devices) or None,
+        loop=_loop(run.config.shapes), created=_created(run),
         server=str(servers[-1]["identity"]) if servers else None, tool=tool,
         remark=(run.standing.brief if run.standing else "") or None,
     )  # fmt: skip
+
+
+def _created(run: Run) -> str | None:
+    """When the run was begun; None of one that does not say it."""
+    begun = run.manifest.get("created")
+    return None if begun is None else f"{datetime.fromtimestamp(float(begun), UTC):%Y-%m-%d %H:%M} UTC"
 
 
 def _loop(shapes: Sequence[Shape]) -> str:
@@ -133,8 +138,6 @@ def rooflines(
 
 MOST_PANELS = 24
 """More panels than this in one picture cannot be read."""
-EACH, MOST_TIMELINE = 40, 1500
-"""Requests in a timeline: about so many of each stream from the beginning of the trial, and so many in all."""
 
 
 def narrowed(run: Run, deployments: Sequence[str] = (), shapes: Sequence[str] = ()) -> Run:
@@ -212,7 +215,7 @@ def check_axes(points: Sequence[Point], axes: Sequence[str], of: str = "") -> No
             raise UsageError(f"{name} is not known of any point{f' of {of}' if of else ''}", hint)
 
 
-def samples_of(run: Run) -> dict[tuple[str, Shape], dict[int, WindowData]]:
+def samples_of(run: Run) -> dict[Series, dict[int, WindowData]]:
     """The windows behind each point: those a claim stands on, else all of the setting's."""
     return {series: run.samples(series) for series in run.histories}
 
@@ -231,7 +234,7 @@ def detail_figures(run: Run, views: Sequence[View], name: str, at: int | None = 
     """The detail figure `name` of each view that has one, or of all of them; `at` names the concurrency of a timeline.
     UsageError when there is nothing to draw.
     """
-    from frontier.plot.figures import FROM_SAMPLES, detail_figure  # the frontier's own picture needs none of it
+    from frontier.plot.request_figures import FROM_SAMPLES, detail_figure  # the frontier's own picture needs none of it
 
     samples = samples_of(run) if name in FROM_SAMPLES else {}
     every = [(views[0], _contexts(run, views))] if name == "contexts" and views else []
@@ -251,7 +254,7 @@ def detail_figures(run: Run, views: Sequence[View], name: str, at: int | None = 
 
 def _contexts(run: Run, views: Sequence[View]) -> Picture | None:
     """The contexts figure of all series; of aggregates, by their values."""
-    from frontier.plot.context_figure import contexts_figure
+    from frontier.plot.cross_series import contexts_figure
 
     if run.imported and (limits := views[0].sla):
         decided = {d.series: d for d in run.solve(limits, point_estimates=True)}
@@ -295,50 +298,17 @@ WHY_NOT = {
 
 def _timeline(run: Run, view: View, at: int | None) -> Picture | None:
     """The last trial of the setting asked for, else of the operating point, else of the highest concurrency."""
+    from frontier.plot.request_figures import timeline_figure
+
     history = run.histories.get(view.frontier.series, [])
     measured = sorted({trial.concurrency for trial, _ in history})
+    if not measured:
+        return None
     if at is not None and isinstance(measured[-1], Rate):
         at = type(measured[-1]).of(at)
     if at is not None and at not in measured:
         raise UsageError(f"{view_name(view)} was not measured at {in_words(at)}", f"it was at {listed(measured)}")
-    if not measured:
-        return None
-    chosen = view.decision.concurrency if view.decision else None
-    wanted = at or chosen or measured[-1]
+    wanted = at or view.chosen or measured[-1]
     key = next(trial.key for trial, _ in reversed(history) if trial.concurrency == wanted)
     directory = RunDirectory.read(run.path)
     return timeline_figure(directory.finished()[key], directory.records(key))
-
-
-def timeline_figure(measurement: Measurement, records: Iterable[Record]) -> Picture | None:
-    """A row per stream of one trial, each request from its send over its first token to its last; None without one."""
-    ordered = sorted(records, key=lambda r: r.sent)
-    if not ordered:
-        return None
-    window, trial = measurement.window, measurement.trial
-    shown = ordered[: min(MOST_TIMELINE, EACH * trial.concurrency)]
-    begin = shown[0].sent
-    end = max(r.end for r in shown) if len(shown) == len(ordered) else shown[-1].sent
-    rows = {stream: row for row, stream in enumerate(sorted({r.stream for r in shown}), 1)}
-    spans = [Span(1, window.start, min(window.end, end), "shade")] if window.start < end else []
-    for r in shown:
-        row, stop = rows[r.stream], min(r.end, end)
-        if r.outcome not in (Outcome.OK, Outcome.CANCELLED):
-            spans.append(Span(row, r.sent, stop, "failed"))
-            continue
-        first = min(r.first, end) if r.first is not None else stop
-        spans += [Span(row, r.sent, first, "wait"), Span(row, first, stop, "answer")]
-    x = Axis("seconds since the trial began", begin, max(end, begin + 1e-3))
-    y = Axis("stream", len(rows) + 0.7, 0.3, ticks=tuple(map(float, range(1, len(rows) + 1, max(1, len(rows) // 8)))))
-    failed = sum(span.kind == "failed" for span in spans)
-    notes = [
-        "Faint: from sending to the first token. Strong: from the first token to the last. Green ground: the window "
-        "that counts." + (f" Vermillion: {count(failed, 'failed request')}." if failed else "")
-    ]
-    if len(shown) < len(ordered):
-        notes.append(f"The first {len(shown):,} of {len(ordered):,} requests.")
-    edges = ((window.start, "window begins"), (window.end, "window ends"))
-    rules = tuple(Rule("x", at, (text,), Role.OPERATING, dashed=True) for at, text in edges if begin < at < end)
-    title = f"{clean(trial.shape.label, 40)} {setting(trial.concurrency)} r{trial.repeat}: every request of a trial"
-    panel = Panel("", x, y, rules=rules, spans=tuple(spans))
-    return Picture("timeline", title, (panel,), notes=tuple(notes), description=f"{title}.", tall=360)

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from typing import Any
 
 from rich.console import RenderableType
-from rich.padding import Padding
 from rich.text import Text
 
 from frontier.decide.explain import figures, half_undecided
@@ -36,7 +35,7 @@ from frontier.decide.wording import (
 from frontier.metrics import metric
 from frontier.model import Decision, Limit, Phase, Point, Series, Verdict
 from frontier.report.json_out import SOLVE_SCHEMA, Tree, decision_json, number, tree_of
-from frontier.report.tables import Gpus, gpus_of, text_grid, to_text
+from frontier.report.tables import DeploymentGpus, indented, text_grid, to_text
 from frontier.stats import estimate
 from frontier.units import format_number, format_share, roughly, trimmed
 
@@ -47,7 +46,9 @@ LOWER = 0.8
 """Share of a rate that could not be proven, to try instead."""
 
 
-def answers_text(answers: Sequence[Answer], *, gpus: Gpus = None, width: int = 80, colour: bool = False) -> str:
+def answers_text(
+    answers: Sequence[Answer], *, gpus: DeploymentGpus = None, width: int = 80, colour: bool = False
+) -> str:
     """Every tier's decisions, under its name where there are several, and what is common to its shapes."""
     blocks = []
     for tier in answers:
@@ -71,14 +72,13 @@ def _production(tier: Answer) -> list[str]:
     return production_lines(decision, tier.arrivals.get(decision.series))
 
 
-def decision_table(decisions: Sequence[Decision], *, gpus: Gpus = None, width: int = 80, colour: bool = False) -> str:
+def decision_table(
+    decisions: Sequence[Decision], *, gpus: DeploymentGpus = None, width: int = 80, colour: bool = False
+) -> str:
     """Each decision: its sentence, the figures it stands on with bound and limit, and the reasons."""
-    blocks: list[RenderableType] = []
     series = [decision.series for decision in decisions]
-    for decision in decisions:
-        blocks += [Text("")] if blocks else []
-        blocks += _decision(decision, series, gpus_of(gpus, decision.deployment), width)
-    return to_text(*blocks, width=width, colour=colour) if blocks else "no decision"
+    blocks = [_decision(decision, series, (gpus or {}).get(decision.deployment), width) for decision in decisions]
+    return "\n\n".join(to_text(*lines, width=width, colour=colour) for lines in blocks) or "no decision"
 
 
 def _decision(decision: Decision, among: list[Series], gpus: int | None, width: int) -> list[RenderableType]:
@@ -98,9 +98,9 @@ def _decision(decision: Decision, among: list[Series], gpus: int | None, width: 
         brief = [figure_row(figure, gpus, brief=True) for figure in figures(decision)]
         rows = [(label, value, ", ".join(filter(None, more))) for label, value, *more in brief]
     if rows:
-        lines.append(Padding(text_grid(rows, right=(1,)), (0, 0, 0, 2)))
+        lines.append(indented(text_grid(rows, right=(1,))))
     if any(NO_BOUND in cell for row in rows for cell in row):
-        lines.append(Padding(Text(NO_BOUND_LEGEND, style="dim"), (0, 0, 0, 2)))
+        lines.append(indented(NO_BOUND_LEGEND, "dim"))
     claim = claim_sentence(decision)
     return [*lines, *([Text(claim)] if claim else []), *map(Text, reason_sentences(decision))]
 
@@ -167,13 +167,12 @@ def _verified(checked: Checked, width: int, again: str) -> str:
     lines = [f"{point.n:,} requests, {format_number(checked.in_flight)} in flight on average, at most {checked.cap:,}"]
     lines += [clean(note, 300) for note in checked.notes]
     if not checked.notes:
-        lines += [f"{flag_words(flag)}; {flag.advice}" for flag in point.flags if flag.fatal]
+        lines += [f"{flag_words(flag)}; {flag.advice}" for flag in point.fatal]
     if verdict is Verdict.VIOLATES:
         lines += ["find the rate that holds:", f"  {again} --find"]
     elif verdict in (Verdict.UNPROVEN, Verdict.MARGINAL):
         lines += _to_decide(checked, again)
-    table = Padding(text_grid(rows, right=(1,)), (0, 0, 0, 2))
-    return to_text(Text(head), table, *(Padding(Text(line), (0, 0, 0, 2)) for line in lines), width=max(width, 80))
+    return to_text(Text(head), indented(text_grid(rows, right=(1,))), *map(indented, lines), width=max(width, 80))
 
 
 def _to_decide(checked: Checked, again: str) -> list[str]:
@@ -261,7 +260,7 @@ def _found(found: FoundRate, width: int, again: str) -> str:
         lines.append(Text(f"{rate} requests/s proven, {found.loss:.0%} below {closed}   {name}"))
         binds = judge(found.point, decision.limits).binding
         rows = [_open_row(found.point, decision, limit, binds) for limit in decision.limits]
-        lines.append(Padding(text_grid(rows, right=(1,)), (0, 0, 0, 2)))
+        lines.append(indented(text_grid(rows, right=(1,))))
     elif done.verdict is Verdict.VIOLATES:
         lines.append(Text(f"No rate keeps {limits_text(decision.limits)} when requests arrive at random   {name}"))
         lines.append(Text(f"{done.reason}."))

@@ -1,25 +1,36 @@
 """Comparisons of two frontiers: `compare_runs` makes them; their table and JSON (the answer of `frontier compare`)."""
 
-import dataclasses
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
-from rich.console import ConsoleRenderable, RenderableType
-from rich.padding import Padding
+from rich.console import RenderableType
 from rich.text import Text
 
 from frontier.config.shapes import described
-from frontier.decide.compare import Comparison, Gain, Rules, Side, compare_all, overall
-from frontier.decide.wording import Names, clean, clean_name, gpus_note, names_of, ratio_text, until_text
+from frontier.decide.compare import (
+    Comparison,
+    Gain,
+    Names,
+    Rules,
+    Side,
+    compare_all,
+    gpus_note,
+    names_of,
+    overall,
+    ratio_text,
+    until_text,
+)
+from frontier.decide.wording import clean, clean_name
 from frontier.errors import UsageError
 from frontier.metrics import RATES, metric
 from frontier.model import Limit, Point, Series
 from frontier.plot.data import View
 from frontier.plot.multi_run import Group, title_of
-from frontier.plot.selection import narrowed
+from frontier.plot.selection import narrowed, samples_of
 from frontier.report.json_out import Tree, tree_of
-from frontier.report.notebook import PRE, WIDE
-from frontier.report.tables import text_grid, to_text
+from frontier.report.notebook import WIDE, as_html
+from frontier.report.tables import indented, text_grid, to_text
 from frontier.run import Run
 from frontier.text import suggestion
 
@@ -37,9 +48,7 @@ class Comparisons(tuple[Comparison, ...]):
         return comparison_table(self, width=WIDE)
 
     def _repr_html_(self) -> str:
-        from markupsafe import escape
-
-        return PRE.format(escape(str(self)))
+        return as_html(str(self))
 
 
 def compare_runs(
@@ -77,17 +86,10 @@ def compare_runs(
             f"no deployment of {a.path} ({named[0]}) is in {b.path} ({named[1]})",
             "give a deployment the same name on both sides, or sweep one on each",
         )
-    noted = [
-        dataclasses.replace(
-            c,
-            notes=(
-                *c.notes,
-                *no_characters(c, a, b),
-                *changed_settings(a.server_settings, c.a, b.server_settings, c.b),
-            ),
-        )
-        for c in comparisons
-    ]
+    noted = []
+    for c in comparisons:
+        changed = changed_settings(a.server_settings, c.a, b.server_settings, c.b)
+        noted.append(replace(c, notes=(*c.notes, *no_characters(c, a, b), *changed)))
     return Comparisons(_with_proven(noted, (a, b), points, wanted, names))
 
 
@@ -134,12 +136,12 @@ def _with_proven(
             gpus = run.gpus.get(deployment) if comparison.per_gpu else None
             views.append(View(mine, frontier, decided.get(series), limits, None, gpus))
         sentence = title_of([Group(names_of(comparison, names), tuple(views))])
-        noted.append(dataclasses.replace(comparison, proven=f"{sentence}."))
+        noted.append(replace(comparison, proven=f"{sentence}."))
     return noted
 
 
 def _side(run: Run, points: Sequence[Point]) -> Side:
-    return Side(points, {Series(*at): run.samples(at) for at in run.histories}, run.gpus)
+    return Side(points, samples_of(run), run.gpus)
 
 
 def two_deployments(run: Run, named: Sequence[str]) -> tuple[str, str]:
@@ -203,11 +205,10 @@ def comparison_table(
     comparisons: Sequence[Comparison], *, names: Names | None = None, width: int = 80, colour: bool = False
 ) -> str:
     """Each shape's verdict, the ratio of the areas, and the gain at equal latency as a bracket."""
-    blocks: list[RenderableType] = []
+    blocks = []
     several = len({comparison.a for comparison in comparisons}) > 1
     for comparison in comparisons:
         a, b = names_of(comparison, names)
-        blocks += [Text("")] if blocks else []
         per = " per GPU" if comparison.per_gpu else ""
         head = Text.assemble((comparison.verdict, f"bold {STYLES[comparison.verdict]}"), "   ",
                              (f"{b} against {a}", "bold"), per, f"   {_workload(comparison, several)}")  # fmt: skip
@@ -218,11 +219,11 @@ def comparison_table(
         for gain in comparison.gains:
             label = rate.label + (per if rate.unit in RATES else "")
             rows.append((f"{label} at {latency.label} {latency.format_trimmed(gain.at)}", _gain_text(gain)))
-        lines: list[ConsoleRenderable] = [*([Text(comparison.proven)] if comparison.proven else []),
+        lines: list[RenderableType] = [*([Text(comparison.proven)] if comparison.proven else []),
                  *([text_grid(rows)] if rows else []),
                  *(Text(clean(note, 400), style="dim") for note in _notes(comparison, names))]  # fmt: skip
-        blocks += [head, *(Padding(line, (0, 0, 0, 2)) for line in lines)]
-    return to_text(*blocks, width=width, colour=colour) if blocks else "nothing to compare"
+        blocks.append(to_text(head, *map(indented, lines), width=width, colour=colour))
+    return "\n\n".join(blocks) or "nothing to compare"
 
 
 def _workload(comparison: Comparison, several: bool) -> str:

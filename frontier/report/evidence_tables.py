@@ -61,24 +61,24 @@ def time_grids(points: Sequence[Point]) -> list[Grid]:
     known = [(p.concurrency, p.time) for p in points if p.time is not None]
     if not known:
         return []
-    heads = ("concurrency", "mean TTFT", "mean E2E", *PART_WORDS.values(), "unexplained", "requests", "remark")
+    remarks = any(time.refused for _, time in known)
+    heads = ("concurrency", "mean TTFT", "mean E2E", *PART_WORDS.values(), "unexplained", "requests")
     rows = tuple(
         (
             setting(c), format_seconds(time.ttft), format_seconds(time.e2e),
             *(format_seconds(time.parts[name]) if name in time.parts else "–" for name in PART_WORDS),
             "–" if time.refused else unexplained_text(time),
-            format_number(time.requests), time.refused,
+            format_number(time.requests), *([time.refused] if remarks else []),
         )
         for c, time in known
     )  # fmt: skip
     caption = "Where the time goes, as means over the windows (– the server's metrics do not tell)"
-    return [Grid(caption, heads if any(row[-1] for row in rows) else heads[:-1],
-                 rows if any(row[-1] for row in rows) else tuple(row[:-1] for row in rows))]  # fmt: skip
+    return [Grid(caption, (*heads, "remark") if remarks else heads, rows)]
 
 
 # --- what the client and the server showed during the windows
 
-Watched = tuple[str, Callable[[WindowData], float | None], Callable[[float | None], str]]
+Watched = tuple[str, Callable[[WindowData], float | None], Callable[[float], str]]
 """One column of evidence: its head, how it is read from a window, and how it is written."""
 
 
@@ -131,7 +131,7 @@ CLIENT: tuple[Watched, ...] = (
     ("client CPU, share of a core", _worst("cpu_share"), format_share),
     ("longest garbage collection", _worst("gc_pause_max"), format_seconds),
     ("requests retried", _worst("resent"), format_number),
-    ("client processes", _worst("processes"), lambda v: "–" if v is None else f"{v:.0f}"),
+    ("client processes", _worst("processes"), lambda v: f"{v:.0f}"),
     ("their clocks known within", _worst("clock_bound"), format_seconds),
 )
 SERVER: tuple[Watched, ...] = (
@@ -145,14 +145,14 @@ SERVER: tuple[Watched, ...] = (
 )
 GPUS: tuple[Watched, ...] = (
     ("GPUs", _server("gpu_count", max), format_number),
-    ("power of all, mean", _server("gpu_power", _mean), lambda v: "–" if v is None else f"{format_number(v)} W"),
-    ("by energy counters", _server("gpu_energy_power", _mean), lambda v: "–" if v is None else f"{format_number(v)} W"),
+    ("power of all, mean", _server("gpu_power", _mean), lambda v: f"{format_number(v)} W"),
+    ("by energy counters", _server("gpu_energy_power", _mean), lambda v: f"{format_number(v)} W"),
     ("clocks held down", _server("gpu_clocks_held", max), format_share),
     ("busy, mean", _server("gpu_utilization", _mean), format_share),
-    ("memory of all, mean", _server("gpu_memory_used", _mean), lambda v: "–" if v is None else format_bytes(v)),
-    ("SM clock, lowest", _server("gpu_sm_clock_min", min), lambda v: "–" if v is None else f"{v / 1e6:,.0f} MHz"),
-    ("hottest", _server("gpu_temperature_max", max), lambda v: "–" if v is None else f"{v:.0f} °C"),
-    ("CPU packages, power", _server("cpu_power", _mean), lambda v: "–" if v is None else f"{format_number(v)} W"),
+    ("memory of all, mean", _server("gpu_memory_used", _mean), format_bytes),
+    ("SM clock, lowest", _server("gpu_sm_clock_min", min), lambda v: f"{v / 1e6:,.0f} MHz"),
+    ("hottest", _server("gpu_temperature_max", max), lambda v: f"{v:.0f} °C"),
+    ("CPU packages, power", _server("cpu_power", _mean), lambda v: f"{format_number(v)} W"),
 )
 
 
@@ -168,6 +168,9 @@ def evidence_grids(samples: Mapping[int, WindowData]) -> list[Grid]:
         kept = [i for i in range(len(watched)) if any(row[i] is not None for row in values.values())]
         if kept:
             heads = ("concurrency", *(watched[i][0] for i in kept))
-            rows = tuple((setting(c), *(watched[i][2](row[i]) for i in kept)) for c, row in values.items())
+            rows = tuple(
+                (setting(c), *("–" if (v := row[i]) is None else watched[i][2](v) for i in kept))
+                for c, row in values.items()
+            )  # fmt: skip
             grids.append(Grid(caption, heads, rows))
     return grids

@@ -24,11 +24,7 @@ BAND_HEAD = "95% band"
 
 def forecast_table(forecasts: Sequence[Forecast], *, width: int = 100, colour: bool = False) -> str:
     """One table per (deployment, shape, what-if): measured points where there are any, and predictions around them."""
-    blocks: list[RenderableType] = []
-    for forecast in forecasts:
-        blocks += [Text("")] if blocks else []
-        blocks += _block(forecast, width)
-    return to_text(*blocks, width=width, colour=colour)
+    return "\n\n".join(to_text(*_block(forecast, width), width=width, colour=colour) for forecast in forecasts)
 
 
 def _block(forecast: Forecast, width: int) -> list[RenderableType]:
@@ -127,9 +123,9 @@ def _tree(forecast: Forecast) -> Tree:
                     "mean_tpot": estimate_tree(p.tpot),
                     "output_throughput": estimate_tree(p.throughput),
                 },
-                "light": at and _light(at, p),
+                "light": limits and _light(limits, p),
             }
-            for p, at in zip(forecast.predictions, _limits(forecast), strict=True)
+            for p, limits in zip(forecast.predictions, _limits(forecast), strict=True)
         ],
     }
 
@@ -137,10 +133,8 @@ def _tree(forecast: Forecast) -> Tree:
 def _light(limits: Limits, prediction: Prediction) -> Tree:
     latencies = {name: number(getattr(limits, name)) for name in ("ttft", "tpot", "e2e")}
     share = number(prediction.throughput.value / limits.throughput)
-    return {
-        "ceiling": number(limits.throughput), **latencies, "running": limits.running, "binds": limits.binds,
-        "share": share,
-    }  # fmt: skip
+    ceiling = number(limits.throughput)
+    return {"ceiling": ceiling, **latencies, "running": limits.running, "binds": limits.binds, "share": share}
 
 
 # --- measured ceilings

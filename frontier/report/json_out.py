@@ -10,9 +10,8 @@ from dataclasses import fields, is_dataclass, replace
 from enum import Enum
 from typing import Any
 
-from frontier.decide.capacity import littles_law
+from frontier.decide.capacity import FrontierSummary, littles_law
 from frontier.decide.diagnose import Diagnosis
-from frontier.decide.frontier_summary import FrontierSummary
 from frontier.decide.traffic import class_shares, class_verdicts
 from frontier.model import Decision, Estimate, Explanation, Frontier, Limit, Point, Rate, Shape, load_facts
 from frontier.stats import cost_energy
@@ -59,7 +58,7 @@ def tree_of(value: Any) -> Any:
 
 
 def decisions_json(decisions: Sequence[Decision]) -> Tree:
-    """The answer of `frontier solve --json`. `shapes` has one entry per series, in order."""
+    """The decisions of a report, as `frontier solve --json` has those of a tier: one entry per series, in order."""
     return {"schema": SOLVE_SCHEMA, "shapes": [decision_json(decision) for decision in decisions]}
 
 

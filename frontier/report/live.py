@@ -4,6 +4,7 @@ It says what the lines of `progress` say. Drawing happens only when the conducto
 the client being timed shares the process.
 """
 
+import itertools
 import math
 import textwrap
 import time
@@ -15,19 +16,19 @@ from rich.cells import cell_len, set_cell_size
 from rich.console import Console
 from rich.text import Text
 
-from frontier.decide.wording import clean, count, setting
-from frontier.model import Decision, Estimate, Flag, Judgement, Limit, Trial, bare
-from frontier.plan import Better, Progress, Stage
+from frontier.decide.pareto import nondominated
+from frontier.decide.wording import clean, setting
+from frontier.model import Decision, Flag, Trial, bare
+from frontier.plan import Better
 from frontier.report.progress import (
-    FlagLines,
+    BOLD,
+    CYAN,
+    DIM,
+    RED,
     PlainProgress,
-    Tally,
-    announced_lines,
+    SweepProgress,
     figures_text,
-    judged_text,
-    plan_text,
     setting_name,
-    trial_done,
 )
 from frontier.units import format_elapsed, format_number, format_seconds
 
@@ -48,10 +49,9 @@ def make_progress(stream: TextIO) -> "PlainProgress | LiveProgress":
 
 Parts = list[tuple[str, str]]
 """A line as texts, each with the SGR code of its colour ('' for none)."""
-_BOLD, _DIM, _RED, _YELLOW, _CYAN = "1", "2", "31", "33", "36"
 
 
-class LiveProgress(Progress):
+class LiveProgress(SweepProgress):
     """A few lines that are redrawn, finished trials scrolling by above them: how the trial stands, what it gives so
     far, the time, and where there is room for it the frontier so far of the shape that is being measured.
 
@@ -59,10 +59,8 @@ class LiveProgress(Progress):
     """
 
     def __init__(self, console: Console, clock: Callable[[], float] = time.monotonic) -> None:
-        self._console, self._clock = console, clock
-        self._count = Tally(clock)
-        self._flags = FlagLines()
-        self._phase = self._head_text = ""
+        super().__init__(clock)
+        self._console = console
         self._trial: Trial | None = None
         self._tick: TrialProgress | None = None
         self._seen: dict[tuple[str, str], dict[int, Spot]] = {}
@@ -71,25 +69,10 @@ class LiveProgress(Progress):
         self._on_screen = 0
         self._colour = console.color_system is not None and not console.no_color
 
-    def plan(self, total: int, done: int) -> None:
-        """What was finished before."""
-        if done:
-            self._above([(plan_text(total, done), _DIM)])
-
-    def expect(self, seconds: float, longest: float = math.inf, why: str = "") -> None:
-        """Part of the live lines from now on; a line above where it changes, with the reason."""
-        if line := self._count.expect(seconds, longest, why):
-            self._lines_above(line, _DIM)
-
-    def stage(self, stage: Stage) -> None:
-        self._count.staged(stage)
-
-    def trial_started(self, trial: Trial, number: int, total: int) -> None:  # noqa: ARG002  # the stage says more
-        """The live lines now speak of this trial; the line of a phase that is over scrolls by above."""
-        if self._count.started(trial):
-            self._end_phase()
+    def trial_started(self, trial: Trial, number: int, total: int) -> None:
+        """The live lines now speak of this trial."""
+        super().trial_started(trial, number, total)
         self._trial, self._tick = trial, None
-        self._head_text = self._count.head(trial)
         self._plot = self._frontier_so_far(trial)
         self._draw(always=True)
 
@@ -99,8 +82,7 @@ class LiveProgress(Progress):
         self._draw()
 
     def trial_finished(self, trial: Trial, figures: Mapping[str, float | None], flags: Sequence[Flag] = ()) -> None:
-        """The line of a trial of the grid scrolls by above, and what is wrong with any."""
-        self._count.ran += 1
+        """Its setting is on the plot from now on."""
         rate, latency = figures.get("output_throughput"), figures.get("p99_ttft")
         if rate is not None and latency is not None:
             # Of several repeats the last is shown: this is for the eye, the points are made from all of them.
@@ -108,56 +90,26 @@ class LiveProgress(Progress):
             spot = Spot(latency, rate, excluded=any(flag.fatal for flag in flags))
             if not spot.excluded or spots.get(trial.concurrency, spot).excluded:
                 spots[trial.concurrency] = spot
-        stage = self._count.stage
-        if stage is None or stage.word in ("grid", "complete"):
-            done = f"  {trial_done(trial, stage)}   {figures_text(figures)}"
-            self._above([(self._count.head(trial), _DIM), (done, "")])
-        for text, excluded in self._flags.of(trial, flags):
-            self._lines_above(text, _YELLOW if excluded else _DIM)
-
-    def judged(self, trial: Trial, judgement: Judgement, limit: Limit, estimate: Estimate) -> None:
-        """The line of a scan or a proof, rewritten with each of its trials until it scrolls by above."""
-        word = self._count.stage.word if self._count.stage else ""
-        if word == "scan":
-            self._count.look(trial, judgement, limit, estimate)
-            self._phase = f"  {self._count.looks_text()}   {self._count.of_stage}"
-        elif word == "prove":
-            text = judged_text(judgement, limit, estimate)
-            self._phase = f"  {setting(trial.concurrency)}  {text}   {self._count.of_stage}"
-
-    def _end_phase(self) -> None:
-        """The line of a scan or a proof scrolls by above."""
-        phase, self._phase = self._phase, ""
-        self._count.looks.clear()
-        if phase:
-            self._above([(self._head_text, _DIM), (phase, "")])
+        super().trial_finished(trial, figures, flags)
 
     def announced(self, decision: Decision, seconds: float, better: Better | None) -> None:
-        """Two lines above, the first in bold."""
+        """The phase is over with the announcement."""
         self._trial = None
         self._end_phase()
-        name = f"{decision.series.label()}  " if self._count.stage and self._count.stage.series_count > 1 else ""
-        first, second = announced_lines(decision, seconds, better)
-        self._above([(f"{name}{first}", _BOLD)])
-        self._lines_above(f"{name}{second}", "")
+        super().announced(decision, seconds, better)
 
-    def note(self, text: str) -> None:
-        """A line above, or several where it is long."""
-        self._lines_above(clean(text, 400), _YELLOW)
-
-    def _lines_above(self, text: str, colour: str) -> None:
+    def _line(self, text: str, style: str = "") -> None:
+        """A line above the live ones, or several where it is long."""
         for line in textwrap.wrap(text, max(20, self._console.width)) or [""]:
-            self._above([(line, colour)])
+            self._above([(line, style)])
+
+    def _headed(self, head: str, text: str) -> None:
+        self._above([(head, DIM), (f"  {text}", "")])
 
     def close(self) -> None:
         """The live lines go, what scrolled by stays."""
         self._trial = None
-        self._end_phase()
-        if counted := self._flags.counted():
-            self._lines_above(counted, _DIM)
-        if self._count.ran:
-            done = f"{count(self._count.ran, 'trial')} run in {format_elapsed(self._count.elapsed)}"
-            self._above([(done, _DIM)])
+        super().close()
         self._draw(always=True)
 
     def _above(self, parts: Parts) -> None:
@@ -169,7 +121,7 @@ class LiveProgress(Progress):
         now = self._clock()
         if always or now - self._drawn >= _DRAW_EVERY:
             self._drawn = now
-            lines = [*(self._dressed(parts) for parts in self._head()), *self._plot] if self._trial else []
+            lines = [*(self._dressed(parts) for parts in self._live_lines()), *self._plot] if self._trial else []
             self._write(self._erasing() + "".join(f"{line}\n" for line in lines))
             self._on_screen = len(lines)
 
@@ -194,27 +146,27 @@ class LiveProgress(Progress):
 
     def lines(self) -> list[str]:
         """What the live lines say now, without colour and uncut."""
-        return ["".join(text for text, _ in parts) for parts in self._head()] + self._plot
+        return ["".join(text for text, _ in parts) for parts in self._live_lines()] + self._plot
 
-    def _head(self) -> list[Parts]:
+    def _live_lines(self) -> list[Parts]:
         if self._trial is None:
             return []
-        first: Parts = [(self._count.head(self._trial), _BOLD), (f"  {setting(self._trial.concurrency)}", "")]
-        lines = [*([[(self._head_text, _DIM), (self._phase, "")]] if self._phase else []), first]
+        first: Parts = [(self._head(self._trial), BOLD), (f"  {setting(self._trial.concurrency)}", "")]
+        lines = [*([[(self._phase_head, DIM), (f"  {self._phase}", "")]] if self._phase else []), first]
         if (tick := self._tick) is not None:
             first += [
-                (f"   {_STAGES.get(tick.stage, clean(tick.stage, 20))}", _CYAN),
+                (f"   {_STAGES.get(tick.stage, clean(tick.stage, 20))}", CYAN),
                 (f"   {tick.in_flight} in flight", ""),
             ]
             if tick.stage in ("window", "hold"):
                 first.append((f"   {tick.window_sent:,}/{self._trial.requests:,} sent", ""))
             if tick.failed:
-                first.append((f"   {tick.failed:,} failed", _RED))
-            first.append((f"   {format_elapsed(tick.elapsed)}", _DIM))
+                first.append((f"   {tick.failed:,} failed", RED))
+            first.append((f"   {format_elapsed(tick.elapsed)}", DIM))
             if so_far := _so_far_text(tick):
                 lines.append([(so_far, "")])
-        spent = [f"{format_elapsed(self._count.elapsed)} so far", self._count.left_at_most()]
-        lines.append([("   ".join(part for part in spent if part), _DIM)])
+        spent = [f"{self._elapsed} so far", self._left_at_most()]
+        lines.append([("   ".join(part for part in spent if part), DIM)])
         return lines
 
     def _frontier_so_far(self, trial: Trial) -> list[str]:
@@ -265,13 +217,9 @@ class Spot:
 
 def best_so_far(spots: Mapping[int, Spot]) -> set[int]:
     """The settings that no other beats in both, without the excluded ones."""
-    best, most = set(), -math.inf
-    spots = {c: spot for c, spot in spots.items() if not spot.excluded}
-    for concurrency, spot in sorted(spots.items(), key=lambda item: (item[1].latency, -item[1].rate)):
-        if spot.rate > most:
-            best.add(concurrency)
-            most = spot.rate
-    return best
+    valid = {c: spot for c, spot in spots.items() if not spot.excluded}
+    members = nondominated([spot.rate for spot in valid.values()], [spot.latency for spot in valid.values()])
+    return set(itertools.compress(valid, members))
 
 
 def text_plot(spots: Mapping[int, Spot], *, across: str, up: str, width: int = 60, height: int = 8) -> Text:

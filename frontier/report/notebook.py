@@ -18,7 +18,12 @@ if TYPE_CHECKING:
     from frontier.plot.data import Picture, Theme
 
 WIDE = 110
-PRE = '<pre style="line-height:1.35;white-space:pre;overflow-x:auto">{}</pre>'
+_PRE = '<pre style="line-height:1.35;white-space:pre;overflow-x:auto">{}</pre>'
+
+
+def as_html(text: str) -> str:
+    """A table of the terminal as HTML."""
+    return _PRE.format(escape(text))
 
 
 class Decisions(tuple[Decision, ...]):
@@ -40,7 +45,7 @@ class Decisions(tuple[Decision, ...]):
     def _repr_html_(self) -> str:
         from frontier.report.answer import decision_table
 
-        return PRE.format(escape(decision_table(self, gpus=self.gpus, width=WIDE)))
+        return as_html(decision_table(self, gpus=self.gpus, width=WIDE))
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +103,7 @@ class NotebookRun(Run):
         table = points_table(
             points, [view.frontier for view in views], self.limits(), decisions=decisions, gpus=self.gpus, width=WIDE
         )
-        return f"<p><b>{escape(sentence)}</b><br>{escape(self.path.name)}</p>" + PRE.format(escape(table))
+        return f"<p><b>{escape(sentence)}</b><br>{escape(self.path.name)}</p>" + as_html(table)
 
 
 def load(path: str | Path, settings: Sequence[str] = ()) -> NotebookRun:

@@ -14,8 +14,9 @@ from pathlib import Path
 from markupsafe import Markup
 
 from frontier.plot.data import Picture
-from frontier.plot.figures import FROM_POINTS, FROM_SAMPLES, detail_figure
+from frontier.plot.figures import FROM_POINTS
 from frontier.plot.picture import small_multiples
+from frontier.plot.request_figures import FROM_SAMPLES, detail_figure
 from frontier.report.json_out import Tree, decisions_json, points_json
 from frontier.report.quality import pooled_json
 from frontier.report.report import KEY, Report, Section, page_of

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from typing import Any
 
-from rich.padding import Padding
 from rich.text import Text
 
 from frontier.decide.knobs import knob_sentence
@@ -11,7 +10,7 @@ from frontier.decide.sentences import claim_sentence
 from frontier.decide.users import Users
 from frontier.decide.wording import count, limit_value_text, setting, value_text
 from frontier.report.json_out import tree_of
-from frontier.report.tables import text_grid, to_text
+from frontier.report.tables import indented, text_grid, to_text
 from frontier.units import format_number, trimmed
 
 USERS_SCHEMA = "frontier.users/1"
@@ -35,7 +34,7 @@ def _users(users: Users, width: int, colour: bool) -> str:
     lines = [_basis(users), *early, f"On each replica {knob_sentence(users.decision.engine, users.cap)}.",
              f"Assumed: {'; '.join(_assumed(users))}."]  # fmt: skip
     return to_text(
-        Text.assemble((head, "bold green"), f"   {name}"), Padding(text_grid(_rows(users)), (0, 0, 0, 2)),
+        Text.assemble((head, "bold green"), f"   {name}"), indented(text_grid(_rows(users))),
         *map(Text, lines), width=width, colour=colour,
     )  # fmt: skip
 

@@ -8,7 +8,7 @@ import math
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, TextIO
+from typing import TextIO
 
 from frontier.decide.wording import clean, count, flag_kind, flag_words, setting, value_text
 from frontier.metrics import metric
@@ -16,12 +16,11 @@ from frontier.model import Decision, Estimate, Flag, Judgement, Limit, Phase, Tr
 from frontier.plan import Better, Progress, Stage
 from frontier.units import format_elapsed, format_rough
 
-if TYPE_CHECKING:
-    from frontier.client.loop import TrialProgress
-
 _FIGURES = ("output_throughput", "p50_ttft", "p99_ttft", "p99_tpot")
 _JUMP, _JUMP_SECONDS = 1.3, 60.0
 """A time left that is by this factor, and by so many seconds, another one than was shown is given with its reason."""
+BOLD, DIM, RED, YELLOW, CYAN = "1", "2", "31", "33", "36"
+"""SGR codes of the styles of a line or a part of it."""
 
 
 def trial_name(trial: Trial) -> str:
@@ -70,13 +69,13 @@ class FlagLines:
         return f"noted again: {counts}" if counts else ""
 
 
-def figures_text(figures: Mapping[str, float | None], gpus: int | None = None) -> str:
+def figures_text(figures: Mapping[str, float | None]) -> str:
     """'2,914 tok/s   p99 TTFT 2.33 s', and the share of errors where there were any."""
     parts = []
     for name in _FIGURES:
         if (value := figures.get(name)) is not None:
             label = "" if name == "output_throughput" else metric(name).label + " "
-            parts.append(label + value_text(name, value, gpus))
+            parts.append(label + value_text(name, value))
     if errors := figures.get("error_rate"):
         parts.append(f"{value_text('error_rate', errors)} errors")
     return "   ".join(parts)
@@ -93,96 +92,155 @@ def judged_text(judgement: Judgement, limit: Limit, estimate: Estimate) -> str:
     return f"{text}: {'over its limit' if judgement.verdict is Verdict.VIOLATES else 'not proven yet'}"
 
 
-def announced_lines(decision: Decision, seconds: float, better: Better | None) -> list[str]:
-    """The operating point as soon as it is proven, and what a higher setting may bring and take."""
-    rate = decision.metrics.get("output_throughput")
-    tokens = "" if rate is None else f"{value_text('output_throughput', rate.value)}, "
-    lines = [f"Run at {in_words(decision.concurrency or 0)}: {tokens}proven after {format_elapsed(seconds)}."]
-    keep = "Ctrl-C keeps this answer."
-    if better is not None:
-        gain = f"{setting(better.concurrency)} may give {better.gain:.0%} more"
-        keep = f"{gain}; about {format_rough(better.seconds)} would decide. {keep}"
-    return [*lines, keep]
+class SweepProgress(Progress):
+    """A sweep in lines: what is measured, what was, and the time left. A display says how it shows one, in `_line` and
+    `_headed`.
+    """
 
-
-class Tally:
-    """What is being done, what was, and the time left."""
+    is_log = False
+    """Whether there are no live lines: then a trial says the time left, and the last line is there without a trial."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
-        self.clock = clock
-        self.begun = self.stage_begun = clock()
-        self.ran = 0
-        self.end: float | None = None
-        self.longest, self.told = math.inf, self.begun
-        self.stage: Stage | None = None
-        self.key: tuple[object, ...] = ()
-        self.looks: dict[int, str | None] = {}
+        self._clock = clock
+        self._begun = self._stage_begun = clock()
+        self._flags = FlagLines()
+        self._ran = 0
+        self._end: float | None = None
+        self._longest, self._told = math.inf, self._begun
+        self._stage: Stage | None = None
+        self._key: tuple[object, ...] = ()
+        self._looks: dict[int, str | None] = {}
+        self._phase = self._phase_head = ""
 
-    def staged(self, stage: Stage) -> None:
-        self.stage = stage
+    def _line(self, text: str, style: str = "") -> None:
+        """Show a line; `style` is an SGR code."""
+        raise NotImplementedError
 
-    def started(self, trial: Trial) -> bool:
-        """Whether something else is begun with this trial: another phase, or the proof of another setting."""
-        word = self.stage.word if self.stage else ""
-        key = (word, trial.series, trial.concurrency if word == "prove" else None)
-        if key == self.key:
-            return False
-        self.key, self.stage_begun = key, self.clock()
-        return True
+    def _headed(self, head: str, text: str) -> None:
+        """Show a line that begins with the phase and, where there are several, its series."""
+        raise NotImplementedError
 
-    def expect(self, seconds: float, longest: float, why: str) -> str:
-        """Take the new estimate; a line with its reason where it is another one than was shown, else ''."""
-        now = self.clock()
-        shown = None if self.end is None else max(0.0, self.end - now)
-        self.end, self.longest, self.told = now + seconds, longest, now
-        if shown is None or abs(seconds - shown) < max(_JUMP_SECONDS, (_JUMP - 1) * min(seconds, shown)):
-            return ""
-        text = f"about {format_rough(seconds)} left instead of {format_rough(shown)}"
-        return f"{text}: {clean(why, 200)}" if why else text
+    def plan(self, total: int, done: int) -> None:
+        """The first line, where trials were finished before."""
+        if done:
+            self._line(f"{count(total, 'trial')}, {done:,} of them finished before", DIM)
+
+    def expect(self, seconds: float, longest: float = math.inf, why: str = "") -> None:
+        """A line with the reason, where the estimate is another one than was shown."""
+        now = self._clock()
+        shown = None if self._end is None else max(0.0, self._end - now)
+        self._end, self._longest, self._told = now + seconds, longest, now
+        if shown is not None and abs(seconds - shown) >= max(_JUMP_SECONDS, (_JUMP - 1) * min(seconds, shown)):
+            text = f"about {format_rough(seconds)} left instead of {format_rough(shown)}"
+            self._line(f"{text}: {clean(why, 200)}" if why else text, DIM)
+
+    def stage(self, stage: Stage) -> None:
+        self._stage = stage
 
     @property
-    def elapsed(self) -> float:
-        return self.clock() - self.begun
+    def _word(self) -> str:
+        """What is done: scan, prove, complete or grid."""
+        return self._stage.word if self._stage else "grid"
+
+    def trial_started(self, trial: Trial, number: int, total: int) -> None:  # noqa: ARG002  # the stage says more
+        """The line of a phase that is over, where this trial begins another, or the proof of another setting."""
+        key = (self._word, trial.series, trial.concurrency if self._word == "prove" else None)
+        if key != self._key:
+            self._key, self._stage_begun = key, self._clock()
+            self._end_phase()
+            self._phase_head = self._head(trial)
+
+    def _end_phase(self) -> None:
+        """The line of a scan or a proof, where one is to be shown."""
+        phase, self._phase = self._phase, ""
+        self._looks.clear()
+        if phase:
+            self._headed(self._phase_head, phase)
+
+    def trial_finished(self, trial: Trial, figures: Mapping[str, float | None], flags: Sequence[Flag] = ()) -> None:
+        """The trial's line, unless its setting is only looked at or is being proven; and what is wrong with it."""
+        self._ran += 1
+        if self._word in ("grid", "complete"):
+            parts = [trial_done(trial, self._stage), figures_text(figures), self._left() if self.is_log else ""]
+            self._headed(self._head(trial), "   ".join(part for part in parts if part))
+        for text, excluded in self._flags.of(trial, flags):
+            self._line(text, YELLOW if excluded else DIM)
+
+    def judged(self, trial: Trial, judgement: Judgement, limit: Limit, estimate: Estimate) -> None:
+        """The line of a scan, for all of its settings, or of a proof, as it stands; shown when the phase is over."""
+        if self._word == "scan":
+            over = judgement.verdict is Verdict.VIOLATES or limit.breaks(estimate.value)
+            self._looks[trial.concurrency] = limit.of.label if over else None
+            self._phase = f"{self._looks_text()}   {self._of_stage}"
+        elif self._word == "prove":
+            text = judged_text(judgement, limit, estimate)
+            self._phase = f"{setting(trial.concurrency)}  {text}   {self._of_stage}"
+
+    def announced(self, decision: Decision, seconds: float, better: Better | None) -> None:
+        """The operating point as soon as it is proven, and what a higher setting may bring and take."""
+        name = f"{decision.series.label()}  " if self._stage and self._stage.series_count > 1 else ""
+        rate = decision.metrics.get("output_throughput")
+        tokens = "" if rate is None else f"{value_text('output_throughput', rate.value)}, "
+        at = in_words(decision.concurrency or 0)
+        self._line(f"{name}Run at {at}: {tokens}proven after {format_elapsed(seconds)}.", BOLD)
+        gain = ""
+        if better is not None:
+            gain = f"{setting(better.concurrency)} may give {better.gain:.0%} more"
+            gain += f"; about {format_rough(better.seconds)} would decide. "
+        self._line(f"{name}{gain}Ctrl-C keeps this answer.")
+
+    def note(self, text: str) -> None:
+        """A line of its own."""
+        self._line(clean(text, 400), YELLOW)
+
+    def close(self) -> None:
+        """The last lines."""
+        self._end_phase()
+        if counted := self._flags.counted():
+            self._line(counted, DIM)
+        if self._ran or self.is_log:
+            self._line(f"{count(self._ran, 'trial')} run in {self._elapsed}", DIM)
 
     @property
-    def of_stage(self) -> str:
+    def _elapsed(self) -> str:
+        return format_elapsed(self._clock() - self._begun)
+
+    @property
+    def _of_stage(self) -> str:
         """How long the phase has taken."""
-        return format_elapsed(self.clock() - self.stage_begun)
+        return format_elapsed(self._clock() - self._stage_begun)
 
-    def left(self) -> str:
+    def _left(self) -> str:
         """'12 min left', while anything is to come."""
-        return "" if self.end is None else f"{format_rough(max(0.0, self.end - self.clock()))} left"
+        return "" if self._end is None else f"{format_rough(max(0.0, self._end - self._clock()))} left"
 
-    def left_at_most(self) -> str:
+    def _left_at_most(self) -> str:
         """'12 min left (at most 31 min)', where a bound is known."""
-        if self.end is None or not math.isfinite(self.longest):
-            return self.left()
-        passed = self.clock() - self.told
-        return f"{self.left()} (at most {format_rough(max(0.0, self.longest - passed))})"
+        if self._end is None or not math.isfinite(self._longest):
+            return self._left()
+        passed = self._clock() - self._told
+        return f"{self._left()} (at most {format_rough(max(0.0, self._longest - passed))})"
 
-    def head(self, trial: Trial) -> str:
+    def _head(self, trial: Trial) -> str:
         """'[2/3] fp8  1024/256  prove', the series only where there are several."""
-        stage = self.stage
+        stage = self._stage
         if stage is None:
             return setting_name(trial)
         several = f"[{stage.place}/{stage.series_count}] {setting_name(trial)}  " if stage.series_count > 1 else ""
         return f"{several}{stage.word:<8}"
 
-    def look(self, trial: Trial, judgement: Judgement, limit: Limit, estimate: Estimate) -> None:
-        """Keep how the value of a scanned setting lies."""
-        over = judgement.verdict is Verdict.VIOLATES or limit.breaks(estimate.value)
-        self.looks[trial.concurrency] = limit.of.label if over else None
-
-    def looks_text(self) -> str:
+    def _looks_text(self) -> str:
         """'c=1 2 4 inside · c=8 over p99 TPOT'."""
         groups: dict[str, list[int]] = {}
-        for c, over in sorted(self.looks.items()):
+        for c, over in sorted(self._looks.items()):
             groups.setdefault("inside" if over is None else f"over {over}", []).append(c)
         return " · ".join(f"{listed(each, ' ')} {how}" for how, each in groups.items())
 
 
-class PlainProgress(Progress):
+class PlainProgress(SweepProgress):
     """One line per event, each with the wall-clock time: for logs, nohup and CI."""
+
+    is_log = True
 
     def __init__(
         self,
@@ -190,82 +248,28 @@ class PlainProgress(Progress):
         clock: Callable[[], float] = time.monotonic,
         stamp: Callable[[], str] = lambda: time.strftime("%Y-%m-%d %H:%M:%S"),
     ) -> None:
+        super().__init__(clock)
         self._stream, self._stamp = stream, stamp
-        self._count = Tally(clock)
-        self._flags = FlagLines()
-        self._scan = self._scanned = ""
 
-    def _say(self, text: str) -> None:
+    def _line(self, text: str, style: str = "") -> None:  # noqa: ARG002  # a log has no colours
         self._stream.write(f"{self._stamp()}  {text}\n")
         self._stream.flush()
 
-    def plan(self, total: int, done: int) -> None:
-        """The first line, where trials were finished before."""
-        if done:
-            self._say(plan_text(total, done))
+    def _headed(self, head: str, text: str) -> None:
+        self._line(f"{head}  {text}")
 
     def expect(self, seconds: float, longest: float = math.inf, why: str = "") -> None:
-        """Part of the lines of finished trials; before the first at once, and where it changes with the reason."""
-        if self._count.end is None:
+        """A line before the first trial too."""
+        if self._end is None:
             most = f", at most {format_rough(longest)}" if math.isfinite(longest) else ""
-            self._say(f"about {format_rough(seconds)} in all{most}")
-        if line := self._count.expect(seconds, longest, why):
-            self._say(line)
-
-    def stage(self, stage: Stage) -> None:
-        self._count.staged(stage)
-
-    def trial_started(self, trial: Trial, number: int, total: int) -> None:  # noqa: ARG002  # said when it has ended
-        """The line of a scan that is over."""
-        head = self._scan
-        if self._count.started(trial):
-            self._end_scan(head)
-            self._scan = self._count.head(trial)
-
-    def _end_scan(self, head: str) -> None:
-        if self._count.looks:
-            self._say(f"{head}  {self._count.looks_text()}   {self._scanned}")
-            self._count.looks.clear()
-
-    def tick(self, tick: "TrialProgress") -> None:
-        """Nothing: a log is not a screen."""
-
-    def trial_finished(self, trial: Trial, figures: Mapping[str, float | None], flags: Sequence[Flag] = ()) -> None:
-        """The trial's line, unless its setting is only looked at or is being proven; and what is wrong with it."""
-        self._count.ran += 1
-        stage = self._count.stage
-        if stage is None or stage.word in ("grid", "complete"):
-            done = trial_done(trial, stage)
-            parts = [f"{self._count.head(trial)}  {done}", figures_text(figures), self._count.left()]
-            self._say("   ".join(part for part in parts if part))
-        for text, _ in self._flags.of(trial, flags):
-            self._say(text)
+            self._line(f"about {format_rough(seconds)} in all{most}")
+        super().expect(seconds, longest, why)
 
     def judged(self, trial: Trial, judgement: Judgement, limit: Limit, estimate: Estimate) -> None:
-        """The line of a proof; a scan has one line for all of its settings, at its end."""
-        word = self._count.stage.word if self._count.stage else ""
-        if word == "scan":
-            self._count.look(trial, judgement, limit, estimate)
-            self._scanned = self._count.of_stage
-        elif word == "prove":
-            text = judged_text(judgement, limit, estimate)
-            self._say(f"{self._count.head(trial)}  {setting(trial.concurrency)}  {text}   {self._count.of_stage}")
-
-    def announced(self, decision: Decision, seconds: float, better: Better | None) -> None:
-        name = decision.series.label() if self._count.stage and self._count.stage.series_count > 1 else ""
-        for line in announced_lines(decision, seconds, better):
-            self._say(f"{name}  {line}" if name else line)
-
-    def note(self, text: str) -> None:
-        """A line of its own."""
-        self._say(clean(text, 400))
-
-    def close(self) -> None:
-        """The last lines."""
-        self._end_scan(self._scan)
-        if counted := self._flags.counted():
-            self._say(counted)
-        self._say(f"{count(self._count.ran, 'trial')} run in {format_elapsed(self._count.elapsed)}")
+        """A proof has a line for each of its trials."""
+        super().judged(trial, judgement, limit, estimate)
+        if self._word == "prove":
+            self._end_phase()
 
 
 def trial_done(trial: Trial, stage: Stage | None) -> str:
@@ -277,7 +281,3 @@ def trial_done(trial: Trial, stage: Stage | None) -> str:
         return name
     measured = stage.measured + (not what and trial.repeat == 1)
     return f"{min(measured, stage.settings)} of {count(stage.settings, 'setting')} · {name}"
-
-
-def plan_text(total: int, done: int) -> str:
-    return count(total, "trial") + (f", {done:,} of them finished before" if done else "")

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from rich.console import RenderableType
 from rich.text import Text
 
-from frontier.decide.pooled import Pooled
+from frontier.decide.pareto import Pooled
 from frontier.decide.wording import clean_name, limits_text, setting, value_text
 from frontier.metrics import metric
 from frontier.model import Estimate, Series

@@ -7,12 +7,11 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from rich.console import RenderableType
-from rich.padding import Padding
 from rich.text import Text
 
 from frontier.decide import gate as judging
 from frontier.decide.compare import ORDER
-from frontier.decide.gate import CAUGHT, MISS, AtProven, Change, Gate, Measured, Rules, family_size, judged_metrics
+from frontier.decide.gate import CAUGHT, MISS, AtProven, Change, Gate, GateRules, Measured, family_size, judged_metrics
 from frontier.decide.trend import LEAST, Trend, date_text, trend
 from frontier.decide.wording import bound_words, clean, clean_name, count, limit_text, setting, value_text
 from frontier.errors import UsageError
@@ -20,7 +19,7 @@ from frontier.metrics import metric
 from frontier.model import Limit, Phase, Series, amount
 from frontier.report.comparison import STYLES, two_deployments
 from frontier.report.json_out import Tree, number, tree_of
-from frontier.report.tables import text_grid, to_text
+from frontier.report.tables import indented, text_grid, to_text
 from frontier.run import Run
 from frontier.stats import window
 from frontier.stats.estimate import estimate
@@ -65,11 +64,10 @@ def _key(run: Run, deployment: str) -> dict[str, str]:
     mine = next((d for d in run.config.deployments if d.name == deployment), None)
     if mine is None:
         return {}
-    hardware = f"{mine.gpus or 1} × {mine.hardware.name}" if mine.hardware and mine.hardware.name else None
     body = " ".join(f"{name}={value}" for name, value in {**(mine.simulator or {}), **mine.extra_body}.items())
     load = run.config.load()
     key = {
-        "device": hardware or (run.manifest.get("client") if mine.is_simulator else None),
+        "device": mine.devices or (run.manifest.get("client") if mine.is_simulator else None),
         "engine": servers(RunDirectory.read(run.path).journal_lines()).get(deployment),
         "flags": " ".join(filter(None, (mine.start, body))), "model": mine.model,
         "load": f"prompts={load['prompts']} ignore_eos={load['ignore_eos']}",
@@ -116,7 +114,7 @@ def gate_runs(
     ]  # fmt: skip
     if not matched:
         raise UsageError(f"{names[1]} and {names[0]} measured nothing in common", "sweep the same shapes on both sides")
-    rules = Rules(judged_metrics(limits), allow, family_size(len(matched), limits), tuple(limits), spread)
+    rules = GateRules(judged_metrics(limits), allow, family_size(len(matched), limits), tuple(limits), spread)
     gates = []
     for a, b in matched:
         pairs = judging.in_turn(old[a], fresh[b])
@@ -134,7 +132,7 @@ def gate_deployments(run: Run, named: Sequence[str], *, allow: float, limits: Se
     names = two_deployments(run, named)
     shapes = [s for d, s in run.histories if d == names[1] and Series(names[0], s) in run.histories]
     proven = {d.series: d.concurrency for d in run.solve(limits)} if limits else {}
-    rules = Rules(judged_metrics(limits), allow, family_size(len(shapes), limits), tuple(limits))
+    rules = GateRules(judged_metrics(limits), allow, family_size(len(shapes), limits), tuple(limits))
     gates = []
     for shape in shapes:
         a, b = (_repeats(run, Series(name, shape)) for name in names)
@@ -172,7 +170,7 @@ def gate_table(gates: Sequence[Gate], allow: float, *, width: int = 80, colour: 
         rows += [_proven_row(one.at_proven, allow)] if one.at_proven else []
         lines: list[RenderableType] = [Text(_evidence(one)), *([text_grid(rows)] if rows else [])]
         lines += [_note(note) for note in (*one.notes, *_advice(one, allow))]
-        blocks += [Padding(line, (0, 0, 0, 2)) for line in lines]
+        blocks += map(indented, lines)
     return to_text(*blocks, width=width, colour=colour)
 
 
@@ -299,7 +297,7 @@ def trend_table(trends: Sequence[Trend], *, width: int = 80, colour: bool = Fals
     for one in trends:
         word, runs = TREND_WORDS[one.verdict], count(len(one.runs), "run")
         blocks += [_head(one.verdict, word, one.series.label(), runs)]
-        blocks += [Padding(Text(clean(line, 600)), (0, 0, 0, 2)) for line in trend_notes(one)]
+        blocks += [indented(clean(line, 600)) for line in trend_notes(one)]
         heads = ["date", "run", *(metric(name).label for name in one.metrics), "proven", ""]
         rows = [
             [date_text(run.at), run.name, *(value_text(n, run.mean(n, one.settings).value) for n in one.metrics),

@@ -12,7 +12,7 @@ from typing import Any
 from frontier.decide.capacity import arrival_rate
 from frontier.decide.diagnose import diagnose, diagnosis_lines
 from frontier.decide.explain import figures
-from frontier.decide.pooled import Pooled
+from frontier.decide.pareto import Pooled
 from frontier.decide.sentences import (
     claim_sentence,
     figure_row,
@@ -47,7 +47,7 @@ from frontier.plot.labels import view_name
 from frontier.plot.selection import pooled_of, provenance_of, samples_of, views_of
 from frontier.report.evidence_tables import Grid, cost_grids, evidence_grids, time_grids
 from frontier.report.quality import pooled_grid
-from frontier.report.tables import SIGNS, Cell, Column, point_columns, role_of, time_line, whole_run_sentence
+from frontier.report.tables import SIGNS, Cell, point_columns, role_of, time_line, whole_run_sentence
 from frontier.run import Run
 from frontier.stats import cost_energy
 from frontier.stats.window import WindowData
@@ -169,8 +169,8 @@ class Report:
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """One series: its decision with figures and reasons, and the columns of its points with each point's role. `step`
-    is what would decide a better setting, and the command.
+    """One series: its decision with figures and reasons, and its points: concurrency, role and cells of each.
+    `step` is what would decide a better setting, and the command.
     """
 
     name: str
@@ -181,22 +181,10 @@ class Section:
     why: tuple[tuple[str, str], ...]
     production: tuple[str, ...]
     notes: tuple[str, ...]
-    columns: tuple[Column, ...]
-    roles: tuple[str, ...]
-    concurrencies: tuple[int, ...]
-    neighbours: Grid | None = None
-    evidence: tuple[Grid, ...] = ()
-
-    @property
-    def rows(self) -> list[tuple[int, str, list[Cell]]]:
-        """The points in order: concurrency, role, and one cell per column."""
-        cells = zip(*(column.cells for column in self.columns), strict=True)
-        return [(c, role, list(row)) for c, role, row in zip(self.concurrencies, self.roles, cells, strict=True)]
-
-    @property
-    def heads(self) -> list[str]:
-        """The heads of the columns."""
-        return [column.long or column.head for column in self.columns]
+    heads: tuple[str, ...]
+    rows: tuple[tuple[int, str, tuple[Cell, ...]], ...]
+    neighbours: Grid | None
+    evidence: tuple[Grid, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,7 +250,7 @@ def page_of(report: Report) -> Page:
 def _section(view: View, samples: Mapping[Any, Mapping[int, WindowData]]) -> Section:
     """The section of one series."""
     points, frontier, decision, gpus = view.mine, view.frontier, view.decision, view.gpus
-    chosen = decision.concurrency if decision else None
+    chosen, columns = view.chosen, point_columns(points, frontier, view.sla, view.chosen, gpus)
     rows = tuple(figure_row(figure, gpus) for figure in figures(decision)) if decision else ()
     sides = _sides(decision) if decision else {}
     arrivals = arrival_rate(points, chosen) if chosen is not None else None
@@ -282,9 +270,11 @@ def _section(view: View, samples: Mapping[Any, Mapping[int, WindowData]]) -> Sec
         production=tuple(production_lines(decision, arrivals)) if decision else (),
         notes=tuple(reason_sentences(decision, tuple(sides.values()))) if decision
         else () if view.sla else (no_sla_sentence(points, frontier, gpus),),
-        columns=tuple(point_columns(points, frontier, view.sla, chosen, gpus)),
-        roles=tuple(role_of(point, frontier, chosen) for point in points),
-        concurrencies=tuple(point.concurrency for point in points),
+        heads=tuple(column.long or column.head for column in columns),
+        rows=tuple(
+            (point.concurrency, role_of(point, frontier, chosen), cells)
+            for point, cells in zip(points, zip(*(column.cells for column in columns), strict=True), strict=True)
+        ),
         neighbours=neighbours_grid(decision) if decision else None,
         evidence=(*cost_grids(decision), *time_grids(points), *evidence_grids(samples.get(frontier.series, {}))),
     )  # fmt: skip
@@ -367,8 +357,7 @@ def _config_cleaned(text: str | None) -> str | None:
 def neighbours_grid(decision: Decision) -> Grid | None:
     """The settings around the operating point (or the candidate), and why each is or is not chosen; None for one."""
     reasons = decision.explanation.settings
-    middle = decision.concurrency if decision.concurrency is not None else decision.candidate
-    places = [i for i, reason in enumerate(reasons) if reason.settings == (middle,)]
+    places = [i for i, reason in enumerate(reasons) if reason.settings == (decision.shown,)]
     if not places or len(decision.judgements) < 2:
         return None
     rows = tuple(_neighbour(reason) for reason in reasons[max(0, places[0] - 2) : places[0] + 4])

@@ -15,8 +15,8 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from frontier.decide.capacity import FrontierSummary
 from frontier.decide.diagnose import DIAGNOSIS_LEGEND, Diagnosis, diagnosis_lines
-from frontier.decide.frontier_summary import FrontierSummary
 from frontier.decide.sentences import no_sla_sentence
 from frontier.decide.wording import (
     NO_BOUND,
@@ -59,9 +59,9 @@ if TYPE_CHECKING:
     from frontier.plan import Plan
     from frontier.run import History
 
-Gpus = int | Mapping[str, int | None] | None
-"""The number of GPUs by which rates are divided: for all deployments, or for each by name."""
 _GAP = 2
+DeploymentGpus = Mapping[str, int | None] | None
+"""By how many GPUs the rates of each deployment are divided; none where it is not said."""
 
 
 def to_text(*renderables: RenderableType, width: int = 80, colour: bool = False) -> str:
@@ -76,9 +76,9 @@ def to_text(*renderables: RenderableType, width: int = 80, colour: bool = False)
     return "\n".join(line.rstrip() for line in out.getvalue().splitlines())
 
 
-def gpus_of(gpus: Gpus, deployment: str) -> int | None:
-    """The number of GPUs by which a deployment's rates are divided."""
-    return gpus.get(deployment) if isinstance(gpus, Mapping) else gpus
+def indented(content: RenderableType, style: str = "", by: int = 2) -> Padding:
+    """A line or a table, set in from the left."""
+    return Padding(Text(content, style=style) if isinstance(content, str) else content, (0, 0, 0, by))
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,8 +190,7 @@ def point_columns(
     columns = [
         Column("", tuple(Cell(sign, style=style) for sign, style, _ in signs)),
         _load_column(points, [style for _, style, _ in signs]),
-        *_requests_column(points),
-        *_in_flight_column(points),
+        *_load_columns(points),
         Column("n", tuple(Cell(f"{p.n:,}" if p.n else "–", key=p.n or None) for p in points), 3, long="requests"),
     ]  # fmt: skip
     for name in names:
@@ -219,21 +218,17 @@ def _load_column(points: Sequence[Point], styles: Sequence[str]) -> Column:
     return Column(head, tuple(Cell(bare(load), key=load, style=style) for load, style in keyed), long=long)
 
 
-def _requests_column(points: Sequence[Point]) -> list[Column]:
-    """How many requests ended per second, where the rate counts sessions."""
-    if not any(isinstance(point.concurrency, SessionRate) for point in points):
-        return []
-    name = "request_throughput"
-    cells = tuple(_metric_cell(name, point.metrics.get(name), None, None) for point in points)
-    return [Column("req/s", cells, 1, long="requests per second")]
-
-
-def _in_flight_column(points: Sequence[Point]) -> list[Column]:
-    """How many requests were in flight, where the load is a number of sessions or a rate."""
-    if not any(point.in_flight for point in points):
-        return []
-    cells = tuple(Cell(format_number(point.in_flight), key=point.in_flight) for point in points)
-    return [Column("in flight", cells, 1, long="requests in flight, mean")]
+def _load_columns(points: Sequence[Point]) -> list[Column]:
+    """Requests that ended per second, where the rate counts sessions; requests in flight, where the load does not."""
+    columns = []
+    if any(isinstance(point.concurrency, SessionRate) for point in points):
+        name = "request_throughput"
+        cells = tuple(_metric_cell(name, point.metrics.get(name), None, None) for point in points)
+        columns.append(Column("req/s", cells, 1, long="requests per second"))
+    if any(point.in_flight for point in points):
+        cells = tuple(Cell(format_number(point.in_flight), key=point.in_flight) for point in points)
+        columns.append(Column("in flight", cells, 1, long="requests in flight, mean"))
+    return columns
 
 
 def _metric_cell(name: str, estimate: Estimate | None, limit: Limit | None, gpus: int | None) -> Cell:
@@ -288,7 +283,7 @@ def points_table(
     decisions: Sequence[Decision] = (),
     summaries: Sequence[FrontierSummary] = (),
     diagnoses: Sequence[Diagnosis] = (),
-    gpus: Gpus = None,
+    gpus: DeploymentGpus = None,
     width: int = 80,
     colour: bool = False,
 ) -> str:
@@ -297,16 +292,15 @@ def points_table(
     of_series = {frontier.series: frontier for frontier in frontiers}
     decided = {decision.series: decision for decision in decisions}
     diagnosed = {diagnosis.series: diagnosis for diagnosis in diagnoses}
-    blocks: list[RenderableType] = []
+    blocks = []
     for series, group in by_series(points).items():
         ordered = sorted(group, key=lambda p: p.concurrency)
-        blocks += [Text("")] if blocks else []
-        blocks += _series_block(
-            series, ordered, of_series.get(series), limits, decided.get(series), gpus_of(gpus, series.deployment), width
-        )
-        blocks += [Text(clean(note, 400), style="dim") for note in notes.get(series, ())]
-        blocks += _diagnosis_block(diagnosed.get(series))
-    return to_text(*blocks, width=width, colour=colour) if blocks else "no points"
+        by = (gpus or {}).get(series.deployment)
+        lines = _series_block(series, ordered, of_series.get(series), limits, decided.get(series), by, width)
+        lines += [Text(clean(note, 400), style="dim") for note in notes.get(series, ())]
+        lines += _diagnosis_block(diagnosed.get(series))
+        blocks.append(to_text(*lines, width=width, colour=colour))
+    return "\n\n".join(blocks) or "no points"
 
 
 def _series_block(
@@ -329,7 +323,7 @@ def _series_block(
         *([Text(NO_BOUND_LEGEND + NOT_NEEDED * decides, style="dim")] if unbounded else []),
         *([Text(no_sla_sentence(points, frontier, gpus))] if frontier and not limits else []),
         *([Text(f"energy: {power}", style="dim")] if power else []),
-        *(Padding(Text(f"– not on these axes, {line}"), (0, 0, 0, 2)) for line in absent),
+        *(indented(f"– not on these axes, {line}") for line in absent),
     ]  # fmt: skip
     lines += _flag_lines(points)
     if time := time_line(points, chosen):
@@ -344,10 +338,10 @@ def _flag_lines(points: Sequence[Point]) -> list[RenderableType]:
     kinds = flag_kinds(points)
     for kind in kinds:
         text = f"○ {kind.text()}" if kind.fatal else f"! {kind.text(most_figures=_WARNING_FIGURES)}"
-        lines.append(Padding(Text(text, style="" if kind.fatal else "dim"), (0, 0, 0, 2)))
-        lines += [Padding(Text(kind.advice, style="dim"), (0, 0, 0, 4))] if kind.advice else []
+        lines.append(indented(text, "" if kind.fatal else "dim"))
+        lines += [indented(kind.advice, "dim", by=4)] if kind.advice else []
     if any(kind.text(most_figures=_WARNING_FIGURES) != kind.text() for kind in kinds if not kind.fatal):
-        lines.append(Padding(Text("frontier show --json lists every setting of each flag.", style="dim"), (0, 0, 0, 2)))
+        lines.append(indented("frontier show --json lists every setting of each flag.", "dim"))
     return lines
 
 
@@ -356,7 +350,7 @@ def _diagnosis_block(diagnosis: Diagnosis | None) -> list[RenderableType]:
     if diagnosis is None:
         return []
     lines = [Text.assemble((f"{head}: ", "bold"), clean(text, 800)) for head, text in diagnosis_lines(diagnosis)]
-    return [Text(f"What binds, {DIAGNOSIS_LEGEND}:"), *(Padding(line, (0, 0, 0, 2)) for line in lines)]
+    return [Text(f"What binds, {DIAGNOSIS_LEGEND}:"), *map(indented, lines)]
 
 
 def whole_run_sentence(points: Sequence[Point], chosen: int | None, gpus: int | None = None) -> str:

@@ -29,19 +29,21 @@ from frontier.plot.data import Line, Panel, Picture, Role, View
 from frontier.plot.draw import render
 from frontier.plot.figures import (
     FROM_POINTS,
-    FROM_SAMPLES,
-    MOST,
     goodput_figure,
     inflation_figure,
-    jitter_figure,
     latency_figure,
-    lengths_figure,
-    settings_shown,
-    tails_figure,
     throughput_figure,
     time_figure,
 )
-from frontier.plot.selection import timeline_figure
+from frontier.plot.request_figures import (
+    FROM_SAMPLES,
+    MOST,
+    jitter_figure,
+    lengths_figure,
+    settings_shown,
+    tails_figure,
+    timeline_figure,
+)
 from frontier.stats.histogram import LogHistogram
 from frontier.stats.window import BLOCKS, WindowData
 from tests.plot.toy import LIMIT, SHAPE, estimate, toy_decision, toy_frontier, toy_point, toy_points, with_times

@@ -1,16 +1,29 @@
 """What is drawn of a run: on which axes, and into which files."""
 
 import dataclasses
+import json
 from pathlib import Path
 
 import pytest
 
 from frontier.config import Config, load_config
+from frontier.errors import UsageError
 from frontier.model import Limit, Series, Shape
-from frontier.plot.selection import default_axes, file_names
-from tests.plot.toy import LIMIT, toy_decision, toy_points
+from frontier.plot.data import View
+from frontier.plot.selection import default_axes, detail_figures, file_names, provenance_of
+from frontier.run import Run, load
+from tests.plot.toy import LIMIT, toy_decision, toy_frontier, toy_points
+from tests.sweeps import swept
 
 CONFIG = "endpoint: http://127.0.0.1:8000\nmodel: m\nshapes: [64/8]\nsla: {p99_ttft: 500ms, p99_tpot: 26ms}\n"
+NAMED_DEVICES = """\
+deployments: [{name: a, endpoint: simulator, hardware: h200, gpus: 2}, {name: b, endpoint: simulator}]
+shapes: [64/16]
+concurrency: [1]
+requests: 20
+repeats: 1
+refine: 0
+"""
 
 
 def config(more: str = "") -> Config:
@@ -49,3 +62,20 @@ def test_a_hostile_deployment_leaves_the_directory_alone() -> None:
     for file in file_names(Path("out/fig.png"), [Series("../../etc/x", shape), Series("b\0c", shape)]):
         assert Path("out") == file.parent
         assert file.name.isprintable()
+
+
+def test_an_import_has_no_timeline_of_any_setting() -> None:
+    points = toy_points()
+    run = Run(Path("imported"), config(), {}, {}, imported=tuple(points))
+    with pytest.raises(UsageError, match="no trial of that setting was finished"):
+        detail_figures(run, [View(points, toy_frontier(points))], "timeline", at=4)
+
+
+def test_a_run_says_when_and_on_what_it_was_measured(tmp_path: Path) -> None:
+    swept(tmp_path / "run", NAMED_DEVICES)
+    manifest = tmp_path / "run" / "manifest.json"
+    manifest.write_text(json.dumps({**json.loads(manifest.read_text()), "created": 1_795_433_014.0}))
+    known = provenance_of(load(tmp_path / "run"))
+    assert ("2 × h200", "2026-11-23 11:23 UTC") == (known.hardware, known.created)
+    manifest.write_text(json.dumps({k: v for k, v in json.loads(manifest.read_text()).items() if k != "created"}))
+    assert provenance_of(load(tmp_path / "run")).created is None

@@ -6,8 +6,7 @@ import math
 
 import pytest
 
-from frontier.decide.compare import Comparison, Gain, Rules, Side, compare
-from frontier.decide.wording import comparison_sentence
+from frontier.decide.compare import Comparison, Gain, Rules, Side, compare, comparison_sentence
 from frontier.model import Estimate
 from frontier.plot.data import Role, View
 from frontier.plot.multi_run import overlay

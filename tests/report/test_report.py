@@ -274,7 +274,7 @@ def test_rows_are_bold_on_the_frontier_and_marked() -> None:
     roles = {c: (role, cells[0].value) for c, role, cells in section.rows}
 
     assert (("chosen", "★"), ("excluded", "○"), ("frontier", "●")) == (roles[64], roles[128], roles[8])
-    assert ["", "concurrency", "requests", "tok/s/GPU"] == section.heads[:4]
+    assert ("", "concurrency", "requests", "tok/s/GPU") == section.heads[:4]
 
 
 def test_without_an_sla_there_is_a_page_all_the_same() -> None:

@@ -39,14 +39,14 @@ def widest(text: str) -> int:
 @pytest.mark.parametrize("width", [60, 80, 100, 140, 200])
 def test_points_fit_the_width(width: int) -> None:
     points = [toy_point(c, flags=(ERRORS,) if c > 90 else ()) for c in LADDER]
-    text = points_table(points, [toy_frontier(points)], LIMITS, gpus=1, width=width)
+    text = points_table(points, [toy_frontier(points)], LIMITS, gpus={"default": 1}, width=width)
 
     assert widest(text) <= width
 
 
 @pytest.mark.parametrize("width", [60, 80, 120])
 def test_decisions_and_plans_fit_the_width(width: int) -> None:
-    assert widest(decision_table([toy_decision(toy_points(), LIMITS)], gpus=1, width=width)) <= width
+    assert widest(decision_table([toy_decision(toy_points(), LIMITS)], gpus={"default": 1}, width=width)) <= width
     assert widest(plan_table(SimpleNamespace(tiers=[("", LIMITS)]), a_plan(), width=width)) <= width
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from frontier.hardware.roofline import GivenRoofline
 from frontier.model import Estimate, NextStep, Shape, Verdict
-from frontier.plot.context_figure import contexts_figure
+from frontier.plot.cross_series import contexts_figure
 from frontier.plot.data import Picture, Role, View
 from frontier.plot.draw import render
 from tests.plot.toy import LIMIT, toy_decision, toy_frontier, toy_points

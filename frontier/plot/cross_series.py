@@ -1,0 +1,262 @@
+"""Figures that cross series: operating points over the input length or the shared prefix (contexts) and over the share
+of one class of a mix (shares); and the trend of each metric over dated runs.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+
+from frontier.decide.traffic import break_evidence, break_title, lowest_violation, share_breaks, share_of, varied_class
+from frontier.decide.trend import Trend, date_text
+from frontier.decide.wording import clean, clean_name, limits_text, setting, unit_text
+from frontier.hardware.roofline import Limits, Roofline
+from frontier.metrics import display, metric, per_gpu
+from frontier.model import Decision, Shape, Verdict, unnamed
+from frontier.plot.data import (
+    Axis,
+    Bar,
+    Line,
+    Panel,
+    Picture,
+    Role,
+    Rule,
+    View,
+    bar_of,
+    concurrency_axis,
+    padded_axis,
+)
+from frontier.units import format_share
+
+LINES = ((Role.FRONTIER, "o"), (Role.OPERATING, "s"), (Role.THIRD, "^"), (Role.FOURTH, "D"))
+"""Colour and marker of each line of the contexts figure."""
+COUNTLESS = 10**7
+"""Requests in flight that no memory holds: how many of them run is what the memory allows."""
+
+
+# --- contexts: over the input length or the shared prefix
+
+
+def contexts_figure(views: Sequence[View], rooflines: Mapping[str, Roofline | None]) -> Picture | None:
+    """Throughput inside the SLA, and the concurrency that the SLA admits, of all series that were decided, below the
+    roofline and how many requests the memory, or the batch cap, lets run at once. None without two lengths, or two
+    shares of a common prefix, to compare.
+    """
+    decided = [view for view in views if view.decision is not None and view.frontier.shape.kind == "shape"]
+    shapes = [view.frontier.shape for view in decided]
+    by_length = len({shape.isl.mean for shape in shapes}) > 1
+    if not by_length and len({shape.prefix for shape in shapes}) < 2:
+        return None
+
+    def across(view: View) -> float:
+        return view.frontier.shape.isl.mean if by_length else view.frontier.shape.prefix * 100
+
+    groups: dict[str, list[View]] = {}
+    for view in sorted(decided, key=across):
+        groups.setdefault(_name(view, decided, by_length), []).append(view)
+    shown = dict(list(groups.items())[: len(LINES)])
+    lengths = sorted({across(view) for view in decided})
+    if by_length:
+        ticks = (lengths[0], lengths[-1], *lengths[1:-1])
+        x = replace(padded_axis("input tokens, log scale", lengths, log=True), ticks=ticks)
+    else:
+        x = padded_axis("share of the prompt that is common to all (%)", lengths, log=False)
+    roof, room = _bounds(shown, rooflines, across)
+    drawn = {name: [view for view in group if _is_drawn(view.decision)] for name, group in shown.items()}
+    rates = [_rate(view) for group in drawn.values() for view in group]
+    unit = unit_text("output_throughput", decided[0].gpus)
+    up = padded_axis(f"{unit}, log scale", [*rates, *(v for line in roof for _, v in line.points)], log=True)
+    measured, admitted = [], []
+    for (name, group), (ink, marker) in zip(drawn.items(), LINES, strict=False):
+        throughput = tuple((across(view), _rate(view)) for view in group)
+        in_flight = tuple((across(view), float(view.chosen or 0)) for view in group)
+        measured.append(Line(name, throughput, ink, marker=marker, bars=tuple(_bar(view, up) for view in group)))
+        admitted.append(Line(name, in_flight, ink, marker=marker))
+    counts = [v for line in (*admitted, *room) for _, v in line.points]
+    title = f"Throughput and concurrency inside {limits_text(decided[0].sla)}"
+    title += f", by {'input length' if by_length else 'shared prefix'}"
+    panels = (
+        Panel("output throughput inside the SLA", x, up, (*roof, *measured)),
+        Panel("requests in flight inside the SLA", x,
+              padded_axis("requests in flight, log scale", counts, log=True), (*room, *admitted)),
+    )  # fmt: skip
+    notes = _context_notes([view for group in shown.values() for view in group])
+    notes += [f"{len(shown)} of {len(groups)} lines are drawn."] if len(groups) > len(shown) else []
+    return Picture("contexts", title, panels, notes=tuple(notes), description=f"{title}.", columns=2, tall=300)
+
+
+def _name(view: View, among: Sequence[View], by_length: bool) -> str:
+    """What tells a line from the others: deployment, output length, shared prefix; 'measured' where nothing does."""
+    shape, shapes = view.frontier.shape, [other.frontier.shape for other in among]
+    parts = [clean_name(view.frontier.deployment, 40)] if len({v.frontier.deployment for v in among}) > 1 else []
+    parts += [f"{shape.osl} output tokens"] if len({s.osl for s in shapes}) > 1 else []
+    parts += [f"prefix {format_share(shape.prefix)}"] if by_length and len({s.prefix for s in shapes}) > 1 else []
+    return ", ".join(parts) or "measured"
+
+
+def _is_drawn(decision: Decision | None) -> bool:
+    """Whether it is known what the SLA admits: a setting, or that none is inside."""
+    return decision is not None and (decision.concurrency is not None or decision.verdict is Verdict.VIOLATES)
+
+
+def _rate(view: View) -> float:
+    """Output throughput at the operating point, per GPU where their number is known; 0 where no setting is inside."""
+    decision = view.decision
+    if decision is None or decision.concurrency is None:
+        return 0.0
+    return decision.metrics["output_throughput"].value / per_gpu("output_throughput", view.gpus)
+
+
+def _bar(view: View, axis: Axis) -> Bar | None:
+    if not _rate(view) or view.decision is None:
+        return None
+    return bar_of(view.decision.metrics["output_throughput"].scaled(1, per_gpu("output_throughput", view.gpus)), axis)
+
+
+def _bounds(
+    groups: Mapping[str, Sequence[View]], rooflines: Mapping[str, Roofline | None], across: Callable[[View], float]
+) -> tuple[list[Line], list[Line]]:
+    """The rooflines at the highest concurrency measured, and how many requests run at once, of each described group."""
+    roof, room = [], []
+    for views in groups.values():
+        light = rooflines.get(views[0].frontier.deployment)
+        if light is None:
+            continue
+        top = max(p.concurrency for view in views for p in view.mine)
+        ceiling, fitting = [], []
+        for view in views:
+            shape, share = view.frontier.shape, per_gpu("output_throughput", view.gpus)
+            at_top, most = _limits(light, shape, top), _limits(light, shape, COUNTLESS)
+            # Prompts that share a prefix share its memory too, which these bounds do not count.
+            if at_top and (not shape.prefix or at_top.running == top):
+                ceiling.append((across(view), at_top.throughput / share))
+            if most and most.running < COUNTLESS and not shape.prefix:
+                fitting.append((across(view), float(most.running)))
+        roof += [Line(f"roofline at c={top}", tuple(ceiling), Role.ROOFLINE, "fit")] if len(ceiling) > 1 else []
+        room += [Line("run at once at most", tuple(fitting), Role.QUIET, "fit")] if len(fitting) > 1 else []
+    return roof, room
+
+
+def _limits(light: Roofline, shape: Shape, concurrency: int) -> Limits | None:
+    """The bounds of a setting; None where not one request fits."""
+    try:
+        return light.limits(shape, concurrency)
+    except ValueError:
+        return None
+
+
+def _context_notes(views: Sequence[View]) -> list[str]:
+    """What the lines do not show: settings at the end of the grid, lengths that nothing is known of, missing proofs."""
+
+    def named(chosen: Sequence[View]) -> str:
+        return ", ".join(clean_name(view.frontier.series.label(longest=40), 80) for view in chosen)
+
+    decided = [(view, view.decision) for view in views if view.decision is not None]
+    none = [view for view, d in decided if d.concurrency is None and d.verdict is Verdict.VIOLATES]
+    unknown = [view for view, d in decided if not _is_drawn(d)]
+    highest = [view for view, d in decided if d.concurrency == max(p.concurrency for p in view.mine)]
+    better = [(view, d.next_step) for view, d in decided if d.concurrency is not None and d.next_step is not None]
+    estimated = any(d.concurrency is not None and not d.metrics["output_throughput"].has_interval for _, d in decided)
+    notes = ["Between the points nothing was measured: the dotted lines only join them."]
+    notes += [f"▽ at the lower edge, no setting is inside the SLA: {named(none)}."] if none else []
+    notes += [f"Not proven, and so not drawn: {named(unknown)}."] if unknown else []
+    notes += [f"The highest concurrency measured is inside, so more may be: {named(highest)}."] if highest else []
+    may = "; ".join(f"{named([view])} at {setting(step.concurrency)}" for view, step in better)
+    notes += [f"Not proven, and may give more: {may}."] if better else []
+    notes += ["Aggregates without intervals: these are their values, and nothing is proven."] if estimated else []
+    return notes
+
+
+# --- shares: over the share of one class of a mix
+
+BREAKING = ((Role.SLA, "v"), (Role.THIRD, "s"), (Role.FOURTH, "D"), (Role.OTHER, "^"), (Role.FLAGGED, "P"))
+"""Colour and marker of each class whose limit breaks."""
+
+
+def share_picture(decisions: Sequence[Decision]) -> Picture | None:
+    """The operating point and the lowest setting that breaks a limit, by the class that breaks; a panel per
+    deployment. None where no share of a class was swept, or nothing was decided.
+    """
+    panels, notes, told, titles = [], [], [], []
+    for deployment in dict.fromkeys(d.deployment for d in decisions):
+        mine = [d for d in decisions if d.deployment == deployment]
+        varied = varied_class([d.shape for d in mine])
+        if varied is None:
+            continue
+        found = share_breaks(mine)
+        told += [break_evidence(one) for one in found]
+        titles += [break_title(one) for one in found]
+        panels.append(_share_panel(varied, deployment, mine, tuple(one.concurrency for one in found)))
+        notes += [f"{share_of(varied, d.shape) * 100:.4g}% {varied}: nothing is proven"
+                  for d in mine if d.concurrency is None]  # fmt: skip
+    panels = [panel for panel in panels if not panel.is_empty]
+    if not panels:
+        return None
+    title = titles[0] if len(titles) == 1 else "Operating points by the share of a class, and the settings that break"
+    notes = [*told, "Between the shares nothing was measured: the dotted lines only join them.", *notes]
+    return Picture("shares", title, tuple(panels), notes=tuple(map(clean, notes)), description=f"{title}.", tall=300.0)
+
+
+def _share_panel(varied: str, deployment: str, decisions: Sequence[Decision], at: Sequence[int]) -> Panel:
+    proven = tuple((share_of(varied, d.shape) * 100, float(d.concurrency)) for d in decisions if d.concurrency)
+    broken: dict[str, list[tuple[float, float]]] = {}
+    for d in decisions:
+        if (violated := lowest_violation(d)) is not None:
+            name = violated.binding and metric(violated.binding).group
+            broken.setdefault(name or "all together", []).append(
+                (share_of(varied, d.shape) * 100, float(violated.concurrency))
+            )
+    lines = [Line("highest proven", proven, Role.OPERATING, "measured", "o")] if proven else []
+    for (name, points), (role, marker) in zip(broken.items(), BREAKING, strict=False):
+        lines.append(Line(f"lowest that breaks a limit of {name}", tuple(points), role, "measured", marker))
+    every = [c for line in lines for _, c in line.points] or [1.0]
+    shares = [share_of(varied, d.shape) * 100 for d in decisions]
+    x = padded_axis(f"share of {varied} in the sessions started (%)", shares, log=False)
+    rules = tuple(Rule("y", float(c), (f"c={c}",), Role.QUIET, dashed=True) for c in at)
+    title = "" if unnamed(deployment) else clean(deployment)
+    return Panel(title, x, concurrency_axis([round(c) for c in every]), tuple(lines), rules=rules)
+
+
+# --- trend: over dated runs
+
+MANY = 60
+"""More runs than this are drawn as dots without intervals: bars side by side would be a blot."""
+_DAY = 86_400.0
+
+
+def trend_picture(one: Trend, title: str, notes: tuple[str, ...]) -> Picture:
+    """The trend of one series with its intervals, the levels between changes, and breaks; a panel per metric over the
+    same days. ValueError without a run.
+    """
+    if not one.runs:
+        raise ValueError("a trend without a run has no picture")
+    notes = ("Bars: 95% intervals within a run. Dashed: levels between changes.", *notes)
+    if len(one.runs) > MANY:
+        notes = ("A dot is a run. Dashed: levels between changes.", *notes[1:])
+    panels = tuple(_trend_panel(one, name) for name in one.metrics)
+    return Picture("trend", title, panels, notes=notes, description=f"{title}.", tall=200.0)
+
+
+def _trend_panel(one: Trend, name: str) -> Panel:
+    days = [(run.at - one.runs[0].at) / _DAY for run in one.runs]
+    estimates = [run.mean(name, one.settings) for run in one.runs]
+    scale, unit = display(name, [e.value for e in estimates], None)
+    values = [e.value * scale for e in estimates]
+    x = padded_axis(f"days since {date_text(one.runs[0].at)} UTC", days, log=False)
+    many = len(days) > MANY
+    ends = [] if many else [end * scale for e in estimates for end in (e.low, e.high)]
+    y = padded_axis(f"{metric(name).label} ({unit})", [*values, *ends], log=False)
+    bars = () if many else tuple(bar_of(e.scaled(scale), y) for e in estimates)
+    dots = tuple(zip(days, values, strict=True))
+    lines = [Line("", dots, Role.FRONTIER, "cloud" if many else "measured", "o", bars)]
+    for level in one.levels(name):
+        mean = sum(values[i] for i in level) / len(level)
+        lines.append(Line("", ((days[level[0]], mean), (days[level[-1]], mean)), Role.OPERATING, "fit"))
+
+    def between(at: int) -> float:
+        return (days[at - 1] + days[at]) / 2
+
+    rules = [
+        Rule("x", between(step.at), (step.text,), Role.OPERATING if step.change > 0 else Role.SLA)
+        for step in one.steps if step.metric == name
+    ]  # fmt: skip
+    rules += [Rule("x", between(at), ("break",), Role.QUIET, dashed=True) for at, _ in one.breaks]
+    return Panel(clean(metric(name).label), x, y, tuple(lines), rules=tuple(rules))
