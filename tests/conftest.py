@@ -22,3 +22,8 @@ def pytest_configure(config: pytest.Config) -> None:
         os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
         os.environ["PYTHONPYCACHEPREFIX"] = str(config.rootpath / ".pytest_cache" / "bytecode")
         sys.dont_write_bytecode, sys.pycache_prefix = False, os.environ["PYTHONPYCACHEPREFIX"]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The stories last longest: begun last, they would keep one process waiting for the other."""
+    items.sort(key=lambda item: item.path.name != "test_stories.py")

@@ -11,7 +11,7 @@ ROOT = Path(frontier.__file__).parent
 
 FLOORS: list[set[str]] = [
     {"model", "metrics", "units", "errors", "text", "_version"},
-    {"fields", "pacing", "sessions"},
+    {"fields", "pacing"},
     {"store", "hardware"},
     {"simulator", "client"},
     {"config", "stats"},

@@ -37,10 +37,7 @@ def command(pack: Path, as_json: bool) -> int:
     from frontier.audit.check import audit
 
     result = audit(pack)
-    if as_json:
-        common.answer_json(result.tree())
-    else:
-        common.answer_prose(_text(pack, result))
+    common.answer(result.tree()) if as_json else common.answer_prose(_text(pack, result))
     return ExitCode.YES if result.consistent else ExitCode.NO
 
 

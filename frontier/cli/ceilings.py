@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from frontier.cli.common import FILE_PATH, answer, answer_json, json_option, layout, subcommand, write_file
+from frontier.cli.common import FILE_PATH, answer, json_option, layout, subcommand, write_file
 from frontier.errors import ExitCode, UsageError, install_command
 
 if TYPE_CHECKING:
@@ -46,10 +46,7 @@ def command(device: str, seconds: float, output: Path | None, as_json: bool) -> 
     ceilings = measure(_machine(device), seconds)
     if output is not None:
         write_file(output, ceilings_yaml(ceilings).encode())
-    if as_json:
-        answer_json(ceilings_json(ceilings))
-    else:
-        answer(ceilings_table(ceilings, **layout()))
+    answer(ceilings_json(ceilings) if as_json else ceilings_table(ceilings, **layout()))
     return ExitCode.YES
 
 

@@ -4,7 +4,7 @@ import functools
 import os
 import sys
 import textwrap
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -16,7 +16,7 @@ import orjson
 from frontier.errors import MeasurementError, StoreError, UsageError
 from frontier.metrics import metric, names
 from frontier.model import Limit
-from frontier.store.files import read_config, write_output
+from frontier.store.files import write_output
 from frontier.store.run_dir import RunDirectory, last_measured, runs_under
 from frontier.text import Secrets, environment_secrets, without_controls
 from frontier.units import format_bytes, whole_number
@@ -66,19 +66,14 @@ def wrapped(text: str, columns: int) -> str:
     return "\n".join(lines)
 
 
-def answer(text: str) -> None:
-    """Write the answer to standard output."""
-    click.echo(text)
+def answer(content: str | Mapping[str, Any]) -> None:
+    """Write the answer to standard output: a text as it is, a mapping as one JSON object."""
+    click.echo(content if isinstance(content, str) else json_bytes(content).decode())
 
 
 def answer_prose(text: str) -> None:
     """Write sentences of the answer, wrapped to the width of its tables."""
     answer(wrapped(text, layout()["width"]))
-
-
-def answer_json(tree: Any) -> None:
-    """Write the answer as one JSON object to standard output."""
-    click.echo(json_bytes(tree).decode())
 
 
 def json_bytes(tree: Any) -> bytes:
@@ -322,9 +317,14 @@ class RunOptions:
 
     def words(self) -> list[str]:
         """The options as they are given again on a command line; without the run and --json."""
-        named = (("--deployment", self.deployments), ("--shape", self.shapes), ("--set", self.settings),
-                 ("--objectives", [self.objectives]), ("--sla", [self.sla]))  # fmt: skip
-        return [word for name, values in named for value in values if value is not None for word in (name, value)]
+        named = {"--deployment": self.deployments, "--shape": self.shapes, "--set": self.settings}
+        return option_words({**named, "--objectives": [self.objectives], "--sla": [self.sla]})
+
+
+def option_words(named: Mapping[str, Iterable[object]]) -> list[str]:
+    """Options as they are given again on a command line: each value that is not None, after its option."""
+    given = [(name, value) for name, values in named.items() for value in values if value is not None]
+    return [word for name, value in given for word in (name, str(value))]
 
 
 def run_options(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -376,14 +376,13 @@ def _in_a_run(file: Path) -> bool:
 
 def _agreed(own: Path, foreign: Path) -> set[str]:
     """The effects of a config file of the user's; none when it lies in a run itself or cannot be read."""
-    from frontier.config import load_config
-    from frontier.formats.session_files import read_sessions
+    from frontier.formats.config_file import load_config_file
 
     # The manifest that names `own` is as foreign as the config: it must not make a file of the run the user's own.
     if not own.is_file() or _in_a_run(own) or own.resolve().is_relative_to(foreign.resolve().parent):
         return set()
     try:
-        return {effect.text for effect in load_config(read_config(own), str(own), read_sessions=read_sessions).effects}
+        return {effect.text for effect in load_config_file(own).effects}
     except (OSError, UsageError):
         return set()
 

@@ -75,12 +75,12 @@ def command(
     _say_left_out(runs, comparisons)
     if output:
         _draw(runs, comparisons, names, output, runs[0].limits() if limits is None else limits)
-    if options.as_json:
-        common.answer_json(
-            {**comparisons_json(comparisons, names), "unfinished": [common.unfinished_json(run) for run in runs]}
-        )
-    else:
-        common.answer(comparison_table(comparisons, names=names, **common.layout()))
+    unfinished = {"unfinished": [common.unfinished_json(run) for run in runs]}
+    common.answer(
+        comparisons_json(comparisons, names) | unfinished
+        if options.as_json
+        else comparison_table(comparisons, names=names, **common.layout())
+    )
     return exit_code(comparison.verdict for comparison in comparisons)
 
 
@@ -117,10 +117,7 @@ def _gate(
         names = (a.name, b.name) if a.name != b.name else (str(a), str(b))
         limits = options.limits(new[-1])
         gates = gate_runs(map(read, old), new, allow=share, limits=limits, names=names, spread=differ)
-    if options.as_json:
-        common.answer_json(gate_json(gates, share))
-    else:
-        common.answer(gate_table(gates, share, **common.layout()))
+    common.answer(gate_json(gates, share) if options.as_json else gate_table(gates, share, **common.layout()))
     return exit_code(one.verdict for one in gates)
 
 

@@ -7,10 +7,13 @@ from dataclasses import asdict, astuple, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from frontier.cli.common import answer, answer_json, answer_prose, layout
+from frontier.cli.common import answer, answer_prose, layout
 from frontier.errors import ExitCode
-from frontier.model import load_of, setting
+from frontier.model import Phase, load_of, setting
+from frontier.store.journal import last_session
+from frontier.store.run_dir import RunDirectory
 from frontier.text import clean
+from frontier.units import format_elapsed, format_number, format_rough
 
 if TYPE_CHECKING:
     from frontier.budget import BudgetFit
@@ -31,8 +34,8 @@ ENOUGH = 1.25
 class Outlook:
     """What is left of a sweep and how long it takes: per series and in all, `by` what that is known.
 
-    `fit` is what the budget has room for when the proofs take what is expected, `fit_longest` when they take their
-    longest; None without a budget.
+    `fit` is what the budget has room for when the proofs take what is expected, None without a budget; `fits_longest`
+    whether it has room for all of it when they take their longest.
     """
 
     ledger: "Ledger"
@@ -42,7 +45,7 @@ class Outlook:
     total: "Expected"
     by: str
     fit: "BudgetFit | None" = None
-    fit_longest: "BudgetFit | None" = None
+    fits_longest: bool = True
 
 
 def look_ahead(config: "Config", plan: "Plan", run: Path | None = None, prove: tuple[int, ...] = ()) -> Outlook:
@@ -59,8 +62,8 @@ def look_ahead(config: "Config", plan: "Plan", run: Path | None = None, prove: t
     found = Outlook(ledger, len(plan.trials) - len(todo), aheads, times, sum(times.values(), Expected()), by)
     if not config.budget.limited:
         return found
-    fits = (_fit(config, plan, found, todo, estimator, histories, most=most) for most in (False, True))
-    return replace(found, fit=next(fits), fit_longest=next(fits))
+    fit, longest = (_fit(config, plan, found, todo, estimator, histories, most=most) for most in (False, True))
+    return replace(found, fit=fit, fits_longest=longest.whole)
 
 
 def _fit(
@@ -69,16 +72,15 @@ def _fit(
 ) -> "BudgetFit":  # fmt: skip
     """What the budget has room for, proofs and visits being as many as expected or, with `most`, as many as may be."""
     from frontier.budget import Amount, fit_budget, turns_of
-    from frontier.model import Phase
 
     def need(parts: "Iterable[Part]") -> Amount:
         total = Amount()
         for part in parts:
             if part.trial.phase is not Phase.GRID:
                 count = part.most if most else part.expected
-                one = found.ledger.times.need(part.trial)
+                one = found.ledger.times.need(part.trial)  # at no price: its dollars follow from the turn's seconds
                 seconds = estimator.seconds(part.trial, found.ledger.times, histories)
-                total += Amount(seconds * count, one.requests * count, one.tokens * count)
+                total += replace(one, seconds=seconds) * count
         return total
 
     beyond: dict[str, tuple[Amount, Amount]] = {}
@@ -94,7 +96,6 @@ def _fit(
 
 def remaining(config: "Config", plan: "Plan", run: Path | None) -> "tuple[Ledger, Sequence[Trial]]":
     """What the sweep has spent so far, and the trials of the grid that are left."""
-    from frontier.store.run_dir import RunDirectory
     from frontier.sweep.ledger import Ledger
 
     ledger = Ledger(config.budget, lambda: 0.0, time.time)
@@ -135,18 +136,13 @@ def print_plan(config: "Config", plan: "Plan", run: Path | None, as_json: bool, 
             "client": client,
             "advice": advice,
         }
-        arrivals = config.shapes[0].arrivals
-        if arrivals is not None and arrivals.trace is not None:
-            tree["trace"] = trace_facts(arrivals.trace)
-        answer_json(tree if found.fit is None else {**tree, "budget": _budget_json(found)})
+        if (trace := _trace_of(config)) is not None:
+            tree["trace"] = trace_facts(trace)
+        answer(tree if found.fit is None else {**tree, "budget": _budget_json(found, found.fit)})
         return ExitCode.YES
     answer(plan_table(config, plan, **layout()))
-    for line in plan_lines(config, found, prove):
-        answer_prose(line)
-    if client is not None and client["matters"]:
-        answer_prose(client["why"])
-    for line in advice:
-        answer_prose(line)
+    why = [client["why"]] if client is not None and client["matters"] else []
+    answer_prose("\n".join([*plan_lines(config, found, prove), *why, *advice]))
     if run is not None:
         answer(f"{run} holds {found.finished} of them, finished before")
     if found.fit is not None:
@@ -177,23 +173,17 @@ def plan_lines(config: "Config", found: Outlook, prove: tuple[int, ...] = ()) ->
     """'Plan: find and prove the operating point (about 10 min), then complete the frontier (about 40 min more).', each
     series' own times where there are several, and the sum with its bound.
     """
-    from frontier.units import format_elapsed, format_rough
-
     several = len(found.times) > 1
     points, frontiers = ("operating points", "frontiers") if several else ("operating point", "frontier")
-    total = found.total
+    total, everything = found.total, format_rough(found.total.seconds)
     if not total.seconds:
         return ["Plan: nothing is left to measure."]
     if prove:
         first = f"prove {', '.join(f'c={c}' for c in prove)} (about {format_rough(total.answer)})"
     elif not config.limits:
-        first = (
-            f"complete the {frontiers} (about {format_rough(total.seconds)}); without an SLA there is nothing to prove"
-        )
+        first = f"complete the {frontiers} (about {everything}); without an SLA there is nothing to prove"
     elif not config.searches:
-        first = (
-            f"measure the listed settings (about {format_rough(total.seconds)}); refine: 0 proves nothing beyond them"
-        )
+        first = f"measure the listed settings (about {everything}); refine: 0 proves nothing beyond them"
     elif not total.answer:
         first = f"the {points} were searched for before; complete the {frontiers} (about {format_rough(total.rest)})"
     else:
@@ -212,7 +202,7 @@ def plan_lines(config: "Config", found: Outlook, prove: tuple[int, ...] = ()) ->
         parts += [f"{format_rough(rest)} for the frontier"] if rest else []
         name = series.label(list(found.times), keep_shape=True)
         lines.append(f"  {name}: {', '.join(parts) or 'nothing is left'}")
-    lines.append(f"About {format_rough(total.seconds)} in all, at most {format_rough(total.longest)}; by {found.by}.")
+    lines.append(f"About {everything} in all, at most {format_rough(total.longest)}; by {found.by}.")
     left = found.ledger.seconds_left()
     if left is not None and left < total.longest:
         lines.append(f"The budget ends it after {format_elapsed(left)}.")
@@ -227,12 +217,12 @@ def _session_files(config: "Config") -> list[str]:
             continue
         first, added, osl = (f"{side.mean:,.0f}" for side in (shape.session.first, shape.session.added, shape.osl))
         later = f"{added}/{osl} after {shape.session.think:.3g} s"
-        odd = [
-            (file.cut, "begin anew as their history was cut"),
-            (file.begun, "begin with a history that is not in it"),
-        ]
-        notes = [f"{number:,} {what}" for number, what in odd if number]
-        notes += [f"{file.left_out:,} rows without tokens are left out"] if file.left_out else []
+        odd = {
+            "begin anew as their history was cut": file.cut,
+            "begin with a history that is not in it": file.begun,
+            "rows without tokens are left out": file.left_out,
+        }
+        notes = [f"{number:,} {what}" for what, number in odd.items() if number]
         lines.append(
             f"{shape.label}: {file.sessions:,} sessions with {file.requests:,} requests of {clean(file.path)} "
             f"({file.tool}); first prompts of {first} tokens, later turns {later}"
@@ -258,7 +248,7 @@ def rate_lines(config: "Config", found: Outlook) -> list[str]:
         return []
     from frontier.forecast import expected_rates
 
-    trace = config.shapes[0].arrivals.trace if config.shapes[0].arrivals is not None else None
+    trace = _trace_of(config)
     planned = [expected_rates(config, series) for series, ahead in found.aheads.items() if ahead.looks]
     lines = []
     if not config.rate:
@@ -268,6 +258,11 @@ def rate_lines(config: "Config", found: Outlook) -> list[str]:
         return lines
     rates = config.concurrency if config.rate else [one.usual for one in planned]
     return [*lines, *trace_lines(trace, [rate / 1000 for rate in rates])]
+
+
+def _trace_of(config: "Config") -> "Trace | None":
+    arrivals = config.shapes[0].arrivals
+    return None if arrivals is None else arrivals.trace
 
 
 def trace_facts(trace: "Trace") -> dict[str, Any]:
@@ -281,16 +276,12 @@ def trace_facts(trace: "Trace") -> dict[str, Any]:
 
 def trace_lines(trace: "Trace", rates: "Sequence[float]") -> list[str]:
     """'Arrivals of azure.csv: 19,366 in 58 min, 5.53/s; gap CV 1.09; ...', and how fast they are played."""
-    from frontier.units import format_elapsed, format_number
-
     facts = trace_facts(trace)
     known = {f"{s} s": value for s, value in facts["index_of_dispersion"].items() if value is not None}
     index = ", ".join(f"{format_number(value)} in {window}" for window, value in known.items()) or "not known"
-    told = (
-        f"Arrivals of {trace.name}: {trace.count:,} in {format_elapsed(trace.seconds)}, {format_number(trace.rate)}/s; "
-        f"gap CV {facts['gap_cv']:.3g}; index of dispersion of counts {index} (Poisson: 1)."
-    )
-    lines = [told]
+    times = f"{trace.count:,} in {format_elapsed(trace.seconds)}, {format_number(trace.rate)}/s"
+    spread = f"gap CV {facts['gap_cv']:.3g}; index of dispersion of counts {index} (Poisson: 1)"
+    lines = [f"Arrivals of {trace.name}: {times}; {spread}."]
     if trace.grid is not None:
         lines.append(f"Its stamps lie on a grid of {trace.grid:g} s: each arrival is placed at random within its step.")
     factors = [f"{rate / trace.rate:.3g}" for rate in rates]
@@ -305,7 +296,6 @@ def trace_lines(trace: "Trace", rates: "Sequence[float]") -> list[str]:
 def _too_short(config: "Config", found: Outlook) -> list[str]:
     """Where a stated `max_time` cuts a proof short, as far as it is known how long a request takes."""
     from frontier.forecast import TimeEstimator, proof
-    from frontier.units import format_elapsed, format_rough
 
     if config.max_time is None or not config.searches or config.open_loop:
         return []
@@ -324,27 +314,23 @@ def _too_short(config: "Config", found: Outlook) -> list[str]:
     return lines
 
 
-def _budget_json(found: Outlook) -> dict[str, Any]:
-    assert found.fit is not None
-    assert found.fit_longest is not None
-    ledger, fit = found.ledger, found.fit
+def _budget_json(found: Outlook, fit: "BudgetFit") -> dict[str, Any]:
     return {
-        "limits": dict(ledger.whole.words),
-        "spent": ledger.spent().tree(),
+        "limits": dict(found.ledger.whole.words),
+        "spent": found.ledger.spent().tree(),
         "fits": len(fit.fits),
         "dropped": [trial.key for trial in fit.dropped],
         "by": list(fit.by),
         "at_longest": fit.bounded,
         "answer_fits": fit.answer,
         "all_fits": fit.whole,
-        "all_fits_with_refinement": found.fit_longest.whole,
+        "all_fits_with_refinement": found.fits_longest,
     }
 
 
 def _budget_lines(found: Outlook, fit: "BudgetFit") -> list[str]:
     """The limits of the budget, and what of the plan fits into them."""
     from frontier.budget import described_trials
-    from frontier.units import format_elapsed, format_rough
 
     caps, spent = found.ledger.whole, found.ledger.spent()
     limits = ", ".join(f"{name} {limit}" for name, limit in caps.words.items())
@@ -354,22 +340,20 @@ def _budget_lines(found: Outlook, fit: "BudgetFit") -> list[str]:
         limits += f"; {format_elapsed(spent.seconds)} and {spent.requests:,.0f} requests of it are spent"
     longest = fit.bounded and not {"time", "until", "cost"}.isdisjoint(caps.words)
     proofs = found.total.answer_longest > 0
-    assert found.fit_longest is not None
-    if found.fit_longest.whole:
+    if found.fits_longest:
         lines = ["all of it fits, even if each trial takes its longest" if longest else "all of it is expected to fit"]
     elif fit.whole:
         most = f" (at most {format_rough(found.total.answer_longest)})"
         lines = [f"all of it is expected to fit; what has no room because the proofs take longer{most} is dropped"]
     else:
-        answered = "" if fit.answer or not proofs else "the operating point may not be proven within it: "
-        answered = "the operating point is expected to be proven within it; " if fit.answer and proofs else answered
-        total, dropped = len(fit.fits) + len(fit.dropped), f"{described_trials(fit.dropped)} ({', '.join(fit.by)})"
+        answered = "is expected to be proven within it; " if fit.answer else "may not be proven within it: "
         room = "fit if each takes its longest" if longest else "are expected to fit"
-        lines = [f"{answered}{len(fit.fits)} of {total} trials of the grid {room}"]
-        if not fit.dropped and fit.answer:
-            lines = [f"{lines[0]}, but not all that completes the frontiers beside it"]
+        first = f"the operating point {answered}" if proofs else ""
+        first += f"{len(fit.fits)} of {len(fit.fits) + len(fit.dropped)} trials of the grid {room}"
         if fit.dropped:
-            lines = [f"{lines[0]}; dropped:", dropped]
+            lines = [f"{first}; dropped:", f"{described_trials(fit.dropped)} ({', '.join(fit.by)})"]
+        else:
+            lines = [f"{first}, but not all that completes the frontiers beside it" if fit.answer else first]
     return [f"budget  {limits}", *(f"        {line}" for line in lines)]
 
 
@@ -381,26 +365,21 @@ def larger_budget(config: "Config", run: Path, again: str) -> str:
 
     The same command would drop the same trials again, unless a time of day ended it: that comes again tomorrow.
     """
-    from frontier.budget import Amount, raised
-    from frontier.model import Phase
+    from frontier.budget import Amount, Turn, raised
+    from frontier.decide.wording import count
     from frontier.plan import make_plan
-    from frontier.store.journal import last_session
-    from frontier.store.run_dir import RunDirectory
 
     lines = RunDirectory.read(run).journal_lines()
     session = last_session(lines)
     events = [line for line in session if line["event"] == "dropped"]
     dropped = {key for line in events for key in line["trials"]}
     found = look_ahead(config, make_plan(config), run)
-    rate = sum(d.price or 0.0 for d in config.deployments) / 3600
+    rate = Turn(config.deployments, ()).rate
     needed = sum((Amount(**line["need"]) for line in events if "need" in line), Amount())
-    left = Amount()
-    for part in (part for ahead in found.aheads.values() for part in ahead.parts):
-        one = found.ledger.times.need(part.trial, rate)
-        left += Amount(*(part.expected * amount for amount in astuple(one)))
-    total = Amount(*(max(a, b) * ENOUGH for a, b in zip(astuple(left), astuple(needed), strict=True)))
-    total += found.ledger.spent()
-    left_out = f"{len(dropped)} trial{'' if len(dropped) == 1 else 's'}"
+    parts = (part for ahead in found.aheads.values() for part in ahead.parts)
+    left = sum((found.ledger.times.need(part.trial, rate) * part.expected for part in parts), Amount())
+    total = Amount(*map(max, astuple(left), astuple(needed))) * ENOUGH + found.ledger.spent()
+    left_out = count(len(dropped), "trial")
     cut = [line for line in session if line["event"] == "asked" and line["trial"] in dropped]
     named = (f"{setting(load_of(line))} ({line['shape']})" for line in cut if line["phase"] == Phase.PROVE.value)
     proofs = ", ".join(dict.fromkeys(named))

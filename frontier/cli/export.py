@@ -1,5 +1,6 @@
 """`frontier export`: a run in the formats of other tools."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -7,11 +8,9 @@ import click
 
 from frontier.cli.common import RunOptions, answer, run_options, say, subcommand, write_file
 from frontier.errors import ExitCode, UsageError
-from frontier.model import Frontier, Point
+from frontier.model import Point
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from frontier.run import Run
 
 BINARY = {"parquet": ".parquet", "excel": ".xlsx"}
@@ -54,7 +53,15 @@ def command(options: RunOptions, name: str | None, output: Path | None) -> int:
         output = None
     if name == "llm-d":
         return _llmd(run, points, output)
-    data = _prometheus(run, points, frontiers, options) if name == "prometheus" else _table(name, points, frontiers)
+    from frontier.formats import export
+
+    if name == "prometheus":
+        limits = options.limits(run)
+        data = export.prometheus_text(points, frontiers, run.solve(limits) if limits else ()).encode()
+    else:
+        rows = export.table(points, frontiers)
+        write = {"parquet": export.parquet_bytes, "excel": export.excel_bytes}.get(name)
+        data = export.csv_text(rows).encode() if write is None else write(rows)
     if output is None:
         answer(data.decode().rstrip("\n"))
     else:
@@ -62,33 +69,19 @@ def command(options: RunOptions, name: str | None, output: Path | None) -> int:
     return ExitCode.YES
 
 
-def _table(name: str, points: "Sequence[Point]", frontiers: "Sequence[Frontier]") -> bytes:
-    from frontier.formats.export import csv_text, excel_bytes, parquet_bytes, table
-
-    rows = table(points, frontiers)
-    return {"csv": lambda t: csv_text(t).encode(), "parquet": parquet_bytes, "excel": excel_bytes}[name](rows)
-
-
-def _prometheus(run: "Run", points: "Sequence[Point]", frontiers: "Sequence[Frontier]", options: RunOptions) -> bytes:
-    from frontier.formats.export import prometheus_text
-
-    limits = options.limits(run)
-    return prometheus_text(points, frontiers, run.solve(limits) if limits else ()).encode()
-
-
-def _llmd(run: "Run", points: "Sequence[Point]", output: Path | None) -> int:
+def _llmd(run: "Run", points: Sequence[Point], output: Path | None) -> int:
     """Write one report per point: as files of a directory, or one after the other on standard output."""
-    from frontier.formats.llmd import documents, yaml_text
+    from frontier.formats.llmd import report, yaml_text
 
     models = {d.name: d.model for d in run.config.deployments}
     version = str(run.manifest.get("frontier", "unknown"))
-    reports = documents(points, run=run.path.name, tool_version=version, models=models)
+    reports = [report(p, run.path.name, version, models.get(p.deployment)) for p in points]
     if output is None:
-        answer(yaml_text([report for _, report in reports]).rstrip("\n"))
+        answer(yaml_text([tree for _, tree in reports]).rstrip("\n"))
         return ExitCode.YES
     if output.exists() and not output.is_dir():
         raise UsageError(f"{output} is a file; a report is one file per point", "name a directory:  -o reports/")
-    for file, report in reports:
-        write_file(output / file, yaml_text([report]).encode(), quiet=True)
+    for file, tree in reports:
+        write_file(output / file, yaml_text([tree]).encode(), quiet=True)
     say(f"wrote {len(reports)} reports to {output}/")
     return ExitCode.YES

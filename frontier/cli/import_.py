@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from frontier.cli.common import RUN_PATH, RUNS, answer, answer_json, json_option, say, subcommand
+from frontier.cli.common import RUN_PATH, RUNS, answer, json_option, say, subcommand
+from frontier.decide.wording import count
 from frontier.errors import ExitCode
 from frontier.model import Point, Trial, by_series
 
@@ -43,13 +44,12 @@ def command(
     path = output or RUNS / f"{time.strftime('%Y-%m-%d')}-imported-{imported.identity[:6]}"
     store(imported, path)
     if as_json:
-        answer_json(tree(imported, path))
+        answer(tree(imported, path))
     else:
         answer("\n".join(lines(imported)))
-        for note in notes(imported):
+        more = ["aggregates have no intervals: solve decides on them only with --point-estimates"]
+        for note in [*notes(imported), *(more if imported.assembled.points else [])]:
             say(f"note: {note}")
-        if imported.assembled.points:
-            say("note: aggregates have no intervals: solve decides on them only with --point-estimates")
     say(f"run  {path}")
     return ExitCode.YES
 
@@ -63,8 +63,8 @@ def notes(imported: "Import") -> list[str]:
 def lines(imported: "Import") -> list[str]:
     """What was imported: a line per deployment and shape."""
     trials = [measurement.trial for measurement, _ in imported.assembled.trials]
-    count = "1 file" if len(imported.files) == 1 else f"{len(imported.files)} files"
-    table = [f"{count} of {', '.join(dict.fromkeys(file.format for file in imported.files))}"]
+    formats = ", ".join(dict.fromkeys(file.format for file in imported.files))
+    table = [f"{count(len(imported.files), 'file')} of {formats}"]
     measured: list[Point | Trial] = [*imported.assembled.points, *trials]
     for series, items in by_series(measured).items():
         settings = {item.concurrency for item in items}

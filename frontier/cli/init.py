@@ -13,11 +13,9 @@ from frontier.errors import UsageError
     "--api-key-env", metavar="NAME", help="The environment variable that holds the key; goes into the config."
 )
 @click.option(
-    "--for",
-    "use",
-    type=click.Choice(["chat", "rag", "agent", "voice", "batch"]),
+    "--for", "use", type=click.Choice(["chat", "rag", "agent", "voice", "batch"]),
     help="Shape, SLA and axes of this use.",
-)
+)  # fmt: skip
 def command(url: str, model: str | None, api_key_env: str | None, use: str | None) -> None:
     """Print a commented config for the endpoint at URL, or with `simulator` for the embedded engine.
 
@@ -61,5 +59,4 @@ def _print(text: str) -> None:
 
     answer(text.rstrip("\n"))
     config = load_config(text, "sweep.yaml")
-    for line in plan_lines(config, look_ahead(config, make_plan(config))):
-        say(line)
+    say("\n".join(plan_lines(config, look_ahead(config, make_plan(config)))))

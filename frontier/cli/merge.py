@@ -4,7 +4,9 @@ from pathlib import Path
 
 import click
 
+from frontier._version import __version__
 from frontier.cli import common
+from frontier.decide.wording import count
 from frontier.errors import ExitCode
 
 
@@ -21,11 +23,8 @@ def command(folder: Path, output: Path) -> int:
     Examples:
       frontier merge /shared/night -o runs/night
     """
-    from frontier._version import __version__
     from frontier.sweep.file_shards import merge_shards
 
     merged = merge_shards(folder, output, {"frontier": __version__, "merged_from": str(folder)}, common.say)
-    common.say(
-        f"run  {output}: {merged} trial{'' if merged == 1 else 's'} merged; see them with  frontier show {output}"
-    )
+    common.say(f"run  {output}: {count(merged, 'trial')} merged; see them with  frontier show {output}")
     return ExitCode.YES if merged else ExitCode.FAILED

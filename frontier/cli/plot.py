@@ -30,20 +30,15 @@ Theme = Literal["light", "dark"]
     "-o", "--output", "files", multiple=True, type=common.FILE_PATH, help="FILE.png, .svg or .pdf; repeatable."
 )
 @click.option(
-    "--figure",
-    type=click.Choice(FIGURES),
-    default="frontier",
-    metavar="NAME",
+    "--figure", type=click.Choice(FIGURES), default="frontier", metavar="NAME",
     help=f"One of {', '.join(FIGURES)}; default: the frontier itself.",
-)
+)  # fmt: skip
 @click.option("--at", type=click.IntRange(1), metavar="C", help="The concurrency of a timeline.")
 @click.option("--overlay", is_flag=True, help="The deployments of one run in one panel per shape.")
 @click.option(
-    "--x",
-    metavar="METRIC",
-    shell_complete=common.complete_metrics,
+    "--x", metavar="METRIC", shell_complete=common.complete_metrics,
     help="Only the x axis, as p50_interactivity or p99_e2e.",
-)
+)  # fmt: skip
 @click.option("--width", "pixels", type=click.IntRange(400, 8000), metavar="PIXELS", help="Width of a PNG, for slides.")
 @click.option("--dark", is_flag=True, help="A dark background.")
 @common.run_options("deployments", "shapes", "sla", "objectives", "settings")
@@ -111,7 +106,7 @@ def frontier_picture(run: "Run", limits: "Sequence[Limit]", axes: tuple[str, str
 
 def _share_picture(run: "Run", limits: "Sequence[Limit]") -> "Picture":
     """The operating points over the share of a class that was swept."""
-    from frontier.plot.share_figure import share_picture
+    from frontier.plot.cross_series import share_picture
 
     picture = share_picture(run.solve(limits))
     if picture is None:

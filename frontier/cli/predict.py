@@ -1,5 +1,6 @@
 """`frontier predict`: the predicted frontier, before or beyond the measured points, and the roofline bound."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -9,8 +10,7 @@ from frontier.cli import common
 from frontier.errors import ExitCode, UsageError
 from frontier.metrics import metric
 from frontier.model import Estimate, Series, Shape
-from frontier.store.files import read_config
-from frontier.units import parse_share, whole_number
+from frontier.units import parse_share, whole_numbers
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -27,12 +27,9 @@ if TYPE_CHECKING:
     "Needs a CONFIG.",
 )  # fmt: skip
 @click.option(
-    "--efficiency",
-    metavar="SHARE",
-    default="60%",
-    show_default=True,
+    "--efficiency", metavar="SHARE", default="60%", show_default=True,
     help="Share of the roofline assumed, with a CONFIG.",
-)
+)  # fmt: skip
 @click.option("--concurrency", metavar="LIST", help="Concurrencies to predict, as 1,2,4,256.")
 @click.option("--shape", "shapes", multiple=True, metavar="ISL/OSL", help="Another shape to predict, from a RUN.")
 @click.option(
@@ -70,26 +67,20 @@ def command(
         if changes:
             raise UsageError("--what-if needs a CONFIG", "a run's points hold for its own hardware")
         forecasts = _of_run(source, concurrencies, shapes, output, options.settings)
-    if options.as_json:
-        common.answer_json(forecast_json(forecasts))
-    else:
-        common.answer(forecast_table(forecasts, **common.layout()))
+    common.answer(forecast_json(forecasts) if options.as_json else forecast_table(forecasts, **common.layout()))
     return ExitCode.YES
 
 
 def _of_config(
     source: Path, changes: tuple[str, ...], efficiency: str, concurrencies: tuple[int, ...], settings: tuple[str, ...]
 ) -> "list[Forecast]":
-    from frontier.config import Setting, load_config
     from frontier.decide.prediction import predict_config
-    from frontier.formats.session_files import read_sessions
+    from frontier.formats.config_file import load_config_file
 
     share = common.parsed("--efficiency", efficiency, parse_share)
     if share == 0:
         raise UsageError(f"--efficiency {efficiency!r} is not above 0", "write a share, as 60%")
-    config = load_config(
-        read_config(source), str(source), [Setting.of(setting) for setting in settings], read_sessions=read_sessions
-    )
+    config = load_config_file(source, settings)
     if concurrencies:
         config = config.model_copy(update={"concurrency": concurrencies})
     return predict_config(config, changes, share)
@@ -115,8 +106,6 @@ def _of_run(
 
 def _draw(run: "Run", forecasts: "list[Forecast]", file: Path) -> None:
     """Write the frontier over a mean latency, with its SLA and operating point, and the predicted means dashed."""
-    from dataclasses import replace
-
     from frontier.cli.plot import save_pictures
     from frontier.plot.picture import small_multiples
     from frontier.plot.selection import provenance_of, views_of
@@ -151,7 +140,6 @@ def _expected(forecast: "Forecast", across: str) -> "tuple[tuple[float, Estimate
 def _concurrencies(text: str | None) -> tuple[int, ...]:
     if text is None:
         return ()
-    numbers = [whole_number(part.strip(), 1, 100_000) for part in text.split(",")]
-    if None in numbers:
+    if (numbers := whole_numbers(text, 1, 100_000)) is None:
         raise UsageError(f"--concurrency {text!r} is not a list of whole numbers", "write 1,2,4,256")
-    return tuple(sorted({c for c in numbers if c is not None}))
+    return numbers

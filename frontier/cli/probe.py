@@ -11,7 +11,6 @@ import click
 
 from frontier.cli import common
 from frontier.errors import ExitCode, UsageError
-from frontier.store.files import read_config
 from frontier.units import parse_duration
 
 if TYPE_CHECKING:
@@ -58,15 +57,14 @@ def command(url: str | None, model: str | None, api_key_env: str | None, wait: s
     if as_json:  # the one server's fields on the top level; several servers, of a config, in a list
         servers = trees[0] if len(trees) == 1 else {"deployments": trees}
         client = dataclasses.asdict(AutoWorkers.of_this_machine())
-        common.answer_json({"schema": "frontier.probe/1", **servers, "client": client})
+        common.answer({"schema": "frontier.probe/1", **servers, "client": client})
     return ExitCode.YES if all(tree["usable"] for tree in trees) else ExitCode.FAILED
 
 
 def _targets(where: str | None, model: str | None, api_key_env: str | None) -> "Mapping[str, Target]":
     """What is to be probed, by the name to head its list with ('' for the only one)."""
     from frontier.client.target import Target, Timeouts, read_key_file
-    from frontier.config import load_config
-    from frontier.formats.session_files import read_sessions
+    from frontier.formats.config_file import load_config_file
 
     if where is None or "://" in where:
         timeouts = Timeouts(connect=5.0, first_byte=60.0, idle=30.0, total=120.0)
@@ -74,7 +72,7 @@ def _targets(where: str | None, model: str | None, api_key_env: str | None) -> "
     file = Path(where)
     if file.is_dir() or not file.exists():
         raise UsageError(f"{where!r} is neither an address nor a config file", "write it as http://host:port/v1")
-    config = load_config(read_config(file), where, read_sessions=read_sessions)
+    config = load_config_file(file)
     common.consent_to_reach(file, config)
     servers = [d for d in config.deployments if not d.is_simulator]
     if not servers:

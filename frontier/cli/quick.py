@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from frontier.cli.common import answer_json, answer_prose, json_option, say, subcommand
+from frontier.cli.common import answer, answer_prose, json_option, say, subcommand
+from frontier.decide.wording import count
 from frontier.errors import ExitCode, MeasurementError
 from frontier.metrics import metric
 from frontier.model import Point, Record, Verdict
-from frontier.store.run_dir import RunDirectory
 from frontier.units import format_number, format_seconds, format_share
 
 if TYPE_CHECKING:
@@ -93,12 +93,10 @@ def command(url: str | None, model: str | None, api_key_env: str | None, as_json
             f"look closer with  frontier probe {address}",
         )
     if as_json:
-        answer_json({"schema": "frontier.quick/1", "url": address, **findings.tree()})
+        answer({"schema": "frontier.quick/1", "url": address, **findings.tree()})
     else:
-        server_metrics = {
-            t.concurrency: window.server[0] for history in run.histories.values() for t, window in history
-        }
-        answer_prose("\n".join(sentences(findings, address, server_metrics)))
+        of_server = {t.concurrency: window.server[0] for history in run.histories.values() for t, window in history}
+        answer_prose("\n".join(sentences(findings, address, of_server)))
     return ExitCode.YES
 
 
@@ -141,16 +139,13 @@ def config_text(
 def _measure(text: str, path: Path) -> "Run | None":
     """The run of a config, swept into `path`; None when it was interrupted."""
     from frontier.cli.sweep import measure
-    from frontier.config import left_out, load_config
+    from frontier.config import load_config
+    from frontier.formats.config_file import open_run
     from frontier.plan import make_plan
     from frontier.run import load
 
     config = load_config(text, "quick")
-    directory = RunDirectory.open_for_sweep(
-        path, identity=config.identity(), canonical=config.canonical(), config_text=text, facts={},
-        defaults=left_out(None),
-    )  # fmt: skip
-    with directory:
+    with open_run(path, config, text, {}) as directory:
         end = measure(config, make_plan(config), directory, ready_wait=READY_WAIT)
     return None if end == "interrupted" else load(path)
 
@@ -202,7 +197,7 @@ def findings_of(points: "Sequence[Point]") -> Findings | None:
         best_throughput=best.metrics["output_throughput"].value,
         best_at=best.concurrency,
         requests={p.concurrency: p.n for p in points},
-        invalid={p.concurrency: tuple(f.name for f in p.flags if f.fatal) for p in points if not p.valid},
+        invalid={p.concurrency: tuple(f.name for f in p.fatal) for p in points if not p.valid},
     )
 
 
@@ -211,12 +206,12 @@ def sentences(findings: Findings, address: str, server: "Mapping[int, Mapping[st
     who = "One user" if findings.users == 1 else f"Each of {findings.users} users"
     counts = findings.requests.values()
     ttft, speed = format_seconds(findings.ttft), format_number(findings.tok_s_user)
-    throughput, highest = format_number(findings.best_throughput), _users(findings.highest)
+    throughput, highest = format_number(findings.best_throughput), count(findings.highest, "user")
     return [
         f"{who} waits {ttft} for the first token and then reads {speed} tokens a second.",
         _chat(findings),
         *server_shortages(server or {}),
-        f"The highest output throughput was {throughput} tokens a second, with {_users(findings.best_at)}.",
+        f"The highest output throughput was {throughput} tokens a second, with {count(findings.best_at, 'user')}.",
         *_not_counted(findings),
         f"About 256 tokens in, 64 out, {min(counts)} to {max(counts)} requests per setting, up to {highest}.",
         "A minute cannot bound a p99, and says nothing about your lengths or an hour of load. A sweep proves it:",
@@ -238,20 +233,17 @@ def server_shortages(server: "Mapping[int, Mapping[str, float]]") -> list[str]:
     return [f"With {most} users the server had {' and '.join(short)}."] if short else []
 
 
-def _users(count: int) -> str:
-    return "1 user" if count == 1 else f"{count} users"
-
-
 def _chat(findings: Findings) -> str:
     chat = "first token within 1 s, then 20 tokens a second, for 9 in 10 requests"
     if findings.fit is None:
-        return f"Not even {_users(findings.users)} fit a chat ({chat})."
+        return f"Not even {count(findings.users, 'user')} fit a chat ({chat})."
+    users = count(findings.fit, "user")
     if findings.binding is not None:
         name = metric(findings.binding).label
-        return f"About {_users(findings.fit)} at once fit a chat ({chat}); with more, {name} exceeds its limit first."
+        return f"About {users} at once fit a chat ({chat}); with more, {name} exceeds its limit first."
     if any(c > findings.fit for c in findings.invalid):
-        return f"{_users(findings.fit)} at once fit a chat ({chat}); nothing can be said about more."
-    return f"All {_users(findings.fit)} tried at once fit a chat ({chat}); the limit is above."
+        return f"{users} at once fit a chat ({chat}); nothing can be said about more."
+    return f"All {users} tried at once fit a chat ({chat}); the limit is above."
 
 
 def _not_counted(findings: Findings) -> list[str]:

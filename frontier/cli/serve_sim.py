@@ -6,7 +6,6 @@ import click
 
 from frontier.cli.common import say, subcommand
 from frontier.errors import UsageError
-from frontier.store.files import read_config
 
 
 @subcommand("serve-sim")
@@ -31,16 +30,13 @@ def command(config: Path | None, port: int, host: str, settings: tuple[str, ...]
     """
     import asyncio
 
-    from frontier.config import load_config
-    from frontier.formats.session_files import read_sessions
+    from frontier.formats.config_file import load_config_file
     from frontier.simulator.server import run_server
     from frontier.simulator.spec import EngineSpec
 
     mapping: dict[str, object] = {}
     if config is not None:
-        mapping = dict(
-            load_config(read_config(config), str(config), read_sessions=read_sessions).deployments[0].simulator or {}
-        )
+        mapping = dict(load_config_file(config).deployments[0].simulator or {})
     for setting in settings:
         key, equals, value = setting.partition("=")
         if not equals:

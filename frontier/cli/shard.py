@@ -7,8 +7,11 @@ from typing import TYPE_CHECKING
 
 import click
 
+from frontier._version import __version__
 from frontier.cli import common
 from frontier.errors import ExitCode, UsageError
+from frontier.store.files import read_config
+from frontier.units import format_elapsed
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -34,14 +37,12 @@ def command(config_file: Path, index: int, count: int, start_at: str, output: Pa
       frontier shard a.yaml --index $RANK --of 4 --start-at $START -o night
       frontier merge night -o runs/night
     """
-    from frontier._version import __version__
     from frontier.client.event_loop import run as run_loop
     from frontier.client.pipeline import Share
-    from frontier.config import left_out, load_config
+    from frontier.config import load_config
+    from frontier.formats.config_file import open_run
     from frontier.formats.session_files import read_sessions
     from frontier.plan import make_plan
-    from frontier.store.files import read_config
-    from frontier.store.run_dir import RunDirectory
     from frontier.sweep.backend import HttpBackend
     from frontier.sweep.file_shards import ShardOf, run_shard, shard_facts, timetable
 
@@ -52,18 +53,14 @@ def command(config_file: Path, index: int, count: int, start_at: str, output: Pa
     config = load_config(text, str(config_file), read_sessions=read_sessions)
     slots = timetable(config, make_plan(config))
     if dry_run:
-        for line in timetable_lines(slots, shard):
-            common.answer(line)
+        common.answer("\n".join(timetable_lines(slots, shard)))
         return ExitCode.YES
     common.consent_to_sweep(config_file, config)
     path = output / shard.name
     if path.exists() and any(path.iterdir()):
         raise UsageError(f"{path} is there already", "remove it, or choose another directory with  -o")
     facts = {"frontier": __version__, "config_file": str(config_file), "shard": shard_facts(shard)}
-    with RunDirectory.open_for_sweep(
-        path, identity=config.identity(), canonical=config.canonical(),
-        config_text=text, facts=facts, defaults=left_out(None),
-    ) as run:  # fmt: skip
+    with open_run(path, config, text, facts) as run:
         # The salt keeps the prompts apart from those of other sweeps, and is the same for all shards of this one.
         own = config.model_copy(update={"given_workers": None})  # a shard is one process
         backend = HttpBackend(own, os.environ, int(shard.start_at * 1000))
@@ -89,7 +86,6 @@ def _moment(text: str) -> float:
 
 def timetable_lines(slots: "Sequence[Slot]", shard: "ShardOf") -> list[str]:
     """The timetable, a line per trial."""
-    from frontier.units import format_elapsed
 
     def clock(seconds: float) -> str:
         return dt.datetime.fromtimestamp(shard.start_at + seconds, dt.UTC).strftime("%H:%M:%S")

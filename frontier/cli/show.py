@@ -34,10 +34,8 @@ def command(options: common.RunOptions, runs: tuple[Path, ...]) -> int:
         loaded = [replace(options, run=path).read() for path in runs]
         first = loaded[0]
         pools = pooled_of(loaded, options.all_axes or first.config.objectives, first.limits())
-        as_json = options.as_json
-        common.answer_json({"schema": SHOW_SCHEMA, "pooled": pooled_json(pools)}) if as_json else common.answer(
-            pooled_text(pools, **common.layout())
-        )
+        pooled = {"schema": SHOW_SCHEMA, "pooled": pooled_json(pools)}
+        common.answer(pooled if options.as_json else pooled_text(pools, **common.layout()))
         return ExitCode.YES if any(pool.members for pool in pools) else ExitCode.FAILED
     run = replace(options, run=runs[0] if runs else None).read(allow_empty=options.as_json, say_unfinished=False)
     axes = options.all_axes or run.config.objectives
@@ -50,20 +48,13 @@ def command(options: common.RunOptions, runs: tuple[Path, ...]) -> int:
     pools = pooled_of([run], axes, limits) if options.all_axes else []
     if options.as_json:
         tree = {"unfinished": common.unfinished_json(run), "pooled": pooled_json(pools)}
-        common.answer_json({**points_json(points, frontiers, summaries, diagnoses), **tree})
+        common.answer({**points_json(points, frontiers, summaries, diagnoses), **tree})
     else:
-        common.answer(
-            points_table(
-                points,
-                frontiers,
-                limits,
-                decisions=decisions,
-                summaries=summaries,
-                diagnoses=diagnoses,
-                gpus=run.gpus,
-                **common.layout(),
-            )
-        )
+        table = points_table(
+            points, frontiers, limits, decisions=decisions, summaries=summaries, diagnoses=diagnoses, gpus=run.gpus,
+            **common.layout(),
+        )  # fmt: skip
+        common.answer(table)
         if len(run.config.deployments) > 1 and pools:
             common.answer("\n" + pooled_text(pools, **common.layout()))
         for line in client_lines(run.histories):

@@ -14,13 +14,10 @@ if TYPE_CHECKING:
 
 @common.subcommand("solve")
 @click.option(
-    "--sla",
-    multiple=True,
-    shell_complete=common.complete_metrics,
-    metavar="LIMITS",
+    "--sla", multiple=True, shell_complete=common.complete_metrics, metavar="LIMITS",
     help="Limits, as 'p99_ttft<=500ms, p99_tpot<=30ms, error_rate<=1%'; repeatable. A range is 200ms..500ms (comfort, "
     "promise). Default: every tier of the config.",
-)
+)  # fmt: skip
 @click.option("--tier", metavar="NAME", help="Only this tier of the config.")
 @click.option("--point-estimates", is_flag=True, help="Decide on values without intervals (imported aggregates).")
 @click.option(
@@ -47,7 +44,7 @@ def command(
     run = options.read(allow_empty=options.as_json, say_unfinished=False)
     answers = run.answers(_tiers(run, sla, tier), point_estimates=point_estimates, marginal_ok=marginal_ok)
     if options.as_json:
-        common.answer_json({**answers_json(answers), "unfinished": common.unfinished_json(run)})
+        common.answer({**answers_json(answers), "unfinished": common.unfinished_json(run)})
     else:
         common.answer(answers_text(answers, gpus=run.gpus, **common.layout()))
         if run.unfinished:

@@ -9,7 +9,7 @@ from typing import Any
 import click
 import orjson
 
-from frontier.cli.common import RunOptions, answer, answer_json, answer_prose, find_run, run_options, subcommand
+from frontier.cli.common import RunOptions, answer, answer_prose, find_run, run_options, subcommand
 from frontier.decide.wording import count, trial_words
 from frontier.errors import ExitCode
 from frontier.model import load_facts, load_of, setting
@@ -39,10 +39,7 @@ def command(options: RunOptions, follow: bool) -> int:
     state = read_state(path)
     if follow:
         return _follow(path, state, options.as_json)
-    if options.as_json:
-        answer_json(state)
-    else:
-        answer_prose("\n".join(page(state)))
+    answer(state) if options.as_json else answer_prose("\n".join(page(state)))
     return ExitCode.YES
 
 
@@ -69,21 +66,20 @@ def read_state(path: Path) -> dict[str, Any]:
     `seconds_left` is what the sweep itself last said; `proven` are the operating points known so far. `skipped` are
     the trials given up in the session that runs, or ran last.
     """
-    from frontier.config import load_config
-    from frontier.formats.arrivals import as_in_run
+    from frontier.formats.config_file import config_of
     from frontier.standing import standing
 
     run = RunDirectory.read(path)
     if "imported" in run.manifest:
         return _state_of_import(run, path)
     journal = run.journal_lines()
-    config = as_in_run(load_config(run.config_text(), str(path / "config.yaml"), begun=run.manifest), run)
-    finished = {key: m.trial for key, m in run.finished().items()}
-    now = standing(run, config, finished)
+    now = standing(run, config_of(run), {key: m.trial for key, m in run.finished().items()})
     is_running = now.end == "running"
     session = last_session(journal)
     running = _running(session) if is_running else None
-    seconds = _seconds_left(journal) if now.state != "finished" else 0.0
+    # As the sweep itself forecast them when its last trial began; None where it had no forecast.
+    left = next((event["left"] for event in reversed(journal) if "left" in event), None)
+    seconds = 0.0 if now.state == "finished" else left
     if running is not None and seconds is not None:
         seconds = max(0.0, seconds - running["since"])
     until = time.time() if is_running or not journal else journal[-1]["time"]
@@ -109,11 +105,6 @@ def read_state(path: Path) -> dict[str, Any]:
         "held_elsewhere": run.held_elsewhere() if is_running else None,
         "warnings": [_event_text(event) for event in session if event["event"] in _WARNINGS][-3:],
     }
-
-
-def _seconds_left(journal: list[dict[str, Any]]) -> float | None:
-    """Seconds that were left of the sweep when its last trial began, by its own forecast; None where it had none."""
-    return next((event["left"] for event in reversed(journal) if "left" in event), None)
 
 
 def _state_of_import(run: "RunDirectory", path: Path) -> dict[str, Any]:

@@ -6,8 +6,10 @@ foreign config, measure (`measure`), answer (`_conclude`), notify (`on_finish`).
 
 import asyncio
 import os
+import platform
 import shlex
 import signal
+import socket
 import sys
 import time
 from pathlib import Path
@@ -16,9 +18,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from frontier._version import __version__
 from frontier.cli import common
 from frontier.errors import ExitCode, FrontierError, MemoryShortError, UsageError, WriteError
 from frontier.model import bare, in_words, load_facts
+from frontier.store.files import free_bytes
+from frontier.store.run_dir import AnotherSweepError, RunDirectory, extends
+from frontier.units import format_bytes, whole_numbers
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -28,27 +34,25 @@ if TYPE_CHECKING:
     from frontier.model import Decision
     from frontier.plan import Plan
     from frontier.run import Run
-    from frontier.store.run_dir import RunDirectory
     from frontier.sweep.conductor import SweepEnd
 
 
 def _settings(_ctx: click.Context, _parameter: click.Parameter, value: str | None) -> tuple[int, ...]:
     """The concurrencies of '32,48', or those that a run proved."""
     from frontier.config.load_keys import MAX_CONCURRENCY
-    from frontier.units import whole_number
 
-    if value and (Path(value) / "manifest.json").exists():
+    if not value:
+        return ()
+    if (Path(value) / "manifest.json").exists():
         decisions = common.read_run(Path(value), say_unfinished=False).solve()
-        each: list[int | None] = [d.concurrency for d in decisions if isinstance(d.concurrency, int)]
-        if not each:
+        proven = {d.concurrency for d in decisions if isinstance(d.concurrency, int)}
+        if not proven:
             raise UsageError(f"--prove {value}: that run proved no concurrency", "name one, as  --prove 32")
-    else:
-        each = [whole_number(part.strip(), 1, MAX_CONCURRENCY) for part in (value or "").split(",")] if value else []
-        if None in each:
-            raise UsageError(
-                f"--prove {value}: write concurrencies, or a run", "as  --prove 32,48  or  --prove runs/base"
-            )
-    return tuple(sorted({c for c in each if c is not None}))
+        return tuple(sorted(proven))
+    named = whole_numbers(value, 1, MAX_CONCURRENCY)
+    if named is None:
+        raise UsageError(f"--prove {value}: write concurrencies, or a run", "as  --prove 32,48  or  --prove runs/base")
+    return named
 
 
 @common.subcommand("sweep")
@@ -58,11 +62,9 @@ def _settings(_ctx: click.Context, _parameter: click.Parameter, value: str | Non
 @click.option("--set", "settings", metavar="KEY=VALUE", multiple=True, help="Another value for a key, as sla.p99_ttft.")
 @click.option("--only", metavar="NAME", multiple=True, help="Run only this shape (or deployment) now; repeatable.")
 @click.option(
-    "--prove",
-    metavar="N,N|RUN",
-    callback=_settings,
+    "--prove", metavar="N,N|RUN", callback=_settings,
     help="Prove these concurrencies, or those that RUN proved, and measure nothing else; may be new.",
-)
+)  # fmt: skip
 @click.option("--until", metavar="TIME", help="Finish by this time (e.g. 07:00); lowest-priority trials are dropped.")
 @click.option("--add-concurrency", "add", metavar="N,N", help="Extend the run of CONFIG; finished trials count.")
 @click.option(
@@ -118,9 +120,7 @@ def _require_time(request: "SweepRequest", plan: "Plan") -> None:
 
 def _require_room(path: Path, plan: "Plan") -> None:
     """UsageError when disk or memory are too small for what the plan may write and hold."""
-    from frontier.store.files import free_bytes
     from frontier.sweep.ledger import require_free
-    from frontier.units import format_bytes
 
     if plan.expected_bytes > (free := free_bytes(path)):
         needed = format_bytes(plan.expected_bytes)
@@ -131,15 +131,11 @@ def _require_room(path: Path, plan: "Plan") -> None:
     require_free(plan.expected_memory)
 
 
-def _open(request: "SweepRequest", path: Path) -> "RunDirectory":
+def _open(request: "SweepRequest", path: Path) -> RunDirectory:
     """The run directory, new or to be resumed. UsageError when it holds another sweep, with the difference."""
-    import platform
-
-    from frontier._version import __version__
     from frontier.client.prompts import prompts_facts
-    from frontier.config import describe_difference, left_out
-    from frontier.formats.arrivals import kept
-    from frontier.store.run_dir import AnotherSweepError, RunDirectory, extends
+    from frontier.config import describe_difference
+    from frontier.formats.config_file import open_run
 
     facts = {
         "frontier": __version__,
@@ -149,10 +145,7 @@ def _open(request: "SweepRequest", path: Path) -> "RunDirectory":
         **prompts_facts(request.config.prompts),
     }
     try:
-        return RunDirectory.open_for_sweep(
-            path, identity=request.config.identity(), canonical=request.config.canonical(), config_text=request.text,
-            facts=facts, defaults=left_out(None), extend=request.extend, arrivals=kept(request.config),
-        )  # fmt: skip
+        return open_run(path, request.config, request.text, facts, extend=request.extend)
     except AnotherSweepError as error:
         theirs, ours = error.theirs, error.ours
         if request.config.open_loop:
@@ -167,7 +160,7 @@ def _open(request: "SweepRequest", path: Path) -> "RunDirectory":
 
 
 def _sweep(
-    request: "SweepRequest", plan: "Plan", run: "RunDirectory", prove: tuple[int, ...], prometheus: int | None,
+    request: "SweepRequest", plan: "Plan", run: RunDirectory, prove: tuple[int, ...], prometheus: int | None,
     as_json: bool,
 ) -> int:  # fmt: skip
     """Measure, answer, and notify however it ended; the exit code."""
@@ -179,8 +172,8 @@ def _sweep(
     try:
         with run:
             common.say(f"run  {run.path}")
-            for line in plan_lines(request.config, look_ahead(request.config, plan, run.path, prove), prove):
-                common.say(line)
+            ahead = look_ahead(request.config, plan, run.path, prove)
+            common.say("\n".join(plan_lines(request.config, ahead, prove)))
             end = measure(request.config, plan, run, prometheus, request.facts, prove=prove)
         code, decisions = _conclude(run.path, end, request.again, as_json)
         return code
@@ -200,7 +193,7 @@ def _sweep(
 
 
 def measure(
-    config: "Config", plan: "Plan", run: "RunDirectory", prometheus: int | None = None,
+    config: "Config", plan: "Plan", run: RunDirectory, prometheus: int | None = None,
     facts: "Mapping[str, Any]" = MappingProxyType({}), **options: Any,
 ) -> "SweepEnd":  # fmt: skip
     """Run the conductor (with these options of it) under signal handling: the first Ctrl-C stops cleanly, the second
@@ -289,17 +282,19 @@ def _conclude(path: Path, end: "SweepEnd", again: str, as_json: bool) -> "tuple[
             _draw(run)
         common.say(f"stopped; {finished} finished trials are in {path}; go on with\n  {again}")
         return ExitCode.INTERRUPTED, decisions
-    if not run.histories:
+    if run.histories:
+        decisions = _answer(run, as_json)
+        for line in skipped_lines(run.skipped):
+            common.say(line)
+        _draw(run)
+    else:
+        decisions = ()
         common.say(f"no trial was finished; {path} holds the journal")
-        if end == "server_lost":
-            common.say(_lost(path, again))
-        return ExitCode.FAILED, ()
-    decisions = _answer(run, as_json)
-    for line in skipped_lines(run.skipped):
-        common.say(line)
-    _draw(run)
     if end == "server_lost":
-        common.say(_lost(path, again))
+        reason = RunDirectory.read(path).journal_lines()[-1].get("reason", "")
+        lost = f"the server was lost and did not come back: {reason}"
+        common.say(f"{lost}\nfinished trials are kept; go on with\n  {again}")
+    if end == "server_lost" or not run.histories:
         return ExitCode.FAILED, decisions
     if end == "budget":
         common.say(larger_budget(run.config, path, again))
@@ -317,7 +312,7 @@ def _answer(run: "Run", as_json: bool) -> "Sequence[Decision]":
     answers = run.answers(run.config.tiers[:1])
     decisions = answers[0].decisions if answers else ()
     if as_json:
-        common.answer_json({**answers_json(answers), "unfinished": common.unfinished_json(run)})
+        common.answer({**answers_json(answers), "unfinished": common.unfinished_json(run)})
         return decisions
     points = run.points()
     common.answer(
@@ -347,13 +342,6 @@ def _draw(run: "Run") -> None:
         common.say(f"the picture could not be written: {error.strerror}; {where}")
 
 
-def _lost(path: Path, again: str) -> str:
-    from frontier.store.run_dir import RunDirectory
-
-    reason = RunDirectory.read(path).journal_lines()[-1].get("reason", "")
-    return f"the server was lost and did not come back: {reason}\nfinished trials are kept; go on with\n  {again}"
-
-
 def _notify(config: "Config", path: Path, end: str, code: int, decisions: "Sequence[Decision]", reason: str) -> None:
     """Run the config's on_finish, if it has one. A failure of it is a warning and changes nothing."""
     if config.on_finish is None:
@@ -370,19 +358,12 @@ def _notify(config: "Config", path: Path, end: str, code: int, decisions: "Seque
 
 def _finish_facts(path: Path, end: str, code: int, decisions: "Sequence[Decision]", reason: str) -> dict[str, Any]:
     """The JSON that on_finish gets: where, how the sweep ended, each shape's verdict, and all of that as a sentence."""
-    import socket
-
     shapes = [
-        {
-            "deployment": d.deployment,
-            "shape": d.shape.label,
-            "verdict": d.verdict.value,
-            **load_facts(d.concurrency),
-        }
+        {"deployment": d.deployment, "shape": d.shape.label, "verdict": d.verdict.value, **load_facts(d.concurrency)}
         for d in decisions
     ]
     verdicts = [
-        f"{'' if d.deployment == 'default' else d.deployment + ' '}{d.shape.label}: {d.verdict.value}"
+        f"{d.series.label(join=' ')}: {d.verdict.value}"
         + (f" at {in_words(d.concurrency)}" if d.concurrency is not None else "")
         for d in decisions
     ]

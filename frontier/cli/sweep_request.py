@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from frontier.cli.common import RUNS, say
+from frontier.cli.common import RUNS, option_words, say
 from frontier.config import Config, Setting, config_text, left_out, load_config
 from frontier.errors import StoreError, UsageError
 from frontier.formats.arrivals import with_trace
@@ -78,18 +78,11 @@ def read_request(
     config = asked.config(None if run is None else read_manifest(run))
     if config.open_loop and prove:
         raise UsageError("--prove is for a concurrency, and this sweep has rates", "it proves the highest that holds")
-    named = {
-        "--set": settings,
-        "--until": [until],
-        "--only": only,
-        "--prove": [",".join(map(str, prove)) or None],
-        "--prometheus": [prometheus],
-    }
-    options = [word for name, values in named.items() for value in values if value is not None
-               for word in (name, str(value))]  # fmt: skip
+    proofs = ",".join(map(str, prove)) or None
+    named = {"--set": settings, "--until": [until], "--only": only, "--prove": [proofs], "--prometheus": [prometheus]}
     text = config_text(text, str(file), given)
     put = tuple(redact(f"{setting.key}={setting.value}") for setting in given)
-    return SweepRequest(config, text, run, file, output, tuple(options), put, extend=add is not None)
+    return SweepRequest(config, text, run, file, output, tuple(option_words(named)), put, extend=add is not None)
 
 
 @dataclass(frozen=True, slots=True)

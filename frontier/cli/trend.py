@@ -37,8 +37,8 @@ def command(
     """
     from frontier.cli.plot import check_formats, save_pictures
     from frontier.formats.export import csv_text
+    from frontier.plot.cross_series import trend_picture
     from frontier.plot.selection import narrowed
-    from frontier.plot.trend_figure import trend_picture
     from frontier.report.regression import trend_frame, trend_notes, trend_table, trend_title, trends_json, trends_of
 
     tables = [file for file in files if file.suffix.lower() == ".csv"]
@@ -57,8 +57,5 @@ def command(
     if pictures:
         figures = [trend_picture(one, trend_title(one), tuple(trend_notes(one))) for one in drawn]
         save_pictures(figures, pictures, [one.series for one in drawn], pixels, "dark" if dark else "light")
-    if options.as_json:
-        common.answer_json(trends_json(trends))
-    else:
-        common.answer(trend_table(trends, **common.layout()))
+    common.answer(trends_json(trends) if options.as_json else trend_table(trends, **common.layout()))
     return exit_code(one.verdict for one in trends)

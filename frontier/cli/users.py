@@ -70,7 +70,7 @@ def command(options: common.RunOptions, think: str | None, people: int | None, s
     answers = [] if seconds is None else [_answer(run, decision, seconds, people, spare) for decision in proven]
     if emit is None:
         if options.as_json:
-            common.answer_json(users_json(answers))
+            common.answer(users_json(answers))
         elif answers:
             common.answer(users_text(answers, **common.layout()))
     elif proven:

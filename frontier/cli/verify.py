@@ -11,17 +11,9 @@ from typing import TYPE_CHECKING, TypeVar
 
 import click
 
-from frontier.cli.common import (
-    RunOptions,
-    answer,
-    answer_json,
-    consent_to_reach,
-    layout,
-    run_options,
-    say,
-    subcommand,
-)
+from frontier.cli.common import RunOptions, answer, consent_to_reach, layout, run_options, say, subcommand
 from frontier.errors import ExitCode, UsageError, exit_code
+from frontier.model import setting
 from frontier.store.run_dir import RunDirectory
 from frontier.units import format_elapsed, format_number
 
@@ -41,12 +33,9 @@ LEAST_LOAD, MOST_LOAD = 0.01, 10.0
 
 @subcommand("verify")
 @click.option(
-    "--load",
-    metavar="SHARE",
-    default="100%",
-    show_default=True,
+    "--load", metavar="SHARE", default="100%", show_default=True,
     help="Share of the rate that the operating point served.",
-)
+)  # fmt: skip
 @click.option(
     "--requests", type=click.IntRange(1, 10_000_000), metavar="N",
     help="How many to send; default: as many as the claim rests on.",
@@ -101,13 +90,11 @@ def command(options: RunOptions, load: str, requests: int | None, find: bool, qu
         decisions = run.solve(limits)
         say("there is no operating point to verify:")
         empty = found_json([]) if find else verified_json([])
-        answer_json(empty) if options.as_json else answer(decision_table(decisions))
+        answer(empty if options.as_json else decision_table(decisions))
         return solver.exit_code(decisions)
     _consent(run)
     again = shlex.join(["frontier", "verify", str(run.path), *options.words()])
-    if find:
-        return _find(run, found, again, options.as_json)
-    return _check(run, checked, again, options.as_json)
+    return _find(run, found, again, options.as_json) if find else _check(run, checked, again, options.as_json)
 
 
 def _consent(run: "Run") -> None:
@@ -118,12 +105,10 @@ def _consent(run: "Run") -> None:
 
 def _quality(run: "Run", limits: "Sequence[Limit]", scorer_command: str | None, as_json: bool) -> int:
     """Ask the deployments and their references at their operating points, and answer; the exit code."""
-    from frontier.decide.wording import setting
     from frontier.report.quality import quality_json, quality_text
     from frontier.run import load
     from frontier.sweep.backend import secrets_of
-    from frontier.sweep.quality import check_quality, quality_checks
-    from frontier.sweep.scorer import Scorer
+    from frontier.sweep.quality import Scorer, check_quality, quality_checks
 
     wanted = quality_checks(run, limits)
     _consent(run)
@@ -137,11 +122,13 @@ def _quality(run: "Run", limits: "Sequence[Limit]", scorer_command: str | None, 
         scorer = Scorer(scorer_command, environ, secrets_of(run.config, os.environ))
     done = _send(run, Tick(), lambda sender: check_quality(sender, wanted, scorer))
     compared = load(run.path).compared
-    answer_json(quality_json(compared)) if as_json else answer(quality_text(compared))
-    if done < len(wanted):
-        say("stopped; what was finished is kept")
-        return ExitCode.INTERRUPTED
-    return ExitCode.YES
+    answer(quality_json(compared) if as_json else quality_text(compared))
+    return _stopped() if done < len(wanted) else ExitCode.YES
+
+
+def _stopped(kept: str = "what was finished is kept") -> ExitCode:
+    say(f"stopped; {kept}")
+    return ExitCode.INTERRUPTED
 
 
 def share(text: str) -> float:
@@ -168,16 +155,12 @@ def _check(run: "Run", wanted: "list[Check]", again: str, as_json: bool) -> int:
             f"users would; about {format_elapsed(check.seconds)}"
         )
     checked = _send(run, Tick(), lambda sender: verify(sender, wanted))
-    answer_json(verified_json(checked)) if as_json else answer(verified_text(checked, again=again))
-    if len(checked) < len(wanted):
-        say("stopped; what was finished is kept")
-        return ExitCode.INTERRUPTED
-    return exit_code(check.judgement.verdict for check in checked)
+    answer(verified_json(checked) if as_json else verified_text(checked, again=again))
+    return _stopped() if len(checked) < len(wanted) else exit_code(check.judgement.verdict for check in checked)
 
 
 def _find(run: "Run", wanted: "list[Search]", again: str, as_json: bool) -> int:
     """Find the highest rate at each operating point, and answer; the exit code."""
-    from frontier.decide.wording import setting
     from frontier.report.answer import found_json, found_text, load_trial_text
     from frontier.sweep.verify import find
 
@@ -201,10 +184,9 @@ def _find(run: "Run", wanted: "list[Search]", again: str, as_json: bool) -> int:
 
     found = _send(run, tick, lambda sender: find(sender, wanted, on_ask=on_ask, on_trial=on_trial))
     if found:
-        answer_json(found_json(found)) if as_json else answer(found_text(found, again=again, width=layout()["width"]))
+        answer(found_json(found) if as_json else found_text(found, again=again, width=layout()["width"]))
     if len(found) < len(wanted):
-        say(f"stopped; finished trials are kept; go on with\n  {again} --find")
-        return ExitCode.INTERRUPTED
+        return _stopped(f"finished trials are kept; go on with\n  {again} --find")
     return exit_code(each.done.verdict for each in found)
 
 
