@@ -18,8 +18,7 @@ from typing import Any
 
 from frontier.client.event_loop import run
 from frontier.client.prompts import PromptPlan
-from frontier.client.shard import ShardReport, ShardResult, WorkerInfo
-from frontier.client.sharded import ASK_EVERY, run_sharded
+from frontier.client.shard import ASK_EVERY, ShardReport, ShardResult, WorkerInfo, run_sharded
 from frontier.client.target import Target
 from frontier.client.window_rules import StreamStatus, WindowState
 from frontier.model import ClientHealth, Outcome, Phase, Record, Shape, Trial

@@ -33,7 +33,7 @@ import numpy as np
 
 from frontier.client.evidence import Readings, parse_metrics
 from frontier.decide.diagnose import SECOND, SettingDiagnosis, diagnose_setting, signs_of
-from frontier.decide.remedies import Resource
+from frontier.decide.knobs import Resource
 from frontier.model import ClientHealth, Measurement, Outcome, Phase, Point, Record, Shape, Trial, Window
 from frontier.simulator.engine import Scheduler
 from frontier.simulator.messages import metrics_text
@@ -254,7 +254,7 @@ class _Run:
         if self.world.exporter and self.missing != "clock":
             mhz = FULL_CLOCK * self.clock * self.rng.uniform(0.985, 1.0)
             texts.append(f'DCGM_FI_DEV_SM_CLOCK{{gpu="0"}} {mhz:.0f}\nDCGM_FI_DEV_POWER_USAGE{{gpu="0"}} 610\n')
-        samples = parse_metrics(*(text.encode() for text in texts)).samples
+        samples = parse_metrics(*(text.encode() for text in texts))
         if self.missing != "all" or self.world.exporter:
             self.readings.add(samples, now, last=True)
 

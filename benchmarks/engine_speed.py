@@ -10,7 +10,7 @@ import time
 
 from frontier.model import Shape
 from frontier.simulator.spec import EngineSpec, Speculation
-from frontier.simulator.virtual import closed_loop, closed_loop_arrays
+from frontier.simulator.virtual import arrays_of, closed_loop_arrays, records_of, simulate
 
 TARGET = 1_000_000
 NIGHT = (Shape.of(1024, 256), Shape.of(256, 128), Shape.of(8192, 256))
@@ -26,9 +26,9 @@ def main() -> None:
     print(f"{'shape':>10} {'c':>4} {'arrays tok/s':>14} {'records tok/s':>14} {'ratio':>7}")
     for isl, osl, concurrency in SETTINGS:
         rates = []
-        for run in (closed_loop_arrays, closed_loop):
+        for figures_of in (arrays_of, records_of):
             begin = time.process_time()
-            run(spec, Shape.of(isl, osl), concurrency, requests=requests)
+            figures_of(simulate(spec, Shape.of(isl, osl), concurrency, requests))
             # Warm-up and the hold at the end are simulated as well.
             tokens = (requests + 3 * concurrency) * osl
             rates.append(tokens / (time.process_time() - begin))

@@ -21,7 +21,7 @@ from scipy.signal import lfilter
 
 from benchmarks.calibration.servers import APART, FAMILIES, NIGHT, Process, draw_law, make_trial
 from frontier.config import load_config
-from frontier.decide.gate import Gate, Measured, Rules, family_size, gate, judged_metrics
+from frontier.decide.gate import Gate, GateRules, Measured, family_size, gate, judged_metrics
 from frontier.decide.trend import Trend, trend
 from frontier.metrics import metric
 from frontier.model import Estimate, Limit, Phase, Series, Shape
@@ -142,7 +142,7 @@ def interleaved(days: Days, slower: float, allow: float = 0.05, budget: float = 
         for side in (0, 1):
             sides[side].append(as_measured(made[side], at, names))
     joined = [{c: window.join(parts) for c, parts in side.items()} for side in kept]
-    rules = Rules(names, allow, family_size(1, limits), limits)
+    rules = GateRules(names, allow, family_size(1, limits), limits)
     proven = proven_of(joined[0], limits)
     result = gate(*sides, rules, "repeats", base.shape, ("A", "B"), proven, joined[1])
     return result, pairs
@@ -166,7 +166,7 @@ def run_of_a_day(
 def one_each(days: Days, slower: float, allow: float) -> Gate:
     """A gate of one run each, at the setting that BASE proved, the spread of runs being stated."""
     limits = days.limits()
-    rules = Rules(judged_metrics(limits), allow, family_size(1, limits), limits, days.spread)
+    rules = GateRules(judged_metrics(limits), allow, family_size(1, limits), limits, days.spread)
     base, _ = run_of_a_day(days, 0.0, 0, limits, prove=True)
     new, samples = run_of_a_day(days, slower, 1, limits, prove=True)
     return gate([base], [new], rules, "history", SHAPE, ("A", "B"), base.proven, samples)
@@ -175,7 +175,7 @@ def one_each(days: Days, slower: float, allow: float) -> Gate:
 def stored(days: Days, history: int, *, changed: bool, allow: float = 0.05) -> Gate:
     """A gate against a stored baseline of so many days. `changed`: by what the gate says that it would catch."""
     limits = days.limits()
-    rules = Rules(judged_metrics(limits), allow, family_size(1, limits), limits)
+    rules = GateRules(judged_metrics(limits), allow, family_size(1, limits), limits)
     base = [run_of_a_day(days, 0.0, i, limits)[0] for i in range(history)]
     slower = 0.0
     if changed:

@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from frontier.decide import operating_point, users
-from frontier.decide.search import claim_points, claim_windows
+from frontier.decide.proof import claim_points, claim_windows
 from frontier.model import Decision, Lengths, Limit, Phase, Point, Shape, Trial
 from frontier.simulator.engine import Step
 from frontier.simulator.spec import EngineSpec, Stalls

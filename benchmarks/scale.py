@@ -17,7 +17,7 @@ from frontier.client.health import raise_fd_limit
 from frontier.client.loop import run_trial
 from frontier.client.processes import LocalWorkers, cores
 from frontier.client.prompts import PromptPlan
-from frontier.client.sharded import run_sharded
+from frontier.client.shard import run_sharded
 from frontier.client.target import Target
 from frontier.model import Measurement, Outcome, Phase, Record, Shape, Trial
 from frontier.stats.estimate import estimate

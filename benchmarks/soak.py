@@ -30,12 +30,11 @@ import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from benchmarks.faults.server import FaultyServer, key_of
-from frontier.client.loop import run_trial
-from frontier.client.prompts import PromptPlan
-from frontier.client.target import Target
+from frontier.client.prompts import PromptSource
 from frontier.config import Config, load_config
 from frontier.errors import MeasurementError
 from frontier.model import Decision, Measurement, Outcome, Record, Trial
@@ -132,8 +131,11 @@ class Watched(HttpBackend):
         self.account, self.notes = account, notes
         self.keys: dict[int, str] = {}
 
-    async def _run_here(self, trial: Trial, target: Target, prompts: PromptPlan, **how: Any) -> Measurement:
-        source = prompts.source()
+    def _prompts(self, trial: Trial) -> Any:
+        return SimpleNamespace(source=lambda: self._noted(super(Watched, self)._prompts(trial).source()))
+
+    def _noted(self, source: PromptSource) -> PromptSource:
+        """The same prompts, with a note of each that is made."""
         self.keys = {}
 
         def noted(index: int) -> Any:
@@ -142,7 +144,7 @@ class Watched(HttpBackend):
             self.notes.made(self.keys[index])
             return prompt
 
-        return await run_trial(trial, target, noted, **how)
+        return noted
 
     async def run(self, trial: Trial, *, on_record: OnRecord, **how: Any) -> Measurement:
         seen: set[int] = set()

@@ -14,21 +14,25 @@ from dataclasses import dataclass
 import numpy as np
 
 from benchmarks.calibration.servers import FAMILIES, Process
-from benchmarks.calibration.sweep import Sweep
+from benchmarks.calibration.sweep import Step, Sweep
+from frontier.decide.search import Done
+from frontier.model import Phase
 
 WITHIN = 1.5
 """Factor of a reading that is right."""
 TENTHS = tuple(range(10))
+STAGES = ("scan", "proofs", "completion")
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """At `tenth` tenths of a sweep: seconds left as said, as bounded, and as it turned out."""
+    """At `tenth` tenths of a sweep: seconds left as said, as bounded, and as it turned out; and the stage then."""
 
     tenth: int
     said: float
     bound: float
     true: float
+    stage: str = "scan"
 
     @property
     def right(self) -> bool:
@@ -46,20 +50,31 @@ def readings(server: Process, seed: int) -> list[Reading]:
         step = max((each for each in steps if each.at <= now), key=lambda each: each.at)
         expected = sweep.expected(step)
         left, bound = (max(0.0, seconds - (now - step.at)) for seconds in (expected.seconds, expected.longest))
-        found.append(Reading(tenth, left, bound, sweep.clock - now))
+        found.append(Reading(tenth, left, bound, sweep.clock - now, _stage(step)))
     return found
 
 
+def _stage(step: Step) -> str:
+    """What a sweep does at this step; candidates after the first that is proven are of the search as well."""
+    if isinstance(step.ask, Done):
+        return "completion"
+    return "proofs" if step.ask.phase is Phase.PROVE else "scan"
+
+
 def table(found: Sequence[Reading]) -> str:
-    """Per tenth of a sweep: median of said over true, share within the factor, share of bounds kept."""
-    lines = [f"{'after':<6}{'said / true':>12}{f'within {WITHIN:g}':>12}{'bound kept':>12}"]
-    for tenth in (*TENTHS, None):
-        mine = [reading for reading in found if tenth in (None, reading.tenth)]
+    """Per tenth of a sweep, per stage, and of all: n, median of said over true, shares within the factor and of bounds
+    kept.
+    """
+    lines = [f"{'after':<11}{'n':>6}{'said / true':>12}{f'within {WITHIN:g}':>12}{'bound kept':>12}"]
+    groups = {f"{tenth * 10} %": [reading for reading in found if reading.tenth == tenth] for tenth in TENTHS}
+    groups |= {stage: [reading for reading in found if reading.stage == stage] for stage in STAGES}
+    for name, mine in {**groups, "all": list(found)}.items():
+        if not mine:
+            continue
         ratio = float(np.median([reading.said / reading.true for reading in mine]))
         right = sum(reading.right for reading in mine) / len(mine)
         kept = sum(reading.bound >= reading.true for reading in mine) / len(mine)
-        name = "all" if tenth is None else f"{tenth * 10} %"
-        lines.append(f"{name:<6}{ratio:>12.2f}{right:>12.0%}{kept:>12.0%}")
+        lines.append(f"{name:<11}{len(mine):>6}{ratio:>12.2f}{right:>12.0%}{kept:>12.0%}")
     return "\n".join(lines)
 
 

@@ -17,15 +17,16 @@ import numpy as np
 
 from benchmarks.calibration.__main__ import known
 from frontier.config import Config, load_config
-from frontier.decide import operating_point, search
+from frontier.decide import operating_point, proof, search
 from frontier.decide.proof import History, pilot_point
 from frontier.decide.search import Done
 from frontier.decide.traffic import share_breaks, share_of
 from frontier.model import Decision, Shape
 from frontier.plan import make_trial, search_policy
 from frontier.simulator import virtual
-from frontier.simulator.virtual import truth, virtual_trial
+from frontier.simulator.virtual import virtual_trial
 from frontier.stats.from_records import window_data
+from tests.virtual_truth import truth
 
 FAMILIES = ("sessions", "mix", "mix with sessions", "shares")
 TOP, MOST, LONG = 32, 60, 4_000
@@ -37,7 +38,7 @@ SHARES = (10, 25, 40, 55, 70)
 RISES = 1.15
 """How much more the limited latency of the other class is at the last share than at the first, at least."""
 Result = dict[str, Any]
-virtual._simulate = functools.lru_cache(maxsize=8)(virtual._simulate)  # every limit looks at the same long run
+virtual.simulate = functools.lru_cache(maxsize=8)(virtual.simulate)  # every limit looks at the same long run
 
 
 def deployment(family: str, seed: int) -> Result:
@@ -140,7 +141,7 @@ def _decided(config: Config, shape: Shape, prove: tuple[int, ...] = ()) -> Decis
         records, measurement = virtual_trial(trial, served.engine_spec())
         history = [*history, (trial, window_data(measurement, records))]
     names = ("output_throughput", *(limit.metric for limit in limits))
-    points = search.claim_points(history, limits, names=names)
+    points = proof.claim_points(history, limits, names=names)
     return operating_point.solve(points or [pilot_point(sample, limits) for _, sample in history[:1]], limits)
 
 

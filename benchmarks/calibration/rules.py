@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from benchmarks.calibration.servers import TOP, Server, last_inside, make_trial
-from frontier.decide import operating_point, search
+from frontier.decide import operating_point, proof, search
 from frontier.metrics import claim_floor, metric
 from frontier.model import Phase, Trial
 from frontier.stats import estimate, intervals
@@ -92,7 +92,7 @@ def proven_grid(server: Server, seed: int) -> Answer:
         if search.skip_reason(c, bench.history, server.limits) is None:
             for _ in range(WINDOWS):
                 bench.run(c, Phase.GRID, -(-proof_size(server, c) // WINDOWS))
-    points = search.claim_points(bench.history, server.limits, names=search_names(server))
+    points = proof.claim_points(bench.history, server.limits, names=search_names(server))
     decision = operating_point.solve(points, server.limits)
     return bench.answer(decision.concurrency, decision.verdict.value)
 

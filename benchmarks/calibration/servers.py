@@ -22,6 +22,7 @@ from frontier.simulator.spec import EngineSpec, Stalls
 from frontier.stats.from_records import window_data
 from frontier.stats.histogram import LogHistogram
 from frontier.stats.window import BLOCKS, WindowData
+from tests.virtual_truth import closed_loop
 
 Floats = NDArray[np.float64]
 Truth = dict[str, float]
@@ -633,7 +634,7 @@ class Engine:
         """The trial; equal lengths all start at once, or the engine alone would not fall into lockstep."""
         if self.family != "fixed_lengths":
             return virtual.virtual_trial(trial, spec)
-        records, edges = virtual.closed_loop(
+        records, edges = closed_loop(
             spec, trial.shape, trial.concurrency, requests=trial.requests, warmup=trial.warmup, stagger=False,
             seconds=trial.seconds or math.inf, seed=trial.seed,
         )  # fmt: skip

@@ -6,7 +6,7 @@ from benchmarks.calibration.rules import GRID, Answer, _around, search_names
 from benchmarks.calibration.servers import Server
 from frontier.budget import Amount, TrialTimes
 from frontier.config import Config, load_config
-from frontier.decide import completion, operating_point, search
+from frontier.decide import completion, operating_point, proof, search
 from frontier.decide.claim import claim_of, proof_windows
 from frontier.decide.proof import History, pilot_point
 from frontier.decide.search import Ask, Done
@@ -14,8 +14,9 @@ from frontier.forecast import Expected, TimeEstimator, ahead
 from frontier.model import Decision, Phase, Series, Trial
 from frontier.plan import Plan, make_plan, make_trial, search_policy
 
-MOST = 250
-"""Trials of a sweep at most; one that is not over by then is a defect of what asks for them."""
+MOST = 400
+"""Trials of a sweep at most, as eight candidates may take 36 windows each; one that is not over by then is a defect of
+what asks for them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +76,7 @@ class Sweep:
     def decision(self, trials: int | None = None) -> Decision:
         """What may be claimed after so many trials, all by default."""
         limits, history = self.server.limits, self.history[:trials]
-        points = search.claim_points(history, limits, names=search_names(self.server))
+        points = proof.claim_points(history, limits, names=search_names(self.server))
         return operating_point.solve(points or [pilot_point(s, limits) for _, s in history[:1]], limits)
 
     def _completion(self) -> Ask | Done:

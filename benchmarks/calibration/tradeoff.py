@@ -39,6 +39,7 @@ EARLIER = (
     Design("error spent by judgement; looks after 3, 6, 12, 20", 3.25, 0.91, _TUNING),
     Design("the same with a wander charged at 90 % of confidence", 3.1, 0.91, "540 to 960, ten families"),
     Design("the same with a wander charged at 95 % of confidence", 3.9, 0.90, "960, ten families"),
+    Design("five judgements, wanders by windows, convoys by half turns", 4.4, 0.93, "442, ten families"),
 )
 """As docs/decisions/0012 and docs/calibration.md had them; of a range the middle."""
 
