@@ -6,6 +6,7 @@ per trial that completes the frontier. Everything that came from a server is cle
 
 import math
 import time
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import TextIO
@@ -92,7 +93,7 @@ def judged_text(judgement: Judgement, limit: Limit, estimate: Estimate) -> str:
     return f"{text}: {'over its limit' if judgement.verdict is Verdict.VIOLATES else 'not proven yet'}"
 
 
-class SweepProgress(Progress):
+class SweepProgress(Progress, ABC):
     """A sweep in lines: what is measured, what was, and the time left. A display says how it shows one, in `_line` and
     `_headed`.
     """
@@ -112,13 +113,13 @@ class SweepProgress(Progress):
         self._looks: dict[int, str | None] = {}
         self._phase = self._phase_head = ""
 
+    @abstractmethod
     def _line(self, text: str, style: str = "") -> None:
         """Show a line; `style` is an SGR code."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _headed(self, head: str, text: str) -> None:
         """Show a line that begins with the phase and, where there are several, its series."""
-        raise NotImplementedError
 
     def plan(self, total: int, done: int) -> None:
         """The first line, where trials were finished before."""
