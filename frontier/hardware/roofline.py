@@ -114,10 +114,16 @@ class ModelRoofline:
         windowed = m.windowed_layers / m.layers
         return (1 - windowed) * context + windowed * min(context, m.window)
 
-    def kv_room(self, context: float) -> float:
-        """Requests of `context` tokens whose KV fits beside the weights."""
+    def _seen_in_common(self, context: float, common: float) -> float:
+        """How many of those are among the first `common` tokens of the context."""
+        windowed = self.model.windowed_layers / self.model.layers
+        return (1 - windowed) * common + windowed * max(0.0, common - max(0.0, context - self.model.window))
+
+    def kv_room(self, context: float, common: float = 0.0) -> float:
+        """Requests of `context` tokens whose KV fits beside the weights; the first `common` are kept once for all."""
         room = USABLE_MEMORY * self.gpu.capacity - self.weight_bytes_per_gpu
-        return max(0.0, room / (self.seen(context) * self.kv_bytes))
+        once = self._seen_in_common(context, common)
+        return max(0.0, (room / self.kv_bytes - once) / (self.seen(context) - once))
 
     def kv_tokens(self) -> int:
         """KV tokens that fit, counted at a context of 4096. ValueError when not even the weights fit."""
@@ -172,15 +178,17 @@ class ModelRoofline:
             return 0.0
         return 2.0 * self.model.layers * tokens * self.model.hidden * 2.0 / self.gpu.link
 
-    def decode(self, batch: float, context: float) -> Bound:
-        """The least time of one decode step of `batch` requests that each look back on `context` tokens.
+    def decode(self, batch: float, context: float, common: float = 0.0) -> Bound:
+        """The least time of one decode step of `batch` requests that each look back on `context` tokens, of which the
+        first `common` are read once for all of them, as cascade attention does.
 
         It verifies `per_step` tokens of each request.
         """
         m = self.model
         seen, tokens = self.seen(context), batch * self.per_step
         flops = tokens * (self.flops_per_token + 2 * m.head_params + self.flops_per_kv * seen)
-        traffic = self.weight_traffic(tokens) + batch * seen * self.kv_bytes
+        once = self._seen_in_common(context, common)
+        traffic = self.weight_traffic(tokens) + (batch * (seen - once) + once) * self.kv_bytes
         return self._bound(flops, traffic, tokens)
 
     def prefill(self, isl: float, cached: float = 0.0) -> Bound:
@@ -213,14 +221,15 @@ class ModelRoofline:
     def limits(self, shape: Shape, concurrency: int) -> Limits:
         """The bounds of a setting, on a server that mixes prefill and decoding. ValueError when not one request fits.
 
-        The common prefix of the prompts is taken to be in the prefix cache.
+        The common prefix of the prompts is taken to be in the prefix cache: computed before, kept once and read once.
         """
-        isl, osl, context, cached = shape.isl.mean, shape.osl.mean, context_of(shape), shape.cached * shape.isl.mean
-        room = int(self.kv_room(context))
+        isl, osl, context, common = shape.isl.mean, shape.osl.mean, context_of(shape), common_of(shape)
+        cached = shape.cached * isl
+        room = int(self.kv_room(context, common))
         if room < 1:
             raise ValueError(f"not one request of {context:,.0f} tokens fits on {self.tp} x {self.gpu.name}")
         running = min(concurrency, room, self.max_num_seqs or concurrency)
-        decode, prefill = self.decode(running, context), self.prefill(isl, cached)
+        decode, prefill = self.decode(running, context, common), self.prefill(isl, cached)
         tpot = decode.seconds / self.per_step
         decoding = (osl - 1) * tpot
         e2e = prefill.seconds + decoding
@@ -239,10 +248,12 @@ class ModelRoofline:
 
     def token_seconds(self, shape: Shape, batch: float) -> float:
         """The least seconds from one token of a request to its next when so many decode."""
-        return self.decode(batch, context_of(shape)).seconds / self.per_step
+        return self.decode(batch, context_of(shape), common_of(shape)).seconds / self.per_step
 
     def read_seconds(self, shape: Shape, batch: float) -> float | None:
-        """The seconds of memory traffic in that time; None when the tokens of a step are not known."""
+        """The seconds of memory traffic in that time, each request reading its whole context; None when the tokens of a
+        step are not known.
+        """
         return None if self.drafts else self.decode(batch, context_of(shape)).bytes / self.gpu.bandwidth
 
     def compute_share(self, shape: Shape, requests: float, tokens: float) -> float | None:
@@ -274,7 +285,9 @@ class GivenRoofline:
     def limits(self, shape: Shape, concurrency: int) -> Limits:
         room = math.inf
         if self.memory is not None and self.kv_per_token > 0:
-            room = max(1.0, (self.memory * self.gpus - self.weights) / (context_of(shape) * self.kv_per_token))
+            common = common_of(shape)
+            tokens = (self.memory * self.gpus - self.weights) / self.kv_per_token
+            room = max(1.0, (tokens - common) / (context_of(shape) - common))
         running = min(float(concurrency), room)
         step = self.token_seconds(shape, running)
         binds = "KV capacity" if running < concurrency else "decode bandwidth"
@@ -282,11 +295,15 @@ class GivenRoofline:
         return Limits(concurrency, int(running), 0.0, step, e2e, running / step, binds)
 
     def token_seconds(self, shape: Shape, batch: float) -> float:
-        traffic = self.weights + batch * context_of(shape) * self.kv_per_token
-        return traffic / (self.bandwidth * self.gpus) / (1 + self.drafts)
+        once = common_of(shape)
+        return self._seconds(batch * (context_of(shape) - once) + once) / (1 + self.drafts)
 
     def read_seconds(self, shape: Shape, batch: float) -> float | None:
-        return None if self.drafts else self.token_seconds(shape, batch)
+        return None if self.drafts else self._seconds(batch * context_of(shape))
+
+    def _seconds(self, tokens: float) -> float:
+        """The least seconds in which the weights and the KV of so many tokens are read."""
+        return (self.weights + tokens * self.kv_per_token) / (self.bandwidth * self.gpus)
 
     def compute_share(self, shape: Shape, requests: float, tokens: float) -> None:
         """Not known: the figures hold no peak rate."""
@@ -303,6 +320,15 @@ Roofline = ModelRoofline | GivenRoofline
 def context_of(shape: Shape) -> float:
     """Tokens a decoding request looks back on, on average: its prompt and half its output."""
     return shape.isl.mean + shape.osl.mean / 2
+
+
+def common_of(shape: Shape) -> float:
+    """Prompt tokens that a request has in common with the others (of its class), on average. A server with a prefix
+    cache keeps them once; those of a session's own history are its own.
+    """
+    if shape.mix:
+        return sum(share * common_of(each.shape) for share, each in shape.by_class())
+    return shape.shared
 
 
 def decoding(point: Point) -> float | None:

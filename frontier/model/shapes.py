@@ -278,7 +278,7 @@ class Shape:
         said before.
         """
         if self.mix:
-            return sum(share * c.shape.cached * c.shape.isl.mean for share, c in self._by_class()) / self.isl.mean
+            return sum(share * c.shape.cached * c.shape.isl.mean for share, c in self.by_class()) / self.isl.mean
         if self.session is None:
             return self.prefix
         s = self.session
@@ -289,7 +289,7 @@ class Shape:
     def pause(self) -> float:
         """Mean seconds of thinking per request; 0 without sessions."""
         if self.mix:
-            return sum(share * c.shape.pause for share, c in self._by_class())
+            return sum(share * c.shape.pause for share, c in self.by_class())
         return 0.0 if self.session is None else self.session.think * (1 - 1 / self.session.turns.mean)
 
     @property
@@ -355,12 +355,12 @@ class Shape:
             return 1.0
         if self.mix:
             head, _, rest = name.partition(".")
-            share, c = next((share, c) for share, c in self._by_class() if c.name == head)
+            share, c = next((share, c) for share, c in self.by_class() if c.name == head)
             return share * c.shape.class_share(rest or None)
         first = 1 / self.requests
         return first if name == FIRST else 1 - first
 
-    def _by_class(self) -> list[tuple[float, TrafficClass]]:
+    def by_class(self) -> list[tuple[float, TrafficClass]]:
         """The classes of a mix, each with its share of the requests."""
         return [(c.share * c.shape.requests / self.requests, c) for c in self.mix]
 

@@ -1,11 +1,21 @@
+import dataclasses
 import math
 
 import pytest
 
 from frontier.hardware.gpus import hardware
 from frontier.hardware.models import card
-from frontier.hardware.roofline import UNEVEN, GivenRoofline, ModelRoofline, bounds, curve, decoding, distance
-from frontier.model import Estimate, Point, Shape
+from frontier.hardware.roofline import (
+    UNEVEN,
+    GivenRoofline,
+    ModelRoofline,
+    bounds,
+    common_of,
+    curve,
+    decoding,
+    distance,
+)
+from frontier.model import Estimate, Lengths, Point, Shape, TrafficClass
 from frontier.simulator.spec import EngineSpec
 from frontier.simulator.virtual import closed_loop_arrays
 
@@ -81,14 +91,18 @@ def test_bounds_hold_for_prompts_of_one_length_that_nobody_shares() -> None:
     assert H100.limits(shared, 64).ttft < H100.limits(CHAT, 64).ttft
 
 
-@pytest.mark.parametrize(("isl", "osl", "c"), [(512, 128, 32), (2048, 8, 64), (128, 256, 4)])
+RAG = Shape(Lengths.fixed(8192), Lengths.fixed(128), prefix=0.9)
+
+
+@pytest.mark.parametrize(
+    ("shape", "c"), [(Shape.of(512, 128), 32), (Shape.of(2048, 8), 64), (Shape.of(128, 256), 4), (RAG, 256)], ids=str
+)
 @pytest.mark.parametrize("name", ["llama-3.1-8b", "gpt-oss-120b"])
-def test_an_engine_without_any_overhead_stays_below_light(name: str, isl: int, osl: int, c: int) -> None:
-    spec = EngineSpec.from_mapping(
-        {"model": name, "hardware": "h100", "tp": 2, "efficiency": 1.0, "overhead": 0, "ingest": 0}
-    )
+def test_an_engine_without_any_overhead_stays_below_light(name: str, shape: Shape, c: int) -> None:
+    spec = EngineSpec.from_mapping({
+        "model": name, "hardware": "h100", "tp": 2, "efficiency": 1.0, "overhead": 0, "ingest": 0, "prefix_cache": True,
+    })  # fmt: skip
     roofline = ModelRoofline.of(card(name), hardware("h100"), 2, max_num_seqs=spec.max_num_seqs)
-    shape = Shape.of(isl, osl)
     run = closed_loop_arrays(spec, shape, c, requests=10 * c)
     tpot, ttft = sorted(run.tpot)[len(run.tpot) // 2], sorted(run.ttft)[len(run.ttft) // 2]
     point = measured(c, run.output_throughput, tpot, ttft, shape)
@@ -98,7 +112,20 @@ def test_an_engine_without_any_overhead_stays_below_light(name: str, isl: int, o
     assert tpot >= least["tpot"]
     if found.binds.startswith("decode"):
         assert tpot < 4 * least["tpot"] / UNEVEN, "a bound far below everything would be worth nothing"
-    assert ttft >= least["ttft"]
+    assert ttft >= least.get("ttft", 0.0)
+
+
+@pytest.mark.parametrize("roofline", [H100, GivenRoofline(**STATED, memory=80e9)], ids=["model", "figures"])
+def test_a_common_prefix_is_kept_once_and_read_once(roofline: ModelRoofline | GivenRoofline) -> None:
+    own = dataclasses.replace(RAG, prefix=0.0)
+    plain, shared = roofline.limits(own, 1024), roofline.limits(RAG, 1024)
+    assert shared.running > 4 * plain.running, "ten times as many prompts fit, as only their ends differ"
+    assert roofline.token_seconds(RAG, 1) == roofline.token_seconds(own, 1), "one request reads all of it"
+    assert roofline.token_seconds(RAG, 64) < roofline.token_seconds(own, 64) / 2
+    assert roofline.read_seconds(RAG, 64) == roofline.read_seconds(own, 64), "most engines read it for each request"
+    half = Shape.of_mix([TrafficClass("rag", 0.5, RAG), TrafficClass("chat", 0.5, own)])
+    assert common_of(half) == pytest.approx(common_of(RAG) / 2)
+    assert plain.running < roofline.limits(half, 1024).running < shared.running
 
 
 def test_the_curve_of_light_rises_and_ends_at_the_ceiling() -> None:
