@@ -20,7 +20,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.calibration", description=__doc__)
     parser.add_argument("--deployments", type=int, default=140, help="of the process model (default 140)")
     parser.add_argument("--engine", type=int, default=0, help="of the engine itself, many times slower (default 0)")
-    parser.add_argument("--rule", action="append", default=[], help="only this rule, and no coverage of intervals")
+    parser.add_argument("--rule", action="append", default=[], help="only this rule; 'intervals': their coverage")
     parser.add_argument("--jobs", type=int, default=1, help="processes (default 1: this one)")
     parser.add_argument("--results", type=Path, help="a file of results to go on from and add to")
     parser.add_argument("--tables", action="store_true", help="only print the tables of what the file holds")

@@ -26,6 +26,8 @@ RULES: dict[str, Callable[[Server, int], rules.Answer]] = {
     "bisection on the mean of 3 values": rules.bisection_of_means,
 }
 SHIPPED = "answer first"
+INTERVALS = "intervals"
+"""Asked for like a rule: how often published intervals hold the truth."""
 OURS = (SHIPPED, "proven grid, no search")
 OBJECTIVES = ("output_throughput", "p99_e2e")
 COVERED = (
@@ -38,7 +40,7 @@ Result = dict[str, Any]
 def deployment(kind: str, family: str, seed: int, only: Sequence[str] = ()) -> Result:
     """Everything about one drawn deployment, JSON-able. `kind` is 'process' or 'engine'.
 
-    `only` these rules, and nothing about the coverage of intervals.
+    `only` these rules; about the coverage of intervals only if INTERVALS is one of them.
 
     Of each rule what it announced first ('early_c', in 'early_seconds') and what it said at the end ('c', in
     'seconds'). 'excess' is the truth there over its limit, 'share' the true throughput there over the best there is (0
@@ -57,7 +59,7 @@ def deployment(kind: str, family: str, seed: int, only: Sequence[str] = ()) -> R
     for number, name in enumerate(RULES):
         if not only or name in only:
             result["rules"][name] = _answered(server, best, RULES[name](server, number + 1))
-    if isinstance(server, Process) and not only:
+    if isinstance(server, Process) and (not only or INTERVALS in only):
         result["coverage"] = _coverage(server, seed)
         if seed % 4 == 0:
             result["frontier"] = _frontier(server)

@@ -54,9 +54,9 @@ def tables(results: Sequence[Result]) -> str:
     lines: list[str] = []
     for kind, model in (("process", "process model"), ("engine", "embedded engine")):
         mine = [r for r in results if r["kind"] == kind]
-        if not mine:
+        rules = [name for name in RULES if mine and name in mine[0]["rules"]]
+        if not rules:
             continue
-        rules = [name for name in RULES if name in mine[0]["rules"]]
         lines += [f"### {len(mine):,} deployments, {model}", "", *_rule_table(mine, rules), ""]
         for name in (n for n in rules if n in OURS):
             lines += [f"By family, {name}:", "", *_family_table(mine, name), ""]

@@ -404,6 +404,7 @@ def client_lines(histories: "Mapping[Series, History]") -> list[str]:
 def plan_table(config: "Config", plan: "Plan", *, width: int = 80, colour: bool = False) -> str:
     """What a sweep would run and the longest it can take; nothing has been sent."""
     groups = by_series(plan.trials)
+    begins = "from " if config.rate == () else ""  # the rates of `rate: auto` follow from what is served
     table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0), header_style="dim")
     several = len({series.deployment for series in groups}) > 1
     for head in (*(["deployment"] if several else []), "shape", *{kind_of(t.concurrency) for t in plan.trials}):
@@ -413,7 +414,7 @@ def plan_table(config: "Config", plan: "Plan", *, width: int = 80, colour: bool 
     for series, trials in groups.items():
         table.add_row(
             *([Text(clean(series.deployment, 30))] if several else []), Text(clean(series.shape.label, 30)),
-            Text(_loads(trials)), str(max(t.repeat for t in trials)),
+            Text(begins + _loads(trials)), str(max(t.repeat for t in trials)),
             f"{len(trials):,}", f"{sum(t.requests for t in trials):,}", format_elapsed(sum(map(longest_of, trials))),
         )  # fmt: skip
     lines: list[RenderableType] = [table, Text(""), Text(_plan_sentence(plan, groups), style="bold")]

@@ -47,7 +47,7 @@ def test_points_fit_the_width(width: int) -> None:
 @pytest.mark.parametrize("width", [60, 80, 120])
 def test_decisions_and_plans_fit_the_width(width: int) -> None:
     assert widest(decision_table([toy_decision(toy_points(), LIMITS)], gpus={"default": 1}, width=width)) <= width
-    assert widest(plan_table(SimpleNamespace(tiers=[("", LIMITS)]), a_plan(), width=width)) <= width
+    assert widest(plan_table(SimpleNamespace(rate=None, tiers=[("", LIMITS)]), a_plan(), width=width)) <= width
 
 
 def test_more_columns_appear_where_there_is_room() -> None:
@@ -297,12 +297,12 @@ def test_the_bound_that_decides_is_the_bound_that_is_shown() -> None:
 
 
 def test_a_plan_says_its_size_and_the_longest_it_can_take() -> None:
-    text = plan_table(SimpleNamespace(tiers=[("", (LIMIT,))]), a_plan(), width=120)
+    text = plan_table(SimpleNamespace(rate=None, tiers=[("", (LIMIT,))]), a_plan(), width=120)
 
     assert "1 shape × 16 concurrencies × 3 repeats = 48 trials, at most 1 h 36 min, about 31.0 MB on disk" in text
     assert "SLA p99 TTFT ≤ 500 ms" in " ".join(text.split())
     tiers = [("gold", (LIMIT,)), ("bulk", (Limit("p99_e2e", 9.0),))]
-    text = " ".join(plan_table(SimpleNamespace(tiers=tiers), a_plan(), width=120).split())
+    text = " ".join(plan_table(SimpleNamespace(rate=None, tiers=tiers), a_plan(), width=120).split())
     assert "SLA gold: p99 TTFT ≤ 500 ms SLA bulk: p99 E2E ≤ 9 s" in text
 
 

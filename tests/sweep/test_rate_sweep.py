@@ -173,6 +173,7 @@ def test_a_search_without_a_rate_is_planned_for_what_is_known(tmp_path: Path) ->
     said = " ".join(frontier("sweep", "sim.yaml", "--dry-run", cwd=tmp_path, here=True).out.split())
     planned = re.search(r"Planned for ([\d.]+) req/s, three quarters of what the engine model serves with", said)
     assert planned is not None, said
+    assert "1024/256 from 1 req/s" in said, "the rates that are measured follow from what is served"
     config = load_config(AUTO.format(endpoint="simulator"), "s.yaml")
     (deployment,), (shape,) = config.deployments, config.shapes
     rate, spec = float(planned[1]), deployment.engine_spec()
