@@ -25,7 +25,7 @@ from frontier.decide.gate import Gate, GateRules, Measured, family_size, gate, j
 from frontier.decide.trend import Trend, trend
 from frontier.metrics import metric
 from frontier.model import Estimate, Limit, Phase, Series, Shape
-from frontier.plan import Progress, make_plan
+from frontier.plan import NOTHING, Progress, ToProve, make_plan
 from frontier.report.regression import gate_runs
 from frontier.run import Run, load
 from frontier.stats import window
@@ -204,7 +204,7 @@ refine: 0
 """
 
 
-def whole_sweep(path: Path, text: str, slower: float, seed: int, prove: tuple[int, ...] = ()) -> Run:
+def whole_sweep(path: Path, text: str, slower: float, seed: int, prove: ToProve = NOTHING) -> Run:
     """A sweep in virtual time, of an engine that is slower than its config says by `slower` (ln)."""
     config = load_config(text, "sweep.yaml")
     specs = {
@@ -233,7 +233,8 @@ def two_sweeps(number: int, spread: float, slower: float, allow: float, *, told:
             proven = tuple(d.concurrency for d in base.solve() if isinstance(d.concurrency, int))
             if not proven:
                 continue  # an SLA that this engine does not keep
-            new = whole_sweep(Path(folder) / "new", text, b + slower, 2 * number + 2, proven if told else ())
+            prove = ToProve(proven) if told else NOTHING
+            new = whole_sweep(Path(folder) / "new", text, b + slower, 2 * number + 2, prove)
             (found,) = gate_runs(
                 [base], [new], allow=allow, limits=new.limits(), names=("base", "new"), spread=spread if told else None
             )

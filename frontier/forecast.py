@@ -20,7 +20,7 @@ taken to last as long as the SLA lets it, or as at ASSUMED_TPOT. A budget drops 
 import dataclasses
 import math
 import statistics
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -47,7 +47,7 @@ from frontier.errors import UsageError
 from frontier.hardware.predict import Calibrated, Known, calibrate
 from frontier.hardware.roofline import ModelRoofline
 from frontier.model import Limit, Phase, Rate, Series, Shape, Trial
-from frontier.plan import Plan, expected_seconds, longest_of, make_trial, runs_grid, search_policy
+from frontier.plan import NOTHING, Plan, ToProve, expected_seconds, longest_of, make_trial, runs_grid, search_policy
 from frontier.stats import intervals
 from frontier.stats.window import WindowData
 
@@ -203,17 +203,19 @@ def ahead(
 
 
 def outlook(
-    config: Config, plan: Plan, histories: Mapping[Series, History], prove: Collection[int] = ()
+    config: Config, plan: Plan, histories: Mapping[Series, History], prove: ToProve = NOTHING
 ) -> dict[Series, Ahead]:
     """What is left of each series of the plan after what was measured of it."""
-    policy = search_policy(config, tuple(prove))
     aheads = {}
     for series in (
         Series(d.name, shape)
         for d in config.deployments if d.name in plan.deployments
         for shape in config.shapes if shape.label in plan.shapes
     ):  # fmt: skip
-        history = histories.get(series, ())
+        history, policy = histories.get(series, ()), search_policy(config, prove.of(series))
+        if prove and not policy.prove:
+            aheads[series] = Ahead()
+            continue
         todo = plan.left({trial.key: trial for trial, _ in history})
         ask = search.next_ask(policy, series.shape, config.tiers, history) if history or prove else None
         later = None

@@ -13,7 +13,7 @@ once the operating point is proven. All of it is pure; `--dry-run` ends here.
 import math
 import random
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 from frontier.config import Config, DeploymentConfig, digest
@@ -21,7 +21,7 @@ from frontier.config.schema import TURNS
 from frontier.config.shapes import described
 from frontier.decide.search import SearchPolicy
 from frontier.errors import UsageError
-from frontier.model import Decision, Estimate, Flag, Judgement, Limit, Phase, Rate, Shape, Trial, load_facts
+from frontier.model import Decision, Estimate, Flag, Judgement, Limit, Phase, Rate, Series, Shape, Trial, load_facts
 from frontier.stats.from_records import BATCH
 
 if TYPE_CHECKING:
@@ -39,6 +39,42 @@ TOKEN_BYTES = 6
 PROGRAM_BYTES, CONNECTION_BYTES, PROMPT_BYTES, SAMPLE_BYTES, GAP_BYTES = 200e6, 64e3, 32, 250, 80
 """In memory: the program at work; per request in flight, and more per input token; per request that was measured; per
 gap of the records that are read at one time."""
+
+
+@dataclass(frozen=True, slots=True)
+class ToProve:
+    """The settings that a user asked to be proven, and nothing else is measured: `everywhere`, or in each series those
+    that a run proved there. `named` is what the user wrote.
+
+    >>> chat, rag = Series("", Shape.of(512, 256)), Series("", Shape.of(8192, 128))
+    >>> base = ToProve.of_run("runs/base", {chat: (48,), rag: ()})
+    >>> base.of(chat), base.of(rag), base.of(Series("fp8", chat.shape)), bool(base)
+    ((48,), (), (48,), True)
+    """
+
+    everywhere: tuple[int, ...] = ()
+    named: str = ""
+    by_series: Mapping[Series, tuple[int, ...]] = field(default_factory=dict)
+
+    @classmethod
+    def of_run(cls, named: str, proven: Mapping[Series, tuple[int, ...]]) -> "ToProve":
+        """What a run proved, by series."""
+        return cls(tuple(sorted({c for settings in proven.values() for c in settings})), named, proven)
+
+    def __bool__(self) -> bool:
+        return bool(self.everywhere)
+
+    def of(self, series: Series) -> tuple[int, ...]:
+        """What is to be proven in a series: what the run proved in it; else, under another name, in its shape; else in
+        any.
+        """
+        if series in self.by_series:
+            return self.by_series[series]
+        alike = {c for other, settings in self.by_series.items() if other.shape == series.shape for c in settings}
+        return tuple(sorted(alike)) or self.everywhere
+
+
+NOTHING = ToProve()
 
 
 @dataclass(frozen=True, slots=True)

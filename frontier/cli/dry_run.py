@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from frontier.config import Config
     from frontier.forecast import Ahead, Expected, Part, TimeEstimator
     from frontier.model import Series, Trace, Trial
-    from frontier.plan import Plan
+    from frontier.plan import Plan, ToProve
     from frontier.run import History
     from frontier.sweep.ledger import Ledger
 
@@ -48,14 +48,15 @@ class Outlook:
     fits_longest: bool = True
 
 
-def look_ahead(config: "Config", plan: "Plan", run: Path | None = None, prove: tuple[int, ...] = ()) -> Outlook:
+def look_ahead(config: "Config", plan: "Plan", run: Path | None = None, prove: "ToProve | None" = None) -> Outlook:
     """What is left of the plan, after what is in `run`; with `prove` the proofs of these settings alone."""
     from frontier.forecast import Expected, TimeEstimator, outlook
+    from frontier.plan import NOTHING
     from frontier.run import load
 
     ledger, todo = remaining(config, plan, run)
     histories = {} if run is None else load(run).histories
-    aheads = outlook(config, plan, histories, prove)
+    aheads = outlook(config, plan, histories, prove or NOTHING)
     estimator = TimeEstimator(config)
     times = {series: estimator.expected(ahead, ledger.times, histories) for series, ahead in aheads.items()}
     by = estimator.basis(ledger.times)
@@ -111,7 +112,7 @@ def remaining(config: "Config", plan: "Plan", run: Path | None) -> "tuple[Ledger
 # ---- printing
 
 
-def print_plan(config: "Config", plan: "Plan", run: Path | None, as_json: bool, prove: tuple[int, ...] = ()) -> int:
+def print_plan(config: "Config", plan: "Plan", run: Path | None, as_json: bool, prove: "ToProve | None" = None) -> int:
     """Print the plan; `run` is the run directory that would be resumed, if there is one."""
     from frontier.decide.prediction import grid_advice
     from frontier.report.tables import plan_table
@@ -169,7 +170,7 @@ def client_plan(config: "Config") -> dict[str, Any]:
     return {"workers": stated or "auto", **asdict(auto), "tokens_per_second": pace, "matters": matters, "why": why}
 
 
-def plan_lines(config: "Config", found: Outlook, prove: tuple[int, ...] = ()) -> list[str]:
+def plan_lines(config: "Config", found: Outlook, prove: "ToProve | None" = None) -> list[str]:
     """'Plan: find and prove the operating point (about 10 min), then complete the frontier (about 40 min more).', each
     series' own times where there are several, and the sum with its bound.
     """
@@ -179,7 +180,7 @@ def plan_lines(config: "Config", found: Outlook, prove: tuple[int, ...] = ()) ->
     if not total.seconds:
         return ["Plan: nothing is left to measure."]
     if prove:
-        first = f"prove {', '.join(f'c={c}' for c in prove)} (about {format_rough(total.answer)})"
+        first = f"prove {', '.join(f'c={c}' for c in prove.everywhere)} (about {format_rough(total.answer)})"
     elif not config.limits:
         first = f"complete the {frontiers} (about {everything}); without an SLA there is nothing to prove"
     elif not config.searches:

@@ -32,27 +32,28 @@ if TYPE_CHECKING:
     from frontier.cli.sweep_request import SweepRequest
     from frontier.config import Config
     from frontier.model import Decision
-    from frontier.plan import Plan
+    from frontier.plan import Plan, ToProve
     from frontier.run import Run
     from frontier.sweep.conductor import SweepEnd
 
 
-def _settings(_ctx: click.Context, _parameter: click.Parameter, value: str | None) -> tuple[int, ...]:
+def _settings(_ctx: click.Context, _parameter: click.Parameter, value: str | None) -> "ToProve | None":
     """The concurrencies of '32,48', or those that a run proved."""
     from frontier.config.load_keys import MAX_CONCURRENCY
+    from frontier.plan import ToProve
 
     if not value:
-        return ()
+        return None
     if (Path(value) / "manifest.json").exists():
         decisions = common.read_run(Path(value), say_unfinished=False).solve()
-        proven = {d.concurrency for d in decisions if isinstance(d.concurrency, int)}
-        if not proven:
+        proven = {d.series: () if d.concurrency is None else (d.concurrency,) for d in decisions}
+        if not any(proven.values()):
             raise UsageError(f"--prove {value}: that run proved no concurrency", "name one, as  --prove 32")
-        return tuple(sorted(proven))
+        return ToProve.of_run(value, proven)
     named = whole_numbers(value, 1, MAX_CONCURRENCY)
     if named is None:
         raise UsageError(f"--prove {value}: write concurrencies, or a run", "as  --prove 32,48  or  --prove runs/base")
-    return named
+    return ToProve(named, value)
 
 
 @common.subcommand("sweep")
@@ -73,7 +74,7 @@ def _settings(_ctx: click.Context, _parameter: click.Parameter, value: str | Non
 @common.json_option
 def command(
     config_file: Path, output: Path | None, dry_run: bool, settings: tuple[str, ...], only: tuple[str, ...],
-    prove: tuple[int, ...], until: str | None, add: str | None, prometheus: int | None, as_json: bool,
+    prove: "ToProve | None", until: str | None, add: str | None, prometheus: int | None, as_json: bool,
 ) -> int:  # fmt: skip
     """Find and prove the operating point of CONFIG, then measure its frontier; the same command again resumes.
 
@@ -160,7 +161,7 @@ def _open(request: "SweepRequest", path: Path) -> RunDirectory:
 
 
 def _sweep(
-    request: "SweepRequest", plan: "Plan", run: RunDirectory, prove: tuple[int, ...], prometheus: int | None,
+    request: "SweepRequest", plan: "Plan", run: RunDirectory, prove: "ToProve | None", prometheus: int | None,
     as_json: bool,
 ) -> int:  # fmt: skip
     """Measure, answer, and notify however it ended; the exit code."""
@@ -174,7 +175,7 @@ def _sweep(
             common.say(f"run  {run.path}")
             ahead = look_ahead(request.config, plan, run.path, prove)
             common.say("\n".join(plan_lines(request.config, ahead, prove)))
-            end = measure(request.config, plan, run, prometheus, request.facts, prove=prove)
+            end = measure(request.config, plan, run, prometheus, request.facts, **({"prove": prove} if prove else {}))
         code, decisions = _conclude(run.path, end, request.again, as_json)
         return code
     except KeyboardInterrupt:

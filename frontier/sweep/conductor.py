@@ -20,7 +20,7 @@ from frontier.decide.proof import SCANS
 from frontier.decide.search import Ask
 from frontier.errors import FrontierError, MemoryShortError, StoreError
 from frontier.model import Phase, Series, Trial, load_facts, setting
-from frontier.plan import Plan, Progress, grid_size, in_turn, make_trial, runs_grid
+from frontier.plan import NOTHING, Plan, Progress, ToProve, grid_size, in_turn, make_trial, runs_grid
 from frontier.run import History
 from frontier.stats.window_cache import load_window_data
 from frontier.store.run_dir import RunDirectory
@@ -58,7 +58,7 @@ class Conductor:
     backend: Backend
     progress: Progress
     stop: asyncio.Event
-    prove: tuple[int, ...] = ()
+    prove: ToProve = NOTHING
     ready_wait: float = 900.0
     clock: Callable[[], float] = time.monotonic
     wall: Callable[[], float] = time.time
@@ -141,12 +141,13 @@ class Conductor:
             return
         every = self._proposals.every_series()
         limits = self.config.limits
-        found = {s: completion.worth_proving(self.prove, limits, self._runner.history(s)) for s in every}
+        found = {s: completion.worth_proving(self.prove.of(s), limits, self._runner.history(s)) for s in every}
         if any(found.values()):
-            self._proposals.to_prove = found
+            self._proposals.limited = found
             for series in (series for series, settings in found.items() if not settings):
-                named = ", ".join(f"c={c}" for c in self.prove)
-                self.progress.note(f"{series.label(keep_shape=True)}: {named} cannot change the answer; not proven")
+                named = ", ".join(f"c={c}" for c in self.prove.of(series))
+                why = f"{named} cannot change the answer; not proven" if named else f"{self.prove.named} proved nothing"
+                self.progress.note(f"{series.label(keep_shape=True)}: {why}")
 
     # -- turns -------------------------------------------------------------------------------------------------------
 

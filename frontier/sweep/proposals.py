@@ -11,7 +11,7 @@ from frontier.decide import completion, search
 from frontier.decide.search import Ask, Done, SearchPolicy
 from frontier.forecast import Ahead, Expected, TimeEstimator, ahead, candidate_windows
 from frontier.model import Decision, Phase, Series, Trial
-from frontier.plan import Better, Plan, grid_size, make_trial, search_policy
+from frontier.plan import Better, Plan, ToProve, grid_size, make_trial, search_policy
 from frontier.run import History
 from frontier.sweep.trial_runner import TrialRunner
 
@@ -22,15 +22,15 @@ T = TypeVar("T")
 class Proposals:
     """What a sweep measures next in each series.
 
-    `prove` are settings that the user asked to be proven, and then nothing else is measured; `to_prove` those of them
+    `prove` are settings that the user asked to be proven, and then nothing else is measured; `limited` those of them
     that can change the answer of a series.
     """
 
     config: Config
     plan: Plan
-    prove: tuple[int, ...]
+    prove: ToProve
     runner: TrialRunner
-    to_prove: dict[Series, tuple[int, ...]] = field(default_factory=dict)
+    limited: dict[Series, tuple[int, ...]] = field(default_factory=dict)
     estimator: TimeEstimator = field(init=False)
     _searched: dict[Series, tuple[object, Ask | Done]] = field(default_factory=dict)
     _completed: dict[Series, tuple[object, Ask | Done]] = field(default_factory=dict)
@@ -136,7 +136,7 @@ class Proposals:
 
     def _policy(self, series: Series) -> SearchPolicy:
         """What the search may ask for: below a setting under which the server was lost, where there is one."""
-        policy = search_policy(self.config, self.to_prove.get(series, self.prove))
+        policy = search_policy(self.config, self.limited.get(series, self.prove.of(series)))
         lost, _ = self.runner.failures.failed_at.get(series, (math.inf, ""))
         below = [tuple(c for c in settings if c < lost) for settings in (policy.grid, policy.prove)]
         return replace(policy, grid=below[0], prove=below[1], lost=lost)

@@ -126,6 +126,20 @@ def test_a_second_sweep_proves_what_the_first_proved_and_is_gated(tmp_path: Path
     assert (2, True) == (two.code, "--spread is for two runs" in two.err)
 
 
+def test_each_series_proves_what_the_run_proved_in_it(tmp_path: Path) -> None:
+    text = SWEEP.replace("shapes: [64/16]", "shapes: [64/16, 2048/16]")
+    swept(tmp_path / "base", text.replace("SEED", "1"))
+    (tmp_path / "new.yaml").write_text(text.replace("SEED", "2"))
+    with commands_in_virtual_time():
+        said = frontier("sweep", "new.yaml", "-o", "new", "--prove", "base", cwd=tmp_path, here=True)
+    proven = {d.series: d.concurrency for d in load(tmp_path / "base").solve()}
+    assert len(set(proven.values())) == 2, "the shapes have different operating points"
+    known = {series: c for series, c in proven.items() if c is not None}
+    assert known == {point.series: point.concurrency for point in load(tmp_path / "new").points()}, said.err
+    for series in set(proven) - set(known):
+        assert f"{series.shape.label}: base proved nothing" in said.err
+
+
 def test_the_answer_names_the_command_that_measures_what_base_proved(runs: Path, tmp_path: Path) -> None:
     swept(
         tmp_path / "new", TEXT.format(base=5000, seed=31, more=MORE, second="", repeats=1).replace("[2, 8]", "[2, 6]")

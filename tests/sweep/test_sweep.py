@@ -16,7 +16,7 @@ import pytest
 from frontier.config import DeploymentConfig, load_config
 from frontier.errors import MeasurementError
 from frontier.model import ClientHealth, Decision, Measurement, Phase, Trial, Verdict
-from frontier.plan import Better, make_plan
+from frontier.plan import Better, ToProve, make_plan
 from frontier.report.report import page_of, report_of
 from frontier.run import load
 from frontier.store.run_dir import RunDirectory
@@ -384,7 +384,7 @@ def test_a_setting_is_proven_in_the_shapes_whose_answer_it_can_change(
     low, high = sorted(points, key=lambda label: points[label])
     tried = {t.concurrency for history in run.histories.values() for t, _ in history}
     named = min(c for c in range(points[low] + 1, points[high]) if c not in tried)
-    told, end = conduct_by_the_clock(tmp_path / "run", SIZED, clocked(SIZED), prove=(named,))
+    told, end = conduct_by_the_clock(tmp_path / "run", SIZED, clocked(SIZED), prove=ToProve((named,)))
     assert end == "finished"
     assert {(low, named)} == {(trial.shape.label, trial.concurrency) for trial in told.finished}
     assert any(f"{high}: c={named} cannot change the answer" in note for note in told.notes)
