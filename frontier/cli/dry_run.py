@@ -48,15 +48,14 @@ class Outlook:
     fits_longest: bool = True
 
 
-def look_ahead(config: "Config", plan: "Plan", run: Path | None = None, prove: "ToProve | None" = None) -> Outlook:
+def look_ahead(config: "Config", plan: "Plan", run: Path | None, prove: "ToProve") -> Outlook:
     """What is left of the plan, after what is in `run`; with `prove` the proofs of these settings alone."""
     from frontier.forecast import Expected, TimeEstimator, outlook
-    from frontier.plan import NOTHING
     from frontier.run import load
 
     ledger, todo = remaining(config, plan, run)
     histories = {} if run is None else load(run).histories
-    aheads = outlook(config, plan, histories, prove or NOTHING)
+    aheads = outlook(config, plan, histories, prove)
     estimator = TimeEstimator(config)
     times = {series: estimator.expected(ahead, ledger.times, histories) for series, ahead in aheads.items()}
     by = estimator.basis(ledger.times)
@@ -112,7 +111,7 @@ def remaining(config: "Config", plan: "Plan", run: Path | None) -> "tuple[Ledger
 # ---- printing
 
 
-def print_plan(config: "Config", plan: "Plan", run: Path | None, as_json: bool, prove: "ToProve | None" = None) -> int:
+def print_plan(config: "Config", plan: "Plan", run: Path | None, as_json: bool, prove: "ToProve") -> int:
     """Print the plan; `run` is the run directory that would be resumed, if there is one."""
     from frontier.decide.prediction import grid_advice
     from frontier.report.tables import plan_table
@@ -170,7 +169,7 @@ def client_plan(config: "Config") -> dict[str, Any]:
     return {"workers": stated or "auto", **asdict(auto), "tokens_per_second": pace, "matters": matters, "why": why}
 
 
-def plan_lines(config: "Config", found: Outlook, prove: "ToProve | None" = None) -> list[str]:
+def plan_lines(config: "Config", found: Outlook, prove: "ToProve") -> list[str]:
     """'Plan: find and prove the operating point (about 10 min), then complete the frontier (about 40 min more).', each
     series' own times where there are several, and the sum with its bound.
     """
@@ -368,13 +367,13 @@ def larger_budget(config: "Config", run: Path, again: str) -> str:
     """
     from frontier.budget import Amount, Turn, raised
     from frontier.decide.wording import count
-    from frontier.plan import make_plan
+    from frontier.plan import NOTHING, make_plan
 
     lines = RunDirectory.read(run).journal_lines()
     session = last_session(lines)
     events = [line for line in session if line["event"] == "dropped"]
     dropped = {key for line in events for key in line["trials"]}
-    found = look_ahead(config, make_plan(config), run)
+    found = look_ahead(config, make_plan(config), run, NOTHING)
     rate = Turn(config.deployments, ()).rate
     needed = sum((Amount(**line["need"]) for line in events if "need" in line), Amount())
     parts = (part for ahead in found.aheads.values() for part in ahead.parts)
@@ -395,4 +394,5 @@ def larger_budget(config: "Config", run: Path, again: str) -> str:
     command = shlex.join([*kept, *(word for name, value in more for word in ("--set", f"{name}={value}"))])
     units = {"budget.requests": " requests", "budget.tokens": " tokens"}
     needs_text = " and ".join(f"{value}{units.get(name, '')}" for name, value in more)
-    return f"the budget had no room for {left_out}; a budget of about {needs_text} in all would finish it:\n  {command}"
+    finishes = f"a budget of about {needs_text} in all would finish the sweep"
+    return f"the budget had no room for {left_out}; {finishes}:\n  {command}"

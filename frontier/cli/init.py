@@ -55,8 +55,8 @@ def _print(text: str) -> None:
     """The config, and what a sweep of it would do."""
     from frontier.cli.dry_run import look_ahead, plan_lines
     from frontier.config import load_config
-    from frontier.plan import make_plan
+    from frontier.plan import NOTHING, make_plan
 
     answer(text.rstrip("\n"))
     config = load_config(text, "sweep.yaml")
-    say("\n".join(plan_lines(config, look_ahead(config, make_plan(config)))))
+    say("\n".join(plan_lines(config, look_ahead(config, make_plan(config), None, NOTHING), NOTHING)))

@@ -37,13 +37,13 @@ if TYPE_CHECKING:
     from frontier.sweep.conductor import SweepEnd
 
 
-def _settings(_ctx: click.Context, _parameter: click.Parameter, value: str | None) -> "ToProve | None":
+def _settings(_ctx: click.Context, _parameter: click.Parameter, value: str | None) -> "ToProve":
     """The concurrencies of '32,48', or those that a run proved."""
     from frontier.config.load_keys import MAX_CONCURRENCY
-    from frontier.plan import ToProve
+    from frontier.plan import NOTHING, ToProve
 
     if not value:
-        return None
+        return NOTHING
     if (Path(value) / "manifest.json").exists():
         decisions = common.read_run(Path(value), say_unfinished=False).solve()
         proven = {d.series: () if d.concurrency is None else (d.concurrency,) for d in decisions}
@@ -74,7 +74,7 @@ def _settings(_ctx: click.Context, _parameter: click.Parameter, value: str | Non
 @common.json_option
 def command(
     config_file: Path, output: Path | None, dry_run: bool, settings: tuple[str, ...], only: tuple[str, ...],
-    prove: "ToProve | None", until: str | None, add: str | None, prometheus: int | None, as_json: bool,
+    prove: "ToProve", until: str | None, add: str | None, prometheus: int | None, as_json: bool,
 ) -> int:  # fmt: skip
     """Find and prove the operating point of CONFIG, then measure its frontier; the same command again resumes.
 
@@ -161,7 +161,7 @@ def _open(request: "SweepRequest", path: Path) -> RunDirectory:
 
 
 def _sweep(
-    request: "SweepRequest", plan: "Plan", run: RunDirectory, prove: "ToProve | None", prometheus: int | None,
+    request: "SweepRequest", plan: "Plan", run: RunDirectory, prove: "ToProve", prometheus: int | None,
     as_json: bool,
 ) -> int:  # fmt: skip
     """Measure, answer, and notify however it ended; the exit code."""
@@ -175,7 +175,7 @@ def _sweep(
             common.say(f"run  {run.path}")
             ahead = look_ahead(request.config, plan, run.path, prove)
             common.say("\n".join(plan_lines(request.config, ahead, prove)))
-            end = measure(request.config, plan, run, prometheus, request.facts, **({"prove": prove} if prove else {}))
+            end = measure(request.config, plan, run, prometheus, request.facts, prove=prove)
         code, decisions = _conclude(run.path, end, request.again, as_json)
         return code
     except KeyboardInterrupt:

@@ -13,7 +13,7 @@ from frontier.errors import StoreError, UsageError
 from frontier.formats.arrivals import with_trace
 from frontier.formats.session_files import read_sessions
 from frontier.model import bare, kind_of
-from frontier.plan import ToProve
+from frontier.plan import NOTHING, ToProve
 from frontier.store.files import read_config
 from frontier.store.run_dir import extends, last_measured, read_manifest, runs_under
 from frontier.text import redact
@@ -59,7 +59,7 @@ class SweepRequest:
 
 def read_request(
     file: Path, output: Path | None, settings: Sequence[str], until: str | None, add: str | None, only: Sequence[str],
-    prometheus: int | None = None, prove: ToProve | None = None,
+    prometheus: int | None = None, prove: ToProve = NOTHING,
 ) -> SweepRequest:  # fmt: skip
     """The sweep that the options ask for. ConfigError or UsageError when there is none."""
     text = read_config(file)
@@ -79,7 +79,7 @@ def read_request(
     config = asked.config(None if run is None else read_manifest(run))
     if config.open_loop and prove:
         raise UsageError("--prove is for a concurrency, and this sweep has rates", "it proves the highest that holds")
-    proofs = prove.named if prove else None
+    proofs = prove.named or None
     named = {"--set": settings, "--until": [until], "--only": only, "--prove": [proofs], "--prometheus": [prometheus]}
     text = config_text(text, str(file), given)
     put = tuple(redact(f"{setting.key}={setting.value}") for setting in given)

@@ -319,12 +319,12 @@ def _health(report: Report) -> list[str]:
 
 
 def skipped_lines(skipped: Mapping[str, str]) -> list[str]:
-    """What was planned and not measured, one line per reason."""
+    """The trials that were planned and not run, one line per reason; their settings may have been scanned."""
     reasons: dict[str, list[str]] = {}
     for key, reason in skipped.items():
         reasons.setdefault(reason, []).append(key)
     return [
-        f"Not measured: {', '.join(clean(trial_words(key), 80) for key in keys[:6])}"
+        f"Left out: {', '.join(clean(trial_words(key), 80) for key in keys[:6])}"
         + (f" and {len(keys) - 6} more" if len(keys) > 6 else "")
         + f" ({clean(reason, 300)})."
         for reason, keys in reasons.items()

@@ -373,7 +373,7 @@ class Conductor:
     def _leave_out(self, trials: Sequence[Trial], reason: str) -> None:
         need = asdict(self._ledger.need(trials))
         self.run.journal("dropped", reason=reason, trials=[trial.key for trial in trials], need=need)
-        self.progress.note(f"not measured: {described_trials(trials)}; {reason}")
+        self.progress.note(f"left out: {described_trials(trials)}; {reason}")
 
     def _warn_of_budget(self, todo: Sequence[Trial]) -> None:
         """Report early, while the user may still be there, what will not be measured."""

@@ -133,7 +133,7 @@ def test_a_setting_that_crashes_the_server_every_time_is_given_up_and_the_rest_g
     assert "the server was lost 2 times under c=4" in why
     assert any("put off" in note for note in injector.notes)
     page = report_markdown(report_of(load(tmp_path / "run"), ()))
-    assert "Not measured: 64x8 c=4 (the server was lost 2 times under c=4" in page.replace("\\", "")
+    assert "Left out: 64x8 c=4 (the server was lost 2 times under c=4" in page.replace("\\", "")
 
 
 @pytest.mark.fault("429 with Retry-After")

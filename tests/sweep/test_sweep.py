@@ -181,7 +181,7 @@ def test_a_spent_budget_ends_the_sweep_with_what_is_finished(tmp_path: Path) -> 
     assert 21 == len(told.finished) + len(dropped["trials"])
     assert any(note.endswith("; the budget had no room: requests 5,000") for note in told.notes)
     assert set(dropped["trials"]) == set(run.skipped)
-    (said,) = [line for line in page_of(report_of(run, run.limits())).health if line.startswith("Not measured")]
+    (said,) = [line for line in page_of(report_of(run, run.limits())).health if line.startswith("Left out")]
     assert "the budget had no room: requests 5,000" in said
 
 
