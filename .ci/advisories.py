@@ -1,7 +1,7 @@
 """Say what pip-audit found: `advisories.py FOUND.json`; exit 1 for a known advisory, else 0.
 
-It says "No known vulnerabilities" also when the index told it nothing about any package, so what was really audited is
-counted here.
+It says "No known vulnerabilities" also when the index told it nothing about any package, so what
+was really audited is counted here.
 """
 
 import collections

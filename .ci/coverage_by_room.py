@@ -1,4 +1,5 @@
-"""Coverage by room: reads `coverage json` and exits 1 where lines or branches of the package are below their goals."""
+"""Coverage by room: reads `coverage json` and exits 1 where lines or branches of the package are
+below their goals."""
 
 import json
 import sys
@@ -14,8 +15,11 @@ def main(file: str) -> int:
         parts = Path(name).parts[1:]
         summary = measured["summary"]
         counts = (
-            summary["covered_lines"], summary["num_statements"], summary["covered_branches"], summary["num_branches"],
-        )  # fmt: skip
+            summary["covered_lines"],
+            summary["num_statements"],
+            summary["covered_branches"],
+            summary["num_branches"],
+        )
         for room in (parts[0] if len(parts) > 1 else "(top)", "all"):
             rooms[room] = [a + b for a, b in zip(rooms[room], counts, strict=True)]
     print(f"{'room':<12}{'lines':>8}{'branches':>10}")

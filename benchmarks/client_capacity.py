@@ -1,13 +1,16 @@
-"""What the load client costs: CPU microseconds per event and per request, events per second, memory.
+"""What the load client costs: CPU microseconds per event and per request, events per second,
+memory.
 
-usage: python -m benchmarks.client_capacity [--streams 128] [--tokens 250] [--seconds 4] [--repeats 3]
+usage: python -m benchmarks.client_capacity [--streams 128] [--tokens 250] [--seconds 4] [--repeats
+3]
 
-`client` is a whole trial (prompts, stamps, reading, records) against the truth server in a process of its own; `floor`
-is a bare asyncio protocol on uvloop that stamps and appends: no Python client can be below it. Waking up costs more
-than anything else, so an event is the cheaper the more of them there are. CPU time is the client process's. Floor and
-client are measured in turn, so that a slow minute of the machine hits both; shown are the least of the repeats, and of
-the ratio the median of the pairs with its range. The last row, one token a request and no delay, is what a request
-costs.
+`client` is a whole trial (prompts, stamps, reading, records) against the truth server in a process
+of its own; `floor` is a bare asyncio protocol on uvloop that stamps and appends: no Python client
+can be below it. Waking up costs more than anything else, so an event is the cheaper the more of
+them there are. CPU time is the client process's. Floor and client are measured in turn, so that a
+slow minute of the machine hits both; shown are the least of the repeats, and of the ratio the
+median of the pairs with its range. The last row, one token a request and no delay, is what a
+request costs.
 """
 
 import argparse
@@ -60,7 +63,8 @@ async def floor(port: int, streams: int, tokens: int, itl: float, seconds: float
     loop = asyncio.get_running_loop()
     for _ in range(streams):
         await loop.create_connection(lambda: Floor(tokens), "127.0.0.1", port)
-        # Out of step, as real streams are: uvloop's timers count whole milliseconds, so the rest is slept through.
+        # Out of step, as real streams are: uvloop's timers count whole milliseconds, so the rest is
+        # slept through.
         await asyncio.sleep(0)
         time.sleep(itl * tokens / streams)  # noqa: ASYNC251 - nothing is measured yet
     await asyncio.sleep(1)
@@ -132,10 +136,15 @@ def main() -> None:
         ratios = sorted(b["us"] / a["us"] for a, b in pairs)
         ratio = f"{statistics.median(ratios):.2f} ({ratios[0]:.2f} to {ratios[-1]:.2f})"
         cells = (
-            f"{client['rate']:,.0f}", f"{floor['us']:.1f}", f"{client['us']:.1f}", ratio,
-            f"{client['request_us']:,.0f}", f"{client['cpu']:.0%}", f"{client['lag_ms']:.2f}",
+            f"{client['rate']:,.0f}",
+            f"{floor['us']:.1f}",
+            f"{client['us']:.1f}",
+            ratio,
+            f"{client['request_us']:,.0f}",
+            f"{client['cpu']:.0%}",
+            f"{client['lag_ms']:.2f}",
             f"{client['rss_mb']:.0f}",
-        )  # fmt: skip
+        )
         print(f"| {tokens} | {itl * 1e3:g} | " + " | ".join(cells) + " |", flush=True)
 
 

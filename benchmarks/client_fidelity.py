@@ -1,11 +1,12 @@
 """How true the client's numbers are: against a server that logs when each token really left.
 
-usage: python -m benchmarks.client_fidelity [--case STREAMS:TTFT_MS:ITL_MS ...] [--tokens 64] [--seconds 6]
+usage: python -m benchmarks.client_fidelity [--case STREAMS:TTFT_MS:ITL_MS ...] [--tokens 64]
+[--seconds 6]
 
-Every request has a prompt of its own length, so that each record meets its log entry. Shown are the true values and the
-errors of the client's mean, p50 and p99 (client minus truth, milliseconds), how long after its departure a token was
-stamped, and the flags the trial's own validity checks raise. Server and client share the machine: part of the error is
-the network stack and the scheduler.
+Every request has a prompt of its own length, so that each record meets its log entry. Shown are the
+true values and the errors of the client's mean, p50 and p99 (client minus truth, milliseconds), how
+long after its departure a token was stamped, and the flags the trial's own validity checks raise.
+Server and client share the machine: part of the error is the network stack and the scheduler.
 """
 
 import argparse
@@ -34,7 +35,8 @@ def prompt(index: int, tokens: int) -> Prompt:
 
 CASES = ("1:50:10", "32:50:10", "128:50:10", "512:50:10", "128:5:1")
 Pairs = list[tuple[Record, Served, float]]
-"""Successful records of the window, each with its log entry and the trial's zero on time.perf_counter()."""
+"""Successful records of the window, each with its log entry and the trial's zero on
+time.perf_counter()."""
 Row = dict[str, tuple[float, ...]]
 
 
@@ -55,7 +57,8 @@ def measured(streams: int, tokens: int, ttft: float, itl: float, seconds: float)
     inside = [r for r in records if found.window.start <= r.sent < found.window.end]
     assert all(r.outcome is Outcome.OK for r in inside), "a request failed"
     flags = validity.flags(window_data(found, records))
-    # The prompts are of every length and all alike, and few: what that trips is not what is tested here.
+    # The prompts are of every length and all alike, and few: what that trips is not what is tested
+    # here.
     about_time = [f.name for f in flags if f.name not in ("isl_off", "too_few_samples", "cache_contaminated")]
     return [(r, log[r.asked_isl], zero) for r in inside], ", ".join(about_time) or "none"
 
@@ -67,7 +70,9 @@ def stamps(record: Record) -> Floats:
 
 
 def errors(pairs: Pairs) -> Row:
-    """Per metric: true mean and p99, then client minus truth of mean, p50, p99, in ms; and the stamps' own delay."""
+    """Per metric: true mean and p99, then client minus truth of mean, p50, p99, in ms; and the
+    stamps' own delay.
+    """
     client: dict[str, Floats] = {}
     truth: dict[str, Floats] = {}
     seen, left = [stamps(r) for r, _, _ in pairs], [s.sent for _, s, _ in pairs]

@@ -1,10 +1,12 @@
-"""How late a client process stamps events, by the work it has: a simulation of one event loop, without a network.
+"""How late a client process stamps events, by the work it has: a simulation of one event loop,
+without a network.
 
 usage: python -m benchmarks.client_queue [--event 5.0] [--wake 20] [--slice 100]
 
-Streams get an event every ITL, out of step. The loop wakes, stamps and puts aside what is there, does one slice of
-other work (parsing, preparing) and waits again. Where the core is shared, the process has to wait for it now and then
-for as long as a time slice of the other. Shown is how long events wait for their stamp.
+Streams get an event every ITL, out of step. The loop wakes, stamps and puts aside what is there,
+does one slice of other work (parsing, preparing) and waits again. Where the core is shared, the
+process has to wait for it now and then for as long as a time slice of the other. Shown is how long
+events wait for their stamp.
 """
 
 import argparse
@@ -16,7 +18,9 @@ SECONDS = 3.0
 
 
 def waits(streams: int, itl: float, event: float, wake: float, piece: float, taken: float, span: float) -> np.ndarray:
-    """Seconds that each event waits; the core is away for `span` seconds at a time, a share `taken` of all time."""
+    """Seconds that each event waits; the core is away for `span` seconds at a time, a share `taken`
+    of all time.
+    """
     rng = random.Random(1)
     phases = np.array([rng.random() * itl for _ in range(streams)])
     arrivals = np.sort((phases[:, None] + np.arange(int(SECONDS / itl)) * itl).ravel())

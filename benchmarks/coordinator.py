@@ -1,10 +1,13 @@
-"""What the sweep's own process has to do where many client processes send the load: a simulation with real records.
+"""What the sweep's own process has to do where many client processes send the load: a simulation
+with real records.
 
-usage: python -m benchmarks.coordinator [--streams 100000] [--workers 34] [--tokens 256] [--pace 20] [--rtt 4]
+usage: python -m benchmarks.coordinator [--streams 100000] [--workers 34] [--tokens 256] [--pace 20]
+[--rtt 4]
 
-The workers are simulated: each answers after a round trip, its clock is anywhere, and it hands over as many records as
-its share of the streams would end, pickled as over a socket. Real are the placing of the clocks, the rules of the
-window, and the reading, merging and writing of every record; their CPU time and delays are what is shown.
+The workers are simulated: each answers after a round trip, its clock is anywhere, and it hands over
+as many records as its share of the streams would end, pickled as over a socket. Real are the
+placing of the clocks, the rules of the window, and the reading, merging and writing of every
+record; their CPU time and delays are what is shown.
 """
 
 import argparse
@@ -64,9 +67,15 @@ class SimulatedWorker:
         ended = max(self.ended, int(self.streams * now / self.e2e))
         new, self.ended = ended - self.ended, ended
         status = StreamStatus(
-            now, self.streams if now > self.e2e else 0, ended, window_sent=ended, in_flight=self.streams,
-            waiting=state.end is None or now < state.end + self.e2e, succeeded=ended, e2e_sum=ended * self.e2e,
-        )  # fmt: skip
+            now,
+            self.streams if now > self.e2e else 0,
+            ended,
+            window_sent=ended,
+            in_flight=self.streams,
+            waiting=state.end is None or now < state.end + self.e2e,
+            succeeded=ended,
+            e2e_sum=ended * self.e2e,
+        )
         report = ShardReport(status, self.line * new)
         return ShardResult(report, ClientHealth(), 0.0) if state.over else report
 
@@ -83,10 +92,22 @@ def main() -> None:
     e2e, shape = options.tokens / options.pace, Shape.of(1024, options.tokens)
     gap = int(1e6 / options.pace)
     record = Record(
-        0, 0, 0.0, Outcome.OK, e2e, 1024, options.tokens, first=0.1, last=e2e, prompt_tokens=1024,
-        completion_tokens=options.tokens, events=options.tokens, reads=options.tokens, status=200,
+        0,
+        0,
+        0.0,
+        Outcome.OK,
+        e2e,
+        1024,
+        options.tokens,
+        first=0.1,
+        last=e2e,
+        prompt_tokens=1024,
+        completion_tokens=options.tokens,
+        events=options.tokens,
+        reads=options.tokens,
+        status=200,
         gaps=tuple(gap + random.randrange(-999, 999) for _ in range(options.tokens - 1)),
-    )  # fmt: skip
+    )
     line = encode_record(record)
     workers = [
         SimulatedWorker(f"worker {i}", len(range(i, options.streams, options.workers)), e2e, options.rtt / 1e3, line)

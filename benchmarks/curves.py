@@ -1,4 +1,5 @@
-"""Ways to predict the rest of a series from some of its points: the engine model, and what it is judged against."""
+"""Ways to predict the rest of a series from some of its points: the engine model, and what it is
+judged against."""
 
 from collections.abc import Callable, Mapping, Sequence
 
@@ -70,13 +71,16 @@ _POPULATION = {  # for TTFT and TPOT: slope, bend, spread of slopes, of the rest
     "ttft": (0.2585, 0.0336, 0.0829, 0.1611, 0.6802, 1e-6),
     "tpot": (0.2192, 0.0228, 0.0430, 0.3577, 5.0528, 0.0356),
 }
-"""Most likely for all series of the whole file together, log against octaves; so the method has seen the answers."""
+"""Most likely for all series of the whole file together, log against octaves; so the method has
+seen the answers."""
 
 
 def kriging(series: Series) -> Fit:
-    """A Gaussian process of log latency over octaves, with what is usual among all the series as its prior.
+    """A Gaussian process of log latency over octaves, with what is usual among all the series as
+    its prior.
 
-    The best linear smoother there is for them, and no mechanism in it: what it cannot predict, no smooth curve can.
+    The best linear smoother there is for them, and no mechanism in it: what it cannot predict, no
+    smooth curve can.
     """
 
     def curve(c: np.ndarray, y: np.ndarray, name: str) -> Curve:
@@ -102,9 +106,11 @@ def kriging(series: Series) -> Fit:
 
 
 def usl(series: Series) -> Fit:
-    """The Universal Scalability Law, X(C) = l C / (1 + s (C - 1) + k C (C - 1)), fitted to throughput.
+    """The Universal Scalability Law, X(C) = l C / (1 + s (C - 1) + k C (C - 1)), fitted to
+    throughput.
 
-    It has no TTFT of its own: the share of TTFT in the residence is taken from the nearest measured point.
+    It has no TTFT of its own: the share of TTFT in the residence is taken from the nearest measured
+    point.
     """
 
     def fit(known: Sequence[Known]) -> Callable[[float], Figures]:

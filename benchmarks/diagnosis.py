@@ -1,18 +1,22 @@
-"""How often the diagnosis is right: the embedded engine configured to bind on each resource in turn.
+"""How often the diagnosis is right: the embedded engine configured to bind on each resource in
+turn.
 
-    python -m benchmarks.diagnosis --results diagnosis.jsonl        # 400 cases, 4 minutes of CPU; goes on where it was
-    python -m benchmarks.diagnosis --results diagnosis.jsonl --tables        # docs/diagnosis.md
+    python -m benchmarks.diagnosis --results diagnosis.jsonl        # 400 cases, 4 minutes of CPU;
+    goes on where it was python -m benchmarks.diagnosis --results diagnosis.jsonl --tables        #
+    docs/diagnosis.md
 
-There are two draws of cases, which have nothing in common. Of the first come the probabilities that the diagnosis
-states; the second, which no rule was made on, tests them.
+There are two draws of cases, which have nothing in common. Of the first come the probabilities that
+the diagnosis states; the second, which no rule was made on, tests them.
 
-A case is made of its draw and its number: an engine, lengths, what stands before the engine (network, proxy, gateway,
-front end) and a load client, one or two of them made scarce. It is run in virtual time at four concurrencies. The
-diagnosis sees what it would see of a real server: the client's stamps in records, and the text of `/metrics` under an
-engine's names, read once a second by the same parser; some cases leave metrics out. It never sees the configuration.
+A case is made of its draw and its number: an engine, lengths, what stands before the engine
+(network, proxy, gateway, front end) and a load client, one or two of them made scarce. It is run in
+virtual time at four concurrencies. The diagnosis sees what it would see of a real server: the
+client's stamps in records, and the text of `/metrics` under an engine's names, read once a second
+by the same parser; some cases leave metrics out. It never sees the configuration.
 
-What truly binds is found by changing it: each resource in turn is made twice as plentiful (a latency half), and the one
-that shortens the latency at issue most is what binds. A case counts only if that is what was made scarce.
+What truly binds is found by changing it: each resource in turn is made twice as plentiful (a
+latency half), and the one that shortens the latency at issue most is what binds. A case counts only
+if that is what was made scarce.
 """
 
 import argparse
@@ -55,7 +59,8 @@ LEADS = 0.7
 BOTH = 0.4
 """Of the first's effect, that of the second where two are planted."""
 MOVES = 0.05
-"""Share by which throughput must rise, or the latency at issue fall, for an advice to have moved the frontier."""
+"""Share by which throughput must rise, or the latency at issue fall, for an advice to have moved
+the frontier."""
 LITTLE = 0.04
 """Share of a latency, or of the engine's time, that cannot be what binds."""
 MOST_OK = 0.97
@@ -66,9 +71,10 @@ STATING, TESTING = "draw", "test"
 CASES = 200
 """Of each draw."""
 EVIDENCE = {
-    "shows outside of the server": ("outside",), "one resource leads": ("clear",),
+    "shows outside of the server": ("outside",),
+    "one resource leads": ("clear",),
     "two are close, or metrics are missing": ("shared", "partial"),
-}  # fmt: skip
+}
 """What the evidence of a diagnosis rests on; two that are seldom are counted together."""
 
 
@@ -76,9 +82,10 @@ EVIDENCE = {
 class World:
     """A deployment and all that stands before it. Seconds; None: no such limit.
 
-    `slots` is how many requests a proxy lets through at once, `limit` a gateway's requests per second, `queue` how many
-    may wait in the server before it refuses with 503. The front end takes `front_end` for a request, one after the
-    other, the client `client` for each chunk. From the concurrency `hot` on the clock is the share `clock` of its full.
+    `slots` is how many requests a proxy lets through at once, `limit` a gateway's requests per
+    second, `queue` how many may wait in the server before it refuses with 503. The front end takes
+    `front_end` for a request, one after the other, the client `client` for each chunk. From the
+    concurrency `hot` on the clock is the share `clock` of its full.
     """
 
     spec: EngineSpec
@@ -137,10 +144,15 @@ class _Run:
         """A stream sends; a request reaches the gateway, the proxy's other side, the scheduler."""
         world = self.world
         if kind == "send":
-            self.records.append({
-                "index": len(self.records), "stream": number, "sent": when, "asked_isl": self._length(world.isl),
-                "asked_osl": self._length(world.osl),
-            })  # fmt: skip
+            self.records.append(
+                {
+                    "index": len(self.records),
+                    "stream": number,
+                    "sent": when,
+                    "asked_isl": self._length(world.isl),
+                    "asked_osl": self._length(world.osl),
+                }
+            )
             self.at(when + world.rtt / 2, "gate", len(self.records) - 1)
         elif kind == "gate":
             if not self._admitted(when):
@@ -242,8 +254,13 @@ class _Run:
         kept = {name: value for name, value in record.items() if name != "received"}
         tokens = record["asked_osl"] if answered else None
         cancelled = {} if "outcome" in record else {"outcome": Outcome.CANCELLED, "end": max(now, record["sent"])}
-        return Record(**(kept | cancelled), prompt_tokens=record["asked_isl"] if answered else None,
-                      completion_tokens=tokens, events=tokens or 0, reads=tokens or 0)  # fmt: skip
+        return Record(
+            **(kept | cancelled),
+            prompt_tokens=record["asked_isl"] if answered else None,
+            completion_tokens=tokens,
+            events=tokens or 0,
+            reads=tokens or 0,
+        )
 
     def _read(self, now: float) -> None:
         """What a scrape says now, in the text of the format, as the client reads it."""
@@ -261,8 +278,10 @@ class _Run:
 
 _NAMES = {
     "sglang": {
-        "num_requests_running": "sglang:num_running_reqs", "num_requests_waiting": "sglang:num_queue_reqs",
-        "kv_cache_usage_perc": "sglang:token_usage", "num_preemptions_total": "sglang:num_retracted_requests_total",
+        "num_requests_running": "sglang:num_running_reqs",
+        "num_requests_waiting": "sglang:num_queue_reqs",
+        "kv_cache_usage_perc": "sglang:token_usage",
+        "num_preemptions_total": "sglang:num_retracted_requests_total",
         "generation_tokens_total": "sglang:generation_tokens_total",
         "prompt_tokens_total": "sglang:prompt_tokens_total",
         "time_to_first_token_seconds": "sglang:time_to_first_token_seconds",
@@ -271,23 +290,27 @@ _NAMES = {
         "request_prefill_time_seconds": "sglang:per_stage_req_latency_seconds",
     },
     "tgi": {
-        "num_requests_running": "tgi_batch_current_size", "num_requests_waiting": "tgi_queue_size",
+        "num_requests_running": "tgi_batch_current_size",
+        "num_requests_waiting": "tgi_queue_size",
         "request_queue_time_seconds": "tgi_request_queue_duration",
         "request_inference_time_seconds": "tgi_request_inference_duration",
         "e2e_request_latency_seconds": "tgi_request_duration",
     },
     "llamacpp": {
-        "num_requests_running": "llamacpp:requests_processing", "num_requests_waiting": "llamacpp:requests_deferred",
+        "num_requests_running": "llamacpp:requests_processing",
+        "num_requests_waiting": "llamacpp:requests_deferred",
         "generation_tokens_total": "llamacpp:tokens_predicted_total",
         "prompt_tokens_total": "llamacpp:prompt_tokens_total",
     },
-}  # fmt: skip
+}
 """What other engines call the metrics that they have."""
 _LEFT_OUT = {
-    "times": "_seconds", "gauges": "num_requests_|kv_cache_usage", "steps": "iteration_tokens",
+    "times": "_seconds",
+    "gauges": "num_requests_|kv_cache_usage",
+    "steps": "iteration_tokens",
     "kv": "kv_cache|preempt",
     "ttft": "time_to_first_token",
-}  # fmt: skip
+}
 """Parts of a vLLM's metrics that are not read, as a gateway or an old version leaves them out."""
 MISSING = ("all", "clock", *_LEFT_OUT, *_NAMES)
 UNREAD = "unread"
@@ -327,10 +350,15 @@ def measured(world: World, c: int, seed: int, missing: str = "") -> tuple[Point,
 def plain(rng: random.Random) -> World:
     """A deployment where nothing in particular is scarce."""
     spec = EngineSpec(
-        step_base=rng.uniform(5e-3, 12e-3), per_decode=rng.uniform(10e-6, 40e-6),
-        per_prefill_token=rng.uniform(10e-6, 30e-6), per_context_token=rng.uniform(20e-9, 80e-9),
-        max_num_seqs=256, max_batched_tokens=rng.choice((2048, 4096, 8192)), kv_tokens=3_000_000, noise=0.03,
-    )  # fmt: skip
+        step_base=rng.uniform(5e-3, 12e-3),
+        per_decode=rng.uniform(10e-6, 40e-6),
+        per_prefill_token=rng.uniform(10e-6, 30e-6),
+        per_context_token=rng.uniform(20e-9, 80e-9),
+        max_num_seqs=256,
+        max_batched_tokens=rng.choice((2048, 4096, 8192)),
+        kv_tokens=3_000_000,
+        noise=0.03,
+    )
     top = rng.choice((12, 16, 24, 32, 48, 64, 96))
     isl, osl = rng.choice((128, 256, 512, 1024)), rng.choice((48, 96, 128, 192))
     world = World(spec, isl, osl, (1, max(2, top // 4), top // 2, top), rng.choice(("ttft", "e2e", "tpot")))
@@ -351,9 +379,11 @@ def scarce(world: World, resource: Resource, rng: random.Random) -> World:
             return replace(world, spec=spec, isl=rng.choice((2048, 4096, 6000)), osl=rng.choice((32, 64, 96)))
         case Resource.DECODE:
             spec = replace(
-                spec, step_base=rng.uniform(8e-3, 20e-3), per_decode=rng.uniform(60e-6, 200e-6),
+                spec,
+                step_base=rng.uniform(8e-3, 20e-3),
+                per_decode=rng.uniform(60e-6, 200e-6),
                 per_context_token=rng.uniform(100e-9, 300e-9),
-            )  # fmt: skip
+            )
             return replace(world, spec=spec, osl=rng.choice((128, 256, 384)), isl=rng.choice((64, 128, 512, 1024)))
         case Resource.KV:
             most = round(1.3 * (world.isl + world.osl))
@@ -364,9 +394,12 @@ def scarce(world: World, resource: Resource, rng: random.Random) -> World:
         case Resource.BUDGET:
             budget = max(rng.choice((128, 192, 256, 384, 512)), 2 * top)
             spec = replace(
-                spec, max_batched_tokens=budget, max_num_seqs=min(spec.max_num_seqs, budget),
-                step_base=rng.uniform(10e-3, 25e-3), per_prefill_token=rng.uniform(4e-6, 15e-6),
-            )  # fmt: skip
+                spec,
+                max_batched_tokens=budget,
+                max_num_seqs=min(spec.max_num_seqs, budget),
+                step_base=rng.uniform(10e-3, 25e-3),
+                per_prefill_token=rng.uniform(4e-6, 15e-6),
+            )
             return replace(world, spec=spec, isl=rng.choice((1024, 2048, 4096)), osl=rng.choice((32, 64, 128)))
         case Resource.FRONT_END:
             return replace(world, front_end=rng.uniform(0.8, 2.0) * guess / top)
@@ -422,23 +455,37 @@ def relieved(world: World, resource: Resource) -> World:
 # --- cases
 
 PAIRS = (
-    (Resource.FRONT_END, Resource.NETWORK), (Resource.BATCH, Resource.FRONT_END), (Resource.KV, Resource.FRONT_END),
-    (Resource.CLOCKS, Resource.DECODE), (Resource.CLOCKS, Resource.KV), (Resource.PREFILL, Resource.NETWORK),
-    (Resource.BATCH, Resource.NETWORK), (Resource.DECODE, Resource.BATCH), (Resource.BUDGET, Resource.DECODE),
-    (Resource.RATE_LIMIT, Resource.DECODE), (Resource.CLIENT, Resource.BATCH), (Resource.PREFILL, Resource.FRONT_END),
-)  # fmt: skip
+    (Resource.FRONT_END, Resource.NETWORK),
+    (Resource.BATCH, Resource.FRONT_END),
+    (Resource.KV, Resource.FRONT_END),
+    (Resource.CLOCKS, Resource.DECODE),
+    (Resource.CLOCKS, Resource.KV),
+    (Resource.PREFILL, Resource.NETWORK),
+    (Resource.BATCH, Resource.NETWORK),
+    (Resource.DECODE, Resource.BATCH),
+    (Resource.BUDGET, Resource.DECODE),
+    (Resource.RATE_LIMIT, Resource.DECODE),
+    (Resource.CLIENT, Resource.BATCH),
+    (Resource.PREFILL, Resource.FRONT_END),
+)
 _BESIDE = (Resource.CLIENT, Resource.RATE_LIMIT, Resource.OVERLOAD)
 """Resources whose shortage shows by itself: what else would help is not asked."""
 _OFTEN = (
-    Resource.DECODE, Resource.BATCH, Resource.KV, Resource.PREFILL, Resource.BUDGET, Resource.FRONT_END,
-    Resource.NETWORK, Resource.CLOCKS,
-)  # fmt: skip
+    Resource.DECODE,
+    Resource.BATCH,
+    Resource.KV,
+    Resource.PREFILL,
+    Resource.BUDGET,
+    Resource.FRONT_END,
+    Resource.NETWORK,
+    Resource.CLOCKS,
+)
 """The order in which others are asked for their effect: those that often have one first."""
 
 
 class Effect(NamedTuple):
-    """What twice as much of a resource does: the logarithm by which it shortens the latency at issue, and that by which
-    it raises the throughput."""
+    """What twice as much of a resource does: the logarithm by which it shortens the latency at
+    issue, and that by which it raises the throughput."""
 
     shorter: float
     more: float
@@ -471,7 +518,9 @@ def seed_of(drawn: str, number: int) -> int:
 
 
 def latency(sample: WindowData, focus: str) -> float:
-    """Mean of the latency at issue, over the requests that succeeded, in proportion to their share."""
+    """Mean of the latency at issue, over the requests that succeeded, in proportion to their
+    share.
+    """
     values = getattr(sample, focus)
     finite = values[np.isfinite(values)]
     return float(finite.mean()) / max(0.01, float(sample.ok.mean())) ** 3 if len(finite) else math.inf
@@ -535,7 +584,9 @@ def draw(number: int, drawn: str = STATING) -> Case:
 
 
 def diagnosed(case: Case) -> SettingDiagnosis:
-    """What the diagnosis says of a case's highest setting, of which it gets no more than a run holds."""
+    """What the diagnosis says of a case's highest setting, of which it gets no more than a run
+    holds.
+    """
     signs = [signs_of(point, case.samples[point.concurrency]) for point in case.points]
     engine = case.missing if case.missing in _NAMES else "vllm"
     return diagnose_setting(case.world.top, signs, limited=f"p99_{case.world.focus}", engine=engine)
@@ -551,24 +602,34 @@ def judged(case: Case) -> dict[str, Any]:
         advised = case.effects.get(lead) or effect(case.world, lead, case.unchanged, case.seed)
         moved = max(advised) > MOVES
     return {
-        "draw": case.drawn, "case": case.number, "kind": case.kind, "planted": list(case.planted),
-        "missing": case.missing, "focus": case.world.focus, "named": named, "unknown": found.unknown,
-        "basis": found.basis, "probability": found.suspects[0].probability if named else None,
-        "right": bool(named) and named[0] in case.planted, "moved": moved,
-    }  # fmt: skip
+        "draw": case.drawn,
+        "case": case.number,
+        "kind": case.kind,
+        "planted": list(case.planted),
+        "missing": case.missing,
+        "focus": case.world.focus,
+        "named": named,
+        "unknown": found.unknown,
+        "basis": found.basis,
+        "probability": found.suspects[0].probability if named else None,
+        "right": bool(named) and named[0] in case.planted,
+        "moved": moved,
+    }
 
 
 # --- the study
 
 
 def verdict(row: Mapping[str, Any]) -> str:
-    """'right', 'wrong' or 'not known', which is what should be said where the metrics that would tell are missing."""
+    """'right', 'wrong' or 'not known', which is what should be said where the metrics that would
+    tell are missing.
+    """
     return "right" if row["right"] else "wrong" if row["named"] else "not known"
 
 
 def stated(rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
-    """What the diagnosis states for each kind of evidence: the share of right cases of the first draw, rounded down to
-    5 points, 95 % at most.
+    """What the diagnosis states for each kind of evidence: the share of right cases of the first
+    draw, rounded down to 5 points, 95 % at most.
     """
     known = [row for row in rows if row["draw"] == STATING and row["named"]]
     shares = {kind: [row["right"] for row in known if row["basis"] in bases] for kind, bases in EVIDENCE.items()}
@@ -576,13 +637,17 @@ def stated(rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
 
 
 def second(rows: Sequence[Mapping[str, Any]], drawn: str) -> tuple[int, int]:
-    """In how many cases of a draw the second resource named was one of those made scarce, and how many name one."""
+    """In how many cases of a draw the second resource named was one of those made scarce, and how
+    many name one.
+    """
     some = [row["named"][1] in row["planted"] for row in rows if row["draw"] == drawn and len(row["named"]) > 1]
     return sum(some), len(some)
 
 
 def tables(rows: Sequence[Mapping[str, Any]]) -> str:
-    """The tables of docs/diagnosis.md: the cases of the second draw, and both draws by what was stated."""
+    """The tables of docs/diagnosis.md: the cases of the second draw, and both draws by what was
+    stated.
+    """
 
     def line(head: str, some: Sequence[Mapping[str, Any]]) -> str:
         counts = [sum(verdict(row) == word for row in some) for word in ("right", "not known", "wrong")]
@@ -602,13 +667,19 @@ def tables(rows: Sequence[Mapping[str, Any]]) -> str:
     groups["**all**"] = tested
     groups["first draw, all"] = [row for row in rows if row["draw"] == STATING]
     seconds = [f"{right} of {named}" for right, named in (second(rows, STATING), second(rows, TESTING))]
-    return "\n".join([
-        f"| scarce {heads}", *(line(name, some) for name, some in groups.items() if some), "",
-        "| evidence | stated | right in the first draw | right in the second |\n|---|--:|--:|--:|",
-        *(f"| {kind} | {share:.0%} | {right(kind, STATING)} | {right(kind, TESTING)} |"
-          for kind, share in stated(rows).items()),
-        f"| the second resource named | {SECOND:.0%} | {' | '.join(seconds)} |",
-    ])  # fmt: skip
+    return "\n".join(
+        [
+            f"| scarce {heads}",
+            *(line(name, some) for name, some in groups.items() if some),
+            "",
+            "| evidence | stated | right in the first draw | right in the second |\n|---|--:|--:|--:|",
+            *(
+                f"| {kind} | {share:.0%} | {right(kind, STATING)} | {right(kind, TESTING)} |"
+                for kind, share in stated(rows).items()
+            ),
+            f"| the second resource named | {SECOND:.0%} | {' | '.join(seconds)} |",
+        ]
+    )
 
 
 def main() -> None:

@@ -1,6 +1,8 @@
-"""How many simulated tokens per second the engine makes in virtual time, on one core; the aim is a million.
+"""How many simulated tokens per second the engine makes in virtual time, on one core; the aim is a
+million.
 
-Then a whole night: twelve concurrencies of three shapes with thousands of requests each, as a sweep would send them.
+Then a whole night: twelve concurrencies of three shapes with thousands of requests each, as a sweep
+would send them.
 
 Run: python benchmarks/engine_speed.py [requests]
 """

@@ -1,9 +1,9 @@
 """python -m benchmarks.gate [--gates N] [--sweeps N] [--trends N]
 
-How often `frontier compare --gate` and `frontier trend` raise a false alarm, and what they catch. Deployments are drawn
-as for the calibration, in virtual time, and get differences from day to day on top of those from run to run. Of two
-sweeps, one each of BASE and NEW, the engine is the simulated one and the sweeps are whole. Prints the tables of
-docs/gate.md.
+How often `frontier compare --gate` and `frontier trend` raise a false alarm, and what they catch.
+Deployments are drawn as for the calibration, in virtual time, and get differences from day to day
+on top of those from run to run. Of two sweeps, one each of BASE and NEW, the engine is the
+simulated one and the sweeps are whole. Prints the tables of docs/gate.md.
 """
 
 import argparse
@@ -45,10 +45,11 @@ SHAPE = Shape.of(512, 128)
 
 
 class Days:
-    """A drawn deployment whose speed differs from day to day by `spread` (standard deviation of ln).
+    """A drawn deployment whose speed differs from day to day by `spread` (standard deviation of
+    ln).
 
-    `kind` of the days: 'normal' and independent; 'heavy' tails (Student's t with 4 degrees of freedom); 'lasting': a
-    day's speed keeps half of the one before.
+    `kind` of the days: 'normal' and independent; 'heavy' tails (Student's t with 4 degrees of
+    freedom); 'lasting': a day's speed keeps half of the one before.
     """
 
     def __init__(self, family: str, seed: int, spread: float | None = None, kind: str = "normal") -> None:
@@ -100,7 +101,9 @@ def measure(server: Process, c: int, seed: int, at: float, turns: int = 2) -> tu
 def as_measured(
     samples: dict[int, WindowData], at: float, names: Sequence[str], proven: int | None = None, *, bounded: bool = False
 ) -> Measured:
-    """One repeat or run as the gate has it. Without intervals, unless `bounded`: they could only make alarms rarer."""
+    """One repeat or run as the gate has it. Without intervals, unless `bounded`: they could only
+    make alarms rarer.
+    """
 
     def value(s: WindowData, name: str) -> Estimate:
         if bounded and (found := estimate(s, name)) is not None:
@@ -116,14 +119,17 @@ def as_measured(
 def proven_of(samples: dict[int, WindowData], limits: Sequence[Limit]) -> int | None:
     """The highest setting that meets the SLA."""
     meets = [
-        c for c, s in samples.items()
+        c
+        for c, s in samples.items()
         if all((e := estimate(s, li.metric)) is not None and li.holds(li.bound(e)) for li in limits)
-    ]  # fmt: skip
+    ]
     return max(meets, default=None)
 
 
 def interleaved(days: Days, slower: float, allow: float = 0.05, budget: float = BUDGET) -> tuple[Gate, int]:
-    """A gate of one day: BASE and NEW in turn, until the time is up. And how many pairs that were."""
+    """A gate of one day: BASE and NEW in turn, until the time is up. And how many pairs that
+    were.
+    """
     limits = days.limits()
     names, today = judged_metrics(limits), days.day()
     base, new = days.server(today), days.server(today + slower)
@@ -151,8 +157,8 @@ def interleaved(days: Days, slower: float, allow: float = 0.05, budget: float = 
 def run_of_a_day(
     days: Days, slower: float, number: int, limits: Sequence[Limit], *, prove: bool = False
 ) -> tuple[Measured, dict[int, WindowData]]:
-    """One nightly run, with the speed of its day: each setting twice; with `prove` the highest alone, in the 300 turns
-    of a final claim, and with intervals.
+    """One nightly run, with the speed of its day: each setting twice; with `prove` the highest
+    alone, in the 300 turns of a final claim, and with intervals.
     """
     server, samples = days.server(days.day() + slower), {}
     repeats, turns = (5, 60) if prove else (2, 2)
@@ -173,7 +179,9 @@ def one_each(days: Days, slower: float, allow: float) -> Gate:
 
 
 def stored(days: Days, history: int, *, changed: bool, allow: float = 0.05) -> Gate:
-    """A gate against a stored baseline of so many days. `changed`: by what the gate says that it would catch."""
+    """A gate against a stored baseline of so many days. `changed`: by what the gate says that it
+    would catch.
+    """
     limits = days.limits()
     rules = GateRules(judged_metrics(limits), allow, family_size(1, limits), limits)
     base = [run_of_a_day(days, 0.0, i, limits)[0] for i in range(history)]
@@ -189,7 +197,9 @@ def stored(days: Days, history: int, *, changed: bool, allow: float = 0.05) -> G
 
 
 def engine_config(rng: np.random.Generator) -> str:
-    """The config of a drawn engine, with an SLA that it keeps up to some concurrency between 4 and 12."""
+    """The config of a drawn engine, with an SLA that it keeps up to some concurrency between 4 and
+    12.
+    """
     base, each, read = rng.uniform(3, 15), rng.uniform(0.02, 0.1), rng.uniform(0.005, 0.03)
     tpot = (base + each * math.exp(rng.uniform(math.log(4), math.log(12)))) * rng.uniform(1.1, 1.4)
     return f"""\
@@ -205,24 +215,30 @@ refine: 0
 
 
 def whole_sweep(path: Path, text: str, slower: float, seed: int, prove: ToProve = NOTHING) -> Run:
-    """A sweep in virtual time, of an engine that is slower than its config says by `slower` (ln)."""
+    """A sweep in virtual time, of an engine that is slower than its config says by `slower`
+    (ln).
+    """
     config = load_config(text, "sweep.yaml")
     specs = {
-        d.name: dataclasses.replace(d.engine_spec(), time_scale=math.exp(slower), seed=seed)
-        for d in config.deployments
-    }  # fmt: skip
-    with patch("os.fsync"), RunDirectory.open_for_sweep(
-        path, identity=config.identity(), canonical=config.canonical(), config_text=text, facts={}
-    ) as run:  # fmt: skip
+        d.name: dataclasses.replace(d.engine_spec(), time_scale=math.exp(slower), seed=seed) for d in config.deployments
+    }
+    with (
+        patch("os.fsync"),
+        RunDirectory.open_for_sweep(
+            path, identity=config.identity(), canonical=config.canonical(), config_text=text, facts={}
+        ) as run,
+    ):
         parts = config, make_plan(config), run, VirtualBackend(specs), Progress(), asyncio.Event()
         asyncio.run(Conductor(*parts, prove=prove).conduct())
     return load(path)
 
 
 def two_sweeps(number: int, spread: float, slower: float, allow: float, *, told: bool = True) -> Gate:
-    """A gate of one sweep each, whose servers differ by `spread` (standard deviation of ln) beside `slower`.
+    """A gate of one sweep each, whose servers differ by `spread` (standard deviation of ln) beside
+    `slower`.
 
-    `told`: NEW proves what BASE proved (--prove BASE) and the gate knows the spread (--spread); else neither.
+    `told`: NEW proves what BASE proved (--prove BASE) and the gate knows the spread (--spread);
+    else neither.
     """
     for attempt in itertools.count():
         rng = np.random.default_rng([number, attempt, 11])
@@ -243,9 +259,11 @@ def two_sweeps(number: int, spread: float, slower: float, allow: float, *, told:
 
 
 def series(rng: np.random.Generator, runs: int, alike: float = 0.0, step: float = 0.0, *, heavy: bool = False) -> Trend:
-    """The trend of a series of nightly runs whose metrics vary by 2 % from night to night; a step after two thirds.
+    """The trend of a series of nightly runs whose metrics vary by 2 % from night to night; a step
+    after two thirds.
 
-    `alike` is the correlation of neighbouring nights (AR(1)); `heavy` gives them Student's t, 4 degrees of freedom.
+    `alike` is the correlation of neighbouring nights (AR(1)); `heavy` gives them Student's t, 4
+    degrees of freedom.
     """
     names, warm = judged_metrics(()), 100
     shape = (warm + runs, len(names))
@@ -269,7 +287,9 @@ def share(hits: int, n: int) -> str:
 
 
 def drawn(count: int, families: Sequence[str], low: float, high: float, kind: str = "normal") -> Iterator[Days]:
-    """So many deployments of these families, whose requests last from `low` to `high` seconds at GRID's top."""
+    """So many deployments of these families, whose requests last from `low` to `high` seconds at
+    GRID's top.
+    """
     made = (Days(families[i % len(families)], 500_000 + i // len(families), kind=kind) for i in itertools.count())
     fitting = (days for days in made if low <= days.server(0.0).phase_seconds(GRID[-1], "e2e") < high)
     return itertools.islice(fitting, count)
@@ -290,8 +310,13 @@ UNSTEADY = ("up to 5 s, a wandering speed or lockstep", HARD, 0.0, 5.0)
 IN_TURN = ((EASY, 0.0, 1.0), (EASY, LESS, 0.3))
 IN_TURN_HARD = tuple((p, change, 0.1) for p in (LONG, UNSTEADY) for change in (0.0, LESS))
 """Deployments, what changed, and the part of the gates asked for."""
-STORED = (("normal", 10, False, 1.0), ("normal", 10, True, 0.2), ("normal", 5, False, 0.1), ("heavy", 10, False, 0.1),
-          ("lasting", 10, False, 0.1))  # fmt: skip
+STORED = (
+    ("normal", 10, False, 1.0),
+    ("normal", 10, True, 0.2),
+    ("normal", 5, False, 0.1),
+    ("heavy", 10, False, 0.1),
+    ("lasting", 10, False, 0.1),
+)
 """How days differ, how many there are, whether the speed changed, and the part."""
 
 SWEEPS = ((0.005, 0.10, 0.0, 1.0), (0.005, 0.05, 0.0, 0.3), (0.005, 0.10, 2 * LESS, 0.1))
@@ -330,7 +355,9 @@ def print_gates(count: int) -> None:
 
 
 def print_sweeps(count: int) -> None:
-    """How often a gate of one run each gives each verdict: deployments drawn as above, and whole sweeps of engines."""
+    """How often a gate of one run each gives each verdict: deployments drawn as above, and whole
+    sweeps of engines.
+    """
     print(HEAD.format("one run each, with --spread"), flush=True)
     for spread, allow, slower, part in SWEEPS:
         kept = list(drawn(round(count * part), STEADY, 0.0, 5.0))
@@ -368,8 +395,11 @@ def print_trends(count: int) -> None:
                 sum(series(rng, runs, alike, by, heavy=heavy).verdict == "worse" for _ in range(count // 5))
                 for by in (-math.log(0.95), -math.log(0.90))
             ]
-            print(f"| {label} | {runs} | {share(none, count)} | "
-                  f"{' | '.join(share(hits, count // 5) for hits in steps)} |", flush=True)  # fmt: skip
+            print(
+                f"| {label} | {runs} | {share(none, count)} | "
+                f"{' | '.join(share(hits, count // 5) for hits in steps)} |",
+                flush=True,
+            )
 
 
 if __name__ == "__main__":

@@ -1,20 +1,23 @@
-"""Half an hour on one GPU: its ceilings, a real-size model served and swept, the engine model, the client's limits.
+"""Half an hour on one GPU: its ceilings, a real-size model served and swept, the engine model, the
+client's limits.
 
-usage: python -m benchmarks.gpu_half_hour -o FOLDER [--gpu h200] [--steps ceilings server engine client]
+usage: python -m benchmarks.gpu_half_hour -o FOLDER [--gpu h200] [--steps ceilings server engine
+client]
        [--server-python PYTHON] [--minutes 6] [--device cpu --size tiny]
 
-Four steps in the order of their value. Each has its own files in FOLDER and fails alone; FOLDER/README.md says what was
-reached and how long it took. A later call with other --steps goes on in the same folder; `engine` reads the run that
-`server` left.
+Four steps in the order of their value. Each has its own files in FOLDER and fails alone;
+FOLDER/README.md says what was reached and how long it took. A later call with other --steps goes on
+in the same folder; `engine` reads the run that `server` left.
 
-  ceilings  frontier ceilings
-  server    a random llama in the shape of an 8B model behind `transformers serve --continuous-batching`: probe, sweep,
+  ceilings  frontier ceilings server    a random llama in the shape of an 8B model behind
+  `transformers serve --continuous-batching`: probe, sweep,
             page, picture, and the records as one file
-  engine    the engine model fitted to four of the sweep's concurrencies, and its error at the others
-  client    events per second and p99 TTFT error of the client against a server whose times are known
+  engine    the engine model fitted to four of the sweep's concurrencies, and its error at the
+  others client    events per second and p99 TTFT error of the client against a server whose times
+  are known
 
-PYTHON (default: this one) needs torch, transformers with its server, accelerate, safetensors and tokenizers. With
---device cpu --size tiny all of it is rehearsed in about ten minutes without a GPU.
+PYTHON (default: this one) needs torch, transformers with its server, accelerate, safetensors and
+tokenizers. With --device cpu --size tiny all of it is rehearsed in about ten minutes without a GPU.
 """
 
 import argparse
@@ -67,20 +70,43 @@ def ceilings(asked: argparse.Namespace) -> None:
 
 @contextlib.contextmanager
 def served(asked: argparse.Namespace) -> Iterator[tuple[str, Path]]:
-    """The model behind transformers' own server: its URL, and the model's folder, which is its name too."""
+    """The model behind transformers' own server: its URL, and the model's folder, which is its name
+    too.
+    """
     model = asked.output / "model"
     if not (model / "model.safetensors.index.json").exists():
-        ran(asked, "model", asked.server_python, "-m", "benchmarks.random_llama", str(model), "--size", asked.size,
-            "--device", asked.device)  # fmt: skip
+        ran(
+            asked,
+            "model",
+            asked.server_python,
+            "-m",
+            "benchmarks.random_llama",
+            str(model),
+            "--size",
+            asked.size,
+            "--device",
+            asked.device,
+        )
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     command = (
-        str(Path(asked.server_python).with_name("transformers")), "serve", str(model), "--continuous-batching",
-        "--device", asked.device, "--dtype", "auto", "--host", "127.0.0.1", "--port", str(port),
-        # Without a number of blocks the server takes most of the memory, which on a CPU is the machine's.
+        str(Path(asked.server_python).with_name("transformers")),
+        "serve",
+        str(model),
+        "--continuous-batching",
+        "--device",
+        asked.device,
+        "--dtype",
+        "auto",
+        "--host",
+        "127.0.0.1",
+        "--port",
+        str(port),
+        # Without a number of blocks the server takes most of the memory, which on a CPU is the
+        # machine's.
         *(("--cb-block-size", "32", "--cb-num-blocks", "512") if asked.device == "cpu" else ()),
-    )  # fmt: skip
+    )
     with (asked.output / "server.txt").open("w") as log:
         server = subprocess.Popen(
             command, cwd=ROOT, stdout=log, stderr=log, start_new_session=True, env={**os.environ, **OFFLINE}
@@ -103,7 +129,9 @@ def served(asked: argparse.Namespace) -> Iterator[tuple[str, Path]]:
 
 
 def first_answer(url: str, model: Path) -> None:
-    """Waits for an answer: with the first request the server reserves its KV memory, which can take minutes."""
+    """Waits for an answer: with the first request the server reserves its KV memory, which can take
+    minutes.
+    """
     body = json.dumps({"model": str(model), "prompt": "hello there", "max_tokens": 4}).encode()
     request = urllib.request.Request(url, body, {"Content-Type": "application/json"})
     try:
@@ -120,7 +148,9 @@ def listening(port: int) -> bool:
 
 
 def server(asked: argparse.Namespace) -> None:
-    """Probe and sweep, one shape after the other; picture, page, points and the records themselves as one file."""
+    """Probe and sweep, one shape after the other; picture, page, points and the records themselves
+    as one file.
+    """
     with served(asked) as (url, model):
         ran(asked, "probe", *FRONTIER, "probe", url, "--model", str(model), "--wait", "5min", ends=(0, 4, 5))
         sizes = json.loads((model / "config.json").read_text())
@@ -128,11 +158,15 @@ def server(asked: argparse.Namespace) -> None:
         for isl, osl in SHAPES[asked.size]:
             run = asked.output / f"run-{isl}x{osl}"
             config = {
-                "name": f"{asked.size}-{isl}x{osl}", "endpoint": url, "model": str(model),
-                "shapes": [f"{isl}/{osl}"], "concurrency": CONCURRENCIES[asked.size],
+                "name": f"{asked.size}-{isl}x{osl}",
+                "endpoint": url,
+                "model": str(model),
+                "shapes": [f"{isl}/{osl}"],
+                "concurrency": CONCURRENCIES[asked.size],
                 "sla": {**SLAS[asked.size], "error_rate": "1%"},
-                "budget": {"time": f"{asked.minutes:g}min"}, **({"hardware": gpu} if gpu else {}),
-            }  # fmt: skip
+                "budget": {"time": f"{asked.minutes:g}min"},
+                **({"hardware": gpu} if gpu else {}),
+            }
             file = asked.output / f"{run.name}.yaml"
             file.write_text(json.dumps(config, indent=1))  # JSON is YAML
             # 3 and 4 are answers: no setting meets the SLA, or none was proven in the time.
@@ -155,7 +189,9 @@ def server(asked: argparse.Namespace) -> None:
 
 
 def engine(asked: argparse.Namespace) -> None:
-    """The engine model fitted to the first, the last and two settings between, beside what the others measured."""
+    """The engine model fitted to the first, the last and two settings between, beside what the
+    others measured.
+    """
     lines = [
         "| shape | concurrency | | TTFT measured | predicted | TPOT measured | predicted |",
         "|---|--:|---|--:|--:|--:|--:|",
@@ -198,8 +234,11 @@ def client(asked: argparse.Namespace) -> None:
 
 
 STEPS: dict[str, Callable[[argparse.Namespace], None]] = {
-    "ceilings": ceilings, "server": server, "engine": engine, "client": client,
-}  # fmt: skip
+    "ceilings": ceilings,
+    "server": server,
+    "engine": engine,
+    "client": client,
+}
 
 
 def main() -> int:

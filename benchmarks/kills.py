@@ -2,17 +2,21 @@
 
     python -m benchmarks.kills --kills 500
 
-A sweep of the simulated engine in virtual time (with a pause in each trial, so that kills fall into trials as well as
-between them) runs in a process that is killed with SIGKILL, is started again by the same call, perhaps killed again,
-and at last left to finish. After each kill and at the end it is checked that
+A sweep of the simulated engine in virtual time (with a pause in each trial, so that kills fall into
+trials as well as between them) runs in a process that is killed with SIGKILL, is started again by
+the same call, perhaps killed again, and at last left to finish. After each kill and at the end it
+is checked that
 
-- every trial that was reported finished is on the disk, and no more than the trial in flight was run in vain;
+- every trial that was reported finished is on the disk, and no more than the trial in flight was
+  run in vain;
 - no file is torn: each finished trial has all its records, nothing half is left behind;
-- the trials' files are, byte for byte, those of a sweep nobody killed, and points and decisions are equal.
+- the trials' files are, byte for byte, those of a sweep nobody killed, and points and decisions are
+  equal.
 
-With --every-step the kills come just before each opening for writing, fsync, rename, removal, directory and lock, in
-turn: every order of events a kill can leave on the disk of this machine. What a power cut can leave is more (what was
-never synced is gone); that is what the fsyncs before the renames are for.
+With --every-step the kills come just before each opening for writing, fsync, rename, removal,
+directory and lock, in turn: every order of events a kill can leave on the disk of this machine.
+What a power cut can leave is more (what was never synced is gone); that is what the fsyncs before
+the renames are for.
 """
 
 import argparse
@@ -93,7 +97,9 @@ def sweep(path: Path, pipe: int) -> str:
 
 @dataclass
 class Session:
-    """One start: how it ended (0 finished, -9 killed), which trials it began and reported finished."""
+    """One start: how it ended (0 finished, -9 killed), which trials it began and reported
+    finished.
+    """
 
     status: int
     began: list[str]
@@ -101,7 +107,9 @@ class Session:
 
 
 def session(path: Path, kill_after: float | None = None, at_step: int | None = None) -> Session:
-    """Run the sweep in a process of its own, and kill it after so many seconds or before that step on the disk."""
+    """Run the sweep in a process of its own, and kill it after so many seconds or before that step
+    on the disk.
+    """
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
@@ -127,7 +135,9 @@ _STEPS = {"os.rename", "os.remove", "os.mkdir", "os.truncate", "fcntl.flock"}
 
 
 def kill_myself_at(step: int, path: Path) -> None:
-    """SIGKILL to this process just before the given step on the disk below `path` (counted from 1)."""
+    """SIGKILL to this process just before the given step on the disk below `path` (counted from
+    1).
+    """
     count = 0
     fsync = os.fsync
 
@@ -142,7 +152,9 @@ def kill_myself_at(step: int, path: Path) -> None:
             next_step()
 
     def writes(file: Any, _mode: Any, flags: int) -> bool:
-        """A file of the run is opened to be written to: by its name alone, in a directory that is open."""
+        """A file of the run is opened to be written to: by its name alone, in a directory that is
+        open.
+        """
         named = Path(str(file))
         return bool(flags & (os.O_WRONLY | os.O_RDWR)) and (not named.is_absolute() or path in named.parents)
 
@@ -187,16 +199,16 @@ def check_disk(path: Path, ended: list[str], tally: Tally) -> None:
 
 
 def outcome(path: Path) -> tuple[dict[str, bytes], Any, Any]:
-    """What is compared: the trials' bytes, the points, the decisions but for the run's path and the time that deciding
-    more would take here, which is real time.
+    """What is compared: the trials' bytes, the points, the decisions but for the run's path and the
+    time that deciding more would take here, which is real time.
     """
     run = load(path)
     return {f.name: f.read_bytes() for f in (path / "trials").iterdir()}, run.points(), [*map(decided, run.solve())]
 
 
 def decided(decision: Decision) -> Decision:
-    """The decision without what differs from run to run: the command of the next step, which names the run, and the
-    time that its trials take on this machine.
+    """The decision without what differs from run to run: the command of the next step, which names
+    the run, and the time that its trials take on this machine.
     """
     step = decision.next_step and replace(decision.next_step, command=None, seconds=None)
     found = replace(decision, next_step=step)
@@ -204,7 +216,9 @@ def decided(decision: Decision) -> Decision:
 
 
 def one_sweep(path: Path, kill: Callable[[int], Mapping[str, Any] | None], whole: Any, tally: Tally) -> None:
-    """Start, kill as told (by the number of the start; None: not at all), start again, until it is finished."""
+    """Start, kill as told (by the number of the start; None: not at all), start again, until it is
+    finished.
+    """
     began: list[str] = []
     ended: list[str] = []
     kills = 0

@@ -1,9 +1,10 @@
-"""How long a second look at a finished run takes, the interpreter's start included: `python benchmarks/look_speed.py`.
+"""How long a second look at a finished run takes, the interpreter's start included: `python
+benchmarks/look_speed.py`.
 
-A run is swept in virtual time into a temporary directory and looked at once, which makes its derived summaries; then
-each command is timed. The goal is one second; what the imports of libraries alone take stands first, as no command can
-take less. Times are processor time of the command, the least of three, so that
-other work on the machine does not count; wall-clock time stands beside it.
+A run is swept in virtual time into a temporary directory and looked at once, which makes its
+derived summaries; then each command is timed. The goal is one second; what the imports of libraries
+alone take stands first, as no command can take less. Times are processor time of the command, the
+least of three, so that other work on the machine does not count; wall-clock time stands beside it.
 """
 
 import asyncio

@@ -1,4 +1,5 @@
-"""How long the non-dominated filter takes beside moocore, on the same points: python benchmarks/pareto_speed.py"""
+"""How long the non-dominated filter takes beside moocore, on the same points: python
+benchmarks/pareto_speed.py"""
 
 import time
 from collections.abc import Callable
@@ -10,7 +11,9 @@ from frontier.decide.pareto import nondominated, nondominated_nd
 
 
 def best_of(call: Callable[[], object], repeats: int = 7) -> float:
-    """The shortest of several runs, in seconds: the one the machine's other work disturbed least."""
+    """The shortest of several runs, in seconds: the one the machine's other work disturbed
+    least.
+    """
     times = []
     for _ in range(repeats):
         start = time.perf_counter()

@@ -1,11 +1,14 @@
-"""How often a promised head count holds: fleets of the embedded engine behind a router, with people who think.
+"""How often a promised head count holds: fleets of the embedded engine behind a router, with people
+who think.
 
-    python -m benchmarks.people --deployments 200 --results people.jsonl      # goes on where it was stopped
-    python -m benchmarks.people --results people.jsonl --tables               # docs/users.md
+    python -m benchmarks.people --deployments 200 --results people.jsonl      # goes on where it was
+    stopped python -m benchmarks.people --results people.jsonl --tables               #
+    docs/users.md
 
-Each deployment is drawn by its number: engine, shape, SLA, think time, replicas. Its sweep, its operating point and the
-head count are those of frontier; the truth is a fleet in virtual time, on engines that admit as many requests as the
-operating point has and queue the rest, behind a router that sends each request to the replica with the fewest.
+Each deployment is drawn by its number: engine, shape, SLA, think time, replicas. Its sweep, its
+operating point and the head count are those of frontier; the truth is a fleet in virtual time, on
+engines that admit as many requests as the operating point has and queue the rest, behind a router
+that sends each request to the replica with the fewest.
 """
 
 import argparse
@@ -52,7 +55,9 @@ Result = dict[str, Any]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Served:
-    """The requests of a fleet, in the order they were asked. Latencies count from the moment a person asks."""
+    """The requests of a fleet, in the order they were asked. Latencies count from the moment a
+    person asks.
+    """
 
     ttft: Floats
     tpot: Floats
@@ -72,7 +77,9 @@ class Served:
 
 
 class Fleet:
-    """Replicas in virtual time behind a router that sends to the one with the fewest in flight (ties at random)."""
+    """Replicas in virtual time behind a router that sends to the one with the fewest in flight
+    (ties at random).
+    """
 
     def __init__(self, spec: EngineSpec, shape: Shape, replicas: int, think: float, law: str, seed: int) -> None:
         specs = [dataclasses.replace(spec, seed=spec.seed * 1009 + seed * 31 + i) for i in range(replicas)]
@@ -107,7 +114,9 @@ class Fleet:
         heapq.heappush(self.events, (time, next(self.order), replica, step))
 
     def run(self, people: int, requests: int) -> Served:
-        """So many people until `requests` were asked and answered, after a warm-up of four full fleets."""
+        """So many people until `requests` were asked and answered, after a warm-up of four full
+        fleets.
+        """
         slots = sum(engine.spec.max_num_seqs for engine in self.engines)
         warm = 4 * slots
         for _ in range(people):
@@ -203,13 +212,25 @@ def _lengths(rng: random.Random, low: int, high: int) -> Lengths:
 
 
 def measured(spec: EngineSpec, shape: Shape, seed: int, top: int) -> list[tuple[Trial, WindowData]]:
-    """A sweep of the grid up to `top`: one window each, long enough to prove a p99 away from its limit."""
+    """A sweep of the grid up to `top`: one window each, long enough to prove a p99 away from its
+    limit.
+    """
     history = []
     for c in (c for c in GRID if c <= top):
         requests = 1000 if c >= 4 else 400
         trial = Trial(
-            "default", shape, c, 1, Phase.GRID, requests, seed * 1000 + c, 0.0, 0.0, math.inf, f"{seed}-{c}",
-        )  # fmt: skip
+            "default",
+            shape,
+            c,
+            1,
+            Phase.GRID,
+            requests,
+            seed * 1000 + c,
+            0.0,
+            0.0,
+            math.inf,
+            f"{seed}-{c}",
+        )
         records, measurement = virtual_trial(trial, spec)
         history.append((trial, window_data(measurement, records)))
     return history
@@ -223,13 +244,16 @@ def drawn(number: int) -> tuple[Case, list[tuple[Trial, WindowData]], Decision, 
         shape = Shape(_lengths(rng, 64, 2048), _lengths(rng, 8, 48))
         ms, longest = 1e-3, shape.isl.high + shape.osl.high
         spec = EngineSpec(
-            step_base=rng.uniform(4, 12) * ms, per_decode=rng.uniform(0.01, 0.15) * ms,
-            per_prefill_token=math.exp(rng.uniform(math.log(0.005), math.log(0.05))) * ms, per_context_token=20e-9,
-            noise=rng.uniform(0.1, 0.4) if family == "noisy steps" else 0.02, seed=number,
+            step_base=rng.uniform(4, 12) * ms,
+            per_decode=rng.uniform(0.01, 0.15) * ms,
+            per_prefill_token=math.exp(rng.uniform(math.log(0.005), math.log(0.05))) * ms,
+            per_context_token=20e-9,
+            noise=rng.uniform(0.1, 0.4) if family == "noisy steps" else 0.02,
+            seed=number,
             max_batched_tokens=rng.choice((1024, 2048, 8192)),
             stalls=Stalls(rng.uniform(5, 30), rng.uniform(0.05, 0.5)) if family == "stalls" else None,
             kv_tokens=round(rng.uniform(8, 40) * longest) if family == "scarce memory" else None,
-        )  # fmt: skip
+        )
         top = rng.choice((8, 16, 32, 64))
         history = measured(spec, shape, number, top)
         limits = _limits(rng, history)
@@ -275,15 +299,25 @@ def deployment(number: int) -> Result:
     rate, e2e = decision.metrics["request_throughput"].value, decision.metrics["mean_e2e"].value
     by_the_mean = round(case.replicas * rate * (e2e + case.think))
     return {
-        "number": number, "family": case.family, "law": case.law, "replicas": case.replicas, "cap": cap,
-        "limits": {limit.metric: limit.promise for limit in case.limits}, "binding": decision.binding,
-        "think": case.think, "e2e": e2e, "people": promise.people, "most": most,
+        "number": number,
+        "family": case.family,
+        "law": case.law,
+        "replicas": case.replicas,
+        "cap": cap,
+        "limits": {limit.metric: limit.promise for limit in case.limits},
+        "binding": decision.binding,
+        "think": case.think,
+        "e2e": e2e,
+        "people": promise.people,
+        "most": most,
         "late": {limit.metric: own.late(limit) for limit in case.limits},
         "holds": {law: each.keeps(case.limits) for law, each in judged.items()},
-        "waited": float(own.waited.mean()), "waiting": promise.waiting,
-        "in_flight": [promise.in_flight, own.in_flight], "by_the_mean": by_the_mean,
+        "waited": float(own.waited.mean()),
+        "waiting": promise.waiting,
+        "in_flight": [promise.in_flight, own.in_flight],
+        "by_the_mean": by_the_mean,
         "mean_holds": keeps(by_the_mean, LOOKED),
-    }  # fmt: skip
+    }
 
 
 def _most(keeps: Any, start: int) -> int:
@@ -322,8 +356,16 @@ def tables(results: Sequence[Result]) -> str:
     for key, name in (("family", ""), ("replicas", "replicas: "), ("binding", "binding: ")):
         values = sorted({str(r[key]) for r in results}, key=lambda v: (len(v), v) if key == "replicas" else (0, v))
         groups += [(f"{name}{value}", [r for r in results if str(r[key]) == value]) for value in values]
-    heads = ("deployments", "", "answered", *(f"keep the SLA, {law}" for law in LAWS), "both, at least (95 %)",
-             "promised over the most: median", "10th percentile", "N = X (R + Z) keeps it")  # fmt: skip
+    heads = (
+        "deployments",
+        "",
+        "answered",
+        *(f"keep the SLA, {law}" for law in LAWS),
+        "both, at least (95 %)",
+        "promised over the most: median",
+        "10th percentile",
+        "N = X (R + Z) keeps it",
+    )
     lines = [f"| {' | '.join(heads)} |", f"|---{'|--:' * (len(heads) - 1)}|"]
     for name, mine in groups:
         answered = [r for r in mine if r["people"]]

@@ -2,9 +2,10 @@
 
 usage: python -m benchmarks.point_start [--repeats 5]
 
-`frontier sweep` of two settings with a small load against an embedded server that runs already. The parts are cut by
-the times in the run's journal and of its records; the medians of the repeats are shown. *Before* and *after* are paid
-once per command, *between* once per further point. A sweep in which a setting was measured again does not count.
+`frontier sweep` of two settings with a small load against an embedded server that runs already. The
+parts are cut by the times in the run's journal and of its records; the medians of the repeats are
+shown. *Before* and *after* are paid once per command, *between* once per further point. A sweep in
+which a setting was measured again does not count.
 """
 
 import argparse
@@ -38,7 +39,9 @@ AFTER = ("last answer to trial stored", "trial stored to sweep finished", "table
 
 
 def once(url: str, folder: Path) -> dict[str, tuple[float, float]] | None:
-    """Seconds of each part, and of the processor in it; None where a setting had to be measured again."""
+    """Seconds of each part, and of the processor in it; None where a setting had to be measured
+    again.
+    """
     (folder / "sweep.yaml").write_text(SWEEP.format(url=url))
     command = [sys.executable, "-m", "frontier", "sweep", "sweep.yaml", "-o", "run"]
     times, used = [time.time()], [0.0]

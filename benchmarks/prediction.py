@@ -1,12 +1,13 @@
-"""How well the engine model predicts deployments measured on real GPUs; the tables of docs/prediction.md.
+"""How well the engine model predicts deployments measured on real GPUs; the tables of
+docs/prediction.md.
 
 Run: python -m benchmarks.prediction [--expect] [--once] [FILE]
 
---expect adds the predictions made without any measurement (a minute or more); --once counts a setting once that is in
-several of the file's sources, with the median of its different figures.
+--expect adds the predictions made without any measurement (a minute or more); --once counts a
+setting once that is in several of the file's sources, with the median of its different figures.
 
-FILE is aiconfigurator's silicon_sample.csv (see benchmarks/silicon.py); without it the part kept in tests/data/silicon
-is used. Throughput is C x OSL / (TTFT + TPOT x (OSL - 1)).
+FILE is aiconfigurator's silicon_sample.csv (see benchmarks/silicon.py); without it the part kept in
+tests/data/silicon is used. Throughput is C x OSL / (TTFT + TPOT x (OSL - 1)).
 """
 
 import itertools
@@ -124,9 +125,11 @@ def across(all_series: Iterable[Series]) -> tuple[Errors, Errors]:
 
 
 def cross_checked(all_series: Sequence[Series], choose: Choice) -> dict[str, float]:
-    """Coverage of bands made on one half of the deployments and tried on the other, mean of 200 halvings.
+    """Coverage of bands made on one half of the deployments and tried on the other, mean of 200
+    halvings.
 
-    A band is the 95th percentile of the log errors, at twice the highest measured concurrency where beyond it.
+    A band is the 95th percentile of the log errors, at twice the highest measured concurrency where
+    beyond it.
     """
     rows = []
     names = sorted({(s.deployment.model, s.deployment.system) for s in all_series})

@@ -1,11 +1,14 @@
-"""What the live view costs the loop that measures: `python -m benchmarks.progress_cost [--pairs 12] [--seconds 5]`.
+"""What the live view costs the loop that measures: `python -m benchmarks.progress_cost [--pairs 12]
+[--seconds 5]`.
 
-Whole trials against the truth server (a process of its own) run in pairs, one watched by the live view on a terminal
-that is not there, one by nobody, which of them first being turned about. Of each quantity the ratio watched : unwatched
-is the geometric mean over the pairs, with its 95 % t interval: an interval that holds 1 shows no cost. Below that, what
-one redraw takes: twice a second it is the only moment at which a read can be stamped late on account of the view.
+Whole trials against the truth server (a process of its own) run in pairs, one watched by the live
+view on a terminal that is not there, one by nobody, which of them first being turned about. Of each
+quantity the ratio watched : unwatched is the geometric mean over the pairs, with its 95 % t
+interval: an interval that holds 1 shows no cost. Below that, what one redraw takes: twice a second
+it is the only moment at which a read can be stamped late on account of the view.
 
-About 17 seconds a pair by default: three and a half minutes in all, on a machine that does nothing else.
+About 17 seconds a pair by default: three and a half minutes in all, on a machine that does nothing
+else.
 """
 
 import argparse
@@ -53,17 +56,23 @@ async def once(port: int, tell: Callable[[TrialProgress], None] | None, trial: T
     target = Target(f"http://127.0.0.1:{port}/v1", "truth", "chat", dialect="vllm")
     records: list[Record] = []
     found = await run_trial(
-        trial, target, random_prompts(trial.shape, 1), on_record=records.append, on_progress=tell,
+        trial,
+        target,
+        random_prompts(trial.shape, 1),
+        on_record=records.append,
+        on_progress=tell,
         expected_e2e=ITL * TOKENS,
-    )  # fmt: skip
+    )
     inside = [r for r in records if found.window.start <= r.sent < found.window.end and r.outcome is Outcome.OK]
     ttft = np.array([r.first - r.sent for r in inside if r.first is not None])
     tokens = sum(r.events for r in inside)
     cpu = (found.health.cpu_share or 0.0) * found.window.length
     return {
-        "cpu": cpu / tokens, "p50": float(np.quantile(ttft, 0.5)), "p99": float(np.quantile(ttft, 0.99)),
+        "cpu": cpu / tokens,
+        "p50": float(np.quantile(ttft, 0.5)),
+        "p99": float(np.quantile(ttft, 0.99)),
         "rate": tokens / found.window.length,
-    }  # fmt: skip
+    }
 
 
 def pair(number: int, seconds: float) -> dict[str, float]:

@@ -1,10 +1,13 @@
-"""What several client processes carry: streams held with exact accounting, events per second, and agreement.
+"""What several client processes carry: streams held with exact accounting, events per second, and
+agreement.
 
-usage: python -m benchmarks.scale [--streams 4096] [--workers 1,2,4] [--tokens 100] [--itl 100] [--seconds 8]
+usage: python -m benchmarks.scale [--streams 4096] [--workers 1,2,4] [--tokens 100] [--itl 100]
+[--seconds 8]
 
-Against the truth server, whose log says how many requests and tokens it served. A row is a whole trial: every request
-on record is compared with the log, and in flight is the integral over the window. The second table compares a setting
-that one process holds with ease, by its 95 % intervals, with the same setting on more processes.
+Against the truth server, whose log says how many requests and tokens it served. A row is a whole
+trial: every request on record is compared with the log, and in flight is the integral over the
+window. The second table compares a setting that one process holds with ease, by its 95 % intervals,
+with the same setting on more processes.
 """
 
 import argparse
@@ -49,7 +52,9 @@ async def trial_on(workers: int, port: int, trial: Trial, e2e: float) -> tuple[M
 def measured(
     workers: int, streams: int, tokens: int, itl: float, seconds: float
 ) -> tuple[Measurement, list[Record], str]:
-    """A trial, its records in order of their ends, and what of its accounting is not exact ('' where all of it is)."""
+    """A trial, its records in order of their ends, and what of its accounting is not exact (''
+    where all of it is).
+    """
     trial = Trial("scale", Shape.of(ISL, tokens), streams, 1, Phase.GRID, 1, 7, 0.5, seconds, 300.0, "scale")
     with TruthServer(ttft=0.05, itl=itl) as server:
         found, records = run(trial_on(workers, server.port, trial, 0.05 + itl * tokens))
@@ -79,11 +84,17 @@ def row(workers: int, streams: int, tokens: int, itl: float, seconds: float) -> 
     data = window_data(found, records)
     health = found.health
     cells = (
-        workers, f"{streams:,}", f"{sum(r.events for r in inside) / (end - start):,.0f}", f"{in_flight:,.1f}",
-        problem or "exact", f"{len(records):,}", f"{value(data, 'p50_ttft') * 1e3:.1f}",
-        f"{value(data, 'p99_ttft') * 1e3:.1f}", f"{(health.loop_lag_p99 or 0.0) * 1e3:.1f}",
+        workers,
+        f"{streams:,}",
+        f"{sum(r.events for r in inside) / (end - start):,.0f}",
+        f"{in_flight:,.1f}",
+        problem or "exact",
+        f"{len(records):,}",
+        f"{value(data, 'p50_ttft') * 1e3:.1f}",
+        f"{value(data, 'p99_ttft') * 1e3:.1f}",
+        f"{(health.loop_lag_p99 or 0.0) * 1e3:.1f}",
         f"{health.cpu_share or 0.0:.0%}",
-    )  # fmt: skip
+    )
     return "| " + " | ".join(map(str, cells)) + " |"
 
 
@@ -94,7 +105,9 @@ def value(data: Any, name: str) -> float:
 
 
 def agreement(counts: list[int], seconds: float) -> list[str]:
-    """Lines of the table of agreement: each metric with its interval, by the number of processes."""
+    """Lines of the table of agreement: each metric with its interval, by the number of
+    processes.
+    """
     windows = {}
     for workers in counts:
         found, records, problem = measured(workers, *AGREE, seconds)
@@ -122,8 +135,18 @@ def main() -> None:
     counts = [int(count) for count in options.workers.split(",")]
     raise_fd_limit(2 * options.streams + 64)
     print(f"{cores()} cores, the server's included\n")
-    heads = ("processes", "streams", "events/s", "in flight", "accounting", "requests", "p50 TTFT ms", "p99 TTFT ms",
-             "lag p99 ms", "CPU of the busiest")  # fmt: skip
+    heads = (
+        "processes",
+        "streams",
+        "events/s",
+        "in flight",
+        "accounting",
+        "requests",
+        "p50 TTFT ms",
+        "p99 TTFT ms",
+        "lag p99 ms",
+        "CPU of the busiest",
+    )
     print("| " + " | ".join(heads) + " |\n" + "|--:" * len(heads) + "|", flush=True)
     for workers in counts:
         print(row(workers, options.streams, options.tokens, options.itl / 1e3, options.seconds), flush=True)

@@ -1,8 +1,9 @@
-"""Measured series of aiconfigurator's silicon_sample.csv: deployments on real GPUs over concurrency.
+"""Measured series of aiconfigurator's silicon_sample.csv: deployments on real GPUs over
+concurrency.
 
-Of github.com/ai-dynamo/aiconfigurator (Apache-2.0), under aic-core/src/aiconfigurator_core/systems; a part of it is
-kept in tests/data/silicon. A series is one deployment and shape at six or more concurrencies, aggregated serving, the
-median where a setting was measured twice.
+Of github.com/ai-dynamo/aiconfigurator (Apache-2.0), under aic-core/src/aiconfigurator_core/systems;
+a part of it is kept in tests/data/silicon. A series is one deployment and shape at six or more
+concurrencies, aggregated serving, the median where a setting was measured twice.
 """
 
 import csv
@@ -46,7 +47,9 @@ class Series:
     points: tuple[Known, ...]
 
     def roofline(self) -> ModelRoofline | None:
-        """Its roofline; None where the model is none of the shipped cards, or attention is not sharded."""
+        """Its roofline; None where the model is none of the shipped cards, or attention is not
+        sharded.
+        """
         of = self.deployment
         try:
             gpu, model = hardware(of.system), card(of.model)
@@ -97,7 +100,9 @@ def read(path: Path) -> list[Series]:
 
 
 def once(found: Settings) -> Settings:
-    """Each measurement once: the file's sources together, and of what agrees to three digits the first."""
+    """Each measurement once: the file's sources together, and of what agrees to three digits the
+    first.
+    """
     merged: Settings = {}
     for (deployment, isl, osl), points in found.items():
         for c, seen in points.items():
@@ -109,7 +114,9 @@ def once(found: Settings) -> Settings:
 
 
 def repeated(found: Settings) -> np.ndarray:
-    """By how much (relative to the smaller) TTFT and TPOT of settings measured twice with different figures differ."""
+    """By how much (relative to the smaller) TTFT and TPOT of settings measured twice with different
+    figures differ.
+    """
     twice = [seen for points in once(found).values() for seen in points.values() if len(seen) > 1]
     return np.array([np.max(seen, axis=0) / np.min(seen, axis=0) - 1 for seen in twice]).reshape(-1, 2)
 
@@ -119,9 +126,16 @@ Row = tuple[Deployment, int, int, int, float, float]
 
 def _ours(row: Mapping[str, str]) -> Row:
     deployment = Deployment(
-        row["source"], row["model"], row["system"], row["backend"], row["version"], row["precision"], int(row["tp"]),
-        row["ep"], 1,
-    )  # fmt: skip
+        row["source"],
+        row["model"],
+        row["system"],
+        row["backend"],
+        row["version"],
+        row["precision"],
+        int(row["tp"]),
+        row["ep"],
+        1,
+    )
     at = int(row["isl"]), int(row["osl"]), int(row["concurrency"])
     return deployment, *at, float(row["ttft_ms"]) / 1e3, float(row["tpot_ms"]) / 1e3
 
@@ -136,8 +150,15 @@ def _theirs(row: Mapping[str, str]) -> Row | None:
     name = source.partition(";")[0].removeprefix("source_file=")
     parallel = f"pp{row['pp_size']} mtp{row['moe_tp_size']} ep{row['moe_ep_size']}"
     deployment = Deployment(
-        name, row["model_path"], row["system"], row["backend"], row["backend_version"], row["precision"],
-        int(row["tp_size"]), parallel, int(row["attention_dp_size"] or 1),
-    )  # fmt: skip
+        name,
+        row["model_path"],
+        row["system"],
+        row["backend"],
+        row["backend_version"],
+        row["precision"],
+        int(row["tp_size"]),
+        parallel,
+        int(row["attention_dp_size"] or 1),
+    )
     ttft, tpot = float(row["silicon_ttft_ms"]) / 1e3, float(row["silicon_tpot_ms"]) / 1e3
     return deployment, int(row["isl"]), int(row["osl"]), int(found[1]), ttft, tpot

@@ -1,19 +1,23 @@
-"""The soak: minutes at concurrency 128 with a random fault every few seconds, and every request accounted for.
+"""The soak: minutes at concurrency 128 with a random fault every few seconds, and every request
+accounted for.
 
     python -m benchmarks.soak 30
 
-A sweep (64, 96, 128) runs again and again against the simulated engine in a process of its own that is made to fail at
-random: 503 and 429, resets, streams that are closed, silent, broken or empty, freezes, and now and then a crash and a
-restart. A last sweep is made when the faults are over. Checked:
+A sweep (64, 96, 128) runs again and again against the simulated engine in a process of its own that
+is made to fail at random: 503 and 429, resets, streams that are closed, silent, broken or empty,
+freezes, and now and then a crash and a restart. A last sweep is made when the faults are over.
+Checked:
 
-- every request is in exactly one class, told by the client once; what the server's log says was done to it agrees with
-  the class; every request that was answered at all is in the log, none is in it twice that the client did not say it
-  had sent again, and none is in it that the client did not tell;
+- every request is in exactly one class, told by the client once; what the server's log says was
+  done to it agrees with the class; every request that was answered at all is in the log, none is in
+  it twice that the client did not say it had sent again, and none is in it that the client did not
+  tell;
 - memory: the client's resident size does not grow from the first third of the trials to the last;
-- the decision: the fault-free one (of the same engine in virtual time), or an honestly weaker one (a lower
-  concurrency, unproven, marginal, violated or invalid); never a higher one.
+- the decision: the fault-free one (of the same engine in virtual time), or an honestly weaker one
+  (a lower concurrency, unproven, marginal, violated or invalid); never a higher one.
 
-What the client told is written to a file as it is told, so that this study's own notes are not in the memory measured.
+What the client told is written to a file as it is told, so that this study's own notes are not in
+the memory measured.
 """
 
 import argparse
@@ -78,7 +82,9 @@ UPSET = {Outcome.STREAM_ERROR, Outcome.TRUNCATED, Outcome.TIMEOUT, Outcome.CONNE
 
 @dataclass
 class Account:
-    """What is counted, over all trials, those that were dropped too. `faults` are promises that were broken."""
+    """What is counted, over all trials, those that were dropped too. `faults` are promises that
+    were broken.
+    """
 
     sent: int = 0
     at_128: int = 0
@@ -94,7 +100,9 @@ class Account:
 
 @dataclass(frozen=True)
 class Told:
-    """One request as the client told it; `at`: when (unix), `took`: seconds from its sending to its end."""
+    """One request as the client told it; `at`: when (unix), `took`: seconds from its sending to its
+    end.
+    """
 
     key: str
     outcome: str
@@ -105,7 +113,9 @@ class Told:
 
 
 class Notes:
-    """Two files: the keys of all prompts that were made, and what the client told of each request."""
+    """Two files: the keys of all prompts that were made, and what the client told of each
+    request.
+    """
 
     def __init__(self, here: Path) -> None:
         self._made, self._told = here / "made.txt", here / "told.jsonl"
@@ -158,10 +168,14 @@ class Watched(HttpBackend):
             seen.add(record.index)
             self.notes.tell(
                 Told(
-                    key=self.keys[record.index], outcome=record.outcome.value, resent=record.resent,
-                    at=time.time(), took=record.end - record.sent, error=record.error,
+                    key=self.keys[record.index],
+                    outcome=record.outcome.value,
+                    resent=record.resent,
+                    at=time.time(),
+                    took=record.end - record.sent,
+                    error=record.error,
                 )
-            )  # fmt: skip
+            )
             on_record(record)
 
         try:
@@ -179,7 +193,9 @@ def _resident() -> float:
 
 
 class Trouble(threading.Thread):
-    """Makes the server fail until told to stop; `upset` are the times (unix) when it was frozen or down."""
+    """Makes the server fail until told to stop; `upset` are the times (unix) when it was frozen or
+    down.
+    """
 
     def __init__(self, server: FaultyServer, seed: int, every: tuple[float, float] = (2.0, 5.0)) -> None:
         super().__init__(daemon=True)
@@ -191,9 +207,21 @@ class Trouble(threading.Thread):
     def run(self) -> None:
         while not self.enough.wait(self.rng.uniform(*self.every)):
             kind = self.rng.choices(
-                ["status", "reset", "close", "hang", "drip", "garbage", "empty", "error_event", "not_a_stream",
-                 "freeze", "crash"], [4, 3, 3, 2, 1, 2, 2, 2, 1, 1, 1],
-            )[0]  # fmt: skip
+                [
+                    "status",
+                    "reset",
+                    "close",
+                    "hang",
+                    "drip",
+                    "garbage",
+                    "empty",
+                    "error_event",
+                    "not_a_stream",
+                    "freeze",
+                    "crash",
+                ],
+                [4, 3, 3, 2, 1, 2, 2, 2, 1, 1, 1],
+            )[0]
             self.tried[kind] += 1
             if kind in ("freeze", "crash"):
                 self._upset(self._freeze if kind == "freeze" else self._crash)
@@ -263,7 +291,8 @@ def sweep(config_text: str, path: Path, account: Account, notes: Notes) -> Decis
         try:
             return _sweep(config, config_text, path, backend)
         except MeasurementError as error:
-            # A fault met the first questions: the command says so and ends, and whoever runs it starts it again.
+            # A fault met the first questions: the command says so and ends, and whoever runs it
+            # starts it again.
             print(f"  started again: {error.what}", flush=True)
             time.sleep(1.0)
     raise AssertionError("sixty starts in vain")
@@ -280,7 +309,9 @@ def _sweep(config: Config, config_text: str, path: Path, backend: Watched) -> De
 
 
 def without_faults(config_text: str, path: Path) -> Decision:
-    """What the same sweep of the same engine decides in virtual time, where nothing fails and no machine is busy."""
+    """What the same sweep of the same engine decides in virtual time, where nothing fails and no
+    machine is busy.
+    """
     config = load_config(config_text, "sweep.yaml")
     with RunDirectory.open_for_sweep(
         path, identity=config.identity(), canonical=config.canonical(), config_text=config_text, facts={}

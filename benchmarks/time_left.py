@@ -2,13 +2,14 @@
 
 Run: python -m benchmarks.time_left [sweeps]
 
-Sweeps of the calibration study's deployments (`benchmarks.calibration`) are replayed in virtual time: the search, the
-completion of the frontier and the visits ask for the trials, and the time left is estimated before them as a sweep
-does. A reading is what the progress line shows at a tenth of the sweep: what was said last, less the time since.
+Sweeps of the calibration study's deployments (`benchmarks.calibration`) are replayed in virtual
+time: the search, the completion of the frontier and the visits ask for the trials, and the time
+left is estimated before them as a sweep does. A reading is what the progress line shows at a tenth
+of the sweep: what was said last, less the time since.
 
-The last row is what no forecast from the same states can beat: each state of a search (the stage, whether something is
-proven, how many candidates were given up, how far the proof is) has its readings multiplied by the factor that makes
-most of them right in hindsight.
+The last row is what no forecast from the same states can beat: each state of a search (the stage,
+whether something is proven, how many candidates were given up, how far the proof is) has its
+readings multiplied by the factor that makes most of them right in hindsight.
 """
 
 import sys
@@ -34,8 +35,8 @@ State = tuple[object, ...]
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """At `tenth` tenths of a sweep: seconds left as said, as bounded, and as it turned out; the stage then, and what
-    else of the search's state may tell how long it goes on.
+    """At `tenth` tenths of a sweep: seconds left as said, as bounded, and as it turned out; the
+    stage then, and what else of the search's state may tell how long it goes on.
     """
 
     tenth: int
@@ -66,7 +67,9 @@ def readings(server: Process, seed: int) -> list[Reading]:
 
 
 def _stage(step: Step) -> str:
-    """What a sweep does at this step; candidates after the first that is proven are of the search as well."""
+    """What a sweep does at this step; candidates after the first that is proven are of the search
+    as well.
+    """
     if isinstance(step.ask, Done):
         return "completion"
     return "proofs" if step.ask.phase is Phase.PROVE else "scan"
@@ -95,8 +98,8 @@ def in_hindsight(found: Sequence[Reading]) -> list[Reading]:
 
 
 def table(found: Sequence[Reading]) -> str:
-    """Per tenth of a sweep, per stage, of all, and of all in hindsight: n, median of said over true, shares within the
-    factor and of bounds kept.
+    """Per tenth of a sweep, per stage, of all, and of all in hindsight: n, median of said over
+    true, shares within the factor and of bounds kept.
     """
     lines = [f"{'after':<11}{'n':>6}{'said / true':>12}{f'within {WITHIN:g}':>12}{'bound kept':>12}"]
     groups = {f"{tenth * 10} %": [reading for reading in found if reading.tenth == tenth] for tenth in TENTHS}

@@ -1,4 +1,5 @@
-"""The documentation site, of the Markdown that is read in the repository:  sphinx-build -W -b html -c docs . site
+"""The documentation site, of the Markdown that is read in the repository:  sphinx-build -W -b html
+-c docs . site
 
 Its source folder is the repository, so that README, ARCHITECTURE and CHANGELOG are pages of it.
 """

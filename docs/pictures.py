@@ -1,4 +1,5 @@
-"""The pictures of the concept pages, proof.svg and staircase.svg:  python docs/pictures.py  draws both in 10 s."""
+"""The pictures of the concept pages, proof.svg and staircase.svg:  python docs/pictures.py  draws
+both in 10 s."""
 
 from pathlib import Path
 

@@ -1,13 +1,14 @@
-"""frontier: the throughput-latency frontier of an LLM deployment, and the concurrency proven inside its SLA.
+"""frontier: the throughput-latency frontier of an LLM deployment, and the concurrency proven inside
+its SLA.
 
 Everything the command line does is a call of these names; each is imported when first used.
 
-    import frontier
-    run = frontier.run_sweep("sweep.yaml", "runs/tonight")      # or frontier.load("runs/tonight")
-    run.frame()                                                 # the points as a DataFrame, in SI units
-    run.solve(frontier.parse_sla("p99_ttft<=500ms"))            # the operating point of each shape
-    frontier.compare_runs(run, frontier.load("runs/after"))     # did the frontier move
-    frontier.compare_runs(run, deployments=("bf16", "fp8"))     # fp8 against bf16, of one run
+    import frontier run = frontier.run_sweep("sweep.yaml", "runs/tonight")      # or
+    frontier.load("runs/tonight") run.frame()                                                 # the
+    points as a DataFrame, in SI units run.solve(frontier.parse_sla("p99_ttft<=500ms"))            #
+    the operating point of each shape frontier.compare_runs(run, frontier.load("runs/after"))     #
+    did the frontier move frontier.compare_runs(run, deployments=("bf16", "fp8"))     # fp8 against
+    bf16, of one run
 """
 
 import importlib

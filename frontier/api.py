@@ -24,8 +24,9 @@ from frontier.sweep.conductor import Conductor, SweepEnd
 def run_sweep(config_file: str | Path, run: str | Path, environ: Mapping[str, str] | None = None) -> NotebookRun:
     """Run the sweep of a config into a run directory, or resume it, and read the result back.
 
-    `environ` holds the variables the config names for keys (default: none). ConfigError, StoreError or
-    MeasurementError when it cannot be run; MeasurementError also when the server was lost on the way.
+    `environ` holds the variables the config names for keys (default: none). ConfigError, StoreError
+    or MeasurementError when it cannot be run; MeasurementError also when the server was lost on the
+    way.
     """
     text = read_config(Path(config_file))
     begun = read_manifest(Path(run)) if (Path(run) / "manifest.json").exists() else None
@@ -49,10 +50,11 @@ def import_files(
     deployment: str | None = None,
     shape: str | None = None,
 ) -> NotebookRun:
-    """Results of other tools as a run: the content of `files` tells their format, unless `format` names it.
+    """Results of other tools as a run: the content of `files` tells their format, unless `format`
+    names it.
 
-    `deployment` names the only deployment, `shape` ("1024/256") its lengths where the files do not give them.
-    UsageError when a file cannot be used, StoreError when `run` holds something else.
+    `deployment` names the only deployment, `shape` ("1024/256") its lengths where the files do not
+    give them. UsageError when a file cannot be used, StoreError when `run` holds something else.
     """
     store(read_files(files, name=format, deployment=deployment, shape=shape), Path(run))
     return load(run)

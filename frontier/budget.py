@@ -1,8 +1,10 @@
-"""The budget of a sweep: what may be spent, what trials took, and which of the next ones therefore fit. Pure.
+"""The budget of a sweep: what may be spent, what trials took, and which of the next ones therefore
+fit. Pure.
 
-Trials are run in the order of their value (see `plan`), and what has no room left is dropped: so the least valuable is.
-Whether a trial has room is decided by what its neighbours took (`TrialTimes`), or by its `max_time`; never by a model.
-What is to come and how long it will take is in `forecast`.
+Trials are run in the order of their value (see `plan`), and what has no room left is dropped: so
+the least valuable is. Whether a trial has room is decided by what its neighbours took
+(`TrialTimes`), or by its `max_time`; never by a model. What is to come and how long it will take is
+in `forecast`.
 """
 
 import math
@@ -20,7 +22,8 @@ from frontier.units import format_elapsed
 MARGIN = 1.15
 """A trial is begun when there is room for this many times what it is expected to take."""
 AROUND = 3
-"""Requests per stream that a trial sends beside its window: in the warm-up, and while the window's last ones end."""
+"""Requests per stream that a trial sends beside its window: in the warm-up, and while the window's
+last ones end."""
 _PARTS = (("seconds", "time"), ("requests", "requests"), ("tokens", "tokens"), ("dollars", "cost"))
 
 
@@ -78,7 +81,9 @@ class Caps:
         )
 
     def share(self, spent: Amount, now: float, parts: float) -> "Caps":
-        """An equal part of what is left, as caps of their own: for what runs next of `parts` things in turn."""
+        """An equal part of what is left, as caps of their own: for what runs next of `parts` things
+        in turn.
+        """
 
         def part(cap: float | None, used: float) -> float | None:
             return None if cap is None else used + (cap - used) / parts
@@ -87,7 +92,9 @@ class Caps:
         return Caps(until=part(self.until, now), words=self.words, **shares)
 
     def refuses(self, spent: Amount, need: Amount, now: float) -> str | None:
-        """The limit that has no room for `need` after `spent`, in words ('time 8 h'); None when all have room."""
+        """The limit that has no room for `need` after `spent`, in words ('time 8 h'); None when all
+        have room.
+        """
         for name, word in _PARTS:
             cap = getattr(self, name)
             if cap is not None and getattr(spent, name) + getattr(need, name) > cap:
@@ -116,10 +123,12 @@ class TrialTimes:
         return cls(tuple((trials[one["trial"]], Amount(one["took"], one["sent"], one["tokens"])) for one in done))
 
     def seconds(self, trial: Trial) -> float | None:
-        """Seconds a trial will take, from the nearest settings measured; None when its shape was not measured yet.
+        """Seconds a trial will take, from the nearest settings measured; None when its shape was
+        not measured yet.
 
-        Seconds per request sent are interpolated on logarithmic axes of concurrency. Below what was measured they grow
-        as concurrency falls; above, no gain is counted on. Beside its window a trial sends AROUND requests per stream.
+        Seconds per request sent are interpolated on logarithmic axes of concurrency. Below what was
+        measured they grow as concurrency falls; above, no gain is counted on. Beside its window a
+        trial sends AROUND requests per stream.
         """
         if trial.rate is not None:  # its requests arrive by the clock
             return expected_seconds(trial)
@@ -139,7 +148,9 @@ class TrialTimes:
         return [amount for other, amount in self.taken if _size(other) == _size(trial)]
 
     def need(self, trial: Trial, rate: float = 0.0) -> Amount:
-        """What a trial will take, at `rate` dollars per second; its longest while nothing is known of its shape."""
+        """What a trial will take, at `rate` dollars per second; its longest while nothing is known
+        of its shape.
+        """
         expected = self.seconds(trial)
         seconds = longest_of(trial) if expected is None else expected
         same = [amount for amount in self.same(trial) if amount.requests > 0]
@@ -188,7 +199,8 @@ def _size(trial: Trial) -> tuple[Series, int, int, float | None]:
     return trial.series, trial.concurrency, trial.requests, trial.seconds
 
 
-# -- what fits -------------------------------------------------------------------------------------------------------
+# -- what fits
+# --------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,14 +217,18 @@ class Turn:
 
 
 def turns_of(deployments: Iterable[DeploymentConfig], trials: Sequence[Trial]) -> list[Turn]:
-    """The turns in which these trials are run (see `plan.in_turn`); those with none are left out."""
+    """The turns in which these trials are run (see `plan.in_turn`); those with none are left
+    out.
+    """
     groups = in_turn(deployments)
     turns = (Turn(group, [t for t in trials if t.deployment in {d.name for d in group}]) for group in groups)
     return [turn for turn in turns if turn.trials]
 
 
 def parts_left(groups: Sequence[Sequence[DeploymentConfig]]) -> float:
-    """Of how many equal parts the first of these groups may take one: every deployment that is left counts alike."""
+    """Of how many equal parts the first of these groups may take one: every deployment that is left
+    counts alike.
+    """
     return sum(len(group) for group in groups) / len(groups[0]) if groups[0] else 1.0
 
 
@@ -220,8 +236,9 @@ def parts_left(groups: Sequence[Sequence[DeploymentConfig]]) -> float:
 class BudgetFit:
     """Which trials of the grid fit, in their order, and which limit drops the others.
 
-    `bounded`: the time of some trial is known by its longest alone. `answer`: what comes before the operating points
-    are known fits; `whole`: all that follows fits too, visits and settings between those of the grid included.
+    `bounded`: the time of some trial is known by its longest alone. `answer`: what comes before the
+    operating points are known fits; `whole`: all that follows fits too, visits and settings between
+    those of the grid included.
     """
 
     fits: tuple[Trial, ...]
@@ -242,11 +259,12 @@ def fit_budget(
     beyond: Mapping[str, tuple[Amount, Amount]] = MappingProxyType({}),
     grid_first: bool = True,
 ) -> BudgetFit:
-    """Which trials fit into what is left, each taking what is expected, or its longest where nothing is known.
+    """Which trials fit into what is left, each taking what is expected, or its longest where
+    nothing is known.
 
-    A turn may take the share of its deployments, as it may when the sweep runs. `beyond` is what comes beside the grid
-    on each deployment: the search for the operating points, when every setting was measured once or before the grid;
-    and last what completes the frontiers.
+    A turn may take the share of its deployments, as it may when the sweep runs. `beyond` is what
+    comes beside the grid on each deployment: the search for the operating points, when every
+    setting was measured once or before the grid; and last what completes the frontiers.
     """
     fits: list[Trial] = []
     dropped: list[tuple[Trial, str]] = []
@@ -298,9 +316,11 @@ def fit_budget(
 
 
 _WORK = {
-    Phase.SCAN: "the scan", Phase.LOCATE: "the scan", Phase.FRONTIER: "the frontier between the settings",
+    Phase.SCAN: "the scan",
+    Phase.LOCATE: "the scan",
+    Phase.FRONTIER: "the frontier between the settings",
     Phase.VISIT: "the visits",
-}  # fmt: skip
+}
 
 
 def described_trials(trials: Sequence[Trial]) -> str:

@@ -1,7 +1,7 @@
 """Exceptions that users may see, and exit codes: of each exception, and of verdicts.
 
-Each message says what happened, where, and what to do; the command line prints it without a traceback. Any other
-exception that reaches the command line is an internal error and exits with 1.
+Each message says what happened, where, and what to do; the command line prints it without a
+traceback. Any other exception that reaches the command line is an internal error and exits with 1.
 """
 
 import shlex
@@ -12,7 +12,9 @@ from enum import IntEnum
 
 
 class ExitCode(IntEnum):
-    """Exit codes of every command: 0 yes, 1 internal error, 2 usage error, 3 no, 4 not proven, 5 failed, 130 Ctrl-C."""
+    """Exit codes of every command: 0 yes, 1 internal error, 2 usage error, 3 no, 4 not proven, 5
+    failed, 130 Ctrl-C.
+    """
 
     YES = 0
     INTERNAL_ERROR = 1
@@ -38,19 +40,22 @@ _WORST_FIRST = (ExitCode.FAILED, ExitCode.NO, ExitCode.NOT_PROVEN, ExitCode.YES)
 
 
 def exit_code(verdicts: Iterable[str]) -> ExitCode:
-    """The exit code of several verdicts, the worst deciding: FAILED, NO, NOT_PROVEN, YES. FAILED without any.
+    """The exit code of several verdicts, the worst deciding: FAILED, NO, NOT_PROVEN, YES. FAILED
+    without any.
 
-    The verdicts are those of an SLA (`model.Verdict`) or of a comparison ("better", "no worse", "not resolved",
-    "worse", "invalid"). KeyError for another word.
+    The verdicts are those of an SLA (`model.Verdict`) or of a comparison ("better", "no worse",
+    "not resolved", "worse", "invalid"). KeyError for another word.
 
-    >>> exit_code(["meets", "unproven"]).name, exit_code(["better", "worse"]).name, exit_code([]).name
-    ('NOT_PROVEN', 'NO', 'FAILED')
+    >>> [exit_code(verdicts).name for verdicts in (["meets", "unproven"], ["better", "worse"], [])]
+    ['NOT_PROVEN', 'NO', 'FAILED']
     """
     return min((_CODE_OF_VERDICT[verdict] for verdict in verdicts), key=_WORST_FIRST.index, default=ExitCode.FAILED)
 
 
 class FrontierError(Exception):
-    """Base of every error meant for the user: `what` happened, and optionally the `hint` (what to do)."""
+    """Base of every error meant for the user: `what` happened, and optionally the `hint` (what to
+    do).
+    """
 
     exit_code: ExitCode = ExitCode.FAILED
 
@@ -90,17 +95,23 @@ class MemoryShortError(MeasurementError):
 
 
 class AnotherServerError(MeasurementError):
-    """The server that answers is not the one the run was started with; their numbers are not mixed."""
+    """The server that answers is not the one the run was started with; their numbers are not
+    mixed.
+    """
 
 
 class StoreError(FrontierError):
-    """The run directory cannot be used: it belongs to another sweep, is locked, not writable, or damaged."""
+    """The run directory cannot be used: it belongs to another sweep, is locked, not writable, or
+    damaged.
+    """
 
     exit_code = ExitCode.USAGE
 
 
 class WriteError(StoreError):
-    """Results can no longer be written: the disk is full or read-only, or the run directory is gone."""
+    """Results can no longer be written: the disk is full or read-only, or the run directory is
+    gone.
+    """
 
     exit_code = ExitCode.FAILED
 

@@ -1,8 +1,9 @@
-"""Pydantic field types with units (durations, sizes, shares, counts, names) and the `Problem` their readers report.
+"""Pydantic field types with units (durations, sizes, shares, counts, names) and the `Problem` their
+readers report.
 
-A reader takes what YAML, JSON or a command line gave and returns the value in SI units, or raises `Problem`. Every
-mapping that a person writes is read by models and dataclasses of these fields: the config, the simulator's parameters,
-model cards and GPUs.
+A reader takes what YAML, JSON or a command line gave and returns the value in SI units, or raises
+`Problem`. Every mapping that a person writes is read by models and dataclasses of these fields: the
+config, the simulator's parameters, model cards and GPUs.
 """
 
 import dataclasses
@@ -25,9 +26,11 @@ MONTH = 30 * 86_400.0
 
 
 class Problem(ValueError):  # noqa: N818
-    """One thing wrong with a value: what, the hint, and where below the value (`at_key`: at the key, not its value).
+    """One thing wrong with a value: what, the hint, and where below the value (`at_key`: at the
+    key, not its value).
 
-    `{key}` in a text stands for the key of the value, which only the caller knows, and `{text}` for what was written.
+    `{key}` in a text stands for the key of the value, which only the caller knows, and `{text}` for
+    what was written.
     """
 
     def __init__(self, what: str, hint: str | None = None, *path: str | int, at_key: bool = False) -> None:
@@ -51,7 +54,9 @@ class Problem(ValueError):  # noqa: N818
 
 
 def together(problems: Iterable[Problem]) -> ValidationError:
-    """The exception that reports several problems of one value; pydantic adds them to those of other values."""
+    """The exception that reports several problems of one value; pydantic adds them to those of
+    other values.
+    """
     details = [
         InitErrorDetails(type=PydanticCustomError("problem", "{error}", {"error": problem}), input=None)
         for problem in problems
@@ -78,7 +83,9 @@ class Problems(list[Problem]):
 
 
 def repeated(labels: Sequence[str], what: str, hint: str, places: Sequence[int] | None = None) -> list[Problem]:
-    """A problem at each label that was there before; `places` are those of the labels in their list."""
+    """A problem at each label that was there before; `places` are those of the labels in their
+    list.
+    """
     first, places = {label: i for i, label in reversed(list(enumerate(labels)))}, places or range(len(labels))
     return [Problem(what.format(label), hint, places[i]) for i, label in enumerate(labels) if first[label] < i]
 
@@ -98,7 +105,9 @@ def _adapter(kind: Any) -> TypeAdapter[Any]:
 
 
 def read(kind: Any, value: Any) -> Any:
-    """A model or dataclass `kind` made of the value. A ValidationError made of `Problem`s otherwise."""
+    """A model or dataclass `kind` made of the value. A ValidationError made of `Problem`s
+    otherwise.
+    """
     try:
         return _adapter(kind).validate_python(value)
     except ValidationError as error:
@@ -106,7 +115,9 @@ def read(kind: Any, value: Any) -> Any:
 
 
 def read_alone(kind: Any, value: Any) -> Any:
-    """As `read`, for a caller that reports one problem: a ValueError that names the path, as 'stalls.every: ...'."""
+    """As `read`, for a caller that reports one problem: a ValueError that names the path, as
+    'stalls.every: ...'.
+    """
     try:
         return _adapter(kind).validate_python(value)
     except ValidationError as error:
@@ -127,7 +138,8 @@ def problems_of(
 ) -> list[Problem]:
     """A pydantic error about the model or dataclass `kind` as problems with their whole path.
 
-    `unknown` makes the problem of an unknown key, from the key, the path of its mapping and the keys known there.
+    `unknown` makes the problem of an unknown key, from the key, the path of its mapping and the
+    keys known there.
     """
     return [_problem_of(details, kind, unknown or unknown_key) for details in error.errors(include_url=False)]
 
@@ -137,8 +149,16 @@ def unknown_key(key: str, path: Path, known: list[str]) -> Problem:
     return Problem(f"unknown key {shown(key)}", suggestion(key, known), *path, key, at_key=True)
 
 
-_EXAMPLES = {"endpoint": "http://localhost:8000/v1", "shapes": "[1024/256]", "isl": "1024", "osl": "256", "turns": "8",
-             "first": "8192", "per_turn": "400/300", "name": "agent"}  # fmt: skip
+_EXAMPLES = {
+    "endpoint": "http://localhost:8000/v1",
+    "shapes": "[1024/256]",
+    "isl": "1024",
+    "osl": "256",
+    "turns": "8",
+    "first": "8192",
+    "per_turn": "400/300",
+    "name": "agent",
+}
 
 
 def _problem_of(error: Mapping[str, Any], kind: Any, unknown: Callable[[str, Path, list[str]], Problem]) -> Problem:
@@ -267,7 +287,9 @@ def choice(value: Any, allowed: tuple[str, ...]) -> str:
 
 
 def duration(value: Any, least: float = 0.0, most: float = MONTH, *, bare: bool = False) -> float:
-    """Seconds of '30s', '5min', '1h30min'. A bare number is refused, unless `bare`: s and ms are both habits."""
+    """Seconds of '30s', '5min', '1h30min'. A bare number is refused, unless `bare`: s and ms are
+    both habits.
+    """
     if is_number(value) and value != 0 and not bare:
         raise Problem("{key} needs a unit", f"write {value:g}s or {value:g}min")
     seconds = value if is_number(value) else seconds_of(value, "a duration", "30s or 5min")
@@ -336,7 +358,9 @@ def _measure(
 
 
 def _from_text(value: Any) -> Any:
-    """A text of a command line as the number, share or truth value it spells; a float that is whole as an int."""
+    """A text of a command line as the number, share or truth value it spells; a float that is whole
+    as an int.
+    """
     if isinstance(value, str):
         text = value.strip()
         if text.lower() in ("true", "false"):
@@ -352,7 +376,9 @@ AS_TEXT = BeforeValidator(_from_text)
 
 
 def without_nulls(value: Mapping[str, Any]) -> dict[str, Any]:
-    """A mapping without the keys that have no value, at every level: JSON writes them where YAML leaves them out."""
+    """A mapping without the keys that have no value, at every level: JSON writes them where YAML
+    leaves them out.
+    """
     return {
         key: without_nulls(item) if isinstance(item, Mapping) else item
         for key, item in value.items()

@@ -1,20 +1,23 @@
-"""The forecast of a sweep: what is left of it, as trials, and the seconds that takes, expected and at most. Pure.
+"""The forecast of a sweep: what is left of it, as trials, and the seconds that takes, expected and
+at most. Pure.
 
-It is the only one: the time left that a sweep shows, `--dry-run`, and what fits into a budget all come from here, and
-`benchmarks/time_left.py` measures how good it is.
+It is the only one: the time left that a sweep shows, `--dry-run`, and what fits into a budget all
+come from here, and `benchmarks/time_left.py` measures how good it is.
 
-*What is left.* A series is scanned, then proven, then its frontier is completed. What completes it follows from the
-rules of `decide.completion` and is counted by them. How many windows the proofs will take is random: FIRST, AGAIN
-and LATER have what sweeps of simulated deployments took.
+*What is left.* A series is scanned, then proven, then its frontier is completed. What completes it
+follows from the rules of `decide.completion` and is counted by them. How many windows the proofs
+will take is random: FIRST, AGAIN and LATER have what sweeps of simulated deployments took.
 
-*When it ends.* Once the scan is over the end of a series is planned: the time that is then expected of all of it. What
-is owed (`completion.next_ask`) is measured even if that takes longer, the rest only until then, so that proofs that
-take longer than expected leave out what is worth least instead of moving the end.
+*When it ends.* Once the scan is over the end of a series is planned: the time that is then expected
+of all of it. What is owed (`completion.next_ask`) is measured even if that takes longer, the rest
+only until then, so that proofs that take longer than expected leave out what is worth least instead
+of moving the end.
 
-*How long it takes.* A setting that was measured takes as long again. Others of its shape follow from the engine model
-fitted to the shape's points; where there are fewer than three, from the described hardware at its assumed efficiency,
-scaled by what was measured so far. Where nothing is described, neighbours decide; before the first trial, a request is
-taken to last as long as the SLA lets it, or as at ASSUMED_TPOT. A budget drops nothing by this (see `budget`).
+*How long it takes.* A setting that was measured takes as long again. Others of its shape follow
+from the engine model fitted to the shape's points; where there are fewer than three, from the
+described hardware at its assumed efficiency, scaled by what was measured so far. Where nothing is
+described, neighbours decide; before the first trial, a request is taken to last as long as the SLA
+lets it, or as at ASSUMED_TPOT. A budget drops nothing by this (see `budget`).
 """
 
 import dataclasses
@@ -52,37 +55,42 @@ from frontier.stats import intervals
 from frontier.stats.window import WindowData
 
 ASSUMED_TTFT, ASSUMED_TPOT = 0.2, 0.015
-"""Seconds to the first token, and per token after it, while nothing is described and nothing was measured."""
+"""Seconds to the first token, and per token after it, while nothing is described and nothing was
+measured."""
 TAIL = {"ttft": 2.0, "tpot": 1.3, "e2e": 1.5}
 """A high percentile of each as a multiple of its mean, about."""
 GROWTH = 0.35
-"""The power of concurrency with which a request's time is taken to grow where less than a curve is known."""
+"""The power of concurrency with which a request's time is taken to grow where less than a curve is
+known."""
 DEPENDENCE = 2
 """Requests that are taken to stand for one independent request before a scan has shown it."""
 FIRST, AGAIN, LATER, BETTER, ONWARD = (3.0, 35.0), (8.0, 45.0), (13.0, 45.0), (3.0, 30.0), (9.0, 36.0)
-"""Windows of proofs beyond the next judgement of the candidate that is being proven, expected and in 95 % of sweeps:
-until the answer, the same where a candidate was given up before, after the answer, beyond a better candidate of the
-completion, and beyond one of the search, which goes on after its first answer whatever time the plan has left."""
+"""Windows of proofs beyond the next judgement of the candidate that is being proven, expected and
+in 95 % of sweeps: until the answer, the same where a candidate was given up before, after the
+answer, beyond a better candidate of the completion, and beyond one of the search, which goes on
+after its first answer whatever time the plan has left."""
 AT_RATES = float(EXPECTED_WINDOWS - LOOKS[0]), 35.0
 """The same of a search over rates, which proves no candidate after its answer."""
 ANOTHER = 8.0
 """Windows of proofs of candidates that only show while the frontier is completed, at most."""
 MORE_VISITS = 1.7
-"""Visits at most, as a multiple of what is expected: late requests among them make a claim take longer."""
+"""Visits at most, as a multiple of what is expected: late requests among them make a claim take
+longer."""
 MANY = 20
 """Trials, the latest, by which it is known what trials take beside their requests."""
 SURE, UNSURE, ASSUMED = 1.2, 1.5, 3.0
-"""What a trial takes at most, as a multiple of what is expected: by what was measured of its setting or its shape, by
-its neighbours or the described hardware, and by nothing."""
+"""What a trial takes at most, as a multiple of what is expected: by what was measured of its
+setting or its shape, by its neighbours or the described hardware, and by nothing."""
 
 
-# -- what is left ----------------------------------------------------------------------------------------------------
+# -- what is left
+# --------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Trials of one kind that are to come: one of them, how many are expected, and the most. Optional ones are only
-    measured where the planned end of their series leaves time for them.
+    """Trials of one kind that are to come: one of them, how many are expected, and the most.
+    Optional ones are only measured where the planned end of their series leaves time for them.
     """
 
     trial: Trial
@@ -93,9 +101,9 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Ahead:
-    """What is left of a series. Until its answer: `looks`, which are a scan or the first trials of a stated grid, and
-    `proofs`. Then `rest`, which completes the frontier; what is optional of it, and further visits that `fill` the
-    time, only as far as a planned end leaves room.
+    """What is left of a series. Until its answer: `looks`, which are a scan or the first trials of
+    a stated grid, and `proofs`. Then `rest`, which completes the frontier; what is optional of it,
+    and further visits that `fill` the time, only as far as a planned end leaves room.
     """
 
     looks: tuple[Part, ...] = ()
@@ -111,8 +119,8 @@ class Ahead:
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """Seconds until the operating points are known, and then until the frontiers are complete; and by how much either
-    may take longer, in 95 % of sweeps.
+    """Seconds until the operating points are known, and then until the frontiers are complete; and
+    by how much either may take longer, in 95 % of sweeps.
     """
 
     answer: float = 0.0
@@ -121,11 +129,15 @@ class Expected:
     rest_more: float = 0.0
 
     def __add__(self, other: "Expected") -> "Expected":
-        """Both. That both take their longest is unlikely: what they may take more adds up as independent errors do."""
+        """Both. That both take their longest is unlikely: what they may take more adds up as
+        independent errors do.
+        """
         return Expected(
-            self.answer + other.answer, math.hypot(self.answer_more, other.answer_more),
-            self.rest + other.rest, math.hypot(self.rest_more, other.rest_more),
-        )  # fmt: skip
+            self.answer + other.answer,
+            math.hypot(self.answer_more, other.answer_more),
+            self.rest + other.rest,
+            math.hypot(self.rest_more, other.rest_more),
+        )
 
     @property
     def answer_longest(self) -> float:
@@ -144,11 +156,17 @@ class Expected:
 
 
 def ahead(
-    config: Config, series: Series, planned: Iterable[Trial], history: History, policy: SearchPolicy,
-    ask: Ask | Done | None, later: Ask | Done | None = None,
-) -> Ahead:  # fmt: skip
-    """What is left of a series. `planned` are the trials of the plan that are not finished, `policy` what the search
-    may do. `ask` is what the search asks for next, None before it was asked; `later` what the completion asks for.
+    config: Config,
+    series: Series,
+    planned: Iterable[Trial],
+    history: History,
+    policy: SearchPolicy,
+    ask: Ask | Done | None,
+    later: Ask | Done | None = None,
+) -> Ahead:
+    """What is left of a series. `planned` are the trials of the plan that are not finished,
+    `policy` what the search may do. `ask` is what the search asks for next, None before it was
+    asked; `later` what the completion asks for.
     """
     if policy.prove:
         return Ahead(proofs=_asked(config, series, policy, history, ask))
@@ -174,7 +192,8 @@ def ahead(
         if config.open_loop:  # the search ends with the answer
             point = proofs[0].trial.concurrency
         elif history and min(edge, proofs[0].trial.concurrency) <= min(policy.grid):
-            # No setting seems to be clearly inside the SLA: the lowest one is given up soon, and none is visited.
+            # No setting seems to be clearly inside the SLA: the lowest one is given up soon, and
+            # none is visited.
             if not any(t.phase is Phase.PROVE for t, _ in history):
                 proofs = (dataclasses.replace(proofs[0], expected=1.0),)
         else:
@@ -209,9 +228,11 @@ def outlook(
     aheads = {}
     for series in (
         Series(d.name, shape)
-        for d in config.deployments if d.name in plan.deployments
-        for shape in config.shapes if shape.label in plan.shapes
-    ):  # fmt: skip
+        for d in config.deployments
+        if d.name in plan.deployments
+        for shape in config.shapes
+        if shape.label in plan.shapes
+    ):
         history, policy = histories.get(series, ()), search_policy(config, prove.of(series))
         if prove and not policy.prove:
             aheads[series] = Ahead()
@@ -232,7 +253,9 @@ def _trial(config: Config, series: Series, ask: Ask) -> Trial:
 
 
 def _scan(config: Config, series: Series, policy: SearchPolicy, history: History) -> Part:
-    """The looks of a scan: about every second setting of the grid, and two where the SLA is crossed."""
+    """The looks of a scan: about every second setting of the grid, and two where the SLA is
+    crossed.
+    """
     seen, size = len({t.concurrency for t, _ in history}), len(policy.grid)
     c = policy.grid[size // 2]
     requests = max(search.SCAN_REQUESTS, search.SCAN_PER_STREAM * c)
@@ -241,7 +264,9 @@ def _scan(config: Config, series: Series, policy: SearchPolicy, history: History
 
 
 def expected_rates(config: Config, series: Series) -> Expectation:
-    """What a search over rates is expected to find, while a request takes as long as the SLA lets it."""
+    """What a search over rates is expected to find, while a request takes as long as the SLA lets
+    it.
+    """
     return rate_search.expectation(config, series, assumed_e2e(config.limits, series.shape))
 
 
@@ -254,10 +279,16 @@ def _looks_at_rates(config: Config, series: Series, history: History) -> list[Pa
 
 
 def _windows(
-    config: Config, series: Series, policy: SearchPolicy, history: History, ask: Ask | None,
+    config: Config,
+    series: Series,
+    policy: SearchPolicy,
+    history: History,
+    ask: Ask | None,
     more: tuple[float, float],
-) -> Part:  # fmt: skip
-    """The windows of proofs that are to come: until the next judgement of the candidate, and what comes after it."""
+) -> Part:
+    """The windows of proofs that are to come: until the next judgement of the candidate, and what
+    comes after it.
+    """
     if ask is not None and ask.phase is Phase.PROVE:
         trial = _trial(config, series, ask)
     else:
@@ -279,21 +310,29 @@ def _windows(
 
 def _asked(
     config: Config, series: Series, policy: SearchPolicy, history: History, ask: Ask | Done | None
-) -> tuple[Part, ...]:  # fmt: skip
-    """The proofs of the settings that the user asked to be proven; they are decided in their order."""
+) -> tuple[Part, ...]:
+    """The proofs of the settings that the user asked to be proven; they are decided in their
+    order.
+    """
     if isinstance(ask, Done):
         return ()
     first = ask.concurrency if ask is not None else 0
     guesses = [Ask(c, Phase.PROVE, proof_requests(config, c) // WINDOWS, "") for c in policy.prove if c >= first]
     return tuple(
-        candidate_windows(config, series, history, ask if ask is not None and ask.phase is Phase.PROVE
-                          and ask.concurrency == guess.concurrency else guess)
+        candidate_windows(
+            config,
+            series,
+            history,
+            ask if ask is not None and ask.phase is Phase.PROVE and ask.concurrency == guess.concurrency else guess,
+        )
         for guess in guesses
-    )  # fmt: skip
+    )
 
 
 def candidate_windows(config: Config, series: Series, history: History, ask: Ask) -> Part:
-    """The windows until one candidate is decided: to its second judgement, as half of them are, or to its next."""
+    """The windows until one candidate is decided: to its second judgement, as half of them are, or
+    to its next.
+    """
     begun = sum(t.phase is Phase.PROVE and t.concurrency == ask.concurrency for t, _ in history)
     usual = next((look for look in LOOKS[1:] if look > begun), begun + 1)
     return Part(_trial(config, series, ask), usual - begun, max(1, MAX_WINDOWS - begun))
@@ -317,7 +356,8 @@ def proof(config: Config, series: Series, concurrency: int) -> Trial:
     return _trial(config, series, Ask(concurrency, Phase.PROVE, proof_requests(config, concurrency), ""))
 
 
-# -- how long it takes -----------------------------------------------------------------------------------------------
+# -- how long it takes
+# --------------------------------------------------------------------------------------------------
 
 
 class TimeEstimator:
@@ -339,7 +379,9 @@ class TimeEstimator:
     def expected(
         self, ahead: Ahead, times: TrialTimes, histories: Mapping[Series, History], room: float = math.inf
     ) -> Expected:
-        """Seconds that all of it takes: of what is optional as much as there is `room` for, in seconds from now."""
+        """Seconds that all of it takes: of what is optional as much as there is `room` for, in
+        seconds from now.
+        """
 
         def both(parts: Iterable[Part]) -> tuple[float, float]:
             each = [(part, *self._seconds(part.trial, times, histories)) for part in parts]
@@ -360,8 +402,8 @@ class TimeEstimator:
     def room(self, plan: Plan, series: Series, history: History, times: TrialTimes, policy: SearchPolicy) -> float:
         """Seconds until the planned end of a series; infinite before it is planned.
 
-        It is planned when the scan is over, as what was expected then. What is owed is measured even if that takes
-        longer; what is optional ends there.
+        It is planned when the scan is over, as what was expected then. What is owed is measured
+        even if that takes longer; what is optional ends there.
         """
         first = next((k for k, (trial, _) in enumerate(history) if trial.phase is Phase.PROVE), None)
         if first is None or policy.prove:
@@ -404,7 +446,9 @@ class TimeEstimator:
         return _cost(trial, assumed_e2e(self._config.limits, trial.shape)), ASSUMED
 
     def knows(self, times: TrialTimes) -> bool:
-        """Whether anything is known of how long a request takes: by a trial, or by the described hardware."""
+        """Whether anything is known of how long a request takes: by a trial, or by the described
+        hardware.
+        """
         return bool(times.taken or self._assumed)
 
     def basis(self, times: TrialTimes) -> str:
@@ -418,7 +462,9 @@ class TimeEstimator:
         return f"an assumed {1e3 * ASSUMED_TPOT:g} ms a token, nothing being measured yet"
 
     def _beside(self, trial: Trial, times: TrialTimes, fit: Calibrated) -> float:
-        """Seconds that trials take beside what follows from their requests: ramps, warm-ups, the ends of windows."""
+        """Seconds that trials take beside what follows from their requests: ramps, warm-ups, the
+        ends of windows.
+        """
         scan = trial.phase is Phase.SCAN
         alike = [(t, a) for t, a in times.taken if t.series == trial.series and (t.phase is Phase.SCAN) == scan]
         key = trial.series, scan, len(alike)
@@ -434,14 +480,18 @@ class TimeEstimator:
         return None if e2e is None else _cost(trial, e2e)
 
     def _ratio(self, trial: Trial, times: TrialTimes) -> float:
-        """What trials took over what the hardware let expect: those of the shape, else of the deployment."""
+        """What trials took over what the hardware let expect: those of the shape, else of the
+        deployment.
+        """
         mine = [(other, amount.seconds) for other, amount in times.taken if other.deployment == trial.deployment]
         alike = [(other, took) for other, took in mine if other.shape == trial.shape] or mine
         ratios = [math.log(took / guess) for other, took in alike if took > 0 and (guess := self._by_hardware(other))]
         return math.exp(sum(ratios) / len(ratios)) if ratios else 1.0
 
     def _fit(self, series: Series, history: History) -> Calibrated | None:
-        """The engine model fitted to what was measured of a series so far; fitted again when there is more."""
+        """The engine model fitted to what was measured of a series so far; fitted again when there
+        is more.
+        """
         key = series, len(history)
         if key not in self._fits:
             self._fits[key] = self._fitted(series, history)
@@ -462,8 +512,8 @@ def _spent(times: TrialTimes, series: Series) -> float:
 
 
 def assumed_e2e(limits: Iterable[Limit], shape: Shape) -> float:
-    """Seconds of a request while nothing is described and nothing was measured: as long as the SLA lets it take, which
-    is how long it takes at the operating point unless the whole grid is inside.
+    """Seconds of a request while nothing is described and nothing was measured: as long as the SLA
+    lets it take, which is how long it takes at the operating point unless the whole grid is inside.
     """
     seconds = {"ttft": ASSUMED_TTFT, "tpot": ASSUMED_TPOT}
     for limit in limits:
@@ -478,8 +528,8 @@ def _by_fit(trial: Trial, fit: Calibrated) -> float:
 
 
 def _cost(trial: Trial, e2e: float) -> float:
-    """Seconds of a trial whose requests take so long. A window that a search bounds by time lasts two requests at least
-    (see `search.longer`).
+    """Seconds of a trial whose requests take so long. A window that a search bounds by time lasts
+    two requests at least (see `search.longer`).
     """
     if trial.seconds is not None and trial.phase is not Phase.PROVE:
         trial = dataclasses.replace(trial, seconds=max(trial.seconds, search.TURNS * e2e))

@@ -1,13 +1,15 @@
-"""Metrics: their names, units, directions (lower or higher is better), and the parsing of a metric's name.
+"""Metrics: their names, units, directions (lower or higher is better), and the parsing of a
+metric's name.
 
-A latency metric is a statistic of a per-request quantity: `p99_ttft`, `p50_tpot`, `p99.9_e2e`, `mean_itl`.
-`p99_interactivity` is the speed at least 99 % of requests get: the percentile of TPOT is taken first, then inverted.
-`p99_visible` and `p99_second` are when a reader sees the first visible and the second token (`stats.reader`).
-Each may be that of a class of requests: `later.p99_ttft` is of the turns of sessions after the first, `chat.p99_ttft`
-of the class chat of a mix, `agent.later.p99_ttft` of the later turns of its class agent.
-The rest are rates (`output_throughput`), shares (`error_rate`, `smooth`), and what follows from a throughput and a
-price (`cost`) or a power (`energy`, `tokens_per_joule`). `quality` is a score of the deployment, the same at each of
-its settings.
+A latency metric is a statistic of a per-request quantity: `p99_ttft`, `p50_tpot`, `p99.9_e2e`,
+`mean_itl`. `p99_interactivity` is the speed at least 99 % of requests get: the percentile of TPOT
+is taken first, then inverted. `p99_visible` and `p99_second` are when a reader sees the first
+visible and the second token (`stats.reader`). Each may be that of a class of requests:
+`later.p99_ttft` is of the turns of sessions after the first, `chat.p99_ttft` of the class chat of a
+mix, `agent.later.p99_ttft` of the later turns of its class agent. The rest are rates
+(`output_throughput`), shares (`error_rate`, `smooth`), and what follows from a throughput and a
+price (`cost`) or a power (`energy`, `tokens_per_joule`). `quality` is a score of the deployment,
+the same at each of its settings.
 """
 
 import functools
@@ -49,8 +51,8 @@ LATENCIES = {
 _SHORT = {"visible": "first visible token", "second": "second token"}
 """What is written for a quantity that is no abbreviation."""
 READING_SPEED = 6.5
-"""Tokens per second of a fast reader: 300 words a minute, the upper end of most adults reading English in silence
-(Brysbaert, "How many words do we read per minute?", 2019), at 1.3 tokens a word.
+"""Tokens per second of a fast reader: 300 words a minute, the upper end of most adults reading
+English in silence (Brysbaert, "How many words do we read per minute?", 2019), at 1.3 tokens a word.
 """
 _PLAIN: dict[str, tuple[Unit, Better, str]] = {
     "output_throughput": (Unit.TOKENS_PER_SECOND, "higher", "output throughput"),
@@ -68,14 +70,15 @@ _PLAIN: dict[str, tuple[Unit, Better, str]] = {
     "quality": (Unit.SCORE, "higher", "quality"),
 }
 OfRequests = Callable[[Any], Any]
-"""Of window data (`stats.window.WindowData`): which of its requests count, as an array of truth values; None where the
-data do not tell.
+"""Of window data (`stats.window.WindowData`): which of its requests count, as an array of truth
+values; None where the data do not tell.
 """
 _COUNTS: dict[str, OfRequests] = {
     "error_rate": lambda window: ~window.ok,
     "smooth": lambda window: window.stays_ahead(READING_SPEED),
 }
-"""What a share is of. A line here and one in `_PLAIN` make a metric: its intervals and bounds follow (CONTRIBUTING)."""
+"""What a share is of. A line here and one in `_PLAIN` make a metric: its intervals and bounds
+follow (CONTRIBUTING)."""
 ENERGY = ("energy", "tokens_per_joule")
 """The metrics that need a power, measured or stated."""
 _QUANTITY = rf"(?:{'|'.join((*LATENCIES, 'interactivity'))})"
@@ -91,17 +94,22 @@ _OF_CLASS = re.compile(
 
 DEFAULT_METRICS = (
     *(f"{s}_{q}" for q in ("ttft", "tpot", "itl", "e2e") for s in ("mean", "p50", "p90", "p95", "p99")),
-    "p50_interactivity", "output_throughput", "input_throughput", "total_throughput",
-    "request_throughput", "error_rate",
-)  # fmt: skip
+    "p50_interactivity",
+    "output_throughput",
+    "input_throughput",
+    "total_throughput",
+    "request_throughput",
+    "error_rate",
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """One metric. `quantity` is one of LATENCIES or None; `p` is the percentile as a share, None for mean or rates.
+    """One metric. `quantity` is one of LATENCIES or None; `p` is the percentile as a share, None
+    for mean or rates.
 
-    `group` is the class of requests that it is of, as the later turns of sessions; None: all requests.
-    `counts` says of a share of requests which of them count.
+    `group` is the class of requests that it is of, as the later turns of sessions; None: all
+    requests. `counts` says of a share of requests which of them count.
     """
 
     name: str
@@ -126,7 +134,9 @@ class Metric:
 
     @property
     def sign(self) -> float:
-        """1.0 when higher is better, else -1.0: `sign * value` is the larger, the better the value."""
+        """1.0 when higher is better, else -1.0: `sign * value` is the larger, the better the
+        value.
+        """
         return 1.0 if self.better == "higher" else -1.0
 
     @property
@@ -147,7 +157,9 @@ class Metric:
         return min(values) if self.better == "higher" else max(values)
 
     def worsening(self, before: float, after: float) -> float:
-        """The factor by which a positive value got worse: 2.0 for a latency that doubled or a rate that halved."""
+        """The factor by which a positive value got worse: 2.0 for a latency that doubled or a rate
+        that halved.
+        """
         return before / after if self.better == "higher" else after / before
 
     def format(self, value: float | None, spelled: Callable[[str], str] = str) -> str:
@@ -165,12 +177,16 @@ class Metric:
         return f"{spelled(number)}{sign}{unit}"
 
     def format_trimmed(self, value: float) -> str:
-        """The value with its unit and no trailing zeros, as limits are written: '500 ms', '1.5 s', '1%'."""
+        """The value with its unit and no trailing zeros, as limits are written: '500 ms', '1.5 s',
+        '1%'.
+        """
         return self.format(value, trimmed)
 
 
 def short(quantity: str) -> str:
-    """The name of a per-request quantity where there is little room: 'TTFT', 'first visible token'."""
+    """The name of a per-request quantity where there is little room: 'TTFT', 'first visible
+    token'.
+    """
     return _SHORT.get(quantity, quantity.upper())
 
 
@@ -215,14 +231,24 @@ _NUMBERED = (
     re.compile(rf"({_QUANTITY})(?:_m?s)?[ _-]?p?(\d+(?:\.\d+)?)"),
 )
 _OTHER_NAMES = {
-    "latency": "e2e", "e2el": "e2e", "e2e_latency": "e2e", "request_latency": "e2e", "inter_token_latency": "itl",
-    "time_to_first_token": "ttft", "time_per_output_token": "tpot", "median": "p50", "avg": "mean", "average": "mean",
-}  # fmt: skip
+    "latency": "e2e",
+    "e2el": "e2e",
+    "e2e_latency": "e2e",
+    "request_latency": "e2e",
+    "inter_token_latency": "itl",
+    "time_to_first_token": "ttft",
+    "time_per_output_token": "tpot",
+    "median": "p50",
+    "avg": "mean",
+    "average": "mean",
+}
 _WHOLE_NAMES = {
     **dict.fromkeys(("throughput", "tokens_per_second", "tps", "tok_s", "output_tps"), "output_throughput"),
     **dict.fromkeys(("requests_per_second", "rps", "qps", "request_rate"), "request_throughput"),
-    **dict.fromkeys(("errors", "failures", "failure_rate"), "error_rate"), "price": "cost", "power": "energy",
-}  # fmt: skip
+    **dict.fromkeys(("errors", "failures", "failure_rate"), "error_rate"),
+    "price": "cost",
+    "power": "energy",
+}
 """Names that other tools give to these metrics."""
 
 
@@ -233,7 +259,9 @@ def _percentiles(quantity: str) -> str:
 
 
 def _hint(name: str) -> str:
-    """The hint for an unknown name: the metric it is another spelling of, the closest one, or those that exist."""
+    """The hint for an unknown name: the metric it is another spelling of, the closest one, or those
+    that exist.
+    """
     plain = name.lower()
     if plain in _WHOLE_NAMES:
         return f"did you mean {_WHOLE_NAMES[plain]!r}?"
@@ -263,17 +291,23 @@ RATES = (Unit.TOKENS_PER_SECOND, Unit.REQUESTS_PER_SECOND)
 
 
 def per_gpu(name: str, gpus: int | None) -> float:
-    """The divisor of a metric shown per GPU: the number of GPUs for rates, when it was given, else 1."""
+    """The divisor of a metric shown per GPU: the number of GPUs for rates, when it was given, else
+    1.
+    """
     return float(gpus) if gpus and metric(name).unit in RATES else 1.0
 
 
 def display(name: str, values: Iterable[float], gpus: int | None = None) -> tuple[float, str]:
-    """The factor from the metric's own unit to an axis or a column over these values, and the unit's name.
+    """The factor from the metric's own unit to an axis or a column over these values, and the
+    unit's name.
 
-    Times are in ms, or in s by the rule of `units.seconds_axis`; shares in %; rates per GPU when `gpus` is given.
+    Times are in ms, or in s by the rule of `units.seconds_axis`; shares in %; rates per GPU when
+    `gpus` is given.
 
-    >>> display("p99_ttft", [0.2, 3.0]), display("error_rate", [0.01]), display("output_throughput", [9.0], 4)
-    ((1000.0, 'ms'), (100.0, '%'), (0.25, 'tok/s'))
+    >>> display("p99_ttft", [0.2, 3.0]), display("error_rate", [0.01])
+    ((1000.0, 'ms'), (100.0, '%'))
+    >>> display("output_throughput", [9.0], 4)
+    (0.25, 'tok/s')
     """
     unit = metric(name).unit
     if unit is Unit.SECONDS:
@@ -282,7 +316,9 @@ def display(name: str, values: Iterable[float], gpus: int | None = None) -> tupl
 
 
 def display_one(name: str, value: float, gpus: int | None = None) -> tuple[float, str]:
-    """As `display`, for one value in a text: times in the unit in which `Metric.format` writes them."""
+    """As `display`, for one value in a text: times in the unit in which `Metric.format` writes
+    them.
+    """
     return seconds_unit(value) if metric(name).unit is Unit.SECONDS else display(name, (), gpus)
 
 
@@ -293,9 +329,10 @@ WINDOW_IN_E2E = 20
 def claim_floor(p: float, concurrency: int = 0) -> int:
     """The fewest requests with which a claim about percentile `p` is made, whatever their values.
 
-    p50: 30, p95: 200, p99: 1000, p99.9: 10,000. Stalls come in clusters; a run that saw no cluster looks perfect, which
-    the order-statistic minimum alone (`fewest_to_bound`) cannot detect. A tail (above p95) also needs WINDOW_IN_E2E
-    requests per unit of concurrency, so that each of twenty time blocks is longer than a request.
+    p50: 30, p95: 200, p99: 1000, p99.9: 10,000. Stalls come in clusters; a run that saw no cluster
+    looks perfect, which the order-statistic minimum alone (`fewest_to_bound`) cannot detect. A tail
+    (above p95) also needs WINDOW_IN_E2E requests per unit of concurrency, so that each of twenty
+    time blocks is longer than a request.
     """
     floors = ((0.5, 30), (0.9, 100), (0.95, 200), (0.99, 1000))
     least = next((floor for most, floor in floors if p <= most), 10_000)
@@ -303,7 +340,8 @@ def claim_floor(p: float, concurrency: int = 0) -> int:
 
 
 def fewest_to_bound(p: float) -> int:
-    """The fewest independent requests whose largest value bounds percentile `p` at 95 %: 59 for p95, 299 for p99.
+    """The fewest independent requests whose largest value bounds percentile `p` at 95 %: 59 for
+    p95, 299 for p99.
 
     The largest of n exceeds the percentile with chance 1 - p^n (order statistics).
     """

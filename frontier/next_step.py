@@ -1,6 +1,8 @@
-"""The command that would decide a setting that is not proven, and the time it takes: the next step of a decision. Pure.
+"""The command that would decide a setting that is not proven, and the time it takes: the next step
+of a decision. Pure.
 
-The command goes on with the run that was measured. An import cannot: there it is a sweep of its own.
+The command goes on with the run that was measured. An import cannot: there it is a sweep of its
+own.
 """
 
 import math
@@ -16,12 +18,14 @@ from frontier.model import Decision, Limit, NextStep, Phase, Rate, Series, Shape
 from frontier.plan import make_trial
 
 ENOUGH = 2.0
-"""A budget that is too small is raised to have room for this many times what a proof is expected to take."""
+"""A budget that is too small is raised to have room for this many times what a proof is expected to
+take."""
 
 
 def with_command(decision: Decision, config: Config, again: str | None, times: TrialTimes, spent: Amount) -> Decision:
-    """The decision with the command and the time of its next step, and with notes that say so. `again` is the sweep of
-    its run once more, None of an import; `times` what its trials took, `spent` what all of its sessions did.
+    """The decision with the command and the time of its next step, and with notes that say so.
+    `again` is the sweep of its run once more, None of an import; `times` what its trials took,
+    `spent` what all of its sessions did.
     """
     step = decision.next_step
     if step is None or (step.requests is None and again is not None) or isinstance(step.concurrency, Rate):
@@ -38,13 +42,16 @@ def with_command(decision: Decision, config: Config, again: str | None, times: T
 
 
 def _need(config: Config, series: Series, step: NextStep, times: TrialTimes) -> Amount | None:
-    """What its requests take, by what trials of the same series took; None where nothing is known of them."""
+    """What its requests take, by what trials of the same series took; None where nothing is known
+    of them.
+    """
     deployment = next((d for d in config.deployments if d.name == series.deployment), None)
     if deployment is None or step.requests is None:
         return None
     trial = make_trial(config, deployment, series.shape, step.concurrency, Phase.PROVE, 1, step.requests)
-    # A proof takes as many trials as it needs, so that neither the least nor the most time of one trial bounds it; and
-    # a trial that was cut short took its time for what it sent, not for what it was to send.
+    # A proof takes as many trials as it needs, so that neither the least nor the most time of one
+    # trial bounds it; and a trial that was cut short took its time for what it sent, not for what
+    # it was to send.
     sent = tuple((replace(t, requests=max(1, round(took.requests))), took) for t, took in times.taken)
     times = replace(times, taken=sent)
     trial = replace(trial, min_time=0.0, max_time=math.inf)
@@ -53,7 +60,9 @@ def _need(config: Config, series: Series, step: NextStep, times: TrialTimes) -> 
 
 
 def _budget(config: Config, need: Amount, spent: Amount) -> list[str]:
-    """The options that raise the config's budget, where what is left of it has no room for so much."""
+    """The options that raise the config's budget, where what is left of it has no room for so
+    much.
+    """
     total = need * ENOUGH + spent
     return [word for name, value in raised(config.budget, total) for word in ("--set", f"{name}={value}")]
 

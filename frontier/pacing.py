@@ -1,19 +1,23 @@
-"""Pacing: how the streams of a closed loop are kept out of step (lockstep), over HTTP and in virtual time.
+"""Pacing: how the streams of a closed loop are kept out of step (lockstep), over HTTP and in
+virtual time.
 
-Requests of equal length that end in one step of the engine are sent again together and stay together for good. So the
-streams begin at random points of a request's life, as if the load had been on for long: the first request of each,
-which is never counted, asks for a random share of the output length (docs/decisions/0010-lockstep.md). What joins
-requests later, a long step or a pause of the machine, is undone slowly: a send that follows another closely waits for
-a moment, never longer than one decode step.
+Requests of equal length that end in one step of the engine are sent again together and stay
+together for good. So the streams begin at random points of a request's life, as if the load had
+been on for long: the first request of each, which is never counted, asks for a random share of the
+output length (docs/decisions/0010-lockstep.md). What joins requests later, a long step or a pause
+of the machine, is undone slowly: a send that follows another closely waits for a moment, never
+longer than one decode step.
 """
 
 import math
 import random
 
 _GAP = 0.5
-"""Of the mean gap between sends: less than all of it, so that sends keep the irregular distances they came with."""
+"""Of the mean gap between sends: less than all of it, so that sends keep the irregular distances
+they came with."""
 _MOST = 0.015
-"""Of a request's E2E: with short answers a decode step is a large share of it, and N must be in flight within 2 %."""
+"""Of a request's E2E: with short answers a decode step is a large share of it, and N must be in
+flight within 2 %."""
 
 
 def first_length(osl: int, seed: int, stream: int) -> int:
@@ -31,8 +35,9 @@ class Pacing:
     def delay(self, now: float, tpot: float | None, e2e: float | None) -> float:
         """Seconds that a stream which is free `now` waits before it sends.
 
-        At most `tpot`, the mean time per output token so far, which is one decode step; `e2e` is the mean of whole
-        requests. While they are not known, for answers of one token and for a single stream there is no delay.
+        At most `tpot`, the mean time per output token so far, which is one decode step; `e2e` is
+        the mean of whole requests. While they are not known, for answers of one token and for a
+        single stream there is no delay.
         """
         if tpot is None or e2e is None or self._streams == 1:
             return 0.0

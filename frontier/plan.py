@@ -1,13 +1,16 @@
-"""The plan of a sweep: every trial of a config's grid in its order, with its cost; and what a sweep reports of itself.
+"""The plan of a sweep: every trial of a config's grid in its order, with its cost; and what a sweep
+reports of itself.
 
-Repeats are blocks, each with every setting once in an order of its own, so that a drift of the machine during the sweep
-cannot look like an effect of concurrency. Deployments alternate inside a block, setting by setting, for the same
-reason. Each shape is run once at its lowest concurrency first: that is cheap, and shows how long a request takes.
+Repeats are blocks, each with every setting once in an order of its own, so that a drift of the
+machine during the sweep cannot look like an effect of concurrency. Deployments alternate inside a
+block, setting by setting, for the same reason. Each shape is run once at its lowest concurrency
+first: that is cheap, and shows how long a request takes.
 
-With a budget, and where the sweep sizes its trials itself, the most valuable come first, as the end may be cut off: the
-lowest concurrency of each shape, then each next one halving the widest gap. Where `requests` is given, every setting is
-measured once before the search for the operating point, and again after it; otherwise the grid completes the frontier
-once the operating point is proven. All of it is pure; `--dry-run` ends here.
+With a budget, and where the sweep sizes its trials itself, the most valuable come first, as the end
+may be cut off: the lowest concurrency of each shape, then each next one halving the widest gap.
+Where `requests` is given, every setting is measured once before the search for the operating point,
+and again after it; otherwise the grid completes the frontier once the operating point is proven.
+All of it is pure; `--dry-run` ends here.
 """
 
 import math
@@ -28,23 +31,25 @@ if TYPE_CHECKING:
     from frontier.client.loop import TrialProgress
 
 GRID_REQUESTS, GRID_SECONDS = 1_000, 60.0
-"""A grid trial that the sweep sizes itself ends with so many requests sent, or after so many seconds of its window."""
+"""A grid trial that the sweep sizes itself ends with so many requests sent, or after so many
+seconds of its window."""
 STATED_SECONDS = 300.0
 """The longest window of a trial of stated `requests` where `max_time` is left out."""
 PROOFS, PROOF_TRIALS = 3, 5
-"""Settings that a search without a stated `refine` proves or gives up at most, and trials of each at most."""
+"""Settings that a search without a stated `refine` proves or gives up at most, and trials of each
+at most."""
 RECORD_BYTES = 420
 TOKEN_BYTES = 6
 """A record takes about this on disk, and this more per output token for its gap."""
 PROGRAM_BYTES, CONNECTION_BYTES, PROMPT_BYTES, SAMPLE_BYTES, GAP_BYTES = 200e6, 64e3, 32, 250, 80
-"""In memory: the program at work; per request in flight, and more per input token; per request that was measured; per
-gap of the records that are read at one time."""
+"""In memory: the program at work; per request in flight, and more per input token; per request that
+was measured; per gap of the records that are read at one time."""
 
 
 @dataclass(frozen=True, slots=True)
 class ToProve:
-    """The settings that a user asked to be proven, and nothing else is measured: `everywhere`, or in each series those
-    that a run proved there. `named` is what the user wrote.
+    """The settings that a user asked to be proven, and nothing else is measured: `everywhere`, or
+    in each series those that a run proved there. `named` is what the user wrote.
 
     >>> chat, rag = Series("", Shape.of(512, 256)), Series("", Shape.of(8192, 128))
     >>> base = ToProve.of_run("runs/base", {chat: (48,), rag: ()})
@@ -65,8 +70,8 @@ class ToProve:
         return bool(self.everywhere)
 
     def of(self, series: Series) -> tuple[int, ...]:
-        """What is to be proven in a series: what the run proved in it; else, under another name, in its shape; else in
-        any.
+        """What is to be proven in a series: what the run proved in it; else, under another name, in
+        its shape; else in any.
         """
         if series in self.by_series:
             return self.by_series[series]
@@ -81,9 +86,10 @@ NOTHING = ToProve()
 class Plan:
     """The grid in order; what the search for the operating point adds is estimated in `budget`.
 
-    `expected_bytes` are those on disk, `expected_memory` those in memory. `refine` is the number of settings beyond the
-    grid that the config allows the search; None: as many as it needs; 0: there is none. `sized`: the config says how
-    many requests a trial of the grid sends; otherwise their sizes are a guess.
+    `expected_bytes` are those on disk, `expected_memory` those in memory. `refine` is the number of
+    settings beyond the grid that the config allows the search; None: as many as it needs; 0: there
+    is none. `sized`: the config says how many requests a trial of the grid sends; otherwise their
+    sizes are a guess.
     """
 
     trials: tuple[Trial, ...]
@@ -98,17 +104,20 @@ class Plan:
 
     @property
     def longest(self) -> float:
-        """Seconds at most; the time for the last requests of a trial to end, after its window, is not counted."""
+        """Seconds at most; the time for the last requests of a trial to end, after its window, is
+        not counted.
+        """
         return sum(map(longest_of, self.trials))
 
     def left(self, finished: Mapping[str, Trial]) -> tuple[Trial, ...]:
-        """The trials that are not among the finished ones, by key. One that the sweep sizes itself may have been of
-        another size; any other counts only with the fingerprint it has here.
+        """The trials that are not among the finished ones, by key. One that the sweep sizes itself
+        may have been of another size; any other counts only with the fingerprint it has here.
         """
         return tuple(
-            t for t in self.trials
+            t
+            for t in self.trials
             if t.key not in finished or (self.sized and finished[t.key].fingerprint != t.fingerprint)
-        )  # fmt: skip
+        )
 
     def summary(self) -> dict[str, Any]:
         """JSON-able, for `--dry-run --json`."""
@@ -140,7 +149,8 @@ class Plan:
 def make_plan(config: Config, only: Sequence[str] = ()) -> Plan:
     """The plan of a config; the same config gives the same plan everywhere.
 
-    `only` names the shapes and deployments that it is limited to; UsageError when there is none of such a name.
+    `only` names the shapes and deployments that it is limited to; UsageError when there is none of
+    such a name.
     """
     shapes = _only([shape.label for shape in config.shapes], only)
     deployments = _only([d.name for d in config.deployments], only)
@@ -175,7 +185,9 @@ def _bytes(trial: Trial) -> float:
 
 
 def _memory(trials: Sequence[Trial]) -> float:
-    """Bytes: the program, the prompts in flight, the samples of all trials, and the batch of records last read."""
+    """Bytes: the program, the prompts in flight, the samples of all trials, and the batch of
+    records last read.
+    """
     in_flight = max(t.streams * (CONNECTION_BYTES + PROMPT_BYTES * t.shape.isl.high) for t in trials)
     batch = max(min(BATCH, t.requests) * t.shape.osl.high * GAP_BYTES for t in trials)
     return PROGRAM_BYTES + in_flight + batch + SAMPLE_BYTES * sum(t.requests for t in trials)
@@ -187,17 +199,22 @@ def _only(names: list[str], wanted: Sequence[str]) -> tuple[str, ...]:
 
 
 def runs_grid(config: Config) -> bool:
-    """Whether the trials of the grid are run because the config says so; otherwise the completion asks for settings."""
+    """Whether the trials of the grid are run because the config says so; otherwise the completion
+    asks for settings.
+    """
     return config.requests is not None or config.repeats is not None or config.refine == 0
 
 
 def search_policy(config: Config, prove: Sequence[int] = ()) -> SearchPolicy:
-    """What the search for the operating point may do; `prove` are the settings that the user asked to be proven."""
+    """What the search for the operating point may do; `prove` are the settings that the user asked
+    to be proven.
+    """
     return SearchPolicy(config.concurrency, config.requests, config.refine, tuple(prove), warmup=config.warmup)
 
 
 def in_turn(deployments: Iterable[DeploymentConfig]) -> list[list[DeploymentConfig]]:
-    """The deployments that are up at one time: all that the user runs, together; then each that a sweep starts, alone.
+    """The deployments that are up at one time: all that the user runs, together; then each that a
+    sweep starts, alone.
 
     A turn is measured whole before the next begins.
     """
@@ -206,7 +223,7 @@ def in_turn(deployments: Iterable[DeploymentConfig]) -> list[list[DeploymentConf
     return [*([together] if together else []), *([d] for d in listed if d.start is not None)]
 
 
-def make_trial(
+def make_trial(  # noqa: PLR0913
     config: Config,
     deployment: DeploymentConfig,
     shape: Shape,
@@ -217,11 +234,12 @@ def make_trial(
     seconds: float | None = None,
     warmup: float = 0.0,
 ) -> Trial:
-    """One trial, planned or proposed by the search. Its seed and fingerprint follow from the arguments alone. `seconds`
-    bounds its window, which lasts `min_time` at least. A scan has no least warm-up but one that the config states.
-    At a rate the queue needs `warmup` seconds, sessions that think so long as they need for their last turn, and where
-    `max_time` is left out a trial lasts as long as its requests take to arrive. Of a trace a proof, and a trial at a
-    listed rate, plays so much that its parts do not differ much.
+    """One trial, planned or proposed by the search. Its seed and fingerprint follow from the
+    arguments alone. `seconds` bounds its window, which lasts `min_time` at least. A scan has no
+    least warm-up but one that the config states. At a rate the queue needs `warmup` seconds,
+    sessions that think so long as they need for their last turn, and where `max_time` is left out a
+    trial lasts as long as its requests take to arrive. Of a trace a proof, and a trial at a listed
+    rate, plays so much that its parts do not differ much.
 
     Two trials differ in their seed as soon as they differ in anything, so no two share a prompt.
     """
@@ -284,7 +302,9 @@ def _turn_in_order(config: Config, deployments: Sequence[DeploymentConfig]) -> l
 
 
 def grid_size(config: Config, concurrency: int) -> tuple[int, float | None]:
-    """Requests of a grid trial, TURNS of every stream at least, and the seconds that bound its window."""
+    """Requests of a grid trial, TURNS of every stream at least, and the seconds that bound its
+    window.
+    """
     turns = 0 if isinstance(concurrency, Rate) else TURNS * concurrency
     if config.requests is None:
         return max(GRID_REQUESTS, turns), GRID_SECONDS
@@ -292,7 +312,8 @@ def grid_size(config: Config, concurrency: int) -> tuple[int, float | None]:
 
 
 def halving(ladder: tuple[int, ...]) -> list[int]:
-    """The lowest concurrency, then each next one in the middle of the widest gap: cut anywhere, the rest is even.
+    """The lowest concurrency, then each next one in the middle of the widest gap: cut anywhere, the
+    rest is even.
 
     >>> halving((1, 2, 4, 8, 16, 32, 64, 128))
     [1, 16, 4, 64, 2, 8, 32, 128]
@@ -308,11 +329,11 @@ def halving(ladder: tuple[int, ...]) -> list[int]:
 
 
 def expected_seconds(trial: Trial, e2e: float | None = None) -> float | None:
-    """Seconds that a trial takes whose requests take `e2e` each. None while that is not known: only at a rate it needs
-    not be, as requests come by the clock.
+    """Seconds that a trial takes whose requests take `e2e` each. None while that is not known: only
+    at a rate it needs not be, as requests come by the clock.
 
-    A trial ends when its requests are sent, not before `min_time`, and at `max_time` (with its warm-up) at the latest;
-    the requests in flight then are awaited.
+    A trial ends when its requests are sent, not before `min_time`, and at `max_time` (with its
+    warm-up) at the latest; the requests in flight then are awaited.
     """
     bound = math.inf if trial.seconds is None else trial.seconds
     if trial.rate is not None:
@@ -329,17 +350,18 @@ def expected_seconds(trial: Trial, e2e: float | None = None) -> float | None:
 def longest_of(trial: Trial) -> float:
     """Seconds a trial takes at most, until its window is over.
 
-    Where only the window is bounded, the warm-up is counted as long as the window: how long it takes follows from how
-    long a request takes, and where that is not known nothing better can be said.
+    Where only the window is bounded, the warm-up is counted as long as the window: how long it
+    takes follows from how long a request takes, and where that is not known nothing better can be
+    said.
     """
     return trial.max_time if trial.seconds is None else min(trial.max_time, 2 * max(trial.seconds, trial.warmup))
 
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """What the trials of a series are run for now: `grid` and `scan` look at each setting, `prove` proves a candidate,
-    `complete` fills the frontier. `place` of `series_count` is this series; `measured` of `settings` of the config have
-    trials of their own.
+    """What the trials of a series are run for now: `grid` and `scan` look at each setting, `prove`
+    proves a candidate, `complete` fills the frontier. `place` of `series_count` is this series;
+    `measured` of `settings` of the config have trials of their own.
     """
 
     word: Literal["grid", "scan", "prove", "complete"]
@@ -351,7 +373,9 @@ class Stage:
 
 @dataclass(frozen=True, slots=True)
 class Better:
-    """A higher setting that is not proven: what it may give more, as a share, and the seconds that would decide."""
+    """A higher setting that is not proven: what it may give more, as a share, and the seconds that
+    would decide.
+    """
 
     concurrency: int
     gain: float
@@ -359,11 +383,12 @@ class Better:
 
 
 class Progress:
-    """What a sweep reports while it runs. Nothing is done with it here; a display overrides what it shows.
+    """What a sweep reports while it runs. Nothing is done with it here; a display overrides what it
+    shows.
 
-    `expect` gets the seconds that the rest of the sweep will take from now on, the most that they may be, and why that
-    is not what the last estimate let expect.
-    `trial_finished` gets point values by metric name, None where there is none, and what is wrong with the trial.
+    `expect` gets the seconds that the rest of the sweep will take from now on, the most that they
+    may be, and why that is not what the last estimate let expect. `trial_finished` gets point
+    values by metric name, None where there is none, and what is wrong with the trial.
     """
 
     def plan(self, total: int, done: int) -> None:
@@ -385,7 +410,9 @@ class Progress:
         """What the next trial is run for; before each."""
 
     def judged(self, trial: Trial, judgement: Judgement, limit: Limit, estimate: Estimate) -> None:
-        """How the setting of a finished trial stands: the limit that is tightest, and its value and bounds so far."""
+        """How the setting of a finished trial stands: the limit that is tightest, and its value and
+        bounds so far.
+        """
 
     def announced(self, decision: Decision, seconds: float, better: Better | None) -> None:
         """The operating point of a series is proven, `seconds` after the sweep was begun."""

@@ -1,11 +1,11 @@
 """A run directory read back: points, frontiers and decisions. `load` reads one.
 
-Records become samples, samples become points, and frontiers and decisions follow from these. Nothing here is for the
-eye: what a notebook shows of a run is in `report.notebook`.
+Records become samples, samples become points, and frontiers and decisions follow from these.
+Nothing here is for the eye: what a notebook shows of a run is in `report.notebook`.
 
-Samples are cached under `derived/samples`, so that a second look never reads the records again unless their file was
-touched since; deleting `derived/` is always safe. A trial whose files were changed after it was measured never counts:
-its setting is flagged instead.
+Samples are cached under `derived/samples`, so that a second look never reads the records again
+unless their file was touched since; deleting `derived/` is always safe. A trial whose files were
+changed after it was measured never counts: its setting is flagged instead.
 """
 
 import functools
@@ -78,10 +78,12 @@ NEEDS = {
 
 @dataclass(frozen=True, slots=True)
 class FrontierUncertainty:
-    """How sure a frontier is: each setting's probability to be on it, the band its staircase lies in, and its area.
+    """How sure a frontier is: each setting's probability to be on it, the band its staircase lies
+    in, and its area.
 
-    The `area` counts up to `reference`: (least of the first objective, worst of the second), the second being the
-    loosest tier's limit where there is one, else the worst measured. Areas compare only at one reference.
+    The `area` counts up to `reference`: (least of the first objective, worst of the second), the
+    second being the loosest tier's limit where there is one, else the worst measured. Areas compare
+    only at one reference.
     """
 
     probability: Mapping[int, float]
@@ -97,11 +99,12 @@ class FrontierUncertainty:
 
 @dataclass(frozen=True)
 class Run:
-    """One run, read. `histories` holds every finished trial's sample per series, oldest first; `skipped` why a trial
-    was not run, by its key. `imported` are aggregates of other tools: values without intervals. `altered` are the
-    trials that were changed since they were measured: they do not count. `unhashed` counts the trials where that could
-    not be seen, as an earlier version made them. `standing` is how far its sweep had come; None for an import. `times`
-    is what its trials took, `spent` what its sessions did. `server_settings` are those that each deployment's server
+    """One run, read. `histories` holds every finished trial's sample per series, oldest first;
+    `skipped` why a trial was not run, by its key. `imported` are aggregates of other tools: values
+    without intervals. `altered` are the trials that were changed since they were measured: they do
+    not count. `unhashed` counts the trials where that could not be seen, as an earlier version made
+    them. `standing` is how far its sweep had come; None for an import. `times` is what its trials
+    took, `spent` what its sessions did. `server_settings` are those that each deployment's server
     told last; `compared` are answers beside a reference's (`frontier verify --quality`).
     """
 
@@ -121,7 +124,9 @@ class Run:
 
     @property
     def unfinished(self) -> str:
-        """That a part of what was planned is not measured, and what goes on with it; '' for a finished run."""
+        """That a part of what was planned is not measured, and what goes on with it; '' for a
+        finished run.
+        """
         return "" if self.standing is None else self.standing.text
 
     @property
@@ -131,7 +136,9 @@ class Run:
 
     @property
     def gpus(self) -> dict[str, int | None]:
-        """By how many GPUs each deployment's rates are divided where they are shown; None: by none."""
+        """By how many GPUs each deployment's rates are divided where they are shown; None: by
+        none.
+        """
         return {d.name: d.gpus for d in self.config.deployments}
 
     def light(self, deployment: str) -> Roofline | None:
@@ -149,32 +156,40 @@ class Run:
         groups = by_concurrency(history)
         return {c: claimed[c] if c in claimed else window.join(parts) for c, parts in groups.items()}
 
-    # -- points ------------------------------------------------------------------------------------------------------
+    # -- points
+    # ----------------------------------------------------------------------------------------------
 
     def points(self, limits: Sequence[Limit] | None = None, names: Sequence[str] = ()) -> tuple[Point, ...]:
         """Every measured setting as a point, ordered by deployment, shape and concurrency.
 
-        Limits default to the config's SLA; their metrics and `names` come beside the default ones. A point stands on
-        the data that supports a claim (confirming trials, else the grid's); a setting that only served to locate the
-        limit or to refine the frontier is shown too, and never chosen.
+        Limits default to the config's SLA; their metrics and `names` come beside the default ones.
+        A point stands on the data that supports a claim (confirming trials, else the grid's); a
+        setting that only served to locate the limit or to refine the frontier is shown too, and
+        never chosen.
         """
         wanted = self.limits() if limits is None else tuple(limits)
         measured = [
-            point for series in self.histories for points in self._points_of(series, wanted, tuple(names))
+            point
+            for series in self.histories
+            for points in self._points_of(series, wanted, tuple(names))
             for point in points
-        ]  # fmt: skip
+        ]
         groups = by_series([*measured, *self._aggregates()])
         return tuple(p for group in groups.values() for p in sorted(group, key=lambda p: p.concurrency))
 
     @functools.cached_property
     def _points_of(self) -> Callable[[Series, tuple[Limit, ...], tuple[str, ...]], tuple[list[Point], list[Point]]]:
-        """`_compute_points`, remembered: a table, a decision and a picture of one run ask for the same points."""
+        """`_compute_points`, remembered: a table, a decision and a picture of one run ask for the
+        same points.
+        """
         return functools.cache(self._compute_points)
 
     def _compute_points(
         self, series: Series, limits: tuple[Limit, ...], names: tuple[str, ...]
     ) -> tuple[list[Point], list[Point]]:
-        """The points a claim may be made about, and the others, which located the limit or filled the frontier."""
+        """The points a claim may be made about, and the others, which located the limit or filled
+        the frontier.
+        """
         metrics, price = tuple(dict.fromkeys((*DEFAULT_METRICS, *names))), self._price(series[0])
         history = self.histories[series]
         samples = claim_windows(history)
@@ -187,7 +202,9 @@ class Run:
         )
 
     def _aggregates(self) -> list[Point]:
-        """The imported points, with cost, energy and quality where the config has a price, a power and a quality."""
+        """The imported points, with cost, energy and quality where the config has a price, a power
+        and a quality.
+        """
         return [
             cost_energy.with_energy(self._priced(point), _power(self.config, point.deployment, ()))
             for point in self.imported
@@ -206,13 +223,14 @@ class Run:
         return next((d.price for d in self.config.deployments if d.name == deployment), None)
 
     def _checked(self, point: Point, sample: WindowData) -> Point:
-        """The point with its distance from the roofline, flagged when it is faster than the described hardware can be,
-        and when a trial of it was changed.
+        """The point with its distance from the roofline, flagged when it is faster than the
+        described hardware can be, and when a trial of it was changed.
         """
         changed = [
             Flag("records_changed", f"the files of trial {error.trial} were changed", "", error.hint or "")
-            for trial, error in self.altered if (trial.series, trial.concurrency) == (point.series, point.concurrency)
-        ]  # fmt: skip
+            for trial, error in self.altered
+            if (trial.series, trial.concurrency) == (point.series, point.concurrency)
+        ]
         windows = list(zip((sample.ends - sample.starts).tolist(), sample.server, strict=True))
         powered = cost_energy.power_flag(windows, self.gpus.get(point.deployment), point.power)
         point = replace(point, flags=(*changed, *point.flags, *powered), time=time_breakdown(sample.server))
@@ -222,10 +240,13 @@ class Run:
         flags = tuple(beyond_light(sample, bounds(roofline, point)))
         return replace(point, flags=(*flags, *point.flags), light=distance(roofline, point))
 
-    # -- decisions ---------------------------------------------------------------------------------------------------
+    # -- decisions
+    # ----------------------------------------------------------------------------------------------
 
     def solve(self, limits: Sequence[Limit] | None = None, **options: bool) -> tuple[Decision, ...]:
-        """The operating point of each series under `limits`. Options as for `operating_point.solve`."""
+        """The operating point of each series under `limits`. Options as for
+        `operating_point.solve`.
+        """
         wanted = self.limits() if limits is None else tuple(limits)
         if not wanted:
             raise UsageError("no SLA to decide by", "name one, for example  --sla 'p99_ttft<=500ms'")
@@ -234,7 +255,9 @@ class Run:
     def answers(
         self, tiers: Sequence[tuple[str, Sequence[Limit]]] | None = None, **options: bool
     ) -> tuple[Answer, ...]:
-        """What each named set of limits gives (default: the config's tiers), with what is common to its shapes."""
+        """What each named set of limits gives (default: the config's tiers), with what is common to
+        its shapes.
+        """
         asked = [(name, tuple(limits)) for name, limits in (self.config.tiers if tiers is None else tiers)]
         return tuple(answer(name, limits, *self._decide(limits, options), self.gpus) for name, limits in asked)
 
@@ -246,9 +269,13 @@ class Run:
         _check_known(points, limits)
         chosen = {"marginal_gain": self.config.marginal_gain, **options}
         decisions = operating_point.solve_all(
-            points, limits, scanned=scanned, histories=self.histories,
-            end="" if self.standing is None else self.standing.end, **chosen,
-        )  # fmt: skip
+            points,
+            limits,
+            scanned=scanned,
+            histories=self.histories,
+            end="" if self.standing is None else self.standing.end,
+            **chosen,
+        )
         again = None if self.standing is None else self.standing.again
         return points, tuple(
             with_command(decision, self.config, again, self.times, self.spent) for decision in decisions
@@ -257,8 +284,8 @@ class Run:
     def _decidable(self, limits: tuple[Limit, ...]) -> tuple[list[Point], list[Point]]:
         """What may be claimed; and what was only looked at, of which nothing can be.
 
-        A setting run to locate, which may not be claimed, counts where it breaks the SLA. It is judged by its bounds
-        even when the decision is by point estimates.
+        A setting run to locate, which may not be claimed, counts where it breaks the SLA. It is
+        judged by its bounds even when the decision is by point estimates.
         """
         points: list[Point] = []
         scanned: list[Point] = []
@@ -270,12 +297,15 @@ class Run:
         return [*points, *self._aggregates()], scanned
 
     def diagnoses(self, points: Sequence[Point], decisions: Sequence[Decision]) -> tuple[Diagnosis, ...]:
-        """What binds in each series that was measured here, at the settings that matter to the decisions."""
+        """What binds in each series that was measured here, at the settings that matter to the
+        decisions.
+        """
         decided = {decision.series: decision for decision in decisions}
         known = (diagnose(mine, self.samples(key), decided.get(key)) for key, mine in by_series(points).items())
         return tuple(diagnosis for diagnosis in known if diagnosis is not None)
 
-    # -- frontiers ---------------------------------------------------------------------------------------------------
+    # -- frontiers
+    # ----------------------------------------------------------------------------------------------
 
     def frontiers(
         self,
@@ -283,16 +313,20 @@ class Run:
         objectives: tuple[str, ...] | None = None,
         uncertainties: Mapping[Series, FrontierUncertainty] | None = None,
     ) -> tuple[Frontier, ...]:
-        """The exact non-dominated set of each series, with its members' probabilities where `uncertainties` has it."""
+        """The exact non-dominated set of each series, with its members' probabilities where
+        `uncertainties` has it.
+        """
         groups = by_series(points).values()
         frontiers = (pareto.frontier(group, objectives or self.config.objectives) for group in groups)
         known = uncertainties or {}
         return tuple(replace(f, probability=known[f.series].probability) if f.series in known else f for f in frontiers)
 
     def uncertainties(self, objectives: tuple[str, ...] | None = None) -> dict[Series, FrontierUncertainty]:
-        """How sure each frontier is: P(non-dominated) of its settings and the attainment band, by block bootstrap.
+        """How sure each frontier is: P(non-dominated) of its settings and the attainment band, by
+        block bootstrap.
 
-        Only settings that have a place on the frontier take part: a flagged one must not lift the band or beat others.
+        Only settings that have a place on the frontier take part: a flagged one must not lift the
+        band or beat others.
         """
         axes = objectives or self.config.objectives
         if len(axes) != 2:  # bands and areas are of two axes
@@ -321,7 +355,9 @@ class Run:
     def summaries(
         self, points: Sequence[Point], objectives: tuple[str, ...] | None = None
     ) -> tuple[FrontierSummary, ...]:
-        """The summary of each series as a whole: its frontier with its uncertainty, and its capacity."""
+        """The summary of each series as a whole: its frontier with its uncertainty, and its
+        capacity.
+        """
         known = self.uncertainties(objectives)
         return tuple(
             summarise(f, points, known[f.series].area, known[f.series].reference)
@@ -330,11 +366,13 @@ class Run:
             for f in self.frontiers(points, objectives, known)
         )
 
-    # -- tables for pandas -------------------------------------------------------------------------------------------
+    # -- tables for pandas
+    # ----------------------------------------------------------------------------------------------
 
     def requests(self) -> "pd.DataFrame":
-        """One row per request that counts: deployment, shape, concurrency, `sent` (unix seconds), `ok`, `ttft`, `tpot`
-        and `e2e` (seconds; infinite for a failure, NaN where not defined), and the token counts of the server.
+        """One row per request that counts: deployment, shape, concurrency, `sent` (unix seconds),
+        `ok`, `ttft`, `tpot` and `e2e` (seconds; infinite for a failure, NaN where not defined), and
+        the token counts of the server.
         """
         import pandas as pd
 
@@ -347,9 +385,10 @@ class Run:
         return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame()
 
     def frame(self, limits: Sequence[Limit] | None = None) -> "pd.DataFrame":
-        """One row per point: `deployment`, `shape`, `concurrency`, `n` (requests), `valid`, `flags`, and per metric
-        `NAME`, `NAME_low`, `NAME_high` (the 95 % interval). Times are seconds, rates per second, shares 0..1; the unit
-        of each column is in `frame.attrs["units"]`.
+        """One row per point: `deployment`, `shape`, `concurrency`, `n` (requests), `valid`,
+        `flags`, and per metric `NAME`, `NAME_low`, `NAME_high` (the 95 % interval). Times are
+        seconds, rates per second, shares 0..1; the unit of each column is in
+        `frame.attrs["units"]`.
         """
         import pandas as pd
 
@@ -375,7 +414,9 @@ class Run:
 
 
 def _check_known(points: Sequence[Point], limits: Sequence[Limit]) -> None:
-    """UsageError for a limit on what no point has a value of, though it could be given one, or on no class of any."""
+    """UsageError for a limit on what no point has a value of, though it could be given one, or on
+    no class of any.
+    """
     for name in (limit.metric for limit in limits):
         if name in NEEDS and points and not any(name in p.metrics for p in points):
             raise UsageError(f"a limit on {name}, which is not known of any point", NEEDS[name])
@@ -387,11 +428,11 @@ def _check_known(points: Sequence[Point], limits: Sequence[Limit]) -> None:
 
 
 def load(path: str | Path, settings: Sequence[str] = ()) -> Run:
-    """The run in a directory, looked at with `settings` ('gpus=8', 'price=$12/h', 'hardware.power=700W/gpu') in its
-    config's place; the files stay as they are.
+    """The run in a directory, looked at with `settings` ('gpus=8', 'price=$12/h',
+    'hardware.power=700W/gpu') in its config's place; the files stay as they are.
 
-    StoreError when there is none, ConfigError when its config no longer reads, UsageError for a setting that
-    decides what is measured.
+    StoreError when there is none, ConfigError when its config no longer reads, UsageError for a
+    setting that decides what is measured.
     """
     run = RunDirectory.read(Path(path))
     config = _read_config(run, settings)
@@ -459,11 +500,16 @@ def _power(config: Config, deployment: str, windows: Sequence[tuple[float, Mappi
 
 
 def _compared(config: Config, answers: Sequence[Answers]) -> Mapping[Series, quality.Compared]:
-    """The answers of deployments beside those of their references, and of these beside themselves."""
+    """The answers of deployments beside those of their references, and of these beside
+    themselves.
+    """
     wanted = {d.name: d.quality.reference for d in config.deployments if isinstance(d.quality, QualityConfig)}
     wanted |= {reference: reference for reference in wanted.values() if reference not in wanted}
-    pairs = {Series(name, shape): quality.compared(answers, name, shape.label, reference)
-             for name, reference in wanted.items() for shape in config.shapes}  # fmt: skip
+    pairs = {
+        Series(name, shape): quality.compared(answers, name, shape.label, reference)
+        for name, reference in wanted.items()
+        for shape in config.shapes
+    }
     return {series: beside for series, beside in pairs.items() if beside is not None}
 
 

@@ -1,4 +1,5 @@
-"""Standing of a sweep: how far it has come, how its last session ended, and the command that goes on."""
+"""Standing of a sweep: how far it has come, how its last session ended, and the command that goes
+on."""
 
 import itertools
 import shlex
@@ -28,10 +29,12 @@ End = Literal["running", "finished", "budget", "interrupted", "server_lost", "fa
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """How far a sweep has come. `left` are the planned trials that are neither finished nor given up; `given_up` those
-    that the last session skipped, or dropped for the budget. A setting is measured when one of its trials is finished.
+    """How far a sweep has come. `left` are the planned trials that are neither finished nor given
+    up; `given_up` those that the last session skipped, or dropped for the budget. A setting is
+    measured when one of its trials is finished.
 
-    `end` is how the last session ended, `reason` why where the journal says so; `again` is the command that goes on.
+    `end` is how the last session ended, `reason` why where the journal says so; `again` is the
+    command that goes on.
     """
 
     end: End
@@ -54,12 +57,16 @@ class Standing:
 
     @property
     def unfinished(self) -> bool:
-        """A part of what was planned is not there: it is still to come, was cut off, or had no room in the budget."""
+        """A part of what was planned is not there: it is still to come, was cut off, or had no room
+        in the budget.
+        """
         return self.state != "finished" or self.end == "budget"
 
     @property
     def brief(self) -> str:
-        """'unfinished: the frontier is measured at 4 of 10 settings (12 of 30 trials)'; '' for a finished run."""
+        """'unfinished: the frontier is measured at 4 of 10 settings (12 of 30 trials)'; '' for a
+        finished run.
+        """
         if not self.unfinished:
             return ""
         trials = "" if self.planned == self.settings else f" ({self.done} of {count(self.planned, 'trial')})"
@@ -67,7 +74,9 @@ class Standing:
 
     @property
     def text(self) -> str:
-        """The same with how it ended and the command that goes on, in two lines; '' for a finished run."""
+        """The same with how it ended and the command that goes on, in two lines; '' for a finished
+        run.
+        """
         if not self.unfinished:
             return ""
         words = {
@@ -132,8 +141,9 @@ def _setting(trial: Trial) -> tuple[Series, int]:
 def _last(lines: Sequence[Mapping[str, Any]]) -> tuple[Mapping[str, Any], bool]:
     """The line that says how the last session ended, and whether it is surely over.
 
-    The line of a server that was stopped comes after the end. A trial that was lost or cut off is not yet the end: the
-    lock shows whether the sweep still lives. After the end it may be `verify` that holds the lock.
+    The line of a server that was stopped comes after the end. A trial that was lost or cut off is
+    not yet the end: the lock shows whether the sweep still lives. After the end it may be `verify`
+    that holds the lock.
     """
     kept = [line for line in lines if line["event"] != "stopped"] or lines
     last = kept[-1] if kept else {"event": "created"}
@@ -142,8 +152,9 @@ def _last(lines: Sequence[Mapping[str, Any]]) -> tuple[Mapping[str, Any], bool]:
 
 
 def _command(run: RunDirectory) -> str:
-    """The sweep into this directory again: by the user's own config with the settings given beside it, where that is
-    still the same, after a `cd` where it lies elsewhere; else by the run's copy, which has the settings in it.
+    """The sweep into this directory again: by the user's own config with the settings given beside
+    it, where that is still the same, after a `cd` where it lies elsewhere; else by the run's copy,
+    which has the settings in it.
     """
     session: Mapping[str, Any] = next(
         (line for line in reversed(run.journal_lines()) if "config" in line and "directory" in line), {}
@@ -172,13 +183,17 @@ def _own_config(file: Path, settings: Sequence[str]) -> str | None:
 
 
 def _without_head(text: str) -> str:
-    """A config's text without the comments at its beginning: those of a run say which settings were put into it."""
+    """A config's text without the comments at its beginning: those of a run say which settings were
+    put into it.
+    """
     lines = text.splitlines(keepends=True)
     return "".join(itertools.dropwhile(lambda line: line.startswith("#"), lines))
 
 
 def skipped(lines: Iterable[Mapping[str, Any]], finished: Collection[str]) -> dict[str, str]:
-    """Why each trial that was skipped or dropped was not measured, by its key; the last word counts."""
+    """Why each trial that was skipped or dropped was not measured, by its key; the last word
+    counts.
+    """
     reasons: dict[str, str] = {}
     for line in lines:
         keys = {"skipped": [line.get("trial")], "dropped": line.get("trials", ())}.get(line["event"], ())

@@ -2,16 +2,19 @@
 
 Untrusted is every text that a server, a file or another tool wrote. Which function a caller needs:
 
-- shown in one line (table, picture, page, message): `clean`, or `clean_name` for a name of which both ends matter;
-- shown in several lines (a whole message on a terminal): `without_controls`, which keeps line ends and tabs;
+- shown in one line (table, picture, page, message): `clean`, or `clean_name` for a name of which
+  both ends matter;
+- shown in several lines (a whole message on a terminal): `without_controls`, which keeps line ends
+  and tabs;
 - one cell of a CSV or a spreadsheet, spaces as they are: `one_cell`;
 - written into a run: `stored`, or `stored_tree` for data that becomes JSON.
 
-None of them removes secrets; `redact` and `Secrets` do, on the text as it came. A key in a config would end in the run
-directory, in a bug report and in a terminal's history, so a config that holds one is refused, and no message repeats
-it. A server may send back what it was sent, whole or in part, as it is or encoded in JSON, URLs, HTML, base64 or
-hexadecimal. So its words pass `Secrets.said` before anything is done with them: redacted first, then cleaned, and cut
-last. A cut before would hide the key's end from the search, and not its rest.
+None of them removes secrets; `redact` and `Secrets` do, on the text as it came. A key in a config
+would end in the run directory, in a bug report and in a terminal's history, so a config that holds
+one is refused, and no message repeats it. A server may send back what it was sent, whole or in
+part, as it is or encoded in JSON, URLs, HTML, base64 or hexadecimal. So its words pass
+`Secrets.said` before anything is done with them: redacted first, then cleaned, and cut last. A cut
+before would hide the key's end from the search, and not its rest.
 """
 
 import base64
@@ -30,15 +33,19 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 
 def clean(text: str, longest: int = LONGEST) -> str:
-    """Untrusted text for one line of a terminal, XML or a layout: no control or format characters, cut at its end.
+    """Untrusted text for one line of a terminal, XML or a layout: no control or format characters,
+    cut at its end.
 
-    Escape sequences, bidirectional overrides, surrogates and unassigned code points are all of category C and go.
+    Escape sequences, bidirectional overrides, surrogates and unassigned code points are all of
+    category C and go.
     """
     return shortened(one_line(text), longest)
 
 
 def clean_name(text: str, longest: int = 40) -> str:
-    """An untrusted name for one line; a long one is cut in its middle, as variants differ at either end."""
+    """An untrusted name for one line; a long one is cut in its middle, as variants differ at either
+    end.
+    """
     return middle_cut(clean(text), longest)
 
 
@@ -50,7 +57,8 @@ def one_line(text: str) -> str:
 
 
 def without_controls(text: str) -> str:
-    """`text` without control and format characters, but with its line ends and tabs: for messages of several lines.
+    """`text` without control and format characters, but with its line ends and tabs: for messages
+    of several lines.
 
     >>> without_controls("two\\nlines\\x1b[31m")
     'two\\nlines[31m'
@@ -61,7 +69,9 @@ def without_controls(text: str) -> str:
 
 
 def one_cell(text: str) -> str:
-    """`text` with each control character, which could end a cell or a line, replaced by a space; else unchanged."""
+    """`text` with each control character, which could end a cell or a line, replaced by a space;
+    else unchanged.
+    """
     return _CONTROL.sub(" ", text)
 
 
@@ -88,7 +98,8 @@ def short_hash(text: str, digits: int = 8) -> str:
 
 
 def closest(word: str, known: Iterable[str], *, most: int = 1, cutoff: float = 0.6) -> list[str]:
-    """Up to `most` known words that are spelled most like `word`, whatever the case; never `word` itself.
+    """Up to `most` known words that are spelled most like `word`, whatever the case; never `word`
+    itself.
 
     >>> closest("Concurency", ["shapes", "concurrency"])
     ['concurrency']
@@ -112,7 +123,8 @@ def did_you_mean(word: str, known: Iterable[str]) -> str | None:
 
 
 def suggestion(word: object, known: Iterable[str]) -> str:
-    """The hint of an error about an unknown word: `did_you_mean`, or when nothing is close all known words.
+    """The hint of an error about an unknown word: `did_you_mean`, or when nothing is close all
+    known words.
 
     >>> suggestion("zzz", ["shapes", "sla"])
     'known: shapes, sla'
@@ -129,8 +141,8 @@ _MOST_ITEMS, _DEEPEST = 100_000, 20
 def stored(text: str) -> str:
     """Untrusted text for a file of a run: as `without_controls`, at most STORED characters.
 
-    A cut text ends in its full length and a hash, so that two long names that differ stay two names. Stored text is
-    stored again unchanged.
+    A cut text ends in its full length and a hash, so that two long names that differ stay two
+    names. Stored text is stored again unchanged.
     """
     if len(text) <= STORED and text.isprintable():
         return text
@@ -142,7 +154,9 @@ def stored(text: str) -> str:
 
 
 def stored_tree(tree: Any, depth: int = 0) -> Any:
-    """Data for JSON with `stored` applied to every text in it, keys too; ValueError when it is nested too deep."""
+    """Data for JSON with `stored` applied to every text in it, keys too; ValueError when it is
+    nested too deep.
+    """
     if isinstance(tree, str):
         return stored(tree)
     if depth > _DEEPEST:
@@ -165,7 +179,8 @@ _PART = 8
 _LEAST = 4
 """A shorter value is no secret: masking it would make every text unreadable."""
 _HOLD = 128
-"""More than seven characters of a secret take up in any encoding: what is left of one that a cut divides."""
+"""More than seven characters of a secret take up in any encoding: what is left of one that a cut
+divides."""
 _ROUNDS = 4
 """How many encodings may lie on top of each other, as JSON inside JSON inside a URL."""
 _SHORT = 200
@@ -175,7 +190,8 @@ _TOKEN = re.compile(
     r"|\b(?:hf|gsk|nvapi|r8|pplx|xai|ghp|gho|ghu|ghs|ghr|github_pat|glpat|xox[abprs]|tgp|dop_v1)[_-][A-Za-z0-9_-]{12,}"
     r"|\bAKIA[0-9A-Z]{16}\b"
     r"|\bAIza[0-9A-Za-z_-]{30,}"
-    # A JSON web token. Only at the start of a word: from every `eyJ` within one the search would run to its end again.
+    # A JSON web token. Only at the start of a word: from every `eyJ` within one the search would
+    # run to its end again.
     r"|(?<![A-Za-z0-9_-])eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]*"
     r"|-----BEGIN [A-Z ]*PRIVATE KEY-----"
 )
@@ -200,7 +216,8 @@ def looks_like_a_key(text: str) -> bool:
 
 
 def is_secret_name(name: str) -> bool:
-    """A header or key whose value is probably a secret: Authorization, X-Api-Key, Cookie, session_token.
+    """A header or key whose value is probably a secret: Authorization, X-Api-Key, Cookie,
+    session_token.
 
     >>> is_secret_name("X-Api-Key"), is_secret_name("X-Tenant")
     (True, False)
@@ -209,7 +226,9 @@ def is_secret_name(name: str) -> bool:
 
 
 def looks_random(text: str) -> bool:
-    """A long run of letters and digits mixed as in generated tokens, not as in words or variable names."""
+    """A long run of letters and digits mixed as in generated tokens, not as in words or variable
+    names.
+    """
     runs = re.findall(r"[A-Za-z0-9]{20,}", text)
     return any(re.search("[0-9]", r) and re.search("[a-z]", r) for r in runs)
 
@@ -224,7 +243,9 @@ def masked_line(line: str | None) -> str | None:
 
 
 def environment_secrets(environ: Mapping[str, str]) -> frozenset[str]:
-    """Values of the environment that are secrets by their names. GIT_AUTHOR_NAME and SSH_AUTH_SOCK are none."""
+    """Values of the environment that are secrets by their names. GIT_AUTHOR_NAME and SSH_AUTH_SOCK
+    are none.
+    """
     return frozenset(
         value
         for name, value in environ.items()
@@ -234,8 +255,8 @@ def environment_secrets(environ: Mapping[str, str]) -> frozenset[str]:
 
 @dataclass(frozen=True, slots=True)
 class Secrets:
-    """Secret values. Of `values` no eight consecutive characters are said, in whatever encoding; `whole` ones, and
-    those shorter than that, are looked for only as a whole.
+    """Secret values. Of `values` no eight consecutive characters are said, in whatever encoding;
+    `whole` ones, and those shorter than that, are looked for only as a whole.
     """
 
     values: frozenset[str] = field(default=frozenset(), repr=False)
@@ -243,7 +264,9 @@ class Secrets:
 
     @classmethod
     def of(cls, values: Iterable[str | None], whole: Iterable[str] = ()) -> "Secrets":
-        """Of the values that are there and long enough to be one. Of an address, what stands beside its host."""
+        """Of the values that are there and long enough to be one. Of an address, what stands beside
+        its host.
+        """
         parts = [part for value in values if value for part in _secret_parts(value)]
         return cls(frozenset(v for v in parts if len(v) >= _LEAST), frozenset(v for v in whole if len(v) >= _LEAST))
 
@@ -259,7 +282,9 @@ class Secrets:
         return _masked(text, self._spans(text))
 
     def said(self, text: str, longest: int = 300) -> str:
-        """A server's words, safe to repeat and to keep: redacted, then cleaned to one line, then cut."""
+        """A server's words, safe to repeat and to keep: redacted, then cleaned to one line, then
+        cut.
+        """
         if len(text) <= _SHORT:
             return _said(self, text, longest)
         safe = self.split(text[:MOST])[0] if len(text) > MOST else self.redact(text)
@@ -271,7 +296,9 @@ class Secrets:
         return text if len(text) <= longest else "…" + text[-longest + 1 :]
 
     def split(self, text: str) -> tuple[str, str]:
-        """A text that goes on, redacted up to where it can be cut: no secret lies across. And the rest, as it is."""
+        """A text that goes on, redacted up to where it can be cut: no secret lies across. And the
+        rest, as it is.
+        """
         spans = self._spans(text)
         cut = max(0, len(text) - _HOLD)
         for start, end in spans:
@@ -335,7 +362,9 @@ def _masked(text: str, spans: Iterable[tuple[int, int]]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Needles:
-    """What is searched for: texts as they are, and in lower case all parts of a text by their length."""
+    """What is searched for: texts as they are, and in lower case all parts of a text by their
+    length.
+    """
 
     exact: frozenset[str]
     parts: Mapping[int, frozenset[str]]
@@ -365,11 +394,14 @@ def _parts(text: str, size: int) -> set[str]:
 
 
 def _base64(data: bytes) -> set[str]:
-    """What of a base64 text is certain to hold `data`, wherever in it that begins and whatever surrounds it."""
+    """What of a base64 text is certain to hold `data`, wherever in it that begins and whatever
+    surrounds it.
+    """
     found = set()
     for before in range(3):
         code = base64.b64encode(bytes(before) + data).decode()
-        # Three bytes are four characters: the first and the last may also hold bits of the neighbours.
+        # Three bytes are four characters: the first and the last may also hold bits of the
+        # neighbours.
         certain = code[-(-8 * before // 6) : 8 * (before + len(data)) // 6]
         found |= {certain, certain.replace("+", "-").replace("/", "_")}
     return found
@@ -413,7 +445,9 @@ class _Decoded:
 
 
 def _decoded(text: str) -> _Decoded:
-    """`text` without the escapes of JSON, URLs and HTML, also where they lie on top of each other."""
+    """`text` without the escapes of JSON, URLs and HTML, also where they lie on top of each
+    other.
+    """
     found = _Decoded(text, list(range(len(text))), list(range(1, len(text) + 1)))
     for _ in range(_ROUNDS):
         matches = list(_ESCAPE.finditer(found.text))
@@ -450,7 +484,9 @@ def _meaning(match: re.Match[str]) -> str:
 
 
 def secret_texts(tree: Any) -> list[str]:
-    """Texts in a JSON-able tree under a key that names a secret beyond doubt (`max_tokens` and the like do not)."""
+    """Texts in a JSON-able tree under a key that names a secret beyond doubt (`max_tokens` and the
+    like do not).
+    """
     if isinstance(tree, Mapping):
         own = [v for k, v in tree.items() if isinstance(v, str) and _SECRET_FIELD.search(k)]
         return own + [text for value in tree.values() for text in secret_texts(value)]

@@ -1,4 +1,5 @@
-"""Units: parsing of text such as '500ms' or '80GiB' to SI numbers, and formatting of SI numbers for people.
+"""Units: parsing of text such as '500ms' or '80GiB' to SI numbers, and formatting of SI numbers for
+people.
 
 Inside the package time is in seconds, sizes in bytes, rates per second and shares are 0..1.
 """
@@ -9,24 +10,34 @@ from collections.abc import Iterable
 from typing import Any
 
 MOST = 1e18
-"""The largest number accepted from a server, a file or another tool. Real bytes, tokens and seconds stay far below it,
-and arithmetic on such numbers neither overflows nor leaves 64 bits."""
+"""The largest number accepted from a server, a file or another tool. Real bytes, tokens and seconds
+stay far below it, and arithmetic on such numbers neither overflows nor leaves 64 bits."""
 LEAST = 1e-18
-"""A number nearer to zero counts as zero: nothing is measured so finely, and dividing by it would overflow."""
+"""A number nearer to zero counts as zero: nothing is measured so finely, and dividing by it would
+overflow."""
 MOST_COUNT = 10**12
 LONGEST = 1e8
 """The longest duration of a trial in seconds: three years."""
 _DURATIONS = {"us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "sec": 1.0, "min": 60.0, "m": 60.0, "h": 3600.0}
 _SIZES = {
-    "B": 1.0, "kB": 1e3, "KB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12,
-    "KiB": 2.0**10, "MiB": 2.0**20, "GiB": 2.0**30, "TiB": 2.0**40,
-}  # fmt: skip
+    "B": 1.0,
+    "kB": 1e3,
+    "KB": 1e3,
+    "MB": 1e6,
+    "GB": 1e9,
+    "TB": 1e12,
+    "KiB": 2.0**10,
+    "MiB": 2.0**20,
+    "GiB": 2.0**30,
+    "TiB": 2.0**40,
+}
 _NUMBER = r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)"
 _PART = re.compile(rf"\s*{_NUMBER}\s*([A-Za-zµ]+)")
 
 
 def usable(value: Any) -> float | None:
-    """A number from outside as a float when it is finite and of a sane size; None for anything else.
+    """A number from outside as a float when it is finite and of a sane size; None for anything
+    else.
 
     >>> usable(12), usable(1e300), usable(10**400), usable("12"), usable(5e-324)
     (12.0, None, None, None, 0.0)
@@ -37,19 +48,24 @@ def usable(value: Any) -> float | None:
 
 
 def usable_count(value: Any) -> int | None:
-    """A whole number from outside when it can be a count of tokens or requests (0 to MOST_COUNT); else None."""
+    """A whole number from outside when it can be a count of tokens or requests (0 to MOST_COUNT);
+    else None.
+    """
     whole = isinstance(value, int) and not isinstance(value, bool)
     return value if whole and 0 <= value <= MOST_COUNT else None
 
 
 def whole_number(text: str, least: int, most: int) -> int | None:
-    """The number in least..most that a text of digits spells; None for anything else, also for very long digits."""
+    """The number in least..most that a text of digits spells; None for anything else, also for very
+    long digits.
+    """
     spelled = text.isdecimal() and len(text) <= 18
     return value if spelled and least <= (value := int(text)) <= most else None
 
 
 def whole_numbers(text: str, least: int, most: int) -> tuple[int, ...] | None:
-    """The numbers of a list as '1, 2, 4', ascending, each once; None when a part of it is none in least..most.
+    """The numbers of a list as '1, 2, 4', ascending, each once; None when a part of it is none in
+    least..most.
 
     >>> whole_numbers("32, 8,8", 1, 64), whole_numbers("8,x", 1, 64)
     ((8, 32), None)
@@ -59,7 +75,9 @@ def whole_numbers(text: str, least: int, most: int) -> tuple[int, ...] | None:
 
 
 def parse_duration(text: str) -> float:
-    """Seconds of '500ms', '0.5s', '5min', '1h30min'. ValueError when the unit is missing or unknown."""
+    """Seconds of '500ms', '0.5s', '5min', '1h30min'. ValueError when the unit is missing or
+    unknown.
+    """
     total, at = 0.0, 0
     stripped = text.strip()
     while at < len(stripped):
@@ -104,7 +122,9 @@ def parse_share(text: str) -> float:
 
 
 def format_seconds(seconds: float | None) -> str:
-    """'396 ms', '2.33 s', '812 µs': three digits in the unit of `seconds_unit`; '∞' and '–' for inf and None."""
+    """'396 ms', '2.33 s', '812 µs': three digits in the unit of `seconds_unit`; '∞' and '–' for inf
+    and None.
+    """
     if seconds is None or not math.isfinite(seconds):
         return format_number(seconds)
     factor, unit = seconds_unit(seconds)
@@ -112,7 +132,8 @@ def format_seconds(seconds: float | None) -> str:
 
 
 def seconds_unit(seconds: float) -> tuple[float, str]:
-    """The factor and the unit in which one duration reads best: µs below a millisecond, ms below a second, else s.
+    """The factor and the unit in which one duration reads best: µs below a millisecond, ms below a
+    second, else s.
 
     >>> seconds_unit(0.396), seconds_unit(2.3), seconds_unit(0.00081), seconds_unit(0)
     ((1000.0, 'ms'), (1.0, 's'), (1000000.0, 'µs'), (1000.0, 'ms'))
@@ -123,7 +144,8 @@ def seconds_unit(seconds: float) -> tuple[float, str]:
 
 
 def seconds_axis(values: Iterable[float]) -> tuple[float, str]:
-    """The factor and the unit of one axis or column for many durations: ms, or s from 1 s on or when one is above 60 s.
+    """The factor and the unit of one axis or column for many durations: ms, or s from 1 s on or
+    when one is above 60 s.
 
     Only finite values above zero count; ms without any.
 
@@ -136,7 +158,8 @@ def seconds_axis(values: Iterable[float]) -> tuple[float, str]:
 
 
 def format_number(x: float | None) -> str:
-    """A number with three significant digits or more: '2,850', '41.7', '0.125', '∞'; '–' for None and NaN.
+    """A number with three significant digits or more: '2,850', '41.7', '0.125', '∞'; '–' for None
+    and NaN.
 
     An exponent stands only in very small and very large numbers.
     """

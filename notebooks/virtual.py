@@ -1,6 +1,8 @@
-"""A whole sweep of the embedded engine in virtual time: a night of measuring in seconds, the same on every machine.
+"""A whole sweep of the embedded engine in virtual time: a night of measuring in seconds, the same
+on every machine.
 
-Only for these notebooks; on a server of yours it is  frontier.run_sweep("sweep.yaml", "runs/tonight").
+Only for these notebooks; on a server of yours it is  frontier.run_sweep("sweep.yaml",
+"runs/tonight").
 """
 
 import asyncio
@@ -40,8 +42,12 @@ def sweep(text: str, name: str = "night") -> Run:
         await Conductor(config, make_plan(config), run, backend, progress, asyncio.Event()).conduct()
 
     with RunDirectory.open_for_sweep(
-        path, identity=config.identity(), canonical=config.canonical(), config_text=text, facts={},
+        path,
+        identity=config.identity(),
+        canonical=config.canonical(),
+        config_text=text,
+        facts={},
         defaults=left_out(None),
-    ) as run:  # fmt: skip
+    ) as run:
         run_loop(conduct(run))
     return load(path)

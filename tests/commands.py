@@ -1,4 +1,5 @@
-"""Running the real command: in a process of its own, or in this one where nothing but the answer is looked at."""
+"""Running the real command: in a process of its own, or in this one where nothing but the answer is
+looked at."""
 
 import contextlib
 import io
@@ -13,8 +14,8 @@ from pathlib import Path
 from frontier.cli.main import run
 
 MEASURING = ("sweep", "quick", "verify", "serve-sim")
-"""Commands that run in a process of their own, as they handle signals. A start of Python for each of the others would
-be most of a test's time.
+"""Commands that run in a process of their own, as they handle signals. A start of Python for each
+of the others would be most of a test's time.
 """
 
 
@@ -28,7 +29,9 @@ class Said:
 
 
 def _heed_signals() -> None:
-    """Also where the tests themselves run under nohup, or in the background of a shell, which has Ctrl-C ignored."""
+    """Also where the tests themselves run under nohup, or in the background of a shell, which has
+    Ctrl-C ignored.
+    """
     for number in (signal.SIGHUP, signal.SIGINT):
         signal.signal(number, signal.SIG_DFL)
 
@@ -39,14 +42,20 @@ def start(
     """Start `frontier ARGUMENTS` in `cwd`."""
     return subprocess.Popen(
         [sys.executable, "-m", "frontier", *map(str, arguments)],
-        cwd=cwd, env={**os.environ, "NO_COLOR": "1", "COLUMNS": "100", **environ},
-        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        cwd=cwd,
+        env={**os.environ, "NO_COLOR": "1", "COLUMNS": "100", **environ},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
         preexec_fn=preexec_fn,
-    )  # fmt: skip
+    )
 
 
 def frontier(*arguments: str | Path, cwd: Path, here: bool | None = None, timeout: float = 120, **environ: str) -> Said:
-    """Run `frontier ARGUMENTS` to its end; `here`: in this process, which is the default where nothing is measured."""
+    """Run `frontier ARGUMENTS` to its end; `here`: in this process, which is the default where
+    nothing is measured.
+    """
     if here is None:
         here = "--dry-run" in arguments or arguments[0] not in MEASURING
     if here:
@@ -60,7 +69,9 @@ def frontier(*arguments: str | Path, cwd: Path, here: bool | None = None, timeou
 
 
 def _here(arguments: list[str], cwd: Path, environ: dict[str, str]) -> Said:
-    """In this process, with its own directory, environment and streams; all of them as before afterwards."""
+    """In this process, with its own directory, environment and streams; all of them as before
+    afterwards.
+    """
     out, err, before, stdin = io.StringIO(), io.StringIO(), dict(os.environ), sys.stdin
     try:
         os.environ.update({"NO_COLOR": "1", "COLUMNS": "100", **environ})

@@ -1,4 +1,5 @@
-"""The same examples for the same code: a test fails because of a change, not by luck. Bytecode for what tests start.
+"""The same examples for the same code: a test fails because of a change, not by luck. Bytecode for
+what tests start.
 
 New examples are searched for with  pytest --hypothesis-profile=search
 """
@@ -15,8 +16,8 @@ settings.load_profile("same")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Keep bytecode where Python may write none beside the source (PYTHONDONTWRITEBYTECODE): each of the processes that
-    tests start would compile its hundreds of modules, for seconds.
+    """Keep bytecode where Python may write none beside the source (PYTHONDONTWRITEBYTECODE): each
+    of the processes that tests start would compile its hundreds of modules, for seconds.
     """
     if sys.dont_write_bytecode:
         os.environ.pop("PYTHONDONTWRITEBYTECODE", None)

@@ -1,6 +1,7 @@
 """Golden files: what a user sees, whole, one file per medium under tests/golden/.
 
-A change of wording is made on purpose: run the test with WRITE_GOLDEN=1 and read the difference before committing it.
+A change of wording is made on purpose: run the test with WRITE_GOLDEN=1 and read the difference
+before committing it.
 """
 
 import os
@@ -10,7 +11,9 @@ FOLDER = Path(__file__).parent / "golden"
 
 
 def assert_golden(name: str, text: str) -> None:
-    """`text` is what tests/golden/NAME holds, line by line; with WRITE_GOLDEN=1 the file is written instead."""
+    """`text` is what tests/golden/NAME holds, line by line; with WRITE_GOLDEN=1 the file is written
+    instead.
+    """
     file = FOLDER / name
     text = "\n".join(line.rstrip() for line in text.strip().splitlines()) + "\n"
     if os.environ.get("WRITE_GOLDEN"):

@@ -1,4 +1,5 @@
-"""Servers on loopback that misbehave in one way each, for tests that look at what a user is told."""
+"""Servers on loopback that misbehave in one way each, for tests that look at what a user is
+told."""
 
 import asyncio
 import ssl
@@ -15,7 +16,9 @@ MODELS = {"object": "list", "data": [{"id": "sim", "object": "model", "max_model
 
 @contextmanager
 def serving(routes: dict[str, Handler], tls: ssl.SSLContext | None = None) -> Iterator[str]:
-    """Serve `routes` ('POST /v1/completions') on a free port in a thread; yields the address with /v1."""
+    """Serve `routes` ('POST /v1/completions') on a free port in a thread; yields the address with
+    /v1.
+    """
     started = threading.Event()
     state: dict[str, object] = {}
 

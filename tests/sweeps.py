@@ -1,4 +1,5 @@
-"""Running whole sweeps in tests: configs, the conductor in virtual time, and the truth to compare with."""
+"""Running whole sweeps in tests: configs, the conductor in virtual time, and the truth to compare
+with."""
 
 import asyncio
 import contextlib
@@ -26,7 +27,8 @@ from frontier.sweep.conductor import Conductor, SweepEnd
 from tests.virtual_truth import truth
 
 backends.virtual_trial = lru_cache(maxsize=100)(backends.virtual_trial)
-"""The same trial of the same engine is simulated once: its noise has a seed, and many sweeps of the tests share it."""
+"""The same trial of the same engine is simulated once: its noise has a seed, and many sweeps of the
+tests share it."""
 
 ENGINES = {
     "smooth": "{step_base: 5ms, per_decode: 60us, per_prefill_token: 20us, noise: 0.05}",
@@ -77,9 +79,13 @@ class Told(Progress):
 
 def open_run(path: Path, config: Config, text: str) -> RunDirectory:
     return RunDirectory.open_for_sweep(
-        path, identity=config.identity(), canonical=config.canonical(), config_text=text, facts={},
+        path,
+        identity=config.identity(),
+        canonical=config.canonical(),
+        config_text=text,
+        facts={},
         arrivals=kept(config),
-    )  # fmt: skip
+    )
 
 
 def sweep_in_virtual_time(path: Path, text: str) -> tuple[NotebookRun, Told, SweepEnd]:
@@ -99,7 +105,9 @@ def swept(path: Path, text: str) -> tuple[Told, SweepEnd]:
 
 @cache
 def _made(text: str) -> tuple[Path, Told, SweepEnd]:
-    """The run of a config, made once: the engine's noise has a seed, so another would be the same."""
+    """The run of a config, made once: the engine's noise has a seed, so another would be the
+    same.
+    """
     path = Path(_KEPT.name) / str(len(list(Path(_KEPT.name).iterdir())))
     with no_fsync():
         return path, *_sweep(path, text)
@@ -127,7 +135,9 @@ def no_fsync() -> contextlib.AbstractContextManager[Any]:
 
 @contextlib.contextmanager
 def commands_in_virtual_time() -> Iterator[None]:
-    """`frontier sweep` in this process (`here=True`) and `run_sweep` run the simulators of a config in virtual time."""
+    """`frontier sweep` in this process (`here=True`) and `run_sweep` run the simulators of a config
+    in virtual time.
+    """
 
     def backend(config: Config, environ: Mapping[str, str], salt: int = 0) -> VirtualBackend:
         return VirtualBackend({d.name: d.engine_spec() for d in config.deployments})
@@ -166,8 +176,8 @@ def clocked(text: str, kind: type[Clock] = Clock) -> Clock:
 
 
 def true_operating_point(text: str, among: Sequence[int]) -> int | None:
-    """The highest concurrency below the first that truly breaks the SLA, by long runs of the engine itself: of few
-    streams shorter ones, as nothing queues there.
+    """The highest concurrency below the first that truly breaks the SLA, by long runs of the engine
+    itself: of few streams shorter ones, as nothing queues there.
     """
     config = load_config(text, "sweep.yaml")
     spec = config.deployments[0].engine_spec()

@@ -1,4 +1,5 @@
-"""Dependencies: in ranges, and what the gate says of pip-audit's answer; what was not audited is never called clean."""
+"""Dependencies: in ranges, and what the gate says of pip-audit's answer; what was not audited is
+never called clean."""
 
 import runpy
 import tomllib

@@ -12,10 +12,27 @@ from frontier.model import Verdict
 from tests.sweeps import ENGINES, commands_in_virtual_time, config_text, sweep_in_virtual_time
 
 NAMES = [
-    "Config", "Decision", "Estimate", "Frontier", "Limit", "Metric", "Point", "Run", "Shape", "Verdict", "__version__",
-    "compare_runs", "import_files", "load", "load_config", "make_plan", "metric", "nondominated", "parse_sla",
+    "Config",
+    "Decision",
+    "Estimate",
+    "Frontier",
+    "Limit",
+    "Metric",
+    "Point",
+    "Run",
+    "Shape",
+    "Verdict",
+    "__version__",
+    "compare_runs",
+    "import_files",
+    "load",
+    "load_config",
+    "make_plan",
+    "metric",
+    "nondominated",
+    "parse_sla",
     "run_sweep",
-]  # fmt: skip
+]
 
 
 def test_the_public_names_are_these() -> None:

@@ -1,4 +1,5 @@
-"""Budgets as pure functions: when a deadline is, what a trial will take, what fits, and what is dropped."""
+"""Budgets as pure functions: when a deadline is, what a trial will take, what fits, and what is
+dropped."""
 
 import time
 from dataclasses import replace

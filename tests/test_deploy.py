@@ -1,4 +1,5 @@
-"""What deploy/ ships: manifests by the schema of Kubernetes, the Slurm script run by stand-ins, the container file."""
+"""What deploy/ ships: manifests by the schema of Kubernetes, the Slurm script run by stand-ins, the
+container file."""
 
 import re
 import shutil
@@ -20,7 +21,8 @@ ROOT = Path(__file__).parents[1]
 DEPLOY = ROOT / "deploy"
 MANIFESTS = sorted(DEPLOY.glob("kubernetes-*.yaml"))
 KUBERNETES = "1.29"
-"""The oldest release whose schema is asked: podFailurePolicy and indexed Jobs are stable there or behind no switch."""
+"""The oldest release whose schema is asked: podFailurePolicy and indexed Jobs are stable there or
+behind no switch."""
 
 
 def container(manifest: Path) -> dict:
@@ -49,8 +51,9 @@ def test_every_volume_is_mounted_and_no_container_is_root(manifest: Path) -> Non
     assert pod["securityContext"]["runAsNonRoot"] is True
     assert str(pod["securityContext"]["runAsUser"]) == user_of_the_image()
     assert container(manifest)["securityContext"] == {
-        "allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}
-    }  # fmt: skip
+        "allowPrivilegeEscalation": False,
+        "capabilities": {"drop": ["ALL"]},
+    }
 
 
 @pytest.mark.parametrize(("name", "config"), [("job", "grid.yaml"), ("sweep", "sweep.yaml")])
@@ -101,7 +104,9 @@ def test_the_slurm_script_asks_for_as_many_tasks_as_shards() -> None:
 
 
 def run_slurm(folder: Path, url: str, tasks: int, srun: str = SRUN) -> subprocess.CompletedProcess[str]:
-    """The script as sbatch runs it, in a directory that has deploy/, with a small grid, begun soon."""
+    """The script as sbatch runs it, in a directory that has deploy/, with a small grid, begun
+    soon.
+    """
     shutil.copytree(DEPLOY, folder / "deploy")
     (folder / "deploy" / "grid.yaml").write_text(GRID.format(url=url))
     script = folder / "deploy" / "slurm.sh"

@@ -1,4 +1,5 @@
-"""Commands, links and configs in the documents: every command runs, every link has a target, every config loads."""
+"""Commands, links and configs in the documents: every command runs, every link has a target, every
+config loads."""
 
 import re
 import shlex

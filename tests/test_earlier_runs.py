@@ -31,7 +31,9 @@ def answer(runs: Path, command: str) -> tuple[int, Any]:
 
 
 def agrees(then: Any, now: Any, where: str = "") -> None:
-    """All that was said then is said now; numbers to nine digits, as other builds of numpy add up in another order."""
+    """All that was said then is said now; numbers to nine digits, as other builds of numpy add up
+    in another order.
+    """
     if isinstance(then, dict):
         assert set(then) <= set(now), where
         for name, value in then.items():

@@ -1,4 +1,5 @@
-"""The forecast of a sweep: what is left of it as trials, how long these take, and how the bounds add up."""
+"""The forecast of a sweep: what is left of it as trials, how long these take, and how the bounds
+add up."""
 
 import math
 from dataclasses import replace

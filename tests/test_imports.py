@@ -1,4 +1,5 @@
-"""The floors of the house: imports point down, or sideways inside a room, never up and never in a circle."""
+"""The floors of the house: imports point down, or sideways inside a room, never up and never in a
+circle."""
 
 import ast
 import subprocess

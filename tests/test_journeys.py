@@ -1,4 +1,5 @@
-"""The ten first hours of docs/journeys.md: each command is typed, and its answer has the words that are on the page."""
+"""The ten first hours of docs/journeys.md: each command is typed, and its answer has the words that
+are on the page."""
 
 import re
 import shutil

@@ -43,15 +43,26 @@ def test_a_claim_about_a_rarer_percentile_needs_more_requests(p: float, floor: i
 @pytest.mark.parametrize(
     ("name", "hint"),
     [
-        ("P99_TTFT", "'p99_ttft'"), ("ttft_p99", "'p99_ttft'"), ("p99ttft", "'p99_ttft'"), ("99_tpot", "'p99_tpot'"),
-        ("median_ttft", "'p50_ttft'"), ("avg_tpot", "'mean_tpot'"), ("p95_latency", "'p95_e2e'"),
+        ("P99_TTFT", "'p99_ttft'"),
+        ("ttft_p99", "'p99_ttft'"),
+        ("p99ttft", "'p99_ttft'"),
+        ("99_tpot", "'p99_tpot'"),
+        ("median_ttft", "'p50_ttft'"),
+        ("avg_tpot", "'mean_tpot'"),
+        ("p95_latency", "'p95_e2e'"),
         ("p99_e2el", "'p99_e2e'"),
-        ("itl_mean", "'mean_itl'"), ("p99_ttft_ms", "'p99_ttft'"), ("tokens_per_second", "'output_throughput'"),
-        ("p0_ttft", "p1 to p99.99"), ("p100_tpot", "p99.9_tpot"), ("p999_e2e", "p1 to p99.99"),
+        ("itl_mean", "'mean_itl'"),
+        ("p99_ttft_ms", "'p99_ttft'"),
+        ("tokens_per_second", "'output_throughput'"),
+        ("p0_ttft", "p1 to p99.99"),
+        ("p100_tpot", "p99.9_tpot"),
+        ("p999_e2e", "p1 to p99.99"),
         ("max_ttft", "p1 to p99.99"),
-        ("p99.999_itl", "p99.9_itl"), ("ttft", "p99_ttft"), ("interactivity", "p50_interactivity"),
+        ("p99.999_itl", "p99.9_itl"),
+        ("ttft", "p99_ttft"),
+        ("interactivity", "p50_interactivity"),
     ],
-)  # fmt: skip
+)
 def test_a_name_written_otherwise_leads_to_the_metric(name: str, hint: str) -> None:
     with pytest.raises(ValueError, match=re.escape(f"unknown metric {name!r}")) as caught:
         metric(name)
@@ -78,10 +89,13 @@ def test_a_metric_knows_which_of_two_values_is_better(name: str, better: float, 
 @pytest.mark.parametrize(
     ("name", "value", "text"),
     [
-        ("p99_ttft", 0.5, "500 ms"), ("p99_ttft", 1.5, "1.5 s"), ("error_rate", 0.01, "1%"), ("cost", 0.5, "$0.5/Mtok"),
+        ("p99_ttft", 0.5, "500 ms"),
+        ("p99_ttft", 1.5, "1.5 s"),
+        ("error_rate", 0.01, "1%"),
+        ("cost", 0.5, "$0.5/Mtok"),
         ("output_throughput", 2850.0, "2,850 tok/s"),
     ],
-)  # fmt: skip
+)
 def test_a_limit_is_written_without_trailing_zeros(name: str, value: float, text: str) -> None:
     assert metric(name).format_trimmed(value) == text
 

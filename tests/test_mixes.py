@@ -1,4 +1,5 @@
-"""Mixes: the class of each session follows from the seed; a mix's own figures are those of what it sends."""
+"""Mixes: the class of each session follows from the seed; a mix's own figures are those of what it
+sends."""
 
 from collections import Counter
 
@@ -73,9 +74,11 @@ def test_classes_within_classes() -> None:
     index, turn = np.array([0, 1, 1]), np.array([0, 0, 1])
     members = {name: MIX.in_class(name, index, turn).tolist() for name in MIX.classes}
     assert members == {
-        "chat": [True, False, False], "agent": [False, True, True],
-        "agent.first": [False, True, False], "agent.later": [False, False, True],
-    }  # fmt: skip
+        "chat": [True, False, False],
+        "agent": [False, True, True],
+        "agent.first": [False, True, False],
+        "agent.later": [False, False, True],
+    }
 
 
 @pytest.mark.parametrize(
@@ -174,9 +177,16 @@ def test_shares_of_requests_and_of_time_in_flight() -> None:
 
 def test_the_verdict_of_a_class_is_that_of_its_limits() -> None:
     judged = Judgement(
-        8, Verdict.VIOLATES,
-        {"p99_ttft": Verdict.MEETS, "chat.p99_ttft": Verdict.MEETS, "rag.p99_ttft": Verdict.MEETS,
-         "rag.p99_tpot": Verdict.VIOLATES, "rag.p50_tpot": Verdict.MEETS}, "rag.p99_tpot",
-    )  # fmt: skip
+        8,
+        Verdict.VIOLATES,
+        {
+            "p99_ttft": Verdict.MEETS,
+            "chat.p99_ttft": Verdict.MEETS,
+            "rag.p99_ttft": Verdict.MEETS,
+            "rag.p99_tpot": Verdict.VIOLATES,
+            "rag.p50_tpot": Verdict.MEETS,
+        },
+        "rag.p99_tpot",
+    )
     found = Decision("d", SWEPT[0], (), Verdict.VIOLATES, None, None, {}, (judged,), candidate=8)
     assert class_verdicts(found) == {"chat": Verdict.MEETS, "rag": Verdict.VIOLATES}

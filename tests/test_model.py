@@ -62,8 +62,10 @@ def test_labels_among_several_name_what_differs(series: list[tuple[str, Shape]],
 
 def test_labels_alone_hide_the_unnamed_deployment_and_are_clean() -> None:
     assert [Series(name, SHAPE).label(join="  ") for name in ("", "default", "fp8")] == [
-        "1024/256", "1024/256", "fp8  1024/256",
-    ]  # fmt: skip
+        "1024/256",
+        "1024/256",
+        "fp8  1024/256",
+    ]
     assert Series("a\x1b[31m\n" + "b" * 99, SHAPE).label(longest=9) == "a[31…bbbb · 1024/256"
     both = [Series("a", SHAPE), Series("b", SHAPE)]
     assert both[0].label(both, keep_shape=True) == "a · 1024/256"
@@ -78,12 +80,19 @@ def test_a_shape_reads_back_as_it_is_written(text: str) -> None:
 @pytest.mark.parametrize(
     ("text", "hint"),
     [
-        ("1k/1k", "write 1024/1024 or 1000/1000"), ("8k1k", "write 8192/1024 or 8000/1000"), ("1024", "1024/256"),
-        ("0/5", f"{MAX_TOKENS:,}"), (f"{MAX_TOKENS + 1}/5", f"{MAX_TOKENS:,}"), ("9-3/4", "write 3-9"),
-        ("", "1024/256"), ("1/2/3", "1024/256"), ("-5/3", "1024/256"),
-        ("9" * 99 + "/1", "1024/256"), ("٣/3", "1024/256"),
+        ("1k/1k", "write 1024/1024 or 1000/1000"),
+        ("8k1k", "write 8192/1024 or 8000/1000"),
+        ("1024", "1024/256"),
+        ("0/5", f"{MAX_TOKENS:,}"),
+        (f"{MAX_TOKENS + 1}/5", f"{MAX_TOKENS:,}"),
+        ("9-3/4", "write 3-9"),
+        ("", "1024/256"),
+        ("1/2/3", "1024/256"),
+        ("-5/3", "1024/256"),
+        ("9" * 99 + "/1", "1024/256"),
+        ("٣/3", "1024/256"),
     ],
-)  # fmt: skip
+)
 def test_a_text_that_is_no_shape_is_refused_with_a_hint(text: str, hint: str) -> None:
     with pytest.raises(ShapeError) as caught:
         Shape.parse(text)
@@ -122,13 +131,17 @@ def test_the_margin_is_the_share_of_the_promise_that_is_left(limit: Limit, value
 @pytest.mark.parametrize(
     ("limit", "value", "excess"),
     [
-        (Limit("p99_ttft", 0.5), 1.0, math.log(2)), (Limit("p99_ttft", 0.5), math.inf, math.inf),
-        (Limit("p99_ttft", 0.5), 0.0, -math.inf), (Limit("error_rate", 0.0), 0.1, math.inf),
-        (Limit("error_rate", 0.0), 0.0, -math.inf), (Limit("goodput", 10.0), 5.0, math.log(2)),
-        (Limit("goodput", 10.0), 0.0, math.inf), (Limit("goodput", 0.0), 5.0, -math.inf),
+        (Limit("p99_ttft", 0.5), 1.0, math.log(2)),
+        (Limit("p99_ttft", 0.5), math.inf, math.inf),
+        (Limit("p99_ttft", 0.5), 0.0, -math.inf),
+        (Limit("error_rate", 0.0), 0.1, math.inf),
+        (Limit("error_rate", 0.0), 0.0, -math.inf),
+        (Limit("goodput", 10.0), 5.0, math.log(2)),
+        (Limit("goodput", 10.0), 0.0, math.inf),
+        (Limit("goodput", 0.0), 5.0, -math.inf),
         (Limit("p99_ttft", math.inf), 1.0, -math.inf),
     ],
-)  # fmt: skip
+)
 def test_the_excess_is_the_logarithm_of_value_over_promise(limit: Limit, value: float, excess: float) -> None:
     assert limit.excess(value) == excess
 

@@ -1,4 +1,5 @@
-"""The command that would decide a setting: it asks for that setting, series and SLA, and works when pasted."""
+"""The command that would decide a setting: it asks for that setting, series and SLA, and works when
+pasted."""
 
 import json
 import math
@@ -188,7 +189,9 @@ LATER = ("--sla", "p90_tpot<=9.5ms", "--json")
 
 @pytest.fixture(scope="module")
 def swept(tmp_path_factory):
-    """A run of a config with settings given beside it, one of which would need consent in a config of a stranger."""
+    """A run of a config with settings given beside it, one of which would need consent in a config
+    of a stranger.
+    """
     here = tmp_path_factory.mktemp("swept")
     (here / "sweep.yaml").write_text(SWEPT)
     given = ["--set", "sla.p90_tpot=8ms", "--set", "on_finish=/bin/true"]

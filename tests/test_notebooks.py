@@ -1,4 +1,5 @@
-"""The notebooks run from top to bottom, and print what is stored in them: they are the same on every machine."""
+"""The notebooks run from top to bottom, and print what is stored in them: they are the same on
+every machine."""
 
 import json
 import shutil

@@ -1,4 +1,5 @@
-"""Pacing of a closed loop: first requests of random length, and delays that never exceed a decode step."""
+"""Pacing of a closed loop: first requests of random length, and delays that never exceed a decode
+step."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,5 @@
-"""What is built: a wheel and a source distribution of known content, the same bytes wherever and whenever."""
+"""What is built: a wheel and a source distribution of known content, the same bytes wherever and
+whenever."""
 
 import hashlib
 import re

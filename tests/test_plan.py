@@ -1,4 +1,5 @@
-"""The plan: every setting in every block, an order that drift cannot pose as concurrency, seeds that never repeat."""
+"""The plan: every setting in every block, an order that drift cannot pose as concurrency, seeds
+that never repeat."""
 
 import itertools
 import json
@@ -86,7 +87,8 @@ def test_a_drift_of_the_machine_does_not_look_like_concurrency() -> None:
         block = [t for t in plan(f"seed: {seed}\n").trials if t.repeat == 2]
         for i, trial in enumerate(block):
             ranks.setdefault(trial.concurrency, []).append(i / len(block))
-    # 160 places each, uniform on 0..1: the mean has a standard error of 0.023; four of them are allowed.
+    # 160 places each, uniform on 0..1: the mean has a standard error of 0.023; four of them are
+    # allowed.
     assert all(abs(statistics.fmean(places) - 0.5) < 0.092 for places in ranks.values())
 
 
@@ -125,9 +127,20 @@ def test_a_finished_trial_still_counts_when_nothing_it_depends_on_changes(line: 
 
 @pytest.mark.parametrize(
     "line",
-    ["seed: 2", "warmup: 9s", "min_time: 9s", "prompts: p.jsonl", "ignore_eos: false", "model: m",
-     "extra_body: {temperature: 0}", "timeouts: {idle: 9s}", "headers: {X-A: b}", "dialect: vllm", "api: chat"],
-)  # fmt: skip
+    [
+        "seed: 2",
+        "warmup: 9s",
+        "min_time: 9s",
+        "prompts: p.jsonl",
+        "ignore_eos: false",
+        "model: m",
+        "extra_body: {temperature: 0}",
+        "timeouts: {idle: 9s}",
+        "headers: {X-A: b}",
+        "dialect: vllm",
+        "api: chat",
+    ],
+)
 def test_a_finished_trial_no_longer_counts_when_something_it_depends_on_changes(line: str) -> None:
     assert fingerprint(load()) != fingerprint(load(line + "\n"))
     assert fingerprint(load()) != fingerprint(load(base=TWO.replace("5min", "4min")))

@@ -1,4 +1,5 @@
-"""Session plans: what each session of a trial sends follows from the seed; a shape's own figures are their means."""
+"""Session plans: what each session of a trial sends follows from the seed; a shape's own figures
+are their means."""
 
 import random
 import statistics
@@ -13,8 +14,10 @@ AGENT = Shape.of_session(
 )
 VARIED = Shape.of_session(
     Session(Lengths.uniform(2, 9), Lengths.uniform(500, 1500), Lengths.normal(200, 40), think=4.0),
-    Lengths.uniform(50, 350), "varied", 0.2,
-)  # fmt: skip
+    Lengths.uniform(50, 350),
+    "varied",
+    0.2,
+)
 PLANS = 4_000
 
 

@@ -1,7 +1,8 @@
-"""The three stories that the README tells, as typed: a shell, real processes, real HTTP, the embedded engine.
+"""The three stories that the README tells, as typed: a shell, real processes, real HTTP, the
+embedded engine.
 
-Commands and configs are read from the README. A test is skipped where the sweep says that this machine is too busy to
-measure on.
+Commands and configs are read from the README. A test is skipped where the sweep says that this
+machine is too busy to measure on.
 """
 
 import json
@@ -44,10 +45,15 @@ def typed(line: str, cwd: Path) -> subprocess.Popen[str]:
     """A line as typed into a shell in which the virtual environment is active."""
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     return subprocess.Popen(
-        ["bash", "-c", f"exec {line}" if "&&" not in line else line], cwd=cwd, text=True, stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, env={**os.environ, "PATH": path, "NO_COLOR": "1"},
+        ["bash", "-c", f"exec {line}" if "&&" not in line else line],
+        cwd=cwd,
+        text=True,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env={**os.environ, "PATH": path, "NO_COLOR": "1"},
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
-    )  # fmt: skip
+    )
 
 
 def run(line: str, cwd: Path, *codes: int) -> str:
@@ -78,8 +84,8 @@ def test_the_quickstart_ends_proven_in_75_seconds(tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def swept(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, str, str]]:
-    """The README's short config, with fixed lengths and no sizes, swept until the operating point was announced; then
-    Ctrl-C. The directory, what was said, and the answer.
+    """The README's short config, with fixed lengths and no sizes, swept until the operating point
+    was announced; then Ctrl-C. The directory, what was said, and the answer.
     """
     here = tmp_path_factory.mktemp("user")
     with SimulatorProcess(EngineSpec.from_mapping(ENGINE)) as engine:

@@ -12,8 +12,9 @@ from frontier import errors, model, text
 PACKAGE = Path(frontier.__file__).parent
 WITH_EXAMPLES = sorted(
     ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts)
-    for path in PACKAGE.rglob("*.py") if "    >>> " in path.read_text()
-)  # fmt: skip
+    for path in PACKAGE.rglob("*.py")
+    if "    >>> " in path.read_text()
+)
 
 
 @pytest.mark.parametrize("module", WITH_EXAMPLES)
@@ -59,12 +60,17 @@ def test_closest_words_come_in_their_own_spelling_best_first() -> None:
 @pytest.mark.parametrize(
     ("verdicts", "code"),
     [
-        ([], 5), (["meets"], 0), (["meets", "marginal"], 4), (["unproven", "violates"], 3),
-        (["violates", "invalid"], 5), (["better", "no worse"], 0), (["better", "not resolved"], 4),
+        ([], 5),
+        (["meets"], 0),
+        (["meets", "marginal"], 4),
+        (["unproven", "violates"], 3),
+        (["violates", "invalid"], 5),
+        (["better", "no worse"], 0),
+        (["better", "not resolved"], 4),
         (["worse", "not resolved"], 3),
         ([model.Verdict.MEETS, model.Verdict.UNPROVEN], 4),
     ],
-)  # fmt: skip
+)
 def test_the_worst_verdict_decides_the_exit_code(verdicts: list[str], code: int) -> None:
     assert errors.exit_code(verdicts) == code
 

@@ -1,4 +1,5 @@
-"""How long trials will take: from what was measured, from the curves fitted to it, from the hardware, in that order."""
+"""How long trials will take: from what was measured, from the curves fitted to it, from the
+hardware, in that order."""
 
 import dataclasses
 from pathlib import Path

@@ -49,10 +49,19 @@ def test_a_share_outside_0_to_1_is_refused(text: str) -> None:
 @pytest.mark.parametrize(
     ("seconds", "text"),
     [
-        (0.396, "396 ms"), (2.333, "2.33 s"), (0.0082, "8.20 ms"), (812e-6, "812 µs"), (0.0, "0 ms"),
-        (math.inf, "∞"), (None, "–"), (math.nan, "–"), (1.0, "1.00 s"), (0.9996, "1.00 s"), (1234.0, "1,234 s"),
+        (0.396, "396 ms"),
+        (2.333, "2.33 s"),
+        (0.0082, "8.20 ms"),
+        (812e-6, "812 µs"),
+        (0.0, "0 ms"),
+        (math.inf, "∞"),
+        (None, "–"),
+        (math.nan, "–"),
+        (1.0, "1.00 s"),
+        (0.9996, "1.00 s"),
+        (1234.0, "1,234 s"),
     ],
-)  # fmt: skip
+)
 def test_seconds_are_written_in_a_fitting_unit(seconds: float | None, text: str) -> None:
     assert units.format_seconds(seconds) == text
 

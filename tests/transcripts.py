@@ -1,4 +1,5 @@
-"""Transcripts in the documents: console blocks taken apart, typed, and compared with what comes back, numbers aside."""
+"""Transcripts in the documents: console blocks taken apart, typed, and compared with what comes
+back, numbers aside."""
 
 import os
 import re
@@ -24,7 +25,9 @@ HOST = "http://localhost:8000"
 
 @contextmanager
 def workplace(here: Path) -> Iterator[str]:
-    """Make a directory what a reader has: the configs, finished runs, a sweep.yaml. The address of a server."""
+    """Make a directory what a reader has: the configs, finished runs, a sweep.yaml. The address of
+    a server.
+    """
     shutil.copytree(ROOT / "configs", here / "configs")
     shutil.copytree(ROOT / "deploy", here / "deploy")
     shutil.copytree(ROOT / "tests" / "data" / "exchange", here / "results")
@@ -58,7 +61,9 @@ def steps(text: str) -> list[Step]:
 
 
 def masked(text: str) -> str:
-    """The words of a text: no numbers, no lengths of lists of them, no units of a time, no line ends."""
+    """The words of a text: no numbers, no lengths of lists of them, no units of a time, no line
+    ends.
+    """
     text = re.sub(r"-[0-9a-f]{6}\b", "-0", text)  # of a run's name: its config
     text = re.sub(r"(?<![A-Za-z])\d[\d,.:]*(?<![,.:])", "0", text)
     text = re.sub(r"\b0(?:[ ]0)+\b", "0", re.sub(r"\s+", " ", text))
@@ -73,7 +78,9 @@ def alike(shown: str, said: str) -> bool:
 
 @dataclass(slots=True)
 class Shell:
-    """Where commands are typed: a directory and a server. `virtual`: simulated engines take no time."""
+    """Where commands are typed: a directory and a server. `virtual`: simulated engines take no
+    time.
+    """
 
     here: Path
     server: str
@@ -82,7 +89,9 @@ class Shell:
     code: int = 0
 
     def type(self, command: str) -> str:
-        """What a terminal shows: the conversation, then the answer. The exit code is kept for `echo $?`."""
+        """What a terminal shows: the conversation, then the answer. The exit code is kept for `echo
+        $?`.
+        """
         line = command.replace(HOST, self.server)
         if line == "echo $?":
             return str(self.code)
@@ -105,7 +114,13 @@ class Shell:
     def _shell(self, line: str) -> Said:
         path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
         ended = subprocess.run(
-            ["bash", "-c", line], cwd=self.here, env=os.environ | {"PATH": path, "NO_COLOR": "1"} | self.environ,
-            stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, timeout=1200,
-        )  # fmt: skip
+            ["bash", "-c", line],
+            cwd=self.here,
+            env=os.environ | {"PATH": path, "NO_COLOR": "1"} | self.environ,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=1200,
+        )
         return Said(ended.returncode, ended.stdout, ended.stderr)

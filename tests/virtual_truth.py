@@ -1,4 +1,5 @@
-"""The truth of the simulated engine in virtual time: the records of a closed loop, and a metric of a long run."""
+"""The truth of the simulated engine in virtual time: the records of a closed loop, and a metric of
+a long run."""
 
 from typing import Any
 
@@ -13,17 +14,19 @@ from frontier.simulator.spec import EngineSpec
 def closed_loop(
     spec: EngineSpec, shape: Shape, concurrency: int, *, requests: int, **how: Any
 ) -> tuple[list[Record], Window]:
-    """Records of a closed loop in virtual time, and its window, in which at least `requests` were sent; `how` are the
-    other arguments of `virtual.simulate`.
+    """Records of a closed loop in virtual time, and its window, in which at least `requests` were
+    sent; `how` are the other arguments of `virtual.simulate`.
     """
     run = virtual.simulate(spec, shape, concurrency, requests, **how)
     return virtual.records_of(run), run.window
 
 
 def truth(spec: EngineSpec, shape: Shape, concurrency: int, name: str, requests: int = 20_000) -> float:
-    """The metric called `name` ('p99_ttft', 'mean_tpot', 'output_throughput') of a long run at this setting.
+    """The metric called `name` ('p99_ttft', 'mean_tpot', 'output_throughput') of a long run at this
+    setting.
 
-    ValueError for metrics that need more than one request's latencies or the token count (goodput, cost).
+    ValueError for metrics that need more than one request's latencies or the token count (goodput,
+    cost).
     """
     asked, warmup = metric(name), 0.0
     if isinstance(concurrency, Rate):

@@ -1,1 +1,2 @@
-"""The calibration study: are the claims as sure as they say, on deployments whose truth is known?"""
+"""The calibration study: are the claims as sure as they say, on deployments whose truth is
+known?"""

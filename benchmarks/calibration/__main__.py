@@ -1,7 +1,9 @@
-"""python -m benchmarks.calibration [--deployments N] [--engine N] [--rule NAME] [--jobs N] [--results FILE] [--tables]
+"""python -m benchmarks.calibration [--deployments N] [--engine N] [--rule NAME] [--jobs N]
+[--results FILE] [--tables]
 
-Draws deployments by number, so the same numbers are the same deployments. Each finished one is a line of the results
-file; started again with the same file, the study goes on, whatever stopped it. The tables go to standard output.
+Draws deployments by number, so the same numbers are the same deployments. Each finished one is a
+line of the results file; started again with the same file, the study goes on, whatever stopped it.
+The tables go to standard output.
 """
 
 import argparse
@@ -44,7 +46,9 @@ def main() -> None:
 
 
 def known(file: Path | None) -> list[study.Result]:
-    """The results a file holds. A last line that was cut off by a kill is taken off the file, to be made again."""
+    """The results a file holds. A last line that was cut off by a kill is taken off the file, to be
+    made again.
+    """
     if file is None or not file.exists():
         return []
     text = file.read_text()

@@ -1,8 +1,9 @@
 """python -m benchmarks.calibration.mixes [--deployments N] [--family NAME] [--results FILE]
 
-Sessions and mixes of the embedded engine in virtual time, with a truth by class: how often an answer breaks the limits
-of a class, and whether the share at which a class breaks lies in the stated interval. Each deployment is a line of the
-results file; started again with the same file, the study goes on. The table goes to standard output.
+Sessions and mixes of the embedded engine in virtual time, with a truth by class: how often an
+answer breaks the limits of a class, and whether the share at which a class breaks lies in the
+stated interval. Each deployment is a line of the results file; started again with the same file,
+the study goes on. The table goes to standard output.
 """
 
 import argparse
@@ -34,15 +35,19 @@ TOP, MOST, LONG = 32, 60, 4_000
 LONGER = 20_000
 """Requests of a truth over shares, whose ends are compared with the limit itself."""
 SHARES = (10, 25, 40, 55, 70)
-"""Percent of long prompts in a sweep over shares. Its limit breaks at a share drawn between the first and the last."""
+"""Percent of long prompts in a sweep over shares. Its limit breaks at a share drawn between the
+first and the last."""
 RISES = 1.15
-"""How much more the limited latency of the other class is at the last share than at the first, at least."""
+"""How much more the limited latency of the other class is at the last share than at the first, at
+least."""
 Result = dict[str, Any]
 virtual.simulate = functools.lru_cache(maxsize=8)(virtual.simulate)  # every limit looks at the same long run
 
 
 def deployment(family: str, seed: int) -> Result:
-    """Of one drawn deployment: each answer, the worst of its limits in truth there over what is allowed; JSON-able."""
+    """Of one drawn deployment: each answer, the worst of its limits in truth there over what is
+    allowed; JSON-able.
+    """
     if family == "shares":
         return _over_shares(seed)
     rng = np.random.default_rng([seed, 15, FAMILIES.index(family)])
@@ -67,8 +72,8 @@ def _answered(config: Config, decision: Decision, requests: int) -> Result:
 
 
 def _over_shares(seed: int) -> Result:
-    """Of a sweep over shares with `--prove` of one concurrency, whose limit breaks at a drawn share (`edge`): the
-    interval of the share that it states, and the limit in truth at both its ends.
+    """Of a sweep over shares with `--prove` of one concurrency, whose limit breaks at a drawn share
+    (`edge`): the interval of the share that it states, and the limit in truth at both its ends.
     """
     for attempt in range(100):
         rng = np.random.default_rng([seed, 15, FAMILIES.index("shares"), attempt])
@@ -85,15 +90,25 @@ def _over_shares(seed: int) -> Result:
     decisions = [_decided(config, shape, (at,)) for shape in config.shapes]
     by_share = {share_of("rag", d.shape): d.shape for d in decisions}
     return {
-        "family": "shares", "seed": seed, "at": at, "metric": name, "edge": edge / 100, "rise": high / low,
+        "family": "shares",
+        "seed": seed,
+        "at": at,
+        "metric": name,
+        "edge": edge / 100,
+        "rise": high / low,
         "answers": [_answered(config, d, LONGER) for d in decisions],
         "breaks": [
-            {"kept": b.kept, "broken": b.broken, "below": _excess(config, by_share[b.kept], b.concurrency, LONGER),
-             "above": None if b.broken is None
-             else _excess(config, by_share[b.broken], b.violated_at or b.concurrency, LONGER)}
+            {
+                "kept": b.kept,
+                "broken": b.broken,
+                "below": _excess(config, by_share[b.kept], b.concurrency, LONGER),
+                "above": None
+                if b.broken is None
+                else _excess(config, by_share[b.broken], b.violated_at or b.concurrency, LONGER),
+            }
             for b in share_breaks(decisions)
         ],
-    }  # fmt: skip
+    }
 
 
 def _at_share(text: str, share: float, at: int, name: str) -> float:

@@ -1,4 +1,5 @@
-"""How an operating point is chosen by other rules on the same deployments; this project's way is in `sweep`."""
+"""How an operating point is chosen by other rules on the same deployments; this project's way is in
+`sweep`."""
 
 import math
 from collections.abc import Callable
@@ -19,15 +20,17 @@ PROBE = 1000
 WINDOWS = 3
 """Of a setting's proof, apart in time: one window cannot tell what differs from run to run."""
 LEAST_WARMUP, TURNS_AROUND, SCAN_TURNS = 10.0, 4, 3
-"""Seconds, and latencies of a request, that a trial takes beside its window: its starts, its warm-up, its last ends."""
+"""Seconds, and latencies of a request, that a trial takes beside its window: its starts, its
+warm-up, its last ends."""
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a rule says: the concurrency to run (None: nothing), what it called that, and what it took.
+    """What a rule says: the concurrency to run (None: nothing), what it called that, and what it
+    took.
 
-    `seconds` are those of its trials, each from its first request to the end of its last. `early_concurrency` is what
-    was announced first, `early_seconds` when.
+    `seconds` are those of its trials, each from its first request to the end of its last.
+    `early_concurrency` is what was announced first, `early_seconds` when.
     """
 
     concurrency: int | None
@@ -43,7 +46,9 @@ class Answer:
 
 
 class Bench:
-    """Runs trials of one deployment; every trial has a seed of its own, and `clock` is the time that all have taken."""
+    """Runs trials of one deployment; every trial has a seed of its own, and `clock` is the time
+    that all have taken.
+    """
 
     def __init__(self, server: Server, seed: int) -> None:
         self.server, self.next_seed = server, seed * 100_000
@@ -70,9 +75,11 @@ class Bench:
 
 
 def _around(concurrency: int, requests: int, window: float, phase: Phase = Phase.GRID) -> float:
-    """Seconds of a trial with this window: a request's latency follows from its rate (Little's law).
+    """Seconds of a trial with this window: a request's latency follows from its rate (Little's
+    law).
 
-    A scan has no least warm-up: its window opens when every stream has finished a request, twice a latency at least.
+    A scan has no least warm-up: its window opens when every stream has finished a request, twice a
+    latency at least.
     """
     latency = concurrency * window / max(1, requests)
     if phase is Phase.SCAN:
@@ -86,7 +93,9 @@ def search_names(server: Server) -> tuple[str, ...]:
 
 
 def proven_grid(server: Server, seed: int) -> Answer:
-    """The grid alone, each setting in three windows that together can carry the claim; no search."""
+    """The grid alone, each setting in three windows that together can carry the claim; no
+    search.
+    """
     bench = Bench(server, seed)
     for c in GRID:
         if search.skip_reason(c, bench.history, server.limits) is None:
@@ -98,7 +107,9 @@ def proven_grid(server: Server, seed: int) -> Answer:
 
 
 def proof_size(server: Server, c: int) -> int:
-    """Requests with which a setting can be proven with one violation seen, were they independent."""
+    """Requests with which a setting can be proven with one violation seen, were they
+    independent.
+    """
     return max(
         max(claim_floor(metric(lim.metric).p or 0.5, c), intervals.needed(metric(lim.metric).p or 0.5, violations=1))
         for lim in server.limits
@@ -106,14 +117,17 @@ def proof_size(server: Server, c: int) -> int:
 
 
 def reference_seconds(server: Server, concurrency: int) -> float:
-    """Seconds to prove one known setting: WINDOWS windows at its own request rate, with warm-ups and drains."""
+    """Seconds to prove one known setting: WINDOWS windows at its own request rate, with warm-ups
+    and drains.
+    """
     size = -(-proof_size(server, concurrency) // WINDOWS)
     window = size / server.truth(concurrency)["request_throughput"]
     return WINDOWS * _around(concurrency, size, window)
 
 
 def dense_grid_cost(server: Server) -> tuple[int, float]:
-    """Requests and seconds of the same proof without a search: every setting of a grid as fine as the search (5 %).
+    """Requests and seconds of the same proof without a search: every setting of a grid as fine as
+    the search (5 %).
 
     Each in WINDOWS windows, as the proven grid has them.
     """
@@ -136,7 +150,9 @@ def largest_passing(server: Server, seed: int) -> Answer:
 
 
 def bisection(server: Server, seed: int) -> Answer:
-    """Double until a p99 is outside, then halve the bracket on values to 5 % (AIPerf, older vLLM, Model Analyzer)."""
+    """Double until a p99 is outside, then halve the bracket on values to 5 % (AIPerf, older vLLM,
+    Model Analyzer).
+    """
     bench = Bench(server, seed)
     return _bisect(bench, lambda c: _passes(server, [bench.run(c, Phase.GRID, PROBE)]))
 
@@ -174,14 +190,18 @@ def _bisect(bench: Bench, passes: Callable[[int], bool]) -> Answer:
 
 @dataclass(frozen=True, slots=True)
 class Best:
-    """The truth: the highest concurrency below every violation, the most throughput there, None when infeasible."""
+    """The truth: the highest concurrency below every violation, the most throughput there, None
+    when infeasible.
+    """
 
     concurrency: int | None
     throughput: float
 
 
 def best(server: Server) -> Best:
-    """Found by halving, above and below the band that is slower than its neighbours, where there is one."""
+    """Found by halving, above and below the band that is slower than its neighbours, where there is
+    one.
+    """
     pieces = [(1, TOP)]
     if server.band is not None:
         start, end = server.band

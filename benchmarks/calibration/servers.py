@@ -1,9 +1,10 @@
 """Simulated deployments drawn at random, with a truth to any precision, in virtual time.
 
-Two kinds. `Process` draws latencies from a law of concurrency with dependence between requests, drift, stalls, convoys,
-a machine whose speed wanders, and differences between runs: a thousand of them can be swept in minutes. `Engine` is the
-embedded scheduler itself (frontier.simulator.virtual), a hundred times slower, as a check that the process is not
-kinder than an engine.
+Two kinds. `Process` draws latencies from a law of concurrency with dependence between requests,
+drift, stalls, convoys, a machine whose speed wanders, and differences between runs: a thousand of
+them can be swept in minutes. `Engine` is the embedded scheduler itself
+(frontier.simulator.virtual), a hundred times slower, as a check that the process is not kinder than
+an engine.
 """
 
 import dataclasses
@@ -28,19 +29,30 @@ Floats = NDArray[np.float64]
 Truth = dict[str, float]
 TOP = 128
 FAMILIES = (
-    "smooth", "cliff", "queue_capped", "drifting", "stalling", "non_monotone", "infeasible", "fixed_lengths", "noisy",
+    "smooth",
+    "cliff",
+    "queue_capped",
+    "drifting",
+    "stalling",
+    "non_monotone",
+    "infeasible",
+    "fixed_lengths",
+    "noisy",
     "rare_stalls",
-)  # fmt: skip
+)
 """New ones come last: a family's place is part of the seed of its deployments."""
 NIGHT = 100_000
-"""Seeds of one sweep: a server's trials with seeds of the same NIGHT are one night on one machine."""
+"""Seeds of one sweep: a server's trials with seeds of the same NIGHT are one night on one machine.
+"""
 APART = 600.0
 """Seconds between the starts of successive trials when no start time is given."""
 _EMPTY = tuple(LogHistogram() for _ in range(BLOCKS))
 
 
 class Server(Protocol):
-    """A deployment under one SLA. `band` are concurrencies that are slower than higher ones, if any."""
+    """A deployment under one SLA. `band` are concurrencies that are slower than higher ones, if
+    any.
+    """
 
     family: str
     shape: Shape
@@ -48,7 +60,9 @@ class Server(Protocol):
     band: tuple[int, int] | None
 
     def trial(self, trial: Trial, seed: int, at: float | None = None) -> WindowData:
-        """One window of it, started `at` seconds into its sweep (None: trials follow each other by seed)."""
+        """One window of it, started `at` seconds into its sweep (None: trials follow each other by
+        seed).
+        """
         ...
 
     def truth(self, concurrency: int) -> Truth:
@@ -67,7 +81,9 @@ def excess(server: Server, concurrency: int) -> float:
 
 
 def last_inside(server: Server, low: int, high: int) -> int | None:
-    """The highest concurrency inside the SLA from `low` to `high`, by halving; None when `low` is outside."""
+    """The highest concurrency inside the SLA from `low` to `high`, by halving; None when `low` is
+    outside.
+    """
     if excess(server, low) > 1:
         return None
     if excess(server, high) <= 1:
@@ -82,9 +98,9 @@ def last_inside(server: Server, low: int, high: int) -> int | None:
 class Convoys:
     """Requests of equal length run in step: each belongs to one of `count` convoys.
 
-    A convoy's requests share the part `together` of the variance of their noise. A request that is early or late for
-    its convoy keeps the part `hold` of that until its next turn, as it waits less or longer; at each turn the part
-    `leave` of the requests goes over to another convoy.
+    A convoy's requests share the part `together` of the variance of their noise. A request that is
+    early or late for its convoy keeps the part `hold` of that until its next turn, as it waits less
+    or longer; at each turn the part `leave` of the requests goes over to another convoy.
     """
 
     count: int
@@ -95,10 +111,11 @@ class Convoys:
 
 @dataclass(frozen=True, slots=True)
 class Wander:
-    """The speed of the whole machine: an Ornstein-Uhlenbeck process in ln(seconds of the clock per second of work).
+    """The speed of the whole machine: an Ornstein-Uhlenbeck process in ln(seconds of the clock per
+    second of work).
 
-    `sd` is its standard deviation, `time` its correlation time in seconds of work; a second of work takes one second on
-    average.
+    `sd` is its standard deviation, `time` its correlation time in seconds of work; a second of work
+    takes one second on average.
     """
 
     sd: float
@@ -107,9 +124,11 @@ class Wander:
 
 @dataclass(frozen=True, slots=True)
 class RareStalls:
-    """The server stands still for `length` seconds at random moments, so often that `share` of all requests meet it.
+    """The server stands still for `length` seconds at random moments, so often that `share` of all
+    requests meet it.
 
-    To meet it means: in the phase that the SLA limits (to the first token, after it, or the whole request).
+    To meet it means: in the phase that the SLA limits (to the first token, after it, or the whole
+    request).
     """
 
     share: float
@@ -156,15 +175,25 @@ def _between(rng: np.random.Generator, low: float, high: float) -> float:
 
 
 def draw_law(rng: np.random.Generator, family: str) -> Law:
-    """A deployment of the family, every number drawn from a wide range; nothing depends on what the rules do."""
+    """A deployment of the family, every number drawn from a wide range; nothing depends on what the
+    rules do.
+    """
     law = Law(
-        tpot=_between(rng, 4e-3, 20e-3), tpot_half=_between(rng, 8, 128), tpot_power=rng.uniform(0.5, 1.3),
-        ttft=_between(rng, 0.02, 0.3), ttft_half=_between(rng, 4, 64), ttft_power=rng.uniform(0.5, 1.5),
-        osl=float(rng.choice([64, 128, 256])), osl_cv=rng.uniform(0.0, 0.5),
-        tpot_noise=rng.uniform(0.02, 0.15), ttft_noise=rng.uniform(0.1, 0.6),
-        shared_noise=rng.uniform(0.0, 0.15), memory=rng.uniform(0.0, 0.97), run_effect=rng.uniform(0.0, 0.04),
+        tpot=_between(rng, 4e-3, 20e-3),
+        tpot_half=_between(rng, 8, 128),
+        tpot_power=rng.uniform(0.5, 1.3),
+        ttft=_between(rng, 0.02, 0.3),
+        ttft_half=_between(rng, 4, 64),
+        ttft_power=rng.uniform(0.5, 1.5),
+        osl=float(rng.choice([64, 128, 256])),
+        osl_cv=rng.uniform(0.0, 0.5),
+        tpot_noise=rng.uniform(0.02, 0.15),
+        ttft_noise=rng.uniform(0.1, 0.6),
+        shared_noise=rng.uniform(0.0, 0.15),
+        memory=rng.uniform(0.0, 0.97),
+        run_effect=rng.uniform(0.0, 0.04),
         error_rate=rng.uniform(0, 0.004) if rng.random() < 0.2 else 0.0,
-    )  # fmt: skip
+    )
     place = round(_between(rng, 6, 110))
     if family == "cliff":
         steep = {"edge": place, "edge_tpot": rng.uniform(1.5, 4.0), "edge_ttft": _between(rng, 2, 20)}
@@ -195,7 +224,9 @@ def draw_wander(rng: np.random.Generator) -> Wander:
 
 
 def draw_metrics(rng: np.random.Generator) -> tuple[str, ...]:
-    """What the SLA limits: one latency, or TTFT and TPOT together; their p99 three times in four, else their p95."""
+    """What the SLA limits: one latency, or TTFT and TPOT together; their p99 three times in four,
+    else their p95.
+    """
     tail = "p99" if rng.random() < 0.75 else "p95"
     which = rng.choice(4, p=[0.3, 0.2, 0.2, 0.3])
     return tuple(f"{tail}_{name}" for name in (("ttft",), ("tpot",), ("e2e",), ("ttft", "tpot"))[which])
@@ -204,9 +235,11 @@ def draw_metrics(rng: np.random.Generator) -> tuple[str, ...]:
 def draw_limits(
     rng: np.random.Generator, names: tuple[str, ...], one: Truth, many: Truth, *, infeasible: bool
 ) -> tuple[Limit, ...]:
-    """Limits that know nothing of the deployment but its range: anything from what one user meets to what TOP users do.
+    """Limits that know nothing of the deployment but its range: anything from what one user meets
+    to what TOP users do.
 
-    Evenly in the logarithm, and up to 20 % above, where nothing binds; below what one user meets when infeasible.
+    Evenly in the logarithm, and up to 20 % above, where nothing binds; below what one user meets
+    when infeasible.
     """
     if infeasible:
         return tuple(Limit(name, one[name] * rng.uniform(0.3, 0.95)) for name in names)
@@ -214,7 +247,8 @@ def draw_limits(
 
 
 def draw_rare(rng: np.random.Generator, server: Server) -> RareStalls:
-    """Rare stalls that push a request at the edge of a server without any to 1.5 to 4 times its limit.
+    """Rare stalls that push a request at the edge of a server without any to 1.5 to 4 times its
+    limit.
 
     They meet 0.1 to 3 % of the requests, evenly in the logarithm.
     """
@@ -232,7 +266,9 @@ def draw_rare(rng: np.random.Generator, server: Server) -> RareStalls:
 
 
 def stalls_met(phase_seconds: Floats, every: float, rng: np.random.Generator) -> Floats:
-    """How many stalls of a Poisson process each of these spans meets. Stratified: their share hardly varies."""
+    """How many stalls of a Poisson process each of these spans meets. Stratified: their share
+    hardly varies.
+    """
     u = (rng.permutation(len(phase_seconds)) + rng.random(len(phase_seconds))) / len(phase_seconds)
     mean = phase_seconds / every
     term = np.exp(-mean)
@@ -245,7 +281,9 @@ def stalls_met(phase_seconds: Floats, every: float, rng: np.random.Generator) ->
 
 
 class Path:
-    """One path of a wandering speed: from seconds of work to seconds of the clock. Grows as far as it is asked for."""
+    """One path of a wandering speed: from seconds of work to seconds of the clock. Grows as far as
+    it is asked for.
+    """
 
     STEPS = 4
     """Per correlation time."""
@@ -288,14 +326,18 @@ class Path:
 def with_rare(
     rare: RareStalls, every: float, ttft: Floats, e2e: Floats, rng: np.random.Generator
 ) -> tuple[Floats, Floats, float]:
-    """TTFT and E2E of a steady server with its rare stalls, each request by itself, and the share that met one."""
+    """TTFT and E2E of a steady server with its rare stalls, each request by itself, and the share
+    that met one.
+    """
     before, after = stalls_met(ttft, every, rng), stalls_met(e2e - ttft, every, rng)
     met = {"ttft": before, "tpot": after, "e2e": before + after}[rare.phase]
     return ttft + rare.length * before, e2e + rare.length * (before + after), float((met > 0).mean())
 
 
 def wandering(path: Path, ttft: Floats, e2e: Floats, rng: np.random.Generator) -> tuple[Floats, Floats]:
-    """TTFT and E2E if each request came at a time of its own, evenly over very many correlation times of the path."""
+    """TTFT and E2E if each request came at a time of its own, evenly over very many correlation
+    times of the path.
+    """
     n = len(ttft)
     begun = (rng.permutation(n) + rng.random(n)) / n * 40_000 * path.wander.time
     clock = path.at(begun)
@@ -315,7 +357,9 @@ class Process:
 
     @classmethod
     def drawn(cls, family: str, seed: int) -> "Process":
-        """The deployment number `seed` of its family, with limits where the SLA may bind anywhere or nowhere."""
+        """The deployment number `seed` of its family, with limits where the SLA may bind anywhere
+        or nowhere.
+        """
         rng = np.random.default_rng([seed, FAMILIES.index(family)])
         bare = cls(draw_law(rng, family), family, (), seed)
         names = draw_metrics(rng)
@@ -334,7 +378,9 @@ class Process:
         return tpot, ttft, (c - seated) * (ttft + tpot * law.osl) / seated
 
     def phase_seconds(self, c: int, phase: str) -> float:
-        """The mean length of a request until its first token, after it, or in all, without stalls."""
+        """The mean length of a request until its first token, after it, or in all, without
+        stalls.
+        """
         law = self.law
         tpot, ttft, wait = self.medians(c)
         runs = law.run_effect**2 / 2
@@ -343,13 +389,16 @@ class Process:
         return {"ttft": first, "tpot": rest, "e2e": first + rest}[phase]
 
     def _alone(self, c: int, rows: int, rng: np.random.Generator) -> tuple[Floats, Floats, Floats, Floats]:
-        """`rows` turns of c streams: their starts; and TTFT, E2E and tokens of the requests, turn by turn."""
+        """`rows` turns of c streams: their starts; and TTFT, E2E and tokens of the requests, turn
+        by turn.
+        """
         law, k = self.law, rows * c
         shocks = rng.standard_normal(k) * math.sqrt(1 - law.memory**2)
         shocks[0] = rng.standard_normal()
         shared = law.shared_noise * lfilter([1.0], [1.0, -law.memory], shocks)
         tpot, ttft, wait = self.medians(c)
-        # One seed's runs differ by a scale and the phase of the drift; everything else is noise within the run.
+        # One seed's runs differ by a scale and the phase of the drift; everything else is noise
+        # within the run.
         scale = math.exp(law.run_effect * rng.standard_normal())
         per_token = tpot * scale * np.exp(shared + law.tpot_noise * rng.standard_normal(k))
         first = ttft * scale * np.exp(shared + law.ttft_noise * rng.standard_normal(k))
@@ -374,7 +423,8 @@ class Process:
         wait = ttft * scale * np.exp(shared + law.ttft_noise * every * rng.standard_normal((rows, count)))
         turn = wait + pace * (tokens - 1)
         phases = rng.random(count) * turn.mean()
-        # The convoys keep their distances, loosely: each convoy's turns are held to the mean of all.
+        # The convoys keep their distances, loosely: each convoy's turns are held to the mean of
+        # all.
         clock = phases + lfilter([0.0, 1.0], [1.0, -convoys.hold], turn - turn.mean(axis=1, keepdims=True), axis=0)
 
         moves = rng.random((rows, c)) < convoys.leave
@@ -395,10 +445,12 @@ class Process:
     def timeline(
         self, c: int, n: int, rng: np.random.Generator, seconds: float = math.inf, when: tuple[int, float] | None = None
     ) -> tuple[Floats, ...]:
-        """Requests of one run in the order of sending: sent, first token, end, tokens, succeeded; and the window.
+        """Requests of one run in the order of sending: sent, first token, end, tokens, succeeded;
+        and the window.
 
-        The window ends with the n-th request, or after `seconds`. `when`: the sweep's number, and the run's start
-        in seconds into it; without it the machine is steady: its speed does not wander, and no rare stall comes.
+        The window ends with the n-th request, or after `seconds`. `when`: the sweep's number, and
+        the run's start in seconds into it; without it the machine is steady: its speed does not
+        wander, and no rare stall comes.
         """
         law = self.law
         rows = math.ceil((1.3 * n + 4 * c) / c) + 2
@@ -420,7 +472,9 @@ class Process:
         return (*times[:3], tokens, ok, np.array([start, min(stop, start + seconds)]))
 
     def _warped(self, times: list[Floats], length: float, rng: np.random.Generator) -> list[Floats]:
-        """Drift and stalls hit everything in flight at once, so they stretch the axis of time itself."""
+        """Drift and stalls hit everything in flight at once, so they stretch the axis of time
+        itself.
+        """
         law = self.law
         if law.drift:
             period, phase = length * law.drift_windows, rng.uniform(0, 2 * math.pi)
@@ -434,7 +488,9 @@ class Process:
     def _on_the_machine(
         self, times: list[Floats], c: int, rng: np.random.Generator, night: int, at: float
     ) -> list[Floats]:
-        """What comes over the whole machine, whatever runs on it: rare stalls, and the wander of its speed."""
+        """What comes over the whole machine, whatever runs on it: rare stalls, and the wander of
+        its speed.
+        """
         law = self.law
         if law.rare is not None:
             times = _stalled(times, self._rare_every(c), (law.rare.length, law.rare.length), rng)
@@ -447,7 +503,9 @@ class Process:
         return times
 
     def _rare_every(self, c: int) -> float:
-        """Seconds of work from one rare stall to the next, on average: every concurrency has the same share of them."""
+        """Seconds of work from one rare stall to the next, on average: every concurrency has the
+        same share of them.
+        """
         assert self.law.rare is not None
         return self.phase_seconds(c, self.law.rare.phase) / self.law.rare.share
 
@@ -474,22 +532,47 @@ class Process:
         ttft, e2e = (first - sent)[inside], (end - sent)[inside]
         whole = tokens.astype(np.int64)
         return WindowData(
-            deployment="d", shape=self.shape, concurrency=trial.concurrency,
-            starts=np.array([epoch + start]), ends=np.array([epoch + stop]), sent=epoch + sent[inside],
-            window=np.zeros(n, np.int64), ttft=np.where(ok, ttft, math.inf),
-            tpot=np.where(ok, (e2e - ttft) / (tokens - 1), math.inf), e2e=np.where(ok, e2e, math.inf), ok=ok,
-            silence=np.zeros(n), hollow=np.zeros(n, dtype=bool), irregular=np.full(n, math.nan),
-            asked_isl=np.full(n, 512.0), asked_osl=tokens, prompt_tokens=np.full(n, 512.0), completion_tokens=tokens,
-            cached_tokens=np.zeros(n), events=whole, reads=whole, text_chars=5 * whole,
-            block_seconds=np.full(BLOCKS, (stop - start) / BLOCKS), block_output_tokens=np.diff(arrived.sum(axis=0)),
-            block_input_tokens=finished * 512.0, block_finished=finished.astype(float), block_itl=_EMPTY,
-            in_flight=busy.sum(axis=0) * BLOCKS / (stop - start), health=(ClientHealth(),), server_identities=(None,),
-            server=({},), ended=("requests",), client_failures=0,
-            outcomes={"ok": int(ok.sum()), "timeout": int((~ok).sum())}, whole_run={},
-        )  # fmt: skip
+            deployment="d",
+            shape=self.shape,
+            concurrency=trial.concurrency,
+            starts=np.array([epoch + start]),
+            ends=np.array([epoch + stop]),
+            sent=epoch + sent[inside],
+            window=np.zeros(n, np.int64),
+            ttft=np.where(ok, ttft, math.inf),
+            tpot=np.where(ok, (e2e - ttft) / (tokens - 1), math.inf),
+            e2e=np.where(ok, e2e, math.inf),
+            ok=ok,
+            silence=np.zeros(n),
+            hollow=np.zeros(n, dtype=bool),
+            irregular=np.full(n, math.nan),
+            asked_isl=np.full(n, 512.0),
+            asked_osl=tokens,
+            prompt_tokens=np.full(n, 512.0),
+            completion_tokens=tokens,
+            cached_tokens=np.zeros(n),
+            events=whole,
+            reads=whole,
+            text_chars=5 * whole,
+            block_seconds=np.full(BLOCKS, (stop - start) / BLOCKS),
+            block_output_tokens=np.diff(arrived.sum(axis=0)),
+            block_input_tokens=finished * 512.0,
+            block_finished=finished.astype(float),
+            block_itl=_EMPTY,
+            in_flight=busy.sum(axis=0) * BLOCKS / (stop - start),
+            health=(ClientHealth(),),
+            server_identities=(None,),
+            server=({},),
+            ended=("requests",),
+            client_failures=0,
+            outcomes={"ok": int(ok.sum()), "timeout": int((~ok).sum())},
+            whole_run={},
+        )
 
     def truth(self, c: int) -> Truth:
-        """From 40 runs of 1,000 requests: what a user of this deployment meets, run by run, in the long run."""
+        """From 40 runs of 1,000 requests: what a user of this deployment meets, run by run, in the
+        long run.
+        """
         if c not in self._truth:
             self._truth[c] = self._long(c, 40, 1000)
         return self._truth[c]
@@ -537,12 +620,16 @@ class Process:
 
 
 def _when(seed: int, at: float | None) -> tuple[int, float]:
-    """The number of the sweep that a seed belongs to, and the start in seconds (by seed order when not given)."""
+    """The number of the sweep that a seed belongs to, and the start in seconds (by seed order when
+    not given).
+    """
     return seed // NIGHT, seed % NIGHT * APART if at is None else at
 
 
 def _stalled(times: list[Floats], every: float, lengths: tuple[float, float], rng: np.random.Generator) -> list[Floats]:
-    """The times when everything stands still now and then, for as long as drawn evenly between two lengths."""
+    """The times when everything stands still now and then, for as long as drawn evenly between two
+    lengths.
+    """
     last = float(times[2].max())
     count = rng.poisson(last / every)
     begun = np.sort(rng.uniform(0, last, count))
@@ -551,10 +638,22 @@ def _stalled(times: list[Floats], every: float, lengths: tuple[float, float], rn
 
 
 class Engine:
-    """The embedded engine as a deployment, with short outputs so that a study of many stays affordable."""
+    """The embedded engine as a deployment, with short outputs so that a study of many stays
+    affordable.
+    """
 
-    def __init__(self, spec: EngineSpec, family: str, shape: Shape, limits: tuple[Limit, ...], run_effect: float,
-                 band: tuple[int, int] | None, worse: float, seed: int, wander: Wander | None) -> None:  # fmt: skip
+    def __init__(  # noqa: PLR0913
+        self,
+        spec: EngineSpec,
+        family: str,
+        shape: Shape,
+        limits: tuple[Limit, ...],
+        run_effect: float,
+        band: tuple[int, int] | None,
+        worse: float,
+        seed: int,
+        wander: Wander | None,
+    ) -> None:
         self.spec, self.family, self.shape, self.limits, self.seed = spec, family, shape, limits, seed
         self.run_effect, self.band, self.worse, self.wander = run_effect, band, worse, wander
         self.rare: RareStalls | None = None
@@ -572,13 +671,17 @@ class Engine:
         if family == "fixed_lengths":
             shape = Shape.of(round(isl), round(osl))
         spec = EngineSpec(
-            step_base=_between(rng, 4e-3, 15e-3), per_decode=_between(rng, 10e-6, 80e-6),
-            per_prefill_token=_between(rng, 10e-6, 60e-6), per_context_token=_between(rng, 10e-9, 80e-9),
-            noise=rng.uniform(0.0, 0.15), max_num_seqs=place if family == "queue_capped" else 256,
+            step_base=_between(rng, 4e-3, 15e-3),
+            per_decode=_between(rng, 10e-6, 80e-6),
+            per_prefill_token=_between(rng, 10e-6, 60e-6),
+            per_context_token=_between(rng, 10e-9, 80e-9),
+            noise=rng.uniform(0.0, 0.15),
+            max_num_seqs=place if family == "queue_capped" else 256,
             kv_tokens=round(place * (isl + osl)) if family == "cliff" else None,
-            drift=rng.uniform(-0.04, 0.04) if family == "drifting" else 0.0, seed=seed,
+            drift=rng.uniform(-0.04, 0.04) if family == "drifting" else 0.0,
+            seed=seed,
             stalls=Stalls(_between(rng, 5, 60), _between(rng, 0.1, 1.0)) if family == "stalling" else None,
-        )  # fmt: skip
+        )
         band = (place, max(place + 1, round(1.35 * place))) if family == "non_monotone" else None
         run_effect, worse = rng.uniform(0, 0.04), rng.uniform(1.1, 1.8)
         wander = draw_wander(rng) if family == "noisy" else None
@@ -602,7 +705,9 @@ class Engine:
         return dataclasses.replace(spec, stalls=stalls)
 
     def _phase_seconds(self, c: int) -> dict[str, float]:
-        """The mean length of a request until its first token, after it, and in all, without rare stalls."""
+        """The mean length of a request until its first token, after it, and in all, without rare
+        stalls.
+        """
         found = virtual.closed_loop_arrays(
             self._spec(c, 9_999, steady=True), self.shape, c, requests=max(300, 4 * c), seed=49_999
         )
@@ -631,22 +736,34 @@ class Engine:
         return window_data(dataclasses.replace(measurement, epoch=1e9 * night + at), records)
 
     def _run(self, trial: Trial, spec: EngineSpec) -> tuple[list[Record], Measurement]:
-        """The trial; equal lengths all start at once, or the engine alone would not fall into lockstep."""
+        """The trial; equal lengths all start at once, or the engine alone would not fall into
+        lockstep.
+        """
         if self.family != "fixed_lengths":
             return virtual.virtual_trial(trial, spec)
         records, edges = closed_loop(
-            spec, trial.shape, trial.concurrency, requests=trial.requests, warmup=trial.warmup, stagger=False,
-            seconds=trial.seconds or math.inf, seed=trial.seed,
-        )  # fmt: skip
+            spec,
+            trial.shape,
+            trial.concurrency,
+            requests=trial.requests,
+            warmup=trial.warmup,
+            stagger=False,
+            seconds=trial.seconds or math.inf,
+            seed=trial.seed,
+        )
         return records, Measurement(trial, 0.0, edges, "requests", server_identity="virtual")
 
     def _truth(self, c: int) -> Truth:
         parts, produced, lasted = [], 0.0, 0.0
         for run in range(10):
             found = virtual.closed_loop_arrays(
-                self._spec(c, 10_000 + run, steady=True), self.shape, c, requests=1000, seed=50_000 + run,
+                self._spec(c, 10_000 + run, steady=True),
+                self.shape,
+                c,
+                requests=1000,
+                seed=50_000 + run,
                 stagger=self.family != "fixed_lengths",
-            )  # fmt: skip
+            )
             parts.append((found.ttft, found.e2e, found.tokens))
             produced += found.output_tokens
             lasted += found.window.length

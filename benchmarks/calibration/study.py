@@ -1,4 +1,5 @@
-"""One deployment of the study: what each rule answers for it, and which published intervals hold its truth."""
+"""One deployment of the study: what each rule answers for it, and which published intervals hold
+its truth."""
 
 import dataclasses
 import math
@@ -32,8 +33,12 @@ OURS = (SHIPPED, "proven grid, no search")
 OBJECTIVES = ("output_throughput", "p99_e2e")
 COVERED = (
     *(f"{s}_{q}" for q in ("ttft", "tpot", "e2e") for s in ("mean", "p50", "p90", "p95", "p99")),
-    "output_throughput", "request_throughput", "error_rate", "goodput", "attainment",
-)  # fmt: skip
+    "output_throughput",
+    "request_throughput",
+    "error_rate",
+    "goodput",
+    "attainment",
+)
 Result = dict[str, Any]
 
 
@@ -42,20 +47,28 @@ def deployment(kind: str, family: str, seed: int, only: Sequence[str] = ()) -> R
 
     `only` these rules; about the coverage of intervals only if INTERVALS is one of them.
 
-    Of each rule what it announced first ('early_c', in 'early_seconds') and what it said at the end ('c', in
-    'seconds'). 'excess' is the truth there over its limit, 'share' the true throughput there over the best there is (0
-    for no answer, None where none exists). 'alone' is the excess of one user, 'touched' the share of rare stalls.
+    Of each rule what it announced first ('early_c', in 'early_seconds') and what it said at the end
+    ('c', in 'seconds'). 'excess' is the truth there over its limit, 'share' the true throughput
+    there over the best there is (0 for no answer, None where none exists). 'alone' is the excess of
+    one user, 'touched' the share of rare stalls.
     """
     server: Server = Process.drawn(family, seed) if kind == "process" else Engine.drawn(family, seed)
     best = rules.best(server)
     feasible = best.concurrency is not None
     requests, seconds = rules.dense_grid_cost(server)
     result: Result = {
-        "kind": kind, "family": family, "seed": seed, "limits": {lim.metric: lim.promise for lim in server.limits},
-        "best": best.concurrency, "alone": excess(server, 1), "touched": server.touched(best.concurrency or 1),
+        "kind": kind,
+        "family": family,
+        "seed": seed,
+        "limits": {lim.metric: lim.promise for lim in server.limits},
+        "best": best.concurrency,
+        "alone": excess(server, 1),
+        "touched": server.touched(best.concurrency or 1),
         "reference": rules.reference_seconds(server, best.concurrency) if feasible else None,
-        "dense": requests, "dense_seconds": seconds, "rules": {},
-    }  # fmt: skip
+        "dense": requests,
+        "dense_seconds": seconds,
+        "rules": {},
+    }
     for number, name in enumerate(RULES):
         if not only or name in only:
             result["rules"][name] = _answered(server, best, RULES[name](server, number + 1))
@@ -72,9 +85,13 @@ def _answered(server: Server, best: rules.Best, answer: rules.Answer) -> Result:
     if answer.early_seconds is None:  # this rule speaks at the end
         early = answer.concurrency, answer.seconds
     result: Result = {
-        "verdict": answer.verdict, "requests": answer.requests, "seconds": answer.seconds, "early_seconds": early[1],
-        "stage": answer.claim_stage, "turns": answer.turns,
-    }  # fmt: skip
+        "verdict": answer.verdict,
+        "requests": answer.requests,
+        "seconds": answer.seconds,
+        "early_seconds": early[1],
+        "stage": answer.claim_stage,
+        "turns": answer.turns,
+    }
     for prefix, c in (("", answer.concurrency), ("early_", early[0])):
         share = 0.0 if c is None else min(1.0, server.truth(c)["output_throughput"] / max(best.throughput, 1e-9))
         result[f"{prefix}c"] = c
@@ -95,9 +112,11 @@ def quiet() -> None:
 
 
 def _coverage(server: Process, seed: int) -> dict[str, list[bool | None]]:
-    """At a random setting, from three windows: is the truth inside the interval, and below the one-sided bound?
+    """At a random setting, from three windows: is the truth inside the interval, and below the
+    one-sided bound?
 
-    Once as drawn, where every run has a speed of its own, and once with runs that are alike. None: no such bound.
+    Once as drawn, where every run has a speed of its own, and once with runs that are alike. None:
+    no such bound.
     """
     rng = np.random.default_rng([seed, 5])
     c = int(rng.choice(rules.GRID))
@@ -148,7 +167,9 @@ class _Side:
 
 
 def _frontier(server: Process) -> dict[str, bool]:
-    """Is the truth inside what is published of a frontier and of two compared? Only what is published is named."""
+    """Is the truth inside what is published of a frontier and of two compared? Only what is
+    published is named.
+    """
     a = _Side.measured(server)
     reference = (0.0, float(a.price.max()) * 1.05)
     drawn = uncertainty.replicates(a.samples, OBJECTIVES, draws=200)
@@ -165,7 +186,9 @@ def _frontier(server: Process) -> dict[str, bool]:
 
 
 def _compared(a: _Side, reference: tuple[float, float], middle: float) -> dict[str, bool]:
-    """The same deployment made up to a quarter faster or slower, measured by itself, against `a`."""
+    """The same deployment made up to a quarter faster or slower, measured by itself, against
+    `a`.
+    """
     rng = np.random.default_rng([a.server.seed, 6])
     speed = math.exp(rng.uniform(math.log(0.8), math.log(1.25)))
     law = dataclasses.replace(a.server.law, tpot=a.server.law.tpot / speed, ttft=a.server.law.ttft / speed)

@@ -1,4 +1,5 @@
-"""A whole sweep of one deployment in virtual time: it asks for trials and ends as `frontier sweep` does."""
+"""A whole sweep of one deployment in virtual time: it asks for trials and ends as `frontier sweep`
+does."""
 
 from dataclasses import dataclass, replace
 
@@ -15,13 +16,15 @@ from frontier.model import Decision, Phase, Series, Trial
 from frontier.plan import Plan, make_plan, make_trial, search_policy
 
 MOST = 400
-"""Trials of a sweep at most, as eight candidates may take 36 windows each; one that is not over by then is a defect of
-what asks for them."""
+"""Trials of a sweep at most, as eight candidates may take 36 windows each; one that is not over by
+then is a defect of what asks for them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """Before a trial: when, how many are finished, and what the search and the completion ask for."""
+    """Before a trial: when, how many are finished, and what the search and the completion ask
+    for.
+    """
 
     at: float
     trials: int
@@ -33,9 +36,12 @@ def config_of(server: Server) -> Config:
     """The config that a user of this deployment would write, with all sizes left to the sweep."""
     sla = ", ".join(f"{limit.metric}: {1e3 * limit.promise:.4f}ms" for limit in server.limits)
     lines = (
-        "endpoint: http://localhost:8000/v1", "model: m", f"shapes: [{server.shape.label}]",
-        f"concurrency: {list(GRID)}", f"sla: {{{sla}}}",
-    )  # fmt: skip
+        "endpoint: http://localhost:8000/v1",
+        "model: m",
+        f"shapes: [{server.shape.label}]",
+        f"concurrency: {list(GRID)}",
+        f"sla: {{{sla}}}",
+    )
     return load_config("\n".join(lines), "calibration")
 
 
@@ -117,9 +123,14 @@ def answer_first(server: Server, seed: int) -> Answer:
     c = decision.concurrency
     claim = None if c is None else claim_of(proof_windows(sweep.history, c), server.limits)
     return Answer(
-        c, decision.verdict.value, sum(s.n for _, s in sweep.history), sweep.clock,
+        c,
+        decision.verdict.value,
+        sum(s.n for _, s in sweep.history),
+        sweep.clock,
         len({t.concurrency for t, _ in sweep.history}),
-        early_concurrency=early[0] if early else None, early_seconds=early[1] if early else sweep.clock,
+        early_concurrency=early[0] if early else None,
+        early_seconds=early[1] if early else sweep.clock,
         trace=tuple(f"{t.phase.value} c={t.concurrency} n={s.n}" for t, s in sweep.history),
-        claim_stage=claim.stage if claim else "", turns=claim.turns if claim else 0,
-    )  # fmt: skip
+        claim_stage=claim.stage if claim else "",
+        turns=claim.turns if claim else 0,
+    )

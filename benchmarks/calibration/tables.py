@@ -21,13 +21,16 @@ NOMINAL = {
 
 
 FIRST = FAMILIES[:7]
-"""The families whose published intervals were always counted; in the others the truth is wider than one night."""
+"""The families whose published intervals were always counted; in the others the truth is wider than
+one night."""
 SEEN = 0.003
 """Share of rare stalls below which an answer has to be found."""
 
 
 class Requirement(NamedTuple):
-    """At most the share `allowed` of `n` may be `bad`: as observed, or with this confidence where one is given."""
+    """At most the share `allowed` of `n` may be `bad`: as observed, or with this confidence where
+    one is given.
+    """
 
     name: str
     asked: str
@@ -45,7 +48,9 @@ class Requirement(NamedTuple):
         return not self.broken(self.confidence)
 
     def broken(self, confidence: float = 0.99) -> bool:
-        """Whether it is surely not met: the one-sided lower bound of the bad share is above what is allowed."""
+        """Whether it is surely not met: the one-sided lower bound of the bad share is above what is
+        allowed.
+        """
         return intervals.clopper_pearson(self.bad, self.n, confidence)[0] > self.allowed
 
 
@@ -76,9 +81,17 @@ def _table(heads: Sequence[str], rows: Iterable[Sequence[object]]) -> list[str]:
 
 
 def _rule_table(results: Sequence[Result], rules: Sequence[str]) -> list[str]:
-    heads = ("rule", "answered where it should", "answers", "break the SLA", "by over 5 %",
-             "share of best: median (mean)", "minutes over reference: median (90th percentile)", "to the end",
-             "requests")  # fmt: skip
+    heads = (
+        "rule",
+        "answered where it should",
+        "answers",
+        "break the SLA",
+        "by over 5 %",
+        "share of best: median (mean)",
+        "minutes over reference: median (90th percentile)",
+        "to the end",
+        "requests",
+    )
     rows = [(name, *_row(summary(results, name), minutes=True)) for name in rules]
     announced = [
         (f"{name}, when announced", *_row(summary(results, name, announced=True), minutes=True))
@@ -89,8 +102,17 @@ def _rule_table(results: Sequence[Result], rules: Sequence[str]) -> list[str]:
 
 
 def _family_table(results: Sequence[Result], name: str) -> list[str]:
-    heads = ("family", "deployments", "answered where it should", "answers", "break the SLA", "at least (95 %)",
-             "by over 5 %", "share of best", "minutes over reference")  # fmt: skip
+    heads = (
+        "family",
+        "deployments",
+        "answered where it should",
+        "answers",
+        "break the SLA",
+        "at least (95 %)",
+        "by over 5 %",
+        "share of best",
+        "minutes over reference",
+    )
     rows = []
     for family in FAMILIES:
         mine = [r for r in results if r["family"] == family]
@@ -108,9 +130,13 @@ def _row(s: Mapping[str, float], *, minutes: bool) -> tuple[str, ...]:
         return "–" if math.isnan(middle) else f"{middle:{form}} ({other:{form}})"
 
     cells = (
-        _percent(s["answered"], s["should"]), f"{s['answers']:.0f}", _percent(s["broken"], s["answers"]),
-        _percent(s["beyond"], s["answers"]), both("share", ".0%"), both("early", ".1f"),
-    )  # fmt: skip
+        _percent(s["answered"], s["should"]),
+        f"{s['answers']:.0f}",
+        _percent(s["broken"], s["answers"]),
+        _percent(s["beyond"], s["answers"]),
+        both("share", ".0%"),
+        both("early", ".1f"),
+    )
     return (*cells, both("end", ".1f"), f"{s['requests']:,.0f}") if minutes else cells
 
 
@@ -132,11 +158,15 @@ def _stall_table(results: Sequence[Result], name: str) -> list[str]:
         turns = [a["turns"] for a in mine if a["turns"]]
         rows.append(
             (
-                label, len(mine), len(early), _percent(sum(a["early_excess"] > 1 for a in early), len(early)),
-                len(final), _percent(sum(a["excess"] > 1 for a in final), len(final)),
+                label,
+                len(mine),
+                len(early),
+                _percent(sum(a["early_excess"] > 1 for a in early), len(early)),
+                len(final),
+                _percent(sum(a["excess"] > 1 for a in final), len(final)),
                 f"{np.median(turns):.0f}" if turns else "–",
             )
-        )  # fmt: skip
+        )
     return _table(heads, rows)
 
 
@@ -213,7 +243,9 @@ def _coverage_by_family(results: Sequence[Result]) -> list[str]:
 
 
 def coverage(results: Sequence[Result]) -> dict[str, tuple[str, int, int, int]]:
-    """Per kind of interval: its nominal coverage, how often it held the truth, of how many given, of how many asked."""
+    """Per kind of interval: its nominal coverage, how often it held the truth, of how many given,
+    of how many asked.
+    """
     groups: dict[str, tuple[str, list[bool | None]]] = {}
     for r in results:
         for key, (both, upper) in r.get("coverage", {}).items():
@@ -233,10 +265,11 @@ def coverage(results: Sequence[Result]) -> dict[str, tuple[str, int, int, int]]:
 def summary(results: Sequence[Result], name: str, *, announced: bool = False) -> Mapping[str, float]:
     """A rule's counts and medians over these deployments.
 
-    `answered` of those where it `should`: an answer exists, more than 5 % from what one user meets. Of the `answers`
-    named at the end (or `announced` first) those are `broken` whose truth is over the limit, and `beyond` by more than
-    5 %; where stalls are rare only final claims count. `share` (median) and `share_2` (mean) count no answer as
-    nothing, where one exists. `early` and `end` are medians of the time over the reference, `_2` the 90th percentile.
+    `answered` of those where it `should`: an answer exists, more than 5 % from what one user meets.
+    Of the `answers` named at the end (or `announced` first) those are `broken` whose truth is over
+    the limit, and `beyond` by more than 5 %; where stalls are rare only final claims count. `share`
+    (median) and `share_2` (mean) count no answer as nothing, where one exists. `early` and `end`
+    are medians of the time over the reference, `_2` the 90th percentile.
     """
     prefix = "early_" if announced else ""
     c, excess, share = f"{prefix}c", f"{prefix}excess", f"{prefix}share"
@@ -265,12 +298,16 @@ def summary(results: Sequence[Result], name: str, *, announced: bool = False) ->
 
 
 def _exists(result: Result) -> bool:
-    """Whether there is an answer to be found: a setting inside the SLA, and no stalls that only a long night shows."""
+    """Whether there is an answer to be found: a setting inside the SLA, and no stalls that only a
+    long night shows.
+    """
     return result["best"] is not None and (result["family"] != "rare_stalls" or result["touched"] < SEEN)
 
 
 def _at(p: float, values: Sequence[float]) -> float:
-    """The percentile p, as one of the values, so that it is within a limit when enough of them are."""
+    """The percentile p, as one of the values, so that it is within a limit when enough of them
+    are.
+    """
     return float(np.quantile(values, p, method="inverted_cdf")) if values else math.nan
 
 

@@ -1,7 +1,8 @@
 """python -m benchmarks.calibration.tradeoff [NAME=RESULTS ...] [--picture FILE.svg]
 
-What each design of the search gives for its minutes, as a Markdown table and a picture. Designs that are no longer in
-the code are data here, with where they were measured; others come from results files of this study.
+What each design of the search gives for its minutes, as a Markdown table and a picture. Designs
+that are no longer in the code are data here, with where they were measured; others come from
+results files of this study.
 """
 
 import argparse
@@ -17,8 +18,8 @@ GOAL_MINUTES, GOAL_SHARE = 5.0, 0.93
 
 
 class Design(NamedTuple):
-    """A design: the median minutes to its answer over the reference, the median share of the best throughput, and the
-    deployments on which both were measured.
+    """A design: the median minutes to its answer over the reference, the median share of the best
+    throughput, and the deployments on which both were measured.
     """
 
     name: str

@@ -1,12 +1,14 @@
-"""The simulated engine with faults: a process that can be told to fail, and be killed, frozen and restarted.
+"""The simulated engine with faults: a process that can be told to fail, and be killed, frozen and
+restarted.
 
     with FaultyServer(spec, log=here / "server.log") as server:
         server.fault("status", status=503, retry_after=2, seconds=1.5)   # for everyone, for a while
-        server.fault("reset", after=0.05, share=0.3)                     # a TCP reset into some of the streams
-        server.kill(); server.start()                                    # a crash, and back on the same port
+        server.fault("reset", after=0.05, share=0.3)                     # a TCP reset into some of
+        the streams server.kill(); server.start()                                    # a crash, and
+        back on the same port
 
-Every request that arrives is one line of the log, written before it is answered, so that even a crash loses none:
-the key is a hash of its prompt, the fault is what was done to it.
+Every request that arrives is one line of the log, written before it is answered, so that even a
+crash loses none: the key is a hash of its prompt, the fault is what was done to it.
 """
 
 import argparse
@@ -46,7 +48,9 @@ def key_of(prompt: object) -> str:
 
 @dataclass(frozen=True)
 class Fault:
-    """What is done to a `share` of the requests that arrive in the next `seconds`. `after`: seconds until a cut."""
+    """What is done to a `share` of the requests that arrive in the next `seconds`. `after`: seconds
+    until a cut.
+    """
 
     kind: str
     seconds: float = 1e9
@@ -134,8 +138,9 @@ def _cut(transport: asyncio.Transport | None, reset: bool) -> None:
 
 
 class FaultyServer:
-    """The parent's handle. `start` after `kill` or `stop` comes back on the same port; `**changes` are other
-    parameters of the engine, as model_name. `tls` is a PEM file with key and certificate."""
+    """The parent's handle. `start` after `kill` or `stop` comes back on the same port; `**changes`
+    are other parameters of the engine, as model_name. `tls` is a PEM file with key and certificate.
+    """
 
     def __init__(self, spec: EngineSpec, *, log: Path | None = None, tls: Path | None = None) -> None:
         self.spec, self.log, self.tls = spec, log, tls

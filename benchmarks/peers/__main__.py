@@ -1,26 +1,30 @@
 """Five load clients and ours at one server whose truth is known: what they say, what they cost.
 
-usage: python -m benchmarks.peers --tools FOLDER --tokenizer FOLDER [--only NAME ...] [--rounds 2] [--minutes 15]
+usage: python -m benchmarks.peers --tools FOLDER --tokenizer FOLDER [--only NAME ...] [--rounds 2]
+[--minutes 15]
                                   [--keep FILE]
        python -m benchmarks.peers --again FILE
 
-FOLDER of --tools holds a virtual environment per tool (a missing one is named with the command that makes it, and left
-out); --tokenizer is any Hugging Face tokenizer folder (`python tests/engines/vllm_cpu.py install` makes one).
+FOLDER of --tools holds a virtual environment per tool (a missing one is named with the command that
+makes it, and left out); --tokenizer is any Hugging Face tokenizer folder (`python
+tests/engines/vllm_cpu.py install` makes one).
 
-First each tool once without counting it, so that its bytecode is compiled and its files are in memory. Then three
-loads, each tool in turn, round by round, every other round in the opposite order: `paced` (TTFT 50 ms, ITL 10 ms,
-64 tokens, 128 streams, 1,280 requests), the same with 128 requests, and `flood` (no delay at all, 32 streams). No round
-begins that would end after --minutes. Prints the table of docs/benchmarks.md. Per tool:
-  error           what it said minus what the server saw, of the paced load
-  CPU             of the whole process tree, per 1,000 further requests (paced minus its short form: start-up drops out;
-                  of ours 6,400 requests minus the short form, which sends more than it is asked for)
-  fixed           wall time of the short form beyond the time the server was at work: the price of each start
-  next point      of ours: how long the server waits between two points of one sweep
-  ten points      what ten settings cost beyond the server's work: ten starts; of ours one, and nine next points
-  chunks/s        of the flood, as the server saw it
-  RSS             the process tree's peak, added up
-Figures are medians over the rounds; of the ratios the last line has the range of the rounds. Nothing else should run on
-the machine.
+First each tool once without counting it, so that its bytecode is compiled and its files are in
+memory. Then three loads, each tool in turn, round by round, every other round in the opposite
+order: `paced` (TTFT 50 ms, ITL 10 ms, 64 tokens, 128 streams, 1,280 requests), the same with 128
+requests, and `flood` (no delay at all, 32 streams). No round begins that would end after --minutes.
+Prints the table of docs/benchmarks.md. Per tool:
+  error           what it said minus what the server saw, of the paced load CPU             of the
+  whole process tree, per 1,000 further requests (paced minus its short form: start-up drops out;
+                  of ours 6,400 requests minus the short form, which sends more than it is asked
+                  for)
+  fixed           wall time of the short form beyond the time the server was at work: the price of
+  each start next point      of ours: how long the server waits between two points of one sweep ten
+  points      what ten settings cost beyond the server's work: ten starts; of ours one, and nine
+  next points chunks/s        of the flood, as the server saw it RSS             the process tree's
+  peak, added up
+Figures are medians over the rounds; of the ratios the last line has the range of the rounds.
+Nothing else should run on the machine.
 """
 
 import argparse
@@ -63,7 +67,8 @@ LOADS = {
     "long": Load(128, 6400, 0.050, 0.010),
 }
 OURS = ("sweep", "long")
-"""Loads that only ours is asked for: several settings of one start, and one long enough that its start is small."""
+"""Loads that only ours is asked for: several settings of one start, and one long enough that its
+start is small."""
 POINTS = 3
 """Of the load `sweep`."""
 COMPARED = 10
@@ -71,7 +76,8 @@ COMPARED = 10
 ENVIRONMENT = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
 """Of the tools: with that variable ours, run from a checkout, would be compiled at each start."""
 LEAST_SERVED = 0.99
-"""A tool that served a smaller share of the requests that it was asked for measured something else."""
+"""A tool that served a smaller share of the requests that it was asked for measured something else.
+"""
 
 
 @dataclass(frozen=True)
@@ -93,7 +99,9 @@ class Result:
 
 
 class Meter:
-    """CPU seconds and peak memory of a process tree, as far as they can be seen from outside while it runs."""
+    """CPU seconds and peak memory of a process tree, as far as they can be seen from outside while
+    it runs.
+    """
 
     def __init__(self, pid: int) -> None:
         self.rss = 0
@@ -158,14 +166,19 @@ def measure(tool: Tool, name: str, tools: Path, tokenizer: Path, load: Load, tur
         began, before = time.perf_counter(), os.times()
         with (folder / "log").open("wb") as out:
             process = subprocess.Popen(
-                tool.command(point, tools), env={**ENVIRONMENT, **tool.environment}, cwd=folder,
-                stdin=subprocess.DEVNULL, stdout=out, stderr=out,
-            )  # fmt: skip
+                tool.command(point, tools),
+                env={**ENVIRONMENT, **tool.environment},
+                cwd=folder,
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=out,
+            )
             meter = Meter(process.pid)
             code = process.wait(600)
         meter.close()
         wall, after = time.perf_counter() - began, os.times()
-        # Ours exits 5 when it flags its own point (at the flood it must): what it saw is on record all the same.
+        # Ours exits 5 when it flags its own point (at the flood it must): what it saw is on record
+        # all the same.
         if code and tool.name != "frontier":
             said = (folder / "log").read_text(errors="replace")
             print(f"{tool.name} failed ({name}), which is a dash in the table:\n{said[-1000:]}", file=sys.stderr)
@@ -195,9 +208,17 @@ def measure(tool: Tool, name: str, tools: Path, tokenizer: Path, load: Load, tur
 
 
 HEADS = (
-    "TTFT mean, ms", "TTFT p99, ms", "TPOT mean, %", "E2E mean, ms", "CPU s per 1,000", "fixed, s", "chunks/s",
-    "RSS, MiB", "next point, s", "ten points, s",
-)  # fmt: skip
+    "TTFT mean, ms",
+    "TTFT p99, ms",
+    "TPOT mean, %",
+    "E2E mean, ms",
+    "CPU s per 1,000",
+    "fixed, s",
+    "chunks/s",
+    "RSS, MiB",
+    "next point, s",
+    "ten points, s",
+)
 DIGITS = dict(zip(HEADS, (2, 2, 2, 2, 2, 1, 0, 0, 2, 0), strict=True))
 SIGNED = HEADS[:4]
 COSTS = ("CPU s per 1,000", "fixed, s", "ten points, s", "RSS, MiB")
@@ -216,22 +237,32 @@ def figures(results: list[Result]) -> dict[str, float]:
 
     fixed = middle([r.wall - r.busy for r in short])
     between = middle([r.idle / (POINTS - 1) for r in sweep])
-    return dict(zip(HEADS, (
-        off("ttft_mean"),
-        off("ttft_p99"),
-        middle([(r.said["tpot_mean"] / r.true["tpot_mean"] - 1) * 100 for r in paced]),
-        off("e2e_mean"),
-        middle([(a.cpu - b.cpu) / (a.served - b.served) * 1e3 for a, b in zip(long or paced, short, strict=False)]),
-        fixed,
-        middle([r.chunks / r.busy for r in flood]),
-        middle([r.rss / 2**20 for r in paced]),
-        between,
-        fixed + (COMPARED - 1) * (fixed if np.isnan(between) else between),
-    ), strict=True))  # fmt: skip
+    return dict(
+        zip(
+            HEADS,
+            (
+                off("ttft_mean"),
+                off("ttft_p99"),
+                middle([(r.said["tpot_mean"] / r.true["tpot_mean"] - 1) * 100 for r in paced]),
+                off("e2e_mean"),
+                middle(
+                    [(a.cpu - b.cpu) / (a.served - b.served) * 1e3 for a, b in zip(long or paced, short, strict=False)]
+                ),
+                fixed,
+                middle([r.chunks / r.busy for r in flood]),
+                middle([r.rss / 2**20 for r in paced]),
+                between,
+                fixed + (COMPARED - 1) * (fixed if np.isnan(between) else between),
+            ),
+            strict=True,
+        )
+    )
 
 
 def table(results: list[Result]) -> str:
-    """Markdown, a row per tool, in the order of measuring; then how far the best of the others is from ours."""
+    """Markdown, a row per tool, in the order of measuring; then how far the best of the others is
+    from ours.
+    """
     of = {name: [r for r in results if r.tool == name] for name in dict.fromkeys(r.tool for r in results)}
     lines = ["| | " + " | ".join(HEADS) + " |", "|---|" + "--:|" * len(HEADS)]
     for name, mine in of.items():
@@ -242,8 +273,9 @@ def table(results: list[Result]) -> str:
         lines.append(f"| {LABELS[name]} | {' | '.join(cells)} |")
     if len(of) > 1 and "frontier" in of:
         rounds = max((r.turn for r in results), default=0) + 1
-        each = [_ratios({name: [r for r in mine if r.turn == turn] for name, mine in of.items()})
-                for turn in range(rounds)]  # fmt: skip
+        each = [
+            _ratios({name: [r for r in mine if r.turn == turn] for name, mine in of.items()}) for turn in range(rounds)
+        ]
         texts = [
             f"{head} {value:.1f}× ({min(e[head] for e in each):.1f} to {max(e[head] for e in each):.1f})"
             for head, value in _ratios(of).items()

@@ -1,7 +1,7 @@
 """How each tool is asked for one closed-loop point, and where in its files it says what it found.
 
-Commands and keys are those of the versions named in `VERSIONS`; each tool has a virtual environment of its own in one
-folder. Times come out in seconds.
+Commands and keys are those of the versions named in `VERSIONS`; each tool has a virtual environment
+of its own in one folder. Times come out in seconds.
 """
 
 import json
@@ -22,10 +22,13 @@ VERSIONS = {
 LABELS = {"frontier": "**frontier**"} | {
     name: f"{title} {VERSIONS[name][0].partition('==')[2]}"
     for name, title in (
-        ("vllm-bench", "vllm bench serve"), ("aiperf", "AIPerf"), ("guidellm", "GuideLLM"),
-        ("genai-bench", "genai-bench"), ("inference-perf", "inference-perf"),
+        ("vllm-bench", "vllm bench serve"),
+        ("aiperf", "AIPerf"),
+        ("guidellm", "GuideLLM"),
+        ("genai-bench", "genai-bench"),
+        ("inference-perf", "inference-perf"),
     )
-}  # fmt: skip
+}
 """As a table names them."""
 OFFLINE = {
     "HF_HUB_OFFLINE": "1",
@@ -95,8 +98,14 @@ def _frontier(point: Point, _: Path) -> list[str]:
     }
     (point.folder / "sweep.yaml").write_text(json.dumps(config))
     return [
-        sys.executable, "-m", "frontier", "sweep", str(point.folder / "sweep.yaml"), "-o", str(point.folder / "run")
-    ]  # fmt: skip
+        sys.executable,
+        "-m",
+        "frontier",
+        "sweep",
+        str(point.folder / "sweep.yaml"),
+        "-o",
+        str(point.folder / "run"),
+    ]
 
 
 def _frontier_said(point: Point) -> Said:
@@ -113,13 +122,43 @@ def _frontier_said(point: Point) -> Said:
 
 def _vllm(point: Point, tools: Path) -> list[str]:
     return [
-        str(tools / "vllm" / "bin" / "vllm"), "bench", "serve", "--backend", "openai-chat", "--base-url", point.url,
-        "--endpoint", "/v1/chat/completions", "--model", "truth", "--tokenizer", str(point.tokenizer),
-        "--dataset-name", "random", "--random-input-len", str(point.isl), "--random-output-len", str(point.osl),
-        "--num-prompts", str(point.requests), "--max-concurrency", str(point.streams), "--request-rate", "inf",
-        "--ignore-eos", "--percentile-metrics", "ttft,tpot,e2el", "--metric-percentiles", "99", "--disable-tqdm",
-        "--save-result", "--result-dir", str(point.folder), "--result-filename", "said.json",
-    ]  # fmt: skip
+        str(tools / "vllm" / "bin" / "vllm"),
+        "bench",
+        "serve",
+        "--backend",
+        "openai-chat",
+        "--base-url",
+        point.url,
+        "--endpoint",
+        "/v1/chat/completions",
+        "--model",
+        "truth",
+        "--tokenizer",
+        str(point.tokenizer),
+        "--dataset-name",
+        "random",
+        "--random-input-len",
+        str(point.isl),
+        "--random-output-len",
+        str(point.osl),
+        "--num-prompts",
+        str(point.requests),
+        "--max-concurrency",
+        str(point.streams),
+        "--request-rate",
+        "inf",
+        "--ignore-eos",
+        "--percentile-metrics",
+        "ttft,tpot,e2el",
+        "--metric-percentiles",
+        "99",
+        "--disable-tqdm",
+        "--save-result",
+        "--result-dir",
+        str(point.folder),
+        "--result-filename",
+        "said.json",
+    ]
 
 
 def _vllm_said(point: Point) -> Said:
@@ -135,12 +174,40 @@ def _vllm_said(point: Point) -> Said:
 
 def _aiperf(point: Point, tools: Path) -> list[str]:
     return [
-        str(tools / "aiperf" / "bin" / "aiperf"), "profile", "--model", "truth", "--tokenizer", str(point.tokenizer),
-        "--url", point.url, "--endpoint-type", "chat", "--streaming", "--concurrency", str(point.streams),
-        "--request-count", str(point.requests), "--isl", str(point.isl), "--isl-stddev", "0",
-        "--osl", str(point.osl), "--osl-stddev", "0", "--extra-inputs", "ignore_eos:true", "--use-legacy-max-tokens",
-        "--random-seed", "0", "--ui-type", "none", "--no-auto-plot", "--artifact-dir", str(point.folder),
-    ]  # fmt: skip
+        str(tools / "aiperf" / "bin" / "aiperf"),
+        "profile",
+        "--model",
+        "truth",
+        "--tokenizer",
+        str(point.tokenizer),
+        "--url",
+        point.url,
+        "--endpoint-type",
+        "chat",
+        "--streaming",
+        "--concurrency",
+        str(point.streams),
+        "--request-count",
+        str(point.requests),
+        "--isl",
+        str(point.isl),
+        "--isl-stddev",
+        "0",
+        "--osl",
+        str(point.osl),
+        "--osl-stddev",
+        "0",
+        "--extra-inputs",
+        "ignore_eos:true",
+        "--use-legacy-max-tokens",
+        "--random-seed",
+        "0",
+        "--ui-type",
+        "none",
+        "--no-auto-plot",
+        "--artifact-dir",
+        str(point.folder),
+    ]
 
 
 def _aiperf_said(point: Point) -> Said:
@@ -157,15 +224,24 @@ def _aiperf_said(point: Point) -> Said:
 
 def _guidellm(point: Point, tools: Path) -> list[str]:
     return [
-        str(tools / "guidellm" / "bin" / "guidellm"), "run",
-        "--backend", f"kind=openai_http,target={point.url},model=truth,request_format=/v1/chat/completions",
-        "--profile", f"kind=concurrent,streams={point.streams}",
-        "--constraint", f"kind=max_requests,count={point.requests}",
-        "--tokenizer", f"kind=hf_auto,model={point.tokenizer}",
-        "--data", f"kind=synthetic_text,prompt_tokens={point.isl},output_tokens={point.osl}",
-        "--seed", "kind=static,value=0", "--output", f"kind=json,path={point.folder / 'said.json'}",
+        str(tools / "guidellm" / "bin" / "guidellm"),
+        "run",
+        "--backend",
+        f"kind=openai_http,target={point.url},model=truth,request_format=/v1/chat/completions",
+        "--profile",
+        f"kind=concurrent,streams={point.streams}",
+        "--constraint",
+        f"kind=max_requests,count={point.requests}",
+        "--tokenizer",
+        f"kind=hf_auto,model={point.tokenizer}",
+        "--data",
+        f"kind=synthetic_text,prompt_tokens={point.isl},output_tokens={point.osl}",
+        "--seed",
+        "kind=static,value=0",
+        "--output",
+        f"kind=json,path={point.folder / 'said.json'}",
         "--disable-progress",
-    ]  # fmt: skip
+    ]
 
 
 def _guidellm_said(point: Point) -> Said:
@@ -183,13 +259,39 @@ def _guidellm_said(point: Point) -> Said:
 
 def _genai(point: Point, tools: Path) -> list[str]:
     return [
-        str(tools / "genai-bench" / "bin" / "genai-bench"), "benchmark", "--api-backend", "openai", "--api-key", "none",
-        "--api-base", point.url, "--api-model-name", "truth", "--model-tokenizer", str(point.tokenizer),
-        "--model", "truth", "--task", "text-to-text", "--traffic-scenario", f"D({point.isl},{point.osl})",
-        "--num-concurrency", str(point.streams), "--max-requests-per-run", str(point.requests),
-        "--max-time-per-run", "5", "--additional-request-params", '{"ignore_eos": true}',
-        "--experiment-base-dir", str(point.folder), "--experiment-folder-name", "said", "--log-dir", str(point.folder),
-    ]  # fmt: skip
+        str(tools / "genai-bench" / "bin" / "genai-bench"),
+        "benchmark",
+        "--api-backend",
+        "openai",
+        "--api-key",
+        "none",
+        "--api-base",
+        point.url,
+        "--api-model-name",
+        "truth",
+        "--model-tokenizer",
+        str(point.tokenizer),
+        "--model",
+        "truth",
+        "--task",
+        "text-to-text",
+        "--traffic-scenario",
+        f"D({point.isl},{point.osl})",
+        "--num-concurrency",
+        str(point.streams),
+        "--max-requests-per-run",
+        str(point.requests),
+        "--max-time-per-run",
+        "5",
+        "--additional-request-params",
+        '{"ignore_eos": true}',
+        "--experiment-base-dir",
+        str(point.folder),
+        "--experiment-folder-name",
+        "said",
+        "--log-dir",
+        str(point.folder),
+    ]
 
 
 def _genai_said(point: Point) -> Said:
@@ -227,8 +329,10 @@ def _inference_perf(point: Point, tools: Path) -> list[str]:
     }
     (point.folder / "config.yaml").write_text(json.dumps(config))
     return [
-        str(tools / "inference-perf" / "bin" / "inference-perf"), "--config_file", str(point.folder / "config.yaml")
-    ]  # fmt: skip
+        str(tools / "inference-perf" / "bin" / "inference-perf"),
+        "--config_file",
+        str(point.folder / "config.yaml"),
+    ]
 
 
 def _inference_perf_said(point: Point) -> Said:
@@ -241,7 +345,8 @@ def _inference_perf_said(point: Point) -> Said:
     }
 
 
-# AIPerf 0.13.0 cannot read a tokenizer folder when told to be offline; a hub that answers nothing has the same effect.
+# AIPerf 0.13.0 cannot read a tokenizer folder when told to be offline; a hub that answers nothing
+# has the same effect.
 _DEAF_HUB = {k: v for k, v in OFFLINE.items() if "OFFLINE" not in k} | {"HF_ENDPOINT": "http://127.0.0.1:9"}
 
 TOOLS = {

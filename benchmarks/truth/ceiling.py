@@ -1,9 +1,10 @@
-"""How fast and how punctual the truth server itself is: the limit of what a benchmark against it can tell.
+"""How fast and how punctual the truth server itself is: the limit of what a benchmark against it
+can tell.
 
 usage: python -m benchmarks.truth.ceiling [--clients N]
 
-The client only counts: it reads whatever has arrived, looks for the end of the answer and sends the next request.
-With it on the same machine the figures are lower bounds of the server's own.
+The client only counts: it reads whatever has arrived, looks for the end of the answer and sends the
+next request. With it on the same machine the figures are lower bounds of the server's own.
 """
 
 import argparse

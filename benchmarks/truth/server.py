@@ -30,7 +30,9 @@ class NoCompilerError(RuntimeError):
 
 @dataclass(frozen=True)
 class Served:
-    """One answered request, as the server saw it. Times in seconds on the clock of `time.perf_counter()`."""
+    """One answered request, as the server saw it. Times in seconds on the clock of
+    `time.perf_counter()`.
+    """
 
     serial: int
     """Counts the answered requests of this server, from 0, in order of receipt."""
@@ -47,7 +49,9 @@ class Served:
     tokens: int
     """How many tokens the answer has when it is not cut short."""
     blocked: int
-    """How often the client's socket was full: stamps after that tell the client's pace, not the schedule's."""
+    """How often the client's socket was full: stamps after that tell the client's pace, not the
+    schedule's.
+    """
     first_byte: float
     receipt: float
     """When the request's last byte was read: the schedule counts from here."""
@@ -78,7 +82,8 @@ class Served:
 
 
 def parse_log(data: bytes) -> list[Served]:
-    """The requests of a log, in the order in which they ended. A last entry that is not wholly written is left out.
+    """The requests of a log, in the order in which they ended. A last entry that is not wholly
+    written is left out.
 
     Raises ValueError when this is no log of the truth server.
     """
@@ -117,7 +122,8 @@ def parse_log(data: bytes) -> list[Served]:
 
 
 def build() -> Path:
-    """The server's binary, compiled on first use and kept in the user's cache under a name that tells its source.
+    """The server's binary, compiled on first use and kept in the user's cache under a name that
+    tells its source.
 
     Raises NoCompilerError when $CC, cc, gcc or clang is not there or refuses.
     """
@@ -145,11 +151,13 @@ def build() -> Path:
 class TruthServer:
     """A running truth server; a context manager. `read_log()` works during its life and after it.
 
-    ttft, itl: the schedule, in seconds. osl: cap on the tokens of an answer, beside the request's max_tokens.
-    role_early: head and role chunk leave at receipt instead of together with the first token.
+    ttft, itl: the schedule, in seconds. osl: cap on the tokens of an answer, beside the request's
+    max_tokens. role_early: head and role chunk leave at receipt instead of together with the first
+    token.
 
-    It runs at real-time priority where the system grants that (root, CAP_SYS_NICE), so that a busy client on the same
-    cores cannot make it late; `realtime` says whether it did. Either way the log tells by how much it was late.
+    It runs at real-time priority where the system grants that (root, CAP_SYS_NICE), so that a busy
+    client on the same cores cannot make it late; `realtime` says whether it did. Either way the log
+    tells by how much it was late.
     """
 
     def __init__(
@@ -174,7 +182,9 @@ class TruthServer:
         return self._process.pid
 
     def start(self) -> Self:
-        """Returns once the server listens. Raises NoCompilerError, or RuntimeError when it does not start."""
+        """Returns once the server listens. Raises NoCompilerError, or RuntimeError when it does not
+        start.
+        """
         binary = build()
         memory = Path("/dev/shm")  # a write to a disk others are busy with can hold the server up for 100 ms
         place = memory if os.access(memory, os.W_OK) else None
@@ -196,7 +206,8 @@ class TruthServer:
     def stop(self) -> None:
         """Ends the server; requests under way are logged as cut short. Safe to call twice.
 
-        Raises RuntimeError when the server did not end well: what it served is then not wholly in the log.
+        Raises RuntimeError when the server did not end well: what it served is then not wholly in
+        the log.
         """
         if self._process is None or self._scratch is None:
             return
@@ -216,7 +227,9 @@ class TruthServer:
             raise RuntimeError(f"the truth server ended with exit code {code}")
 
     def read_log(self) -> list[Served]:
-        """What was served, in the order in which it ended. While the server runs the last 20 ms may be missing."""
+        """What was served, in the order in which it ended. While the server runs the last 20 ms may
+        be missing.
+        """
         if self._log is None:
             assert self._scratch, "not started"
             return parse_log((Path(self._scratch.name) / "log").read_bytes())

@@ -1,11 +1,14 @@
-"""The pack of a run as a zip file: written with fixed names, times and order, and read as a file from a stranger.
+"""The pack of a run as a zip file: written with fixed names, times and order, and read as a file
+from a stranger.
 
-    run/         manifest.json  config.yaml  arrivals.txt  journal.jsonl  imported.jsonl  trials/KEY.jsonl
+    run/         manifest.json  config.yaml  arrivals.txt  journal.jsonl  imported.jsonl
+    trials/KEY.jsonl
                  evidence/KEY.json
     claim.json   what is claimed, and the size and SHA-256 of every file of the run
 
-Nothing else of a run goes into a pack: no log, no lock, nothing under derived/ or verify/. A reader takes these names
-and no others, writes them into a new directory of its own, and never more bytes or records than a pack may have.
+Nothing else of a run goes into a pack: no log, no lock, nothing under derived/ or verify/. A reader
+takes these names and no others, writes them into a new directory of its own, and never more bytes
+or records than a pack may have.
 """
 
 import hashlib
@@ -29,7 +32,8 @@ from frontier.text import clean_name
 from frontier.units import format_bytes
 
 MOST_BYTES, MOST_RECORDS = 4 * 2**30 - 1, 5_000_000
-"""Of all files of a pack before compression, and of all its trials: what an audit may need of disk and memory."""
+"""Of all files of a pack before compression, and of all its trials: what an audit may need of disk
+and memory."""
 CLAIM_BYTES = 64 * 2**20
 _DIRECTORY_BYTES = 8 * 2**20
 """Of the zip's list of files, which is read at once: 40,000 files have less."""
@@ -42,9 +46,15 @@ _NAMES = re.compile(
 )
 _END, _END_64 = b"PK\x05\x06", b"PK\x06\x07"
 _DAMAGED = (
-    zipfile.BadZipFile, zlib.error, struct.error, EOFError, NotImplementedError, RuntimeError, ValueError,
+    zipfile.BadZipFile,
+    zlib.error,
+    struct.error,
+    EOFError,
+    NotImplementedError,
+    RuntimeError,
+    ValueError,
     OverflowError,
-)  # fmt: skip
+)
 """What `zipfile` raises for a file that is no sound zip."""
 
 Listed = dict[str, dict[str, Any]]
@@ -61,7 +71,9 @@ class UnsoundPackError(StoreError):
 
 
 class Unpacked(NamedTuple):
-    """A pack in a directory: the `run`, what is claimed of it, the files as they are there, and how many records."""
+    """A pack in a directory: the `run`, what is claimed of it, the files as they are there, and how
+    many records.
+    """
 
     run: Path
     claim: Mapping[str, Any]
@@ -75,7 +87,8 @@ class Unpacked(NamedTuple):
 def write(pack: Path, run: Path, trials: Iterable[str], claim: Mapping[str, Any]) -> str:
     """Pack the files of a run with these trials and what is claimed of it; the SHA-256 of the pack.
 
-    The same run gives the same bytes, wherever the same zlib compresses them. UsageError where the run is too large.
+    The same run gives the same bytes, wherever the same zlib compresses them. UsageError where the
+    run is too large.
     """
     sources = dict(sorted(_sources(run, trials).items()))
     pack.parent.mkdir(parents=True, exist_ok=True)
@@ -136,8 +149,8 @@ def _copy(source: IO[bytes] | BinaryIO, sink: IO[bytes]) -> tuple[dict[str, Any]
 
 @contextmanager
 def unpacked(pack: Path) -> Iterator[Unpacked]:
-    """The pack in a directory that is removed afterwards. UnsoundPackError, before anything is written where that can
-    be seen, for a file that `write` cannot have written.
+    """The pack in a directory that is removed afterwards. UnsoundPackError, before anything is
+    written where that can be seen, for a file that `write` cannot have written.
     """
     if not pack.is_file():  # opening a pipe would wait for its writer
         raise UsageError(f"{pack} is not a file", "name the file that  frontier pack  wrote")
@@ -157,7 +170,9 @@ def unpacked(pack: Path) -> Iterator[Unpacked]:
 
 
 def _require_one_zip(file: BinaryIO) -> None:
-    """ValueError unless it ends as a zip without zip64 and without a comment does, with a short list of files."""
+    """ValueError unless it ends as a zip without zip64 and without a comment does, with a short
+    list of files.
+    """
     file.seek(max(0, file.seek(0, os.SEEK_END) - 42))
     tail = file.read()
     if tail[-22:-18] != _END or tail[-2:] != b"\0\0" or tail[:4] == _END_64:
@@ -167,7 +182,9 @@ def _require_one_zip(file: BinaryIO) -> None:
 
 
 def _require_ours(archive: zipfile.ZipFile, size: int) -> None:
-    """ValueError for entries that `write` does not make: other names, links, the same name twice, too many bytes."""
+    """ValueError for entries that `write` does not make: other names, links, the same name twice,
+    too many bytes.
+    """
     entries = archive.infolist()
     for entry in entries:
         name = clean_name(entry.orig_filename, 80)

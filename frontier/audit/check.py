@@ -1,4 +1,5 @@
-"""What a pack states of a run, and its audit: hashes, contradictions, and all that is stated derived again."""
+"""What a pack states of a run, and its audit: hashes, contradictions, and all that is stated
+derived again."""
 
 import math
 import re
@@ -24,7 +25,8 @@ SCHEMA = "frontier.claim/1"
 DERIVED = ("servers", "unfinished", "points", "frontiers", "tiers")
 """The parts of a statement that follow from the run's files."""
 _SAME = 1e-9
-"""Relative difference of two numbers that are the same: other builds of numpy add up in another order."""
+"""Relative difference of two numbers that are the same: other builds of numpy add up in another
+order."""
 _AGAIN = "frontier sweep CONFIG"
 AUDIT_SCHEMA = "frontier.audit/1"
 MOST = 1_000
@@ -34,8 +36,9 @@ _VERSION = re.compile(r"[0-9][0-9A-Za-z.+]{0,30}")
 
 @dataclass(frozen=True, slots=True)
 class Audit:
-    """The result: `found` is what does not agree, `unchecked` what this pack gives no means to check. `made_by` is the
-    version that made it; `answers` are what its records give, `trials`, `requests` and `points` were read and derived.
+    """The result: `found` is what does not agree, `unchecked` what this pack gives no means to
+    check. `made_by` is the version that made it; `answers` are what its records give, `trials`,
+    `requests` and `points` were read and derived.
     """
 
     found: tuple[str, ...]
@@ -65,8 +68,8 @@ class Audit:
 
 
 def audit(pack: Path) -> Audit:
-    """Audit a pack, in a directory of its own and without a network. UnsoundPackError for a file that is none,
-    UsageError for one that only another version can read.
+    """Audit a pack, in a directory of its own and without a network. UnsoundPackError for a file
+    that is none, UsageError for one that only another version can read.
     """
     with unpacked(pack) as inside:
         claim, version = inside.claim, str(inside.claim.get("frontier"))
@@ -137,7 +140,9 @@ def _answers(run: Run) -> list[str]:
 
 
 def state(path: Path) -> tuple[Run, dict[str, Any]]:
-    """The run in a directory, and what its pack states: every number and verdict that its records give."""
+    """The run in a directory, and what its pack states: every number and verdict that its records
+    give.
+    """
     run = load(path)
     if run.standing is not None:  # the command that goes on names directories of the machine
         run = replace(run, standing=replace(run.standing, again=_AGAIN))
@@ -146,19 +151,26 @@ def state(path: Path) -> tuple[Run, dict[str, Any]]:
     summaries = run.summaries(points, axes)
     shown = points_json(points, [summary.frontier for summary in summaries], summaries)
     begun = [line for line in RunDirectory.read(path).journal_lines() if line["event"] == "server"]
-    return run, orjson.loads(orjson.dumps({
-        "schema": SCHEMA,
-        "frontier": __version__,
-        "servers": [{name: line[name] for name in ("deployment", "model", "identity")} for line in begun],
-        "unfinished": None if run.standing is None else run.standing.tree(),
-        "points": shown["points"],
-        "frontiers": shown["frontiers"],
-        "tiers": answers_json(run.answers())["tiers"],
-    }, option=orjson.OPT_NON_STR_KEYS | orjson.OPT_SERIALIZE_NUMPY))  # fmt: skip
+    return run, orjson.loads(
+        orjson.dumps(
+            {
+                "schema": SCHEMA,
+                "frontier": __version__,
+                "servers": [{name: line[name] for name in ("deployment", "model", "identity")} for line in begun],
+                "unfinished": None if run.standing is None else run.standing.tree(),
+                "points": shown["points"],
+                "frontiers": shown["frontiers"],
+                "tiers": answers_json(run.answers())["tiers"],
+            },
+            option=orjson.OPT_NON_STR_KEYS | orjson.OPT_SERIALIZE_NUMPY,
+        )
+    )
 
 
 def differences(stated: Any, derived: Any, where: str = "") -> Iterator[str]:
-    """Where two statements differ: 'points c=88 metrics p99_ttft value: stated 0.212, the records give 0.241'."""
+    """Where two statements differ: 'points c=88 metrics p99_ttft value: stated 0.212, the records
+    give 0.241'.
+    """
     if isinstance(stated, dict) and isinstance(derived, dict):
         for name in sorted(stated.keys() | derived.keys()):
             yield from differences(stated.get(name), derived.get(name), f"{where} {name}".strip())

@@ -1,9 +1,11 @@
-"""Contradictions in a run: where its records, their sums, its journal and its config say different things.
+"""Contradictions in a run: where its records, their sums, its journal and its config say different
+things.
 
-Hashes show that a file was changed after they were made, but they can be made again with the change. Much of a run
-is there twice, though: gaps add up to the time from the first token to the last, a stream sends after its last answer,
-the window opens and closes by rules, seeds and lengths follow from the config, the journal has sums. An edit of one
-contradicts the other. Nothing here is a measurement: a run without contradictions may still be invented.
+Hashes show that a file was changed after they were made, but they can be made again with the
+change. Much of a run is there twice, though: gaps add up to the time from the first token to the
+last, a stream sends after its last answer, the window opens and closes by rules, seeds and lengths
+follow from the config, the journal has sums. An edit of one contradicts the other. Nothing here is
+a measurement: a run without contradictions may still be invented.
 """
 
 from array import array
@@ -30,7 +32,8 @@ _ROUNDING = 2e-6
 _SLACK = 1.0
 """Seconds within which a window opens and closes after its rules say so."""
 _LAST_READ = 0.3
-"""Seconds by which the server's metrics may be read before a window's end. They may be read later than that."""
+"""Seconds by which the server's metrics may be read before a window's end. They may be read later
+than that."""
 _TRIED = 3
 """Seeds that the prompts of a trial may have: each takes a text to be made."""
 
@@ -39,8 +42,9 @@ Line = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Journal:
-    """What a journal says of finished trials: by key the line with the sums of each, and the salt of its prompts' seed
-    with the number of trials that the session had begun; and the servers of each deployment.
+    """What a journal says of finished trials: by key the line with the sums of each, and the salt
+    of its prompts' seed with the number of trials that the session had begun; and the servers of
+    each deployment.
     """
 
     sums: Mapping[str, Line]
@@ -70,7 +74,9 @@ class Journal:
 
 
 def contradictions(run: Run) -> Iterator[str]:
-    """What cannot be true of a run that was measured, in one sentence each. Every record is read."""
+    """What cannot be true of a run that was measured, in one sentence each. Every record is
+    read.
+    """
     if run.is_imported:
         return
     if run.manifest.get("identity") != run.config.identity():
@@ -124,7 +130,9 @@ def _of_the_trial(config: Config, measurement: Measurement, journal: Journal) ->
 
 
 def _of_the_sums(measurement: Measurement, done: Line, requests: int, tokens: int, resent: int) -> Iterator[str]:
-    """The journal's line of a finished trial has its sums, and the client counted what it sent twice."""
+    """The journal's line of a finished trial has its sums, and the client counted what it sent
+    twice.
+    """
     for what, stated, counted in (("requests", done.get("sent"), requests), ("tokens", done.get("tokens"), tokens)):
         if stated is not None and stated != counted:
             yield f"the journal has {stated:,.0f} {what}, its records {counted:,}"
@@ -163,9 +171,11 @@ def _of_the_request(record: Record, requested: Callable[[Record], bool]) -> Iter
 
 
 def _lengths(config: Config, trial: Trial, salted: tuple[int, int] | None) -> Callable[[Record], bool]:
-    """Whether a request asked for the lengths that the seeds give it, as far as the seed of its prompts is known.
+    """Whether a request asked for the lengths that the seeds give it, as far as the seed of its
+    prompts is known.
 
-    That is made of the session's salt and of how many trials the session had sent: as many as it had begun, or fewer.
+    That is made of the session's salt and of how many trials the session had sent: as many as it
+    had begun, or fewer.
     """
     shape, isl, osl = trial.shape, trial.shape.isl, trial.shape.osl
     if shape.has_sessions:  # its lengths follow from answers of which the texts are not kept
@@ -191,10 +201,11 @@ def _lengths(config: Config, trial: Trial, salted: tuple[int, int] | None) -> Ca
         if not sources:
             return True
         agree = [
-            source for source in sources
+            source
+            for source in sources
             if as_asked(record, (prompt := source(record.index)).isl, prompt.osl)
             and record.class_index == (None if prompt.turn is None else prompt.turn.class_index)
-        ]  # fmt: skip
+        ]
         sources[:] = agree or sources  # one seed made all of them
         return bool(agree)
 
@@ -210,7 +221,9 @@ def is_fixed(shape: Shape) -> bool:
 
 
 def _of_the_arrivals(config: Config, measurement: Measurement, table: Floats) -> Iterator[str]:
-    """Open loop: requests are due when the seed of their trial says, and none that was due in time is missing."""
+    """Open loop: requests are due when the seed of their trial says, and none that was due in time
+    is missing.
+    """
     trial, (index, _, sent, _, due, _) = measurement.trial, table
     shape = next((shape for shape in config.shapes if shape == trial.shape), None)
     if shape is None or shape.arrivals is None or trial.rate is None:
@@ -250,8 +263,9 @@ def _of_the_streams(_: Config, measurement: Measurement, table: Floats) -> Itera
 
 
 def _of_the_window(measurement: Measurement, table: Floats, *, timetable: bool) -> Iterator[str]:
-    """It opens when the streams are warm and closes when enough is sent, or time is over (`client.window_rules`). Where
-    a `timetable` opened and closed it, only what was sent in it is looked at.
+    """It opens when the streams are warm and closes when enough is sent, or time is over
+    (`client.window_rules`). Where a `timetable` opened and closed it, only what was sent in it is
+    looked at.
     """
     trial, window, (_, stream, sent, end, due, ok) = measurement.trial, measurement.window, table[:, table[1] >= 0]
 

@@ -25,9 +25,9 @@ SHOWN = 10
 def command(pack: Path, as_json: bool) -> int:
     """Does every number and verdict of PACK follow from the records in it?
 
-    All is derived again, offline, by the code of `show` and `solve`, and the records are compared with their hashes,
-    their sums and the config. That they were measured, and on what, no file can prove: the origin stays unknown. Exit
-    code 0: self-consistent; 3: not, or no sound pack.
+    All is derived again, offline, by the code of `show` and `solve`, and the records are compared
+    with their hashes, their sums and the config. That they were measured, and on what, no file can
+    prove: the origin stays unknown. Exit code 0: self-consistent; 3: not, or no sound pack.
 
     \b
     Examples:

@@ -1,4 +1,5 @@
-"""`frontier ceilings`: measured memory bandwidth, matmul rate, attention decode and all-reduce of this machine."""
+"""`frontier ceilings`: measured memory bandwidth, matmul rate, attention decode and all-reduce of
+this machine."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,17 +24,22 @@ class Seconds(click.FloatRange):
 
 @subcommand("ceilings")
 @click.option(
-    "--device", type=click.Choice(["auto", "cuda", "cpu"]), default="auto", show_default=True,
+    "--device",
+    type=click.Choice(["auto", "cuda", "cpu"]),
+    default="auto",
+    show_default=True,
     help="auto: torch's GPUs where there are any, else the processor.",
-)  # fmt: skip
+)
 @click.option("--seconds", type=Seconds(0.01, 60), default=0.5, show_default=True, help="Time for each ceiling.")
 @click.option("-o", "--output", type=FILE_PATH, help="FILE.yaml: the block  hardware:  to append to a config.")
 @json_option
 def command(device: str, seconds: float, output: Path | None, as_json: bool) -> int:
-    """What can this machine's hardware do: memory bandwidth, matmul rate and attention decode, beside the data sheet.
+    """What can this machine's hardware do: memory bandwidth, matmul rate and attention decode,
+    beside the data sheet.
 
-    Between several GPUs all-reduce (32 KB to 1 GB) and point-to-point copies are measured too. Run it where the engine
-    runs, with the engine stopped. GPUs need torch (the extra [gpu]); the processor does not.
+    Between several GPUs all-reduce (32 KB to 1 GB) and point-to-point copies are measured too. Run
+    it where the engine runs, with the engine stopped. GPUs need torch (the extra [gpu]); the
+    processor does not.
 
     \b
     Examples:

@@ -1,4 +1,5 @@
-"""What commands share: run options, reading a run, answers on stdout, messages on stderr, consent to a config."""
+"""What commands share: run options, reading a run, answers on stdout, messages on stderr, consent
+to a config."""
 
 import functools
 import os
@@ -31,12 +32,14 @@ RUNS = Path("runs")
 RUN_PATH = click.Path(path_type=Path, file_okay=False)
 FILE_PATH = click.Path(path_type=Path, dir_okay=False)
 
-# ---- messages and answers -------------------------------------------------------------------------------------------
+# ---- messages and answers
+# --------------------------------------------------------------------------------------------------
 
 
 def harmless(text: str) -> str:
-    """Text from outside made safe for a terminal: without control and format characters (escape sequences, overrides
-    of the writing direction) and without secrets, recognised by their form or as values of the environment.
+    """Text from outside made safe for a terminal: without control and format characters (escape
+    sequences, overrides of the writing direction) and without secrets, recognised by their form or
+    as values of the environment.
     """
     return without_controls(Secrets.of((), environment_secrets(os.environ)).redact(text))
 
@@ -51,8 +54,8 @@ def say(text: str = "") -> None:
 
 
 def wrapped(text: str, columns: int) -> str:
-    """Prose in lines of at most so many columns, broken between words, with its indentation. A line that is a command
-    stays whole, to be copied.
+    """Prose in lines of at most so many columns, broken between words, with its indentation. A line
+    that is a command stays whole, to be copied.
     """
     lines = []
     for line in text.split("\n"):
@@ -107,7 +110,9 @@ class Layout(TypedDict):
 
 
 def layout() -> Layout:
-    """The terminal's columns (100 where there is none), and colour only on a terminal that wants it."""
+    """The terminal's columns (100 where there is none), and colour only on a terminal that wants
+    it.
+    """
     columns: int | None = None
     if sys.stdout.isatty():
         with suppress(OSError):
@@ -118,15 +123,17 @@ def layout() -> Layout:
     return Layout(width=max(60, min(columns, 1_000)) if columns else 100, colour=colour)
 
 
-# ---- runs -----------------------------------------------------------------------------------------------------------
+# ---- runs
+# --------------------------------------------------------------------------------------------------
 
 
 def find_run(run: Path | None, *, running: bool = False) -> Path:
-    """The run named, or the newest under runs/, which is then named on standard error: the one whose last trial was
-    finished last. With `running` a run that is being swept comes first, and one without a finished trial last.
+    """The run named, or the newest under runs/, which is then named on standard error: the one
+    whose last trial was finished last. With `running` a run that is being swept comes first, and
+    one without a finished trial last.
 
-    A later run that holds nothing is named too. StoreError without any run; MeasurementError, with why, when none of
-    them holds a finished trial.
+    A later run that holds nothing is named too. StoreError without any run; MeasurementError, with
+    why, when none of them holds a finished trial.
     """
     if run is not None:
         return run
@@ -146,10 +153,11 @@ def find_run(run: Path | None, *, running: bool = False) -> Path:
 def read_run(
     path: Path, settings: Sequence[str] = (), *, allow_empty: bool = False, say_unfinished: bool = True
 ) -> "Run":
-    """The run at `path`, read with these settings in its config's place (see `load`). Says what of it was changed or
-    could not be checked, and that its sweep is unfinished.
+    """The run at `path`, read with these settings in its config's place (see `load`). Says what of
+    it was changed or could not be checked, and that its sweep is unfinished.
 
-    MeasurementError, with what ended its sweep, when no trial of it was finished, unless `allow_empty`.
+    MeasurementError, with what ended its sweep, when no trial of it was finished, unless
+    `allow_empty`.
     """
     from frontier.run import load
 
@@ -179,7 +187,9 @@ def _empty(path: Path) -> MeasurementError:
 
 
 def runs_in(paths: Sequence[Path]) -> list[Path]:
-    """The runs named, and those in folders that are named, oldest first. UsageError for a folder without any."""
+    """The runs named, and those in folders that are named, oldest first. UsageError for a folder
+    without any.
+    """
     found: list[Path] = []
     for path in paths:
         inside = [] if (path / "manifest.json").exists() else runs_under(path)
@@ -190,7 +200,9 @@ def runs_in(paths: Sequence[Path]) -> list[Path]:
 
 
 def unfinished_json(run: "Run") -> dict[str, Any] | None:
-    """For JSON: how far the sweep of an unfinished run has come; None for a finished run and for an import."""
+    """For JSON: how far the sweep of an unfinished run has come; None for a finished run and for an
+    import.
+    """
     return None if run.standing is None else run.standing.tree()
 
 
@@ -211,7 +223,8 @@ def read_objectives(text: str | None, most: int = 2) -> tuple[str, ...] | None:
         raise UsageError(str(error)) from error
 
 
-# ---- options --------------------------------------------------------------------------------------------------------
+# ---- options
+# --------------------------------------------------------------------------------------------------
 
 
 def complete_run(_ctx: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
@@ -258,24 +271,34 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Answer as on
 _SHARED: dict[str, Callable[[Any], Any]] = {
     "run": click.argument("run", required=False, type=RUN_PATH, shell_complete=complete_run),
     "deployments": _part(
-        "--deployment", "deployments", multiple=True, metavar="NAME",
+        "--deployment",
+        "deployments",
+        multiple=True,
+        metavar="NAME",
         help="Only this deployment: a name, a part of it or a *pattern*; repeatable.",
     ),
     "shapes": _part("--shape", "shapes", multiple=True, metavar="SHAPE", help="Only this shape, as 1024/256."),
     "sla": _look(
-        "--sla", shell_complete=complete_metrics, metavar="LIMITS",
+        "--sla",
+        shell_complete=complete_metrics,
+        metavar="LIMITS",
         help="Limits, as 'p99_ttft<=500ms, p99_tpot<=30ms'; default: the config's.",
     ),
     "objectives": _look(
-        "--objectives", metavar="A,B", shell_complete=complete_metrics,
+        "--objectives",
+        metavar="A,B",
+        shell_complete=complete_metrics,
         help="The frontier's axes, as output_throughput,p99_ttft; default: the config's.",
     ),
     "settings": _look(
-        "--set", "settings", multiple=True, metavar="KEY=VALUE",
+        "--set",
+        "settings",
+        multiple=True,
+        metavar="KEY=VALUE",
         help="Another value in the run's config: gpus=8, price=$12/h, hardware.power=700W/gpu; repeatable.",
     ),
     "as_json": json_option,
-}  # fmt: skip
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -302,7 +325,9 @@ class RunOptions:
         return read_objectives(self.objectives, MOST_OBJECTIVES)
 
     def read(self, *, allow_empty: bool = False, say_unfinished: bool = True) -> "Run":
-        """The run with these settings, narrowed to the deployments and shapes named; see `read_run`."""
+        """The run with these settings, narrowed to the deployments and shapes named; see
+        `read_run`.
+        """
         from frontier.plot.selection import narrowed
 
         path = find_run(self.run)
@@ -322,14 +347,16 @@ class RunOptions:
 
 
 def option_words(named: Mapping[str, Iterable[object]]) -> list[str]:
-    """Options as they are given again on a command line: each value that is not None, after its option."""
+    """Options as they are given again on a command line: each value that is not None, after its
+    option.
+    """
     given = [(name, value) for name, values in named.items() for value in values if value is not None]
     return [word for name, value in given for word in (name, str(value))]
 
 
 def run_options(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """A decorator that adds the shared options of these names (fields of RunOptions) to a command, and passes them to
-    it as its first argument.
+    """A decorator that adds the shared options of these names (fields of RunOptions) to a command,
+    and passes them to it as its first argument.
     """
 
     def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -346,20 +373,22 @@ def run_options(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any
     return decorate
 
 
-# ---- consent --------------------------------------------------------------------------------------------------------
+# ---- consent
+# --------------------------------------------------------------------------------------------------
 
 
 def consent_to_sweep(config_file: Path, config: "Config") -> None:
-    """Before a sweep of a config inside a run directory, which may be anybody's: show what it would run, read and
-    send, and ask. UsageError without a yes.
+    """Before a sweep of a config inside a run directory, which may be anybody's: show what it would
+    run, read and send, and ask. UsageError without a yes.
     """
     if _in_a_run(config_file):
         _ask(config_file, [effect.text for effect in config.effects])
 
 
 def consent_to_reach(config_file: Path, config: "Config", begun_with: Path | None = None) -> None:
-    """The same before a command that sends requests as the config says and runs none of its commands. The user has
-    agreed already where the file that the run was started from is here, outside the run, and does the same.
+    """The same before a command that sends requests as the config says and runs none of its
+    commands. The user has agreed already where the file that the run was started from is here,
+    outside the run, and does the same.
     """
     if not _in_a_run(config_file):
         return
@@ -370,15 +399,19 @@ def consent_to_reach(config_file: Path, config: "Config", begun_with: Path | Non
 
 def _in_a_run(file: Path) -> bool:
     """It lies in a run directory, or is a link into one."""
-    # Both paths are needed: `sweep.yaml` may link into a run, and a run's `config.yaml` may link out of it.
+    # Both paths are needed: `sweep.yaml` may link into a run, and a run's `config.yaml` may link
+    # out of it.
     return any((path.parent / "manifest.json").exists() for path in (file.absolute(), file.resolve()))
 
 
 def _agreed(own: Path, foreign: Path) -> set[str]:
-    """The effects of a config file of the user's; none when it lies in a run itself or cannot be read."""
+    """The effects of a config file of the user's; none when it lies in a run itself or cannot be
+    read.
+    """
     from frontier.formats.config_file import load_config_file
 
-    # The manifest that names `own` is as foreign as the config: it must not make a file of the run the user's own.
+    # The manifest that names `own` is as foreign as the config: it must not make a file of the run
+    # the user's own.
     if not own.is_file() or _in_a_run(own) or own.resolve().is_relative_to(foreign.resolve().parent):
         return set()
     try:

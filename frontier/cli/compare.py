@@ -25,30 +25,43 @@ if TYPE_CHECKING:
 @click.option("--allow", metavar="5%", help="With --gate: the share that B may lose; default 5%.")
 @click.option("--spread", metavar="1%", help="With --gate: by how much runs of one unchanged server differ (sd).")
 @click.option(
-    "-o", "--output", multiple=True, type=common.FILE_PATH,
+    "-o",
+    "--output",
+    multiple=True,
+    type=common.FILE_PATH,
     help="Draw both frontiers, the verdict as the title: FILE.png, .svg or .pdf; repeatable.",
-)  # fmt: skip
+)
 @click.option("--set-a", "settings_a", multiple=True, metavar="KEY=VALUE", help="As --set, for run A alone.")
 @click.option("--set-b", "settings_b", multiple=True, metavar="KEY=VALUE", help="As --set, for run B alone.")
 @common.run_options("deployments", "shapes", "sla", "objectives", "settings", "as_json")
-def command(
-    options: common.RunOptions, a: Path, b: Path | None, within: str | None, gate: bool, allow: str | None,
-    spread: str | None, output: tuple[Path, ...], settings_a: tuple[str, ...], settings_b: tuple[str, ...],
-) -> int:  # fmt: skip
+def command(  # noqa: PLR0913
+    options: common.RunOptions,
+    a: Path,
+    b: Path | None,
+    within: str | None,
+    gate: bool,
+    allow: str | None,
+    spread: str | None,
+    output: tuple[Path, ...],
+    settings_a: tuple[str, ...],
+    settings_b: tuple[str, ...],
+) -> int:
     """Compare two runs: is B's frontier better than A's, by how much, and how sure is that?
 
-    With one run, its deployment B is compared with its deployment A, named in that order. The area of a frontier
-    counts up to the limit of the SLA on its latency (default: A's SLA).
+    With one run, its deployment B is compared with its deployment A, named in that order. The area
+    of a frontier counts up to the limit of the SLA on its latency (default: A's SLA).
 
-    Exit codes: 0 better (or, with --within, proven no worse), 3 worse, 4 not resolved, 5 no usable measurement.
-    Two runs of one server on two days differ by some percent: sweep A and B in turn, not a week apart.
-    Runs with different numbers of GPUs are compared per GPU, when both numbers are known.
+    Exit codes: 0 better (or, with --within, proven no worse), 3 worse, 4 not resolved, 5 no usable
+    measurement. Two runs of one server on two days differ by some percent: sweep A and B in turn,
+    not a week apart. Runs with different numbers of GPUs are compared per GPU, when both numbers
+    are known.
 
-    --gate judges throughput, median latencies, and the SLA at the concurrency that A proved, with one family-wise
-    error: 0 no loss larger than allowed, 3 a regression, 4 cannot tell. A and B may be folders of runs: measured in
-    turn they are judged in pairs, else A is a history whose days tell what a difference means. Of one run on each side
-    nothing tells that: state it with --spread, by what your runs of one server differed (standard deviation). Sweep B
-    with --prove A, so that both measure the setting that A proved.
+    --gate judges throughput, median latencies, and the SLA at the concurrency that A proved, with
+    one family-wise error: 0 no loss larger than allowed, 3 a regression, 4 cannot tell. A and B may
+    be folders of runs: measured in turn they are judged in pairs, else A is a history whose days
+    tell what a difference means. Of one run on each side nothing tells that: state it with
+    --spread, by what your runs of one server differed (standard deviation). Sweep B with --prove A,
+    so that both measure the setting that A proved.
 
     \b
     Examples:
@@ -87,7 +100,9 @@ def command(
 def _gate(
     options: common.RunOptions, a: Path, b: Path | None, allow: str | None, spread: str | None, *, given: bool
 ) -> int:
-    """Judge B against A, each a run or a folder of runs, or one run's second deployment against its first."""
+    """Judge B against A, each a run or a folder of runs, or one run's second deployment against its
+    first.
+    """
     from frontier.plot.selection import narrowed
     from frontier.report.regression import gate_deployments, gate_json, gate_runs, gate_table
 
@@ -152,9 +167,12 @@ def _say_left_out(runs: "tuple[Run, Run]", comparisons: "Sequence[Comparison]") 
 
 
 def _draw(
-    runs: "tuple[Run, Run]", comparisons: "Sequence[Comparison]", names: tuple[str, str] | None, files: Sequence[Path],
+    runs: "tuple[Run, Run]",
+    comparisons: "Sequence[Comparison]",
+    names: tuple[str, str] | None,
+    files: Sequence[Path],
     limits: "Sequence[Limit]",
-) -> None:  # fmt: skip
+) -> None:
     """Write each comparison as a picture with its verdict as the title."""
     from frontier.cli.plot import check_formats, other_limits, save_pictures
     from frontier.plot.multi_run import overlay

@@ -1,4 +1,5 @@
-"""`frontier sweep --dry-run`: what will be done, the time it takes, what fits into the budget, and a larger budget."""
+"""`frontier sweep --dry-run`: what will be done, the time it takes, what fits into the budget, and
+a larger budget."""
 
 import shlex
 import time
@@ -25,17 +26,20 @@ if TYPE_CHECKING:
     from frontier.sweep.ledger import Ledger
 
 FAST = 200.0
-"""Output tokens per second of one stream of a fast server: whether it is worth while to measure the client."""
+"""Output tokens per second of one stream of a fast server: whether it is worth while to measure the
+client."""
 ENOUGH = 1.25
-"""A larger budget has this many times what the rest is expected to take: warm-ups send more than was planned."""
+"""A larger budget has this many times what the rest is expected to take: warm-ups send more than
+was planned."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outlook:
-    """What is left of a sweep and how long it takes: per series and in all, `by` what that is known.
+    """What is left of a sweep and how long it takes: per series and in all, `by` what that is
+    known.
 
-    `fit` is what the budget has room for when the proofs take what is expected, None without a budget; `fits_longest`
-    whether it has room for all of it when they take their longest.
+    `fit` is what the budget has room for when the proofs take what is expected, None without a
+    budget; `fits_longest` whether it has room for all of it when they take their longest.
     """
 
     ledger: "Ledger"
@@ -49,7 +53,9 @@ class Outlook:
 
 
 def look_ahead(config: "Config", plan: "Plan", run: Path | None, prove: "ToProve") -> Outlook:
-    """What is left of the plan, after what is in `run`; with `prove` the proofs of these settings alone."""
+    """What is left of the plan, after what is in `run`; with `prove` the proofs of these settings
+    alone.
+    """
     from frontier.forecast import Expected, TimeEstimator, outlook
     from frontier.run import load
 
@@ -67,10 +73,18 @@ def look_ahead(config: "Config", plan: "Plan", run: Path | None, prove: "ToProve
 
 
 def _fit(
-    config: "Config", plan: "Plan", found: Outlook, todo: "Sequence[Trial]", estimator: "TimeEstimator",
-    histories: "Mapping[Series, History]", *, most: bool,
-) -> "BudgetFit":  # fmt: skip
-    """What the budget has room for, proofs and visits being as many as expected or, with `most`, as many as may be."""
+    config: "Config",
+    plan: "Plan",
+    found: Outlook,
+    todo: "Sequence[Trial]",
+    estimator: "TimeEstimator",
+    histories: "Mapping[Series, History]",
+    *,
+    most: bool,
+) -> "BudgetFit":
+    """What the budget has room for, proofs and visits being as many as expected or, with `most`, as
+    many as may be.
+    """
     from frontier.budget import Amount, fit_budget, turns_of
 
     def need(parts: "Iterable[Part]") -> Amount:
@@ -89,9 +103,14 @@ def _fit(
         beyond[series.deployment] = answer + need((*ahead.looks, *ahead.proofs)), rest + need(ahead.rest)
     deployments = (d for d in config.deployments if d.name in plan.deployments)
     return fit_budget(
-        turns_of(deployments, todo), found.ledger.whole, found.ledger.times, now=time.time(),
-        spent=found.ledger.spent(), beyond=beyond, grid_first=config.requests is not None,
-    )  # fmt: skip
+        turns_of(deployments, todo),
+        found.ledger.whole,
+        found.ledger.times,
+        now=time.time(),
+        spent=found.ledger.spent(),
+        beyond=beyond,
+        grid_first=config.requests is not None,
+    )
 
 
 def remaining(config: "Config", plan: "Plan", run: Path | None) -> "tuple[Ledger, Sequence[Trial]]":
@@ -151,8 +170,9 @@ def print_plan(config: "Config", plan: "Plan", run: Path | None, as_json: bool, 
 
 
 def client_plan(config: "Config") -> dict[str, Any]:
-    """How many client processes will send the load, and why, for JSON. What one carries is measured where it `matters`:
-    where several are asked for, or the highest concurrency may need a second one.
+    """How many client processes will send the load, and why, for JSON. What one carries is measured
+    where it `matters`: where several are asked for, or the highest concurrency may need a second
+    one.
     """
     from frontier.client.processes import EVENTS_PER_WORKER, AutoWorkers
 
@@ -170,8 +190,8 @@ def client_plan(config: "Config") -> dict[str, Any]:
 
 
 def plan_lines(config: "Config", found: Outlook, prove: "ToProve") -> list[str]:
-    """'Plan: find and prove the operating point (about 10 min), then complete the frontier (about 40 min more).', each
-    series' own times where there are several, and the sum with its bound.
+    """'Plan: find and prove the operating point (about 10 min), then complete the frontier (about
+    40 min more).', each series' own times where there are several, and the sum with its bound.
     """
     several = len(found.times) > 1
     points, frontiers = ("operating points", "frontiers") if several else ("operating point", "frontier")
@@ -210,7 +230,9 @@ def plan_lines(config: "Config", found: Outlook, prove: "ToProve") -> list[str]:
 
 
 def _session_files(config: "Config") -> list[str]:
-    """'agent: 120 sessions with 960 requests of agent.jsonl (Bailian); 4 begin anew as their history was cut.'"""
+    """'agent: 120 sessions with 960 requests of agent.jsonl (Bailian); 4 begin anew as their
+    history was cut.'
+    """
     lines = []
     for shape in config.given_shapes:
         if shape.session is None or (file := shape.session.file) is None:
@@ -241,8 +263,8 @@ def _session_rates(config: "Config") -> list[str]:
 
 
 def rate_lines(config: "Config", found: Outlook) -> list[str]:
-    """How the requests of a sweep at rates come, where they are those of a trace; and the rate that a search which is
-    told none is planned for.
+    """How the requests of a sweep at rates come, where they are those of a trace; and the rate that
+    a search which is told none is planned for.
     """
     if not config.open_loop:
         return []
@@ -275,7 +297,9 @@ def trace_facts(trace: "Trace") -> dict[str, Any]:
 
 
 def trace_lines(trace: "Trace", rates: "Sequence[float]") -> list[str]:
-    """'Arrivals of azure.csv: 19,366 in 58 min, 5.53/s; gap CV 1.09; ...', and how fast they are played."""
+    """'Arrivals of azure.csv: 19,366 in 58 min, 5.53/s; gap CV 1.09; ...', and how fast they are
+    played.
+    """
     facts = trace_facts(trace)
     known = {f"{s} s": value for s, value in facts["index_of_dispersion"].items() if value is not None}
     index = ", ".join(f"{format_number(value)} in {window}" for window, value in known.items()) or "not known"
@@ -294,7 +318,9 @@ def trace_lines(trace: "Trace", rates: "Sequence[float]") -> list[str]:
 
 
 def _too_short(config: "Config", found: Outlook) -> list[str]:
-    """Where a stated `max_time` cuts a proof short, as far as it is known how long a request takes."""
+    """Where a stated `max_time` cuts a proof short, as far as it is known how long a request
+    takes.
+    """
     from frontier.forecast import TimeEstimator, proof
 
     if config.max_time is None or not config.searches or config.open_loop:
@@ -361,9 +387,11 @@ def _budget_lines(found: Outlook, fit: "BudgetFit") -> list[str]:
 
 
 def larger_budget(config: "Config", run: Path, again: str) -> str:
-    """The budget that would finish a sweep that ran out of it, and the command with it, `again` being the last one.
+    """The budget that would finish a sweep that ran out of it, and the command with it, `again`
+    being the last one.
 
-    The same command would drop the same trials again, unless a time of day ended it: that comes again tomorrow.
+    The same command would drop the same trials again, unless a time of day ended it: that comes
+    again tomorrow.
     """
     from frontier.budget import Amount, Turn, raised
     from frontier.decide.wording import count

@@ -27,10 +27,12 @@ BINARY = {"parquet": ".parquet", "excel": ".xlsx"}
 )
 @run_options("run", "deployments", "shapes", "sla", "objectives", "settings")
 def command(options: RunOptions, name: str | None, output: Path | None) -> int:
-    """Write the points of RUN for another tool: CSV, Parquet, Excel, Prometheus, or llm-d's Benchmark Report.
+    """Write the points of RUN for another tool: CSV, Parquet, Excel, Prometheus, or llm-d's
+    Benchmark Report.
 
-    Values are in SI units, each with the ends of its 95 % interval where it has one. The verdict that --prometheus
-    writes is under --sla. RUN defaults to the newest run under runs/ that holds a finished trial.
+    Values are in SI units, each with the ends of its 95 % interval where it has one. The verdict
+    that --prometheus writes is under --sla. RUN defaults to the newest run under runs/ that holds a
+    finished trial.
 
     \b
     Examples:
@@ -70,7 +72,9 @@ def command(options: RunOptions, name: str | None, output: Path | None) -> int:
 
 
 def _llmd(run: "Run", points: Sequence[Point], output: Path | None) -> int:
-    """Write one report per point: as files of a directory, or one after the other on standard output."""
+    """Write one report per point: as files of a directory, or one after the other on standard
+    output.
+    """
     from frontier.formats.llmd import report, yaml_text
 
     models = {d.name: d.model for d in run.config.deployments}

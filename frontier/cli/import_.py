@@ -23,14 +23,20 @@ if TYPE_CHECKING:
 @click.option("--shape", metavar="ISL/OSL", help="Input and output tokens, when the files do not give them.")
 @json_option
 def command(
-    files: tuple[str, ...], output: Path | None, name: str | None, deployment: str | None, shape: str | None,
+    files: tuple[str, ...],
+    output: Path | None,
+    name: str | None,
+    deployment: str | None,
+    shape: str | None,
     as_json: bool,
-) -> int:  # fmt: skip
-    """Make a run of results of other tools, to be shown, plotted, compared and solved like any other.
+) -> int:
+    """Make a run of results of other tools, to be shown, plotted, compared and solved like any
+    other.
 
-    Supported are results of vllm bench serve (and SGLang's), AIPerf, GuideLLM, genai-bench, inference-perf, InferenceX,
-    LLMPerf, llm-d and CSV tables. Where a file holds every request with its times, all statistics apply. Files with
-    aggregates only have no confidence intervals: solve decides on them only with --point-estimates.
+    Supported are results of vllm bench serve (and SGLang's), AIPerf, GuideLLM, genai-bench,
+    inference-perf, InferenceX, LLMPerf, llm-d and CSV tables. Where a file holds every request with
+    its times, all statistics apply. Files with aggregates only have no confidence intervals: solve
+    decides on them only with --point-estimates.
 
     \b
     Examples:

@@ -13,14 +13,18 @@ from frontier.errors import UsageError
     "--api-key-env", metavar="NAME", help="The environment variable that holds the key; goes into the config."
 )
 @click.option(
-    "--for", "use", type=click.Choice(["chat", "rag", "agent", "voice", "batch"]),
+    "--for",
+    "use",
+    type=click.Choice(["chat", "rag", "agent", "voice", "batch"]),
     help="Shape, SLA and axes of this use.",
-)  # fmt: skip
+)
 def command(url: str, model: str | None, api_key_env: str | None, use: str | None) -> None:
-    """Print a commented config for the endpoint at URL, or with `simulator` for the embedded engine.
+    """Print a commented config for the endpoint at URL, or with `simulator` for the embedded
+    engine.
 
-    The config names the model that the server reports, a shape that its context has room for, and concurrencies up to
-    what its KV cache or its slots hold. Where no server answers, it is a template that says so.
+    The config names the model that the server reports, a shape that its context has room for, and
+    concurrencies up to what its KV cache or its slots hold. Where no server answers, it is a
+    template that says so.
 
     \b
     Examples:

@@ -1,4 +1,5 @@
-"""The `frontier` command: subcommands by section, imported only when called, and errors turned into exit codes."""
+"""The `frontier` command: subcommands by section, imported only when called, and errors turned into
+exit codes."""
 
 import ast
 import errno
@@ -82,7 +83,9 @@ Exit codes: 0 yes · 3 no (violated, infeasible) · 4 not proven
 
 
 class Commands(click.Group):
-    """Commands by section, each imported from `frontier.cli.<name>` when it is called and not before."""
+    """Commands by section, each imported from `frontier.cli.<name>` when it is called and not
+    before.
+    """
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002  # the signature is click's
         return [name for commands in SECTIONS.values() for name in commands]
@@ -134,14 +137,16 @@ def _docstring(file: Path, function: str) -> str | None:
     return None
 
 
-# ---- errors to exit codes -------------------------------------------------------------------------------------------
+# ---- errors to exit codes
+# --------------------------------------------------------------------------------------------------
 
 
 def run(arguments: list[str]) -> int:
     """Run a command line; its exit code. Every error is reported here, and none is raised."""
     try:
         _require_text(arguments)
-        # Without standalone_mode click returns the command's exit code, and raises instead of exiting.
+        # Without standalone_mode click returns the command's exit code, and raises instead of
+        # exiting.
         code: Any = cli.main(args=arguments, prog_name="frontier", standalone_mode=False)
     except click.exceptions.Exit as stop:
         return stop.exit_code
@@ -174,7 +179,9 @@ def _say(text: str) -> None:
 
 
 def _system_error(error: OSError) -> ExitCode:
-    """Report a file that cannot be read or written, in the system's words and without a traceback."""
+    """Report a file that cannot be read or written, in the system's words and without a
+    traceback.
+    """
     where = f"cannot use {error.filename}: " if error.filename is not None else "this machine refuses: "
     _say(f"error: {where}{error.strerror or error}")
     wrong_place = isinstance(error, FileNotFoundError | PermissionError | IsADirectoryError | NotADirectoryError)
@@ -182,7 +189,9 @@ def _system_error(error: OSError) -> ExitCode:
 
 
 def _internal_error(error: BaseException) -> ExitCode:
-    """Report an internal error in two lines, its traceback in a file that only the user can read."""
+    """Report an internal error in two lines, its traceback in a file that only the user can
+    read.
+    """
     from frontier.cli.common import harmless
 
     details = "".join(traceback.format_exception(error))
@@ -198,18 +207,23 @@ def _internal_error(error: BaseException) -> ExitCode:
 
 
 def _require_text(arguments: list[str]) -> None:
-    """UsageError for an argument that is not text: it could be written into no file and no answer."""
+    """UsageError for an argument that is not text: it could be written into no file and no
+    answer.
+    """
     for argument in arguments:
         if any("\ud800" <= ch <= "\udfff" for ch in argument):
             text = argument.encode(errors="backslashreplace").decode().replace("\\udc", "\\x")
             raise UsageError(f"the argument '{text[:60]}' is not UTF-8 text", "give the file another name")
 
 
-# ---- the process ----------------------------------------------------------------------------------------------------
+# ---- the process
+# --------------------------------------------------------------------------------------------------
 
 
 def _mend_environment(environ: MutableMapping[str, str]) -> None:
-    """Drop variables whose number is none, on which libraries fail, and silence matplotlib where it finds no home."""
+    """Drop variables whose number is none, on which libraries fail, and silence matplotlib where it
+    finds no home.
+    """
     from frontier.units import whole_number
 
     for name, most in (("COLUMNS", 10_000), ("LINES", 10_000), ("SOURCE_DATE_EPOCH", 10**11)):
@@ -220,7 +234,8 @@ def _mend_environment(environ: MutableMapping[str, str]) -> None:
 
 def main() -> NoReturn:
     """The console script."""
-    # Imports make some 200,000 objects that stay: looking for garbage among them takes a tenth of a short command.
+    # Imports make some 200,000 objects that stay: looking for garbage among them takes a tenth of a
+    # short command.
     gc.set_threshold(300_000, 20, 100)
     out = install_streams()
     _mend_environment(os.environ)

@@ -1,6 +1,8 @@
-"""Manual pages, one for each command, made of its `--help`:  python -m frontier.cli.man ~/.local/share/man/man1
+"""Manual pages, one for each command, made of its `--help`:  python -m frontier.cli.man
+~/.local/share/man/man1
 
-A page is the help as it is printed, its headings as sections, so that nothing has to be written twice.
+A page is the help as it is printed, its headings as sections, so that nothing has to be written
+twice.
 """
 
 import re
@@ -37,7 +39,9 @@ def manual(command: click.Command, name: str, summary: str) -> str:
 
 
 def write_manuals(folder: Path) -> list[Path]:
-    """Write the pages of the program and of all its commands into a folder, which is made; the files."""
+    """Write the pages of the program and of all its commands into a folder, which is made; the
+    files.
+    """
     summaries = {"": "the throughput-latency frontier of an LLM deployment"}
     summaries |= {name: text for commands in SECTIONS.values() for name, text in commands.items()}
     folder.mkdir(parents=True, exist_ok=True)
@@ -51,14 +55,18 @@ def write_manuals(folder: Path) -> list[Path]:
 
 
 def _line(line: str) -> str:
-    """A line of the help. A heading, which stands at the margin or says Examples, begins a section."""
+    """A line of the help. A heading, which stands at the margin or says Examples, begins a
+    section.
+    """
     if heading := re.fullmatch(r"(\S.*|  Examples):", line):
         return f".fi\n.SH {_roff(heading[1].strip().upper())}\n.nf"
     return _roff(line.removeprefix("  "))
 
 
 def _roff(text: str) -> str:
-    """Text that roff takes as it stands: its escapes, its hyphens, and what would be a request at a line's begin."""
+    """Text that roff takes as it stands: its escapes, its hyphens, and what would be a request at a
+    line's begin.
+    """
     text = text.replace("\\", r"\e").replace("-", r"\-")
     return rf"\&{text}" if text[:1] in (".", "'") else text
 

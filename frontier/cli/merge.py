@@ -16,8 +16,8 @@ from frontier.errors import ExitCode
 def command(folder: Path, output: Path) -> int:
     """Put the shards of one sweep together: every record of every shard, in one run.
 
-    Refused unless all shards of one sweep are there, finished, with clocks that are right. A trial that a shard began
-    late is left out.
+    Refused unless all shards of one sweep are there, finished, with clocks that are right. A trial
+    that a shard began late is left out.
 
     \b
     Examples:

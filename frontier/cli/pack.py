@@ -13,11 +13,11 @@ from frontier.store.run_dir import RunDirectory
 @click.option("-o", "--output", required=True, type=common.FILE_PATH, help="The pack, as claim.zip.")
 @common.run_options("run")
 def command(options: common.RunOptions, output: Path) -> int:
-    """Pack RUN into one file that anyone can check with `frontier audit`: its records, evidence, config and journal,
-    and the points and answers that follow from them.
+    """Pack RUN into one file that anyone can check with `frontier audit`: its records, evidence,
+    config and journal, and the points and answers that follow from them.
 
-    A run that is being swept or was changed is not packed. Prints the SHA-256 of the pack: publish it beside the claim.
-    RUN defaults to the newest run under runs/ that holds a finished trial.
+    A run that is being swept or was changed is not packed. Prints the SHA-256 of the pack: publish
+    it beside the claim. RUN defaults to the newest run under runs/ that holds a finished trial.
 
     \b
     Examples:

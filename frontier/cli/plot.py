@@ -17,9 +17,19 @@ if TYPE_CHECKING:
     from frontier.run import Run
 
 FIGURES = (
-    "frontier", "latency", "throughput", "goodput", "inflation", "time", "tails", "jitter", "lengths", "contexts",
-    "shares", "timeline",
-)  # fmt: skip
+    "frontier",
+    "latency",
+    "throughput",
+    "goodput",
+    "inflation",
+    "time",
+    "tails",
+    "jitter",
+    "lengths",
+    "contexts",
+    "shares",
+    "timeline",
+)
 
 Theme = Literal["light", "dark"]
 
@@ -30,27 +40,40 @@ Theme = Literal["light", "dark"]
     "-o", "--output", "files", multiple=True, type=common.FILE_PATH, help="FILE.png, .svg or .pdf; repeatable."
 )
 @click.option(
-    "--figure", type=click.Choice(FIGURES), default="frontier", metavar="NAME",
+    "--figure",
+    type=click.Choice(FIGURES),
+    default="frontier",
+    metavar="NAME",
     help=f"One of {', '.join(FIGURES)}; default: the frontier itself.",
-)  # fmt: skip
+)
 @click.option("--at", type=click.IntRange(1), metavar="C", help="The concurrency of a timeline.")
 @click.option("--overlay", is_flag=True, help="The deployments of one run in one panel per shape.")
 @click.option(
-    "--x", metavar="METRIC", shell_complete=common.complete_metrics,
+    "--x",
+    metavar="METRIC",
+    shell_complete=common.complete_metrics,
     help="Only the x axis, as p50_interactivity or p99_e2e.",
-)  # fmt: skip
+)
 @click.option("--width", "pixels", type=click.IntRange(400, 8000), metavar="PIXELS", help="Width of a PNG, for slides.")
 @click.option("--dark", is_flag=True, help="A dark background.")
 @common.run_options("deployments", "shapes", "sla", "objectives", "settings")
-def command(
-    options: common.RunOptions, runs: tuple[Path, ...], files: tuple[Path, ...], figure: str, at: int | None,
-    overlay: bool, x: str | None, pixels: int | None, dark: bool,
-) -> int:  # fmt: skip
+def command(  # noqa: PLR0913
+    options: common.RunOptions,
+    runs: tuple[Path, ...],
+    files: tuple[Path, ...],
+    figure: str,
+    at: int | None,
+    overlay: bool,
+    x: str | None,
+    pixels: int | None,
+    dark: bool,
+) -> int:
     """Draw the frontier of RUN with its SLA and operating point, or one of its detail figures.
 
-    Several runs, up to four, share a panel per shape. Without -o the picture goes into the directory of the (first)
-    run, as png and svg. Detail figures of several shapes are named by them: latency-1024x256.png. The x axis is the
-    latency that binds the decision, unless the config or --objectives names the axes.
+    Several runs, up to four, share a panel per shape. Without -o the picture goes into the
+    directory of the (first) run, as png and svg. Detail figures of several shapes are named by
+    them: latency-1024x256.png. The x axis is the latency that binds the decision, unless the config
+    or --objectives names the axes.
 
     RUN defaults to the newest run under runs/ that holds a finished trial.
 
@@ -61,9 +84,10 @@ def command(
       frontier plot runs/bf16 runs/fp8 -o both.svg
       frontier plot --figure timeline --at 64 -o timeline.svg
 
-    Axes are any two metrics (of more the first two), as output_throughput, goodput, p99_ttft, p50_tpot, p99_e2e, cost,
-    p50_interactivity, energy (J/tok), tokens_per_joule, quality. Rates are per GPU where gpus is known; cost needs a
-    price; energy needs a power, measured by nvidia-smi beside the server or set: --set hardware.power=700W.
+    Axes are any two metrics (of more the first two), as output_throughput, goodput, p99_ttft,
+    p50_tpot, p99_e2e, cost, p50_interactivity, energy (J/tok), tokens_per_joule, quality. Rates are
+    per GPU where gpus is known; cost needs a price; energy needs a power, measured by nvidia-smi
+    beside the server or set: --set hardware.power=700W.
     """
     from frontier.plot.selection import check_panels, detail_figures, views_of
 
@@ -129,7 +153,9 @@ def _together_picture(runs: "Sequence[Run]", limits: "Sequence[Limit]", axes: tu
 
 
 def other_limits(runs: "Sequence[Run]", limits: "Sequence[Limit]") -> list[str]:
-    """A note when a run was swept for another SLA than the one that all are drawn and decided by."""
+    """A note when a run was swept for another SLA than the one that all are drawn and decided
+    by.
+    """
     from frontier.decide.wording import limits_text
 
     others = [run for run in runs if run.limits() and tuple(run.limits()) != tuple(limits)]
@@ -156,10 +182,15 @@ def picture_files(run: "Run", name: str, files: Sequence[Path] = ()) -> list[Pat
 
 
 def save_pictures(
-    pictures: "Sequence[Picture]", files: Sequence[Path], series: "Sequence[Series]" = (), pixels: int | None = None,
+    pictures: "Sequence[Picture]",
+    files: Sequence[Path],
+    series: "Sequence[Series]" = (),
+    pixels: int | None = None,
     theme: Theme = "light",
-) -> None:  # fmt: skip
-    """Write each picture to each file, and say so; several are named by what their series differ in."""
+) -> None:
+    """Write each picture to each file, and say so; several are named by what their series differ
+    in.
+    """
     from frontier.plot.picture import save
     from frontier.plot.selection import file_names
 

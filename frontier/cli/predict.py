@@ -1,4 +1,5 @@
-"""`frontier predict`: the predicted frontier, before or beyond the measured points, and the roofline bound."""
+"""`frontier predict`: the predicted frontier, before or beyond the measured points, and the
+roofline bound."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -22,14 +23,20 @@ if TYPE_CHECKING:
 @common.subcommand("predict")
 @click.argument("source", metavar="[CONFIG|RUN]", required=False, type=click.Path(path_type=Path))
 @click.option(
-    "--what-if", "changes", multiple=True, metavar="KEY=VALUE[,..]",
+    "--what-if",
+    "changes",
+    multiple=True,
+    metavar="KEY=VALUE[,..]",
     help="The same with another hardware, tp, model, precision, kv_precision, max_num_seqs, isl or osl; repeatable. "
     "Needs a CONFIG.",
-)  # fmt: skip
+)
 @click.option(
-    "--efficiency", metavar="SHARE", default="60%", show_default=True,
+    "--efficiency",
+    metavar="SHARE",
+    default="60%",
+    show_default=True,
     help="Share of the roofline assumed, with a CONFIG.",
-)  # fmt: skip
+)
 @click.option("--concurrency", metavar="LIST", help="Concurrencies to predict, as 1,2,4,256.")
 @click.option("--shape", "shapes", multiple=True, metavar="ISL/OSL", help="Another shape to predict, from a RUN.")
 @click.option(
@@ -40,15 +47,20 @@ if TYPE_CHECKING:
 )
 @common.run_options("settings", "as_json")
 def command(
-    options: common.RunOptions, source: Path | None, changes: tuple[str, ...], efficiency: str, concurrency: str | None,
-    shapes: tuple[str, ...], output: Path | None,
-) -> int:  # fmt: skip
+    options: common.RunOptions,
+    source: Path | None,
+    changes: tuple[str, ...],
+    efficiency: str,
+    concurrency: str | None,
+    shapes: tuple[str, ...],
+    output: Path | None,
+) -> int:
     """Predicted frontier (before or beyond the measured points) and the roofline bound.
 
-    With a CONFIG nothing is measured: the prediction rests on the model's sizes, the GPU and an assumed efficiency.
-    With a RUN (default: the newest under runs/ that holds a finished trial) the engine model is fitted to the measured
-    points and predicts between and beyond them, or another shape. A prediction tells where to measure; no operating
-    point is ever chosen from one.
+    With a CONFIG nothing is measured: the prediction rests on the model's sizes, the GPU and an
+    assumed efficiency. With a RUN (default: the newest under runs/ that holds a finished trial) the
+    engine model is fitted to the measured points and predicts between and beyond them, or another
+    shape. A prediction tells where to measure; no operating point is ever chosen from one.
 
     \b
     Examples:
@@ -87,9 +99,12 @@ def _of_config(
 
 
 def _of_run(
-    source: Path | None, concurrencies: tuple[int, ...], shapes: tuple[str, ...], output: Path | None,
+    source: Path | None,
+    concurrencies: tuple[int, ...],
+    shapes: tuple[str, ...],
+    output: Path | None,
     settings: tuple[str, ...],
-) -> "list[Forecast]":  # fmt: skip
+) -> "list[Forecast]":
     from frontier.cli.plot import check_formats
     from frontier.decide.prediction import predict_points
 
@@ -105,7 +120,9 @@ def _of_run(
 
 
 def _draw(run: "Run", forecasts: "list[Forecast]", file: Path) -> None:
-    """Write the frontier over a mean latency, with its SLA and operating point, and the predicted means dashed."""
+    """Write the frontier over a mean latency, with its SLA and operating point, and the predicted
+    means dashed.
+    """
     from frontier.cli.plot import save_pictures
     from frontier.plot.picture import small_multiples
     from frontier.plot.selection import provenance_of, views_of
@@ -124,7 +141,9 @@ def _draw(run: "Run", forecasts: "list[Forecast]", file: Path) -> None:
 
 
 def _expected(forecast: "Forecast", across: str) -> "tuple[tuple[float, Estimate, Estimate], ...]":
-    """The predictions as (concurrency, latency, throughput), each with its band. E2E follows by Little's law."""
+    """The predictions as (concurrency, latency, throughput), each with its band. E2E follows by
+    Little's law.
+    """
     osl = forecast.shape.osl.mean
 
     def e2e(p: "Prediction") -> Estimate:
@@ -132,8 +151,10 @@ def _expected(forecast: "Forecast", across: str) -> "tuple[tuple[float, Estimate
         return Estimate(value, value * rate.value / rate.high, value * rate.value / rate.low, rate.n)
 
     latency: dict[str, Callable[[Prediction], Estimate]] = {
-        "mean_ttft": lambda p: p.ttft, "mean_tpot": lambda p: p.tpot, "mean_e2e": e2e,
-    }  # fmt: skip
+        "mean_ttft": lambda p: p.ttft,
+        "mean_tpot": lambda p: p.tpot,
+        "mean_e2e": e2e,
+    }
     return tuple((p.concurrency, latency[across](p), p.throughput) for p in forecast.predictions)
 
 

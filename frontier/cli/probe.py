@@ -28,10 +28,11 @@ COLOURS = {"ok": "green", "note": "cyan", "warn": "yellow", "fail": "red"}
 @click.option("--wait", metavar="TIME", help="Wait this long for a server that is still loading, as 10min.")
 @common.json_option
 def command(url: str | None, model: str | None, api_key_env: str | None, wait: str | None, as_json: bool) -> int:
-    """Is the server ready to be measured: does it answer, stream, count tokens, honour a forced length?
+    """Is the server ready to be measured: does it answer, stream, count tokens, honour a forced
+    length?
 
-    Also checked are its cache, its metrics, and this client. With a CONFIG, its servers are asked; without URL, the
-    usual ports of the known engines on this machine are tried.
+    Also checked are its cache, its metrics, and this client. With a CONFIG, its servers are asked;
+    without URL, the usual ports of the known engines on this machine are tried.
 
     \b
     Examples:
@@ -83,7 +84,9 @@ def _targets(where: str | None, model: str | None, api_key_env: str | None) -> "
 
 
 def _print(name: str, checks: "list[Check]") -> None:
-    """Print a line per check: state, name, detail. On a terminal, details are wrapped beside their column."""
+    """Print a line per check: state, name, detail. On a terminal, details are wrapped beside their
+    column.
+    """
     if name:
         common.answer(f"{name}:")
     room = os.get_terminal_size(sys.stdout.fileno()).columns - _INDENT if sys.stdout.isatty() else sys.maxsize
@@ -98,7 +101,9 @@ def _print(name: str, checks: "list[Check]") -> None:
 
 
 def find_server() -> str:
-    """The address of the server on the first usual port of this machine. UsageError when there is none."""
+    """The address of the server on the first usual port of this machine. UsageError when there is
+    none.
+    """
     from frontier.client.event_loop import run
     from frontier.client.probe import USUAL_PORTS, find_servers
 
@@ -118,8 +123,8 @@ def find_server() -> str:
 
 
 def read_key(name: str | None) -> str | None:
-    """The key in the environment variable `name`. UsageError when it is not set; the message does not repeat `name`,
-    which may be a key that was pasted.
+    """The key in the environment variable `name`. UsageError when it is not set; the message does
+    not repeat `name`, which may be a key that was pasted.
     """
     from frontier.config.connection import from_environment, variable
 

@@ -27,11 +27,13 @@ READY_WAIT = 5.0
 SECONDS = 11
 """Per setting, so that all of them and what is around them take about a minute."""
 REQUESTS, MOST_SECONDS = 4, 90
-"""A server on which so many requests, one after the other, take longer is given longer for each setting, up to this."""
+"""A server on which so many requests, one after the other, take longer is given longer for each
+setting, up to this."""
 OUTPUT = 64
 """Tokens out, on average."""
 CHAT = "p90_ttft<=1s, p90_tpot<=50ms"
-"""What a chat user accepts: the first token within a second, then at least twenty tokens a second."""
+"""What a chat user accepts: the first token within a second, then at least twenty tokens a second.
+"""
 
 _SWEEP = "frontier init {} > sweep.yaml && frontier sweep sweep.yaml"
 
@@ -56,10 +58,11 @@ sla: {{p90_ttft: 1s, p90_tpot: 50ms}}
 @click.option("--api-key-env", metavar="NAME", help="The environment variable that holds the key.")
 @json_option
 def command(url: str | None, model: str | None, api_key_env: str | None, as_json: bool) -> int:
-    """How fast is the server at URL for one user, and how many users fit a chat? Takes about a minute.
+    """How fast is the server at URL for one user, and how many users fit a chat? Takes about a
+    minute.
 
-    Without URL the usual ports of this machine are tried; without --model the loaded one is taken; `simulator` is the
-    embedded engine. Nothing is kept.
+    Without URL the usual ports of this machine are tried; without --model the loaded one is taken;
+    `simulator` is the embedded engine. Nothing is kept.
 
     \b
     Examples:
@@ -101,7 +104,9 @@ def command(url: str | None, model: str | None, api_key_env: str | None, as_json
 
 
 def look(address: str, model: str | None, api_key_env: str | None) -> "Preflight":
-    """The server as preflight sees it, with the model named or the one it has loaded. MeasurementError as of it."""
+    """The server as preflight sees it, with the model named or the one it has loaded.
+    MeasurementError as of it.
+    """
     from frontier.cli.probe import read_key
     from frontier.client.event_loop import run
     from frontier.client.preflight import preflight
@@ -117,8 +122,8 @@ def look(address: str, model: str | None, api_key_env: str | None) -> "Preflight
 
 
 def seconds_for(probe: "Record") -> int:
-    """How long each setting takes, by one short request: long enough for a few of the minute's own, one by one. By its
-    time per token, as the first token of a cold server says nothing.
+    """How long each setting takes, by one short request: long enough for a few of the minute's own,
+    one by one. By its time per token, as the first token of a cold server says nothing.
     """
     if probe.first is None or probe.last is None or not probe.completion_tokens or probe.completion_tokens < 2:
         return SECONDS
@@ -129,7 +134,9 @@ def seconds_for(probe: "Record") -> int:
 def config_text(
     address: str, model: str | None, api_key_env: str | None, users: Sequence[int] = USERS, each: int = SECONDS
 ) -> str:
-    """The minute as a config, each setting taking `each` seconds. Names are JSON strings, which are YAML's too."""
+    """The minute as a config, each setting taking `each` seconds. Names are JSON strings, which are
+    YAML's too.
+    """
     given = {"model": model, "api_key_env": api_key_env}
     more = "".join(f"{key}: {json.dumps(value)}\n" for key, value in given.items() if value)
     patience = 60 + 4 * (each - SECONDS)
@@ -152,8 +159,9 @@ def _measure(text: str, path: Path) -> "Run | None":
 
 @dataclass(frozen=True, slots=True)
 class Findings:
-    """What a minute shows, in SI units. `users` is the fewest that could be measured, with their median TTFT and speed;
-    `fit` the most that fit a chat, `binding` the metric over its limit with more (None: none was, up to `highest`).
+    """What a minute shows, in SI units. `users` is the fewest that could be measured, with their
+    median TTFT and speed; `fit` the most that fit a chat, `binding` the metric over its limit with
+    more (None: none was, up to `highest`).
     """
 
     users: int
@@ -174,8 +182,8 @@ class Findings:
 
 
 def findings_of(points: "Sequence[Point]") -> Findings | None:
-    """The findings of a run's points, decided as `solve --point-estimates` does: a minute has no bounds. None when no
-    valid point says anything about one user.
+    """The findings of a run's points, decided as `solve --point-estimates` does: a minute has no
+    bounds. None when no valid point says anything about one user.
     """
     from frontier.config import parse_sla
     from frontier.decide.operating_point import solve
@@ -202,7 +210,9 @@ def findings_of(points: "Sequence[Point]") -> Findings | None:
 
 
 def sentences(findings: Findings, address: str, server: "Mapping[int, Mapping[str, float]] | None" = None) -> list[str]:
-    """The findings in plain words, with what they do not prove. `server`: its own metrics by number of users."""
+    """The findings in plain words, with what they do not prove. `server`: its own metrics by number
+    of users.
+    """
     who = "One user" if findings.users == 1 else f"Each of {findings.users} users"
     counts = findings.requests.values()
     ttft, speed = format_seconds(findings.ttft), format_number(findings.tok_s_user)
@@ -220,7 +230,9 @@ def sentences(findings: Findings, address: str, server: "Mapping[int, Mapping[st
 
 
 def server_shortages(server: "Mapping[int, Mapping[str, float]]") -> list[str]:
-    """What the server's own metrics say of the most users, where they say that something was short."""
+    """What the server's own metrics say of the most users, where they say that something was
+    short.
+    """
     most = max(server, default=0)
     metrics = server.get(most, {})
     short = []
@@ -247,7 +259,9 @@ def _chat(findings: Findings) -> str:
 
 
 def _not_counted(findings: Findings) -> list[str]:
-    """The settings that were measured and cannot be relied on, together where the reason is the same."""
+    """The settings that were measured and cannot be relied on, together where the reason is the
+    same.
+    """
     by_reason: dict[tuple[str, ...], list[int]] = {}
     for c, why in findings.invalid.items():
         by_reason.setdefault(why, []).append(c)

@@ -16,10 +16,12 @@ if TYPE_CHECKING:
 @click.option("-o", "--output", type=FILE_PATH, help="FILE.html, FILE.md or FILE.json; - for Markdown on stdout.")
 @run_options("run", "deployments", "shapes", "sla", "objectives", "settings")
 def command(options: RunOptions, output: Path | None) -> int:
-    """Write RUN as one self-contained page: HTML for a review, Markdown for a pull request, JSON for a machine.
+    """Write RUN as one self-contained page: HTML for a review, Markdown for a pull request, JSON
+    for a machine.
 
-    The page holds the decision, the picture, every point, why not its neighbours, the distributions, the quality of
-    the data, how to reproduce it and what it does not say. It loads nothing, prints well, and reads without its script.
+    The page holds the decision, the picture, every point, why not its neighbours, the
+    distributions, the quality of the data, how to reproduce it and what it does not say. It loads
+    nothing, prints well, and reads without its script.
 
     RUN defaults to the newest run under runs/ that holds a finished trial.
 

@@ -20,7 +20,8 @@ from frontier.errors import UsageError
 def command(config: Path | None, port: int, host: str, settings: tuple[str, ...]) -> None:
     """Serve the embedded simulated engine at an OpenAI-compatible address, until Ctrl-C.
 
-    CONFIG is a sweep config whose `simulator:` part describes the engine; without it the default engine is served.
+    CONFIG is a sweep config whose `simulator:` part describes the engine; without it the default
+    engine is served.
 
     \b
     Examples:

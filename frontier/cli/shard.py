@@ -1,4 +1,5 @@
-"""`frontier shard`: one of N shards of a sweep, for a Kubernetes Job or a Slurm array; `frontier merge` joins them."""
+"""`frontier shard`: one of N shards of a sweep, for a Kubernetes Job or a Slurm array; `frontier
+merge` joins them."""
 
 import datetime as dt
 import os
@@ -27,9 +28,11 @@ if TYPE_CHECKING:
 @click.option("-o", "--output", type=common.RUN_PATH, required=True, help="The directory of all shards.")
 @click.option("--dry-run", is_flag=True, help="Print the timetable; send nothing.")
 def command(config_file: Path, index: int, count: int, start_at: str, output: Path, dry_run: bool) -> int:
-    """Send one share of a grid's load. All shards keep the same timetable and need no connection to each other.
+    """Send one share of a grid's load. All shards keep the same timetable and need no connection to
+    each other.
 
-    The config states warmup and max_time, which fix each trial's window. Every machine's clock must be right.
+    The config states warmup and max_time, which fix each trial's window. Every machine's clock must
+    be right.
 
     \b
     Examples:
@@ -61,7 +64,8 @@ def command(config_file: Path, index: int, count: int, start_at: str, output: Pa
         raise UsageError(f"{path} is there already", "remove it, or choose another directory with  -o")
     facts = {"frontier": __version__, "config_file": str(config_file), "shard": shard_facts(shard)}
     with open_run(path, config, text, facts) as run:
-        # The salt keeps the prompts apart from those of other sweeps, and is the same for all shards of this one.
+        # The salt keeps the prompts apart from those of other sweeps, and is the same for all
+        # shards of this one.
         own = config.model_copy(update={"given_workers": None})  # a shard is one process
         backend = HttpBackend(own, os.environ, int(shard.start_at * 1000))
         run_loop(run_shard(config, backend, slots, shard, run, common.say))

@@ -1,4 +1,5 @@
-"""`frontier show`: the points of a run as a table, and the frontier over several deployments or runs."""
+"""`frontier show`: the points of a run as a table, and the frontier over several deployments or
+runs."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -15,8 +16,9 @@ from frontier.errors import ExitCode
 def command(options: common.RunOptions, runs: tuple[Path, ...]) -> int:
     """What does each measured setting do: its metrics with intervals, and is it on the frontier?
 
-    With --objectives (two to four) also: which deployment owns which part of the frontier over all of them; of several
-    runs that alone. RUN defaults to the newest run under runs/ that holds a finished trial.
+    With --objectives (two to four) also: which deployment owns which part of the frontier over all
+    of them; of several runs that alone. RUN defaults to the newest run under runs/ that holds a
+    finished trial.
 
     \b
     Examples:
@@ -51,9 +53,15 @@ def command(options: common.RunOptions, runs: tuple[Path, ...]) -> int:
         common.answer({**points_json(points, frontiers, summaries, diagnoses), **tree})
     else:
         table = points_table(
-            points, frontiers, limits, decisions=decisions, summaries=summaries, diagnoses=diagnoses, gpus=run.gpus,
+            points,
+            frontiers,
+            limits,
+            decisions=decisions,
+            summaries=summaries,
+            diagnoses=diagnoses,
+            gpus=run.gpus,
             **common.layout(),
-        )  # fmt: skip
+        )
         common.answer(table)
         if len(run.config.deployments) > 1 and pools:
             common.answer("\n" + pooled_text(pools, **common.layout()))

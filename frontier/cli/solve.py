@@ -14,10 +14,13 @@ if TYPE_CHECKING:
 
 @common.subcommand("solve")
 @click.option(
-    "--sla", multiple=True, shell_complete=common.complete_metrics, metavar="LIMITS",
+    "--sla",
+    multiple=True,
+    shell_complete=common.complete_metrics,
+    metavar="LIMITS",
     help="Limits, as 'p99_ttft<=500ms, p99_tpot<=30ms, error_rate<=1%'; repeatable. A range is 200ms..500ms (comfort, "
     "promise). Default: every tier of the config.",
-)  # fmt: skip
+)
 @click.option("--tier", metavar="NAME", help="Only this tier of the config.")
 @click.option("--point-estimates", is_flag=True, help="Decide on values without intervals (imported aggregates).")
 @click.option(
@@ -27,10 +30,12 @@ if TYPE_CHECKING:
 def command(
     options: common.RunOptions, sla: tuple[str, ...], tier: str | None, point_estimates: bool, marginal_ok: bool
 ) -> int:
-    """Which concurrency is proven inside the SLA: the operating point, or the statement that there is none.
+    """Which concurrency is proven inside the SLA: the operating point, or the statement that there
+    is none.
 
-    Nothing is measured again: a finished run answers any SLA. The exit code is the verdict, the worst one of several
-    tiers or shapes. RUN defaults to the newest run under runs/ that holds a finished trial.
+    Nothing is measured again: a finished run answers any SLA. The exit code is the verdict, the
+    worst one of several tiers or shapes. RUN defaults to the newest run under runs/ that holds a
+    finished trial.
 
     \b
     Examples:
@@ -53,7 +58,9 @@ def command(
 
 
 def _tiers(run: "Run", sla: tuple[str, ...], tier: str | None) -> "Tiers":
-    """The named sets of limits to answer: those given, else the config's. UsageError for an unknown tier."""
+    """The named sets of limits to answer: those given, else the config's. UsageError for an unknown
+    tier.
+    """
     from frontier.config import parse_sla
 
     if sla and tier:

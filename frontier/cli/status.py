@@ -26,9 +26,11 @@ _EVERY = 1.0
 @click.option("--follow", is_flag=True, help="Print a line whenever something happens, until the sweep ends.")
 @run_options("run", "as_json")
 def command(options: RunOptions, follow: bool) -> int:
-    """How far is the sweep in RUN: done, running, left, time left, last warnings? Reads only; disturbs nothing.
+    """How far is the sweep in RUN: done, running, left, time left, last warnings? Reads only;
+    disturbs nothing.
 
-    RUN defaults to the run under runs/ that is being swept, else to the newest that holds a finished trial.
+    RUN defaults to the run under runs/ that is being swept, else to the newest that holds a
+    finished trial.
 
     \b
     Examples:
@@ -61,10 +63,11 @@ def _follow(path: Path, state: dict[str, Any], as_json: bool) -> int:
 
 
 def read_state(path: Path) -> dict[str, Any]:
-    """The state of a run's sweep, for JSON: trials done, running and left, seconds left, and the last warnings.
+    """The state of a run's sweep, for JSON: trials done, running and left, seconds left, and the
+    last warnings.
 
-    `seconds_left` is what the sweep itself last said; `proven` are the operating points known so far. `skipped` are
-    the trials given up in the session that runs, or ran last.
+    `seconds_left` is what the sweep itself last said; `proven` are the operating points known so
+    far. `skipped` are the trials given up in the session that runs, or ran last.
     """
     from frontier.formats.config_file import config_of
     from frontier.standing import standing
@@ -111,10 +114,24 @@ def _state_of_import(run: "RunDirectory", path: Path) -> dict[str, Any]:
     """The same fields for an import, which is whole from the start."""
     done = len(run.imported()) + len(run.finished())
     return {
-        "schema": "frontier.status/1", "run": str(path), "state": "imported", "end": "imported",
-        "done": done, "planned": done, "skipped": 0, "refined": 0, "left": 0, "elapsed": None, "last": [],
-        "running": None, "seconds_left": None, "proven": [], "events": 0, "held_elsewhere": None, "warnings": [],
-    }  # fmt: skip
+        "schema": "frontier.status/1",
+        "run": str(path),
+        "state": "imported",
+        "end": "imported",
+        "done": done,
+        "planned": done,
+        "skipped": 0,
+        "refined": 0,
+        "left": 0,
+        "elapsed": None,
+        "last": [],
+        "running": None,
+        "seconds_left": None,
+        "proven": [],
+        "events": 0,
+        "held_elsewhere": None,
+        "warnings": [],
+    }
 
 
 def _running(session: Sequence[dict[str, Any]]) -> dict[str, Any] | None:

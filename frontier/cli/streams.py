@@ -1,7 +1,9 @@
-"""Safe standard streams: stdin, stdout and stderr that may be closed, full, gone or of a narrow encoding.
+"""Safe standard streams: stdin, stdout and stderr that may be closed, full, gone or of a narrow
+encoding.
 
-What cannot be written to stdout is written to stderr instead, and the exit code is then not 0. What cannot be written
-to stderr is lost, and nothing else is. A reader that leaves (`| head`) is no error.
+What cannot be written to stdout is written to stderr instead, and the exit code is then not 0. What
+cannot be written to stderr is lost, and nothing else is. A reader that leaves (`| head`) is no
+error.
 """
 
 import codecs
@@ -16,9 +18,24 @@ from contextlib import suppress
 from frontier.errors import ExitCode
 
 _PLAIN = {
-    "≤": "<=", "≥": ">=", "∞": "inf", "–": "-", "—": "-", "−": "-", "×": "x", "·": "-", "→": "->", "±": "+-",
-    "…": "...", "µ": "u", "★": "*", "─": "-", "│": "|", "┃": "|", "━": "-",
-}  # fmt: skip
+    "≤": "<=",
+    "≥": ">=",
+    "∞": "inf",
+    "–": "-",
+    "—": "-",
+    "−": "-",
+    "×": "x",
+    "·": "-",
+    "→": "->",
+    "±": "+-",
+    "…": "...",
+    "µ": "u",
+    "★": "*",
+    "─": "-",
+    "│": "|",
+    "┃": "|",
+    "━": "-",
+}
 
 
 def _plainly(error: UnicodeError) -> tuple[str, int]:
@@ -35,8 +52,8 @@ codecs.register_error("frontier.plainly", _plainly)
 class SafeStream(io.TextIOBase):
     """A standard stream that writes at once and never raises an OSError.
 
-    `lost` is why it can no longer be written to, None as long as it can; what is written then goes to `instead`, if
-    there is one. `unread`: the reader closed its end of the pipe.
+    `lost` is why it can no longer be written to, None as long as it can; what is written then goes
+    to `instead`, if there is one. `unread`: the reader closed its end of the pipe.
     """
 
     def __init__(self, descriptor: int, encoding: str, instead: "SafeStream | None" = None) -> None:
@@ -69,7 +86,8 @@ class SafeStream(io.TextIOBase):
 
     def write(self, text: str) -> int:
         """As any text stream's; never an OSError."""
-        # click writes a shell's completions as bytes where a text stream has no binary one below it.
+        # click writes a shell's completions as bytes where a text stream has no binary one below
+        # it.
         data = bytes(text) if isinstance(text, bytes) and text else self._encoder.encode(text)
         if not self.unread and self.lost is None:
             try:
@@ -93,8 +111,8 @@ class SafeStream(io.TextIOBase):
 def install_streams() -> SafeStream:
     """Put safe streams in place of sys.stdin, stdout and stderr; the one of stdout.
 
-    A descriptor that was closed is opened on /dev/null: else the next socket would get its number, and what a library
-    writes to "standard error" would go to the server.
+    A descriptor that was closed is opened on /dev/null: else the next socket would get its number,
+    and what a library writes to "standard error" would go to the server.
     """
     encodings = [getattr(stream, "encoding", None) or "utf-8" for stream in (sys.stdout, sys.stderr)]
     closed = [descriptor for descriptor in (0, 1, 2) if not _is_open(descriptor)]
@@ -123,9 +141,11 @@ def _is_open(descriptor: int) -> bool:
 
 
 def final_exit_code(out: SafeStream, code: int) -> int:
-    """The exit code of a command that ended with `code`: 5 instead of 0 when its answer could not be written.
+    """The exit code of a command that ended with `code`: 5 instead of 0 when its answer could not
+    be written.
 
-    A stdout that was closed from the start was not wanted: that the answer went to stderr loses nothing.
+    A stdout that was closed from the start was not wanted: that the answer went to stderr loses
+    nothing.
     """
     if out.lost is None or out.lost.errno == errno.EBADF:
         return code

@@ -1,7 +1,8 @@
-"""`frontier sweep`: run a config, or resume it; then print the table and the operating point, and draw the picture.
+"""`frontier sweep`: run a config, or resume it; then print the table and the operating point, and
+draw the picture.
 
-The story of a sweep: read the request (`sweep_request`), plan, check time, disk and memory, ask for consent to a
-foreign config, measure (`measure`), answer (`_conclude`), notify (`on_finish`).
+The story of a sweep: read the request (`sweep_request`), plan, check time, disk and memory, ask for
+consent to a foreign config, measure (`measure`), answer (`_conclude`), notify (`on_finish`).
 """
 
 import asyncio
@@ -63,20 +64,31 @@ def _settings(_ctx: click.Context, _parameter: click.Parameter, value: str | Non
 @click.option("--set", "settings", metavar="KEY=VALUE", multiple=True, help="Another value for a key, as sla.p99_ttft.")
 @click.option("--only", metavar="NAME", multiple=True, help="Run only this shape (or deployment) now; repeatable.")
 @click.option(
-    "--prove", metavar="N,N|RUN", callback=_settings,
+    "--prove",
+    metavar="N,N|RUN",
+    callback=_settings,
     help="Prove these concurrencies, or those that RUN proved, and measure nothing else; may be new.",
-)  # fmt: skip
+)
 @click.option("--until", metavar="TIME", help="Finish by this time (e.g. 07:00); lowest-priority trials are dropped.")
 @click.option("--add-concurrency", "add", metavar="N,N", help="Extend the run of CONFIG; finished trials count.")
 @click.option(
     "--prometheus", metavar="PORT", type=click.IntRange(0, 65535), help="Serve progress on this loopback port."
 )
 @common.json_option
-def command(
-    config_file: Path, output: Path | None, dry_run: bool, settings: tuple[str, ...], only: tuple[str, ...],
-    prove: "ToProve", until: str | None, add: str | None, prometheus: int | None, as_json: bool,
-) -> int:  # fmt: skip
-    """Find and prove the operating point of CONFIG, then measure its frontier; the same command again resumes.
+def command(  # noqa: PLR0913
+    config_file: Path,
+    output: Path | None,
+    dry_run: bool,
+    settings: tuple[str, ...],
+    only: tuple[str, ...],
+    prove: "ToProve",
+    until: str | None,
+    add: str | None,
+    prometheus: int | None,
+    as_json: bool,
+) -> int:
+    """Find and prove the operating point of CONFIG, then measure its frontier; the same command
+    again resumes.
 
     Finished trials stay finished. Ctrl-C keeps them, prints the answer so far and how to go on.
 
@@ -133,7 +145,9 @@ def _require_room(path: Path, plan: "Plan") -> None:
 
 
 def _open(request: "SweepRequest", path: Path) -> RunDirectory:
-    """The run directory, new or to be resumed. UsageError when it holds another sweep, with the difference."""
+    """The run directory, new or to be resumed. UsageError when it holds another sweep, with the
+    difference.
+    """
     from frontier.client.prompts import prompts_facts
     from frontier.config import describe_difference
     from frontier.formats.config_file import open_run
@@ -150,8 +164,9 @@ def _open(request: "SweepRequest", path: Path) -> RunDirectory:
     except AnotherSweepError as error:
         theirs, ours = error.theirs, error.ours
         if request.config.open_loop:
-            theirs, ours = ({**one, "concurrency": None, "rate": [c / 1000 for c in one["concurrency"]]}
-                            for one in (theirs, ours))  # fmt: skip
+            theirs, ours = (
+                {**one, "concurrency": None, "rate": [c / 1000 for c in one["concurrency"]]} for one in (theirs, ours)
+            )
         difference, hint = describe_difference(theirs, ours), request.command(Path(f"{path}-2"))
         if extends(error.theirs, error.ours):
             more = [bare(c) for c in request.config.concurrency if c not in error.theirs["concurrency"]]
@@ -161,13 +176,18 @@ def _open(request: "SweepRequest", path: Path) -> RunDirectory:
 
 
 def _sweep(
-    request: "SweepRequest", plan: "Plan", run: RunDirectory, prove: "ToProve", prometheus: int | None,
+    request: "SweepRequest",
+    plan: "Plan",
+    run: RunDirectory,
+    prove: "ToProve",
+    prometheus: int | None,
     as_json: bool,
-) -> int:  # fmt: skip
+) -> int:
     """Measure, answer, and notify however it ended; the exit code."""
     from frontier.cli.dry_run import look_ahead, plan_lines
 
-    # What on_finish hears if anything below raises what is not expected: the sweep failed by an internal error.
+    # What on_finish hears if anything below raises what is not expected: the sweep failed by an
+    # internal error.
     end, reason, code = "failed", "", int(ExitCode.INTERNAL_ERROR)
     decisions: Sequence[Decision] = ()
     try:
@@ -190,15 +210,20 @@ def _sweep(
         _notify(request.config, run.path, end, code, decisions, reason)
 
 
-# ---- measuring ------------------------------------------------------------------------------------------------------
+# ---- measuring
+# --------------------------------------------------------------------------------------------------
 
 
 def measure(
-    config: "Config", plan: "Plan", run: RunDirectory, prometheus: int | None = None,
-    facts: "Mapping[str, Any]" = MappingProxyType({}), **options: Any,
-) -> "SweepEnd":  # fmt: skip
-    """Run the conductor (with these options of it) under signal handling: the first Ctrl-C stops cleanly, the second
-    leaves at once. The journal keeps `facts` of the session.
+    config: "Config",
+    plan: "Plan",
+    run: RunDirectory,
+    prometheus: int | None = None,
+    facts: "Mapping[str, Any]" = MappingProxyType({}),
+    **options: Any,
+) -> "SweepEnd":
+    """Run the conductor (with these options of it) under signal handling: the first Ctrl-C stops
+    cleanly, the second leaves at once. The journal keeps `facts` of the session.
     """
     from frontier.client.event_loop import run as run_loop
     from frontier.plan import Progress
@@ -233,7 +258,8 @@ def measure(
 
 
 def stop_on_signals(stop: asyncio.Event) -> None:
-    """The first signal stops the sweep; a second one of the user's exits at once. A closed terminal may send two.
+    """The first signal stops the sweep; a second one of the user's exits at once. A closed terminal
+    may send two.
 
     SIGHUP that is ignored, as under nohup, stays ignored.
     """
@@ -255,7 +281,9 @@ def stop_on_signals(stop: asyncio.Event) -> None:
 
 
 def _release(terminals: "Sequence[int]") -> None:
-    """Point descriptors whose terminal is gone to /dev/null, so that writing to them does not fail."""
+    """Point descriptors whose terminal is gone to /dev/null, so that writing to them does not
+    fail.
+    """
     for descriptor in terminals:
         try:
             os.write(descriptor, b"\n")
@@ -263,12 +291,13 @@ def _release(terminals: "Sequence[int]") -> None:
             os.dup2(os.open(os.devnull, os.O_WRONLY), descriptor)
 
 
-# ---- the end --------------------------------------------------------------------------------------------------------
+# ---- the end
+# --------------------------------------------------------------------------------------------------
 
 
 def _conclude(path: Path, end: "SweepEnd", again: str, as_json: bool) -> "tuple[int, Sequence[Decision]]":
-    """Print what the sweep measured, however it ended; the exit code, and the decisions. A sweep that was interrupted
-    before anything was proven only says how to go on.
+    """Print what the sweep measured, however it ended; the exit code, and the decisions. A sweep
+    that was interrupted before anything was proven only says how to go on.
     """
     from frontier.cli.dry_run import larger_budget
     from frontier.decide.operating_point import exit_code
@@ -344,7 +373,9 @@ def _draw(run: "Run") -> None:
 
 
 def _notify(config: "Config", path: Path, end: str, code: int, decisions: "Sequence[Decision]", reason: str) -> None:
-    """Run the config's on_finish, if it has one. A failure of it is a warning and changes nothing."""
+    """Run the config's on_finish, if it has one. A failure of it is a warning and changes
+    nothing.
+    """
     if config.on_finish is None:
         return
     from frontier.sweep.backend import secrets_of
@@ -358,7 +389,9 @@ def _notify(config: "Config", path: Path, end: str, code: int, decisions: "Seque
 
 
 def _finish_facts(path: Path, end: str, code: int, decisions: "Sequence[Decision]", reason: str) -> dict[str, Any]:
-    """The JSON that on_finish gets: where, how the sweep ended, each shape's verdict, and all of that as a sentence."""
+    """The JSON that on_finish gets: where, how the sweep ended, each shape's verdict, and all of
+    that as a sentence.
+    """
     shapes = [
         {"deployment": d.deployment, "shape": d.shape.label, "verdict": d.verdict.value, **load_facts(d.concurrency)}
         for d in decisions

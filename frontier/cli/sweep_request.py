@@ -1,4 +1,5 @@
-"""What a `frontier sweep` command line asks for: the config with its settings, and the run directory to use."""
+"""What a `frontier sweep` command line asks for: the config with its settings, and the run
+directory to use."""
 
 import shlex
 import time
@@ -21,10 +22,11 @@ from frontier.text import redact
 
 @dataclass(frozen=True, slots=True)
 class SweepRequest:
-    """The sweep to run: `text` is its config as the run keeps it, `options` are those to give again.
+    """The sweep to run: `text` is its config as the run keeps it, `options` are those to give
+    again.
 
-    `run` is the run directory to resume, None when there is none yet; with `extend` it may get more concurrencies.
-    `settings` are all that were put into the file's config, as 'key=value'.
+    `run` is the run directory to resume, None when there is none yet; with `extend` it may get more
+    concurrencies. `settings` are all that were put into the file's config, as 'key=value'.
     """
 
     config: Config
@@ -58,9 +60,15 @@ class SweepRequest:
 
 
 def read_request(
-    file: Path, output: Path | None, settings: Sequence[str], until: str | None, add: str | None, only: Sequence[str],
-    prometheus: int | None = None, prove: ToProve = NOTHING,
-) -> SweepRequest:  # fmt: skip
+    file: Path,
+    output: Path | None,
+    settings: Sequence[str],
+    until: str | None,
+    add: str | None,
+    only: Sequence[str],
+    prometheus: int | None = None,
+    prove: ToProve = NOTHING,
+) -> SweepRequest:
     """The sweep that the options ask for. ConfigError or UsageError when there is none."""
     text = read_config(file)
     given = [Setting.of(setting) for setting in settings]
@@ -105,7 +113,9 @@ class _Asked:
         return self._read[key]
 
     def run(self, output: Path | None, *more: Setting) -> Path | None:
-        """The run of this very sweep, named or the newest under runs/: the one that the same command again resumes."""
+        """The run of this very sweep, named or the newest under runs/: the one that the same
+        command again resumes.
+        """
         if output is not None:
             return output if (output / "manifest.json").exists() else None
         for path, manifest in _runs():
@@ -114,25 +124,31 @@ class _Asked:
         return None
 
     def grown(self, run: Path) -> list[int] | None:
-        """The concurrencies, or rates, of a run that was started with this config and extended since; None for any
-        other run.
+        """The concurrencies, or rates, of a run that was started with this config and extended
+        since; None for any other run.
         """
         manifest = read_manifest(run)
         begun = self.config(manifest).identity() in manifest.get("begun_as", ())
         return [self.config().shapes[0].load(c) for c in manifest["canonical"]["concurrency"]] if begun else None
 
     def loads(self, said: str, loads: Sequence[int]) -> Setting:
-        """The setting that gives the config these concurrencies, or these rates where it has rates."""
+        """The setting that gives the config these concurrencies, or these rates where it has
+        rates.
+        """
         return Setting(said, "rate" if self.config().open_loop else "concurrency", f"[{', '.join(map(bare, loads))}]")
 
     def narrower(self, *more: Setting) -> Iterator[tuple[Path, dict[str, Any], Config]]:
-        """Runs of the same sweep with fewer concurrencies, newest first: path, manifest and the config there."""
+        """Runs of the same sweep with fewer concurrencies, newest first: path, manifest and the
+        config there.
+        """
         for path, manifest in _runs():
             if extends(manifest.get("canonical", {}), (config := self.config(manifest, *more)).canonical()):
                 yield path, manifest, config
 
     def extended(self, add: str, output: Path | None) -> tuple[Path, Setting]:
-        """The run that --add-concurrency extends, and all the concurrencies, or rates, it will have."""
+        """The run that --add-concurrency extends, and all the concurrencies, or rates, it will
+        have.
+        """
         option, at_rates = f"--add-concurrency {add}", self.config().open_loop
         added = self.config(None, Setting(option, "rate" if at_rates else "concurrency", f"[{add}]")).concurrency
         every = sorted({*self.config().concurrency, *added})

@@ -11,9 +11,13 @@ from frontier.errors import UsageError, exit_code
 @common.subcommand("trend")
 @click.argument("runs", nargs=-1, metavar="[RUN]...", type=common.RUN_PATH, shell_complete=common.complete_run)
 @click.option(
-    "-o", "--output", "files", multiple=True, type=common.FILE_PATH,
+    "-o",
+    "--output",
+    "files",
+    multiple=True,
+    type=common.FILE_PATH,
     help="FILE.csv for the table, FILE.png, .svg or .pdf for the figure; repeatable.",
-)  # fmt: skip
+)
 @click.option("--width", "pixels", type=click.IntRange(400, 8000), metavar="PIXELS", help="Width of a PNG.")
 @click.option("--dark", is_flag=True, help="A dark background.")
 @common.run_options("deployments", "shapes", "sla", "settings", "as_json")
@@ -22,12 +26,14 @@ def command(
 ) -> int:
     """Show runs over time: when throughput or latency changed, and by how much.
 
-    RUN is a run or a folder of runs (default: runs/). Change points are found in the output throughput and the medians
-    of the limited latencies; where nothing changes, one is shown in 1 % of cases at most, also where neighbouring
-    nights are alike. A step of 5 % shows after 40 nights or more: docs/gate.md. Where device, engine, flags, model or
-    load differ there is a break: what was measured changed, and that is no regression.
+    RUN is a run or a folder of runs (default: runs/). Change points are found in the output
+    throughput and the medians of the limited latencies; where nothing changes, one is shown in 1 %
+    of cases at most, also where neighbouring nights are alike. A step of 5 % shows after 40 nights
+    or more: docs/gate.md. Where device, engine, flags, model or load differ there is a break: what
+    was measured changed, and that is no regression.
 
-    Exit codes: 0 no regression, 3 the last change is for the worse, 4 too few runs since the last break.
+    Exit codes: 0 no regression, 3 the last change is for the worse, 4 too few runs since the last
+    break.
 
     \b
     Examples:
@@ -46,8 +52,10 @@ def command(
     check_formats(pictures)
     paths = common.runs_in(runs or (common.RUNS,))
     newest = common.read_run(paths[-1], options.settings, say_unfinished=False)
-    read = (narrowed(common.read_run(path, options.settings, say_unfinished=False), options.deployments, options.shapes)
-            for path in paths)  # fmt: skip
+    read = (
+        narrowed(common.read_run(path, options.settings, say_unfinished=False), options.deployments, options.shapes)
+        for path in paths
+    )
     trends = trends_of(read, options.limits(newest))
     drawn = [one for one in trends if one.runs]
     if pictures and not drawn:

@@ -1,4 +1,5 @@
-"""`frontier users`: how many people an operating point serves, on how many replicas, and where the limit is set."""
+"""`frontier users`: how many people an operating point serves, on how many replicas, and where the
+limit is set."""
 
 from typing import TYPE_CHECKING
 
@@ -21,17 +22,24 @@ LONGEST = 86_400.0
 @common.subcommand("users")
 @click.option("--think", metavar="TIME", help="Mean time between an answer and the next question, as 45s.")
 @click.option("--people", type=click.IntRange(1, 1_000_000), metavar="N", help="People at once, at peak.")
-@click.option("--spare", type=click.IntRange(0, 1000), default=1, show_default=True, metavar="N",
-              help="Replicas that may be down while the others serve all --people.")  # fmt: skip
+@click.option(
+    "--spare",
+    type=click.IntRange(0, 1000),
+    default=1,
+    show_default=True,
+    metavar="N",
+    help="Replicas that may be down while the others serve all --people.",
+)
 @click.option("--emit", type=click.Choice(TARGETS), help="Print the lines that set the limit there, instead.")
 @common.run_options("run", "deployments", "shapes", "settings", "sla", "as_json")
 def command(options: common.RunOptions, think: str | None, people: int | None, spare: int, emit: str | None) -> int:
-    """How many people does the operating point of RUN serve, and how many replicas do so many people need?
+    """How many people does the operating point of RUN serve, and how many replicas do so many
+    people need?
 
-    Each person asks, waits for the whole answer, thinks and asks again. A request that waits for a slot counts its
-    wait. The rate that `frontier verify --find` proved is used where there is one; else the answer is an estimate from
-    the closed loop. Exit code 0 answered, 3 no operating point, 4 none proven. RUN defaults to the newest run under
-    runs/ that holds a finished trial.
+    Each person asks, waits for the whole answer, thinks and asks again. A request that waits for a
+    slot counts its wait. The rate that `frontier verify --find` proved is used where there is one;
+    else the answer is an estimate from the closed loop. Exit code 0 answered, 3 no operating point,
+    4 none proven. RUN defaults to the newest run under runs/ that holds a finished trial.
 
     \b
     Examples:
@@ -87,9 +95,14 @@ def _answer(run: "Run", decision: "Decision", think: float, people: int | None, 
 
     points = [point for point in run.points(decision.limits) if point.series == decision.series]
     return users(
-        decision, replica_of(decision, points, run.samples(decision.series)), think, people=people, spare=spare,
-        verified=_verified(run, decision), price=run.config.deployment(decision.deployment).price,
-    )  # fmt: skip
+        decision,
+        replica_of(decision, points, run.samples(decision.series)),
+        think,
+        people=people,
+        spare=spare,
+        verified=_verified(run, decision),
+        price=run.config.deployment(decision.deployment).price,
+    )
 
 
 def _verified(run: "Run", decision: "Decision") -> "Verified | None":

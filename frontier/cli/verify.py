@@ -1,4 +1,5 @@
-"""`frontier verify`: the operating point under open-loop (Poisson) load, and the highest such rate that holds."""
+"""`frontier verify`: the operating point under open-loop (Poisson) load, and the highest such rate
+that holds."""
 
 import asyncio
 import os
@@ -28,36 +29,47 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 LEAST_LOAD, MOST_LOAD = 0.01, 10.0
-"""Shares of the operating point's rate that are worth sending: below, the requests of a claim take days to arrive."""
+"""Shares of the operating point's rate that are worth sending: below, the requests of a claim take
+days to arrive."""
 
 
 @subcommand("verify")
 @click.option(
-    "--load", metavar="SHARE", default="100%", show_default=True,
+    "--load",
+    metavar="SHARE",
+    default="100%",
+    show_default=True,
     help="Share of the rate that the operating point served.",
-)  # fmt: skip
+)
 @click.option(
-    "--requests", type=click.IntRange(1, 10_000_000), metavar="N",
+    "--requests",
+    type=click.IntRange(1, 10_000_000),
+    metavar="N",
     help="How many to send; default: as many as the claim rests on.",
-)  # fmt: skip
+)
 @click.option("--find", is_flag=True, help="Find and prove the highest rate that keeps the SLA.")
 @click.option("--quality", is_flag=True, help="Compare answers with those of the reference that the config names.")
 @click.option("--scorer", metavar="COMMAND", help="With --quality: the command that scores each answer.")
 @run_options("run", "deployments", "sla", "as_json")
 def command(options: RunOptions, load: str, requests: int | None, find: bool, quality: bool, scorer: str | None) -> int:
-    """Does the operating point of RUN hold under open-loop (Poisson) load: the same rate, from independent users?
+    """Does the operating point of RUN hold under open-loop (Poisson) load: the same rate, from
+    independent users?
 
-    A closed loop never queues more callers than it has. Poisson arrivals do, and latency is counted from each arrival.
-    The exit code is the verdict, as solve's. RUN defaults to the newest run under runs/ that holds a finished trial.
+    A closed loop never queues more callers than it has. Poisson arrivals do, and latency is counted
+    from each arrival. The exit code is the verdict, as solve's. RUN defaults to the newest run
+    under runs/ that holds a finished trial.
 
-    With --find: which rate does hold, with at most the operating point's concurrency in flight? What arrives beyond
-    them waits, and its wait counts. Exit code 0 found, 3 no rate, 4 not proven. The same command again goes on.
+    With --find: which rate does hold, with at most the operating point's concurrency in flight?
+    What arrives beyond them waits, and its wait counts. Exit code 0 found, 3 no rate, 4 not proven.
+    The same command again goes on.
 
-    With --quality: how often do deployments that have  quality: {reference: NAME}  choose the same next token as NAME,
-    each with as many requests in flight as at its operating point? Then it is their metric `quality`.
+    With --quality: how often do deployments that have  quality: {reference: NAME}  choose the same
+    next token as NAME, each with as many requests in flight as at its operating point? Then it is
+    their metric `quality`.
 
-    With --scorer too: a command of yours reads a JSON object a line, {"id", "prompt", "answer", "reference"}, and
-    prints a score from 0 to 1 for each. The mean score is then the quality. It gets no key that the config names.
+    With --scorer too: a command of yours reads a JSON object a line, {"id", "prompt", "answer",
+    "reference"}, and prints a score from 0 to 1 for each. The mean score is then the quality. It
+    gets no key that the config names.
 
     \b
     Examples:
@@ -104,7 +116,9 @@ def _consent(run: "Run") -> None:
 
 
 def _quality(run: "Run", limits: "Sequence[Limit]", scorer_command: str | None, as_json: bool) -> int:
-    """Ask the deployments and their references at their operating points, and answer; the exit code."""
+    """Ask the deployments and their references at their operating points, and answer; the exit
+    code.
+    """
     from frontier.report.quality import quality_json, quality_text
     from frontier.run import load
     from frontier.sweep.backend import secrets_of

@@ -1,8 +1,9 @@
-"""API adapters: the request body and the event format of each engine, one frozen record per engine (its dialect).
+"""API adapters: the request body and the event format of each engine, one frozen record per engine
+(its dialect).
 
-Extension fields (ignore_eos and the like) are sent only where the engine lists them: some servers reject what they do
-not know. Formats are from the engines' own sources and API references; a deviation seen in the wild is named beside
-the line that handles it.
+Extension fields (ignore_eos and the like) are sent only where the engine lists them: some servers
+reject what they do not know. Formats are from the engines' own sources and API references; a
+deviation seen in the wild is named beside the line that handles it.
 """
 
 import unicodedata
@@ -19,15 +20,17 @@ Content = str | list[int]
 NOTHING, VISIBLE, REASONING, TOOL = range(4)
 """What an event brought: no token, or a token on that channel."""
 _SEEN = 2 * MOST
-"""Bytes of an event that is not understood. More than of its words is looked at: they are cut only when redacted."""
+"""Bytes of an event that is not understood. More than of its words is looked at: they are cut only
+when redacted."""
 
 
 @dataclass(slots=True)
 class StreamState:
     """What the events of a stream have brought so far.
 
-    `usage` is the last one seen (some send a running count in every chunk). `showed`: a text since this was last set to
-    False had a visible character. `texts` are the pieces of the answer, without its reasoning, where it is asked for.
+    `usage` is the last one seen (some send a running count in every chunk). `showed`: a text since
+    this was last set to False had a visible character. `texts` are the pieces of the answer,
+    without its reasoning, where it is asked for.
     """
 
     text_bytes: int = 0
@@ -48,7 +51,9 @@ class StreamState:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a turn of a session was answered, with the server's counts; `asked_osl` is 0 where no length was forced."""
+    """What a turn of a session was answered, with the server's counts; `asked_osl` is 0 where no
+    length was forced.
+    """
 
     text: str
     prompt_tokens: int | None
@@ -58,9 +63,9 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """The place of a request in its session: its number from 0, the prompt tokens known to the server from before, and
-    the seconds to wait before it is sent. `then` makes the next turn of the answer; None: it is the last. Of a mix,
-    `class_index` is the place of its class.
+    """The place of a request in its session: its number from 0, the prompt tokens known to the
+    server from before, and the seconds to wait before it is sent. `then` makes the next turn of the
+    answer; None: it is the last. Of a mix, `class_index` is the place of its class.
     """
 
     number: int
@@ -72,11 +77,12 @@ class Turn:
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """What one request asks: its content and the two lengths wanted, in tokens (an `isl` of 0 is not known).
+    """What one request asks: its content and the two lengths wanted, in tokens (an `isl` of 0 is
+    not known).
 
-    Prompts with different `salt` share no prefix cache, on the servers that have such a thing. `shares`: it may have
-    text in common with others that is meant to be cached. Of a session, `history` is what was said before: by the user
-    and by the model, in turn.
+    Prompts with different `salt` share no prefix cache, on the servers that have such a thing.
+    `shares`: it may have text in common with others that is meant to be cached. Of a session,
+    `history` is what was said before: by the user and by the model, in turn.
     """
 
     content: Content
@@ -89,7 +95,9 @@ class Prompt:
 
     @property
     def text(self) -> Content:
-        """All of it, where there are no messages: each answer is followed by a space and what the user said next."""
+        """All of it, where there are no messages: each answer is followed by a space and what the
+        user said next.
+        """
         if not self.history:
             return self.content
         assert isinstance(self.content, str), "a history of texts goes on with a text"
@@ -99,8 +107,8 @@ class Prompt:
 
 @dataclass(frozen=True, slots=True)
 class PreparedRequest:
-    """A request ready to be sent: its number in the trial, its bytes, the output tokens they ask for (0: no length is
-    forced), the number of its session, and the prompt they were made of.
+    """A request ready to be sent: its number in the trial, its bytes, the output tokens they ask
+    for (0: no length is forced), the number of its session, and the prompt they were made of.
     """
 
     index: int
@@ -127,13 +135,13 @@ EventReader = Callable[[StreamState, bytes, bytes], int]
 
 @dataclass(frozen=True, slots=True)
 class Adapter:
-    """One engine. `paths` maps an api to its route; `length_fields` are sent to force the output length, {} meaning
-    that it cannot be forced; `token_ids` says that a completions prompt may be a list of token ids.
-    `token_per_event` allows counting events where the server reports no usage.
+    """One engine. `paths` maps an api to its route; `length_fields` are sent to force the output
+    length, {} meaning that it cannot be forced; `token_ids` says that a completions prompt may be a
+    list of token ids. `token_per_event` allows counting events where the server reports no usage.
 
-    `salted`: requests take a cache_salt; those with different salts share no prefix cache. `uncached` is sent with
-    requests that share nothing. `reset` is the route that empties the prefix cache, `metrics` the one of its Prometheus
-    text.
+    `salted`: requests take a cache_salt; those with different salts share no prefix cache.
+    `uncached` is sent with requests that share nothing. `reset` is the route that empties the
+    prefix cache, `metrics` the one of its Prometheus text.
     """
 
     name: str
@@ -160,7 +168,9 @@ class Adapter:
 
 
 def message_of(error: object, depth: int = 0) -> str:
-    """The human text of an error in any of the shapes seen: a string, or an object with message, detail or error."""
+    """The human text of an error in any of the shapes seen: a string, or an object with message,
+    detail or error.
+    """
     if isinstance(error, str):
         return error
     if depth < 8:
@@ -189,11 +199,14 @@ def _json(state: StreamState, data: bytes) -> dict[str, Any] | None:
 
 
 _BLANK = frozenset("\u034f\u115f\u1160\u2800\u3164\uffa0\ufffd")
-"""Printable by Unicode, and yet nothing to see: fillers, the empty Braille cell, what stands for a broken character."""
+"""Printable by Unicode, and yet nothing to see: fillers, the empty Braille cell, what stands for a
+broken character."""
 
 
 def shows(text: str) -> bool:
-    """The text has a character that can be seen: no space, control, zero-width or filler, no combining mark alone."""
+    """The text has a character that can be seen: no space, control, zero-width or filler, no
+    combining mark alone.
+    """
     return any(
         ch.isprintable() and not ch.isspace() and ch not in _BLANK and unicodedata.category(ch)[0] != "M" for ch in text
     )
@@ -209,7 +222,9 @@ def _count(state: StreamState, text: str, *, said: bool = True) -> None:
 
 
 def _openai_event(state: StreamState, kind: bytes, data: bytes) -> dict[str, Any] | None:
-    """The parts common to both OpenAI routes: [DONE], errors in any shape, usage. None when nothing else is in it."""
+    """The parts common to both OpenAI routes: [DONE], errors in any shape, usage. None when nothing
+    else is in it.
+    """
     if data == b"[DONE]":
         state.done = True
         return None
@@ -233,8 +248,9 @@ def _openai_event(state: StreamState, kind: bytes, data: bytes) -> dict[str, Any
 
 
 def _finish(state: StreamState, reason: object) -> None:
-    """Take a finish reason into account; some servers send an empty one with every event. A reason that is not known
-    to be good (FINISHED) ends the answer in an error, whatever the server says after it.
+    """Take a finish reason into account; some servers send an empty one with every event. A reason
+    that is not known to be good (FINISHED) ends the answer in an error, whatever the server says
+    after it.
     """
     if reason and state.error is None:
         state.finish_reason = str(reason)
@@ -243,8 +259,8 @@ def _finish(state: StreamState, reason: object) -> None:
 
 
 def read_completions(state: StreamState, kind: bytes, data: bytes, empty_is_token: bool = False) -> int:
-    """One event of /v1/completions. With `empty_is_token` a choice with text "" still brought a token (vLLM emits an
-    event per step even when the token is a special one that has no text)."""
+    """One event of /v1/completions. With `empty_is_token` a choice with text "" still brought a
+    token (vLLM emits an event per step even when the token is a special one that has no text)."""
     event = _openai_event(state, kind, data)
     channel = NOTHING
     if event is not None:
@@ -265,7 +281,9 @@ def read_completions_vllm(state: StreamState, kind: bytes, data: bytes) -> int:
 
 
 def read_chat(state: StreamState, kind: bytes, data: bytes) -> int:
-    """One event of /v1/chat/completions. A role alone, an empty delta or a finish reason is not a token."""
+    """One event of /v1/chat/completions. A role alone, an empty delta or a finish reason is not a
+    token.
+    """
     event = _openai_event(state, kind, data)
     channel = NOTHING
     if event is not None:
@@ -284,7 +302,9 @@ def read_chat(state: StreamState, kind: bytes, data: bytes) -> int:
 
 
 def _hidden(state: StreamState, delta: Mapping[str, Any]) -> int:
-    """Reasoning (named three ways by servers: the older and newer vLLM, and gateways) and tool-call fragments."""
+    """Reasoning (named three ways by servers: the older and newer vLLM, and gateways) and tool-call
+    fragments.
+    """
     for name in ("reasoning_content", "reasoning", "thinking"):
         text = delta.get(name)
         if text and isinstance(text, str):
@@ -314,7 +334,9 @@ def _native_event(state: StreamState, kind: bytes, data: bytes) -> dict[str, Any
 
 
 def read_tgi(state: StreamState, kind: bytes, data: bytes) -> int:
-    """One event of TGI's /generate_stream: one token each, the last one with the details; there is no [DONE]."""
+    """One event of TGI's /generate_stream: one token each, the last one with the details; there is
+    no [DONE].
+    """
     event = _native_event(state, kind, data)
     if event is None:
         return NOTHING
@@ -336,7 +358,9 @@ def read_tgi(state: StreamState, kind: bytes, data: bytes) -> int:
 
 
 def read_ollama(state: StreamState, kind: bytes, data: bytes) -> int:
-    """One line of Ollama's native stream (/api/generate and /api/chat): the last one has done, counts and reason."""
+    """One line of Ollama's native stream (/api/generate and /api/chat): the last one has done,
+    counts and reason.
+    """
     event = _native_event(state, kind, data)
     if event is None:
         return NOTHING
@@ -374,7 +398,8 @@ def _tgi_payload(_: Adapter, api: str, model: str, prompt: Prompt) -> dict[str, 
     if api == "chat":
         body = {"model": model, "messages": _messages(prompt), "max_tokens": prompt.osl}
         return body | {"stream": True, "stream_options": {"include_usage": True}}
-    # `decoder_input_details` would make the prompt counted per token; `details` is enough for the lengths.
+    # `decoder_input_details` would make the prompt counted per token; `details` is enough for the
+    # lengths.
     parameters = {"max_new_tokens": prompt.osl, "details": True, "do_sample": False}
     return {"inputs": prompt.text, "parameters": parameters}
 
@@ -400,29 +425,56 @@ DIALECTS: Mapping[str, Adapter] = {
         Adapter("openai", _openai_payload, _OPENAI_EVENTS, _OPENAI_PATHS),
         Adapter("openai_reasoning", _openai_payload, _OPENAI_EVENTS, _OPENAI_PATHS),
         Adapter(
-            "vllm", _openai_payload, _VLLM_EVENTS, _OPENAI_PATHS, length_fields=_ignore_eos, token_ids=True,
-            salted=True, reset="/reset_prefix_cache",
+            "vllm",
+            _openai_payload,
+            _VLLM_EVENTS,
+            _OPENAI_PATHS,
+            length_fields=_ignore_eos,
+            token_ids=True,
+            salted=True,
+            reset="/reset_prefix_cache",
         ),
         Adapter(
-            "sglang", _openai_payload, _OPENAI_EVENTS, _OPENAI_PATHS, length_fields=_ignore_eos, token_ids=True,
-            salted=True, reset="/flush_cache",
+            "sglang",
+            _openai_payload,
+            _OPENAI_EVENTS,
+            _OPENAI_PATHS,
+            length_fields=_ignore_eos,
+            token_ids=True,
+            salted=True,
+            reset="/flush_cache",
         ),
         Adapter(
-            "trtllm", _openai_payload, _OPENAI_EVENTS, _OPENAI_PATHS, length_fields=_ignore_eos, token_ids=True,
+            "trtllm",
+            _openai_payload,
+            _OPENAI_EVENTS,
+            _OPENAI_PATHS,
+            length_fields=_ignore_eos,
+            token_ids=True,
             metrics="/prometheus/metrics",
         ),
         Adapter(
-            "tgi", _tgi_payload, {"chat": read_chat, "completions": read_tgi},
-            {"completions": "/generate_stream", "chat": "/v1/chat/completions"}, token_per_event=True,
+            "tgi",
+            _tgi_payload,
+            {"chat": read_chat, "completions": read_tgi},
+            {"completions": "/generate_stream", "chat": "/v1/chat/completions"},
+            token_per_event=True,
         ),
         Adapter(
-            "llamacpp", _openai_payload, _OPENAI_EVENTS, _OPENAI_PATHS,
-            length_fields=lambda osl: {"ignore_eos": True, "n_predict": osl}, token_ids=True,
+            "llamacpp",
+            _openai_payload,
+            _OPENAI_EVENTS,
+            _OPENAI_PATHS,
+            length_fields=lambda osl: {"ignore_eos": True, "n_predict": osl},
+            token_ids=True,
             uncached={"cache_prompt": False},
         ),
         Adapter(
-            "ollama", _ollama_payload, {"completions": read_ollama, "chat": read_ollama},
-            {"completions": "/api/generate", "chat": "/api/chat"}, framing="ndjson",
+            "ollama",
+            _ollama_payload,
+            {"completions": read_ollama, "chat": read_ollama},
+            {"completions": "/api/generate", "chat": "/api/chat"},
+            framing="ndjson",
         ),
     )
-}  # fmt: skip
+}

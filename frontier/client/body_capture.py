@@ -1,14 +1,17 @@
-"""Response bodies captured at the socket: aiohttp's connections, with each read stamped before anything parses it.
+"""Response bodies captured at the socket: aiohttp's connections, with each read stamped before
+anything parses it.
 
-aiohttp resolves, connects, speaks TLS and reads response heads. Two things are done here instead, because they cost
-most of a request's CPU time (figures in docs/decisions/0002-client-hot-path.md):
+aiohttp resolves, connects, speaks TLS and reads response heads. Two things are done here instead,
+because they cost most of a request's CPU time (figures in docs/decisions/0002-client-hot-path.md):
 
-- `CapturingProtocol` stamps and stores the reads of a chunked 2xx body, and wakes the waiting task once, at the end.
-  aiohttp would parse each read, copy it and wake the task each time.
-- `FastPost` writes a request head that is made once. A ClientSession merges headers, cookies and tracing every time.
+- `CapturingProtocol` stamps and stores the reads of a chunked 2xx body, and wakes the waiting task
+  once, at the end. aiohttp would parse each read, copy it and wake the task each time.
+- `FastPost` writes a request head that is made once. A ClientSession merges headers, cookies and
+  tracing every time.
 
-Both need names that aiohttp does not promise. They are listed and checked in the section right below. Where one is
-missing, `Client` sends through a ClientSession and stamps each read as its task wakes.
+Both need names that aiohttp does not promise. They are listed and checked in the section right
+below. Where one is missing, `Client` sends through a ClientSession and stamps each read as its task
+wakes.
 """
 
 import asyncio
@@ -28,23 +31,35 @@ from frontier.errors import UsageError
 
 # --- Private names of aiohttp.
 #
-# All that the fast path uses beyond aiohttp's documented interface. The tests run it against the oldest and the newest
-# aiohttp that pyproject.toml allows; this check is for a release that comes later.
+# All that the fast path uses beyond aiohttp's documented interface. The tests run it against the
+# oldest and the newest aiohttp that pyproject.toml allows; this check is for a release that comes
+# later.
 _CONNECTOR_NAMES = ("_factory", "connect")  # _factory makes the protocol of each new connection
 _CONNECTION_NAMES = ("protocol", "close", "release")
 _PROTOCOL_NAMES = (
     "_payload",  # the StreamReader of the body that is being received
     "_should_close",  # no other request may be sent on the connection
-    "connection_made", "connection_lost", "data_received", "feed_data", "is_connected", "read", "set_exception",
-    "set_response_params", "should_close", "transport",
-)  # fmt: skip
+    "connection_made",
+    "connection_lost",
+    "data_received",
+    "feed_data",
+    "is_connected",
+    "read",
+    "set_exception",
+    "set_response_params",
+    "should_close",
+    "transport",
+)
 _READ_BUFFER = 2**20
-"""More than one read brings: the read with the head must never make aiohttp pause a body that is to be captured."""
+"""More than one read brings: the read with the head must never make aiohttp pause a body that is to
+be captured."""
 _RESPONSE = {"auto_decompress": False, "read_until_eof": True, "read_bufsize": _READ_BUFFER}
 
 
 def missing_names(connector: aiohttp.TCPConnector, loop: asyncio.AbstractEventLoop) -> list[str]:
-    """The private names and arguments that the installed aiohttp lacks; [] when the fast path can be used."""
+    """The private names and arguments that the installed aiohttp lacks; [] when the fast path can
+    be used.
+    """
     protocol = ResponseHandler(loop)
     missing = [f"TCPConnector.{name}" for name in _CONNECTOR_NAMES if not hasattr(connector, name)]
     missing += [f"Connection.{name}" for name in _CONNECTION_NAMES if not hasattr(Connection, name)]
@@ -55,10 +70,12 @@ def missing_names(connector: aiohttp.TCPConnector, loop: asyncio.AbstractEventLo
         ("TCPConnector.connect", connector.connect, (None,), {"traces": [], "timeout": None}),
         ("ResponseHandler.set_response_params", protocol.set_response_params, (), _RESPONSE),
         (
-            "ClientRequest", aiohttp.ClientRequest, ("POST", None),
+            "ClientRequest",
+            aiohttp.ClientRequest,
+            ("POST", None),
             dict.fromkeys(("headers", "loop", "session", "proxy", "proxy_headers")),
         ),
-    )  # fmt: skip
+    )
     return [f"arguments of {name}" for name, call, args, named in calls if not _accepts(call, args, named)]
 
 
@@ -71,11 +88,13 @@ def _accepts(function: Callable[..., Any], args: tuple[Any, ...], named: Mapping
 
 
 def capture_bodies(
-    connector: aiohttp.TCPConnector, loop: asyncio.AbstractEventLoop, clock: Callable[[], float],
+    connector: aiohttp.TCPConnector,
+    loop: asyncio.AbstractEventLoop,
+    clock: Callable[[], float],
     transports: set[asyncio.Transport],
-) -> None:  # fmt: skip
-    """Make the connector's connections capturing ones. `transports` holds the open ones, also those that aiohttp has
-    closed and that only wait for the other side's TLS goodbye.
+) -> None:
+    """Make the connector's connections capturing ones. `transports` holds the open ones, also those
+    that aiohttp has closed and that only wait for the other side's TLS goodbye.
     """
     factory = functools.partial(CapturingProtocol, loop=loop, clock=clock, transports=transports)
     connector._factory = factory  # type: ignore[assignment]
@@ -88,12 +107,15 @@ _MAX_LINE = 16 * 2**10
 _MAX_HEAD = 2**20
 """More than any read, so that a head that came together with its body is not too long."""
 _BATCH = 128
-"""Reads stored before they are unpacked together, which is cheaper than one by one but must not take long."""
+"""Reads stored before they are unpacked together, which is cheaper than one by one but must not
+take long."""
 _END = b"\r\n\r\n"
 
 
 def _chunk_heads(length: int) -> tuple[bytes, ...]:
-    """How a read of this length begins, in either case, if it is exactly one chunk: its length leaves no choice."""
+    """How a read of this length begins, in either case, if it is exactly one chunk: its length
+    leaves no choice.
+    """
     for digits in range(1, 4):
         size = length - digits - 4
         if size > 0 and len(f"{size:x}") == digits:
@@ -104,7 +126,8 @@ def _chunk_heads(length: int) -> tuple[bytes, ...]:
 _FEW = 4096
 _CHUNK_HEADS = tuple(map(_chunk_heads, range(_FEW)))
 _CHUNK_HEAD_SIZES = tuple(len(heads[0]) if heads else 0 for heads in _CHUNK_HEADS)
-"""Nearly every read is exactly one chunk: its size in hexadecimal, CR LF, that many bytes, CR LF."""
+"""Nearly every read is exactly one chunk: its size in hexadecimal, CR LF, that many bytes, CR LF.
+"""
 
 
 class FramingError(aiohttp.ClientPayloadError):
@@ -112,10 +135,11 @@ class FramingError(aiohttp.ClientPayloadError):
 
 
 class Unchunker:
-    """Takes the chunked transfer coding (RFC 9112, section 7.1) off a body, whatever way the reads cut it.
+    """Takes the chunked transfer coding (RFC 9112, section 7.1) off a body, whatever way the reads
+    cut it.
 
-    `ended` when the last chunk and its trailers have come; what follows them is in `surplus`. `broken` says why the
-    coding cannot be followed any further.
+    `ended` when the last chunk and its trailers have come; what follows them is in `surplus`.
+    `broken` says why the coding cannot be followed any further.
     """
 
     __slots__ = ("_left", "_rest", "_state", "broken", "ended", "surplus")
@@ -179,8 +203,9 @@ class Unchunker:
 class BodyCapture:
     """The body of one answer: `reads[i]` came at `stamps[i]`, once `unpack` has been called.
 
-    Until then reads are in `raw_reads`, as the socket gave them, and their times in `raw_stamps`. `active`: this, not
-    aiohttp's reader, has the body. `running`: more is to come. `reset`: the other side reset the connection.
+    Until then reads are in `raw_reads`, as the socket gave them, and their times in `raw_stamps`.
+    `active`: this, not aiohttp's reader, has the body. `running`: more is to come. `reset`: the
+    other side reset the connection.
     """
 
     __slots__ = ("_coding", "_size", "active", "raw_reads", "raw_stamps", "reads", "reset", "running", "stamps")
@@ -200,7 +225,9 @@ class BodyCapture:
         return bool(self._coding.surplus)
 
     def unpack(self) -> bool:
-        """Take the stored reads out of their chunks; True at the answer's end. FramingError: the coding is broken."""
+        """Take the stored reads out of their chunks; True at the answer's end. FramingError: the
+        coding is broken.
+        """
         coding, reads, stamps = self._coding, self.reads, self.stamps
         between_chunks = coding.between_chunks
         for stamp, raw in zip(self.raw_stamps, self.raw_reads, strict=True):
@@ -228,9 +255,11 @@ class BodyCapture:
 
 
 class CapturingProtocol(ResponseHandler):
-    """aiohttp's protocol; the chunked 2xx body of a request begun with `begin_capture` goes to `capture`.
+    """aiohttp's protocol; the chunked 2xx body of a request begun with `begin_capture` goes to
+    `capture`.
 
-    `requests` counts those sent on this connection. Requests of the session share it and take aiohttp's way.
+    `requests` counts those sent on this connection. Requests of the session share it and take
+    aiohttp's way.
     """
 
     def __init__(
@@ -273,7 +302,9 @@ class CapturingProtocol(ResponseHandler):
         super().feed_data(data, size)
 
     def data_received(self, data: bytes) -> None:
-        """Bytes from the socket. The stamp comes first: all that is done before it would be counted as latency."""
+        """Bytes from the socket. The stamp comes first: all that is done before it would be counted
+        as latency.
+        """
         stamp = self._clock()
         capture = self.capture
         if capture.running:
@@ -293,7 +324,9 @@ class CapturingProtocol(ResponseHandler):
             self._head_complete(stamp)
 
     def _head_complete(self, stamp: float) -> None:
-        """Take the body over from aiohttp if it is to be captured; an interim (1xx) head is passed over."""
+        """Take the body over from aiohttp if it is to be captured; an interim (1xx) head is passed
+        over.
+        """
         head, payload, capture = self._head or b"", self._payload, self.capture
         if not self._chunked:
             if not head.startswith((b"HTTP/1.1 1", b"HTTP/1.0 1")):
@@ -311,8 +344,9 @@ class CapturingProtocol(ResponseHandler):
             ended = capture.unpack()
         except FramingError:
             return
-        # aiohttp's parser and ours have both seen this read. They must agree on whether the body has ended; where they
-        # do not, aiohttp keeps the body. From the next read on its parser sees nothing more of a captured body.
+        # aiohttp's parser and ours have both seen this read. They must agree on whether the body
+        # has ended; where they do not, aiohttp keeps the body. From the next read on its parser
+        # sees nothing more of a captured body.
         capture.active = payload.is_eof() == ended
         capture.running = capture.active and not ended
 
@@ -376,29 +410,43 @@ class PooledConnection:
 
 
 class FastPost:
-    """POSTs to one address over kept-alive connections. `connection()` opens or reuses one, `keep()` gives it back.
+    """POSTs to one address over kept-alive connections. `connection()` opens or reuses one,
+    `keep()` gives it back.
 
-    `proxy` are the options that aiohttp takes for a request through a proxy (see `Proxies.options`).
+    `proxy` are the options that aiohttp takes for a request through a proxy (see
+    `Proxies.options`).
     """
 
     def __init__(
-        self, session: aiohttp.ClientSession, url: URL, headers: Mapping[str, str], proxy: Mapping[str, Any],
+        self,
+        session: aiohttp.ClientSession,
+        url: URL,
+        headers: Mapping[str, str],
+        proxy: Mapping[str, Any],
         timeout: float,
-    ) -> None:  # fmt: skip
+    ) -> None:
         assert session.connector is not None
         self._connector = session.connector
         self._timeout = aiohttp.ClientTimeout(total=None, connect=timeout)
         self._request = aiohttp.ClientRequest(
-            "POST", url, headers=dict(headers) | proxy.get("headers", {}), loop=asyncio.get_running_loop(),
-            session=session, proxy=URL(proxy["proxy"]) if proxy else None, proxy_headers=proxy.get("proxy_headers"),
-        )  # fmt: skip
-        # A proxy that forwards gets the whole address; through a tunnel (TLS) the server itself is spoken to.
+            "POST",
+            url,
+            headers=dict(headers) | proxy.get("headers", {}),
+            loop=asyncio.get_running_loop(),
+            session=session,
+            proxy=URL(proxy["proxy"]) if proxy else None,
+            proxy_headers=proxy.get("proxy_headers"),
+        )
+        # A proxy that forwards gets the whole address; through a tunnel (TLS) the server itself is
+        # spoken to.
         path = str(url) if proxy and url.scheme == "http" else url.raw_path_qs
         self._head = _request_head(path, self._request.headers)
         self._idle: list[PooledConnection] = []
 
     async def connection(self, *, fresh: bool) -> PooledConnection:
-        """A free connection: the one used last, or a new one, which `fresh` asks for. Raises as aiohttp's connector."""
+        """A free connection: the one used last, or a new one, which `fresh` asks for. Raises as
+        aiohttp's connector.
+        """
         while self._idle and not fresh:
             idle = self._idle.pop()
             if idle.alive:
@@ -443,7 +491,9 @@ class FastPost:
             pooled.close()
 
     def close(self) -> None:
-        """Hand the idle connections back to the connector, whose own closing waits for TLS to say goodbye."""
+        """Hand the idle connections back to the connector, whose own closing waits for TLS to say
+        goodbye.
+        """
         while self._idle:
             self._idle.pop().connection.release()
 

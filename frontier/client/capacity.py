@@ -1,8 +1,10 @@
-"""The capacity of one client process on this machine: how many streamed events a second it carries, measured.
+"""The capacity of one client process on this machine: how many streamed events a second it carries,
+measured.
 
-`python -m frontier.client.capacity` runs a short trial of the real client against ready-made answers, which a second
-process sends over loopback, and prints the capacity: the events a second that would take SHARE of a core at the CPU
-time that an event took. What is left of the core is room for bursts; a trial is flagged `client_bound` at 80 %.
+`python -m frontier.client.capacity` runs a short trial of the real client against ready-made
+answers, which a second process sends over loopback, and prints the capacity: the events a second
+that would take SHARE of a core at the CPU time that an event took. What is left of the core is room
+for bursts; a trial is flagged `client_bound` at 80 %.
 """
 
 import asyncio
@@ -23,7 +25,8 @@ from frontier.client.target import Target
 from frontier.model import Phase, Record, Shape, Trial
 
 SHARE = 0.55
-"""Of a core. An event costs less where there are more of them, so at this share the capacity is not overstated."""
+"""Of a core. An event costs less where there are more of them, so at this share the capacity is not
+overstated."""
 STREAMS, TOKENS, TICK = 64, 200, 0.001
 """Each stream gets an event every TICK seconds: 64,000 a second, about what a process carries."""
 _ISL, _WINDOW = 32, 0.6
@@ -37,7 +40,8 @@ _NOTHING_HERE = b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n"
 
 @functools.cache
 def client_capacity() -> int | None:
-    """Events a second that one client process carries here, to two digits; None where that cannot be measured.
+    """Events a second that one client process carries here, to two digits; None where that cannot
+    be measured.
 
     It takes about two seconds, once per process. The client is measured in a process of its own.
     """
@@ -60,9 +64,10 @@ async def measure(port: int) -> float:
     start, end = found.window.start, found.window.end
     events = sum(
         start <= record.first + microseconds * 1e-6 < end
-        for record in records if record.first is not None
+        for record in records
+        if record.first is not None
         for microseconds in itertools.accumulate(record.gaps, initial=0)
-    )  # fmt: skip
+    )
     return SHARE * events / ((found.health.cpu_share or 0.0) * found.window.length)
 
 
@@ -81,7 +86,9 @@ _LAST = _event('{"index":0,"delta":{},"logprobs":null,"finish_reason":"length"}'
 
 
 class _Stream(asyncio.Protocol):
-    """One connection: every request is answered with as many events as it asks for, one per tick."""
+    """One connection: every request is answered with as many events as it asks for, one per
+    tick.
+    """
 
     def __init__(self, streams: set["_Stream"]) -> None:
         self._streams = streams
@@ -127,7 +134,9 @@ async def serve(listener: socket.socket) -> None:
 
 
 def main() -> None:
-    """Measure against a server in a forked process, which an alarm ends should this process be killed."""
+    """Measure against a server in a forked process, which an alarm ends should this process be
+    killed.
+    """
     listener = socket.create_server(("127.0.0.1", 0), backlog=STREAMS)
     if not (server := os.fork()):
         signal.alarm(_LIMIT)

@@ -1,9 +1,10 @@
-"""Evidence beside a trial: the engine's metrics and device exporters (Prometheus text), nvidia-smi, NVML, RAPL.
+"""Evidence beside a trial: the engine's metrics and device exporters (Prometheus text), nvidia-smi,
+NVML, RAPL.
 
-Each source is read off the hot path, when the window opens, when it closes, and about once a second between, and kept
-as it came. `client.facts` makes facts of it. It answers where the time went, whether the load arrived and whether
-requests were preempted; it is never a source of percentiles. Of the server's settings what it tells is kept too: what
-was running.
+Each source is read off the hot path, when the window opens, when it closes, and about once a second
+between, and kept as it came. `client.facts` makes facts of it. It answers where the time went,
+whether the load arrived and whether requests were preempted; it is never a source of percentiles.
+Of the server's settings what it tells is kept too: what was running.
 """
 
 import asyncio
@@ -41,7 +42,9 @@ _LONGEST_LABEL = 200
 
 
 class Readings:
-    """What one source said, moment by moment, bounded in size: a long window keeps fewer moments of it."""
+    """What one source said, moment by moment, bounded in size: a long window keeps fewer moments of
+    it.
+    """
 
     def __init__(self, source: str) -> None:
         self._source = source
@@ -65,7 +68,9 @@ class Readings:
             self._stride *= 2
 
     def stored(self, zero: float = 0.0, secrets: Secrets = NO_SECRETS) -> tuple[SourceReadings, ...]:
-        """As it is kept in the evidence, times counting from `zero` (perf_counter seconds); none without a reading."""
+        """As it is kept in the evidence, times counting from `zero` (perf_counter seconds); none
+        without a reading.
+        """
         if not self._moments:
             return ()
         times, moments = zip(*((at - zero, samples) for at, samples in tuple(self._moments)), strict=True)
@@ -83,14 +88,18 @@ GpuSample = tuple[float | None, ...]
 
 
 class Gpus:
-    """Reads the GPUs once a second while a trial runs. `readings` has what was read in its window."""
+    """Reads the GPUs once a second while a trial runs. `readings` has what was read in its
+    window.
+    """
 
     def __init__(self, target: Target) -> None:
         self._tool = shutil.which("nvidia-smi") if is_here(target.base_url) else None
         self.readings = Readings("nvidia-smi")
 
     async def watch(self, opened: asyncio.Event, closed: asyncio.Event) -> None:
-        """One process for the whole trial, begun before the window, so that starting it disturbs nothing."""
+        """One process for the whole trial, begun before the window, so that starting it disturbs
+        nothing.
+        """
         if self._tool is None:
             return
         try:
@@ -126,7 +135,9 @@ class Gpus:
 
 
 def parse_gpu_line(line: str) -> GpuSample | None:
-    """A line of nvidia-smi's CSV; None for anything else. What is not supported reads '[N/A]' or the like."""
+    """A line of nvidia-smi's CSV; None for anything else. What is not supported reads '[N/A]' or
+    the like.
+    """
     fields = [field.strip() for field in line.split(",")]
     if len(fields) != len(_FIELDS) or not fields[0].isdigit():
         return None
@@ -152,8 +163,8 @@ def is_here(url: str) -> bool:
 
 
 class GpuEnergy:
-    """The energy counters of this machine's NVIDIA GPUs and what holds their clocks down, by NVML, which is only read;
-    nothing without the package nvidia-ml-py or without a driver.
+    """The energy counters of this machine's NVIDIA GPUs and what holds their clocks down, by NVML,
+    which is only read; nothing without the package nvidia-ml-py or without a driver.
     """
 
     def __init__(self, target: Target) -> None:
@@ -184,9 +195,11 @@ POWERCAP = Path("/sys/class/powercap")
 
 
 class CpuEnergy:
-    """The energy counters of this machine's CPU packages (RAPL), of AMD's too; none where they may not be read.
+    """The energy counters of this machine's CPU packages (RAPL), of AMD's too; none where they may
+    not be read.
 
-    A counter starts again from 0 at `max_energy_range_uj`, about once in ten minutes under load; what is kept goes on.
+    A counter starts again from 0 at `max_energy_range_uj`, about once in ten minutes under load;
+    what is kept goes on.
     """
 
     def __init__(self, target: Target, root: Path = POWERCAP) -> None:
@@ -220,11 +233,13 @@ _MOST_SERIES = 5_000
 def parse_metrics(*texts: bytes) -> Samples:
     """The known series in Prometheus texts, one per replica or exporter, as they came.
 
-    ValueError when one is no such text, or has so many that reading them would disturb what is measured. NaN and
-    infinite values, which some exporters give before their first request, say nothing and are left out, as is what no
-    server can mean: a value below zero or beyond `units.MOST`. Series that are there twice are added up.
+    ValueError when one is no such text, or has so many that reading them would disturb what is
+    measured. NaN and infinite values, which some exporters give before their first request, say
+    nothing and are left out, as is what no server can mean: a value below zero or beyond
+    `units.MOST`. Series that are there twice are added up.
     """
-    # Only the known lines reach the parser: an engine exports thousands of histogram lines, and time is short here.
+    # Only the known lines reach the parser: an engine exports thousands of histogram lines, and
+    # time is short here.
     known = [_WANTED.findall(text) for text in texts]
     if (count := sum(map(len, known))) > _MOST_SERIES * len(texts):
         raise ValueError(f"{count:,} series of the known metrics")
@@ -249,8 +264,8 @@ def _families(lines: str) -> list[Metric]:
 
 
 async def scrape(client: Client) -> tuple[Samples, float] | None:
-    """The known metrics of a target now, of all its replicas, and when that was on the client's clock; None when one of
-    them has none.
+    """The known metrics of a target now, of all its replicas, and when that was on the client's
+    clock; None when one of them has none.
     """
     target, texts, begun = client.target, [], client.clock()
     for url in target.metrics_urls or (target.url(target.adapter.metrics),):
@@ -269,16 +284,19 @@ async def scrape(client: Client) -> tuple[Samples, float] | None:
 # --- the server's settings, flat and without secrets
 
 _ROUTES = {"sglang": ("/server_info", "/get_server_info"), "llamacpp": ("/props",), "tgi": ("/info",)}
-"""Where an engine tells its settings, by dialect: the first route that answers counts. vLLM and TensorRT-LLM tell
-theirs as labels of info metrics.
+"""Where an engine tells its settings, by dialect: the first route that answers counts. vLLM and
+TensorRT-LLM tell theirs as labels of info metrics.
 """
 _MOST_SETTINGS = 300
 _NO_SETTINGS = frozenset({"engine", "model_name", "metrics_url", "launch_command", "chat_template"})
-"""What only names a series; a command line, which may hold a key and repeats the settings; a long text."""
+"""What only names a series; a command line, which may hold a key and repeats the settings; a long
+text."""
 
 
 async def ask_settings(client: Client) -> dict[str, str]:
-    """The settings of the client's target, on the route of its engine; nothing where there is none."""
+    """The settings of the client's target, on the route of its engine; nothing where there is
+    none.
+    """
     for route in _ROUTES.get(client.target.dialect or "", ()):
         if answer := await object_of(client, route, 2.0):
             return {name: client.target.cleaned(text, _LONGEST_LABEL) for name, text in _kept(answer).items()}
@@ -296,7 +314,9 @@ def told_settings(readings: Iterable[SourceReadings]) -> dict[str, str]:
 
 
 def _kept(settings: Mapping[str, Any]) -> dict[str, str]:
-    """The settings that are one number or text each, as text. A text whose name is that of a secret is not kept."""
+    """The settings that are one number or text each, as text. A text whose name is that of a secret
+    is not kept.
+    """
     kept = {}
     for name, value in list(settings.items())[:_MOST_SETTINGS]:
         secret = isinstance(value, str) and is_secret_name(name.replace("tokenizer", "")) and not _is_number(value)
@@ -313,7 +333,8 @@ def _is_number(text: str) -> bool:
 
 
 class Evidence:
-    """The metrics of a target and of its machine, read when the window opens, when it closes, and between.
+    """The metrics of a target and of its machine, read when the window opens, when it closes, and
+    between.
 
     A context manager, which reads in a task of its own.
     """
@@ -345,7 +366,9 @@ class Evidence:
             await asyncio.wait([self._reading], timeout=_SETTLED)
 
     async def _run(self) -> None:
-        """From the opening of the window to its close; ends quietly where there is nothing to read."""
+        """From the opening of the window to its close; ends quietly where there is nothing to
+        read.
+        """
         await asyncio.gather(self._scrape(), self._read_energy(), self._gpus.watch(self.opened, self.closed))
 
     async def _scrape(self) -> None:

@@ -1,8 +1,10 @@
-"""Facts of a window from readings: engines' metrics, device exporters, nvidia-smi, RAPL, in common names and units.
+"""Facts of a window from readings: engines' metrics, device exporters, nvidia-smi, RAPL, in common
+names and units.
 
-A new engine or exporter is one table of names below, and nothing else. Engines' metrics get vLLM's names without the
-prefix. Counters and the sums and counts of histograms become increases over the window; gauges become means. Nothing is
-a percentile here: buckets are not kept, and percentiles come from the client's own stamps.
+A new engine or exporter is one table of names below, and nothing else. Engines' metrics get vLLM's
+names without the prefix. Counters and the sums and counts of histograms become increases over the
+window; gauges become means. Nothing is a percentile here: buckets are not kept, and percentiles
+come from the client's own stamps.
 """
 
 import math
@@ -20,10 +22,11 @@ Samples = Mapping[Key, float]
 
 
 class Fact(NamedTuple):
-    """A fact: its unit, how the series of one moment become one value, and how the values of a window become one.
+    """A fact: its unit, how the series of one moment become one value, and how the values of a
+    window become one.
 
-    'level' is the mean over time, and the highest beside it as NAME_max; of 'energy' see `_energy_facts`, of 'samples'
-    `_clock_facts`.
+    'level' is the mean over time, and the highest beside it as NAME_max; of 'energy' see
+    `_energy_facts`, of 'samples' `_clock_facts`.
     """
 
     unit: str
@@ -32,16 +35,25 @@ class Fact(NamedTuple):
 
 
 HISTOGRAMS = {
-    "time_to_first_token_seconds": "s", "e2e_request_latency_seconds": "s", "request_queue_time_seconds": "s",
-    "request_prefill_time_seconds": "s", "request_decode_time_seconds": "s", "request_inference_time_seconds": "s",
+    "time_to_first_token_seconds": "s",
+    "e2e_request_latency_seconds": "s",
+    "request_queue_time_seconds": "s",
+    "request_prefill_time_seconds": "s",
+    "request_decode_time_seconds": "s",
+    "request_inference_time_seconds": "s",
     "iteration_tokens_total": "tokens",
-}  # fmt: skip
+}
 """Of these the sum (in the unit given) and the count are facts, as NAME_sum and NAME_count."""
 COUNTERS = {
-    "num_preemptions_total": "requests", "prefix_cache_queries_total": "tokens", "prefix_cache_hits_total": "tokens",
-    "generation_tokens_total": "tokens", "prompt_tokens_total": "tokens", "spec_decode_num_drafts_total": "drafts",
-    "spec_decode_num_draft_tokens_total": "tokens", "spec_decode_num_accepted_tokens_total": "tokens",
-}  # fmt: skip
+    "num_preemptions_total": "requests",
+    "prefix_cache_queries_total": "tokens",
+    "prefix_cache_hits_total": "tokens",
+    "generation_tokens_total": "tokens",
+    "prompt_tokens_total": "tokens",
+    "spec_decode_num_drafts_total": "drafts",
+    "spec_decode_num_draft_tokens_total": "tokens",
+    "spec_decode_num_accepted_tokens_total": "tokens",
+}
 FACTS: Mapping[str, Fact] = {
     "num_requests_running": Fact("requests", "sum", "level"),
     "num_requests_waiting": Fact("requests", "sum", "level"),
@@ -68,7 +80,8 @@ FACTS: Mapping[str, Fact] = {
 }
 START = "process_start_time_seconds"
 
-# --- tables of names: NAME, or NAME{label=value} for the series with that label, to facts and the factor to their unit
+# --- tables of names: NAME, or NAME{label=value} for the series with that label, to facts and the
+# factor to their unit
 
 
 class Mask(int):
@@ -106,16 +119,21 @@ SGLANG: Table = {
     **_histogram("sglang:e2e_request_latency_seconds", "e2e_request_latency_seconds"),
     **_histogram("sglang:queue_time_seconds", "request_queue_time_seconds"),
     "sglang:per_stage_req_latency_seconds_sum{stage=prefill_forward}": {"request_prefill_time_seconds_sum": 1.0},
-    "sglang:per_stage_req_latency_seconds_sum{stage=prefill_chunked_forward}":
-        {"request_prefill_time_seconds_sum": 1.0},
-}  # fmt: skip
+    "sglang:per_stage_req_latency_seconds_sum{stage=prefill_chunked_forward}": {
+        "request_prefill_time_seconds_sum": 1.0
+    },
+}
 TENSORRT_LLM: Table = {
     **_same(
-        "trtllm_", "num_requests_running", "num_requests_waiting", "generation_tokens_total", "prompt_tokens_total",
+        "trtllm_",
+        "num_requests_running",
+        "num_requests_waiting",
+        "generation_tokens_total",
+        "prompt_tokens_total",
         *(f"{name}_{part}" for name, unit in HISTOGRAMS.items() if unit == "s" for part in ("sum", "count")),
     ),
     "trtllm_kv_cache_utilization": {"kv_cache_usage_perc": 1.0},
-}  # fmt: skip
+}
 # TGI counts tokens in histograms only.
 TGI: Table = {
     "tgi_batch_current_size": {"num_requests_running": 1.0},
@@ -137,9 +155,10 @@ LLAMACPP: Table = {
 }
 _CLOCK = {"gpu_sm_clock_min": 1e6, "gpu_sm_clock": 1e6}
 _POWER = {"gpu_power": 1.0, "gpu_count": 1.0, "gpu_count_min": 1.0, "gpu_power_readings": 1.0}
-# NVML gives the reasons for a GPU's clock as bits. Held down: power cap (4), hardware slowdown (8), heat (0x20, 0x40),
-# power brake (0x80). Ignored, since neither power nor heat is the cause: idle (1), clocks set by a user (2) and sync
-# boost (0x10), where a GPU keeps the clock of the slowest in its group.
+# NVML gives the reasons for a GPU's clock as bits. Held down: power cap (4), hardware slowdown (8),
+# heat (0x20, 0x40), power brake (0x80). Ignored, since neither power nor heat is the cause: idle
+# (1), clocks set by a user (2) and sync boost (0x10), where a GPU keeps the clock of the slowest in
+# its group.
 _CLOCKS = {"gpu_clocks_held": Mask(0xEC), "gpu_clocks_heat": Mask(0x60)}
 # NVIDIA's exporter, in the names before and after DCGM 4.6.
 DCGM: Table = {
@@ -154,8 +173,9 @@ DCGM: Table = {
     "DCGM_FI_DEV_GPU_TEMP": {"gpu_temperature_max": 1.0},
     "DCGM_FI_DEV_GPU_TEMP_CELSIUS": {"gpu_temperature_max": 1.0},
 }
-# AMD's exporter, which may have a prefix. The power is that of MI3xx and MI2xx: a GPU has one of the two. Its firmware
-# counts the samples of its own in which a limit held the clocks down, each limit beside the count of all samples.
+# AMD's exporter, which may have a prefix. The power is that of MI3xx and MI2xx: a GPU has one of
+# the two. Its firmware counts the samples of its own in which a limit held the clocks down, each
+# limit beside the count of all samples.
 AMD: Table = {
     f"{prefix}{name}": facts
     for prefix in ("", "amd_")
@@ -203,9 +223,12 @@ def _by_name(table: Table) -> dict[str, list[tuple[tuple[str, str] | None, Mappi
 
 _ENTRIES = _by_name({**EXPORTED, **NVIDIA_SMI, **NVML, **RAPL})
 INFO = (
-    "vllm:cache_config_info", "trtllm_model_config_info", "trtllm_parallel_config_info",
-    "trtllm_speculative_config_info", "trtllm_kv_cache_config_info",
-)  # fmt: skip
+    "vllm:cache_config_info",
+    "trtllm_model_config_info",
+    "trtllm_parallel_config_info",
+    "trtllm_speculative_config_info",
+    "trtllm_kv_cache_config_info",
+)
 """Metrics whose labels are the server's settings."""
 NAMES = (*_by_name(EXPORTED), *INFO)
 """What is kept of a Prometheus text, without labels."""
@@ -233,11 +256,12 @@ def _joined(how: str, values: Sequence[float]) -> float:
 
 
 def window_facts(readings: Iterable[SourceReadings]) -> dict[str, float]:
-    """The facts of a window. `observed_from` and `observed_until` (seconds on the trial's clock) are the first and the
-    last reading of the server's metrics: increases are over the time between these.
+    """The facts of a window. `observed_from` and `observed_until` (seconds on the trial's clock)
+    are the first and the last reading of the server's metrics: increases are over the time between
+    these.
 
-    A count that fell, or another start of the server's process, gives `restarts`. What fell is left out. A sum of times
-    tells no restart: one time taken by two clocks, or rounded, may be negative.
+    A count that fell, or another start of the server's process, gives `restarts`. What fell is left
+    out. A sum of times tells no restart: one time taken by two clocks, or rounded, may be negative.
     """
     facts: dict[str, float] = {}
     for source in readings:
@@ -271,9 +295,10 @@ def window_facts(readings: Iterable[SourceReadings]) -> dict[str, float]:
 
 
 def _energy_facts(times: Sequence[float], moments: Sequence[Samples]) -> dict[str, float]:
-    """`gpu_energy_power`: the watts of all devices by their energy counters, each from its first change to its last, as
-    an exporter may read its devices seldom. The slowest changed `gpu_energy_updates` times. There are
-    `gpu_energy_count`, of which `gpu_energy_lost` started again or were missing at times.
+    """`gpu_energy_power`: the watts of all devices by their energy counters, each from its first
+    change to its last, as an exporter may read its devices seldom. The slowest changed
+    `gpu_energy_updates` times. There are `gpu_energy_count`, of which `gpu_energy_lost` started
+    again or were missing at times.
     """
     watts, updates, lost = 0.0, [], 0
     counters = {key: factor for key, fact, factor in _made_of(_series(moments)) if fact == "gpu_energy"}
@@ -292,9 +317,10 @@ def _energy_facts(times: Sequence[float], moments: Sequence[Samples]) -> dict[st
 
 
 def _clock_facts(moments: Sequence[Samples]) -> dict[str, float]:
-    """The share of time in which the clocks were held down, and by heat, as the mean over devices that count samples:
-    those in which the limit that held longest did, over all samples between the first and the last reading. A device
-    whose counters stand still (a partition without its own) or fell (another driver life) is left out.
+    """The share of time in which the clocks were held down, and by heat, as the mean over devices
+    that count samples: those in which the limit that held longest did, over all samples between the
+    first and the last reading. A device whose counters stand still (a partition without its own) or
+    fell (another driver life) is left out.
     """
     if len(moments) < 2:
         return {}
@@ -331,7 +357,9 @@ def _made_of(series: Iterable[Key]) -> Iterator[tuple[Key, str, float]]:
 
 
 def started(samples: Samples) -> float | None:
-    """When the server's process was started (unix time), the latest of several; None when it does not say."""
+    """When the server's process was started (unix time), the latest of several; None when it does
+    not say.
+    """
     return max((value for (name, _), value in samples.items() if name == START), default=None)
 
 
@@ -369,7 +397,9 @@ def _text(value: float | None) -> str:
 
 
 def moments_of(source: SourceReadings) -> tuple[list[float], list[dict[Key, float]]]:
-    """The times of a source's readings, and what it said at each. ValueError where they are damaged."""
+    """The times of a source's readings, and what it said at each. ValueError where they are
+    damaged.
+    """
     times = [_number(word) for word in source.times.split()]
     moments: list[dict[Key, float]] = [{} for _ in times]
     for series in source.series:

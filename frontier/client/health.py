@@ -1,7 +1,8 @@
-"""Health of the load client in a trial: event-loop lag, garbage-collector pauses, CPU share, late sends, suspension.
+"""Health of the load client in a trial: event-loop lag, garbage-collector pauses, CPU share, late
+sends, suspension.
 
-They show whether the client's own slowness could be mistaken for the server's. Also what this system lets a client
-open: files and local ports.
+They show whether the client's own slowness could be mistaken for the server's. Also what this
+system lets a client open: files and local ports.
 """
 
 import ctypes
@@ -22,7 +23,9 @@ BEAT = 0.010
 
 
 class HealthMonitor:
-    """Collects over a trial; `open_window()` forgets what came before. A context manager for the collector's hook."""
+    """Collects over a trial; `open_window()` forgets what came before. A context manager for the
+    collector's hook.
+    """
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
@@ -38,9 +41,10 @@ class HealthMonitor:
         self._suspended_before = seconds_suspended()
 
     def __enter__(self) -> Self:
-        # A full collection walks every object and stops the event loop for as long. What exists now will outlive the
-        # trial: frozen, it is never walked again. What the trial makes is mostly freed by counts of references, so the
-        # young generation is collected seldom, and the old ones hardly ever.
+        # A full collection walks every object and stops the event loop for as long. What exists now
+        # will outlive the trial: frozen, it is never walked again. What the trial makes is mostly
+        # freed by counts of references, so the young generation is collected seldom, and the old
+        # ones hardly ever.
         gc.collect()
         _return_free_memory()
         gc.freeze()
@@ -61,7 +65,9 @@ class HealthMonitor:
             self._gc_max = max(self._gc_max, time.perf_counter() - self._gc_started)
 
     def beat(self, lag: float) -> None:
-        """The loop woke `lag` seconds after it was asked to. Also after the window: its last requests are in flight."""
+        """The loop woke `lag` seconds after it was asked to. Also after the window: its last
+        requests are in flight.
+        """
         self._lag_max = max(self._lag_max, lag)
         if self._final is None:
             self._lags.append(lag)
@@ -108,22 +114,26 @@ def p99(values: list[float]) -> float | None:
 
 
 def _return_free_memory() -> None:
-    """Free memory of the last trial goes back to the system: scattered over the heap it would not be used again, and a
-    night of trials would take ever more. Only glibc has, and needs, this.
+    """Free memory of the last trial goes back to the system: scattered over the heap it would not
+    be used again, and a night of trials would take ever more. Only glibc has, and needs, this.
     """
     with suppress(OSError, AttributeError):
         ctypes.CDLL(None).malloc_trim(0)
 
 
 def seconds_suspended() -> float:
-    """Seconds this machine has been suspended since it was started, on a clock that counts them; 0 where none does."""
+    """Seconds this machine has been suspended since it was started, on a clock that counts them; 0
+    where none does.
+    """
     if not hasattr(time, "CLOCK_BOOTTIME"):
         return 0.0
     return time.clock_gettime(time.CLOCK_BOOTTIME) - time.clock_gettime(time.CLOCK_MONOTONIC)
 
 
 def local_ports() -> int | None:
-    """How many ports connections may go out from, to one server; None where the system does not say."""
+    """How many ports connections may go out from, to one server; None where the system does not
+    say.
+    """
     try:
         low, high = map(int, Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split())
     except (OSError, ValueError):
@@ -132,7 +142,9 @@ def local_ports() -> int | None:
 
 
 def raise_fd_limit(needed: int) -> int:
-    """Raise this process's soft limit on open files as far as the system lets it; the limit that now holds."""
+    """Raise this process's soft limit on open files as far as the system lets it; the limit that
+    now holds.
+    """
     if sys.platform == "win32":
         return needed
     import resource

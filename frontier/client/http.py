@@ -1,7 +1,9 @@
-"""The HTTP client of a trial: requests as bytes in, time-stamped bytes out; connections, retry, time limits, failures.
+"""The HTTP client of a trial: requests as bytes in, time-stamped bytes out; connections, retry,
+time limits, failures.
 
-Nothing is interpreted here: a read is stamped before anything else happens to it, and kept. `parse.py` reads the bytes
-later. Every exchange ends in exactly one way: a status with a body, or a named failure.
+Nothing is interpreted here: a read is stamped before anything else happens to it, and kept.
+`parse.py` reads the bytes later. Every exchange ends in exactly one way: a status with a body, or a
+named failure.
 """
 
 import asyncio
@@ -31,21 +33,25 @@ _TLS_HINT = "check ca, cert and key under  tls:  in the config"
 _LAST_TURNS = 100
 _TIMEOUTS_EVERY = 0.25
 _RACE = 0.5
-"""Seconds after a send in which the death of a kept-alive connection is the two sides' race; later, it is a failure."""
+"""Seconds after a send in which the death of a kept-alive connection is the two sides' race; later,
+it is a failure."""
 _OWN_LIMITS = {errno.EMFILE, errno.ENFILE, errno.EADDRNOTAVAIL, errno.ENOBUFS, errno.ENOMEM}
 
 
 @dataclass(slots=True, eq=False)
 class Exchange:
-    """One request and what came back: `reads[i]` was received at `stamps[i]` (the client's clock, seconds).
+    """One request and what came back: `reads[i]` was received at `stamps[i]` (the client's clock,
+    seconds).
 
-    `failure` is None when the body came to its proper end. `headers` ignore case. `connect`: seconds until a connection
-    was open, from `sent` on; 0 on one that was. `reused`: it went out on a connection
-    that had carried a request before; `resent`: that one died, and it went out once more, on a fresh one. `limit`:
-    seconds it may take in all, beside the target's own limits. `cut`: why this client gave it up.
+    `failure` is None when the body came to its proper end. `headers` ignore case. `connect`:
+    seconds until a connection was open, from `sent` on; 0 on one that was. `reused`: it went out on
+    a connection that had carried a request before; `resent`: that one died, and it went out once
+    more, on a fresh one. `limit`: seconds it may take in all, beside the target's own limits.
+    `cut`: why this client gave it up.
 
-    The last fields say which `request` of a trial it is, the stream that sent it, and when it was due on the client's
-    clock (open loop only). `parser` is its AnswerParser, where it was parsed already.
+    The last fields say which `request` of a trial it is, the stream that sent it, and when it was
+    due on the client's clock (open loop only). `parser` is its AnswerParser, where it was parsed
+    already.
     """
 
     sent: float
@@ -94,16 +100,17 @@ class Exchange:
 
 
 class Client:
-    """Connections to one target. Use as an async context manager, inside which the target's time limits are enforced.
+    """Connections to one target. Use as an async context manager, inside which the target's time
+    limits are enforced.
 
-    A POST takes the fast path (`body_capture.py`). Everything else, and with `fast` False every request, goes through
-    an aiohttp session, which stamps a read when its task wakes: the same answers, at more CPU time for each.
-    `proxies` are those of the environment where none are given.
+    A POST takes the fast path (`body_capture.py`). Everything else, and with `fast` False every
+    request, goes through an aiohttp session, which stamps a read when its task wakes: the same
+    answers, at more CPU time for each. `proxies` are those of the environment where none are given.
     """
 
     def __init__(
         self, target: Target, clock: Clock = time.perf_counter, *, fast: bool = True, proxies: Proxies | None = None
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.target = target
         self.clock = clock
         self.in_flight: set[Exchange] = set()
@@ -133,7 +140,8 @@ class Client:
         for session in (self._session, self._spare):
             if session is not None:
                 await session.close()
-        # What is still open waits for a TLS goodbye, which may never come; the loop must not be closed under it.
+        # What is still open waits for a TLS goodbye, which may never come; the loop must not be
+        # closed under it.
         for transport in tuple(self._transports):
             transport.abort()
         for _turn in range(_LAST_TURNS):
@@ -170,7 +178,9 @@ class Client:
         )
 
     def _connection_events(self) -> aiohttp.TraceConfig:
-        """Hooks that a session calls when it has a connection for an exchange, and when the request goes out on it."""
+        """Hooks that a session calls when it has a connection for an exchange, and when the request
+        goes out on it.
+        """
 
         async def connection_reused(_: object, trace: SimpleNamespace, __: object) -> None:
             trace.trace_request_ctx.reused = True
@@ -190,19 +200,23 @@ class Client:
         return events
 
     def _start_clock(self, exchange: Exchange) -> None:
-        """Latency starts as the bytes go out on a kept connection: what this client did before is none of the server's
-        time. Where a connection had to be opened, it starts before that, as any user would wait for it too; and a
-        request that is sent once more keeps its first start.
+        """Latency starts as the bytes go out on a kept connection: what this client did before is
+        none of the server's time. Where a connection had to be opened, it starts before that, as
+        any user would wait for it too; and a request that is sent once more keeps its first start.
         """
         if exchange.reused and not exchange.resent:
             exchange.sent = self.clock()
 
     async def ask(self, path: str, limit: float = 5.0, method: str = "GET") -> Exchange:
-        """A small question beside the load, without a body: to a path of the target, or to a full address."""
+        """A small question beside the load, without a body: to a path of the target, or to a full
+        address.
+        """
         return await self._exchange(method, path if "://" in path else self.target.url(path), None, limit)
 
     async def post(self, url: URL | str, body: bytes) -> Exchange:
-        """One request to its end. Never raises for what the network or the server does; see `Exchange.failure`."""
+        """One request to its end. Never raises for what the network or the server does; see
+        `Exchange.failure`.
+        """
         return await self._exchange("POST", url if isinstance(url, URL) else URL(url, encoded=True), body, None)
 
     async def _exchange(self, method: str, url: URL | str, body: bytes | None, limit: float | None) -> Exchange:
@@ -234,10 +248,12 @@ class Client:
         return exchange
 
     def _died_idle(self, exchange: Exchange, error: BaseException) -> bool:
-        """The server closed a kept connection while it was idle, or just as we wrote on it, and never saw the request.
+        """The server closed a kept connection while it was idle, or just as we wrote on it, and
+        never saw the request.
 
-        That is neither its failing nor a new send, so the request is sent again, on a fresh connection. Only once, and
-        only within a moment of the send: a server that works on a request and then dies has failed.
+        That is neither its failing nor a new send, so the request is sent again, on a fresh
+        connection. Only once, and only within a moment of the send: a server that works on a
+        request and then dies has failed.
         """
         died = isinstance(error, aiohttp.ServerDisconnectedError | aiohttp.ClientOSError)
         return died and exchange.reused and exchange.status is None and self.clock() - exchange.sent < _RACE
@@ -268,7 +284,8 @@ class Client:
             else:
                 whole = await self._read(exchange, content)
         finally:
-            # A server that has closed a kept connection without a word will do so again: the fresh one is not kept.
+            # A server that has closed a kept connection without a word will do so again: the fresh
+            # one is not kept.
             pool.keep(connection) if whole and not exchange.resent else connection.close()
 
     async def _request(self, exchange: Exchange, method: str, url: URL | str, body: bytes | None) -> None:
@@ -285,7 +302,9 @@ class Client:
                 response.close()
 
     async def _read(self, exchange: Exchange, content: aiohttp.StreamReader) -> bool:
-        """Read a body that is not captured, stamped as the task wakes; False when it is given up as too long."""
+        """Read a body that is not captured, stamped as the task wakes; False when it is given up as
+        too long.
+        """
         stamps, reads, clock = exchange.stamps, exchange.reads, self.clock
         good = exchange.status is not None and exchange.status < 300
         room = MAX_BODY if good else MAX_ERROR_BODY
@@ -300,8 +319,8 @@ class Client:
         return True
 
     def _enforce_timeouts(self) -> None:
-        """Give up the exchanges that are over a limit, now and again and again: one timer for all of them is far
-        cheaper than one per exchange, which would have to be moved at every read.
+        """Give up the exchanges that are over a limit, now and again and again: one timer for all
+        of them is far cheaper than one per exchange, which would have to be moved at every read.
         """
         now, limits = self.clock(), self.target.timeouts
         for exchange in tuple(self.in_flight):
@@ -322,7 +341,9 @@ class Client:
 
 
 async def _until_end(exchange: Exchange, capture: BodyCapture, content: aiohttp.StreamReader) -> None:
-    """Wait while the body is captured; the exchange shares its lists, so that the time limits see every read."""
+    """Wait while the body is captured; the exchange shares its lists, so that the time limits see
+    every read.
+    """
     exchange.stamps, exchange.reads, exchange.capture = capture.stamps, capture.reads, capture
     error = content.exception()
     if error is not None:
@@ -363,8 +384,9 @@ def tls_context(target: Target) -> ssl.SSLContext | Literal[True]:
 def name_failure(error: BaseException, exchange: Exchange) -> tuple[Outcome, str]:
     """Which of the outcomes an exception of the HTTP stack is, and a sentence about it.
 
-    The order matters: aiohttp's TLS and proxy errors are connector errors too, and its connection errors are OSErrors.
-    A local limit (no file, port or memory left) may come as any of them and is not the server's failing.
+    The order matters: aiohttp's TLS and proxy errors are connector errors too, and its connection
+    errors are OSErrors. A local limit (no file, port or memory left) may come as any of them and is
+    not the server's failing.
     """
     text = exchange.cleaned(str(error)) or type(error).__name__
     if getattr(error, "errno", None) in _OWN_LIMITS or getattr(error.__cause__, "errno", None) in _OWN_LIMITS:
@@ -384,9 +406,11 @@ def name_failure(error: BaseException, exchange: Exchange) -> tuple[Outcome, str
             return Outcome.PROTOCOL, text
         case aiohttp.ClientPayloadError() if exchange.status is not None:
             reset = exchange.capture.reset if exchange.capture is not None else "ConnectionReset" in text
-            return (Outcome.STREAM_ERROR, "reset while streaming") if reset else (
-                Outcome.TRUNCATED, "closed before the end of the body"
-            )  # fmt: skip
+            return (
+                (Outcome.STREAM_ERROR, "reset while streaming")
+                if reset
+                else (Outcome.TRUNCATED, "closed before the end of the body")
+            )
         case aiohttp.ServerDisconnectedError() | aiohttp.ClientOSError() | ConnectionError():
             when = "before the first byte" if exchange.status is None else "while streaming"
             return Outcome.STREAM_ERROR, f"the connection was closed {when}"

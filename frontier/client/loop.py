@@ -1,18 +1,22 @@
-"""The loop of one trial: closed (N streams, each holds one session after another) or open (arrivals at a rate).
+"""The loop of one trial: closed (N streams, each holds one session after another) or open (arrivals
+at a rate).
 
-A session is one request, or several turns, each sent some seconds of thinking after the answer to the one before; a
-failed turn ends its session. A stream begins its next session as soon as one is over.
+A session is one request, or several turns, each sent some seconds of thinking after the answer to
+the one before; a failed turn ends its session. A stream begins its next session as soon as one is
+over.
 
-Closed loop: the streams start out of step (see `pacing`): each one's first request asks for a random share of the
-output length; where the length cannot be forced, the first sends are spread over one estimated end-to-end latency.
-Warm-up hands its slots over without draining. Latency counts the requests sent in the window; the load is held until
-the last of them has ended; what is still in flight then is cancelled. (A closed system in the sense of Schroeder,
-Wierman and Harchol-Balter, NSDI 2006.)
+Closed loop: the streams start out of step (see `pacing`): each one's first request asks for a
+random share of the output length; where the length cannot be forced, the first sends are spread
+over one estimated end-to-end latency. Warm-up hands its slots over without draining. Latency counts
+the requests sent in the window; the load is held until the last of them has ended; what is still in
+flight then is cancelled. (A closed system in the sense of Schroeder, Wierman and Harchol-Balter,
+NSDI 2006.)
 
-Open loop: requests arrive whether or not earlier ones have been answered. Latency counts from the scheduled arrival,
-kept as `Record.scheduled`, so a late send cannot hide a queue (coordinated omission; as wrk2 does). What arrives while
-`trial.streams` are in flight waits here, and its wait counts. Of sessions the first turns arrive; a later turn is due
-when its thinking is over, whether or not it can be sent then, and its latency counts from there.
+Open loop: requests arrive whether or not earlier ones have been answered. Latency counts from the
+scheduled arrival, kept as `Record.scheduled`, so a late send cannot hide a queue (coordinated
+omission; as wrk2 does). What arrives while `trial.streams` are in flight waits here, and its wait
+counts. Of sessions the first turns arrive; a later turn is due when its thinking is over, whether
+or not it can be sent then, and its latency counts from there.
 """
 
 import asyncio
@@ -54,15 +58,16 @@ _GLANCE = 8
 _LOST_AFTER = 3.0
 _DOWN_AFTER = 10.0
 _CUT_OFF = 5.0
-"""Seconds that requests which were cut off may take to be on record; a busy machine's need, normally nothing."""
+"""Seconds that requests which were cut off may take to be on record; a busy machine's need,
+normally nothing."""
 
 
 @dataclass(frozen=True, slots=True)
 class TrialProgress:
     """How a running trial stands. `window_sent` counts the requests sent in the window so far.
 
-    `rate` (output tokens per second), `p50_ttft` and `p99_ttft` (seconds) are of the window so far, within 3 %, for
-    display; None before there is anything.
+    `rate` (output tokens per second), `p50_ttft` and `p99_ttft` (seconds) are of the window so far,
+    within 3 %, for display; None before there is anything.
     """
 
     stage: Stage
@@ -81,15 +86,23 @@ Decide = Callable[[WindowState, StreamStatus], WindowState]
 
 
 class ClosedLoop:
-    """The streams of one running trial, or a share of them (see `frontier.client.shard`). Run by `run_trial`.
+    """The streams of one running trial, or a share of them (see `frontier.client.shard`). Run by
+    `run_trial`.
 
-    The loop decides nothing about the window: every few milliseconds `decide` does, and the loop follows.
+    The loop decides nothing about the window: every few milliseconds `decide` does, and the loop
+    follows.
     """
 
     def __init__(
-        self, trial: Trial, client: Client, pipeline: RequestPipeline, monitor: HealthMonitor, decide: Decide,
-        evidence: Evidence | None = None, share: Share = WHOLE,
-    ) -> None:  # fmt: skip
+        self,
+        trial: Trial,
+        client: Client,
+        pipeline: RequestPipeline,
+        monitor: HealthMonitor,
+        decide: Decide,
+        evidence: Evidence | None = None,
+        share: Share = WHOLE,
+    ) -> None:
         self.trial, self.client, self.pipeline = trial, client, pipeline
         self.monitor, self.decide, self.evidence = monitor, decide, evidence
         self.numbers = share.streams(trial.streams)
@@ -147,7 +160,9 @@ class ClosedLoop:
                     self.monitor.delayed(free - exchange.end)
 
     async def send(self, request: PreparedRequest, number: int, counts_at: float, scheduled: float | None) -> Exchange:
-        """One request to its end. It belongs to the window if `counts_at` (seconds on the trial's clock) does."""
+        """One request to its end. It belongs to the window if `counts_at` (seconds on the trial's
+        clock) does.
+        """
         if self.stage == "window":
             self.window_sent += 1
         self.pending[request.index] = counts_at
@@ -158,14 +173,16 @@ class ClosedLoop:
         return exchange
 
     async def wait_turn(self, number: int) -> None:
-        """Hold the first send back so that the N first sends spread over one end-to-end latency; of a server too slow
-        for that over what there is before the window must open, so that all N are in flight then.
+        """Hold the first send back so that the N first sends spread over one end-to-end latency; of
+        a server too slow for that over what there is before the window must open, so that all N are
+        in flight then.
         """
         if number == self.numbers[0]:
             return
         ramp = self.trial.max_time * WARMUP_SHARE
         if self.spread is None:
-            # How long a request takes is not known: the first stream's first one shows it, unless it takes too long to.
+            # How long a request takes is not known: the first stream's first one shows it, unless
+            # it takes too long to.
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self.spread_known.wait(), ramp / 2)
         begin = self.now()
@@ -173,7 +190,9 @@ class ClosedLoop:
         await asyncio.sleep(spread * number / self.trial.concurrency - (self.now() - begin))
 
     def after(self, exchange: Exchange, pause: float) -> float:
-        """Keep count of failures; seconds to pause before this stream's next send (0 after a success)."""
+        """Keep count of failures; seconds to pause before this stream's next send (0 after a
+        success).
+        """
         if self.spread is None:
             self.spread = exchange.end - exchange.sent
             self.spread_known.set()
@@ -190,10 +209,11 @@ class ClosedLoop:
         return max(requested, min(_BACK_OFF[1], max(_BACK_OFF[0], pause * 2)))
 
     def failed_at_once(self, exchange: Exchange) -> bool:
-        """A quick 2xx answer that is a failure, as an error in a 200 stream: a stream must not spin on it.
+        """A quick 2xx answer that is a failure, as an error in a 200 stream: a stream must not spin
+        on it.
 
-        Answers are parsed later, by the pipeline; only these few bytes are parsed here, and not again there. A quick
-        good one (a prompt with one token out) is no reason to pause.
+        Answers are parsed later, by the pipeline; only these few bytes are parsed here, and not
+        again there. A quick good one (a prompt with one token out) is no reason to pause.
         """
         if exchange.end - exchange.sent >= _BACK_OFF[0] or len(exchange.reads) > _GLANCE:
             return False
@@ -204,8 +224,9 @@ class ClosedLoop:
 
     @property
     def server_lost(self) -> bool:
-        """The circuit breaker. Nothing but refused connections for a while: the server is gone. Nothing but failures of
-        any kind, and not a byte in any stream, for longer: to go on would only hammer it.
+        """The circuit breaker. Nothing but refused connections for a while: the server is gone.
+        Nothing but failures of any kind, and not a byte in any stream, for longer: to go on would
+        only hammer it.
         """
         now, enough = self.clock(), min(32, max(5, len(self.numbers)))
         if self.pipeline.failed_in_a_row == 0:
@@ -224,9 +245,18 @@ class ClosedLoop:
         if state.start is not None and state.end is not None and now >= state.end:
             waiting = self.window_pending(state.start, state.end)
         return StreamStatus(
-            now, len(self.first_ended), self.finished, pipeline.failed, len(self.client.in_flight), self.window_sent,
-            waiting, pipeline.succeeded, pipeline.e2e_sum, self.server_lost, pipeline.early_e2e,
-        )  # fmt: skip
+            now,
+            len(self.first_ended),
+            self.finished,
+            pipeline.failed,
+            len(self.client.in_flight),
+            self.window_sent,
+            waiting,
+            pipeline.succeeded,
+            pipeline.e2e_sum,
+            self.server_lost,
+            pipeline.early_e2e,
+        )
 
     def follow(self, state: WindowState) -> None:
         """Take over what is decided of the window."""
@@ -271,18 +301,22 @@ class ClosedLoop:
                 return
 
     async def run(
-        self, stop: asyncio.Event | None = None, on_progress: Callable[[TrialProgress], None] | None = None,
+        self,
+        stop: asyncio.Event | None = None,
+        on_progress: Callable[[TrialProgress], None] | None = None,
         zero: float | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """The whole trial; returns when every stream has stopped and every exchange is on record.
 
-        The trial's clock starts here, for the loop and for the records, or counts from `zero` on the client's clock.
+        The trial's clock starts here, for the loop and for the records, or counts from `zero` on
+        the client's clock.
         """
         self.zero = self.pipeline.zero = self.clock() if zero is None else zero
         helpers = [asyncio.create_task(self.pipeline.run()), asyncio.create_task(self.pulse(stop, on_progress))]
         streams = [asyncio.create_task(self.stream(number)) for number in self.numbers]
         try:
-            # Only the pulse ends by itself; anything else ending first is a bug, and its exception must be seen.
+            # Only the pulse ends by itself; anything else ending first is a bug, and its exception
+            # must be seen.
             done, _ = await asyncio.wait([*helpers, *streams], return_when=asyncio.FIRST_COMPLETED)
             for task in done:
                 task.result()
@@ -296,7 +330,8 @@ class ClosedLoop:
         self.closing = True
         for exchange in tuple(self.client.in_flight):
             self.client.cut(exchange, Outcome.CANCELLED, "cut off at the end of the trial")
-        # A task that was cut off ends its exchange and hands it in; to cancel it at once would lose the record.
+        # A task that was cut off ends its exchange and hands it in; to cancel it at once would lose
+        # the record.
         if sending := {exchange.task for exchange in self.client.in_flight if exchange.task is not None}:
             await asyncio.wait(sending, timeout=_CUT_OFF)
         for task in tasks:
@@ -306,14 +341,21 @@ class ClosedLoop:
 
 
 class OpenLoop(ClosedLoop):
-    """`trial.streams` callers share one sequence of what is due: arrivals, and later turns of what arrived. One caller
-    waits for the next and sends it, others follow. While a session thinks it takes no caller.
+    """`trial.streams` callers share one sequence of what is due: arrivals, and later turns of what
+    arrived. One caller waits for the next and sends it, others follow. While a session thinks it
+    takes no caller.
     """
 
     def __init__(
-        self, trial: Trial, client: Client, pipeline: RequestPipeline, monitor: HealthMonitor, decide: Decide,
-        evidence: Evidence, rate: float,
-    ) -> None:  # fmt: skip
+        self,
+        trial: Trial,
+        client: Client,
+        pipeline: RequestPipeline,
+        monitor: HealthMonitor,
+        decide: Decide,
+        evidence: Evidence,
+        rate: float,
+    ) -> None:
         super().__init__(trial, client, pipeline, monitor, decide, evidence)
         self.arrivals = (trial.shape.arrivals or POISSON).times(rate, trial.seed)
         self.next_arrival = next(self.arrivals)
@@ -357,7 +399,8 @@ class OpenLoop(ClosedLoop):
                 due, request = self.take()
             exchange = await self.send(request, number, due, self.zero + due)
             if free < due:
-                # Only a send that had a free caller waiting for it can be late through the client's own fault.
+                # Only a send that had a free caller waiting for it can be late through the client's
+                # own fault.
                 self.monitor.sent(exchange.sent - self.zero - due)
             self.after(exchange, 0.0)
             # Until the answer has been read, its next turn may be due in the window.
@@ -376,7 +419,9 @@ class OpenLoop(ClosedLoop):
         return self.next_due < end or super().window_pending(start, end)
 
     async def wind_up(self, tasks: Sequence[asyncio.Task[Any]]) -> None:
-        """As for every trial; what was due in the window and no caller was ever free for is a failure."""
+        """As for every trial; what was due in the window and no caller was ever free for is a
+        failure.
+        """
         await super().wind_up(tasks)
         state = self.state
         while state.ended in ("requests", "time") and state.end is not None and self.next_due < state.end:
@@ -387,7 +432,7 @@ class OpenLoop(ClosedLoop):
         self.pipeline.finish()
 
 
-async def run_trial(
+async def run_trial(  # noqa: PLR0913
     trial: Trial,
     target: Target,
     prompts: PromptSource,
@@ -399,14 +444,17 @@ async def run_trial(
     identity: str | None = None,
     clock: Clock = time.perf_counter,
 ) -> Measurement:
-    """Run one trial against a settled target (see preflight); each Record goes to `on_record` as it is parsed.
+    """Run one trial against a settled target (see preflight); each Record goes to `on_record` as it
+    is parsed.
 
-    Closed loop; of a trial with a `rate` open loop, where a request belongs to the window if it was scheduled in it.
+    Closed loop; of a trial with a `rate` open loop, where a request belongs to the window if it was
+    scheduled in it.
 
-    The trial takes at most `trial.max_time` seconds, of which warm-up at most half, and then as long as the window's
-    last request needs. `expected_e2e` (seconds) spreads the first sends of a closed loop where the output length cannot
-    be forced; without it stream 0's first request shows it. Setting `stop` ends the trial at once. Failures of the
-    server are records, never exceptions. MeasurementError when the target is not settled.
+    The trial takes at most `trial.max_time` seconds, of which warm-up at most half, and then as
+    long as the window's last request needs. `expected_e2e` (seconds) spreads the first sends of a
+    closed loop where the output length cannot be forced; without it stream 0's first request shows
+    it. Setting `stop` ends the trial at once. Failures of the server are records, never exceptions.
+    MeasurementError when the target is not settled.
     """
     pipeline, decide = RequestPipeline(trial, target, prompts, on_record), partial(next_state, trial)
     async with Evidence(target) as evidence:
@@ -424,9 +472,14 @@ async def run_trial(
 
 
 async def measurement(
-    trial: Trial, epoch: float, state: WindowState, health: ClientHealth, evidence: Evidence, identity: str | None,
+    trial: Trial,
+    epoch: float,
+    state: WindowState,
+    health: ClientHealth,
+    evidence: Evidence,
+    identity: str | None,
     workers: tuple[WorkerFacts, ...] = (),
-) -> Measurement:  # fmt: skip
+) -> Measurement:
     """The measurement of a trial that has ended, with the evidence that was gathered beside it."""
     assert state.start is not None
     assert state.end is not None
@@ -443,6 +496,13 @@ async def measurement(
 def progress(stage: Stage, status: StreamStatus, live: LiveStats) -> TrialProgress:
     """How a trial stands, for display."""
     return TrialProgress(
-        stage, status.now, status.in_flight, status.window_sent, status.finished, status.failed,
-        live.rate(status.now), live.ttft(0.50), live.ttft(0.99),
-    )  # fmt: skip
+        stage,
+        status.now,
+        status.in_flight,
+        status.window_sent,
+        status.finished,
+        status.failed,
+        live.rate(status.now),
+        live.ttft(0.50),
+        live.ttft(0.99),
+    )

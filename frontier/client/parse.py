@@ -1,7 +1,9 @@
-"""Parsing of an answer into a Record: events out of time-stamped bytes, and the predicate of success, in one place.
+"""Parsing of an answer into a Record: events out of time-stamped bytes, and the predicate of
+success, in one place.
 
-A request is OK when the status is 2xx, the content type is the dialect's stream, at least one event brought a token,
-nothing in the stream was an error, and the server said it was finished. Pure: no clock, no network.
+A request is OK when the status is 2xx, the content type is the dialect's stream, at least one event
+brought a token, nothing in the stream was an error, and the server said it was finished. Pure: no
+clock, no network.
 """
 
 import html
@@ -21,22 +23,37 @@ from frontier.units import usable_count
 _TITLE, _TITLE_END = re.compile("<title>", re.IGNORECASE), re.compile("</title>", re.IGNORECASE)
 _MAX_REASON = 60
 _MOST_TEMPLATES, _PATIENCE = 16, 8
-"""At most so many templates are made per answer, a new one after so many events that the last one did not fit."""
+"""At most so many templates are made per answer, a new one after so many events that the last one
+did not fit."""
 _NO_TEMPLATE: EventTemplate = (b"", b"")
 _STREAM_TYPES = {"sse": ("text/event-stream",), "ndjson": ("application/x-ndjson", "application/json")}
 
 
 class AnswerParser:
-    """Takes in an exchange's reads a few at a time, so that a long answer never stops the loop for long.
+    """Takes in an exchange's reads a few at a time, so that a long answer never stops the loop for
+    long.
 
-    `times`: when each event that brought a token came. `first_text`: when the first visible character came;
-    `visible`: when the first came outside the reasoning.
+    `times`: when each event that brought a token came. `first_text`: when the first visible
+    character came; `visible`: when the first came outside the reasoning.
     """
 
     __slots__ = (
-        "_frame", "_misses", "_parse_event", "_parser", "_position", "_template", "_templates_left",
-        "_texts", "adapter", "exchange", "first_text", "reasoned", "state", "times", "visible",
-    )  # fmt: skip
+        "_frame",
+        "_misses",
+        "_parse_event",
+        "_parser",
+        "_position",
+        "_template",
+        "_templates_left",
+        "_texts",
+        "adapter",
+        "exchange",
+        "first_text",
+        "reasoned",
+        "state",
+        "times",
+        "visible",
+    )
 
     def __init__(self, exchange: Exchange, adapter: Adapter, api: str) -> None:
         self.exchange = exchange
@@ -70,7 +87,8 @@ class AnswerParser:
             self.state.malformed = str(error)
             stop = len(self.exchange.reads)
         except (AttributeError, TypeError, KeyError) as error:
-            # A server's JSON of another build than its dialect says (a list where an object belongs, and the like).
+            # A server's JSON of another build than its dialect says (a list where an object
+            # belongs, and the like).
             self.state.malformed = f"an event is not of the expected form: {error}"
             stop = len(self.exchange.reads)
         self._position = stop
@@ -103,7 +121,9 @@ class AnswerParser:
             self._parse_read(b"\n", stamps[-1])  # the last line needs no newline
 
     def _parse_read(self, read: bytes, stamp: float) -> None:
-        """Parse one read in full. From a read that was one token event a template is made, now and then."""
+        """Parse one read in full. From a read that was one token event a template is made, now and
+        then.
+        """
         state = self.state
         events = self._parser.feed(read)
         channel = NOTHING
@@ -120,7 +140,8 @@ class AnswerParser:
                 if state.showed and self.visible is None and channel != REASONING:
                     self.visible = stamp
         self._misses += 1
-        # A template does not look at the text: none is made while the channel's first visible character is awaited.
+        # A template does not look at the text: none is made while the channel's first visible
+        # character is awaited.
         awaited = self.first_text if channel == REASONING else self.visible
         suited = channel != NOTHING and len(events) == 1 and awaited is not None
         if suited and self._templates_left and self._misses > _PATIENCE and self._parser.idle:
@@ -176,15 +197,17 @@ def error_message(exchange: Exchange) -> str:
 
 
 def _title(page: str) -> str | None:
-    """The title of an HTML page. One pattern for all of it would take a time that grows with the page's square."""
+    """The title of an HTML page. One pattern for all of it would take a time that grows with the
+    page's square.
+    """
     start = _TITLE.search(page)
     end = _TITLE_END.search(page, start.end()) if start else None
     return html.unescape(page[start.end() : end.start()]) if start and end else None
 
 
 def retry_after(exchange: Exchange) -> float | None:
-    """How many seconds a refusing server asks to be left alone (RFC 9110, 10.2.3: seconds or a date); None if it
-    does not say so readably.
+    """How many seconds a refusing server asks to be left alone (RFC 9110, 10.2.3: seconds or a
+    date); None if it does not say so readably.
     """
     text = exchange.headers.get("retry-after", "").strip()
     if re.fullmatch(r"[0-9]{1,9}", text):
@@ -212,7 +235,8 @@ def to_record(parser: AnswerParser, zero: float) -> Record:
     completion = _count_of(usage, "completion_tokens")
     hidden = _count_of(usage.get("completion_tokens_details"), "reasoning_tokens")
     if completion is not None and hidden and not parser.reasoned:
-        # Counted and never streamed: when they came is not known, so they are not among the tokens timed.
+        # Counted and never streamed: when they came is not known, so they are not among the tokens
+        # timed.
         completion = max(0, completion - hidden)
     if completion == 0 and parser.events:
         completion = None  # tokens came, and the usage knows of none: LiteLLM's way of not knowing
@@ -259,7 +283,9 @@ def _first_text(parser: AnswerParser, zero: float) -> float | None:
 
 
 def _count_of(usage: Any, name: str) -> int | None:
-    """A count of tokens; None where there is none, or none that can be one. Some servers write 16.0 for 16."""
+    """A count of tokens; None where there is none, or none that can be one. Some servers write 16.0
+    for 16.
+    """
     value = usage.get(name) if isinstance(usage, dict) else None
     if isinstance(value, float) and value.is_integer():
         value = int(value)

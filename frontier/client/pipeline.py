@@ -1,7 +1,9 @@
-"""The request pipeline: requests are prepared ahead of their send, answers parsed after their end, a slice at a time.
+"""The request pipeline: requests are prepared ahead of their send, answers parsed after their end,
+a slice at a time.
 
-So neither a long prompt nor a long answer keeps the event loop from stamping what arrives meanwhile. `LiveStats` is how
-a running trial stands, for display: nothing of it is stored or decided on.
+So neither a long prompt nor a long answer keeps the event loop from stamping what arrives
+meanwhile. `LiveStats` is how a running trial stands, for display: nothing of it is stored or
+decided on.
 """
 
 import asyncio
@@ -25,14 +27,16 @@ _MOST_AHEAD = 256
 _SLICE = 32
 """Reads parsed before giving way to the network: about 0.1 ms."""
 _COURTESY = 0.002
-"""Seconds left to the stream that set `_wake` before work goes on: it has a request to send first."""
+"""Seconds left to the stream that set `_wake` before work goes on: it has a request to send first.
+"""
 
 
 @dataclass(slots=True)
 class LiveStats:
     """Requests that ended since `start` (seconds on the trial's clock; None: not yet counting).
 
-    Counts in buckets of 3 %, so that reading them, twice a second, takes no longer the longer the trial runs.
+    Counts in buckets of 3 %, so that reading them, twice a second, takes no longer the longer the
+    trial runs.
     """
 
     start: float | None = None
@@ -41,7 +45,9 @@ class LiveStats:
     _n: int = 0
 
     def add(self, record: Record) -> None:
-        """Take one record into account. A failed request is an infinite time to first token, as everywhere."""
+        """Take one record into account. A failed request is an infinite time to first token, as
+        everywhere.
+        """
         if self.start is None or record.end < self.start or record.outcome in (Outcome.CANCELLED, Outcome.CLIENT):
             return
         self._n += 1
@@ -51,13 +57,17 @@ class LiveStats:
             self._ttft[step] = self._ttft.get(step, 0) + 1
 
     def rate(self, now: float) -> float | None:
-        """Output tokens per second of the requests that ended, whose first tokens may lie before the start; or None."""
+        """Output tokens per second of the requests that ended, whose first tokens may lie before
+        the start; or None.
+        """
         if self.start is None or now <= self.start or not self.tokens:
             return None
         return self.tokens / (now - self.start)
 
     def ttft(self, p: float) -> float | None:
-        """The percentile `p` (0..1) of the time to first token in seconds, within 3 %; None before a first request."""
+        """The percentile `p` (0..1) of the time to first token in seconds, within 3 %; None before
+        a first request.
+        """
         if not self._n:
             return None
         wanted, seen = max(1, math.ceil(p * self._n)), 0
@@ -70,9 +80,11 @@ class LiveStats:
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """The streams and requests of a trial that one of `of` processes has: those numbered `index`, `index` + `of`, ...
+    """The streams and requests of a trial that one of `of` processes has: those numbered `index`,
+    `index` + `of`, ...
 
-    Streams differ by at most one between processes, and stream k sends request k first whatever `of` is.
+    Streams differ by at most one between processes, and stream k sends request k first whatever
+    `of` is.
     """
 
     index: int = 0
@@ -87,20 +99,25 @@ WHOLE = Share()
 
 
 class RequestPipeline:
-    """Keeps requests of a trial ready, and turns finished exchanges into records. `run()` beside the streams,
-    `finish()` after them. `zero` is the trial's start on the client's clock.
+    """Keeps requests of a trial ready, and turns finished exchanges into records. `run()` beside
+    the streams, `finish()` after them. `zero` is the trial's start on the client's clock.
 
-    A session is one request, or turns that follow each other; the sessions of a trial are numbered, and only those of
-    the `share` are made. In a closed loop the first requests of the `short` first sessions ask for a random share of
-    their output length (see `pacing`), where the length can be forced.
+    A session is one request, or turns that follow each other; the sessions of a trial are numbered,
+    and only those of the `share` are made. In a closed loop the first requests of the `short` first
+    sessions ask for a random share of their output length (see `pacing`), where the length can be
+    forced.
     """
 
     def __init__(
-        self, trial: Trial, target: Target, prompts: PromptSource, on_record: Callable[[Record], None],
+        self,
+        trial: Trial,
+        target: Target,
+        prompts: PromptSource,
+        on_record: Callable[[Record], None],
         share: Share = WHOLE,
-    ) -> None:  # fmt: skip
-        """Also prepares the first requests, which takes a while. MeasurementError when preflight has not settled what
-        the target left open.
+    ) -> None:
+        """Also prepares the first requests, which takes a while. MeasurementError when preflight
+        has not settled what the target left open.
         """
         if target.api == "auto" or target.model is None:
             raise MeasurementError("the target is not settled: its api or model is unknown", "run preflight first")
@@ -145,8 +162,8 @@ class RequestPipeline:
         return self._ready.popleft() if self._ready else self._prepare()
 
     async def next_turn(self, request: PreparedRequest) -> PreparedRequest | None:
-        """The request with which a session goes on after this one, which was handed in; None when it is over, as after
-        a failure.
+        """The request with which a session goes on after this one, which was handed in; None when
+        it is over, as after a failure.
         """
         if request.prompt.turn is None or request.prompt.turn.then is None:
             return None
@@ -186,8 +203,8 @@ class RequestPipeline:
                     self._ready.append(self._prepare())
                     await asyncio.sleep(0)
                 if self._unread:
-                    # It stays in the queue until it is on record: the trial may end, and this task be cancelled,
-                    # between two slices, and `finish` must find it then.
+                    # It stays in the queue until it is on record: the trial may end, and this task
+                    # be cancelled, between two slices, and `finish` must find it then.
                     parser = self._parser(self._unread[0])
                     while parser.parse(_SLICE):  # noqa: ASYNC110 - gives way between slices, waits for nothing
                         await asyncio.sleep(0)

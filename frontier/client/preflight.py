@@ -1,8 +1,9 @@
-"""Preflight: is the endpoint there, does it let us in, does it serve the model, does it stream and count tokens?
+"""Preflight: is the endpoint there, does it let us in, does it serve the model, does it stream and
+count tokens?
 
-`preflight` detects the engine, settles what the target left open (dialect, api, model) and returns what it learned, or
-raises a MeasurementError with a hint. Also: prompt lengths fitted to the server's count, the prefix cache's salt and
-reset. What more `frontier probe` asks is in `probe.py`.
+`preflight` detects the engine, settles what the target left open (dialect, api, model) and returns
+what it learned, or raises a MeasurementError with a hint. Also: prompt lengths fitted to the
+server's count, the prefix cache's salt and reset. What more `frontier probe` asks is in `probe.py`.
 """
 
 import asyncio
@@ -41,19 +42,26 @@ _PROBE_ISL, _PROBE_OSL = 48, 16
 _LUMP = 2
 """A stream comes in more reads than this: a first token, others, the usage, the end."""
 _IDS = ((1000, 30000), (300, 5000), (10, 500))
-"""Ranges of token ids tried, widest first: in the common vocabularies special tokens are below 1000 or above 30000."""
+"""Ranges of token ids tried, widest first: in the common vocabularies special tokens are below 1000
+or above 30000."""
 
 
 # --- Which engine answers, and what it serves.
 
 _OWNERS = {
-    "vllm": "vllm", "sglang": "sglang", "llamacpp": "llamacpp", "tensorrt_llm": "trtllm", "library": "ollama",
-}  # fmt: skip
+    "vllm": "vllm",
+    "sglang": "sglang",
+    "llamacpp": "llamacpp",
+    "tensorrt_llm": "trtllm",
+    "library": "ollama",
+}
 _PREFIXES = {b"vllm:": "vllm", b"sglang:": "sglang", b"llamacpp:": "llamacpp", b"tgi_": "tgi", b"trtllm_": "trtllm"}
 _VERSION_ROUTES = {
-    "llamacpp": ("/props", "build_info"), "tgi": ("/info", "version"), "ollama": ("/api/version", "version"),
+    "llamacpp": ("/props", "build_info"),
+    "tgi": ("/info", "version"),
+    "ollama": ("/api/version", "version"),
     "sglang": ("/server_info", "version"),
-}  # fmt: skip
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,10 +89,11 @@ async def object_of(client: Client, path: str, limit: float = 5.0) -> dict[str, 
 
 
 async def detect(client: Client, models: Any = None) -> Identity:
-    """The engine behind the client's target; `models` is the answer of /v1/models when it was already asked.
+    """The engine behind the client's target; `models` is the answer of /v1/models when it was
+    already asked.
 
-    By the owner of the models it lists, then by the routes that only one engine has; else it is taken as plain OpenAI,
-    which is asked nothing beyond the public API.
+    By the owner of the models it lists, then by the routes that only one engine has; else it is
+    taken as plain OpenAI, which is asked nothing beyond the public API.
     """
     version = (await object_of(client, "/version")).get("version")
     dialect = _owner(models) or await _by_routes(client, bool(version))
@@ -132,14 +141,18 @@ def _rows(content: Any, key: str, name: str) -> list[dict[str, Any]]:
 
 
 def models_of(listed: Any) -> tuple[tuple[str, ...], int | None]:
-    """The models in the answer of /v1/models, and the shortest context among them, where it says so."""
+    """The models in the answer of /v1/models, and the shortest context among them, where it says
+    so.
+    """
     rows = _rows(listed, "data", "id")
     lengths = [row["max_model_len"] for row in rows if isinstance(row.get("max_model_len"), int)]
     return tuple(row["id"] for row in rows), min(lengths, default=None)
 
 
 async def loaded_models(client: Client, dialect: str, models: Sequence[str]) -> tuple[str, ...]:
-    """Of the models a server lists, those it has in memory: Ollama lists all it could load, vLLM its adapters too."""
+    """Of the models a server lists, those it has in memory: Ollama lists all it could load, vLLM
+    its adapters too.
+    """
     listed = set(models)  # there may be hundreds of thousands
     if dialect == "ollama":
         rows = _rows(json_of(await client.ask("/api/ps")), "models", "model")
@@ -167,11 +180,12 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class Preflight:
-    """What is known of an endpoint before it is measured. `target` is settled: dialect, api and model are known.
+    """What is known of an endpoint before it is measured. `target` is settled: dialect, api and
+    model are known.
 
-    `ids` are the token ids a prompt may be made of (None: prompts are words); `rtt` is seconds of a small request;
-    `probe` is the streamed request that was tried, `models` what the server lists (empty: it does not say), `version`
-    what it answers on /version (None: nothing).
+    `ids` are the token ids a prompt may be made of (None: prompts are words); `rtt` is seconds of a
+    small request; `probe` is the streamed request that was tried, `models` what the server lists
+    (empty: it does not say), `version` what it answers on /version (None: nothing).
     """
 
     target: Target
@@ -189,12 +203,13 @@ class Preflight:
 async def preflight(
     target: Target, *, concurrency: int = 1, wait: float = 0.0, pick: bool = False, checks: list[Check] | None = None
 ) -> Preflight:
-    """Ask the endpoint a few questions and settle the target. `wait`: seconds to wait for a server still loading.
+    """Ask the endpoint a few questions and settle the target. `wait`: seconds to wait for a server
+    still loading.
 
-    Of several models one must be named, unless `pick` lets the loaded one be taken. `checks` collects the answers as
-    they come, also when they end in an error: MeasurementError, with a hint, when nothing could be measured, as the
-    server cannot be reached or refuses, serves another model, does not stream or count tokens, or not enough files may
-    be opened for the concurrency.
+    Of several models one must be named, unless `pick` lets the loaded one be taken. `checks`
+    collects the answers as they come, also when they end in an error: MeasurementError, with a
+    hint, when nothing could be measured, as the server cannot be reached or refuses, serves another
+    model, does not stream or count tokens, or not enough files may be opened for the concurrency.
     """
     return await _Questions(target, [] if checks is None else checks, pick).run(concurrency, wait)
 
@@ -211,7 +226,9 @@ async def ask_once(
 
 
 async def ask_patiently(client: Client, target: Target, content: Content, osl: int) -> tuple[Record, Exchange]:
-    """As ask_once, asked again for a moment where the server, or a gateway before it, is not able to just now."""
+    """As ask_once, asked again for a moment where the server, or a gateway before it, is not able
+    to just now.
+    """
     for left in reversed(range(_TRIES)):
         record, exchange = await ask_once(client, target, content, osl)
         if record.status not in _BUSY or (retry_after(exchange) or 0.0) > _TRY_EVERY or not left:
@@ -317,8 +334,9 @@ class _Questions:
     async def _first_stream(self, client: Client) -> Record:
         """Try the apis in order of preference; the first that streams settles `target.api`.
 
-        The next is tried only where a route is not there or cannot stream. A failure that passes says nothing of the
-        route, and to go on would measure another api than the same server has measured at any other time.
+        The next is tried only where a route is not there or cannot stream. A failure that passes
+        says nothing of the route, and to go on would measure another api than the same server has
+        measured at any other time.
         """
         wanted = self.target.api
         apis: tuple[Api, ...] = ("completions", "chat") if wanted == "auto" else (wanted,)
@@ -341,7 +359,9 @@ class _Questions:
         raise unmeasurable.unanswered(self.target.base_url, failures)
 
     def _check_stream(self, record: Record) -> bool:
-        """Whether the asked output length was met; the checks of one streamed answer. Raises without token counts."""
+        """Whether the asked output length was met; the checks of one streamed answer. Raises
+        without token counts.
+        """
         if record.completion_tokens is None or record.prompt_tokens is None:
             raise MeasurementError(
                 "the server reports no token counts (usage) in its stream, so throughput cannot be measured", _NO_USAGE
@@ -386,7 +406,9 @@ class _Questions:
 
 
 async def changed(found: Preflight) -> str | None:
-    """What is different about the server since `found`, in words. None: nothing, or it does not answer now."""
+    """What is different about the server since `found`, in words. None: nothing, or it does not
+    answer now.
+    """
     async with Client(found.target) as client:
         models, _ = models_of(json_of(await client.ask("/v1/models")))
         version = await _version(client)
@@ -400,8 +422,8 @@ async def changed(found: Preflight) -> str | None:
 
 
 async def calibrate(found: Preflight, lengths: list[int], *, words: bool = False) -> Calibration:
-    """How prompts reach the asked input lengths on this endpoint (exact where token ids are taken). With `words` what
-    words make is learned even so: sessions are of texts.
+    """How prompts reach the asked input lengths on this endpoint (exact where token ids are taken).
+    With `words` what words make is learned even so: sessions are of texts.
     """
     if found.ids is not None and not words:
         return Calibration(ids=found.ids)
@@ -410,7 +432,8 @@ async def calibrate(found: Preflight, lengths: list[int], *, words: bool = False
         async def count(content: Content) -> int:
             for _ in range(_COUNTS):
                 record, exchange = await ask_patiently(client, found.target, content, 1)
-                # The one token may be half a character, which servers hold back; the usage counts the prompt even so.
+                # The one token may be half a character, which servers hold back; the usage counts
+                # the prompt even so.
                 if record.outcome is Outcome.EMPTY and record.prompt_tokens is not None:
                     return record.prompt_tokens
                 if record.outcome is not Outcome.OK:

@@ -1,4 +1,5 @@
-"""`frontier probe`: which servers run on this machine, and the checklist of one (TLS, cache, metrics, client).
+"""`frontier probe`: which servers run on this machine, and the checklist of one (TLS, cache,
+metrics, client).
 
 Every finding is a line of the checklist; nothing raises for what a server does.
 """
@@ -37,7 +38,8 @@ from frontier.model import Outcome, Shape
 from frontier.units import format_seconds
 
 USUAL_PORTS = (8000, 30000, 3000, 8080, 9931, 11434, 4000)
-"""vLLM, TensorRT-LLM and `transformers serve`; SGLang; TGI; llama.cpp (old and new); Ollama; LiteLLM."""
+"""vLLM, TensorRT-LLM and `transformers serve`; SGLang; TGI; llama.cpp (old and new); Ollama;
+LiteLLM."""
 
 _PATIENCE = Timeouts(connect=1.0)
 ASK_WITHIN = 4.0
@@ -46,7 +48,9 @@ ASK_WITHIN = 4.0
 
 @dataclass(frozen=True, slots=True)
 class FoundServer:
-    """A server that listens: its address, and the engine it is taken for (None: it does not answer like one)."""
+    """A server that listens: its address, and the engine it is taken for (None: it does not answer
+    like one).
+    """
 
     url: str
     engine: str | None
@@ -54,11 +58,12 @@ class FoundServer:
 
 @dataclass(frozen=True, slots=True)
 class ServerFacts:
-    """What a server says of itself when it is asked: its engine, its models with those it has loaded first, and the
-    longest prompt and answer it takes. `refused`: it wants a key, or another one, and says no more.
+    """What a server says of itself when it is asked: its engine, its models with those it has
+    loaded first, and the longest prompt and answer it takes. `refused`: it wants a key, or another
+    one, and says no more.
 
-    `kv_tokens` are the tokens that its KV cache has room for, `slots` the requests that it serves at once; None: it
-    does not say.
+    `kv_tokens` are the tokens that its KV cache has room for, `slots` the requests that it serves
+    at once; None: it does not say.
     """
 
     engine: str
@@ -70,7 +75,9 @@ class ServerFacts:
 
 
 async def ask_server(url: str, api_key: str | None = None) -> ServerFacts | None:
-    """What the server at `url` says within ASK_WITHIN seconds; None when nothing there talks like one."""
+    """What the server at `url` says within ASK_WITHIN seconds; None when nothing there talks like
+    one.
+    """
     try:
         async with asyncio.timeout(ASK_WITHIN), Client(Target(url, api_key=api_key, timeouts=_PATIENCE)) as client:
             listing = await client.ask("/v1/models", ASK_WITHIN / 2)
@@ -95,7 +102,9 @@ _LABEL = re.compile(rb'(block_size|num_gpu_blocks|kv_cache_size_tokens)="([0-9]{
 
 
 async def _room(client: Client, dialect: str) -> tuple[int | None, int | None]:
-    """Tokens of the KV cache (vLLM, in its metrics) and slots (llama.cpp, in its properties), where it says so."""
+    """Tokens of the KV cache (vLLM, in its metrics) and slots (llama.cpp, in its properties), where
+    it says so.
+    """
     if dialect == "llamacpp":
         slots = (await object_of(client, "/props", ASK_WITHIN / 4)).get("total_slots")
         return None, slots if isinstance(slots, int) and 0 < slots < _MOST_ROOM else None
@@ -135,11 +144,14 @@ async def _look(url: str) -> FoundServer | None:
 
 
 _METRIC_LABELS = {
-    "num_requests_running": "requests running", "num_requests_waiting": "waiting",
+    "num_requests_running": "requests running",
+    "num_requests_waiting": "waiting",
     "kv_cache_usage_perc": "KV cache use",
-    "num_preemptions_total": "preemptions", "prefix_cache_hits_total": "cache hits", "prompt_tokens_total": "tokens in",
+    "num_preemptions_total": "preemptions",
+    "prefix_cache_hits_total": "cache hits",
+    "prompt_tokens_total": "tokens in",
     "generation_tokens_total": "tokens out",
-}  # fmt: skip
+}
 CONNECTIONS = 1024
 _BEATS, _BEAT = 40, 0.010
 _LATE = 0.005
@@ -150,7 +162,9 @@ _NO_ROUTE = (404, 501)
 
 
 async def probe(target: Target, *, wait: float = 0.0) -> tuple[Check, ...]:
-    """The checklist of an endpoint. Where it cannot be measured at all, the check that says so is a 'fail'."""
+    """The checklist of an endpoint. Where it cannot be measured at all, the check that says so is a
+    'fail'.
+    """
     Client(target)  # raises where the target itself is wrong: a usage error, and no finding
     checks = [*await _tls(target)]
     try:
@@ -163,7 +177,9 @@ async def probe(target: Target, *, wait: float = 0.0) -> tuple[Check, ...]:
 
 
 async def _tls(target: Target) -> list[Check]:
-    """Which TLS is spoken, and how long the certificate lasts; nothing where it is not, or cannot be looked at."""
+    """Which TLS is spoken, and how long the certificate lasts; nothing where it is not, or cannot
+    be looked at.
+    """
     parts = urlsplit(target.base_url)
     if parts.scheme != "https":
         return []
@@ -234,7 +250,9 @@ async def _cache(client: Client, found: Preflight) -> list[Check]:
 
 
 async def _reset(client: Client, target: Target) -> Check:
-    """Whether there is a route that empties the cache. It is not called: the server may be in use."""
+    """Whether there is a route that empties the cache. It is not called: the server may be in
+    use.
+    """
     route = target.adapter.reset
     if route is not None:
         options = await client.ask(route, method="OPTIONS")

@@ -1,8 +1,10 @@
-"""Client processes on this machine: started when a trial needs them, kept for the next, ended with the sweep.
+"""Client processes on this machine: started when a trial needs them, kept for the next, ended with
+the sweep.
 
-Each is `python -m frontier.client.processes`, whose standard input is a socket to the sweep. Questions and answers are
-frames of pickled Python values, which only ever pass between a sweep and the processes that it started itself. The
-process ends as soon as that socket closes, so it does not outlive the sweep.
+Each is `python -m frontier.client.processes`, whose standard input is a socket to the sweep.
+Questions and answers are frames of pickled Python values, which only ever pass between a sweep and
+the processes that it started itself. The process ends as soon as that socket closes, so it does not
+outlive the sweep.
 """
 
 import asyncio
@@ -23,7 +25,8 @@ from frontier.client.event_loop import run
 from frontier.client.shard import ShardHost, WorkerLostError
 
 EVENTS_PER_WORKER = 60_000
-"""Streamed events per second that one client process carries where it is not measured; half of them need no measuring.
+"""Streamed events per second that one client process carries where it is not measured; half of them
+need no measuring.
 """
 _STOP_LIMIT = 3.0
 _LENGTH = struct.Struct(">Q")
@@ -47,12 +50,16 @@ def start_process(
     """A process that runs this module of the package, and the socket to its standard input."""
     ours, theirs = socket.socketpair()
     with theirs:
-        # A session of its own: Ctrl-C in the terminal is the sweep's to answer; it then stops the process.
-        # The key is on no command line and in no file: it comes with the shard, over the socket.
+        # A session of its own: Ctrl-C in the terminal is the sweep's to answer; it then stops the
+        # process. The key is on no command line and in no file: it comes with the shard, over the
+        # socket.
         child = subprocess.Popen(  # noqa: S603 - our own arguments
-            [sys.executable, "-m", module], stdin=theirs.fileno(), stdout=subprocess.DEVNULL, env=environ,
+            [sys.executable, "-m", module],
+            stdin=theirs.fileno(),
+            stdout=subprocess.DEVNULL,
+            env=environ,
             start_new_session=True,
-        )  # fmt: skip
+        )
     return child, ours
 
 
@@ -69,7 +76,8 @@ def most_workers() -> int:
 
 
 def workers_needed(rate: float | None, concurrency: int) -> int:
-    """Client processes for a trial of so many streams and, as far as is known, `rate` events per second.
+    """Client processes for a trial of so many streams and, as far as is known, `rate` events per
+    second.
 
     Where it comes near to needing a second one, what one carries on this machine is measured, once.
     """
@@ -81,8 +89,8 @@ def workers_needed(rate: float | None, concurrency: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class AutoWorkers:
-    """What `workers: auto` goes by on this machine. `events_per_second` is what one client process carries, `measured`
-    or assumed; `most` is how many it takes at the most.
+    """What `workers: auto` goes by on this machine. `events_per_second` is what one client process
+    carries, `measured` or assumed; `most` is how many it takes at the most.
     """
 
     events_per_second: int
@@ -178,7 +186,9 @@ class LocalWorkers:
 
 
 async def serve(connection: socket.socket) -> None:
-    """Answer the sweep's questions, (method, arguments), with (None, result) or (what went wrong, None)."""
+    """Answer the sweep's questions, (method, arguments), with (None, result) or (what went wrong,
+    None).
+    """
     reader, writer = await asyncio.open_unix_connection(sock=connection)
     host = ShardHost()
     while True:

@@ -1,9 +1,11 @@
-"""Prompts: fresh text of an asked input length as the server counts it, without a tokenizer; prompts from files.
+"""Prompts: fresh text of an asked input length as the server counts it, without a tokenizer;
+prompts from files.
 
-Random prompts are common English words (nearly always one token each) or, where the server takes them, token ids. No
-two prompts of a sweep share their first block, so a prefix cache finds nothing: the first words are drawn anew per
-request, the rest is a slice of a text that is made once per trial. How many words make how many tokens is learned from
-the server's own count by `calibrate_words`.
+Random prompts are common English words (nearly always one token each) or, where the server takes
+them, token ids. No two prompts of a sweep share their first block, so a prefix cache finds nothing:
+the first words are drawn anew per request, the rest is a slice of a text that is made once per
+trial. How many words make how many tokens is learned from the server's own count by
+`calibrate_words`.
 """
 
 import dataclasses
@@ -24,9 +26,11 @@ from frontier.model.session_plans import SessionPlan, class_of, left_out, plan_s
 from frontier.store.files import read_regular
 
 WORDS = tuple(Path(__file__).with_name("words.txt").read_text(encoding="utf-8").split())
-"""Common English words: nearly all are one token, with the space before them, in the tokenizers in use."""
+"""Common English words: nearly all are one token, with the space before them, in the tokenizers in
+use."""
 HEAD = 24
-"""Words (or ids) drawn anew per request before the sliced text: more than one cache block of any engine's default."""
+"""Words (or ids) drawn anew per request before the sliced text: more than one cache block of any
+engine's default."""
 _SLIDE = 4096
 _PIECE = 64
 _LEAST = 0.25
@@ -34,15 +38,17 @@ _LEAST = 0.25
 
 
 PromptSource = Callable[[int], Prompt]
-"""The first request of the session of this number, which for most shapes is its only one. Called ahead of the send,
-each number once."""
+"""The first request of the session of this number, which for most shapes is its only one. Called
+ahead of the send, each number once."""
 
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """How many words make how many tokens on one target: `offset` (its template) and `per_word`, on average.
+    """How many words make how many tokens on one target: `offset` (its template) and `per_word`, on
+    average.
 
-    With `ids` set (lowest and highest token id that may be sent) prompts are token ids and lengths are exact.
+    With `ids` set (lowest and highest token id that may be sent) prompts are token ids and lengths
+    are exact.
     """
 
     offset: float = 0.0
@@ -55,15 +61,18 @@ class Calibration:
 
 
 def prompt_seed(salt: int, seed: int, attempt: int) -> int:
-    """The seed of a trial's random prompts, in the session of this salt that has sent so many trials with this one."""
+    """The seed of a trial's random prompts, in the session of this salt that has sent so many
+    trials with this one.
+    """
     return int.from_bytes(hashlib.sha256(f"{salt} {seed} {attempt}".encode()).digest()[:8])
 
 
 def random_prompts(
     shape: Shape, seed: int, calibration: Calibration | None = None, *, class_index: int | None = None
 ) -> PromptSource:
-    """Prompts of the shape's lengths, all different. `seed` is the trial's; the shared prefix is the same for all. As a
-    class of a mix each is a session of one turn, and the prefix is that of the class.
+    """Prompts of the shape's lengths, all different. `seed` is the trial's; the shared prefix is
+    the same for all. As a class of a mix each is a session of one turn, and the prefix is that of
+    the class.
     """
     calibration = calibration or Calibration()
     ids = calibration.ids
@@ -85,7 +94,9 @@ def random_prompts(
 
 
 def _prefix(class_index: int | None, count: int, ids: tuple[int, int] | None) -> list[Any]:
-    """The piece that all prompts begin with, if any: those of the classes of a mix are not alike."""
+    """The piece that all prompts begin with, if any: those of the classes of a mix are not
+    alike.
+    """
     seed = "prefix" if class_index is None else f"prefix/{class_index}"
     return [_Text(random.Random(seed), count, ids).slice(0, count)] if count else []
 
@@ -93,10 +104,11 @@ def _prefix(class_index: int | None, count: int, ids: tuple[int, int] | None) ->
 def session_prompts(
     shape: Shape, seed: int, calibration: Calibration, streams: int, *, class_index: int | None = None
 ) -> PromptSource:
-    """Sessions of fresh text: each turn sends all that was said before, with the model's own answers, and new words.
+    """Sessions of fresh text: each turn sends all that was said before, with the model's own
+    answers, and new words.
 
-    The first sessions of the `streams` begin part of the way in; what was said before is then made up. Texts, not token
-    ids: an answer comes back as a text.
+    The first sessions of the `streams` begin part of the way in; what was said before is then made
+    up. Texts, not token ids: an answer comes back as a text.
     """
     assert shape.session is not None, "a shape without turns has no sessions"
     words = dataclasses.replace(calibration, ids=None).words
@@ -138,15 +150,18 @@ def session_prompts(
 def mixed_prompts(shape: Shape, seed: int, calibration: Calibration, streams: int) -> PromptSource:
     """The sessions of a mix, each of the class that the seed draws for its number."""
     sources = [
-        random_prompts(each.shape, seed, calibration, class_index=i) if each.shape.session is None
+        random_prompts(each.shape, seed, calibration, class_index=i)
+        if each.shape.session is None
         else session_prompts(each.shape, seed, calibration, streams, class_index=i)
         for i, each in enumerate(shape.mix)
-    ]  # fmt: skip
+    ]
     return lambda number: sources[class_of(shape, seed, number)](number)
 
 
 class _Text:
-    """Random words as one string with the place where each begins, or random token ids; sliced cheaply."""
+    """Random words as one string with the place where each begins, or random token ids; sliced
+    cheaply.
+    """
 
     __slots__ = ("_drawn", "_ids", "_starts")
 
@@ -167,7 +182,9 @@ class _Text:
         return self._drawn[self._starts[start] : self._starts[start + count] - 1]
 
     def fresh(self, rng: random.Random, count: int) -> list[Any]:
-        """So many words (or ids) in pieces, the first of which is in no other prompt; the other is of this text."""
+        """So many words (or ids) in pieces, the first of which is in no other prompt; the other is
+        of this text.
+        """
         head = min(HEAD, count)
         pieces = [_Text(rng, head, self._ids).slice(0, head)]
         return pieces if count == head else [*pieces, self.slice(rng.randrange(_SLIDE), count - head)]
@@ -176,10 +193,11 @@ class _Text:
 def file_prompts(path: Path, shape: Shape, seed: int, salt: str = "") -> PromptSource:
     """Prompts from a file, in an order shuffled by the seed; the output length is the shape's.
 
-    JSON lines with "prompt" (and optionally "output_tokens" and "reference"), or a ShareGPT JSON array
-    ("conversations", first human turn). Lengths are what they are: the asked input length is 0 (unknown). What the
-    prompts have in common is theirs and may be cached; each pass through the file has a cache salt of its own, made of
-    `salt`, so that no prompt meets itself. UsageError when nothing can be read.
+    JSON lines with "prompt" (and optionally "output_tokens" and "reference"), or a ShareGPT JSON
+    array ("conversations", first human turn). Lengths are what they are: the asked input length is
+    0 (unknown). What the prompts have in common is theirs and may be cached; each pass through the
+    file has a cache salt of its own, made of `salt`, so that no prompt meets itself. UsageError
+    when nothing can be read.
     """
     prompts = read_prompts(path)
     order = random.Random(seed).sample(range(len(prompts)), len(prompts))
@@ -195,8 +213,8 @@ def file_prompts(path: Path, shape: Shape, seed: int, salt: str = "") -> PromptS
 
 @dataclass(frozen=True, slots=True)
 class PromptPlan:
-    """How the prompts of a trial are made: the same wherever it is carried out. `file` None: random prompts. The first
-    sessions of so many `streams` begin part of the way in.
+    """How the prompts of a trial are made: the same wherever it is carried out. `file` None: random
+    prompts. The first sessions of so many `streams` begin part of the way in.
     """
 
     shape: Shape
@@ -222,7 +240,9 @@ _EXAMPLE = 'write one {"prompt": "..."} per line, or a ShareGPT array'
 
 
 class FilePrompt(NamedTuple):
-    """A prompt of a file, with the output length that it asks for and its reference answer (any JSON), if any."""
+    """A prompt of a file, with the output length that it asks for and its reference answer (any
+    JSON), if any.
+    """
 
     text: str
     output_tokens: int | None = None
@@ -242,9 +262,11 @@ def read_prompts(path: Path) -> Sequence[FilePrompt]:
 
 
 def prompts_facts(prompts: str) -> dict[str, str]:
-    """The digest of the file of prompts, kept in the manifest so that a resumed sweep notices a changed file.
+    """The digest of the file of prompts, kept in the manifest so that a resumed sweep notices a
+    changed file.
 
-    {} where prompts are random, or where the file cannot be read: sending the prompts then raises the error.
+    {} where prompts are random, or where the file cannot be read: sending the prompts then raises
+    the error.
     """
     if prompts == "random":
         return {}
@@ -295,11 +317,11 @@ Count = Callable[[Content], Awaitable[int]]
 
 
 async def calibrate_words(count: Count, longest: int) -> Calibration:
-    """Learn from the server's count what all the words make, so that prompts drawn from them are as long as asked on
-    average; a prompt or two would tell what those happen to make.
+    """Learn from the server's count what all the words make, so that prompts drawn from them are as
+    long as asked on average; a prompt or two would tell what those happen to make.
 
-    The words are counted in pieces that any server takes whose prompts may have `longest` tokens, and the first piece
-    once more in two halves, which shows what every prompt has beside its words.
+    The words are counted in pieces that any server takes whose prompts may have `longest` tokens,
+    and the first piece once more in two halves, which shows what every prompt has beside its words.
     """
     size = min(len(WORDS), max(_PIECE, longest // 2))
     shuffled = random.Random("calibrate").sample(WORDS, len(WORDS))

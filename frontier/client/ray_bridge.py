@@ -1,9 +1,11 @@
-"""The process between a sweep and Ray: `python -m frontier.client.ray_bridge`. Only here is Ray used.
+"""The process between a sweep and Ray: `python -m frontier.client.ray_bridge`. Only here is Ray
+used.
 
-Its standard input is a socket to the sweep, with frames as between a sweep and its client processes: questions
-(number, client process, method, arguments) and answers (number, what went wrong, result). A client process is an actor
-of the class `ShardHost`. The key reaches it as an argument of a call, straight from this process: Ray writes those into
-no file, and no part of a setup (runtime_env, environment, command line) holds it.
+Its standard input is a socket to the sweep, with frames as between a sweep and its client
+processes: questions (number, client process, method, arguments) and answers (number, what went
+wrong, result). A client process is an actor of the class `ShardHost`. The key reaches it as an
+argument of a call, straight from this process: Ray writes those into no file, and no part of a
+setup (runtime_env, environment, command line) holds it.
 """
 
 import asyncio
@@ -35,7 +37,8 @@ class Cluster:
         self._folder: str | None = None
 
     def open(self, address: str | None, folder: str | None) -> Answer:
-        """Reach a cluster, or without an address start one on this machine, with its files in `folder`.
+        """Reach a cluster, or without an address start one on this machine, with its files in
+        `folder`.
 
         The result is the hosts of the nodes.
         """
@@ -47,9 +50,14 @@ class Cluster:
             else:
                 # Ray opens its folder to all users: it lies in one that only this user may enter.
                 ray.init(
-                    "local", num_cpus=1, num_gpus=0, include_dashboard=False, object_store_memory=_STORE,
-                    _temp_dir=f"{folder}/ray", **quiet,
-                )  # fmt: skip
+                    "local",
+                    num_cpus=1,
+                    num_gpus=0,
+                    include_dashboard=False,
+                    object_store_memory=_STORE,
+                    _temp_dir=f"{folder}/ray",
+                    **quiet,
+                )
         except Exception as error:  # noqa: BLE001 - as Ray raises, for one, where a node takes too long to start
             what = "did not start" if address is None else "cannot be used"
             return f"{what}: {shortened(one_line(str(error)), 300)}", None
@@ -59,8 +67,8 @@ class Cluster:
         return None if alive else "has no node with a processor", [node["NodeManagerHostname"] for node in self._nodes]
 
     def actor(self, index: int) -> Any:
-        """A client process, started if there is none yet. Ray may not start it anew: what it measured would be lost
-        without a word.
+        """A client process, started if there is none yet. Ray may not start it anew: what it
+        measured would be lost without a word.
         """
         if index not in self._actors:
             node = NodeAffinitySchedulingStrategy(self._nodes[index % len(self._nodes)]["NodeID"], soft=False)
@@ -86,12 +94,16 @@ class Cluster:
 
 
 def cause(error: RayError) -> str:
-    """Why an actor is lost. Ray tells its circumstances first, or a traceback, and ends with the reason and guesses."""
+    """Why an actor is lost. Ray tells its circumstances first, or a traceback, and ends with the
+    reason and guesses.
+    """
     return str(error).strip().rpartition("\n")[2].strip().partition(". ")[0].rstrip(".")
 
 
 def mute_ray() -> None:
-    """Keep the lines that Ray writes beside its errors from the sweep's; what Python itself reports is still seen."""
+    """Keep the lines that Ray writes beside its errors from the sweep's; what Python itself reports
+    is still seen.
+    """
     sys.stderr = os.fdopen(os.dup(2), "w", buffering=1)
     os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
 

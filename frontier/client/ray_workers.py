@@ -1,8 +1,10 @@
-"""Client processes on Ray: actors on the nodes of a cluster, or of a Ray that is started and stopped with the sweep.
+"""Client processes on Ray: actors on the nodes of a cluster, or of a Ray that is started and
+stopped with the sweep.
 
-Ray is spoken to by a process of its own, `ray_bridge`, and not by the sweep's: Ray takes over signals and ends the
-process that uses it when a cluster is gone, and what it starts inherits the environment. The bridge gets an environment
-without the secrets, and ends, with all that it started, as soon as its socket to the sweep closes.
+Ray is spoken to by a process of its own, `ray_bridge`, and not by the sweep's: Ray takes over
+signals and ends the process that uses it when a cluster is gone, and what it starts inherits the
+environment. The bridge gets an environment without the secrets, and ends, with all that it started,
+as soon as its socket to the sweep closes.
 """
 
 import asyncio
@@ -40,8 +42,9 @@ _GONE = "was lost: the process that speaks with Ray has ended"
 
 
 def bridge_environment(environ: Mapping[str, str], secrets: Secrets, *, local: bool) -> dict[str, str]:
-    """The environment of the bridge, which a Ray that it starts inherits: without variables that hold a secret, and
-    without those for another Ray. To reach a cluster the latter may be needed, its token among them.
+    """The environment of the bridge, which a Ray that it starts inherits: without variables that
+    hold a secret, and without those for another Ray. To reach a cluster the latter may be needed,
+    its token among them.
     """
     hidden = secrets.values | secrets.whole
     kept = {
@@ -54,7 +57,9 @@ def bridge_environment(environ: Mapping[str, str], secrets: Secrets, *, local: b
 
 
 async def _why_not_there(address: str | None) -> str | None:
-    """Why nothing listens at the address of a cluster; None where something does. Ray itself tries for minutes."""
+    """Why nothing listens at the address of a cluster; None where something does. Ray itself tries
+    for minutes.
+    """
     if address is None:
         return None
     host, _, port = address.removeprefix("ray://").rpartition(":")
@@ -82,8 +87,8 @@ class RayWorkers:
         return len(self._hosts)
 
     async def connect(self) -> None:
-        """Reach the cluster, or start Ray. UsageError where Ray is not installed, MeasurementError where it does not
-        answer.
+        """Reach the cluster, or start Ray. UsageError where Ray is not installed, MeasurementError
+        where it does not answer.
         """
         if self._bridge is not None and self._bridge.alive:
             return
@@ -159,7 +164,9 @@ class _Bridge:
         return self._reading is not None and not self._reading.done()
 
     async def ask(self, worker: int | None, method: str, *arguments: Any) -> tuple[str | None, Any]:
-        """The answer of a client process, or without one of the bridge: as of `ShardHost.answer`."""
+        """The answer of a client process, or without one of the bridge: as of
+        `ShardHost.answer`.
+        """
         if self._writer is None:
             reader, self._writer = await asyncio.open_unix_connection(sock=self._socket)
             self._reading = asyncio.create_task(self._read(reader))

@@ -1,14 +1,17 @@
-"""A trial shared among client processes: the shard that each sends, and the sweep's side, which holds them together.
+"""A trial shared among client processes: the shard that each sends, and the sweep's side, which
+holds them together.
 
-A shard is the share of one trial's streams that one client process has. It runs its own closed loop and decides nothing
-about the window. Ten times a second the sweep asks how its streams stand, gets the records of the requests that have
-ended since, and says when the window opens, when it closes and when the trial is over. No token leaves a shard. A
-record's times count from the trial's start as the shard's own clock has it, so a latency never mixes two clocks.
+A shard is the share of one trial's streams that one client process has. It runs its own closed loop
+and decides nothing about the window. Ten times a second the sweep asks how its streams stand, gets
+the records of the requests that have ended since, and says when the window opens, when it closes
+and when the trial is over. No token leaves a shard. A record's times count from the trial's start
+as the shard's own clock has it, so a latency never mixes two clocks.
 
-The sweep's process sends no load here. It places the clocks of the workers before and after the trial, gives each its
-shard, and decides of their sum by the same rules as for one process: synchronised start, one window for all, exact
-accounting, one measurement. A worker that is lost, silent, late, of another version, or whose clock cannot be placed
-makes the whole trial worthless: nothing of a part of a trial is kept.
+The sweep's process sends no load here. It places the clocks of the workers before and after the
+trial, gives each its shard, and decides of their sum by the same rules as for one process:
+synchronised start, one window for all, exact accounting, one measurement. A worker that is lost,
+silent, late, of another version, or whose clock cannot be placed makes the whole trial worthless:
+nothing of a part of a trial is kept.
 """
 
 import asyncio
@@ -44,14 +47,16 @@ SILENT = 10.0
 """Seconds after which a worker that does not answer is taken for lost."""
 READY_WITHIN = 60.0
 CLOCK_BOUND = 0.050
-"""Seconds within which a worker's clock must be known: it places the window, no latency depends on it."""
+"""Seconds within which a worker's clock must be known: it places the window, no latency depends on
+it."""
 _PINGS = 20
 _PROGRESS_EVERY = 0.5
 
 
 @dataclass(frozen=True, slots=True)
 class ShardJob:
-    """What a shard is to send. Everything it needs, the key included: it is sent over a pipe and never written.
+    """What a shard is to send. Everything it needs, the key included: it is sent over a pipe and
+    never written.
 
     The proxies are those of the sweep, wherever the shard runs.
     """
@@ -66,7 +71,9 @@ class ShardJob:
 
 @dataclass(frozen=True, slots=True)
 class WorkerInfo:
-    """What a client process says of itself. Processes of another version are not mixed with this one."""
+    """What a client process says of itself. Processes of another version are not mixed with this
+    one.
+    """
 
     version: str = __version__
     host: str = field(default_factory=platform.node)
@@ -75,7 +82,9 @@ class WorkerInfo:
 
 @dataclass(frozen=True, slots=True)
 class ShardReport:
-    """How a shard's streams stand, and the records (JSON lines) of the requests that ended since the last report."""
+    """How a shard's streams stand, and the records (JSON lines) of the requests that ended since
+    the last report.
+    """
 
     status: StreamStatus
     lines: bytes
@@ -91,7 +100,9 @@ class ShardResult:
 
 
 class Shard:
-    """One shard of one trial. `state` is what is decided of the window, set from outside as it is decided."""
+    """One shard of one trial. `state` is what is decided of the window, set from outside as it is
+    decided.
+    """
 
     def __init__(self, job: ShardJob, clock: Clock = time.perf_counter) -> None:
         """Also prepares the first requests, which takes a while."""
@@ -133,8 +144,8 @@ class ShardHost:
         self._running: asyncio.Task[ShardResult] | None = None
 
     async def answer(self, method: str, arguments: tuple[Any, ...]) -> tuple[str | None, Any]:
-        """The answer to a question: (None, result), or (what went wrong, None). A coroutine, so that
-        Ray runs its actor on an event loop, which the streams need.
+        """The answer to a question: (None, result), or (what went wrong, None). A coroutine, so
+        that Ray runs its actor on an event loop, which the streams need.
         """
         try:
             return None, getattr(self, method)(*arguments)
@@ -159,7 +170,9 @@ class ShardHost:
         self._running = asyncio.ensure_future(self._shard.run(zero))
 
     def exchange(self, state: WindowState) -> ShardReport | ShardResult:
-        """Hear what is decided of the window; how the shard stands, or its result once it has ended."""
+        """Hear what is decided of the window; how the shard stands, or its result once it has
+        ended.
+        """
         assert self._shard is not None, "prepare first"
         assert self._running is not None, "start first"
         self._shard.state = state
@@ -170,8 +183,8 @@ class ShardHost:
 
 
 def worst_health(workers: Sequence[WorkerFacts]) -> ClientHealth:
-    """The health of all client processes of a trial: counts are added up, of the rest the worst counts; the deliberate
-    waits are averaged over the streams.
+    """The health of all client processes of a trial: counts are added up, of the rest the worst
+    counts; the deliberate waits are averaged over the streams.
     """
     healths = [worker.health for worker in workers]
 
@@ -213,7 +226,9 @@ class ClockFit:
 
 
 async def fit_clock(worker: Worker, clock: Clock) -> ClockFit:
-    """The fit of the fastest of some round trips: the answer was given somewhere between question and receipt."""
+    """The fit of the fastest of some round trips: the answer was given somewhere between question
+    and receipt.
+    """
     fits = []
     for _ in range(_PINGS):
         asked = clock()
@@ -223,15 +238,23 @@ async def fit_clock(worker: Worker, clock: Clock) -> ClockFit:
     return min(fits, key=lambda fit: fit.bound)
 
 
-async def run_sharded(
-    trial: Trial, target: Target, prompts: PromptPlan, workers: Sequence[Worker], *,
-    on_record: Callable[[Record], None], expected_e2e: float | None = None,
-    on_progress: Callable[[TrialProgress], None] | None = None, stop: asyncio.Event | None = None,
-    identity: str | None = None, clock: Clock = time.perf_counter,
-) -> Measurement:  # fmt: skip
+async def run_sharded(  # noqa: PLR0913
+    trial: Trial,
+    target: Target,
+    prompts: PromptPlan,
+    workers: Sequence[Worker],
+    *,
+    on_record: Callable[[Record], None],
+    expected_e2e: float | None = None,
+    on_progress: Callable[[TrialProgress], None] | None = None,
+    stop: asyncio.Event | None = None,
+    identity: str | None = None,
+    clock: Clock = time.perf_counter,
+) -> Measurement:
     """Run one trial in closed loop on these workers; otherwise as `run_trial`.
 
-    WorkerLostError when one of them fails: the others may then still be sending, and are of no more use.
+    WorkerLostError when one of them fails: the others may then still be sending, and are of no more
+    use.
     """
     async with Evidence(target) as evidence:
         sharded = _ShardedTrial(trial, workers[: trial.concurrency], evidence, on_record, clock)
@@ -246,9 +269,13 @@ class _ShardedTrial:
     """The state of one trial on several workers."""
 
     def __init__(
-        self, trial: Trial, workers: Sequence[Worker], evidence: Evidence, on_record: Callable[[Record], None],
+        self,
+        trial: Trial,
+        workers: Sequence[Worker],
+        evidence: Evidence,
+        on_record: Callable[[Record], None],
         clock: Clock,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.trial, self.workers, self.evidence = trial, workers, evidence
         self.on_record, self.clock = on_record, clock
         self.shares = [Share(i, len(workers)) for i in range(len(workers))]
@@ -279,7 +306,9 @@ class _ShardedTrial:
         await self._of_all(lambda worker, start: worker.call("start", start), SILENT, starts)
 
     async def follow(self, stop: asyncio.Event | None, on_progress: Callable[[TrialProgress], None] | None) -> None:
-        """Ask how the workers stand and decide of the window until the trial is over; then wait for their ends."""
+        """Ask how the workers stand and decide of the window until the trial is over; then wait for
+        their ends.
+        """
         next_progress = 0.0
         while not self.state.over:
             answers = await self._of_all(lambda worker: worker.call("exchange", self.state), SILENT)
@@ -301,7 +330,9 @@ class _ShardedTrial:
         self.results = list(await asyncio.gather(*map(self._result, self.workers)))
 
     async def _result(self, worker: Worker) -> ShardResult:
-        """The result of a worker that winds up. It is asked for until it is there, and then no more."""
+        """The result of a worker that winds up. It is asked for until it is there, and then no
+        more.
+        """
         while True:
             answer: ShardReport | ShardResult = await self._within(worker, worker.call("exchange", self.state))
             if isinstance(answer, ShardResult):
@@ -326,7 +357,9 @@ class _ShardedTrial:
             asyncio.get_running_loop().call_later(max(0.0, self.state.end - self.now()), self.evidence.closed.set)
 
     async def worker_facts(self) -> tuple[WorkerFacts, ...]:
-        """What is kept of each worker. WorkerLostError when one began late or its clock is not known well enough."""
+        """What is kept of each worker. WorkerLostError when one began late or its clock is not
+        known well enough.
+        """
         after = [await self._within(worker, fit_clock(worker, self.clock)) for worker in self.workers]
         facts = []
         for i, worker in enumerate(self.workers):
@@ -343,7 +376,9 @@ class _ShardedTrial:
     async def _of_all(
         self, ask: Callable[..., Awaitable[Any]], limit: float, arguments: Sequence[Any] | None = None
     ) -> list[Any]:
-        """The answers of all workers to a question, asked at once; to each with an argument of its own, if given."""
+        """The answers of all workers to a question, asked at once; to each with an argument of its
+        own, if given.
+        """
         each = [(w,) for w in self.workers] if arguments is None else zip(self.workers, arguments, strict=True)
         return list(await asyncio.gather(*(self._within(pair[0], ask(*pair), limit) for pair in each)))
 

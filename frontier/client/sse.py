@@ -1,7 +1,9 @@
-"""Server-sent events and newline-delimited JSON read from a stream's bytes; event templates, which save most parsing.
+"""Server-sent events and newline-delimited JSON read from a stream's bytes; event templates, which
+save most parsing.
 
-`EventParser` follows the event-stream interpretation of the WHATWG HTML standard (section 9.2.6): an optional BOM,
-lines ended by LF, CR or CRLF, comments, `data` lines joined by LF, an event cut off by the end of the stream dropped.
+`EventParser` follows the event-stream interpretation of the WHATWG HTML standard (section 9.2.6):
+an optional BOM, lines ended by LF, CR or CRLF, comments, `data` lines joined by LF, an event cut
+off by the end of the stream dropped.
 """
 
 import re
@@ -23,7 +25,9 @@ class EventTooLargeError(ValueError):
 
 
 class EventParser:
-    """Feeds on reads, returns the events each read completed. Any cutting of the same bytes gives the same events."""
+    """Feeds on reads, returns the events each read completed. Any cutting of the same bytes gives
+    the same events.
+    """
 
     __slots__ = ("_cap", "_data", "_data_size", "_line", "_line_size", "_skip_lf", "_started", "_type")
 
@@ -39,7 +43,8 @@ class EventParser:
 
     def feed(self, read: bytes) -> list[Event]:
         """The events completed by this read. EventTooLargeError when one exceeds the cap."""
-        # Nearly every read is one or several whole `data: {...}\n\n`: no state before it, none after.
+        # Nearly every read is one or several whole `data: {...}\n\n`: no state before it, none
+        # after.
         if read.startswith(b"data: ") and read.endswith(b"\n\n") and self.idle and b"\r" not in read:
             bodies = read[6:-2].split(b"\n\ndata: ")
             if len(read) <= self._cap and not any(b"\n" in body for body in bodies):
@@ -109,7 +114,9 @@ class EventParser:
 
 
 class LineParser:
-    """Newline-delimited JSON as Ollama sends it: each non-empty line is an event; a last line needs no newline."""
+    """Newline-delimited JSON as Ollama sends it: each non-empty line is an event; a last line needs
+    no newline.
+    """
 
     __slots__ = ("_cap", "_rest", "_size")
 
@@ -147,13 +154,15 @@ _PROOF = b"frontier-proof"
 
 
 def event_template(read: bytes, prefix: bytes, suffix: bytes, parse_event: EventReader) -> EventTemplate | None:
-    """A template from a read that is `prefix`, one event, `suffix`; None when the event does not lend itself to one.
+    """A template from a read that is `prefix`, one event, `suffix`; None when the event does not
+    lend itself to one.
 
-    A server's token events are the same bytes around another text. The template is what stands before and after the
-    text of one event that was parsed properly. It is used only if it proved itself: with another text put into the same
-    place, the adapter must find exactly that text and nothing else. An event that begins and ends as the template, and
-    holds a plain JSON string between (no quote, backslash or control character), then says the same as the parser would
-    say, at a tenth of the cost. Anything else goes to the parser.
+    A server's token events are the same bytes around another text. The template is what stands
+    before and after the text of one event that was parsed properly. It is used only if it proved
+    itself: with another text put into the same place, the adapter must find exactly that text and
+    nothing else. An event that begins and ends as the template, and holds a plain JSON string
+    between (no quote, backslash or control character), then says the same as the parser would say,
+    at a tenth of the cost. Anything else goes to the parser.
     """
     if not (read.startswith(prefix) and read.endswith(suffix)):
         return None

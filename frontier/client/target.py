@@ -1,8 +1,9 @@
-"""Target: where the load goes and how: address, model, key, headers, TLS, time limits, proxies of the environment.
+"""Target: where the load goes and how: address, model, key, headers, TLS, time limits, proxies of
+the environment.
 
-Addresses of servers, proxies and webhooks are read here alike: a malformed one is a usage error. A key is
-read from a file only if its permissions keep other users from reading and writing it. Credentials of proxies are kept
-apart from their addresses.
+Addresses of servers, proxies and webhooks are read here alike: a malformed one is a usage error. A
+key is read from a file only if its permissions keep other users from reading and writing it.
+Credentials of proxies are kept apart from their addresses.
 """
 
 import base64
@@ -32,8 +33,9 @@ _HOST = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?")
 
 
 def read_address(text: str, *, schemes: tuple[str, ...] = ("http", "https"), credentials: bool = False) -> SplitResult:
-    """The parts of an absolute address. ValueError, saying what is wrong and repeating nothing, where a request could
-    not be sent there; also where it holds `credentials`, unless these are allowed.
+    """The parts of an absolute address. ValueError, saying what is wrong and repeating nothing,
+    where a request could not be sent there; also where it holds `credentials`, unless these are
+    allowed.
     """
     if len(text) > LONGEST:
         raise ValueError(f"is {len(text):,} characters long; an address has at most {LONGEST}")
@@ -75,7 +77,9 @@ def _is_host(host: str) -> bool:
 
 
 def read_key_file(path: Path) -> str:
-    """The key a file holds: one line. UsageError when it is not there, others may read it, or it is no key."""
+    """The key a file holds: one line. UsageError when it is not there, others may read it, or it is
+    no key.
+    """
     try:
         data, status = read_regular(path, _LONGEST_KEY + 1)
         if status.st_mode & 0o077:
@@ -93,7 +97,9 @@ def read_key_file(path: Path) -> str:
 
 
 def usable_key(text: str, where: str) -> str:
-    """The key in a text, without the space around it. UsageError, not repeating it, when it cannot be sent."""
+    """The key in a text, without the space around it. UsageError, not repeating it, when it cannot
+    be sent.
+    """
     key = text.strip()
     if not key:
         raise UsageError(f"{where} is empty", "put the key into it")
@@ -104,7 +110,9 @@ def usable_key(text: str, where: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Proxies:
-    """Proxies by the scheme they are for; `no` lists the hosts that are reached directly. Empty: all are."""
+    """Proxies by the scheme they are for; `no` lists the hosts that are reached directly. Empty:
+    all are.
+    """
 
     by_scheme: Mapping[str, str] = field(default_factory=dict, repr=False)
 
@@ -124,8 +132,8 @@ class Proxies:
         return Secrets.of([text for pair in pairs if pair for text in (pair.partition(":")[2] or pair, pair)])
 
     def options(self, url: URL) -> dict[str, Any]:
-        """aiohttp's arguments that send a request for `url` through its proxy; {} without one. UsageError when the
-        proxy is no address."""
+        """aiohttp's arguments that send a request for `url` through its proxy; {} without one.
+        UsageError when the proxy is no address."""
         from urllib.request import proxy_bypass_environment  # type: ignore[attr-defined]
 
         proxy = self.by_scheme.get(url.scheme)
@@ -163,8 +171,9 @@ Wait = Annotated[float, duration_in(0.001, 86_400.0)]
 class Timeouts:
     """Seconds until a request is given up; the failure names which one it was.
 
-    `connect` covers name lookup, TCP and TLS; `first_byte` runs from the send to the first byte of the body; `idle` is
-    the longest silence after it (a keep-alive comment ends the silence); `total` runs from the send to the end.
+    `connect` covers name lookup, TCP and TLS; `first_byte` runs from the send to the first byte of
+    the body; `idle` is the longest silence after it (a keep-alive comment ends the silence);
+    `total` runs from the send to the end.
     """
 
     __pydantic_config__ = ConfigDict(extra="forbid")
@@ -189,12 +198,14 @@ def require_address(url: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """One endpoint. `dialect` None (taken as plain OpenAI) and `api` 'auto' are settled by preflight.
+    """One endpoint. `dialect` None (taken as plain OpenAI) and `api` 'auto' are settled by
+    preflight.
 
     `extra_body` is merged into every request body, last. Key and headers are kept out of the repr.
-    `metrics_urls` are where the server's metrics are, one per replica; beside the endpoint when empty. `salted` lets
-    prompts that bring a cache salt send it, where the dialect knows one. `hidden` are secrets beside the key and the
-    headers that tell by their name, as those of other headers.
+    `metrics_urls` are where the server's metrics are, one per replica; beside the endpoint when
+    empty. `salted` lets prompts that bring a cache salt send it, where the dialect knows one.
+    `hidden` are secrets beside the key and the headers that tell by their name, as those of other
+    headers.
     """
 
     base_url: str
@@ -220,7 +231,9 @@ class Target:
 
     @property
     def root(self) -> str:
-        """The address without a trailing /v1: where /version, /metrics and the native routes are."""
+        """The address without a trailing /v1: where /version, /metrics and the native routes
+        are.
+        """
         return self.base_url.rstrip("/").removesuffix("/v1")
 
     def url(self, path: str) -> str:
@@ -247,7 +260,9 @@ class Target:
 
     @property
     def forces_length(self) -> bool:
-        """Whether answers have the output length asked for: it is asked for, and the server has a field for it."""
+        """Whether answers have the output length asked for: it is asked for, and the server has a
+        field for it.
+        """
         return self.ignore_eos and bool(self.adapter.length_fields(1))
 
     def request_headers(self) -> dict[str, str]:

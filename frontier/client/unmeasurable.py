@@ -1,4 +1,5 @@
-"""Why an endpoint cannot be measured, and what to do about it: the errors of the preflight, each with its hint."""
+"""Why an endpoint cannot be measured, and what to do about it: the errors of the preflight, each
+with its hint."""
 
 from collections.abc import Sequence
 
@@ -10,7 +11,8 @@ from frontier.model import Outcome, Record
 from frontier.units import format_elapsed
 
 LONGEST_MODEL = 400
-"""Characters of a model's name: as many as a config may give it. What is longer is no name, and is not asked for."""
+"""Characters of a model's name: as many as a config may give it. What is longer is no name, and is
+not asked for."""
 NO_ROUTE = (404, 405)
 """What a server answers on a route that it does not have."""
 
@@ -97,7 +99,9 @@ def unanswered(url: str, failures: Sequence[FailedStream]) -> MeasurementError:
 
 
 def stream_hint(record: Record, wait: float | None) -> str:
-    """What to do about a plain request that failed; `wait` is how many seconds the server asks to be left alone."""
+    """What to do about a plain request that failed; `wait` is how many seconds the server asks to
+    be left alone.
+    """
     status = record.status or 0
     if record.outcome is Outcome.TIMEOUT:
         return "is it overloaded? else give it longer with  timeouts: {first_byte: 10min, total: 30min}  in the config"

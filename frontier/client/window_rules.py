@@ -1,7 +1,9 @@
-"""The rules of a trial's window: when it opens, when it closes, and when the trial is over or given up.
+"""The rules of a trial's window: when it opens, when it closes, and when the trial is over or given
+up.
 
-Pure functions of the trial, of how its streams stand, and of what was decided before. The streams may be in one process
-or divided among several: the rules see their sum, so they are the same for any number of processes.
+Pure functions of the trial, of how its streams stand, and of what was decided before. The streams
+may be in one process or divided among several: the rules see their sum, so they are the same for
+any number of processes.
 """
 
 from collections.abc import Sequence
@@ -22,10 +24,10 @@ SEND = 0.02
 class StreamStatus:
     """How streams stand at `now`, in seconds on the trial's clock.
 
-    `begun` of them have ended their first request. `finished` requests have ended, `failed` of them failed;
-    `window_sent` were sent in the window so far. `waiting`: a request of the window may still be in flight. `succeeded`
-    requests of full length took `e2e_sum` seconds, the first ones `early_e2e` on average. `lost`: nothing but failures
-    for so long that the server is gone.
+    `begun` of them have ended their first request. `finished` requests have ended, `failed` of them
+    failed; `window_sent` were sent in the window so far. `waiting`: a request of the window may
+    still be in flight. `succeeded` requests of full length took `e2e_sum` seconds, the first ones
+    `early_e2e` on average. `lost`: nothing but failures for so long that the server is gone.
     """
 
     now: float
@@ -49,7 +51,8 @@ class StreamStatus:
 def together(statuses: Sequence[StreamStatus]) -> StreamStatus:
     """The status of all streams of a trial, from those of its processes.
 
-    It is as old as the oldest of them. One process with a success or with bytes coming in shows that the server lives.
+    It is as old as the oldest of them. One process with a success or with bytes coming in shows
+    that the server lives.
     """
     return StreamStatus(
         now=min(s.now for s in statuses),
@@ -67,8 +70,8 @@ def together(statuses: Sequence[StreamStatus]) -> StreamStatus:
 
 @dataclass(frozen=True, slots=True)
 class WindowState:
-    """What is decided of a trial's window: it opens at `start` and closes at `end`, in seconds on the trial's clock,
-    because of `ended`. `over`: the trial ends, and what is in flight is cut off.
+    """What is decided of a trial's window: it opens at `start` and closes at `end`, in seconds on
+    the trial's clock, because of `ended`. `over`: the trial ends, and what is in flight is cut off.
     """
 
     start: float | None = None
@@ -83,19 +86,23 @@ class WindowState:
         return "window" if self.end is None else "hold"
 
     def cut_short(self, now: float, why: Ended) -> "WindowState":
-        """The trial ends at once; also in the hold, where requests of the window are then cut off."""
+        """The trial ends at once; also in the hold, where requests of the window are then cut
+        off.
+        """
         start = now if self.start is None else min(self.start, now)
         return WindowState(start, now if self.end is None else self.end, why, over=True)
 
 
 def warm(trial: Trial, status: StreamStatus) -> bool:
-    """The window may open. Warm-up may take at most half of the trial's max_time; then it opens as things are.
+    """The window may open. Warm-up may take at most half of the trial's max_time; then it opens as
+    things are.
 
-    Closed loop: every stream has finished its first request; 2 N requests, two latencies and the asked warm-up have
-    passed. A scan, whose values prove nothing, does not wait for the second half of that.
+    Closed loop: every stream has finished its first request; 2 N requests, two latencies and the
+    asked warm-up have passed. A scan, whose values prove nothing, does not wait for the second half
+    of that.
 
-    Open loop: the asked warm-up and two latencies have passed, something has been answered, and sessions have had the
-    time to come to their last turn.
+    Open loop: the asked warm-up and two latencies have passed, something has been answered, and
+    sessions have had the time to come to their last turn.
     """
     now, e2e = status.now, status.mean_e2e
     if now >= trial.max_time * WARMUP_SHARE:
@@ -112,7 +119,8 @@ def warm(trial: Trial, status: StreamStatus) -> bool:
 def next_state(trial: Trial, state: WindowState, status: StreamStatus, *, lead: float = 0.0) -> WindowState:
     """The window's state after this status; `state` itself where nothing changes.
 
-    `lead` is how many seconds ahead the window opens and closes, so that all processes have heard of it by then.
+    `lead` is how many seconds ahead the window opens and closes, so that all processes have heard
+    of it by then.
     """
     now, start = status.now, state.start
     if status.lost:
@@ -121,7 +129,8 @@ def next_state(trial: Trial, state: WindowState, status: StreamStatus, *, lead: 
         return replace(state, start=now + lead) if warm(trial, status) else state
     if state.end is None:
         if status.window_sent >= trial.requests and now - start >= trial.min_time:
-            # A little later than now: the last one decided on must also be on its way within the window.
+            # A little later than now: the last one decided on must also be on its way within the
+            # window.
             return replace(state, end=now + max(SEND, lead), ended="requests")
         if trial.seconds is not None and now - start >= trial.seconds and status.window_sent:
             return replace(state, end=now + max(SEND, lead), ended="time")

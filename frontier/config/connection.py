@@ -29,7 +29,9 @@ def _address_hint(text: str, wrong: str, example: str) -> str:
 
 
 def endpoint(value: Any, example: str = "write it as http://localhost:8000/v1") -> str:
-    """'simulator', or an http(s) address without credentials, query or route, without its trailing slash."""
+    """'simulator', or an http(s) address without credentials, query or route, without its trailing
+    slash.
+    """
     if value == SIMULATOR:
         return SIMULATOR
     if not isinstance(value, str):
@@ -75,7 +77,9 @@ _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
 
 
 def variable(value: Any) -> str:
-    """The name of an environment variable. What does not look like one may be the key itself: it is not repeated."""
+    """The name of an environment variable. What does not look like one may be the key itself: it is
+    not repeated.
+    """
     what = "{key} is not the name of an environment variable"
     if isinstance(value, str) and _VARIABLE.fullmatch(value):
         if not looks_like_a_key(value) and not looks_random(value):
@@ -86,9 +90,19 @@ def variable(value: Any) -> str:
 
 _OWN_HEADERS = {"host", "content-length", "content-type", "transfer-encoding", "accept-encoding", "connection"}
 _OWN_BODY = {
-    "model", "prompt", "messages", "stream", "stream_options", "max_tokens", "max_completion_tokens", "min_tokens",
-    "ignore_eos", "n", "best_of", "echo",
-}  # fmt: skip
+    "model",
+    "prompt",
+    "messages",
+    "stream",
+    "stream_options",
+    "max_tokens",
+    "max_completion_tokens",
+    "min_tokens",
+    "ignore_eos",
+    "n",
+    "best_of",
+    "echo",
+}
 
 
 def read_headers(value: Any) -> dict[str, str]:
@@ -148,7 +162,9 @@ Variable = Annotated[str, PlainValidator(variable), SEND_VARIABLE]
 
 
 class TlsConfig(Strict):
-    """How an https endpoint is trusted, and the client certificate sent to it (paths of PEM files)."""
+    """How an https endpoint is trusted, and the client certificate sent to it (paths of PEM
+    files).
+    """
 
     verify: Truth = True
     ca: TlsFile | None = None

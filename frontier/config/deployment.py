@@ -1,4 +1,5 @@
-"""A deployment in the config: all its keys, checked together, and the server that a sweep starts for it."""
+"""A deployment in the config: all its keys, checked together, and the server that a sweep starts
+for it."""
 
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self
@@ -56,14 +57,18 @@ Command = Annotated[str, PlainValidator(command), RUN]
 
 
 class ReadyConfig(Strict):
-    """When a started server is ready: `command` exits with 0 (without one: when it answers), `within` seconds."""
+    """When a started server is ready: `command` exits with 0 (without one: when it answers),
+    `within` seconds.
+    """
 
     command: Command | None = None
     within: Wait = 900.0
 
 
 class StopConfig(Strict):
-    """How a started server is stopped: by `command` first, if any; `within` seconds before it is killed."""
+    """How a started server is stopped: by `command` first, if any; `within` seconds before it is
+    killed.
+    """
 
     command: Command | None = None
     within: Annotated[float, duration_in(0.1, 600.0)] = 30.0
@@ -82,7 +87,9 @@ def _simulator(value: Any) -> dict[str, Any]:
 
 
 class QualityConfig(Strict):
-    """Quality measured by `frontier verify --quality`: how often the deployment `reference` chooses the same token."""
+    """Quality measured by `frontier verify --quality`: how often the deployment `reference` chooses
+    the same token.
+    """
 
     reference: Annotated[Name, PLAIN]
     prompts: Annotated[int, whole_in(20, 100_000)] = 200
@@ -212,15 +219,17 @@ class DeploymentConfig(Strict):
 
     @property
     def stated_quality(self) -> Estimate | None:
-        """Its quality as the config states it, taken as exact; None where it is measured or not known."""
+        """Its quality as the config states it, taken as exact; None where it is measured or not
+        known.
+        """
         q = self.quality
         return Estimate(q, q, q, 0, q, q) if isinstance(q, float) else None
 
     def target(
         self, environ: Mapping[str, str], *, ignore_eos: bool = True, url: str | None = None, key: str | None = None
     ) -> Target:
-        """Where requests go, with the secrets taken from `environ`. `url` replaces the simulator's address; `key` is
-        what `api_key_file` holds, read by whoever may read files.
+        """Where requests go, with the secrets taken from `environ`. `url` replaces the simulator's
+        address; `key` is what `api_key_file` holds, read by whoever may read files.
 
         UsageError when a variable the config names is not set.
         """
@@ -245,7 +254,9 @@ class DeploymentConfig(Strict):
         )
 
     def canonical(self) -> dict[str, Any]:
-        """JSON-able: everything of it that decides what is measured; no price, no key, no certificate."""
+        """JSON-able: everything of it that decides what is measured; no price, no key, no
+        certificate.
+        """
         measured = self.model_dump(include=_MEASURED)
         measured["endpoint"] = self.endpoint if self.is_simulator else self.base_url
         return {key: item for key, item in measured.items() if item not in (None, {})}

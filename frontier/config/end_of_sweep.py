@@ -1,4 +1,5 @@
-"""The end of a sweep in the config: the keys `budget`, what it may spend, and `on_finish`, whom it notifies."""
+"""The end of a sweep in the config: the keys `budget`, what it may spend, and `on_finish`, whom it
+notifies."""
 
 import datetime as dt
 import re
@@ -41,7 +42,8 @@ def _moment(value: Any) -> str:
 class BudgetConfig(Strict):
     """What the sweep as a whole may spend: seconds, requests sent, output tokens received, dollars.
 
-    `until` is when it must be done, as '07:00' (the next time the clock shows it) or '2026-11-22 07:00'.
+    `until` is when it must be done, as '07:00' (the next time the clock shows it) or '2026-11-22
+    07:00'.
     """
 
     time: Annotated[float, duration_in(1.0, MONTH)] | None = None
@@ -74,7 +76,9 @@ def _webhook(value: Any) -> str:
 
 
 class FinishConfig(Strict):
-    """The notification at the end of a sweep: a command, or a webhook at `url`, given at most `within` seconds."""
+    """The notification at the end of a sweep: a command, or a webhook at `url`, given at most
+    `within` seconds.
+    """
 
     command: Command | None = None
     url: Annotated[str, PlainValidator(_webhook), POST] | None = None

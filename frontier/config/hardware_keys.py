@@ -1,4 +1,5 @@
-"""The keys `hardware`, `gpus` and `price`: what a deployment runs on, and what its numbers are divided by."""
+"""The keys `hardware`, `gpus` and `price`: what a deployment runs on, and what its numbers are
+divided by."""
 
 import re
 from dataclasses import dataclass
@@ -44,14 +45,17 @@ def named_hardware(value: Any) -> Any:
 
 
 class HardwareConfig(GpuFields):
-    """What one GPU is, and what the model takes: bytes, bytes per second. Used to divide by and for the roofline.
+    """What one GPU is, and what the model takes: bytes, bytes per second. Used to divide by and for
+    the roofline.
 
-    A known `name` brings the data sheet's figures; those given replace them. `model` (default: the deployment's model
-    where its name is known) is a model card: the roofline is then a whole one, at `precision` (default: the model's
-    own). Without a card, `weights` are the bytes of all weights read per step over all GPUs and `kv_per_token` the
-    bytes of KV per token; where `weights` is given, these are used rather than the card. `speculation` says how the
-    server speculates: the bounds then allow for drafts that are all accepted; a prediction assumes its acceptance.
-    `power` is a flat figure for what it draws under load, for the energy per token where nothing measured it.
+    A known `name` brings the data sheet's figures; those given replace them. `model` (default: the
+    deployment's model where its name is known) is a model card: the roofline is then a whole one,
+    at `precision` (default: the model's own). Without a card, `weights` are the bytes of all
+    weights read per step over all GPUs and `kv_per_token` the bytes of KV per token; where
+    `weights` is given, these are used rather than the card. `speculation` says how the server
+    speculates: the bounds then allow for drafts that are all accepted; a prediction assumes its
+    acceptance. `power` is a flat figure for what it draws under load, for the energy per token
+    where nothing measured it.
     """
 
     name: Annotated[Text, PLAIN] | None = None

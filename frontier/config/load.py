@@ -1,7 +1,8 @@
-"""Loading a config: YAML text to a `Config`, or a ConfigError with every complaint: place, line, cause and hint.
+"""Loading a config: YAML text to a `Config`, or a ConfigError with every complaint: place, line,
+cause and hint.
 
-Values given beside the file, as `--set requests=600`, are put into its YAML nodes before anything is validated. A sound
-config that is probably not what was meant gets warnings.
+Values given beside the file, as `--set requests=600`, are put into its YAML nodes before anything
+is validated. A sound config that is probably not what was meant gets warnings.
 """
 
 import math
@@ -32,26 +33,52 @@ _MERGED = ("simulator", "timeouts", "headers", "extra_body")
 
 _SYNONYMS = {
     "api_key": ("keys are not written into a config", "name its variable: api_key_env: OPENAI_API_KEY"),
-    "base_url": (None, "write endpoint"), "url": (None, "write endpoint"), "server": (None, "write endpoint"),
-    "host": (None, "write endpoint"), "backend": (None, "write endpoint: simulator, or dialect: vllm"),
-    "isl": (None, "write shapes: [1024/256]"), "osl": (None, "write shapes: [1024/256]"),
-    "workloads": (None, "write shapes"), "slo": (None, "write sla"), "num_requests": (None, "write requests"),
-    "num_prompts": (None, "write requests"), "max_requests": (None, "write requests"),
-    "duration": (None, "write max_time"), "timeout": (None, "write timeouts: {total: 30min}"),
-    "temperature": (None, "write extra_body: {temperature: 0}"), "variants": (None, "write deployments"),
-    "runs": (None, "write repeats"), "tiers": (None, "write sla: {gold: {p99_ttft: 200ms}}"),
-    "percentiles": (None, "write them into the limits: sla: {p99_ttft: 500ms}"), "goodput": (None, "write sla"),
-    "max_tokens": (None, "write shapes: [1024/256], input/output tokens"), "warmups": (None, "write warmup: 20s"),
-    "max_seconds": (None, "write max_time"), "dataset": (None, "write prompts: path.jsonl, or prompts: random"),
+    "base_url": (None, "write endpoint"),
+    "url": (None, "write endpoint"),
+    "server": (None, "write endpoint"),
+    "host": (None, "write endpoint"),
+    "backend": (None, "write endpoint: simulator, or dialect: vllm"),
+    "isl": (None, "write shapes: [1024/256]"),
+    "osl": (None, "write shapes: [1024/256]"),
+    "workloads": (None, "write shapes"),
+    "slo": (None, "write sla"),
+    "num_requests": (None, "write requests"),
+    "num_prompts": (None, "write requests"),
+    "max_requests": (None, "write requests"),
+    "duration": (None, "write max_time"),
+    "timeout": (None, "write timeouts: {total: 30min}"),
+    "temperature": (None, "write extra_body: {temperature: 0}"),
+    "variants": (None, "write deployments"),
+    "runs": (None, "write repeats"),
+    "tiers": (None, "write sla: {gold: {p99_ttft: 200ms}}"),
+    "percentiles": (None, "write them into the limits: sla: {p99_ttft: 500ms}"),
+    "goodput": (None, "write sla"),
+    "max_tokens": (None, "write shapes: [1024/256], input/output tokens"),
+    "warmups": (None, "write warmup: 20s"),
+    "max_seconds": (None, "write max_time"),
+    "dataset": (None, "write prompts: path.jsonl, or prompts: random"),
     "tokenizer": ("prompts are fitted to the server's own token count", "remove it"),
-    **dict.fromkeys(("request_rate", "rates", "qps", "rps", "arrival_rate"),
-                    (None, "write rate: [1, 2, 4], requests per second")),
+    **dict.fromkeys(
+        ("request_rate", "rates", "qps", "rps", "arrival_rate"), (None, "write rate: [1, 2, 4], requests per second")
+    ),
     "burstiness": (None, "write arrivals: {gamma: {cv: 2}}"),
-    **dict.fromkeys(("users", "max_concurrency", "concurrencies", "num_users", "streams", "batch_size", "clients"),
-                    (None, "write concurrency: [1, 2, 4, 8], the requests in flight")),
-    **dict.fromkeys(("input_len", "output_len", "input_tokens", "output_tokens", "random_input_len",
-                     "random_output_len", "prompt_tokens"), (None, "write shapes: [1024/256], input/output tokens")),
-}  # fmt: skip
+    **dict.fromkeys(
+        ("users", "max_concurrency", "concurrencies", "num_users", "streams", "batch_size", "clients"),
+        (None, "write concurrency: [1, 2, 4, 8], the requests in flight"),
+    ),
+    **dict.fromkeys(
+        (
+            "input_len",
+            "output_len",
+            "input_tokens",
+            "output_tokens",
+            "random_input_len",
+            "random_output_len",
+            "prompt_tokens",
+        ),
+        (None, "write shapes: [1024/256], input/output tokens"),
+    ),
+}
 
 
 # ---- values given beside the file
@@ -62,7 +89,9 @@ _MAP, _STR = "tag:yaml.org,2002:map", "tag:yaml.org,2002:str"
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """`key` ('sla.p99_ttft') gets `value` (YAML); `said` is what messages call it ('--set sla.p99_ttft=400ms')."""
+    """`key` ('sla.p99_ttft') gets `value` (YAML); `said` is what messages call it ('--set
+    sla.p99_ttft=400ms').
+    """
 
     said: str
     key: str
@@ -80,9 +109,11 @@ class Setting:
 
 
 def apply_settings(doc: Document, root: yaml.MappingNode, settings: Sequence[Setting]) -> None:
-    """Put the settings into the nodes of a document, in their order; what cannot be put is added to its complaints.
+    """Put the settings into the nodes of a document, in their order; what cannot be put is added to
+    its complaints.
 
-    Each node carries its option as the name of its mark, so that a complaint about the value names the option.
+    Each node carries its option as the name of its mark, so that a complaint about the value names
+    the option.
     """
     for setting in settings:
         try:
@@ -119,7 +150,9 @@ def _apply(root: yaml.MappingNode, setting: Setting) -> None:
 
 
 def _entry(holder: yaml.Node, part: str, path: Sequence[str]) -> yaml.Node | None:
-    """The node under a key of a mapping, None when it is not there; in a list the entry of that name or position."""
+    """The node under a key of a mapping, None when it is not there; in a list the entry of that
+    name or position.
+    """
     if isinstance(holder, yaml.MappingNode):
         return next((node for key, node in holder.value if key.value == part), None)
     return holder.value[_index(holder, part, path)]  # type: ignore[no-any-return]
@@ -160,14 +193,20 @@ def rendered(root: yaml.MappingNode) -> str:
 
 
 def load_config(
-    text: str, file: str, settings: Sequence[Setting] = (), begun: Mapping[str, Any] | None = None,
-    *, read_sessions: ReadSessions | None = None,
-) -> Config:  # fmt: skip
-    """The config in `text`; `file` is what messages call it. ConfigError with every complaint otherwise.
+    text: str,
+    file: str,
+    settings: Sequence[Setting] = (),
+    begun: Mapping[str, Any] | None = None,
+    *,
+    read_sessions: ReadSessions | None = None,
+) -> Config:
+    """The config in `text`; `file` is what messages call it. ConfigError with every complaint
+    otherwise.
 
-    `settings` replace or add single values. `begun` is the manifest of the run that the config belongs to: a key that
-    is left out means what it meant when the run was begun. Nothing is read beside `text`: no environment, and no file
-    but those of sessions, by `read_sessions`; without it they are what `begun` says of them.
+    `settings` replace or add single values. `begun` is the manifest of the run that the config
+    belongs to: a key that is left out means what it meant when the run was begun. Nothing is read
+    beside `text`: no environment, and no file but those of sessions, by `read_sessions`; without it
+    they are what `begun` says of them.
     """
     secrets: list[str] = []
     try:
@@ -179,7 +218,9 @@ def load_config(
 
 
 def config_text(text: str, file: str, settings: Sequence[Setting] = ()) -> str:
-    """The text of a sound config as a run keeps it: the user's own, or YAML with the settings in place."""
+    """The text of a sound config as a run keeps it: the user's own, or YAML with the settings in
+    place.
+    """
     if not settings:
         return text
     made_of = "".join(f"# {file} with  {setting.said}\n" for setting in settings)
@@ -193,7 +234,9 @@ def _composed(text: str, file: str, settings: Sequence[Setting]) -> tuple[yaml.M
 
 
 def left_out(begun: Mapping[str, Any] | None) -> dict[str, Any]:
-    """What the keys that a config may leave out mean in the run with this manifest; in a new run without one."""
+    """What the keys that a config may leave out mean in the run with this manifest; in a new run
+    without one.
+    """
     kept = LEFT_OUT if begun is None or "imported" in begun else begun.get("defaults", EARLIER)
     return {key: kept.get(key) for key in LEFT_OUT} if isinstance(kept, Mapping) else dict(LEFT_OUT)
 
@@ -242,7 +285,9 @@ def _position(complaint: Complaint) -> tuple[str, int, int]:
 
 
 def _leaked(doc: Document, secrets: list[str]) -> list[Complaint]:
-    """Complaints about values that are keys by their form, wherever they are; they are added to the secrets."""
+    """Complaints about values that are keys by their form, wherever they are; they are added to the
+    secrets.
+    """
     complaints = []
     for path in doc.nodes:
         text, key = doc.text(path), next((part for part in reversed(path) if isinstance(part, str)), "the config")
@@ -267,7 +312,9 @@ def _without_value(doc: Document) -> list[Complaint]:
 
 
 def _without_name(doc: Document) -> list[Complaint]:
-    """Complaints about deployments without a name: those that are compared need one to be told apart."""
+    """Complaints about deployments without a name: those that are compared need one to be told
+    apart.
+    """
     listed = doc.tree.get("deployments")
     return [
         doc.complaint(("deployments", i), "the deployment has no name", "add  name: fp8")
@@ -277,7 +324,9 @@ def _without_name(doc: Document) -> list[Complaint]:
 
 
 def _with_inherited(tree: Mapping[str, Any]) -> dict[str, Any]:
-    """The sweep's keys as they are, and every deployment with what it inherits from the top level."""
+    """The sweep's keys as they are, and every deployment with what it inherits from the top
+    level.
+    """
     given = {key: item for key, item in tree.items() if item is not None}
     shared = {key: given.pop(key) for key in _DEPLOYMENT_KEYS if key in given}
     listed = given.get("deployments")
@@ -369,7 +418,8 @@ def advice(config: Config) -> list[Problem]:
 def _too_few(config: Config) -> Iterator[Problem]:
     """Too few requests for the percentiles the SLA names. A setting's repeats are pooled.
 
-    The search sizes its proofs itself; then only a grid too small to tell where to look is worth a word.
+    The search sizes its proofs itself; then only a grid too small to tell where to look is worth a
+    word.
     """
     p = max((p for limit, _ in _limits(config) if (p := limit.of.p) is not None), default=None)
     if p is None or config.requests is None or config.open_loop:
@@ -421,7 +471,9 @@ def _undefined(config: Config) -> Iterator[Problem]:
 
 
 def _roofline(config: Config) -> Iterator[Problem]:
-    """Hardware that is described and yet bounds nothing: the model's sizes are not known, or nothing fits."""
+    """Hardware that is described and yet bounds nothing: the model's sizes are not known, or
+    nothing fits.
+    """
     for i, deployment in enumerate(config.deployments):
         path = ("deployments", i, "hardware")
         described, roofline = deployment.hardware, deployment.roofline()

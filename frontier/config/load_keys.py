@@ -1,4 +1,5 @@
-"""The keys of the load: `concurrency`, or `rate` and `arrivals`; and `workers`, the client processes that send it."""
+"""The keys of the load: `concurrency`, or `rate` and `arrivals`; and `workers`, the client
+processes that send it."""
 
 import re
 from collections.abc import Iterable
@@ -19,13 +20,16 @@ MAX_SETTINGS = 1_000
 LEAST_RATE, MOST_RATE = 0.01, 10_000.0
 MAX_RATES = 1_000
 AUTO = (Rate.of(1.0),)
-"""The rate that `rate: auto` begins with; the search doubles it until more arrives than is served."""
+"""The rate that `rate: auto` begins with; the search doubles it until more arrives than is served.
+"""
 MAX_WORKERS = 256
 _LOCAL = "local"
 
 
 def read_concurrency(value: Any) -> tuple[int, ...]:
-    """[1, 2, 4], 8, or 1..128: every doubling from 1, and 128 itself. Sorted; duplicates are refused."""
+    """[1, 2, 4], 8, or 1..128: every doubling from 1, and 128 itself. Sorted; duplicates are
+    refused.
+    """
     if isinstance(value, str):
         match = re.fullmatch(r"\s*(\d{1,9})\s*\.\.\s*(\d{1,9})\s*", value)
         if match is None:
@@ -95,7 +99,9 @@ def read_arrivals(value: Any) -> Arrivals | str:
 
 
 def arriving(shapes: Iterable[Shape], arrivals: Arrivals | str) -> tuple[Shape, ...]:
-    """The shapes, their requests coming by these arrivals; those of a file have no times until it is read."""
+    """The shapes, their requests coming by these arrivals; those of a file have no times until it
+    is read.
+    """
     if isinstance(arrivals, str):
         arrivals = Arrivals(trace=Trace(clean_name(PurePath(arrivals).name), ""))
     return tuple(replace(shape, arrivals=arrivals) for shape in shapes)
@@ -128,12 +134,16 @@ class RayConfig(Strict):
 
     @property
     def address(self) -> str | None:
-        """Where the cluster is; None when the sweep starts and stops a Ray of its own on this machine."""
+        """Where the cluster is; None when the sweep starts and stops a Ray of its own on this
+        machine.
+        """
         return None if self.ray == _LOCAL else self.ray
 
 
 def read_workers(value: Any) -> int | RayConfig | None:
-    """The number of client processes on this machine, or where on Ray they are; None: as many as a trial needs."""
+    """The number of client processes on this machine, or where on Ray they are; None: as many as a
+    trial needs.
+    """
     if isinstance(value, dict):
         return cast("RayConfig", read(RayConfig, value))
     if value == "ray":

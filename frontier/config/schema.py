@@ -56,7 +56,8 @@ from frontier.model import POISSON, Arrivals, Limit, Rate, SessionFile, Shape
 from frontier.store.records import shape_tree
 
 WARMUP_AUTO = 2.0
-"""Seconds of warm-up when it is 'auto': every stream has finished its first request, and at least this long."""
+"""Seconds of warm-up when it is 'auto': every stream has finished its first request, and at least
+this long."""
 MAX_TRIALS = 20_000
 LEFT_OUT: Mapping[str, Any] = {"requests": None, "repeats": None, "max_time": None, "refine": None}
 """What these keys mean where they are left out: the sweep sizes its trials itself."""
@@ -67,7 +68,8 @@ SESSIONS = "sessions"
 LONGEST_TRIAL = 3_600.0
 """Seconds that bound a trial, warm-up included, where `max_time` is left out."""
 TURNS = 5
-"""A window holds at least this many requests of each stream: below, the edges of the window weigh too much."""
+"""A window holds at least this many requests of each stream: below, the edges of the window weigh
+too much."""
 
 
 def _shapes(value: Any, info: ValidationInfo) -> tuple[Shape, ...]:
@@ -98,10 +100,12 @@ def _deployments(value: tuple[DeploymentConfig, ...]) -> tuple[DeploymentConfig,
 
 
 class Config(Strict):
-    """One sweep. Times in seconds; `warmup` is the least, `max_time` bounds a trial with its warm-up.
+    """One sweep. Times in seconds; `warmup` is the least, `max_time` bounds a trial with its
+    warm-up.
 
-    Where `requests`, `repeats`, `max_time` or `refine` is None the sweep sizes its trials itself. Where `workers` is
-    None it takes as many client processes as a trial needs: results do not depend on their number.
+    Where `requests`, `repeats`, `max_time` or `refine` is None the sweep sizes its trials itself.
+    Where `workers` is None it takes as many client processes as a trial needs: results do not
+    depend on their number.
     """
 
     name: Annotated[Name, PLAIN] | None = None
@@ -137,7 +141,9 @@ class Config(Strict):
 
     @model_validator(mode="after")
     def _in_open_loop(self) -> Self:
-        """With a rate the loads of the sweep are rates, and its shapes have the arrivals: nothing else has to ask."""
+        """With a rate the loads of the sweep are rates, and its shapes have the arrivals: nothing
+        else has to ask.
+        """
         if self.rate is not None and "concurrency" not in self.model_fields_set:
             shapes = arriving(self.given_shapes, self.arrivals)
             rates = tuple(shapes[0].load(rate) for rate in self.rate or AUTO)
@@ -147,7 +153,9 @@ class Config(Strict):
 
     @property
     def trace_file(self) -> str | None:
-        """The file of the trace whose arrivals are played; None where there is none. `with_arrivals` has its times."""
+        """The file of the trace whose arrivals are played; None where there is none.
+        `with_arrivals` has its times.
+        """
         return self.arrivals if self.open_loop and isinstance(self.arrivals, str) else None
 
     def with_arrivals(self, arrivals: Arrivals) -> Self:
@@ -158,8 +166,16 @@ class Config(Strict):
     def _consistent(self) -> Self:
         if self.traffic:
             mixes(self.traffic, self.given_shapes)  # a Problem where the two do not fit
-        Problems([*_wrong_times(self), *_wrong_metrics(self), *_wrong_names(self), *_wrong_size(self),
-                  *_wrong_prompts(self), *_wrong_load(self)]).check()  # fmt: skip
+        Problems(
+            [
+                *_wrong_times(self),
+                *_wrong_metrics(self),
+                *_wrong_names(self),
+                *_wrong_size(self),
+                *_wrong_prompts(self),
+                *_wrong_load(self),
+            ]
+        ).check()
         return self
 
     @property
@@ -169,11 +185,15 @@ class Config(Strict):
 
     @property
     def tiers(self) -> Tiers:
-        """The SLAs, the first of which is the default: each with the limits of the classes of `traffic`."""
+        """The SLAs, the first of which is the default: each with the limits of the classes of
+        `traffic`.
+        """
         of_classes = [limit for each in self.traffic.values() for limit in each.limits]
         tiers = self.given_tiers or (((DEFAULT_TIER, ()),) if of_classes else ())
-        return tuple((name, (*own, *(li for li in of_classes if li.metric not in {o.metric for o in own})))
-                     for name, own in tiers)  # fmt: skip
+        return tuple(
+            (name, (*own, *(li for li in of_classes if li.metric not in {o.metric for o in own})))
+            for name, own in tiers
+        )
 
     @property
     def open_loop(self) -> bool:
@@ -201,12 +221,16 @@ class Config(Strict):
 
     @property
     def workers(self) -> int | None:
-        """How many client processes send the load; None when the sweep chooses, on Ray one on each node."""
+        """How many client processes send the load; None when the sweep chooses, on Ray one on each
+        node.
+        """
         return self.given_workers.count if isinstance(self.given_workers, RayConfig) else self.given_workers
 
     @property
     def objectives(self) -> tuple[str, str]:
-        """The frontier's axes: as given, else output throughput against the SLA's first latency metric."""
+        """The frontier's axes: as given, else output throughput against the SLA's first latency
+        metric.
+        """
         if self.given_objectives is not None:
             return self.given_objectives
         latencies = [limit.metric for limit in self.limits if metric(limit.metric).quantity is not None]
@@ -223,8 +247,11 @@ class Config(Strict):
         reached = [d for d in self.deployments if not d.is_simulator]
         everywhere = ", ".join(dict.fromkeys(d.endpoint for d in reached))
         own = [effect for effect in effects(self, everywhere) if reached or effect.by == "sweep"]
-        own += [replace(READ_SESSIONS, text=READ_SESSIONS.text.format(value=f.path))
-                for shape in self.given_shapes if (f := _file_of(shape)) is not None]  # fmt: skip
+        own += [
+            replace(READ_SESSIONS, text=READ_SESSIONS.text.format(value=f.path))
+            for shape in self.given_shapes
+            if (f := _file_of(shape)) is not None
+        ]
         return tuple(dict.fromkeys([*(effect for d in self.deployments for effect in effects(d, d.endpoint)), *own]))
 
     @property
@@ -246,9 +273,9 @@ class Config(Strict):
         return self.model_dump(include={"warmup", "max_time", "min_time", "prompts", "ignore_eos", "seed"})
 
     def canonical(self) -> dict[str, Any]:
-        """JSON-able: everything that determines the measurements. SLA, objectives, price, budget, repeats and refine
-        do not: changing them never needs a new sweep. Of sessions of a file the figures, so that a run can be read
-        without the file.
+        """JSON-able: everything that determines the measurements. SLA, objectives, price, budget,
+        repeats and refine do not: changing them never needs a new sweep. Of sessions of a file the
+        figures, so that a run can be read without the file.
         """
         files = {f.path: shape_tree(shape) for shape in self.given_shapes if (f := _file_of(shape)) is not None}
         return ({"sessions": files} if files else {}) | {
@@ -279,7 +306,9 @@ def digest(value: Any) -> str:
 
 
 def describe_difference(there: Mapping[str, Any], here: Mapping[str, Any]) -> str:
-    """What differs between two canonical configs: 'shapes 1024/256 there, 2048/256 here'. Empty when nothing does."""
+    """What differs between two canonical configs: 'shapes 1024/256 there, 2048/256 here'. Empty
+    when nothing does.
+    """
     parts: list[str] = []
     # Of sessions of a file their shape says that the file is another one.
     without = [{key: value for key, value in each.items() if key != "sessions"} for each in (there, here)]
@@ -410,7 +439,9 @@ def _wrong_size(config: Config) -> Iterator[Problem]:
 
 
 def _wrong_names(config: Config) -> Iterator[Problem]:
-    """Deployment and shape together name a trial's file: 'a-b' with 'c' and 'a' with 'b-c' would share one."""
+    """Deployment and shape together name a trial's file: 'a-b' with 'c' and 'a' with 'b-c' would
+    share one.
+    """
     seen: dict[str, tuple[str, str]] = {}
     for pair in ((d.name, shape.label) for d in config.deployments for shape in config.shapes):
         first = seen.setdefault("-".join(pair).replace("/", "x").lower(), pair)

@@ -1,4 +1,5 @@
-"""Shapes in a config: lengths, requests of two lengths, sessions of several turns, and what they begin with."""
+"""Shapes in a config: lengths, requests of two lengths, sessions of several turns, and what they
+begin with."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -67,7 +68,9 @@ def _prefixes(shares: list[Any]) -> None:
 
 
 class _Common(Strict):
-    """What all requests, or all sessions, begin with: a share of the (first) prompt, or so many tokens."""
+    """What all requests, or all sessions, begin with: a share of the (first) prompt, or so many
+    tokens.
+    """
 
     prefix: Annotated[float, PlainValidator(_prefix)] = 0.0
     system: Annotated[int, whole_in(1, MAX_TOKENS)] | None = None
@@ -111,7 +114,9 @@ _PER_TURN = "write new input/output tokens of each turn, as 400/300"
 
 
 def _think(value: Any) -> tuple[float, float | None]:
-    """Mean seconds of thinking and how far they spread: 10s (exponential, None), or {uniform: [5s, 15s]}."""
+    """Mean seconds of thinking and how far they spread: 10s (exponential, None), or {uniform: [5s,
+    15s]}.
+    """
     if not isinstance(value, dict):
         return duration(value, most=3_600.0), None
     hint = "write 10s, drawn from the exponential distribution, or {uniform: [5s, 15s]}"
@@ -125,7 +130,9 @@ def _think(value: Any) -> tuple[float, float | None]:
 
 
 class _SessionConfig(_Common):
-    """A session: {name: agent, turns: 8, first: 8192, per_turn: 400/300, think: 10s, system: 2048}."""
+    """A session: {name: agent, turns: 8, first: 8192, per_turn: 400/300, think: 10s, system:
+    2048}.
+    """
 
     name: Name
     turns: Annotated[Lengths, PlainValidator(_lengths)]
@@ -173,7 +180,8 @@ class _FileConfig(_Common):
 
 
 def read_shapes(value: Any, read_sessions: ReadSessions | None = None) -> tuple[Shape, ...]:
-    """The shape of '1024/256', or of a mapping; of a mapping with several prefixes one for each, named by it.
+    """The shape of '1024/256', or of a mapping; of a mapping with several prefixes one for each,
+    named by it.
 
     `read_sessions` reads the files that hold sessions.
     """

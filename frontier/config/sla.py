@@ -31,7 +31,8 @@ def known_metric(text: Any) -> Metric:
 
 
 def read_tiers(value: Any) -> Tiers:
-    """The `sla` key: {p99_ttft: 500ms}, {gold: {p99_ttft: 200ms}, silver: {...}} or the command line's text.
+    """The `sla` key: {p99_ttft: 500ms}, {gold: {p99_ttft: 200ms}, silver: {...}} or the command
+    line's text.
 
     Limits of a class of requests stand beside the others: {p99_ttft: 2s, later: {p99_ttft: 500ms}}.
     """
@@ -61,7 +62,9 @@ def read_tiers(value: Any) -> Tiers:
 
 
 def read_limits(value: dict[str, Any], problems: Problems, *path: str) -> tuple[Limit, ...]:
-    """The limits of one tier, which is at `path`; what is wrong with them is added to the problems."""
+    """The limits of one tier, which is at `path`; what is wrong with them is added to the
+    problems.
+    """
     if not value:
         problems.append(Problem("{key} has no limits", "write {p99_ttft: 500ms}", *path))
     limits, before = [], len(problems)
@@ -86,7 +89,9 @@ def _with_classes(value: dict[str, Any], problems: Problems, *path: str) -> Iter
 
 
 def _without_latencies(limits: list[Limit]) -> list[Problem]:
-    """Goodput counts requests within the latency limits: without one it would count every request."""
+    """Goodput counts requests within the latency limits: without one it would count every
+    request.
+    """
     if any(limit.of.quantity is not None for limit in limits):
         return []
     return [
@@ -135,7 +140,8 @@ def _bound(limited: Metric, value: Any) -> float:
 
 
 _SURELY_MS = 20.0
-"""A latency limit without a unit, this large or larger, means milliseconds; a smaller one may mean either."""
+"""A latency limit without a unit, this large or larger, means milliseconds; a smaller one may mean
+either."""
 
 
 def _latency(value: Any) -> float:
@@ -210,9 +216,11 @@ def _limit_of_text(part: str) -> Limit:
 
 
 def parse_sla(text: str) -> tuple[Limit, ...]:
-    """The limits of 'p99_ttft<=500ms, p99_tpot<=30ms'; a range is 'p99_ttft<=200ms..500ms' (comfort, promise).
+    """The limits of 'p99_ttft<=500ms, p99_tpot<=30ms'; a range is 'p99_ttft<=200ms..500ms'
+    (comfort, promise).
 
-    Latencies need units. `<` is read as `<=`. UsageError for anything else, an unknown metric or the wrong side.
+    Latencies need units. `<` is read as `<=`. UsageError for anything else, an unknown metric or
+    the wrong side.
 
     >>> parse_sla("p99_ttft<=500ms, error_rate<1%")[0].promise
     0.5

@@ -1,4 +1,5 @@
-"""The commented config that `frontier init` prints: what is needed is active, everything else is there to be found."""
+"""The commented config that `frontier init` prints: what is needed is active, everything else is
+there to be found."""
 
 import json
 from collections.abc import Mapping
@@ -101,9 +102,11 @@ simulator: {max_num_seqs: 64}        # the embedded engine's parameters; none is
 
 @dataclass(frozen=True, slots=True)
 class UseCase:
-    """What one use of a model asks of its deployment: `about` it in a comment, its request, and its SLA.
+    """What one use of a model asks of its deployment: `about` it in a comment, its request, and its
+    SLA.
 
-    `prefix` is the share of a prompt that all requests have in common; `most` bounds the concurrencies.
+    `prefix` is the share of a prompt that all requests have in common; `most` bounds the
+    concurrencies.
     """
 
     about: str
@@ -118,25 +121,41 @@ class UseCase:
 USE_CASES: Mapping[str, UseCase] = {
     "chat": UseCase(
         "a person waits for the first word, then reads along: TTFT decides, the pace has to keep up with reading",
-        2048, 256, "p99_ttft: 1s, p99_tpot: 50ms, error_rate: 1%", prefix="25%",
+        2048,
+        256,
+        "p99_ttft: 1s, p99_tpot: 50ms, error_rate: 1%",
+        prefix="25%",
     ),
     "rag": UseCase(
         "long prompts of retrieved passages, different each time, and short answers: TTFT is mostly reading the prompt",
-        6144, 384, "p99_ttft: 3s, p99_tpot: 50ms, error_rate: 1%",
+        6144,
+        384,
+        "p99_ttft: 3s, p99_tpot: 50ms, error_rate: 1%",
     ),
     "agent": UseCase(
         "many calls in a row, half of each prompt common to all; a call counts when TTFT and pace are both in time",
-        8192, 256, "p99_ttft: 2s, p99_tpot: 40ms, error_rate: 1%", prefix="50%", objectives="[goodput, p99_ttft]",
+        8192,
+        256,
+        "p99_ttft: 2s, p99_tpot: 40ms, error_rate: 1%",
+        prefix="50%",
+        objectives="[goodput, p99_ttft]",
     ),
     "voice": UseCase(
         "the answer is spoken: a late start is noticed at once, and speech needs only a few tokens a second",
-        512, 128, "p99_ttft: 400ms, p99_tpot: 100ms, error_rate: 0.5%", prefix="50%",
+        512,
+        128,
+        "p99_ttft: 400ms, p99_tpot: 100ms, error_rate: 0.5%",
+        prefix="50%",
     ),
     "batch": UseCase(
         "no person waits: tokens per second are paid for, and each request has to end some time",
-        2048, 512, "p95_e2e: 2min, error_rate: 0.5%", objectives="[output_throughput, p95_e2e]", most=512,
+        2048,
+        512,
+        "p95_e2e: 2min, error_rate: 0.5%",
+        objectives="[output_throughput, p95_e2e]",
+        most=512,
     ),
-}  # fmt: skip
+}
 _ANY = UseCase("", 1024, 256, "p99_ttft: 500ms, p99_tpot: 30ms, error_rate: 1%")
 _SHORTEST = 16
 """Tokens of an answer that are left where a context is very short."""
@@ -155,9 +174,11 @@ def commented_config(
     api_key_env: str | None = None,
     use: str | None = None,
 ) -> str:
-    """YAML for `endpoint` ('simulator' or an address) that loads as it is; what is optional is commented out.
+    """YAML for `endpoint` ('simulator' or an address) that loads as it is; what is optional is
+    commented out.
 
-    `said` is what the server there says of itself, None where none answered; `use` names one of USE_CASES.
+    `said` is what the server there says of itself, None where none answered; `use` names one of
+    USE_CASES.
     """
     case = _ANY if use is None else USE_CASES[use]
     isl, osl = _fitting(case, said)
@@ -166,11 +187,16 @@ def commented_config(
     if api_key_env is not None:
         key = f"api_key_env: {_scalar(api_key_env)}\n" + _KEY.split("\n", 1)[1]
     return _TEMPLATE.substitute(
-        endpoint=_scalar(endpoint), model=_SIMULATOR if simulator else _model_line(model, said), key=key,
-        asked="" if simulator else f"\n# {_asked(said)}", shapes=_shapes(isl, osl, case, use),
-        about=f"# For {use}: {case.about}.\n" if use else "", concurrency=_concurrency(isl + osl, case, said),
-        sla=case.sla, objectives=f"objectives: {case.objectives}" if case.objectives else _OBJECTIVES,
-    )  # fmt: skip
+        endpoint=_scalar(endpoint),
+        model=_SIMULATOR if simulator else _model_line(model, said),
+        key=key,
+        asked="" if simulator else f"\n# {_asked(said)}",
+        shapes=_shapes(isl, osl, case, use),
+        about=f"# For {use}: {case.about}.\n" if use else "",
+        concurrency=_concurrency(isl + osl, case, said),
+        sla=case.sla,
+        objectives=f"objectives: {case.objectives}" if case.objectives else _OBJECTIVES,
+    )
 
 
 def _asked(said: ServerFacts | None) -> str:
@@ -234,7 +260,9 @@ def _concurrency(tokens: int, case: UseCase, said: ServerFacts | None) -> str:
 
 
 def _scalar(text: str) -> str:
-    """A text as YAML: plain where every reader agrees on it, else in double quotes (JSON's are YAML's)."""
+    """A text as YAML: plain where every reader agrees on it, else in double quotes (JSON's are
+    YAML's).
+    """
     plain = text[:1].isalpha() and all(ch.isalnum() or ch in "-_./:" for ch in text) and text.isascii()
     words = {"yes", "no", "on", "off", "true", "false", "null", "y", "n"}
     if plain and not text.endswith(":") and text.lower() not in words:

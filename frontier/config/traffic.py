@@ -1,6 +1,8 @@
-"""The `traffic` of a config: a mix of named shapes, each class with its share of the sessions started and its own SLA.
+"""The `traffic` of a config: a mix of named shapes, each class with its share of the sessions
+started and its own SLA.
 
-A class may have several shares: then there is a mix for each, in which the others fill the rest in proportion.
+A class may have several shares: then there is a mix for each, in which the others fill the rest in
+proportion.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,7 +21,9 @@ _EXAMPLE = "write {chat: {share: 70%, sla: {p99_ttft: 500ms}}, rag: {share: 30%}
 
 @dataclass(frozen=True, slots=True)
 class ClassConfig:
-    """A class: its shares (several: a mix for each; none: what the others leave) and the limits on its requests."""
+    """A class: its shares (several: a mix for each; none: what the others leave) and the limits on
+    its requests.
+    """
 
     shares: tuple[float, ...]
     limits: tuple[Limit, ...]
@@ -100,7 +104,9 @@ def _check_shares(classes: Traffic) -> None:
 
 
 def mixes(classes: Traffic, shapes: Sequence[Shape]) -> tuple[Shape, ...]:
-    """The mixes, one for each share of the class that has several. A `Problem` where classes and shapes differ."""
+    """The mixes, one for each share of the class that has several. A `Problem` where classes and
+    shapes differ.
+    """
     named = {shape.label: shape for shape in shapes}
     for name in classes:
         if name not in named:
@@ -109,9 +115,8 @@ def mixes(classes: Traffic, shapes: Sequence[Shape]) -> tuple[Shape, ...]:
         what = f"{unused[0]} has no place in traffic"
         raise Problem(what, "give it a share there, or remove the shape", "traffic")
     return tuple(
-        Shape.of_mix(TrafficClass(name, part, named[name]) for name, part in parts.items())
-        for parts in _parts(classes)
-    )  # fmt: skip
+        Shape.of_mix(TrafficClass(name, part, named[name]) for name, part in parts.items()) for parts in _parts(classes)
+    )
 
 
 def _parts(classes: Traffic) -> Iterator[dict[str, float]]:

@@ -1,7 +1,8 @@
-"""Uses of a config's values beyond this process: the commands that are run, the files read, what is sent where.
+"""Uses of a config's values beyond this process: the commands that are run, the files read, what is
+sent where.
 
-Every key that holds a text is marked with its use, so that the question for consent shows all of it; a test
-finds a key without a mark.
+Every key that holds a text is marked with its use, so that the question for consent shows all of
+it; a test finds a key without a mark.
 """
 
 import re
@@ -16,8 +17,9 @@ VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """The use of a key. `text` tells it with {value} and {endpoint} in place; '' when it is none. Of a value in `idle`
-    there is none either. `by`: only a sweep makes it, or every command that reaches the server.
+    """The use of a key. `text` tells it with {value} and {endpoint} in place; '' when it is none.
+    Of a value in `idle` there is none either. `by`: only a sweep makes it, or every command that
+    reaches the server.
     """
 
     text: str
@@ -62,7 +64,9 @@ def marks(annotation: Any, metadata: Any = ()) -> list[Use]:
 
 
 def _texts(value: Any) -> list[str]:
-    """The texts of a value, variables as $NAME. Of a mapping only these: the rest is sent as it stands."""
+    """The texts of a value, variables as $NAME. Of a mapping only these: the rest is sent as it
+    stands.
+    """
     if isinstance(value, str):
         variable = VARIABLE.fullmatch(value)
         return [f"${variable[1]}" if variable else value]

@@ -1,8 +1,10 @@
-"""YAML text to a plain tree, with the line and column of every key and value, through PyYAML's node graph.
+"""YAML text to a plain tree, with the line and column of every key and value, through PyYAML's node
+graph.
 
-YAML 1.1 reads `no` as false, `010` as eight, `1:30` as ninety and `1e3` as text; YAML 1.2 reads each otherwise. Here
-such scalars are refused by name, so a config means the same to every reader. All mistakes are reported together, except
-a syntax error: what stands behind it cannot be trusted, so it is reported alone.
+YAML 1.1 reads `no` as false, `010` as eight, `1:30` as ninety and `1e3` as text; YAML 1.2 reads
+each otherwise. Here such scalars are refused by name, so a config means the same to every reader.
+All mistakes are reported together, except a syntax error: what stands behind it cannot be trusted,
+so it is reported alone.
 """
 
 import re
@@ -33,8 +35,9 @@ _LINE_ENDS = re.compile(r"\r\n|[\n\r\x85\u2028\u2029]")
 class Document:
     """The tree of a config, and where each key and value of it stands.
 
-    `nodes` are the YAML nodes of the values: their marks, and of a scalar the text as it was written. `complaints` are
-    about the text itself; the values at `unread` are among them, and are None in the tree.
+    `nodes` are the YAML nodes of the values: their marks, and of a scalar the text as it was
+    written. `complaints` are about the text itself; the values at `unread` are among them, and are
+    None in the tree.
     """
 
     file: str
@@ -53,7 +56,9 @@ class Document:
         return self.at_mark(mark or self.nodes[path].start_mark, what, hint)
 
     def at_mark(self, mark: Any, what: str, hint: str | None = None) -> Complaint:
-        """A complaint at a mark. One in a `--set` names the option, as there is no line of the file to show."""
+        """A complaint at a mark. One in a `--set` names the option, as there is no line of the file
+        to show.
+        """
         if mark.name != self.file:
             return Complaint(what, hint, where=mark.name)
         line = self.lines[mark.line] if mark.line < len(self.lines) else ""
@@ -67,9 +72,11 @@ class Document:
 
 
 def compose(text: str, file: str) -> tuple[yaml.MappingNode, Document]:
-    """The node graph of a text, and a document that is still empty but for complaints about the text.
+    """The node graph of a text, and a document that is still empty but for complaints about the
+    text.
 
-    ConfigError when there is no mapping in it, or it cannot be read on safely. `file` is its name in messages.
+    ConfigError when there is no mapping in it, or it cannot be read on safely. `file` is its name
+    in messages.
     """
     doc = Document(file, tuple(_LINE_ENDS.split(text)))
     if len(text.encode("utf-8", "replace")) > MAX_BYTES:
@@ -103,8 +110,8 @@ class _Stop(Exception):  # noqa: N818
 class _Composer(yaml.SafeLoader):
     """PyYAML's composer with bounds on depth and anchors, and without tags.
 
-    The bounds are checked before a node is composed: PyYAML composes recursively, and without them a text of brackets
-    would end in a RecursionError.
+    The bounds are checked before a node is composed: PyYAML composes recursively, and without them
+    a text of brackets would end in a RecursionError.
     """
 
     def __init__(self, text: str, doc: Document) -> None:
@@ -156,7 +163,9 @@ class _Composer(yaml.SafeLoader):
 
 
 def fill(doc: Document, root: yaml.MappingNode) -> None:
-    """Write the tree of the nodes into the document, with the places. ConfigError when it holds too many values."""
+    """Write the tree of the nodes into the document, with the places. ConfigError when it holds too
+    many values.
+    """
     try:
         doc.tree = _mapping(doc, root, ())
     except _Stop:
@@ -214,7 +223,9 @@ _MAX_DIGITS = 18
 
 
 def ambiguous(text: str) -> tuple[str, str] | None:
-    """Why an unquoted scalar means different things to different readers, and the way out; None when it is clear."""
+    """Why an unquoted scalar means different things to different readers, and the way out; None
+    when it is clear.
+    """
     quoted = f'"{text}"'
     if text.lower() in _BOOL_LIKE and text not in ("true", "false"):
         word = "true" if text.lower() in ("yes", "on", "true") else "false"

@@ -1,7 +1,8 @@
-"""Capacity: the knee, fitted scalability models, throughput regression, queueing or thrashing, a safe arrival rate; and
-the summary of a frontier, which they are part of.
+"""Capacity: the knee, fitted scalability models, throughput regression, queueing or thrashing, a
+safe arrival rate; and the summary of a frontier, which they are part of.
 
-All of it annotates; nothing of it decides. A fitted peak is named only where data show it, and never extrapolated.
+All of it annotates; nothing of it decides. A fitted peak is named only where data show it, and
+never extrapolated.
 """
 
 import itertools
@@ -19,7 +20,8 @@ from frontier.units import format_number
 
 RATE = "output_throughput"
 RETROGRADE = 0.98
-"""Throughput has regressed when its upper end is below this much of the best lower end at a lower concurrency."""
+"""Throughput has regressed when its upper end is below this much of the best lower end at a lower
+concurrency."""
 JUMP = 1.5
 """A tail that rises by this factor from one setting to the next has jumped."""
 STEADY_TPOT = 1.15
@@ -47,11 +49,13 @@ _MODELS: Mapping[str, Callable[..., Any]] = {"usl": _usl, "capped": _capped}
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """A throughput model fitted to relative errors. `aic` compares models on the same points: lower is better.
+    """A throughput model fitted to relative errors. `aic` compares models on the same points: lower
+    is better.
 
-    usl (Gunther's Universal Scalability Law): X = rate N / (1 + contention (N - 1) + coherency N (N - 1)).
-    capped: X = min(N / (a + b N), cap): latency grows in a line until a cap (max_num_seqs, KV memory) binds; `cap` is
-    infinite when none shows. `error` is the root mean square of the relative errors.
+    usl (Gunther's Universal Scalability Law): X = rate N / (1 + contention (N - 1) + coherency N (N
+    - 1)). capped: X = min(N / (a + b N), cap): latency grows in a line until a cap (max_num_seqs,
+    KV memory) binds; `cap` is infinite when none shows. `error` is the root mean square of the
+    relative errors.
     """
 
     model: Literal["usl", "capped"]
@@ -61,7 +65,9 @@ class Fit:
 
     @classmethod
     def of(cls, model: Literal["usl", "capped"], parameters: dict[str, float], n: Floats, x: Floats) -> "Fit":
-        """The model with these parameters beside the throughputs `x` at `n`; an infinite one is not free."""
+        """The model with these parameters beside the throughputs `x` at `n`; an infinite one is not
+        free.
+        """
         errors = _MODELS[model](n, **parameters) / x - 1
         mean = float(errors @ errors) / len(errors)
         free = sum(map(math.isfinite, parameters.values()))
@@ -76,11 +82,12 @@ class Fit:
 class Capacity:
     """What the throughput curve of one (deployment, shape) shows. None: not shown by these points.
 
-    `best` is the fitted model of lower AIC. `peak` is the USL's N*, only when it lies inside what was measured and its
-    coherency term is surely above zero. `knee` has the most throughput per latency. `retrograde` are the settings that
-    surely deliver less than a lower one. `limit` names what happens from `onset` on: thrashing (throughput falls and
-    latency jumps: preemption, recomputation) or queueing (throughput is flat, only the time to first token rises: an
-    admission cap).
+    `best` is the fitted model of lower AIC. `peak` is the USL's N*, only when it lies inside what
+    was measured and its coherency term is surely above zero. `knee` has the most throughput per
+    latency. `retrograde` are the settings that surely deliver less than a lower one. `limit` names
+    what happens from `onset` on: thrashing (throughput falls and latency jumps: preemption,
+    recomputation) or queueing (throughput is flat, only the time to first token rises: an admission
+    cap).
     """
 
     best: Fit | None = None
@@ -126,7 +133,9 @@ class Capacity:
 
 
 def capacity(points: Sequence[Point]) -> Capacity:
-    """Everything `Capacity` says, from the valid points of one (deployment, shape) that have an output throughput."""
+    """Everything `Capacity` says, from the valid points of one (deployment, shape) that have an
+    output throughput.
+    """
     usable = sorted((p for p in points if p.valid and p.value(RATE) > 0), key=lambda p: p.concurrency)
     if not usable or isinstance(usable[0].concurrency, Rate):  # what is served follows from what is sent
         return Capacity()
@@ -147,10 +156,12 @@ def capacity(points: Sequence[Point]) -> Capacity:
 
 
 def fit_usl(n: Floats, x: Floats) -> tuple[Fit | None, Estimate | None]:
-    """The Universal Scalability Law, and its N* = sqrt((1 - contention) / coherency) where the data support one.
+    """The Universal Scalability Law, and its N* = sqrt((1 - contention) / coherency) where the data
+    support one.
 
-    Supported: N* below the largest concurrency measured and the 95 % interval of coherency above zero. On a few points
-    with 3 % noise N* is otherwise anything from half to a thousand times the truth. None under five points.
+    Supported: N* below the largest concurrency measured and the 95 % interval of coherency above
+    zero. On a few points with 3 % noise N* is otherwise anything from half to a thousand times the
+    truth. None under five points.
     """
     if len(n) < _FEWEST:
         return None, None
@@ -158,9 +169,14 @@ def fit_usl(n: Floats, x: Floats) -> tuple[Fit | None, Estimate | None]:
 
     try:
         fitted, covariance = curve_fit(
-            _usl, n, x, p0=(x[0] / n[0], 0.01, 1e-5), sigma=x, bounds=(0, [np.inf, 1.0, np.inf]),
+            _usl,
+            n,
+            x,
+            p0=(x[0] / n[0], 0.01, 1e-5),
+            sigma=x,
+            bounds=(0, [np.inf, 1.0, np.inf]),
             x_scale=(x[0], 0.1, 1e-3),
-        )  # fmt: skip
+        )
     except (RuntimeError, OptimizeWarning):  # no convergence: then there is no such curve to show
         return None, None
     rate, contention, coherency = (float(v) for v in fitted)
@@ -173,9 +189,11 @@ def fit_usl(n: Floats, x: Floats) -> tuple[Fit | None, Estimate | None]:
 
 
 def fit_capped(n: Floats, x: Floats) -> Fit | None:
-    """X = min(N / (a + b N), cap), exactly: for each place where the cap may begin, two small least-squares problems.
+    """X = min(N / (a + b N), cap), exactly: for each place where the cap may begin, two small
+    least-squares problems.
 
-    Below the cap N / X = a + b N is a line with a, b >= 0; above it the cap is the mean. None under five points.
+    Below the cap N / X = a + b N is a line with a, b >= 0; above it the cap is the mean. None under
+    five points.
     """
     if len(n) < _FEWEST:
         return None
@@ -198,7 +216,8 @@ def fit_capped(n: Floats, x: Floats) -> Fit | None:
 def knee(points: Sequence[Point]) -> int | None:
     """The concurrency of most throughput per latency (Kleinrock's power): an annotation.
 
-    Curvature methods (kneed) move with the grid and the axis, this moves with the grid only; neither decides anything.
+    Curvature methods (kneed) move with the grid and the axis, this moves with the grid only;
+    neither decides anything.
     """
     power = {
         p.concurrency: p.value("request_throughput") / p.value("mean_e2e")
@@ -243,11 +262,11 @@ def _rise(before: Point, here: Point, name: str) -> float:
 
 
 def littles_law(point: Point) -> Estimate | None:
-    """Request rate x mean E2E over concurrency: 1 when load, rate and latency fit together. None when not measured, and
-    where the load is a rate.
+    """Request rate x mean E2E over concurrency: 1 when load, rate and latency fit together. None
+    when not measured, and where the load is a rate.
 
-    The interval multiplies both intervals, so it is wide; the sharp check is the integrated occupancy, which
-    `load_flags` makes on every window.
+    The interval multiplies both intervals, so it is wide; the sharp check is the integrated
+    occupancy, which `load_flags` makes on every window.
     """
     rate, e2e = point.metrics.get("request_throughput"), point.metrics.get("mean_e2e")
     if rate is None or e2e is None or not math.isfinite(e2e.value) or isinstance(point.concurrency, Rate):
@@ -258,10 +277,12 @@ def littles_law(point: Point) -> Estimate | None:
 
 @dataclass(frozen=True, slots=True)
 class ArrivalRate:
-    """An estimate of the open-loop rate one replica can take when it runs with at most `cap` requests in flight.
+    """An estimate of the open-loop rate one replica can take when it runs with at most `cap`
+    requests in flight.
 
-    `streams` is the mean in flight that keeps the 99th percentile of a bunching arrival stream within the cap;
-    `rate` is in requests per second. Time to first token may still be half as long again: verify with open loop.
+    `streams` is the mean in flight that keeps the 99th percentile of a bunching arrival stream
+    within the cap; `rate` is in requests per second. Time to first token may still be half as long
+    again: verify with open loop.
     """
 
     cap: int
@@ -276,11 +297,11 @@ class ArrivalRate:
 def arrival_rate(points: Sequence[Point], cap: int) -> ArrivalRate | None:
     """From closed-loop points to a safe Poisson rate at the operating point `cap`.
 
-    With arrivals at random the number in flight varies about three times as much as its mean, so at most m streams are
-    used with m + 2.33 sqrt(3 m) <= cap, and at most 80 % of the throughput at the cap. X(m) is read off a line through
-    the neighbours: this is for planning. None without a rate at the cap or below m, for sessions, whose requests
-    do not arrive at random, and for mixes, whose classes take different times. Of points at rates there is nothing to
-    estimate.
+    With arrivals at random the number in flight varies about three times as much as its mean, so at
+    most m streams are used with m + 2.33 sqrt(3 m) <= cap, and at most 80 % of the throughput at
+    the cap. X(m) is read off a line through the neighbours: this is for planning. None without a
+    rate at the cap or below m, for sessions, whose requests do not arrive at random, and for mixes,
+    whose classes take different times. Of points at rates there is nothing to estimate.
     """
     if any(point.shape.kind != "shape" or point.shape.arrivals is not None for point in points):
         return None
@@ -302,7 +323,8 @@ def arrival_rate(points: Sequence[Point], cap: int) -> ArrivalRate | None:
 class FrontierSummary:
     """How certain the members of a series' frontier are, its area, and where capacity ends.
 
-    `area` under the frontier counts up to `reference` = (least gain, worst price), in the metrics' own units.
+    `area` under the frontier counts up to `reference` = (least gain, worst price), in the metrics'
+    own units.
     """
 
     frontier: Frontier

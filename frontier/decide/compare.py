@@ -1,9 +1,10 @@
 """Comparison of two frontiers: is B's better than A's, by how much, and how sure is that.
 
-The headline is the ratio of the areas under both staircases up to one reference, with a block-bootstrap interval. The
-gain at equal latency is a bracket: a staircase is careful for one frontier but not for a ratio of two (it errs by -15
-to +70 %), so each side is bounded by its staircase below and its next measured point above. The bootstrap sees what
-varies within a run, not what varies between days: run A and B interleaved.
+The headline is the ratio of the areas under both staircases up to one reference, with a
+block-bootstrap interval. The gain at equal latency is a bracket: a staircase is careful for one
+frontier but not for a ratio of two (it errs by -15 to +70 %), so each side is bounded by its
+staircase below and its next measured point above. The bootstrap sees what varies within a run, not
+what varies between days: run A and B interleaved.
 """
 
 import math
@@ -26,7 +27,8 @@ Answer = Literal["better", "no worse", "not resolved", "worse", "invalid"]
 ORDER: tuple[Answer, ...] = ("better", "no worse", "not resolved", "worse", "invalid")
 """The answers, the worst last."""
 SAME_TOKENS = 0.05
-"""Tokens of two sides whose lengths in characters differ by no more than this share count as alike."""
+"""Tokens of two sides whose lengths in characters differ by no more than this share count as alike.
+"""
 Gpus = tuple[int | None, int | None]
 """How many GPUs each side has; None: not known."""
 
@@ -35,11 +37,12 @@ Gpus = tuple[int | None, int | None]
 class Rules:
     """How two frontiers are compared.
 
-    `reference` is the worst value of the second objective that counts, usually the SLA's limit; by default the worst
-    that both frontiers reach. One that is a rate is A's. `at` are latencies for the gains; by default the reference,
-    where both measured beyond it. `limits` are needed for goodput and attainment. `within` is the share that B may lose
-    and still be "no worse", proven when the ratio's lower end is above that; B is then worse only when its loss is
-    surely more. `draws` and `seed` are of the bootstrap.
+    `reference` is the worst value of the second objective that counts, usually the SLA's limit; by
+    default the worst that both frontiers reach. One that is a rate is A's. `at` are latencies for
+    the gains; by default the reference, where both measured beyond it. `limits` are needed for
+    goodput and attainment. `within` is the share that B may lose and still be "no worse", proven
+    when the ratio's lower end is above that; B is then worse only when its loss is surely more.
+    `draws` and `seed` are of the bootstrap.
     """
 
     objectives: tuple[str, str]
@@ -58,9 +61,11 @@ class Rules:
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """What was measured on one side: the points, and per series the window data by concurrency and the GPUs by name.
+    """What was measured on one side: the points, and per series the window data by concurrency and
+    the GPUs by name.
 
-    Without samples of every point the ratio has no interval; without the GPUs rates are compared as they are.
+    Without samples of every point the ratio has no interval; without the GPUs rates are compared as
+    they are.
     """
 
     points: Sequence[Point]
@@ -70,10 +75,12 @@ class Side:
 
 @dataclass(frozen=True, slots=True)
 class Gain:
-    """Throughput of B over A at the same latency `at`: between `low` and `high`, the uncertainty included.
+    """Throughput of B over A at the same latency `at`: between `low` and `high`, the uncertainty
+    included.
 
-    `low` is 0 or `high` infinite where a side has no setting on that side of `at`. `interpolated` reads both frontiers
-    off straight lines between their settings: an estimate for the eye, None outside what both measured.
+    `low` is 0 or `high` infinite where a side has no setting on that side of `at`. `interpolated`
+    reads both frontiers off straight lines between their settings: an estimate for the eye, None
+    outside what both measured.
     """
 
     at: float
@@ -89,11 +96,13 @@ class Gain:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """B against A for one shape. `ratio` is area B over area A up to `reference` on the second objective.
+    """B against A for one shape. `ratio` is area B over area A up to `reference` on the second
+    objective.
 
-    Where the sides have different numbers of GPUs, and both are known, all of it is per GPU. `absent` says what of each
-    side takes no part, and why. `proven` says who carries the most inside the SLA, by what is proven.
-    `characters_per_token` is how long the answers' tokens are, None where the requests of a side are not known.
+    Where the sides have different numbers of GPUs, and both are known, all of it is per GPU.
+    `absent` says what of each side takes no part, and why. `proven` says who carries the most
+    inside the SLA, by what is proven. `characters_per_token` is how long the answers' tokens are,
+    None where the requests of a side are not known.
     """
 
     shape: Shape
@@ -119,11 +128,12 @@ class Comparison:
 def compare(a: Side, b: Side, rules: Rules) -> Comparison:
     """B against A, each of one deployment and both of the same shape.
 
-    Only settings in the concurrency range of both take part. Without samples of both sides no interval is known, and
-    the verdict stays "not resolved". Better or worse needs the ratio's interval on one side of 1 and the ratio itself
-    2 % away from it. Of sides with different numbers of GPUs rates are compared per GPU; the same concurrency is then
-    another load, so every setting takes part, and the area ends at the worst that both reach where that is before the
-    reference. Where a side has no usable point the verdict is "invalid".
+    Only settings in the concurrency range of both take part. Without samples of both sides no
+    interval is known, and the verdict stays "not resolved". Better or worse needs the ratio's
+    interval on one side of 1 and the ratio itself 2 % away from it. Of sides with different numbers
+    of GPUs rates are compared per GPU; the same concurrency is then another load, so every setting
+    takes part, and the area ends at the worst that both reach where that is before the reference.
+    Where a side has no usable point the verdict is "invalid".
     """
     gain, price = rules.metrics
     gpus = _gpus(a), _gpus(b)
@@ -144,7 +154,8 @@ def compare(a: Side, b: Side, rules: Rules) -> Comparison:
         why = "Each side needs a usable point in a range of concurrency that both measured."
         unknown = Estimate.without_interval(math.nan, 0)
         return about(reference=math.nan, ratio=unknown, gains=(), verdict="invalid", notes=(why,))
-    # Both axes are turned so that more gain and less price are better, and divided by the side's own GPUs.
+    # Both axes are turned so that more gain and less price are better, and divided by the side's
+    # own GPUs.
     turns = [(gain.sign / per_gpu(gain.name, n), -price.sign / per_gpu(price.name, n)) for n in divisor]
     curve_a = _Curve.of(a, taking_part[0], rules, turns[0], rules.seed)
     curve_b = _Curve.of(b, taking_part[1], rules, turns[1], rules.seed + 1)
@@ -174,22 +185,28 @@ def _gpus(side: Side) -> int | None:
 
 
 def _in_the_range_of_both(a: Sequence[Point], b: Sequence[Point], kept: list[list[Point]]) -> list[list[Point]]:
-    """What of `kept` lies in the range of concurrency that both measured: a side swept further gains nothing by it."""
+    """What of `kept` lies in the range of concurrency that both measured: a side swept further
+    gains nothing by it.
+    """
     low = max(min(p.concurrency for p in side) for side in (a, b))
     high = min(max(p.concurrency for p in side) for side in (a, b))
     return [[p for p in side if low <= p.concurrency <= high] for side in kept]
 
 
 def _divides(objectives: tuple[str, str], gpus: Gpus) -> bool:
-    """Whether rates are divided: between equal numbers of GPUs it would change nothing, without a number it cannot."""
+    """Whether rates are divided: between equal numbers of GPUs it would change nothing, without a
+    number it cannot.
+    """
     return None not in gpus and gpus[0] != gpus[1] and any(metric(name).unit in RATES for name in objectives)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Curve:
-    """One side's settings, turned so that gain is to be maximised and price to be minimised, and the bootstrap draws.
+    """One side's settings, turned so that gain is to be maximised and price to be minimised, and
+    the bootstrap draws.
 
-    `draws` are the turned gain and price as arrays of (draws, settings); None where a setting has no window data.
+    `draws` are the turned gain and price as arrays of (draws, settings); None where a setting has
+    no window data.
     """
 
     gain: Floats
@@ -205,7 +222,8 @@ class _Curve:
         samples = side.samples.get(points[0].series, {})
         chosen = {p.concurrency: samples[p.concurrency] for p in points if p.concurrency in samples}
         drawn = uncertainty.replicates(chosen, rules.objectives, limits=rules.limits, draws=rules.draws, seed=seed)
-        # A setting without its sample would be missing from every draw: then there is no interval at all.
+        # A setting without its sample would be missing from every draw: then there is no interval
+        # at all.
         complete = drawn.concurrencies == tuple(p.concurrency for p in points)
         return cls(gain, price, (turn[0] * drawn.gain, turn[1] * drawn.price) if complete else None)
 
@@ -215,7 +233,8 @@ class _Curve:
         return value, None if self.draws is None else pareto.hypervolumes(*self.draws, corner)
 
     def bracket(self, at: float) -> tuple[float, float]:
-        """The gain at price `at`: at least the staircase, at most the next measured setting beyond, if there is one.
+        """The gain at price `at`: at least the staircase, at most the next measured setting beyond,
+        if there is one.
 
         With draws the lower end is the 2.5 % quantile of theirs and the upper end the 97.5 % one.
         """
@@ -237,7 +256,9 @@ def _bracket(gain: Floats, price: Floats, at: float) -> tuple[float, float]:
 
 
 def _within(sides: Sequence[_Curve], worst: float) -> float:
-    """The reference where both sides have a setting beyond it, else the middle of the last step both have."""
+    """The reference where both sides have a setting beyond it, else the middle of the last step
+    both have.
+    """
     if all((side.price > worst).any() for side in sides):
         return worst
     last = min((np.sort(side.price)[-2:] for side in sides), key=lambda prices: float(prices[-1]))
@@ -245,7 +266,9 @@ def _within(sides: Sequence[_Curve], worst: float) -> float:
 
 
 def _ratio(a: _Curve, b: _Curve, worst: float, floor: float | None) -> Estimate:
-    """Area over area. A gain that is to be minimised has no natural zero: `floor` None is the worst of both sides."""
+    """Area over area. A gain that is to be minimised has no natural zero: `floor` None is the worst
+    of both sides.
+    """
     least = float(min(a.gain.min(), b.gain.min())) if floor is None else floor
     (area_a, draws_a), (area_b, draws_b) = a.area((least, worst)), b.area((least, worst))
     value = area_b / area_a if area_a > 0 else (math.inf if area_b > 0 else math.nan)
@@ -276,7 +299,9 @@ def _gain(a: _Curve, b: _Curve, at: float, shown: float) -> Gain:
 
 
 def _line(gain: Floats, price: Floats, at: float) -> float:
-    """The frontier's gain at this price on straight lines between its settings; NaN outside them."""
+    """The frontier's gain at this price on straight lines between its settings; NaN outside
+    them.
+    """
     ok = np.isfinite(gain) & np.isfinite(price)
     gain, price = gain[ok], price[ok]
     if not gain.size:
@@ -315,7 +340,9 @@ def _notes(
 
 
 def _characters_per_token(side: Side) -> float | None:
-    """Of the answers of a side whose tokens were counted; None where the requests, or their text, are not known."""
+    """Of the answers of a side whose tokens were counted; None where the requests, or their text,
+    are not known.
+    """
     samples = side.samples.get(side.points[0].series, {}).values()
     counted = [(s, s.ok & ~np.isnan(s.completion_tokens)) for s in samples]
     characters = sum(int(s.text_chars[ok].sum()) for s, ok in counted)
@@ -324,7 +351,9 @@ def _characters_per_token(side: Side) -> float | None:
 
 
 def _token_notes(characters: tuple[float | None, float | None], ratio: Estimate | None) -> tuple[str, ...]:
-    """The warning that a token is not as much text on both sides; `ratio` is that of areas in tokens per second."""
+    """The warning that a token is not as much text on both sides; `ratio` is that of areas in
+    tokens per second.
+    """
     a, b = characters
     if a is None or b is None or abs(b / a - 1) <= SAME_TOKENS:
         return ()
@@ -334,7 +363,9 @@ def _token_notes(characters: tuple[float | None, float | None], ratio: Estimate 
 
 
 def _absent(points: Sequence[Point], objectives: tuple[Metric, Metric]) -> tuple[str, ...]:
-    """What of a side takes no part, being excluded or without an axis: 'c=4, c=8 (invalid: lockstep)'."""
+    """What of a side takes no part, being excluded or without an axis: 'c=4, c=8 (invalid:
+    lockstep)'.
+    """
     reasons: dict[str, list[str]] = {}
     for p in sorted(points, key=lambda p: p.concurrency):
         if (why := pareto.exclusion(p, objectives)) is not None:
@@ -345,7 +376,8 @@ def _absent(points: Sequence[Point], objectives: tuple[Metric, Metric]) -> tuple
 def compare_all(a: Side, b: Side, rules: Rules) -> tuple[Comparison, ...]:
     """`compare` for each shape that both sides measured.
 
-    Deployments are matched by name; when each side has only one, those two are matched whatever they are called.
+    Deployments are matched by name; when each side has only one, those two are matched whatever
+    they are called.
     """
     series_a, series_b = by_series(a.points), by_series(b.points)
     single = len({s.deployment for s in series_a}) == 1 and len({s.deployment for s in series_b}) == 1
@@ -371,7 +403,9 @@ Names = tuple[str, str]
 
 
 def names_of(comparison: Comparison, names: Names | None = None) -> Names:
-    """What the sides are called: as asked, by their deployments, or A and B where those are the same."""
+    """What the sides are called: as asked, by their deployments, or A and B where those are the
+    same.
+    """
     if names is None and comparison.a == comparison.b:
         return "A", "B"
     a, b = told_apart(names or (comparison.a, comparison.b), 40)
@@ -391,7 +425,9 @@ def until_text(comparison: Comparison) -> str:
 
 
 def comparison_sentence(comparison: Comparison, names: Names | None = None) -> str:
-    """'fp8 is better than bf16: 1.12× [1.08, 1.16] the area up to p99 TTFT 500 ms', per GPU where it is that."""
+    """'fp8 is better than bf16: 1.12× [1.08, 1.16] the area up to p99 TTFT 500 ms', per GPU where
+    it is that.
+    """
     a, b = names_of(comparison, names)
     ratio = f"{ratio_text(comparison.ratio)} the area up to {until_text(comparison)}"
     per = " per GPU" if comparison.per_gpu else ""
@@ -405,7 +441,8 @@ def comparison_sentence(comparison: Comparison, names: Names | None = None) -> s
 def gpus_note(comparison: Comparison, names: Names | None = None) -> str | None:
     """How the GPUs of both sides count: divided by, or why not; None where there is nothing to say.
 
-    Of rates divided by GPUs it also says what the whole deployments come to, as the ratio times their GPUs.
+    Of rates divided by GPUs it also says what the whole deployments come to, as the ratio times
+    their GPUs.
     """
     (a, b), (of_a, of_b) = names_of(comparison, names), comparison.gpus
     if comparison.per_gpu:

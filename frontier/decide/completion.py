@@ -1,8 +1,10 @@
-"""Completion: what to measure once the operating point is known, in the order of its value; pure, as the search.
+"""Completion: what to measure once the operating point is known, in the order of its value; pure,
+as the search.
 
-The answer comes first (`search`). Then come candidates that may give more; the settings of the config that were only
-scanned; the gaps of the frontier between them; and, spread over these, visits of the operating point, by which its
-claim covers more of the night. `trials_left` counts all of these by the same rules, for the time left.
+The answer comes first (`search`). Then come candidates that may give more; the settings of the
+config that were only scanned; the gaps of the frontier between them; and, spread over these, visits
+of the operating point, by which its claim covers more of the night. `trials_left` counts all of
+these by the same rules, for the time left.
 """
 
 import functools
@@ -43,38 +45,51 @@ from frontier.model import Limit, Phase, Point, Rate, Shape, Verdict, setting
 from frontier.stats.window import Floats, WindowData
 
 FRONTIER_SETTINGS = 4
-"""Settings between those of the config that are measured for the frontier, where the config does not say."""
+"""Settings between those of the config that are measured for the frontier, where the config does
+not say."""
 VISIT_TURNS, VISIT_SECONDS = 30, 120.0
 """A visit lasts this many turns of the operating point, or this long."""
 MOST_TURNS = 600
-"""A claim that would not be final after twice the turns of a p99, going by its proof, gets no more turns than a p99
-needs: something rare is there that more may not rule out soon."""
+"""A claim that would not be final after twice the turns of a p99, going by its proof, gets no more
+turns than a p99 needs: something rare is there that more may not rule out soon."""
 MORE_TURNS = 1.2
-"""Visits take this many times the turns that the proof lets expect, whether late requests come or not, so that how long
-they take is known when the operating point is announced; a claim that is not final by then stays early."""
+"""Visits take this many times the turns that the proof lets expect, whether late requests come or
+not, so that how long they take is known when the operating point is announced; a claim that is not
+final by then stays early."""
 GRID_SECONDS = 60.0
-"""A setting of the config is measured for this long, where the config does not say; its claim may need less."""
+"""A setting of the config is measured for this long, where the config does not say; its claim may
+need less."""
 USUAL_PROOF = 2.0
-"""How many times the least proof one usually takes: half of them are decided at the second judgement at the latest."""
+"""How many times the least proof one usually takes: half of them are decided at the second
+judgement at the latest."""
 WORTH_NAMING = 0.02
-"""A better candidate is named with an announcement, and decided later, when it may give so much more, as a share."""
+"""A better candidate is named with an announcement, and decided later, when it may give so much
+more, as a share."""
 LATER_WORTH = 0.001
-"""The share of throughput for which one more window of a proof is measured once there is an answer, while there is time
-to spare."""
+"""The share of throughput for which one more window of a proof is measured once there is an answer,
+while there is time to spare."""
 
 
 def next_ask(
-    policy: SearchPolicy, shape: Shape, tiers: Sequence[tuple[str, Sequence[Limit]]], history: History,
-    *, within: float = math.inf, room: float = math.inf, spare: float = math.inf,
-) -> Ask | Done:  # fmt: skip
-    """The next trial that completes the frontier of one series; Done when there is none. The same arguments give the
-    same trial. Without limits only the frontier is completed.
+    policy: SearchPolicy,
+    shape: Shape,
+    tiers: Sequence[tuple[str, Sequence[Limit]]],
+    history: History,
+    *,
+    within: float = math.inf,
+    room: float = math.inf,
+    spare: float = math.inf,
+) -> Ask | Done:
+    """The next trial that completes the frontier of one series; Done when there is none. The same
+    arguments give the same trial. Without limits only the frontier is completed.
 
-    First comes what may be better, as an operating point that is proven later has to be visited itself: as long as it
-    ends in the `room` until the planned end, or `within` the budget if it may give clearly more, as the headline would
-    name it. Then the settings of the config and visits of the operating point, in turns, so that the visits are spread
-    over the time. These are owed whatever time they take. What then has a place in the `spare` seconds that they leave
-    of the room: candidates that give little more, settings between those of the config, and further visits.
+    First comes what may be better, as an operating point that is proven later has to be visited
+    itself: as long as it ends in the `room` until the planned end, or `within` the budget if it may
+    give clearly more, as the headline would name it. Then the settings of the config and visits of
+    the operating point, in turns, so that the visits are spread over the time. These are owed
+    whatever time they take. What then has a place in the `spare` seconds that they leave of the
+    room: candidates that give little more, settings between those of the config, and further
+    visits.
     """
     limits = tuple(tiers[0][1]) if tiers else ()
     policy = _without_skipped(policy, tiers, history)
@@ -102,8 +117,9 @@ def next_ask(
 
 
 def _again(policy: SearchPolicy, limits: tuple[Limit, ...], history: History) -> Ask | None:
-    """A second trial of a setting that was over a limit in its only one although a higher setting is proven: last, so
-    that what disturbed the first is over. The one with the most throughput first.
+    """A second trial of a setting that was over a limit in its only one although a higher setting
+    is proven: last, so that what disturbed the first is over. The one with the most throughput
+    first.
     """
     again = unconfirmed(limits, history)
     if not again:
@@ -128,7 +144,9 @@ def unconfirmed(limits: tuple[Limit, ...], history: History) -> tuple[int, ...]:
 
 
 def may_be_better(ask: Ask, limits: tuple[Limit, ...], history: History) -> bool:
-    """Whether a setting may be inside the SLA and give enough more than the operating point to be worth naming."""
+    """Whether a setting may be inside the SLA and give enough more than the operating point to be
+    worth naming.
+    """
     points = pilot_points(limits, history)
     outside = min((c for c in points if c > (edge(limits, points) or 0)), default=math.inf)
     inside = ask.phase is Phase.PROVE or ask.concurrency < outside
@@ -141,24 +159,30 @@ def _begun(ask: Ask, history: History) -> int:
 
 
 def _more_visits(ask: Ask, points: Mapping[int, Point], limits: tuple[Limit, ...], history: History) -> float:
-    """By how many seconds the visits of a candidate would take longer than those that the operating point is owed."""
+    """By how many seconds the visits of a candidate would take longer than those that the operating
+    point is owed.
+    """
     each = [
         _turns_to_go(limits, history, c) * (mean_e2e(c, points) or 0.0)
-        for c in (ask.concurrency, operating_concurrency(limits, history)) if c is not None
-    ]  # fmt: skip
+        for c in (ask.concurrency, operating_concurrency(limits, history))
+        if c is not None
+    ]
     return max(0.0, each[0] - sum(each[1:]))
 
 
 def gain(concurrency: int, limits: tuple[Limit, ...], history: History) -> float:
-    """The throughput to expect at a setting over that of the operating point, less 1; 1 where there is none.
+    """The throughput to expect at a setting over that of the operating point, less 1; 1 where there
+    is none.
 
-    On straight lines in the logarithm of concurrency between what was measured; beyond it that of the nearest.
+    On straight lines in the logarithm of concurrency between what was measured; beyond it that of
+    the nearest.
     """
     point = operating_concurrency(limits, history)
     rates = {
         c: p.metrics["output_throughput"].value
-        for c, p in pilot_points(limits, history).items() if "output_throughput" in p.metrics
-    }  # fmt: skip
+        for c, p in pilot_points(limits, history).items()
+        if "output_throughput" in p.metrics
+    }
     if point is None or not rates.get(point, 0.0) > 0:
         return 1.0
     known = sorted(rates)
@@ -189,9 +213,10 @@ def _operating_concurrency(limits: tuple[Limit, ...], history: History) -> int |
 
 
 def next_visit(limits: tuple[Limit, ...], history: History, spare: float = 0.0) -> Ask | None:
-    """Another visit of the operating point, until it has had its turns, and then, up to MOST_TURNS, while at least half
-    of one fits into the time to spare: so the sweep ends when it was planned to. Its value is by how much less of the
-    time a stall can be that the claim has not seen, per second.
+    """Another visit of the operating point, until it has had its turns, and then, up to MOST_TURNS,
+    while at least half of one fits into the time to spare: so the sweep ends when it was planned
+    to. Its value is by how much less of the time a stall can be that the claim has not seen, per
+    second.
     """
     c = operating_concurrency(limits, history)
     if c is None:
@@ -214,8 +239,9 @@ def _visit(c: int, points: Mapping[int, Point], reason: str = "") -> Ask:
 
 
 def worth_proving(settings: Sequence[int], limits: tuple[Limit, ...], history: History) -> tuple[int, ...]:
-    """Those of these settings whose proof can change the answer, by all other data: below every setting that violates a
-    limit, and above the operating point or seen to give more. Without data each can.
+    """Those of these settings whose proof can change the answer, by all other data: below every
+    setting that violates a limit, and above the operating point or seen to give more. Without data
+    each can.
     """
     others = [(trial, sample) for trial, sample in history if trial.concurrency not in settings]
     if not others:
@@ -225,9 +251,8 @@ def worth_proving(settings: Sequence[int], limits: tuple[Limit, ...], history: H
     )
     point, most = decision.concurrency or 0, decision.first_fail or math.inf
     return tuple(
-        c for c in settings
-        if c < most and (c > point or c in decision.unconfirmed or gain(c, limits, history) > 0)
-    )  # fmt: skip
+        c for c in settings if c < most and (c > point or c in decision.unconfirmed or gain(c, limits, history) > 0)
+    )
 
 
 # -- what is to come
@@ -236,8 +261,9 @@ def worth_proving(settings: Sequence[int], limits: tuple[Limit, ...], history: H
 def trials_left(
     policy: SearchPolicy, tiers: Sequence[tuple[str, Sequence[Limit]]], history: History, point: int | None
 ) -> list[tuple[Ask, int]]:
-    """The trials that complete the frontier, and how many of each, if none of them surprises; without proofs of better
-    candidates. `point` is the operating point; before there is one, the setting that it is expected to be.
+    """The trials that complete the frontier, and how many of each, if none of them surprises;
+    without proofs of better candidates. `point` is the operating point; before there is one, the
+    setting that it is expected to be.
     """
     limits = tuple(tiers[0][1]) if tiers else ()
     policy = _without_skipped(policy, tiers, history)
@@ -260,8 +286,9 @@ def trials_left(
 
 
 def further_visits(limits: tuple[Limit, ...], history: History, point: int) -> tuple[Ask, int]:
-    """A visit beyond those that are owed, and how many there may be where the planned end leaves time for them: a claim
-    of MOST_TURNS covers twice what makes that of a p99 final, and more would say little.
+    """A visit beyond those that are owed, and how many there may be where the planned end leaves
+    time for them: a claim of MOST_TURNS covers twice what makes that of a p99 final, and more would
+    say little.
     """
     points = pilot_points(limits, history)
     visit, claim = _visit(point, points), claim_of(proof_windows(history, point), limits)
@@ -284,8 +311,9 @@ def _midpoint(gap: tuple[int, int], points: Mapping[int, Point]) -> tuple[int, P
 
     metrics = {
         name: replace(e, value=middle(e.value, high.metrics[name].value))
-        for name, e in low.metrics.items() if name in high.metrics
-    }  # fmt: skip
+        for name, e in low.metrics.items()
+        if name in high.metrics
+    }
     return c, replace(low, concurrency=c, metrics=metrics)
 
 
@@ -296,14 +324,18 @@ def _turns_to_go(limits: tuple[Limit, ...], history: History, c: int) -> int:
 
 
 def _most_turns(limits: tuple[Limit, ...], history: History, c: int) -> int:
-    """The turns after which an operating point is not visited again, by the data from before its first visit."""
+    """The turns after which an operating point is not visited again, by the data from before its
+    first visit.
+    """
     proof = proof_windows([(t, s) for t, s in history if t.phase is not Phase.VISIT], c)
     needed = _turns_needed(proof, limits)
     return round(MORE_TURNS * needed) if needed < MOST_TURNS else _turns_needed([], limits)
 
 
 def _turns_needed(windows: Sequence[WindowData], limits: tuple[Limit, ...]) -> int:
-    """How many turns like those of these windows make a claim final; MOST_TURNS where not even so many do."""
+    """How many turns like those of these windows make a claim final; MOST_TURNS where not even so
+    many do.
+    """
     needed = max((fewest_to_bound(limit.of.p) for limit in limits if limit.of.p is not None), default=0)
     for limit in limits:
         if limit.of.p is not None and limit.of.quantity != "itl":
@@ -313,7 +345,9 @@ def _turns_needed(windows: Sequence[WindowData], limits: tuple[Limit, ...]) -> i
 
 
 def _turns_to_prove(shares: Floats, m: float) -> int:
-    """After how many turns like these, in this order and over again, the bet of `claim.capital` is won."""
+    """After how many turns like these, in this order and over again, the bet of `claim.capital` is
+    won.
+    """
     repeated = np.resize(shares, MOST_TURNS) if len(shares) else np.zeros(MOST_TURNS)
     with np.errstate(divide="ignore"):
         capital = sum(
@@ -328,7 +362,9 @@ def _turns_to_prove(shares: Floats, m: float) -> int:
 
 
 def skip_reason(concurrency: int, tiers: Sequence[tuple[str, Sequence[Limit]]], history: History) -> str | None:
-    """Why a setting of the config would show nothing new, under any of the SLAs; None to measure it."""
+    """Why a setting of the config would show nothing new, under any of the SLAs; None to measure
+    it.
+    """
     reasons = [search.skip_reason(concurrency, history, limits) for limits in [tier for _, tier in tiers] or [()]]
     return reasons[-1] if None not in reasons else None
 
@@ -342,7 +378,9 @@ def _without_skipped(
 
 
 def _setting(policy: SearchPolicy, limits: tuple[Limit, ...], history: History) -> Ask | None:
-    """A setting of the config that was only scanned or not seen, the one next to the SLA's edge first."""
+    """A setting of the config that was only scanned or not seen, the one next to the SLA's edge
+    first.
+    """
     left = _settings_left(policy, history)
     if not left:
         return None
@@ -387,7 +425,9 @@ def _gap(policy: SearchPolicy, limits: tuple[Limit, ...], history: History) -> A
 
 
 def _usual(c: int, points: Mapping[int, Point]) -> int:
-    """Requests of a setting of which nothing is to be proven; of a rate as many as arrive in the time that it has."""
+    """Requests of a setting of which nothing is to be proven; of a rate as many as arrive in the
+    time that it has.
+    """
     if not isinstance(c, Rate):
         return 20 * math.ceil(in_flight(c, points))
     each = next((p.shape.requests for p in points.values()), 1.0)

@@ -1,10 +1,11 @@
 """Diagnosis: which resource binds at a setting, how that is known, and what would move it.
 
-The requests in flight are on the network, in the server's front end, in its queue, in prefill or in decode. The time
-breakdown says how long they are in each; the part that holds most of the latency at issue is where to look, and the
-server's gauges say why requests wait there. What shows outside of the server comes first: a client that is too slow,
-refused requests, a clock that fell. A probability is the share of simulated cases in which evidence as complete and
-as clear as this named the right resource (docs/diagnosis.md), and nothing more.
+The requests in flight are on the network, in the server's front end, in its queue, in prefill or in
+decode. The time breakdown says how long they are in each; the part that holds most of the latency
+at issue is where to look, and the server's gauges say why requests wait there. What shows outside
+of the server comes first: a client that is too slow, refused requests, a clock that fell. A
+probability is the share of simulated cases in which evidence as complete and as clear as this named
+the right resource (docs/diagnosis.md), and nothing more.
 """
 
 from collections.abc import Mapping, Sequence
@@ -35,7 +36,8 @@ CLEAR = 0.60
 MATTERS = 0.15
 """Share of the explained time below which a second resource is not named."""
 MOST_WORK = 0.50
-"""Share of the engine's time that prompts themselves take, from which prefill binds and not the token budget."""
+"""Share of the engine's time that prompts themselves take, from which prefill binds and not the
+token budget."""
 SEVERAL_STEPS = 1.5
 """Steps that a prompt is read in, above which the token budget splits it."""
 SOME = 0.5
@@ -44,8 +46,8 @@ FEW = 4
 """Requests in flight at the lowest setting, above which no setting shows a request alone."""
 
 PROBABILITY = {"outside": 0.95, "clear": 0.95, "shared": 0.90, "partial": 0.90}
-"""How often the first resource was right, by how clear and how complete the evidence is, in one draw of cases; tested
-on another (`benchmarks/diagnosis.py`).
+"""How often the first resource was right, by how clear and how complete the evidence is, in one
+draw of cases; tested on another (`benchmarks/diagnosis.py`).
 """
 SECOND = 0.45
 """The same of the second resource."""
@@ -53,8 +55,9 @@ SECOND = 0.45
 
 @dataclass(frozen=True, slots=True)
 class Suspect:
-    """A resource that may bind: the share of simulated cases in which such evidence was right, the evidence with its
-    numbers, what to change (with the flag's name on this engine), and what to expect of it.
+    """A resource that may bind: the share of simulated cases in which such evidence was right, the
+    evidence with its numbers, what to change (with the flag's name on this engine), and what to
+    expect of it.
     """
 
     resource: Resource
@@ -66,9 +69,9 @@ class Suspect:
 
 @dataclass(frozen=True, slots=True)
 class SettingDiagnosis:
-    """What binds at one setting: the likeliest resource first, two at most. `roles` says which setting this is, and
-    `metric` what it violates or comes nearest to violating. `basis` is what the evidence rests on, a key of
-    PROBABILITY. Without suspects `unknown` says why.
+    """What binds at one setting: the likeliest resource first, two at most. `roles` says which
+    setting this is, and `metric` what it violates or comes nearest to violating. `basis` is what
+    the evidence rests on, a key of PROBABILITY. Without suspects `unknown` says why.
     """
 
     concurrency: int
@@ -89,7 +92,9 @@ class Diagnosis(OfSeries):
 
 
 def diagnose(points: Sequence[Point], samples: Mapping[int, WindowData], decision: Decision | None) -> Diagnosis | None:
-    """What binds in one series; None for points without windows, as imported ones, and where nothing is to be said."""
+    """What binds in one series; None for points without windows, as imported ones, and where
+    nothing is to be said.
+    """
     mine = [p for p in sorted(points, key=lambda p: p.concurrency) if p.concurrency in samples]
     if not mine:
         return None
@@ -119,11 +124,15 @@ Named = Resource | None
 
 
 def diagnose_setting(
-    concurrency: int, signs: Sequence[Signs], *, limited: str | None, roles: tuple[str, ...] = (),
+    concurrency: int,
+    signs: Sequence[Signs],
+    *,
+    limited: str | None,
+    roles: tuple[str, ...] = (),
     engine: str | None = None,
-) -> SettingDiagnosis:  # fmt: skip
-    """What binds at a setting, given the signs of all settings of its series, ascending; `limited` is the metric at
-    issue, None for throughput.
+) -> SettingDiagnosis:
+    """What binds at a setting, given the signs of all settings of its series, ascending; `limited`
+    is the metric at issue, None for throughput.
     """
     here = next(s for s in signs if s.concurrency == concurrency)
     alone = next((s for s in signs if not s.client), signs[0])
@@ -138,7 +147,8 @@ def diagnose_setting(
     unsure = not here.complete or alone.concurrency > FEW
     unsure |= lead in (Resource.PREFILL, Resource.DECODE) and here.clock is None
     kind = "outside" if certain else "partial" if unsure else "clear" if weights[lead] >= CLEAR * total else "shared"
-    # Where the client or a refusal spoils the load, the server's own signs are those of another load.
+    # Where the client or a refusal spoils the load, the server's own signs are those of another
+    # load.
     inside = [] if certain and lead is not Resource.CLOCKS else ranked
     order = [*certain, *(r for r in inside if r is not None and weights[r] >= MATTERS * total)]
     first, *others = (
@@ -172,8 +182,8 @@ def _outside(here: Signs, signs: Sequence[Signs]) -> dict[Resource, str]:
 def _weights(here: Signs, alone: Signs, quantity: str | None) -> dict[Named, float]:
     """Seconds of the latency at issue by the resource that they are spent on, or waiting for.
 
-    Of a TTFT all before the first token counts, of a TPOT what comes after it. What bends a throughput, or an E2E, is
-    what each part has grown by since the lowest setting.
+    Of a TTFT all before the first token counts, of a TPOT what comes after it. What bends a
+    throughput, or an E2E, is what each part has grown by since the lowest setting.
     """
     grown = quantity not in ("ttft", "tpot", "itl") and alone is not here
     weights: dict[Named, float] = {}
@@ -222,7 +232,9 @@ def _holder(place: str, here: Signs, alone: Signs) -> Named:
 
 
 def short_of_kv(s: Signs) -> bool:
-    """Whether requests are preempted for memory, or the memory left would not hold another prompt."""
+    """Whether requests are preempted for memory, or the memory left would not hold another
+    prompt.
+    """
     if (s.kv_max or 0.0) >= KV_FULL or (s.preempted or 0.0) > PREEMPTED:
         return True
     if not s.running or not s.kv or s.kv_max is None:
@@ -232,10 +244,12 @@ def short_of_kv(s: Signs) -> bool:
 
 
 def capped(s: Signs) -> bool:
-    """Whether requests wait while as many run as ever do: the running stay at a number below the concurrency.
+    """Whether requests wait while as many run as ever do: the running stay at a number below the
+    concurrency.
 
-    At a cap a place is empty only from the end of one request to the next step: the mean lies below the most by those
-    that end in a step, one more at the most. Where the steps themselves are full, the number that runs wanders further.
+    At a cap a place is empty only from the end of one request to the next step: the mean lies below
+    the most by those that end in a step, one more at the most. Where the steps themselves are full,
+    the number that runs wanders further.
     """
     if not s.running or not s.running_max or s.running_max >= s.concurrency:
         return False
@@ -244,12 +258,16 @@ def capped(s: Signs) -> bool:
 
 
 def _prompt_work(alone: Signs) -> float:
-    """Seconds of the engine that one prompt takes by itself: its prefill alone, without what a step takes anyhow."""
+    """Seconds of the engine that one prompt takes by itself: its prefill alone, without what a step
+    takes anyhow.
+    """
     return max(0.0, alone.parts.get("prefill", 0.0) - max(1.0, alone.chunks or 1.0) * alone.tpot)
 
 
 def _prompt_share(here: Signs, alone: Signs) -> float:
-    """The share of the engine's time that prompts themselves take: utilisation law, rate times work."""
+    """The share of the engine's time that prompts themselves take: utilisation law, rate times
+    work.
+    """
     return here.rate * _prompt_work(alone)
 
 
@@ -292,8 +310,8 @@ def _mhz(hertz: float) -> str:
 
 
 def diagnosis_lines(diagnosis: Diagnosis | None) -> list[tuple[str, str]]:
-    """Per setting what it is and what binds there: ('c=64, first violation', 'batch cap (95%): 32 run ...').
-    A change is said once.
+    """Per setting what it is and what binds there: ('c=64, first violation', 'batch cap (95%): 32
+    run ...'). A change is said once.
     """
     lines, said = [], set()
     for found in diagnosis.settings if diagnosis is not None else ():

@@ -1,5 +1,6 @@
-"""The explanation of a decision as data: what binds and by how much, why each other setting was not chosen, what was
-excluded, and what would decide. `decide/sentences.py` has the sentences; tables, pages and pictures only lay them out.
+"""The explanation of a decision as data: what binds and by how much, why each other setting was not
+chosen, what was excluded, and what would decide. `decide/sentences.py` has the sentences; tables,
+pages and pictures only lay them out.
 """
 
 import dataclasses
@@ -33,11 +34,21 @@ UNDECIDED = (Cause.CROSSES, Cause.TOO_FEW, Cause.UNBOUNDED, Cause.NO_INTERVAL, C
 """Why a setting is neither inside nor outside its limit."""
 PASSING = frozenset(
     {
-        "lockstep", "non_stationary", "under_concurrency", "over_concurrency", "littles_law", "repeats_differ",
-        "client_bound", "resent", "too_few_samples", "server_lost", "server_restarted",
+        "lockstep",
+        "non_stationary",
+        "under_concurrency",
+        "over_concurrency",
+        "littles_law",
+        "repeats_differ",
+        "client_bound",
+        "resent",
+        "too_few_samples",
+        "server_lost",
+        "server_restarted",
     }
-)  # fmt: skip
-"""Flags that need not come again when a setting is measured again, and that leave its values some meaning."""
+)
+"""Flags that need not come again when a setting is measured again, and that leave its values some
+meaning."""
 
 
 def explain(
@@ -50,9 +61,10 @@ def explain(
     unworthy: Collection[int] = (),
     point_estimates: bool = False,
 ) -> Decision:
-    """The decision with its explanation and its next step. `points` are those decided on and those that were only
-    scanned, by concurrency; `rate` names the throughput. `cuts` say what cut a proof short; `corrected` are settings
-    that a later visit contradicted, `unworthy` those whose gain would not be worth their tail.
+    """The decision with its explanation and its next step. `points` are those decided on and those
+    that were only scanned, by concurrency; `rate` names the throughput. `cuts` say what cut a proof
+    short; `corrected` are settings that a later visit contradicted, `unworthy` those whose gain
+    would not be worth their tail.
     """
     judged = {j.concurrency: j for j in decision.judgements}
     settings = tuple(
@@ -84,9 +96,13 @@ def explain(
 
 
 def _setting(
-    decision: Decision, point: Point | None, judged: Judgement | None, concurrency: int, gain: float | None,
+    decision: Decision,
+    point: Point | None,
+    judged: Judgement | None,
+    concurrency: int,
+    gain: float | None,
     cut: Cut | None,
-) -> Reason:  # fmt: skip
+) -> Reason:
     """Why one measured setting is, or is not, the operating point."""
     if judged is None:
         values = point.metrics if point is not None and _may_pass(point) else {}
@@ -103,9 +119,17 @@ def _setting(
     estimate = point.metrics.get(name) if point is not None else None
     need, cut = (judged.need, cut) if judged.verdict in _OPEN else (None, None)
     reason = Reason(
-        _cause(decision, judged, estimate, limit), (concurrency,), name, estimate, limit, judged.verdict, gain,
-        need=need, cut=cut, flags=point.fatal if point is not None else (),
-    )  # fmt: skip
+        _cause(decision, judged, estimate, limit),
+        (concurrency,),
+        name,
+        estimate,
+        limit,
+        judged.verdict,
+        gain,
+        need=need,
+        cut=cut,
+        flags=point.fatal if point is not None else (),
+    )
     step = decision.rejected
     if step is not None and step.concurrency == concurrency:
         return dataclasses.replace(reason, metric=step.metric, gain=step.gain, cost=step.cost)
@@ -169,17 +193,17 @@ def _may_pass(point: Point) -> bool:
 
 
 def requests_to_decide(point: Point, limits: Sequence[Limit]) -> int | None:
-    """How many requests would decide a setting: `Judgement.need`. One that was excluded is judged as if it were not; as
-    many as it had where it would then meet.
+    """How many requests would decide a setting: `Judgement.need`. One that was excluded is judged
+    as if it were not; as many as it had where it would then meet.
     """
     judged = judge(dataclasses.replace(point, flags=()), limits)
     return judged.need if judged.verdict in _OPEN else point.n or None
 
 
 def _next_step(decision: Decision, points: Mapping[int, Point], settings: Iterable[Reason]) -> NextStep | None:
-    """The setting below every violation that is not proven, whose values keep every limit, and that would give clearly
-    more throughput than the operating point: the most of those that can be decided, else the most. Without an operating
-    point the candidate, else the most throughput.
+    """The setting below every violation that is not proven, whose values keep every limit, and that
+    would give clearly more throughput than the operating point: the most of those that can be
+    decided, else the most. Without an operating point the candidate, else the most throughput.
     """
     below = decision.first_fail if decision.first_fail is not None else math.inf
     steps = []
@@ -196,9 +220,10 @@ def _next_step(decision: Decision, points: Mapping[int, Point], settings: Iterab
         known, requests = speed if math.isfinite(speed) else None, requests_to_decide(point, decision.limits)
         steps.append(NextStep(c, reason.gain, known, reason.flags, requests))
     return max(
-        steps, default=None,
+        steps,
+        default=None,
         key=lambda s: (s.requests is not None, s.concurrency == decision.candidate, s.gain or 0.0, s.throughput or 0.0),
-    )  # fmt: skip
+    )
 
 
 # --- the decision as a whole
@@ -242,7 +267,9 @@ def _chosen(decision: Decision, chosen: int, settings: Mapping[int, Reason]) -> 
 
 
 def _range(decision: Decision) -> list[Reason]:
-    """Where the operating point lies between the comfort mark and the promise of each limit that has both."""
+    """Where the operating point lies between the comfort mark and the promise of each limit that
+    has both.
+    """
     reasons = []
     for limit in decision.limits:
         estimate = decision.metrics.get(limit.metric)
@@ -272,7 +299,9 @@ def _no_answer(decision: Decision, points: Mapping[int, Point], settings: Mappin
 
 
 def _other_optima(decision: Decision, points: Mapping[int, Point], rate: str | None) -> list[Reason]:
-    """The other optima inside the SLA where they differ from the operating point, and its energy."""
+    """The other optima inside the SLA where they differ from the operating point, and its
+    energy.
+    """
     chosen = points.get(decision.concurrency) if decision.concurrency is not None else None
     if chosen is None or rate is None:
         return []
@@ -297,7 +326,9 @@ def _other_optima(decision: Decision, points: Mapping[int, Point], rate: str | N
 
 
 def _non_monotone(decision: Decision) -> list[Reason]:
-    """Settings that violate although a higher one meets: they are first in `settings`, the one that meets is last."""
+    """Settings that violate although a higher one meets: they are first in `settings`, the one that
+    meets is last.
+    """
     if decision.concurrency is None:
         return []
     highest = max((j.concurrency for j in decision.judgements if j.verdict is Verdict.MEETS), default=0)
@@ -306,7 +337,9 @@ def _non_monotone(decision: Decision) -> list[Reason]:
 
 
 def _excluded(points: Iterable[Point]) -> list[Reason]:
-    """The excluded settings, those with the same flags together; the flags are those of the lowest."""
+    """The excluded settings, those with the same flags together; the flags are those of the
+    lowest.
+    """
     groups: dict[tuple[str, ...], list[Point]] = {}
     for point in points:
         if not point.valid:
@@ -322,10 +355,12 @@ def _excluded(points: Iterable[Point]) -> list[Reason]:
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """A number that a decision stands on. `bound` is the one-sided 95 % bound that decides: `upper` or `lower`,
-    whichever is on the limit's side of the value; None without a limit, or where too few requests give none.
+    """A number that a decision stands on. `bound` is the one-sided 95 % bound that decides: `upper`
+    or `lower`, whichever is on the limit's side of the value; None without a limit, or where too
+    few requests give none.
 
-    `left` is the share of the limit that the bound (without one, the value) leaves; `tightest` marks the least.
+    `left` is the share of the limit that the bound (without one, the value) leaves; `tightest`
+    marks the least.
     """
 
     metric: str
@@ -342,7 +377,9 @@ class Figure:
 
 
 def figures(decision: Decision) -> list[Figure]:
-    """The throughput, the cost and every metric of the SLA at the operating point, or at the setting nearest to one."""
+    """The throughput, the cost and every metric of the SLA at the operating point, or at the
+    setting nearest to one.
+    """
     limits = {limit.metric: limit for limit in decision.limits}
     judged = decision.judgement(decision.shown)
     table = []
@@ -363,7 +400,9 @@ def figures(decision: Decision) -> list[Figure]:
 
 
 def tightest_figure(decision: Decision) -> Figure | None:
-    """The figure of the limit with the least headroom, else of the binding one; None where none was measured."""
+    """The figure of the limit with the least headroom, else of the binding one; None where none was
+    measured.
+    """
     limited = [figure for figure in figures(decision) if figure.limit is not None]
     binding = [figure for figure in limited if figure.tightest or figure.metric == decision.binding]
     return next(iter([*binding, *limited]), None)
@@ -377,7 +416,9 @@ HALF_UNDECIDED = 1.0
 
 
 def half_undecided(decision: Decision) -> bool:
-    """Whether a setting that is not proven may give as much again as the operating point, or more."""
+    """Whether a setting that is not proven may give as much again as the operating point, or
+    more.
+    """
     step = decision.next_step
     return step is not None and (step.gain or 0.0) >= HALF_UNDECIDED
 

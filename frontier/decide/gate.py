@@ -1,13 +1,15 @@
 """Regression gate: is NEW worse than BASE, by more than is allowed, and how sure is that.
 
-What is judged is stated before any data is seen: the output throughput and the median of each latency that the SLA
-limits, each as the geometric mean over all settings that both sides measured, and the SLA at the concurrency that BASE
-proved. No setting is chosen for what it shows, so nothing is a lucky or an unlucky pick.
+What is judged is stated before any data is seen: the output throughput and the median of each
+latency that the SLA limits, each as the geometric mean over all settings that both sides measured,
+and the SLA at the concurrency that BASE proved. No setting is chosen for what it shows, so nothing
+is a lucky or an unlucky pick.
 
-The unit of evidence is not the request but a measurement that stands on its own: a pair of measurements taken in turn,
-or a day of a stored baseline. Intervals within a run know nothing of what differs between runs; the spread of the pairs
-or days does, or the user states it. Student's t turns it into bounds: an alarm needs a loss above 0 with an error of
-ALARM shared by all that is judged (Bonferroni), a pass a loss that is at most `allow` at 95 %.
+The unit of evidence is not the request but a measurement that stands on its own: a pair of
+measurements taken in turn, or a day of a stored baseline. Intervals within a run know nothing of
+what differs between runs; the spread of the pairs or days does, or the user states it. Student's t
+turns it into bounds: an alarm needs a loss above 0 with an error of ALARM shared by all that is
+judged (Bonferroni), a pass a loss that is at most `allow` at 95 %.
 """
 
 import itertools
@@ -29,15 +31,18 @@ from frontier.stats.estimate import estimate
 from frontier.stats.window import WindowData
 
 ALARM = 0.01
-"""The chance of any alarm when nothing changed, over all series, metrics and settings of one gate."""
+"""The chance of any alarm when nothing changed, over all series, metrics and settings of one gate.
+"""
 MISS = 0.05
 """The chance that a loss above `allow` passes."""
 CAUGHT = 0.90
 """The chance with which the smallest loss that is named would raise an alarm."""
 ENOUGH = 0.9
-"""A setting counts when this share of the runs of a side measured it; runs without it are left out."""
+"""A setting counts when this share of the runs of a side measured it; runs without it are left out.
+"""
 Design = Literal["repeats", "in turn", "history"]
-"""What a difference is judged by: pairs of repeats of one sweep, pairs of runs in turn, or the days of a baseline."""
+"""What a difference is judged by: pairs of repeats of one sweep, pairs of runs in turn, or the days
+of a baseline."""
 _DAY = 86_400.0
 _SAME = ("device", "model")
 """What makes two sides incomparable even when they are measured in turn."""
@@ -47,8 +52,9 @@ _SAME = ("device", "model")
 class Measured:
     """One measurement of a series, a run or one repeat of it, begun at unix time `at`.
 
-    `values` are the metrics of each usable setting, `excluded` the settings whose numbers mean nothing. `key` says on
-    what it was measured: device, engine, flags and model, as far as they are known.
+    `values` are the metrics of each usable setting, `excluded` the settings whose numbers mean
+    nothing. `key` says on what it was measured: device, engine, flags and model, as far as they are
+    known.
     """
 
     name: str
@@ -74,7 +80,9 @@ class Measured:
         return sum((math.log(high / low) / 3.92) ** 2 for low, high in ends) / len(ends) ** 2
 
     def mean(self, name: str, settings: Sequence[int]) -> Estimate:
-        """The geometric mean of a metric over settings, with the 95 % interval that follows from `noise`."""
+        """The geometric mean of a metric over settings, with the 95 % interval that follows from
+        `noise`.
+        """
         value = math.exp(-metric(name).sign * self.level(name, settings))
         half = math.exp(1.96 * math.sqrt(self.noise(name, settings)))
         if half == 1:
@@ -84,10 +92,12 @@ class Measured:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What became of one metric, as a share of BASE's; above 0 is worse: less throughput, more latency.
+    """What became of one metric, as a share of BASE's; above 0 is worse: less throughput, more
+    latency.
 
-    `at_least` holds with the alarm's error, `at_most` at 95 %. An alarm would be raised in 90 % of cases for a change
-    of `smallest`. `at_least` is -inf and the others are inf where too little was measured.
+    `at_least` holds with the alarm's error, `at_most` at 95 %. An alarm would be raised in 90 % of
+    cases for a change of `smallest`. `at_least` is -inf and the others are inf where too little was
+    measured.
     """
 
     metric: str
@@ -102,9 +112,9 @@ class Change:
 class AtProven:
     """Whether NEW keeps the SLA at `proven`, the concurrency that BASE proved.
 
-    `at` is where that was judged: at `proven` or, where NEW did not measure that, at the highest setting below it that
-    both measured; None where there is none. `estimate` is of the limit that decides, with its one-sided bounds at 95 %
-    or, in an alarm, at the alarm's error.
+    `at` is where that was judged: at `proven` or, where NEW did not measure that, at the highest
+    setting below it that both measured; None where there is none. `estimate` is of the limit that
+    decides, with its one-sided bounds at 95 % or, in an alarm, at the alarm's error.
     """
 
     proven: int
@@ -116,8 +126,9 @@ class AtProven:
 
 @dataclass(frozen=True, slots=True)
 class Gate:
-    """NEW against BASE for one series. `units` counts the pairs or the days; `breaks` is what differs in the key.
-    `spread` is by how much runs of one server differ, where that was stated and used.
+    """NEW against BASE for one series. `units` counts the pairs or the days; `breaks` is what
+    differs in the key. `spread` is by how much runs of one server differ, where that was stated and
+    used.
     """
 
     shape: Shape
@@ -136,7 +147,9 @@ class Gate:
 
 
 def judged_metrics(limits: Sequence[Limit]) -> tuple[str, ...]:
-    """Throughput, and the median of each latency that is limited; of TTFT and TPOT where none is."""
+    """Throughput, and the median of each latency that is limited; of TTFT and TPOT where none
+    is.
+    """
     limited = {"tpot" if limit.of.quantity == "itl" else limit.of.quantity for limit in limits} - {None}
     return ("output_throughput", *(f"p50_{q}" for q in LATENCIES if q in (limited or {"ttft", "tpot"})))
 
@@ -147,7 +160,8 @@ def family_size(series: int, limits: Sequence[Limit]) -> int:
 
 
 def key_changes(before: Mapping[str, str], after: Mapping[str, str]) -> dict[str, str]:
-    """What differs between two keys, by name: {'engine': 'vLLM 0.31 → vLLM 0.32'}; of flags only those that differ.
+    """What differs between two keys, by name: {'engine': 'vLLM 0.31 → vLLM 0.32'}; of flags only
+    those that differ.
 
     What one of them does not know is alike.
     """
@@ -172,7 +186,9 @@ def has(one: Measured, settings: Sequence[int], names: Sequence[str]) -> bool:
 
 
 def in_turn(base: Sequence[Measured], new: Sequence[Measured]) -> list[tuple[Measured, Measured]] | None:
-    """(BASE, NEW) pairs where both sides alternate in time, as A B, B A, A B; None where they do not."""
+    """(BASE, NEW) pairs where both sides alternate in time, as A B, B A, A B; None where they do
+    not.
+    """
     ordered = sorted([*((one, 0) for one in base), *((one, 1) for one in new)], key=lambda pair: pair[0].at)
     twos = list(zip(ordered[::2], ordered[1::2], strict=False))
     if len(base) != len(new) or len(twos) < 2 or any(first[1] == second[1] for first, second in twos):
@@ -181,16 +197,18 @@ def in_turn(base: Sequence[Measured], new: Sequence[Measured]) -> list[tuple[Mea
 
 
 def by_day(measured: Sequence[Measured]) -> list[list[Measured]]:
-    """The measurements of each day (UTC): those of one day share what differs between days, and count as one."""
+    """The measurements of each day (UTC): those of one day share what differs between days, and
+    count as one.
+    """
     ordered = sorted(measured, key=lambda one: one.at)
     return [list(day) for _, day in itertools.groupby(ordered, key=lambda one: one.at // _DAY)]
 
 
 @dataclass(frozen=True, slots=True)
 class GateRules:
-    """What is judged: `names` are the metrics, `allow` the share that may be lost, `family` how many judgements share
-    the alarm's error. `spread` is by how much runs of one unchanged server differ (standard deviation of ln), where the
-    user knows it.
+    """What is judged: `names` are the metrics, `allow` the share that may be lost, `family` how
+    many judgements share the alarm's error. `spread` is by how much runs of one unchanged server
+    differ (standard deviation of ln), where the user knows it.
     """
 
     names: tuple[str, ...]
@@ -208,17 +226,18 @@ class GateRules:
 def changes(
     base: Sequence[Measured], new: Sequence[Measured], settings: Sequence[int], rules: GateRules, design: Design
 ) -> tuple[tuple[Change, ...], float, int, bool]:
-    """The change of each metric; the largest latency change, in ln, that chance alone explains; the pairs or days; and
-    whether all were judged by the stated spread.
+    """The change of each metric; the largest latency change, in ln, that chance alone explains; the
+    pairs or days; and whether all were judged by the stated spread.
 
-    A stated spread is used in place of the one seen, unless that is larger than chance (1 %) makes it. In turn, base[i]
-    and new[i] are a pair. Of a history each day of BASE counts once, and so does NEW, however many runs it has: they
-    may be of one day.
+    A stated spread is used in place of the one seen, unless that is larger than chance (1 %) makes
+    it. In turn, base[i] and new[i] are a pair. Of a history each day of BASE counts once, and so
+    does NEW, however many runs it has: they may be of one day.
     """
     days = by_day(base)
     units = len(days) if design == "history" else len(base)
-    # Repeats of one sweep measure each setting of both sides side by side: each is a pair of its own. What differs
-    # between runs or days is common to their settings: only their mean over the settings counts.
+    # Repeats of one sweep measure each setting of both sides side by side: each is a pair of its
+    # own. What differs between runs or days is common to their settings: only their mean over the
+    # settings counts.
     groups = [(c,) for c in settings] if design == "repeats" else [tuple(settings)]
     made, chance, stated = [], 0.0, True
     for name in rules.names:
@@ -235,8 +254,8 @@ def changes(
                 steps, weight = fresh - old, 1 / units
                 middles.append(float(steps.mean()))
                 own, runs = floor + mine, 2
-            # Equal seeds or rounding can make measurements alike: the standard deviation is never taken to be less than
-            # half of what their own intervals say.
+            # Equal seeds or rounding can make measurements alike: the standard deviation is never
+            # taken to be less than half of what their own intervals say.
             seen = float(steps.var(ddof=1)) if units > 1 else math.inf
             variances.append(max(seen, own / 4 if design != "history" else floor / 4) * weight)
             if rules.spread is not None and all(one.bounded(name, group) for one in (*base, *new)):
@@ -255,7 +274,9 @@ def changes(
 
 
 def worse_share(name: str, worse: float) -> float:
-    """A difference of levels as a share: of the throughput that is lost, or by which a latency grew."""
+    """A difference of levels as a share: of the throughput that is lost, or by which a latency
+    grew.
+    """
     if metric(name).higher_is_better:
         return -math.expm1(-worse)
     return math.expm1(worse) if worse < 700 else math.inf
@@ -276,11 +297,11 @@ def _change(name: str, worse: float, error: float, freedom: float, rules: GateRu
 def at_proven(
     proven: int, samples: Mapping[int, WindowData], settings: Sequence[int], rules: GateRules, chance: float
 ) -> AtProven:
-    """Whether NEW keeps the SLA, each limit widened by `allow`, at the concurrency that BASE proved, or at the highest
-    below it of the settings in common. Nothing is interpolated.
+    """Whether NEW keeps the SLA, each limit widened by `allow`, at the concurrency that BASE
+    proved, or at the highest below it of the settings in common. Nothing is interpolated.
 
-    It breaks the SLA when a value is beyond its limit by more than `allow`, and by more than chance or a bad day
-    explains (`chance`, in ln), with the alarm's error.
+    It breaks the SLA when a value is beyond its limit by more than `allow`, and by more than chance
+    or a bad day explains (`chance`, in ln), with the alarm's error.
     """
 
     def beyond(limit: Limit, by: float) -> Limit:
@@ -302,10 +323,17 @@ def at_proven(
 
 
 def gate(
-    base: Sequence[Measured], new: Sequence[Measured], rules: GateRules, design: Design, shape: Shape,
-    names: tuple[str, str], proven: int | None = None, samples: Mapping[int, WindowData] = MappingProxyType({}),
-) -> Gate:  # fmt: skip
-    """NEW against BASE. `proven` is the concurrency that BASE proved, `samples` NEW's window data by concurrency.
+    base: Sequence[Measured],
+    new: Sequence[Measured],
+    rules: GateRules,
+    design: Design,
+    shape: Shape,
+    names: tuple[str, str],
+    proven: int | None = None,
+    samples: Mapping[int, WindowData] = MappingProxyType({}),
+) -> Gate:
+    """NEW against BASE. `proven` is the concurrency that BASE proved, `samples` NEW's window data
+    by concurrency.
 
     A history counts as far as its key is NEW's.
     """

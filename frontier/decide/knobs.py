@@ -1,4 +1,5 @@
-"""Knobs: where each engine sets its limit on requests in flight, and what to change where a resource binds."""
+"""Knobs: where each engine sets its limit on requests in flight, and what to change where a
+resource binds."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -12,7 +13,9 @@ from frontier.units import format_number, format_seconds
 
 
 class Knob(NamedTuple):
-    """The setting of an engine that limits its requests in flight to `{c}`, and what happens over it."""
+    """The setting of an engine that limits its requests in flight to `{c}`, and what happens over
+    it.
+    """
 
     engine: str
     setting: str
@@ -28,17 +31,22 @@ KNOBS: Mapping[str, Knob] = {
     "llamacpp": Knob("llama.cpp", "--parallel {c}", "requests over it wait in the server"),
     "ollama": Knob("Ollama", "OLLAMA_NUM_PARALLEL={c}", "requests over it wait, OLLAMA_MAX_QUEUE at most; then 503"),
 }
-"""By the name of the engine's dialect. Versions read: vLLM 0.32.0, SGLang 0.5.23; the others by their documentation."""
+"""By the name of the engine's dialect. Versions read: vLLM 0.32.0, SGLang 0.5.23; the others by
+their documentation."""
 
 
 def engine_of(identities: Iterable[str | None]) -> str | None:
-    """The engine behind what servers said of themselves ('vllm 0.32.0 (uvicorn)'); None where it has no known knob."""
+    """The engine behind what servers said of themselves ('vllm 0.32.0 (uvicorn)'); None where it
+    has no known knob.
+    """
     names = {(text or "").partition(" ")[0].rstrip(",") for text in identities}
     return names.pop() if len(names) == 1 and names <= KNOBS.keys() else None
 
 
 def knob_sentence(engine: str | None, concurrency: int) -> str:
-    """'set vLLM --max-num-seqs 48; requests over it wait in the engine's queue, which has no limit'."""
+    """'set vLLM --max-num-seqs 48; requests over it wait in the engine's queue, which has no
+    limit'.
+    """
     knob = KNOBS.get(engine or "")
     if knob is None:
         return f"set vLLM --max-num-seqs {concurrency}, or your gateway's limit"
@@ -73,9 +81,10 @@ class Resource(StrEnum):
 class _Remedy:
     """What to change where a resource binds, called `words`, and what to expect of it.
 
-    `flags` name what is changed on each engine, for the `{flag}` of `change`; vLLM 0.32.0 and SGLang 0.5.23 were read,
-    the others by their documentation. `places` are the parts of the time breakdown that may become shorter: their
-    seconds and the mean TTFT stand at the two `{}` of `effect`.
+    `flags` name what is changed on each engine, for the `{flag}` of `change`; vLLM 0.32.0 and
+    SGLang 0.5.23 were read, the others by their documentation. `places` are the parts of the time
+    breakdown that may become shorter: their seconds and the mean TTFT stand at the two `{}` of
+    `effect`.
     """
 
     words: str
@@ -87,70 +96,96 @@ class _Remedy:
 
 _REMEDIES: Mapping[Resource, _Remedy] = {
     Resource.PREFILL: _Remedy(
-        "prefill", "more GPUs for each replica ({flag}), or a prefix cache where prompts repeat",
+        "prefill",
+        "more GPUs for each replica ({flag}), or a prefix cache where prompts repeat",
         "half the work for a prompt takes at least half of {} off a mean TTFT of {}",
         {"vllm": "--tensor-parallel-size", "sglang": "--tp-size", "trtllm": "--tp_size", "tgi": "--num-shard"},
         ("queue", "prefill"),
     ),
     Resource.DECODE: _Remedy(
-        "decode", "lighter weights ({flag})",
+        "decode",
+        "lighter weights ({flag})",
         "each step reads half the bytes, so a token takes up to half the time; check quality",
         {
-            "vllm": "--quantization fp8", "sglang": "--quantization fp8", "trtllm": "an FP8 checkpoint",
-            "tgi": "--quantize fp8", "llamacpp": "a smaller quantisation (Q4_K_M)",
+            "vllm": "--quantization fp8",
+            "sglang": "--quantization fp8",
+            "trtllm": "an FP8 checkpoint",
+            "tgi": "--quantize fp8",
+            "llamacpp": "a smaller quantisation (Q4_K_M)",
         },
     ),
     Resource.KV: _Remedy(
-        "KV cache", "a smaller KV cache entry ({flag})", "about twice as many requests fit; check quality",
+        "KV cache",
+        "a smaller KV cache entry ({flag})",
+        "about twice as many requests fit; check quality",
         {
-            "vllm": "--kv-cache-dtype fp8", "sglang": "--kv-cache-dtype fp8_e5m2",
-            "trtllm": "kv_cache_config.dtype: fp8", "tgi": "--kv-cache-dtype fp8_e5m2",
+            "vllm": "--kv-cache-dtype fp8",
+            "sglang": "--kv-cache-dtype fp8_e5m2",
+            "trtllm": "kv_cache_config.dtype: fp8",
+            "tgi": "--kv-cache-dtype fp8_e5m2",
             "llamacpp": "--cache-type-k q8_0 --cache-type-v q8_0",
         },
     ),
     Resource.BATCH: _Remedy(
-        "batch cap", "a higher cap ({flag})", "fewer requests wait, each token takes a little longer",
+        "batch cap",
+        "a higher cap ({flag})",
+        "fewer requests wait, each token takes a little longer",
         {"tgi": "--max-batch-size {c}"},
     ),
     Resource.BUDGET: _Remedy(
-        "token budget of a step", "twice the token budget ({flag})",
+        "token budget of a step",
+        "twice the token budget ({flag})",
         "up to {} of a mean TTFT of {} can go; gaps between tokens grow where prompts are read",
         {
-            "vllm": "--max-num-batched-tokens", "sglang": "--chunked-prefill-size", "trtllm": "max_num_tokens",
-            "tgi": "--max-batch-prefill-tokens", "llamacpp": "--ubatch-size",
+            "vllm": "--max-num-batched-tokens",
+            "sglang": "--chunked-prefill-size",
+            "trtllm": "max_num_tokens",
+            "tgi": "--max-batch-prefill-tokens",
+            "llamacpp": "--ubatch-size",
         },
         ("queue", "prefill"),
     ),
     Resource.FRONT_END: _Remedy(
-        "server front end", "more front-end processes ({flag})", "up to {} of a mean TTFT of {} can go",
+        "server front end",
+        "more front-end processes ({flag})",
+        "up to {} of a mean TTFT of {} can go",
         {"vllm": "--api-server-count", "sglang": "--tokenizer-worker-num", "tgi": "--validation-workers"},
         ("front_end",),
     ),
     Resource.NETWORK: _Remedy(
-        "network or proxy", "measuring beside the server, then the proxy's connection limit and buffering",
-        "up to {} of a mean TTFT of {} can go", places=("connect", "network"),
+        "network or proxy",
+        "measuring beside the server, then the proxy's connection limit and buffering",
+        "up to {} of a mean TTFT of {} can go",
+        places=("connect", "network"),
     ),
     Resource.CLIENT: _Remedy(
-        "load client", "more client processes (workers: in the config) or an idle machine",
+        "load client",
+        "more client processes (workers: in the config) or an idle machine",
         "latencies without the client's own delay; as measured they are not the server's",
     ),
     Resource.CLOCKS: _Remedy(
-        "GPU clocks", "cooling or a higher power limit (nvidia-smi -q -d PERFORMANCE says which)",
+        "GPU clocks",
+        "cooling or a higher power limit (nvidia-smi -q -d PERFORMANCE says which)",
         "steps become shorter by up to the share that the clock fell",
     ),
     Resource.RATE_LIMIT: _Remedy(
-        "rate limit", "a higher limit for this key, at the gateway or the server ({flag})",
-        "requests reach the server; only then its own limit shows", {"tgi": "--max-concurrent-requests"},
+        "rate limit",
+        "a higher limit for this key, at the gateway or the server ({flag})",
+        "requests reach the server; only then its own limit shows",
+        {"tgi": "--max-concurrent-requests"},
     ),
     Resource.OVERLOAD: _Remedy(
-        "overload", "another replica, or a limit on requests in flight before the server",
+        "overload",
+        "another replica, or a limit on requests in flight before the server",
         "fewer requests at a replica, none refused or timed out",
     ),
-}  # fmt: skip
+}
 
 
 def remedy(resource: Resource, engine: str | None, here: Signs) -> tuple[str, str]:
-    """What to change on an engine (vLLM's names where it is not known), and what to expect of it."""
+    """What to change on an engine (vLLM's names where it is not known), and what to expect of
+    it.
+    """
     known = engine if engine is not None and engine in KNOBS else "vllm"
     knob, of = KNOBS[known], _REMEDIES[resource]
     flag, effect = of.flags.get(known, ""), of.effect

@@ -1,14 +1,16 @@
-"""Search for the highest load that an SLA allows: where to measure next, as a pure function of what was measured.
+"""Search for the highest load that an SLA allows: where to measure next, as a pure function of what
+was measured.
 
-A load is what a server is offered: a rate of arrivals, or requests in flight. Values locate it first: from a start that
-is likely to be inside the SLA the search brackets the load at which the SLA breaks and halves the bracket, with short
-windows that claim nothing. Then it is proven on fresh data, from below: each candidate is as high as all data so far
-promise to be provable, and is judged by the rules of every proof (`proof.candidates`).
+A load is what a server is offered: a rate of arrivals, or requests in flight. Values locate it
+first: from a start that is likely to be inside the SLA the search brackets the load at which the
+SLA breaks and halves the bracket, with short windows that claim nothing. Then it is proven on fresh
+data, from below: each candidate is as high as all data so far promise to be provable, and is judged
+by the rules of every proof (`proof.candidates`).
 
-What is guaranteed is what `search` guarantees over concurrency: if more load never makes latency better, the load named
-breaks the SLA with probability at most ALPHA, up to the coverage error of the bounds. An ascent ends at the first
-candidate that is given up, and the ascents share the error (fixed-sequence testing). See
-docs/decisions/0011-open-loop-rate.md.
+What is guaranteed is what `search` guarantees over concurrency: if more load never makes latency
+better, the load named breaks the SLA with probability at most ALPHA, up to the coverage error of
+the bounds. An ascent ends at the first candidate that is given up, and the ascents share the error
+(fixed-sequence testing). See docs/decisions/0011-open-loop-rate.md.
 """
 
 import dataclasses
@@ -38,7 +40,8 @@ from frontier.stats import intervals
 from frontier.stats.window import WindowData
 
 LEAST, MOST = 0.10, 0.90
-"""Shares of `top` between which loads are tried. Nearer to it no window of reasonable length differs from overload."""
+"""Shares of `top` between which loads are tried. Nearer to it no window of reasonable length
+differs from overload."""
 GAP = 0.05
 """How close (relative) the load is located, and the least step worth proving."""
 LOOKS = 5
@@ -56,12 +59,13 @@ LOOK_SPELLS = 1
 INVALID = 3
 """Looks that are invalid when the search ends: one or two can have met a busy machine."""
 START, REACH = 0.10, 0.025
-"""The first candidate is expected so far (in ln) below the limits, the next so far; both grow by REACH with every
-candidate given up."""
+"""The first candidate is expected so far (in ln) below the limits, the next so far; both grow by
+REACH with every candidate given up."""
 STRIDE = 1.25
 """A candidate further above the last one proven than this counts as a first."""
 FIRST = 0.90
-"""The first candidate is at most this share of the load that was located: looks are short, and queues steep."""
+"""The first candidate is at most this share of the load that was located: looks are short, and
+queues steep."""
 STEP_DOWN = 0.80
 """Where nothing is proven, the next candidate is at most this share of the one given up."""
 FAR = 1.0
@@ -78,9 +82,9 @@ EXPECTED_LOOKS, EXPECTED_WINDOWS = 3, 12
 class LoadPolicy:
     """What is searched: loads below `top`, which is more than the server can take, from `start`.
 
-    At most `in_flight` requests are in flight at any load, each about `e2e` seconds long at the top. `warmup` are
-    the fewest seconds of warm-up. An arrival brings `each` requests on average, within `lasting` seconds where they
-    are the turns of a session.
+    At most `in_flight` requests are in flight at any load, each about `e2e` seconds long at the
+    top. `warmup` are the fewest seconds of warm-up. An arrival brings `each` requests on average,
+    within `lasting` seconds where they are the turns of a session.
     """
 
     start: float
@@ -94,8 +98,9 @@ class LoadPolicy:
     def memory(self, load: float) -> float:
         """Seconds in which a queue forgets its past: the longer, the nearer the load is to the top.
 
-        The relaxation time of a queue with c servers is one service time over c (1 - sqrt(utilization))^2 (Morse 1955).
-        How many sessions are open changes no faster than sessions end.
+        The relaxation time of a queue with c servers is one service time over c (1 -
+        sqrt(utilization))^2 (Morse 1955). How many sessions are open changes no faster than
+        sessions end.
         """
         queue = self.e2e / self.in_flight / (1 - math.sqrt(min(load / self.top, MOST))) ** 2
         return max(queue, self.lasting)
@@ -108,7 +113,9 @@ class LoadPolicy:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LoadTrial:
-    """A finished trial at a load. `overloaded`: it was ended early, as the load was clearly too much."""
+    """A finished trial at a load. `overloaded`: it was ended early, as the load was clearly too
+    much.
+    """
 
     load: float
     phase: Phase
@@ -146,10 +153,11 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class LoadDone:
-    """The answer: `proven` is the highest load proven; without one, `verdict` says whether no load can be.
+    """The answer: `proven` is the highest load proven; without one, `verdict` says whether no load
+    can be.
 
-    `located` is the highest load whose values are inside the SLA (no claim), `refused` the lowest one above the answer
-    that was tried.
+    `located` is the highest load whose values are inside the SLA (no claim), `refused` the lowest
+    one above the answer that was tried.
     """
 
     verdict: Verdict
@@ -161,8 +169,9 @@ class LoadDone:
 
 @dataclass(frozen=True, slots=True)
 class FoundRate:
-    """The answer for one operating point: what was found below its closed loop's rate (`policy.top`), with the trials
-    it stands on. `point` is that of the proven rate, its limited metrics with the bounds that the proof needed.
+    """The answer for one operating point: what was found below its closed loop's rate
+    (`policy.top`), with the trials it stands on. `point` is that of the proven rate, its limited
+    metrics with the bounds that the proof needed.
     """
 
     decision: Decision
@@ -190,7 +199,8 @@ def found_rate(decision: Decision, policy: LoadPolicy, done: LoadDone, history: 
 def next_ask(policy: LoadPolicy, limits: Sequence[Limit], history: History) -> LoadAsk | LoadDone:
     """The next trial, given all that were finished, in the order they were; or the answer.
 
-    Nothing is remembered between calls: after a crash or an interruption the same history gives the same next trial.
+    Nothing is remembered between calls: after a crash or an interruption the same history gives the
+    same next trial.
     """
     state = _State.of(policy, tuple(limits), history)
     if state.invalid:
@@ -217,7 +227,9 @@ def expected_seconds(policy: LoadPolicy, limits: Sequence[Limit], history: Histo
 
 
 def usual_proof(limits: Iterable[Limit]) -> int:
-    """About how many requests a proof takes up to its first judgement, at USUAL of what the server serves at most."""
+    """About how many requests a proof takes up to its first judgement, at USUAL of what the server
+    serves at most.
+    """
     return math.ceil(_independent(limits) * USUAL / (1 - math.sqrt(USUAL)) ** 2)
 
 
@@ -229,8 +241,9 @@ def _independent(limits: Iterable[Limit]) -> int:
 def _least_window(policy: LoadPolicy, limits: Iterable[Limit], load: float) -> int:
     """Fewest requests of each window of a proof at a load.
 
-    Waits come in spells: what is independent is not a request but the time in which the queue forgets its past. The
-    first windows hold so many of these that one without a violation would be a proof.
+    Waits come in spells: what is independent is not a request but the time in which the queue
+    forgets its past. The first windows hold so many of these that one without a violation would be
+    a proof.
     """
     spells = _independent(limits) * load * policy.each * policy.memory(load)
     return math.ceil(max(PROOF_TURNS * policy.in_flight, spells) / WINDOWS)
@@ -249,7 +262,9 @@ def rounded(load: float) -> float:
 
 
 def invalid_because(trial: LoadTrial, limits: tuple[Limit, ...]) -> str:
-    """The flags that make a trial's numbers mean nothing; '' for a trial that counts, as one ended early does."""
+    """The flags that make a trial's numbers mean nothing; '' for a trial that counts, as one ended
+    early does.
+    """
     return "" if trial.overloaded else ", ".join(flag.name for flag in pilot_point(trial.data, limits).fatal)
 
 
@@ -258,7 +273,9 @@ def invalid_because(trial: LoadTrial, limits: tuple[Limit, ...]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _State:
-    """The history, sorted. `excess` is ln(value / limit) of the looks by load, made non-decreasing."""
+    """The history, sorted. `excess` is ln(value / limit) of the looks by load, made
+    non-decreasing.
+    """
 
     policy: LoadPolicy
     limits: tuple[Limit, ...]
@@ -311,7 +328,9 @@ def _unflagged(trials: Sequence[LoadTrial], limits: tuple[Limit, ...]) -> Point:
 
 
 def _excess(trials: Sequence[LoadTrial], limits: tuple[Limit, ...]) -> float | None:
-    """ln(value / limit) of the worst metric over trials of one load; None when they are not valid."""
+    """ln(value / limit) of the worst metric over trials of one load; None when they are not
+    valid.
+    """
     excess = violation(_point(trials, limits), limits)
     if any(trial.overloaded for trial in trials):
         return FAR
@@ -336,7 +355,9 @@ def _trend(loads: Iterable[tuple[float, Sequence[LoadTrial]]], limits: tuple[Lim
 
 
 def _locate(state: _State) -> LoadAsk | LoadDone | None:
-    """The next look; that no load is inside the SLA; None when the bracket is close enough, or the looks are spent."""
+    """The next look; that no load is inside the SLA; None when the bracket is close enough, or the
+    looks are spent.
+    """
     policy, low, high = state.policy, state.low, state.high
     least, most = rounded(LEAST * policy.top), rounded(MOST * policy.top)
     if not state.excess:
@@ -368,7 +389,9 @@ def _no_load(state: _State, lowest: float) -> LoadDone:
 
 
 def _candidates(history: History, limits: tuple[Limit, ...]) -> dict[float, Candidate]:
-    """The candidates by load. The rules of a proof count settings: each load is one, numbered as it was begun."""
+    """The candidates by load. The rules of a proof count settings: each load is one, numbered as it
+    was begun.
+    """
     proofs = [trial for trial in history if trial.phase is Phase.PROVE]
     loads = list(dict.fromkeys(trial.load for trial in proofs))
     settings = [(_setting(trial, 1 + loads.index(trial.load)), trial.data) for trial in proofs]
@@ -439,7 +462,9 @@ def _window(state: _State, load: float) -> LoadAsk:
 
 
 def _candidate(state: _State, proven: float | None, failed: Sequence[float]) -> float | None:
-    """The next load to prove: above what is proven, below what was given up, as high as the data promise."""
+    """The next load to prove: above what is proven, below what was given up, as high as the data
+    promise.
+    """
     policy = state.policy
     fresh = ((load, trials) for load, trials in state.proofs.items())
     trend = _trend([*((trial.load, [trial]) for trial in state.looks), *fresh], state.limits)

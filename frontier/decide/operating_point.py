@@ -1,6 +1,8 @@
-"""Operating point (the SLA solver): which concurrency to run, or the statement that no measured setting will do.
+"""Operating point (the SLA solver): which concurrency to run, or the statement that no measured
+setting will do.
 
-Nothing is interpolated and no monotonicity is assumed: every setting was measured and is judged by itself (`verdict`).
+Nothing is interpolated and no monotonicity is assumed: every setting was measured and is judged by
+itself (`verdict`).
 """
 
 import math
@@ -38,23 +40,27 @@ def solve(
     history: History = (),
     end: str = "",
 ) -> Decision:
-    """The operating point of one (deployment, shape): the setting to run, and in `notes` why not the next one.
+    """The operating point of one (deployment, shape): the setting to run, and in `notes` why not
+    the next one.
 
-    Only settings below the lowest violation are chosen, whatever lies above it; settings at the low end that only lack
-    throughput (verdict.RISING) are no such violation, and one of a single trial below a proven setting is not yet one
-    (`Decision.unconfirmed`). Among those that meet, going from the lowest up, a step is taken
-    when its throughput grows by more than 2 % and by ten percent per doubling of the worst tail. Both settings keep the
-    promise, so this is a preference and no claim: values decide, and a step that falls short by less than its interval
-    is called a tie. With `marginal_gain=False` it is simply the most throughput. `marginal_ok` also accepts settings
-    whose values are inside while a bound is not; the verdict then says MARGINAL although a concurrency is named.
+    Only settings below the lowest violation are chosen, whatever lies above it; settings at the low
+    end that only lack throughput (verdict.RISING) are no such violation, and one of a single trial
+    below a proven setting is not yet one (`Decision.unconfirmed`). Among those that meet, going
+    from the lowest up, a step is taken when its throughput grows by more than 2 % and by ten
+    percent per doubling of the worst tail. Both settings keep the promise, so this is a preference
+    and no claim: values decide, and a step that falls short by less than its interval is called a
+    tie. With `marginal_gain=False` it is simply the most throughput. `marginal_ok` also accepts
+    settings whose values are inside while a bound is not; the verdict then says MARGINAL although a
+    concurrency is named.
 
-    `scanned` are settings of which nothing can be claimed: they are named where they may be a better answer. `history`
-    are the finished trials, which say what the claim covers and what cut a proof short; `end` is how the sweep ended.
+    `scanned` are settings of which nothing can be claimed: they are named where they may be a
+    better answer. `history` are the finished trials, which say what the claim covers and what cut a
+    proof short; `end` is how the sweep ended.
 
-    When nothing is feasible: VIOLATES with the nearest miss as candidate (UNPROVEN where settings below it were only
-    scanned); UNPROVEN or MARGINAL with the best undecided setting; INVALID when no valid point could have answered.
-    UsageError without limits; ValueError for no points, for mixed deployments or shapes, or a concurrency that comes
-    twice.
+    When nothing is feasible: VIOLATES with the nearest miss as candidate (UNPROVEN where settings
+    below it were only scanned); UNPROVEN or MARGINAL with the best undecided setting; INVALID when
+    no valid point could have answered. UsageError without limits; ValueError for no points, for
+    mixed deployments or shapes, or a concurrency that comes twice.
     """
     by_c = by_concurrency(points)
     judged = {c: judge(p, limits, point_estimates=point_estimates) for c, p in by_c.items()}
@@ -83,10 +89,14 @@ def solve(
         decision = replace(decision, claim=claim)
     by_c = {p.concurrency: p for p in scanned} | by_c
     explained = explain(
-        decision, by_c, rate, cuts=cut_short(history, limits, end), corrected=corrected,
+        decision,
+        by_c,
+        rate,
+        cuts=cut_short(history, limits, end),
+        corrected=corrected,
         point_estimates=point_estimates,
         unworthy=_unworthy(chosen, by_c.values(), limits, rate) if marginal_gain else (),
-    )  # fmt: skip
+    )
     return replace(explained, notes=notes(explained))
 
 
@@ -97,7 +107,9 @@ def _decision(
     judged: Mapping[int, Judgement],
     limits: Sequence[Limit],
 ) -> Decision:
-    """The decision to run `chosen`, or that nothing is feasible, with what it stands on: values and judgements."""
+    """The decision to run `chosen`, or that nothing is feasible, with what it stands on: values and
+    judgements.
+    """
     if chosen:
         verdict, candidate = judged[chosen.concurrency].verdict, None
     else:
@@ -124,8 +136,9 @@ def _decision(
 def _violating(judged: Mapping[int, Judgement]) -> list[int]:
     """The settings that violate, ascending, less those at the low end that only lack throughput.
 
-    One user alone cannot give 1,000 tok/s: that says "too few", and must not forbid everything above it. Once a setting
-    did not violate, a higher one that lacks throughput counts like any other violation.
+    One user alone cannot give 1,000 tok/s: that says "too few", and must not forbid everything
+    above it. Once a setting did not violate, a higher one that lacks throughput counts like any
+    other violation.
     """
     violating: list[int] = []
     kept_below = False
@@ -138,12 +151,12 @@ def _violating(judged: Mapping[int, Judgement]) -> list[int]:
 
 
 def _unconfirmed(judged: Mapping[int, Judgement], points: Mapping[int, Point]) -> tuple[int, ...]:
-    """Those of the violating settings that were measured in one trial only, below a setting that meets in as many
-    windows as a proof has at least.
+    """Those of the violating settings that were measured in one trial only, below a setting that
+    meets in as many windows as a proof has at least.
 
-    Other work on the server's machine for the length of one trial would else cost the whole answer: on a real engine
-    c=5, disturbed for 20 s, took back a proof of c=47. Such a setting is measured again (`completion`); what it shows
-    in two trials counts.
+    Other work on the server's machine for the length of one trial would else cost the whole answer:
+    on a real engine c=5, disturbed for 20 s, took back a proof of c=47. Such a setting is measured
+    again (`completion`); what it shows in two trials counts.
     """
     proven = max(
         (c for c, j in judged.items() if j.verdict is Verdict.MEETS and points[c].repeats >= WINDOWS), default=0
@@ -195,7 +208,8 @@ def _rate_name(points: Sequence[Point]) -> str | None:
 
 
 def _best_at(points: Sequence[Point], name: str | None, *, proven: bool = False) -> int | None:
-    """The concurrency with the best value of a metric that all have, the lowest on ties; None otherwise.
+    """The concurrency with the best value of a metric that all have, the lowest on ties; None
+    otherwise.
 
     `proven` compares lower bounds where there are any.
     """
@@ -216,7 +230,8 @@ def _choose(
     if not feasible:
         return None
     if rate is None or isinstance(feasible[-1].concurrency, Rate):
-        # Throughput unknown: more users served is all there is to prefer. At a rate all that arrives is served.
+        # Throughput unknown: more users served is all there is to prefer. At a rate all that
+        # arrives is served.
         return feasible[-1]
     if not marginal_gain:
         return max(feasible, key=lambda p: (p.metrics[rate].value, -p.concurrency))
@@ -230,7 +245,8 @@ def _choose(
 def _unworthy_step(
     current: Point, further: Point, limits: Sequence[Limit], rate: str, point_estimates: bool
 ) -> RejectedStep | None:
-    """The step from one setting to a higher one where its throughput is not worth its tail; None where it is.
+    """The step from one setting to a higher one where its throughput is not worth its tail; None
+    where it is.
 
     A tie is not worth it by the values, though within the interval of the gain it may be.
     """
@@ -256,7 +272,9 @@ def _log_reach(e: Estimate, *, upwards: bool) -> float:
 
 
 def _worst_tail(current: Point, further: Point, limits: Sequence[Limit]) -> tuple[str, float]:
-    """The limited per-request metric that grows most, and by what factor; throughput and error limits are no tails."""
+    """The limited per-request metric that grows most, and by what factor; throughput and error
+    limits are no tails.
+    """
     name, factor = limits[0].metric, 0.0
     for limit in limits:
         a, b = current.value(limit.metric), further.value(limit.metric)
@@ -269,7 +287,9 @@ def _worst_tail(current: Point, further: Point, limits: Sequence[Limit]) -> tupl
 def _unworthy(
     chosen: Point | None, points: Iterable[Point], limits: Sequence[Limit], rate: str | None
 ) -> tuple[int, ...]:
-    """The settings to which the step from the operating point would not be worth its tail, were they proven."""
+    """The settings to which the step from the operating point would not be worth its tail, were
+    they proven.
+    """
     if chosen is None or rate is None:
         return ()
     others = [p for p in points if rate in p.metrics and p is not chosen]
@@ -295,7 +315,9 @@ def solve_all(
     end: str = "",
     **options: bool,
 ) -> tuple[Decision, ...]:
-    """`solve` for each (deployment, shape), in the order they first appear; `options` are its own."""
+    """`solve` for each (deployment, shape), in the order they first appear; `options` are its
+    own.
+    """
     looks, known = by_series(scanned), histories or {}
     return tuple(
         solve(group, limits, scanned=looks.get(series, ()), history=known.get(series, ()), end=end, **options)
@@ -304,7 +326,8 @@ def solve_all(
 
 
 def exit_code(decisions: Sequence[Decision]) -> ExitCode:
-    """The worst of all shapes: invalid 5, violates 3, marginal or unproven 4, meets 0. FAILED without any decision.
+    """The worst of all shapes: invalid 5, violates 3, marginal or unproven 4, meets 0. FAILED
+    without any decision.
 
     A marginal setting the user asked to accept (it names a concurrency) counts as met.
     """

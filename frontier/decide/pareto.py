@@ -1,8 +1,10 @@
-"""The Pareto frontier: the exact set of non-dominated settings, its hypervolume (the area under its staircase), and the
-frontier pooled over several deployments: which of them owns which part of it, and why another has none.
+"""The Pareto frontier: the exact set of non-dominated settings, its hypervolume (the area under its
+staircase), and the frontier pooled over several deployments: which of them owns which part of it,
+and why another has none.
 
-Exact means float against float, without an epsilon: noise is a separate, named layer (`uncertainty`). Copies of a
-non-dominated point are all kept. Points without finite coordinates never enter; they are excluded by name and reason.
+Exact means float against float, without an epsilon: noise is a separate, named layer
+(`uncertainty`). Copies of a non-dominated point are all kept. Points without finite coordinates
+never enter; they are excluded by name and reason.
 """
 
 import math
@@ -21,8 +23,9 @@ from frontier.stats.window import Bools
 def nondominated(maximise: ArrayLike, minimise: ArrayLike) -> Bools:
     """Mask of the points no other point beats: at least as good on both axes and better on one.
 
-    O(n log n): sort by the minimised axis, then one pass over groups of equal values. Equal points are all kept.
-    ValueError for NaN or infinity (they have no place in an order of operating points) and for unequal lengths.
+    O(n log n): sort by the minimised axis, then one pass over groups of equal values. Equal points
+    are all kept. ValueError for NaN or infinity (they have no place in an order of operating
+    points) and for unequal lengths.
     """
     high, low = _finite(maximise), _finite(minimise)
     if high.ndim != 1 or high.shape != low.shape:
@@ -37,7 +40,8 @@ def nondominated(maximise: ArrayLike, minimise: ArrayLike) -> Bools:
     starts = np.flatnonzero(new_group)
     best_in_group = np.maximum.reduceat(by_high, starts)
     best_before = np.concatenate(([-np.inf], np.maximum.accumulate(best_in_group)[:-1]))
-    # A group whose best does not beat every cheaper group has no member; elsewhere its copies of the best are members.
+    # A group whose best does not beat every cheaper group has no member; elsewhere its copies of
+    # the best are members.
     bar = np.where(best_in_group > best_before, best_in_group, np.inf)
     mask = np.zeros(order.size, dtype=np.bool_)
     mask[order] = by_high == np.repeat(bar, np.diff(starts, append=order.size))
@@ -47,8 +51,9 @@ def nondominated(maximise: ArrayLike, minimise: ArrayLike) -> Bools:
 def nondominated_nd(costs: ArrayLike) -> Bools:
     """The same for any number of objectives: `costs` is (n, d), and lower is better in each column.
 
-    Points are taken in lexicographic order, in which none is dominated by a later one, and compared with the members
-    found so far: O(n * members). ValueError for NaN, infinity, and what is no table.
+    Points are taken in lexicographic order, in which none is dominated by a later one, and compared
+    with the members found so far: O(n * members). ValueError for NaN, infinity, and what is no
+    table.
     """
     table = _finite(costs)
     if table.ndim != 2 or not table.shape[1]:
@@ -66,12 +71,14 @@ def nondominated_nd(costs: ArrayLike) -> Bools:
 
 
 def frontier(points: Sequence[Point], objectives: tuple[str, ...]) -> Frontier:
-    """The non-dominated settings of one (deployment, shape), and why each of the others is not among them.
+    """The non-dominated settings of one (deployment, shape), and why each of the others is not
+    among them.
 
-    `objectives` are two metrics or more; which way is better comes from the metric. A point that is invalid, or whose
-    value is missing or not finite, or a rate at which the backlog grew, is excluded with the reason: it neither joins
-    nor dominates. ValueError when points of several deployments or shapes are mixed, when a concurrency comes twice, or
-    when there is no point at all.
+    `objectives` are two metrics or more; which way is better comes from the metric. A point that is
+    invalid, or whose value is missing or not finite, or a rate at which the backlog grew, is
+    excluded with the reason: it neither joins nor dominates. ValueError when points of several
+    deployments or shapes are mixed, when a concurrency comes twice, or when there is no point at
+    all.
     """
     metrics = [metric(name) for name in objectives]
     by_c = by_concurrency(points)
@@ -97,7 +104,8 @@ def _costs(points: Sequence[Point], metrics: Sequence[Metric]) -> NDArray[np.flo
 def by_concurrency(points: Sequence[Point]) -> dict[int, Point]:
     """The points of one series by concurrency, ascending.
 
-    ValueError for no points, for mixed deployments or shapes, or for a concurrency that comes twice.
+    ValueError for no points, for mixed deployments or shapes, or for a concurrency that comes
+    twice.
     """
     if not points:
         raise ValueError("at least one point is needed")
@@ -124,10 +132,12 @@ def exclusion(point: Point, objectives: Sequence[Metric]) -> str | None:
 
 
 def hypervolume(maximise: ArrayLike, minimise: ArrayLike, reference: tuple[float, float]) -> float:
-    """The area a frontier dominates, up to `reference` = (least of the maximised axis, most of the minimised axis).
+    """The area a frontier dominates, up to `reference` = (least of the maximised axis, most of the
+    minimised axis).
 
-    Points beyond the reference add nothing. Comparable only between frontiers of the same reference and metrics. In
-    the units of both axes multiplied. ValueError for an infinite reference. Tested equal to moocore's.
+    Points beyond the reference add nothing. Comparable only between frontiers of the same reference
+    and metrics. In the units of both axes multiplied. ValueError for an infinite reference. Tested
+    equal to moocore's.
     """
     return float(hypervolumes(_finite(maximise)[np.newaxis], _finite(minimise)[np.newaxis], reference)[0])
 
@@ -135,7 +145,9 @@ def hypervolume(maximise: ArrayLike, minimise: ArrayLike, reference: tuple[float
 def hypervolumes(
     maximise: NDArray[np.float64], minimise: NDArray[np.float64], reference: tuple[float, float]
 ) -> NDArray[np.float64]:
-    """The `hypervolume` of each row; a point of which either coordinate is NaN or infinite adds nothing."""
+    """The `hypervolume` of each row; a point of which either coordinate is NaN or infinite adds
+    nothing.
+    """
     floor, limit = reference
     if not (math.isfinite(floor) and math.isfinite(limit)):
         raise ValueError("the hypervolume needs a finite reference point; the SLA's limit is the usual one")
@@ -160,9 +172,9 @@ def _finite(numbers: ArrayLike) -> NDArray[np.float64]:
 
 @dataclass(frozen=True, slots=True)
 class Pooled:
-    """The frontier of one shape over several owners; a point names its owner as its deployment. The best by the first
-    objective come first. `without` says of each owner that has no part of it why; `hidden` are the limits that the
-    settings had to keep.
+    """The frontier of one shape over several owners; a point names its owner as its deployment. The
+    best by the first objective come first. `without` says of each owner that has no part of it why;
+    `hidden` are the limits that the settings had to keep.
     """
 
     shape: Shape
@@ -173,10 +185,12 @@ class Pooled:
 
 
 def pooled(owned: Sequence[Point], objectives: Sequence[str], limits: Sequence[Limit] = ()) -> list[Pooled]:
-    """The pooled frontier of each shape, on two to four metrics. The points have their owners as deployments.
+    """The pooled frontier of each shape, on two to four metrics. The points have their owners as
+    deployments.
 
-    A setting takes part when it has a value of each metric and, where there is an SLA, is proven to keep the limits on
-    other metrics: quality against cost would not show that the cheapest is too slow.
+    A setting takes part when it has a value of each metric and, where there is an SLA, is proven to
+    keep the limits on other metrics: quality against cost would not show that the cheapest is too
+    slow.
     """
     metrics = [metric(name) for name in objectives]
     hidden = tuple(limit for limit in limits if limit.metric not in objectives)
@@ -193,7 +207,9 @@ def pooled(owned: Sequence[Point], objectives: Sequence[str], limits: Sequence[L
 
 
 def keeps(point: Point, limits: Sequence[Limit]) -> bool:
-    """Whether it is proven to keep the limits; an aggregate without intervals goes by its values."""
+    """Whether it is proven to keep the limits; an aggregate without intervals goes by its
+    values.
+    """
     estimates = [point.metrics[limit.metric] for limit in limits if limit.metric in point.metrics]
     known = any(estimate.has_interval or estimate.has_bound for estimate in estimates)
     return not limits or judge(point, limits, point_estimates=not known).verdict is Verdict.MEETS

@@ -1,9 +1,11 @@
-"""Placement: what a scan lets expect of each concurrency, and which one to prove next. For planning, never for claims.
+"""Placement: what a scan lets expect of each concurrency, and which one to prove next. For
+planning, never for claims.
 
-Medians need few requests where a p99 needs many, so a curve over concurrency is one of medians, and the distance from
-there to the tail is pooled over settings (`Curve`). From it follow, for each concurrency, the chance that the bounds of
-a proof will be inside the limits after so many windows, and how many windows the proof is expected to take. The next
-candidate is the one that is worth most: its chance times its throughput, less the worth of its windows.
+Medians need few requests where a p99 needs many, so a curve over concurrency is one of medians, and
+the distance from there to the tail is pooled over settings (`Curve`). From it follow, for each
+concurrency, the chance that the bounds of a proof will be inside the limits after so many windows,
+and how many windows the proof is expected to take. The next candidate is the one that is worth
+most: its chance times its throughput, less the worth of its windows.
 """
 
 import dataclasses
@@ -45,16 +47,18 @@ from frontier.stats.window import Floats, WindowData, narrowed
 EXACT = 0.05
 """The distance (in ln) asked where the limit is on a mean, a rate or a share."""
 RUN_TO_RUN = 0.03
-"""By how much (in ln) a value is expected to differ from run to run, on top of the noise within a run."""
+"""By how much (in ln) a value is expected to differ from run to run, on top of the noise within a
+run."""
 LOWER = 0.9
 """The next candidate after one given up is at most this share of it, unless something is proven."""
 FAR_LOWER = 0.7
 """And where nothing promises to be provable, this share."""
 MOST_THINNER, MOST_WIDER = 16.0, 4.0
-"""Most times fewer independent requests than expected that a bound is taken to be worth, and most times further from
-its value than expected that it is taken to lie."""
+"""Most times fewer independent requests than expected that a bound is taken to be worth, and most
+times further from its value than expected that it is taken to lie."""
 FALLBACK, GIVEN_UP_AFTER = 0.75, 4
-"""What a proof that fails leaves, as a share of what the safest brings, and how many windows it usually takes."""
+"""What a proof that fails leaves, as a share of what the safest brings, and how many windows it
+usually takes."""
 FAR = 3.0
 """A violation (in ln) beyond this says no more than this; it also stands for an infinite one."""
 STEEP = 3.0
@@ -66,10 +70,11 @@ STEEP = 3.0
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """The history, sorted: how often each setting was looked at, the `points` of the valid ones, their curves, and the
-    candidates so far.
+    """The history, sorted: how often each setting was looked at, the `points` of the valid ones,
+    their curves, and the candidates so far.
 
-    `scanned` is the data from before any proof, `by_grid` the highest setting that the grid's own data prove.
+    `scanned` is the data from before any proof, `by_grid` the highest setting that the grid's own
+    data prove.
     """
 
     limits: tuple[Limit, ...]
@@ -102,11 +107,13 @@ class State:
         return dataclasses.replace(state, thinner=thinner, wider=wider)
 
     def _seen(self) -> tuple[Mapping["Part", float], Mapping["Part", float]]:
-        """How far the candidates' bounds were from what the scan let expect: how many times fewer independent requests
-        there were where no bound could be given, and how many times further a bound lay from its value.
+        """How far the candidates' bounds were from what the scan let expect: how many times fewer
+        independent requests there were where no bound could be given, and how many times further a
+        bound lay from its value.
 
-        By what is proven, where anything is: that is next to what comes. A bound far from its value does not say that
-        others cannot be given at all: a machine that was disturbed once would send the search to the lowest settings.
+        By what is proven, where anything is: that is next to what comes. A bound far from its value
+        does not say that others cannot be given at all: a machine that was disturbed once would
+        send the search to the lowest settings.
         """
         thinner, wider = {}, {}
         for curve in self.curves:
@@ -127,7 +134,9 @@ class State:
         return thinner, wider
 
     def _reach(self, curve: "Curve", c: int, windows: int, size: int, alpha: float) -> float | None:
-        """How far (in ln) the bound is expected to lie beyond the value; None where there is none."""
+        """How far (in ln) the bound is expected to lie beyond the value; None where there is
+        none.
+        """
         p = curve.limit.of.p
         if not curve.sigma or p is None:
             return EXACT
@@ -174,7 +183,9 @@ class State:
         return math.exp(_between(known, c)) if known else 1.0
 
     def bracket(self) -> tuple[int, int | None] | None:
-        """The highest setting proven or seen inside the SLA and the lowest above it that is not; None when none is."""
+        """The highest setting proven or seen inside the SLA and the lowest above it that is not;
+        None when none is.
+        """
         proven = {k.concurrency for k in self.candidates if k.verdict is Verdict.MEETS}
         inside = [c for c in self.points if c in proven or self.value(c) <= 0]
         high = min((c for c in self.points if c not in inside), default=None)
@@ -196,8 +207,9 @@ def _proven_by_grid(limits: tuple[Limit, ...], history: History) -> int | None:
 class Part:
     """A limit, and the class of requests whose values it is looked at by; None: all that it is on.
 
-    Where a limit is on requests of several classes, a percentile is looked at class by class: of a mixture of classes
-    the tail does not follow from the median. It is inside the limit where that of each class is.
+    Where a limit is on requests of several classes, a percentile is looked at class by class: of a
+    mixture of classes the tail does not follow from the median. It is inside the limit where that
+    of each class is.
     """
 
     limit: Limit
@@ -217,10 +229,11 @@ class Part:
 class Curve:
     """One limit over concurrency, for planning and not for verdicts.
 
-    `level` is ln of median over limit by concurrency, non-decreasing (isotonic regression, weighted by requests), since
-    a median needs few requests where a p99 needs many. `sigma` turns normal quantiles into the distance from median to
-    tail, by the tail of the settings nearest by, of which there are `pooled` values. A limit that is no percentile has
-    its value as the level, and no tail.
+    `level` is ln of median over limit by concurrency, non-decreasing (isotonic regression, weighted
+    by requests), since a median needs few requests where a p99 needs many. `sigma` turns normal
+    quantiles into the distance from median to tail, by the tail of the settings nearest by, of
+    which there are `pooled` values. A limit that is no percentile has its value as the level, and
+    no tail.
     """
 
     part: Part
@@ -255,14 +268,18 @@ class Curve:
         return normal_quantile(1 - tail * (1 - p)) if self.sigma and p is not None else 0.0
 
     def at(self, c: int, tail: float) -> float:
-        """Expected ln of that quantile over the limit; of a limit without a tail that of its value."""
+        """Expected ln of that quantile over the limit; of a limit without a tail that of its
+        value.
+        """
         if not self.level:
             return FAR
         z = self._z(tail)
         return _between({k: min(FAR, x + z * self.sigma.get(k, 0.0)) for k, x in self.level.items()}, c)
 
     def standard_error(self, c: int) -> float:
-        """Standard error of the expected value: of its median, of its tail, and of what differs from run to run."""
+        """Standard error of the expected value: of its median, of its tail, and of what differs
+        from run to run.
+        """
         if not self.sigma:
             return EXACT
         near = min(self.level, key=lambda k: abs(math.log(k / c)))
@@ -277,8 +294,8 @@ def _logs(values: Floats, promise: float) -> Floats:
 
 
 def _tail(logs: Mapping[int, Floats], c: int) -> tuple[float, int]:
-    """The standard deviation of the normal law that has the tail of the settings nearest to c (in ln, from the median),
-    and from how many values.
+    """The standard deviation of the normal law that has the tail of the settings nearest to c (in
+    ln, from the median), and from how many values.
 
     Of three settings together, as one has few requests; the largest of what several quantiles say.
     """
@@ -291,7 +308,8 @@ def _tail(logs: Mapping[int, Floats], c: int) -> tuple[float, int]:
 
 
 def _between(level: Mapping[int, float], c: int) -> float:
-    """The level (a logarithm) at c: latency and throughput are nearly linear in concurrency between settings.
+    """The level (a logarithm) at c: latency and throughput are nearly linear in concurrency between
+    settings.
 
     A cliff is taken to be half way between its ends.
     """
@@ -311,9 +329,9 @@ def _between(level: Mapping[int, float], c: int) -> float:
 
 
 def candidate(state: State, top: int, proven: Sequence[int], window_worth: float) -> int | None:
-    """The next concurrency to prove: below what was given up, as high as is cheap to prove, `top` at most; None when
-    none is worth its windows. Once some are `proven` it is above them, or below where clearly more
-    throughput was seen.
+    """The next concurrency to prove: below what was given up, as high as is cheap to prove, `top`
+    at most; None when none is worth its windows. Once some are `proven` it is above them, or below
+    where clearly more throughput was seen.
     """
     bracket = state.bracket()
     if bracket is None:
@@ -349,7 +367,9 @@ def candidate(state: State, top: int, proven: Sequence[int], window_worth: float
 
 
 def _below(state: State, proven: Sequence[int]) -> list[int]:
-    """Settings below the highest that is proven that were seen to give clearly more throughput, and were not tried."""
+    """Settings below the highest that is proven that were seen to give clearly more throughput, and
+    were not tried.
+    """
     tried = {*proven, *(k.concurrency for k in state.candidates)}
     most = max(map(state.rate, proven), default=0.0)
     lower = (c for c in state.points if c < max(proven, default=0) and c not in tried)
@@ -358,7 +378,9 @@ def _below(state: State, proven: Sequence[int]) -> list[int]:
 
 @dataclass(frozen=True, slots=True)
 class ProofForecast:
-    """Of a proof: its throughput, the chance that it succeeds, and the windows expected until it is over."""
+    """Of a proof: its throughput, the chance that it succeeds, and the windows expected until it is
+    over.
+    """
 
     rate: float
     chance: float

@@ -1,12 +1,15 @@
-"""Prediction of a server's frontier: before measuring, between and beyond measured points; and advice on a grid.
+"""Prediction of a server's frontier: before measuring, between and beyond measured points; and
+advice on a grid.
 
-Before anything was measured the engine model runs in virtual time at an assumed efficiency. The assumption is plain:
-every step costs a fixed overhead, and the roofline of its work at a share of the peak. How far that is off was measured
-on aiconfigurator's silicon sample (239 points, docs/prediction.md); the bands are those errors. An idle prefill is all
-it can say of TTFT: on real servers requests come in waves and wait for more than the engine.
+Before anything was measured the engine model runs in virtual time at an assumed efficiency. The
+assumption is plain: every step costs a fixed overhead, and the roofline of its work at a share of
+the peak. How far that is off was measured on aiconfigurator's silicon sample (239 points,
+docs/prediction.md); the bands are those errors. An idle prefill is all it can say of TTFT: on real
+servers requests come in waves and wait for more than the engine.
 
-A prediction says where to measure; it proves nothing, and no operating point is chosen from it. Nor does the advice on
-a grid decide anything: it is given only where the whole band of a prediction lies on one side of a limit.
+A prediction says where to measure; it proves nothing, and no operating point is chosen from it. Nor
+does the advice on a grid decide anything: it is given only where the whole band of a prediction
+lies on one side of a limit.
 """
 
 import bisect
@@ -36,7 +39,8 @@ BATCHED_TOKENS = 8192
 RUNNING = 1024
 WHAT_IFS = ("hardware", "tp", "model", "precision", "kv_precision", "max_num_seqs", "isl", "osl")
 SPARE = 2.0
-"""The SLA is crossed beyond the grid when even this many times the mean keeps every limit: a p99 is above its mean."""
+"""The SLA is crossed beyond the grid when even this many times the mean keeps every limit: a p99 is
+above its mean."""
 _TPOT_BAND, _THROUGHPUT_BAND = (-0.43, 0.56), (-0.62, 0.43)
 """Log of measured over predicted: where 95 of 100 measured points lay."""
 _LEAST_REQUESTS = 32
@@ -49,7 +53,9 @@ _MOST_TOKENS = 3_000_000
 
 @dataclass(frozen=True, slots=True)
 class Assumption:
-    """The engine that is simulated; `known` says that it is the very engine asked about, so nothing is assumed."""
+    """The engine that is simulated; `known` says that it is the very engine asked about, so nothing
+    is assumed.
+    """
 
     spec: EngineSpec
     known: bool = False
@@ -70,7 +76,9 @@ class Assumption:
 
 
 def assumption(deployment: DeploymentConfig, efficiency: float = EFFICIENCY) -> tuple[Assumption, Roofline | None]:
-    """The engine that stands for a deployment, and its roofline. UsageError when too little is described."""
+    """The engine that stands for a deployment, and its roofline. UsageError when too little is
+    described.
+    """
     roofline = deployment.roofline()
     if deployment.is_simulator:
         return Assumption(deployment.engine_spec(), known=True), roofline
@@ -91,10 +99,18 @@ def assumed_engine(
     """An engine on this model and GPU at an efficiency. UsageError when the weights do not fit."""
     most = roofline.max_num_seqs or RUNNING
     spec = EngineSpec(
-        model_name=roofline.model.name, model=roofline.model, hardware=roofline.gpu, tp=roofline.tp,
-        precision=roofline.precision, kv_precision=roofline.kv_precision, efficiency=efficiency, overhead=OVERHEAD,
-        max_num_seqs=most, max_batched_tokens=max(BATCHED_TOKENS, most * roofline.per_step), speculation=speculation,
-    )  # fmt: skip
+        model_name=roofline.model.name,
+        model=roofline.model,
+        hardware=roofline.gpu,
+        tp=roofline.tp,
+        precision=roofline.precision,
+        kv_precision=roofline.kv_precision,
+        efficiency=efficiency,
+        overhead=OVERHEAD,
+        max_num_seqs=most,
+        max_batched_tokens=max(BATCHED_TOKENS, most * roofline.per_step),
+        speculation=speculation,
+    )
     try:
         spec.check()
     except ValueError as error:
@@ -109,7 +125,9 @@ def _usage_error(error: ValueError, hint: str, before: str = "") -> UsageError:
 
 
 def predict(assumed: Assumption, shape: Shape, concurrency: int) -> Prediction:
-    """Mean TTFT and TPOT and the throughput to expect at a concurrency. ValueError when a request does not fit."""
+    """Mean TTFT and TPOT and the throughput to expect at a concurrency. ValueError when a request
+    does not fit.
+    """
     spec = dataclasses.replace(assumed.spec, prefix_cache=assumed.spec.prefix_cache or shape.cached > 0)
     run = closed_loop_arrays(spec, shape, concurrency, requests=max(_LEAST_REQUESTS, concurrency))
     ttft, rate = float(run.ttft.mean()), run.output_throughput
@@ -124,13 +142,18 @@ def predict(assumed: Assumption, shape: Shape, concurrency: int) -> Prediction:
         return Estimate(value, value * math.exp(band[0]), value * math.exp(band[1]), n)
 
     return Prediction(
-        concurrency, Estimate(ttft, ttft, math.inf, n), banded(tpot, _TPOT_BAND), banded(rate, _THROUGHPUT_BAND),
-        running, "unmeasured",
-    )  # fmt: skip
+        concurrency,
+        Estimate(ttft, ttft, math.inf, n),
+        banded(tpot, _TPOT_BAND),
+        banded(rate, _THROUGHPUT_BAND),
+        running,
+        "unmeasured",
+    )
 
 
 def rough_e2e(assumed: Assumption, shape: Shape, concurrency: int) -> float | None:
-    """A request's end-to-end latency in seconds by the prices alone, without simulating; None when it does not fit.
+    """A request's end-to-end latency in seconds by the prices alone, without simulating; None when
+    it does not fit.
 
     Where not all can run at once the others wait their turn (Little's law).
     """
@@ -141,8 +164,8 @@ def rough_e2e(assumed: Assumption, shape: Shape, concurrency: int) -> float | No
 
 
 def most_in_flight(assumed: Assumption, shape: Shape, longest: float) -> int:
-    """The most requests in flight of which each takes at most `longest` seconds, as far as they run at once; 1 where
-    none is so quick, 0 where none fits.
+    """The most requests in flight of which each takes at most `longest` seconds, as far as they run
+    at once; 1 where none is so quick, 0 where none fits.
     """
     fit = range(1, math.floor(_running(assumed.spec, shape, RUNNING)) + 1)
     quick = bisect.bisect_right(fit, longest, key=lambda n: expected_e2e(assumed.spec, shape, n))
@@ -160,13 +183,16 @@ def _running(spec: EngineSpec, shape: Shape, concurrency: int) -> float:
 
 
 def require_closed_loop(config: Config) -> None:
-    """UsageError for a config whose load is a rate: the engine model answers for requests in flight."""
+    """UsageError for a config whose load is a rate: the engine model answers for requests in
+    flight.
+    """
     if config.open_loop:
         raise UsageError("a rate is not predicted, only a concurrency", "predict with  --set rate=null")
 
 
 def predict_config(config: Config, changes: Sequence[str] = (), efficiency: float = EFFICIENCY) -> list[Forecast]:
-    """What the engine model expects of each deployment and shape without any measurement, and with each what-if.
+    """What the engine model expects of each deployment and shape without any measurement, and with
+    each what-if.
 
     UsageError when a deployment's model or hardware is not known.
     """
@@ -256,10 +282,12 @@ def predict_points(
     concurrencies: Sequence[int] = (),
     shapes: Sequence[Shape] = (),
 ) -> list[Forecast]:
-    """Every (deployment, shape) with enough points, fitted; `shapes` are predicted from the nearest of them.
+    """Every (deployment, shape) with enough points, fitted; `shapes` are predicted from the nearest
+    of them.
 
-    `roofline_of` gives that of a deployment, None where its hardware is not described. Concurrencies default to half
-    octaves up to twice the highest measured. UsageError when nothing can be fitted.
+    `roofline_of` gives that of a deployment, None where its hardware is not described.
+    Concurrencies default to half octaves up to twice the highest measured. UsageError when nothing
+    can be fitted.
     """
     points = tuple(points)
     _refuse_classes(point.shape for point in points)
@@ -285,8 +313,8 @@ def predict_points(
 
 
 def _refuse_classes(shapes: Iterable[Shape]) -> None:
-    """UsageError where a shape is a session or a mix: N sessions are not N requests in flight, and no model here knows
-    how many they are, or requests of several shapes.
+    """UsageError where a shape is a session or a mix: N sessions are not N requests in flight, and
+    no model here knows how many they are, or requests of several shapes.
     """
     if others := [shape for shape in shapes if shape.kind != "shape"]:
         what = f"{others[0].label} is a {others[0].kind}, and the model that is fitted to points knows one shape alone"
@@ -294,7 +322,9 @@ def _refuse_classes(shapes: Iterable[Shape]) -> None:
 
 
 def _fits(points: Iterable[Point]) -> dict[Series, tuple[Known, ...]]:
-    """The series that can be fitted, with their points: valid ones without a failed request, means in seconds."""
+    """The series that can be fitted, with their points: valid ones without a failed request, means
+    in seconds.
+    """
     fits = {}
     for series, group in by_series(points).items():
         ordered = sorted(group, key=lambda p: p.concurrency)
@@ -316,7 +346,9 @@ def _calibrated(known: Sequence[Known], shape: Shape, roofline: Roofline | None)
 
 
 def _between_and_beyond(known: Sequence[Known]) -> list[int]:
-    """Concurrencies worth a prediction that were not measured: half octaves, to twice the highest."""
+    """Concurrencies worth a prediction that were not measured: half octaves, to twice the
+    highest.
+    """
     low, high = known[0].concurrency, known[-1].concurrency
     steps = round(2 * math.log2(2 * high / low))
     half_octaves = {round(low * 2 ** (i / 2)) for i in range(steps + 1)}
@@ -343,10 +375,15 @@ def _other_shape(
 
 
 def _held(
-    series: Series, basis: str, predictions: Sequence[Prediction], roofline: Roofline | None,
+    series: Series,
+    basis: str,
+    predictions: Sequence[Prediction],
+    roofline: Roofline | None,
     measured: tuple[Known, ...] = (),
-) -> Forecast:  # fmt: skip
-    """A forecast beside the roofline, none of it faster; `basis` names the concurrencies that had to be slowed."""
+) -> Forecast:
+    """A forecast beside the roofline, none of it faster; `basis` names the concurrencies that had
+    to be slowed.
+    """
     limits = tuple(_limits(roofline, series.shape, p.concurrency) for p in predictions)
     held = tuple(not_faster(p, at, series.shape.osl.mean) for p, at in zip(predictions, limits, strict=True))
     slowed = [p.concurrency for p, q in zip(predictions, held, strict=True) if q.throughput.value < p.throughput.value]
@@ -374,8 +411,9 @@ def not_faster(prediction: Prediction, limits: Limits | None, osl: float) -> Pre
 
 
 def grid_advice(config: Config) -> list[str]:
-    """A sentence for each (deployment, shape) whose concurrencies are expected to lie all outside the SLA, or all far
-    inside. Only deployments whose hardware is described are judged, and only limits on TTFT, TPOT and E2E.
+    """A sentence for each (deployment, shape) whose concurrencies are expected to lie all outside
+    the SLA, or all far inside. Only deployments whose hardware is described are judged, and only
+    limits on TTFT, TPOT and E2E.
     """
     advice = []
     for deployment in config.deployments:

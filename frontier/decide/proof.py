@@ -1,10 +1,11 @@
-"""Proof of a setting on fresh data: which trials support a claim, and when a candidate is proven or given up.
+"""Proof of a setting on fresh data: which trials support a claim, and when a candidate is proven or
+given up.
 
-A search may try several candidates and judge each several times, and each time is a chance to be fooled by luck. The
-error of all judgements together is ALPHA at most: each spends a part, fixed before its data came, of what is left
-(a union bound over the judgements made; as alpha spending, Lan and DeMets 1983, and alpha investing, Foster and Stine
-2008).
-The size of a window is fixed before the first: one that followed the results would be a way to stop at a lucky moment.
+A search may try several candidates and judge each several times, and each time is a chance to be
+fooled by luck. The error of all judgements together is ALPHA at most: each spends a part, fixed
+before its data came, of what is left (a union bound over the judgements made; as alpha spending,
+Lan and DeMets 1983, and alpha investing, Foster and Stine 2008). The size of a window is fixed
+before the first: one that followed the results would be a way to stop at a lucky moment.
 """
 
 import dataclasses
@@ -23,7 +24,8 @@ from frontier.stats import estimate, intervals, load_flags, window
 from frontier.stats.window import Floats, WindowData
 
 History = Sequence[tuple[Trial, WindowData]]
-"""The finished trials of one series in the order in which they ended: by the journal, as clocks can be set."""
+"""The finished trials of one series in the order in which they ended: by the journal, as clocks can
+be set."""
 Load = TypeVar("Load", int, float)
 """Requests in flight, or arrivals per second."""
 
@@ -39,23 +41,28 @@ WINDOWS = min(LOOKS)
 """Windows of a proof, apart in time: one window cannot show what differs from run to run."""
 MAX_WINDOWS = max(LOOKS)
 PER_STREAM = 4
-"""Requests of each stream that a window holds at least: a shorter one costs as much, by its warm-up and its end."""
+"""Requests of each stream that a window holds at least: a shorter one costs as much, by its warm-up
+and its end."""
 SPARE = 0.05
 """By how much the share of a class in a window may be below its share in all."""
 DEPENDENCE_CAP = 4.0
-"""Most requests that stand for one independent request when a window is sized: a short scan's inflation is noisy."""
+"""Most requests that stand for one independent request when a window is sized: a short scan's
+inflation is noisy."""
 STEADY = 12
 """Windows before which a candidate whose speed wanders is not given up by a forecast."""
 MOST_LONGER = 4.0
 """Most times longer that windows become after a candidate that had too few independent requests."""
 FORECAST_SLACK = 2.0
-"""A candidate is given up early when deciding it looks this many times dearer than all its windows: forecasts err."""
+"""A candidate is given up early when deciding it looks this many times dearer than all its windows:
+forecasts err."""
 MOST_SPOILT = 4
 """A candidate of which the client spoilt so many windows is given up."""
 EARLY_OVER = 0.05
-"""A candidate whose value is this far (in ln) over its limit before its first judgement gets none."""
+"""A candidate whose value is this far (in ln) over its limit before its first judgement gets none.
+"""
 EARLIER_ALPHA = ALPHA / 15
-"""The error of each judgement of a candidate in versions before 0.2: 3 ascents, 5 judgements, equal shares."""
+"""The error of each judgement of a candidate in versions before 0.2: 3 ascents, 5 judgements, equal
+shares."""
 PROOFS = (Phase.PROVE, Phase.CONFIRM)
 SCANS = (Phase.SCAN, Phase.LOCATE)
 
@@ -89,7 +96,9 @@ def nearest(samples: Mapping[int, WindowData], c: int) -> WindowData:
 
 @functools.lru_cache(maxsize=512)
 def join(parts: tuple[WindowData, ...]) -> WindowData:
-    """The windows as one. Remembered, as are the points below: the search replays its whole history at every step."""
+    """The windows as one. Remembered, as are the points below: the search replays its whole history
+    at every step.
+    """
     return window.join(parts)
 
 
@@ -102,8 +111,8 @@ def pilot_point(sample: WindowData, limits: tuple[Limit, ...]) -> Point:
 
 
 def violation(point: Point, limits: Iterable[Limit]) -> float | None:
-    """ln of value over limit for the worst metric, below 0 inside the SLA; None when invalid or not measured. Infinite
-    where the backlog grew.
+    """ln of value over limit for the worst metric, below 0 inside the SLA; None when invalid or not
+    measured. Infinite where the backlog grew.
     """
     if not point.valid:
         return None
@@ -121,8 +130,8 @@ def violation(point: Point, limits: Iterable[Limit]) -> float | None:
 
 
 def rising(level: Mapping[Load, float], requests: Mapping[Load, int]) -> dict[Load, float]:
-    """The level made non-decreasing in the load, ascending, weighted by requests: one unlucky value would send a search
-    an octave down. For planning, not for verdicts.
+    """The level made non-decreasing in the load, ascending, weighted by requests: one unlucky value
+    would send a search an octave down. For planning, not for verdicts.
     """
     if not level:
         return {}
@@ -138,10 +147,12 @@ def rising(level: Mapping[Load, float], requests: Mapping[Load, int]) -> dict[Lo
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A setting that was, or is being, proven. MEETS: proven; UNPROVEN: another window; VIOLATES: given up, and why.
+    """A setting that was, or is being, proven. MEETS: proven; UNPROVEN: another window; VIOLATES:
+    given up, and why.
 
-    `alpha` is the error of its last judgement. `windows` counts those of its proof, without visits and without those
-    that the client spoilt. `point` stands on all of its data, `proof` on that of its last judgement (None: none yet).
+    `alpha` is the error of its last judgement. `windows` counts those of its proof, without visits
+    and without those that the client spoilt. `point` stands on all of its data, `proof` on that of
+    its last judgement (None: none yet).
     """
 
     concurrency: int
@@ -153,7 +164,9 @@ class Candidate:
     proof: Point | None
 
     def reach(self, limit: Limit) -> float | None:
-        """How far (in ln) the bound lay beyond the value at the last judgement; None where it was not measured."""
+        """How far (in ln) the bound lay beyond the value at the last judgement; None where it was
+        not measured.
+        """
         e = self.point.metrics.get(limit.metric)
         if e is None or not math.isfinite(e.value):
             return None
@@ -165,17 +178,19 @@ class Candidate:
 
 
 def claim_windows(history: History) -> dict[int, WindowData]:
-    """Per concurrency the data a claim stands on: proofs with their visits where there are any, the grid's otherwise.
+    """Per concurrency the data a claim stands on: proofs with their visits where there are any, the
+    grid's otherwise.
 
-    Scans and frontier trials are left out: the former chose where to look, neither was sized for a claim.
+    Scans and frontier trials are left out: the former chose where to look, neither was sized for a
+    claim.
     """
     proofs = joined(history, (*PROOFS, Phase.VISIT))
     return {**joined(history, (Phase.GRID,)), **proofs, **joined(_unspoilt(history), (*PROOFS, Phase.VISIT))}
 
 
 def _unspoilt(history: History) -> History:
-    """The history without windows of proofs and visits that the client itself spoilt: they say nothing of the server,
-    and another is measured in their place.
+    """The history without windows of proofs and visits that the client itself spoilt: they say
+    nothing of the server, and another is measured in their place.
     """
     return [(t, s) for t, s in history if t.phase not in (Phase.PROVE, Phase.VISIT) or not _spoilt(s)]
 
@@ -194,9 +209,10 @@ def claim_points(
 ) -> tuple[Point, ...]:
     """The points that `operating_point.solve` may decide on, by concurrency.
 
-    A proven setting was judged several times, as one of several, so the one-sided bounds of its limited metrics are
-    those of its last judgement; the two-sided intervals shown stay at 95 %. Between two judgements nothing new is
-    claimed of a candidate. Points of grid settings are the usual ones.
+    A proven setting was judged several times, as one of several, so the one-sided bounds of its
+    limited metrics are those of its last judgement; the two-sided intervals shown stay at 95 %.
+    Between two judgements nothing new is claimed of a candidate. Points of grid settings are the
+    usual ones.
     """
     limits = tuple(limits)
     judged = {candidate.concurrency: candidate for candidate in candidates(history, limits)}
@@ -215,11 +231,12 @@ def claim_points(
 def _with_proof(point: Point, candidate: Candidate, limits: tuple[Limit, ...]) -> Point:
     """The point of a candidate with the bounds that may be claimed of it.
 
-    Of a proven one those of its proof where they are tighter than those of all its data: the bounds of all judgements
-    hold together (the error is shared among them), so the tightest holds. Where the value of all data lies beyond that
-    bound, the server became slower since: if the bound of all data keeps the limit it counts, else the point shows the
-    proof with its own value, and a note says so. Of one whose proof goes on those of its last judgement; before the
-    first there are none.
+    Of a proven one those of its proof where they are tighter than those of all its data: the bounds
+    of all judgements hold together (the error is shared among them), so the tightest holds. Where
+    the value of all data lies beyond that bound, the server became slower since: if the bound of
+    all data keeps the limit it counts, else the point shows the proof with its own value, and a
+    note says so. Of one whose proof goes on those of its last judgement; before the first there are
+    none.
     """
     if candidate.verdict is Verdict.VIOLATES:
         return point
@@ -253,7 +270,9 @@ def _bounded(estimate: Estimate, limit: Limit, bound: float, need: int | None) -
 
 @functools.lru_cache(maxsize=512)
 def _point(sample: WindowData, names: tuple[str, ...], limits: tuple[Limit, ...], price: float | None) -> Point:
-    """Remembered, as most settings are as they were when the next trial of another one has ended."""
+    """Remembered, as most settings are as they were when the next trial of another one has
+    ended.
+    """
     return estimate.point(sample, names=names, limits=limits, price=price)
 
 
@@ -265,9 +284,13 @@ def _strict(
 
 
 def claim_point(
-    sample: WindowData, limits: tuple[Limit, ...], alpha: float, *, names: Sequence[str] = (),
+    sample: WindowData,
+    limits: tuple[Limit, ...],
+    alpha: float,
+    *,
+    names: Sequence[str] = (),
     price: float | None = None,
-) -> Point:  # fmt: skip
+) -> Point:
     """A point whose limited metrics carry one-sided bounds at this error."""
     point = _point(sample, tuple(names), limits, price)
     metrics = dict(point.metrics)
@@ -289,7 +312,8 @@ def _judged_point(parts: tuple[WindowData, ...], limits: tuple[Limit, ...], alph
 def candidates(history: History, limits: tuple[Limit, ...]) -> list[Candidate]:
     """The candidates in the order in which they were begun, judged as the search judged them.
 
-    Which ascent a candidate belongs to follows from how those before it ended: each one given up ends an ascent.
+    Which ascent a candidate belongs to follows from how those before it ended: each one given up
+    ends an ascent.
     """
     windows: dict[int, list[WindowData]] = {}
     visits: dict[int, list[WindowData]] = {}
@@ -312,9 +336,9 @@ def candidates(history: History, limits: tuple[Limit, ...]) -> list[Candidate]:
 def error_left(judged: Sequence[Candidate]) -> float:
     """The error that is left after these candidates.
 
-    A judgement spends it only when it is made: a candidate given up before could not have been proven. What was spent
-    on a candidate that was proven comes back, as in fixed-sequence testing: if it breaks the SLA the error has been
-    made, and if it does not there was none to make.
+    A judgement spends it only when it is made: a candidate given up before could not have been
+    proven. What was spent on a candidate that was proven comes back, as in fixed-sequence testing:
+    if it breaks the SLA the error has been made, and if it does not there was none to make.
     """
     left = ALPHA
     for candidate in judged:
@@ -349,7 +373,9 @@ def _judged(
 
 
 def _visited(candidate: Candidate, parts: tuple[WindowData, ...], limits: tuple[Limit, ...]) -> Candidate:
-    """A proven candidate with its visits: given up where the values of all its data are over a limit."""
+    """A proven candidate with its visits: given up where the values of all its data are over a
+    limit.
+    """
     point = _judged_point(parts, limits, candidate.alpha)
     over = violation(point, limits)
     if over is not None and over <= 0:
@@ -361,7 +387,8 @@ def _visited(candidate: Candidate, parts: tuple[WindowData, ...], limits: tuple[
 def _standing(
     point: Point, limits: tuple[Limit, ...], alpha: float, windows: int, *, look: bool
 ) -> tuple[Verdict, str]:
-    """MEETS (proven; only at a look), UNPROVEN (another window), or VIOLATES (give it up) with the reason.
+    """MEETS (proven; only at a look), UNPROVEN (another window), or VIOLATES (give it up) with the
+    reason.
 
     Giving up early, on a value or a forecast, costs throughput and never the guarantee.
     """
@@ -376,8 +403,8 @@ def _standing(
     if not look:
         return Verdict.UNPROVEN, ""
     most = MAX_WINDOWS * point.n / windows
-    # Where the speed wanders or requests run in step, few windows give a bound far too wide to forecast by: each more
-    # narrows it by much.
+    # Where the speed wanders or requests run in step, few windows give a bound far too wide to
+    # forecast by: each more narrows it by much.
     wanders = windows < STEADY and any(flag.name in ("non_stationary", "lockstep") for flag in point.flags)
     if windows >= MAX_WINDOWS or (not wanders and (judged.need or math.inf) > FORECAST_SLACK * most):
         return Verdict.VIOLATES, f"{judged.binding} is too close to its limit for {most:,.0f} requests to decide"
@@ -389,9 +416,9 @@ def window_size(
 ) -> int:
     """Requests of each window of a candidate: WINDOWS of them prove it with two violations seen.
 
-    `scanned` is the nearest data from before, `earlier` are the candidates before it, which left so much of the error
-    and showed how far requests depend on each other. A size taken from the candidate's own data would follow its
-    results.
+    `scanned` is the nearest data from before, `earlier` are the candidates before it, which left so
+    much of the error and showed how far requests depend on each other. A size taken from the
+    candidate's own data would follow its results.
     """
     error = SPEND * error_left(earlier)
     size = WINDOWS * max(30, PER_STREAM * concurrency)
@@ -405,9 +432,9 @@ def window_size(
 
 
 def shortage(earlier: Sequence[Candidate], limit: Limit) -> float:
-    """How many times more requests a bound would have needed in candidates that were given up for want of one, at most
-    MOST_LONGER; 1 where there are none. A stall of the server makes all requests in flight late together: a scan is too
-    short to see one.
+    """How many times more requests a bound would have needed in candidates that were given up for
+    want of one, at most MOST_LONGER; 1 where there are none. A stall of the server makes all
+    requests in flight late together: a scan is too short to see one.
     """
     missed = [1.0]
     for candidate in earlier:
@@ -419,7 +446,9 @@ def shortage(earlier: Sequence[Candidate], limit: Limit) -> float:
 
 
 def fewest_requests(shape: Shape, limit: Limit, concurrency: int) -> int:
-    """The fewest requests, of all classes, with which a claim about a limit on a percentile is made."""
+    """The fewest requests, of all classes, with which a claim about a limit on a percentile is
+    made.
+    """
     p, share = limit.of.p, shape.class_share(limit.of.group)
     if p is None or share == 1:
         return 0 if p is None else claim_floor(p, concurrency)
@@ -428,7 +457,9 @@ def fewest_requests(shape: Shape, limit: Limit, concurrency: int) -> int:
 
 @functools.lru_cache(maxsize=512)
 def dependence(scanned: WindowData, limit: Limit) -> float:
-    """How many requests stand for one independent request, as far as a scan shows it, DEPENDENCE_CAP at most."""
+    """How many requests stand for one independent request, as far as a scan shows it,
+    DEPENDENCE_CAP at most.
+    """
     p, values = limit.of.p, quantity(scanned, limit)
     if p is None or not len(values):
         return 1.0
@@ -437,13 +468,17 @@ def dependence(scanned: WindowData, limit: Limit) -> float:
 
 @functools.cache
 def allowance(p: float, effective: int, alpha: float) -> float:
-    """The share of requests beyond the limit with which so many independent ones prove the percentile p; 0: none do."""
+    """The share of requests beyond the limit with which so many independent ones prove the
+    percentile p; 0: none do.
+    """
     violations = intervals.binomial_quantile(alpha, effective, 1 - p) - 1 if effective >= 1 else -1
     return (violations + 0.5) / effective if violations >= 0 else 0.0
 
 
 def quantity(sample: WindowData, limit: Limit) -> Floats:
-    """The per-request values of the latency that is limited (else, and for gaps: of e2e), those that are known."""
+    """The per-request values of the latency that is limited (else, and for gaps: of e2e), those
+    that are known.
+    """
     mine = window.narrowed(sample, limit.of.group)
     values: Floats = getattr(mine, limit.of.quantity or "e2e", mine.e2e)
     return values[~np.isnan(values)]

@@ -1,13 +1,14 @@
-"""Search over rates of arrivals: where to send next, of a sweep whose load is a rate; pure, as `search`.
+"""Search over rates of arrivals: where to send next, of a sweep whose load is a rate; pure, as
+`search`.
 
-First a ramp: looks of a few seconds at 1, 2, 4, ... requests per second, from the lowest rate of the config, until
-more arrives than is served. A longer look there shows how much the server serves at most. With that known the rest is
-`load_search`, as `verify --find` has it: it locates the rate at which the SLA breaks and proves the highest rate below
-it on fresh data, with the guarantee that is written there. Looks of the ramp place the first candidate and support no
-claim.
+First a ramp: looks of a few seconds at 1, 2, 4, ... requests per second, from the lowest rate of
+the config, until more arrives than is served. A longer look there shows how much the server serves
+at most. With that known the rest is `load_search`, as `verify --find` has it: it locates the rate
+at which the SLA breaks and proves the highest rate below it on fresh data, with the guarantee that
+is written there. Looks of the ramp place the first candidate and support no claim.
 
-A rate of sessions counts those that begin. A look begins when sessions have had time to come to their last turn; how
-much time that is, the first look shows, which is then taken again.
+A rate of sessions counts those that begin. A look begins when sessions have had time to come to
+their last turn; how much time that is, the first look shows, which is then taken again.
 """
 
 import contextlib
@@ -30,13 +31,15 @@ from frontier.stats import load_flags
 from frontier.stats.window import BLOCKS, WindowData
 
 LOOK_REQUESTS, LOOK_SECONDS, LOOK_TURNS = 50, 12.0, 4.0
-"""A look of the ramp lasts for so many requests, so many seconds, and so many times the time of a request."""
+"""A look of the ramp lasts for so many requests, so many seconds, and so many times the time of a
+request."""
 SATURATED_REQUESTS = 400
 """Requests of the look that shows how much is served at most."""
 MOST_RATE = 20_000.0
 """The ramp ends here: no client process sends more."""
 ASSUMED_IN_FLIGHT = 16
-"""Requests that a server has in flight at the most that it serves, while nothing is described and nothing measured."""
+"""Requests that a server has in flight at the most that it serves, while nothing is described and
+nothing measured."""
 LATE = BLOCKS // 2
 """The blocks of the saturated look from which on all that the server can hold is in flight."""
 
@@ -44,9 +47,11 @@ LATE = BLOCKS // 2
 def next_ask(
     shape: Shape, grid: Sequence[int], limits: Sequence[Limit], history: History, warmup: float
 ) -> LoadAsk | LoadDone:
-    """The next trial at a rate, or the answer. `grid` are the rates of the config, `warmup` the least in seconds.
+    """The next trial at a rate, or the answer. `grid` are the rates of the config, `warmup` the
+    least in seconds.
 
-    Nothing is remembered between calls: after a crash or an interruption the same history gives the same next trial.
+    Nothing is remembered between calls: after a crash or an interruption the same history gives the
+    same next trial.
     """
     trials = [load_trial(trial.phase, trial.requests, s) for trial, s in history if trial.phase in _SEARCHED]
     begun = next((i for i, trial in enumerate(trials) if _is_saturated_look(trial)), None)
@@ -99,8 +104,8 @@ def _ramp(
 
 
 def _look(shape: Shape, rate: float, least: int, looks: Sequence[LoadTrial], warmup: float) -> LoadAsk:
-    """A look at a rate, of `least` requests or more. The first one shows how long a request takes where none was kept
-    up with.
+    """A look at a rate, of `least` requests or more. The first one shows how long a request takes
+    where none was kept up with.
     """
     e2e = max((_e2e(look.data) for look in looks if not look.overloaded), default=0.0)
     if not e2e and shape.has_sessions and looks:
@@ -120,9 +125,9 @@ def _e2e(sample: WindowData) -> float:
 def _policy(shape: Shape, limits: tuple[Limit, ...], ramp: Sequence[LoadTrial], warmup: float) -> LoadPolicy:
     """What is searched, by the ramp, whose last look is the saturated one.
 
-    The most requests in flight that matter are those at the rate that is served at most, by Little's law: of a look
-    that the server kept up with, the time that a request takes, or of the first ones to arrive where it kept up with
-    none.
+    The most requests in flight that matter are those at the rate that is served at most, by
+    Little's law: of a look that the server kept up with, the time that a request takes, or of the
+    first ones to arrive where it kept up with none.
     """
     top = served(ramp[-1].data) / shape.requests
     if shape.has_sessions:  # of a backlog first turns are served before their time
@@ -134,20 +139,27 @@ def _policy(shape: Shape, limits: tuple[Limit, ...], ramp: Sequence[LoadTrial], 
         finite = ramp[-1].data.e2e[np.isfinite(ramp[-1].data.e2e)]
         e2e = float(np.min(finite)) if len(finite) else 1.0 / (top * shape.requests)
     inside = [
-        look.load for look in kept_up
+        look.load
+        for look in kept_up
         if (excess := violation(pilot_point(look.data, limits), limits)) is not None and excess <= 0
-    ]  # fmt: skip
+    ]
     in_flight = max(1, round(top * shape.requests * e2e))
     lasting = shape.session_seconds(e2e)
     return LoadPolicy(
-        max(inside, default=0.0), top, in_flight, in_flight / (top * shape.requests), max(warmup, 2 * e2e, lasting),
-        shape.requests, lasting,
-    )  # fmt: skip
+        max(inside, default=0.0),
+        top,
+        in_flight,
+        in_flight / (top * shape.requests),
+        max(warmup, 2 * e2e, lasting),
+        shape.requests,
+        lasting,
+    )
 
 
 def served(sample: WindowData) -> float:
-    """Requests per second that a server serves at most, by the second half of a window in which more arrived: its
-    output tokens over those of one answer, as an answer that began before counts by its share.
+    """Requests per second that a server serves at most, by the second half of a window in which
+    more arrived: its output tokens over those of one answer, as an answer that began before counts
+    by its share.
     """
     tokens, late = sample.completion_tokens[sample.ok], slice(LATE, None)
     per_answer = float(np.nanmean(tokens)) if len(tokens) and not np.isnan(tokens).all() else math.nan
@@ -162,7 +174,9 @@ def served(sample: WindowData) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Expectation:
-    """What a search over rates of a shape is expected to find: what is served at most, and `by` what that is known."""
+    """What a search over rates of a shape is expected to find: what is served at most, and `by`
+    what that is known.
+    """
 
     shape: Shape
     policy: LoadPolicy
@@ -174,7 +188,9 @@ class Expectation:
         return self.shape.load(Rate.of(rounded(load_search.USUAL * self.policy.top)))  # type: ignore[return-value]
 
     def looks(self, limits: Sequence[Limit], lowest: float, seen: int) -> list[LoadAsk]:
-        """The looks of the ramp from the lowest rate on, and those that locate the SLA, after the first `seen`."""
+        """The looks of the ramp from the lowest rate on, and those that locate the SLA, after the
+        first `seen`.
+        """
         warmup = self.policy.warmup
         ramp = [_look(self.shape, lowest, LOOK_REQUESTS, (), warmup)]
         while ramp[-1].load <= self.policy.top and 2 * ramp[-1].load <= MOST_RATE:
@@ -188,8 +204,9 @@ class Expectation:
 
 
 def expectation(config: Config, series: Series, longest: float) -> Expectation:
-    """By the engine model, with as many requests in flight as the limits on TPOT and E2E allow; where too little is
-    described, by the middle one of the listed rates, or by ASSUMED_IN_FLIGHT requests of `longest` seconds.
+    """By the engine model, with as many requests in flight as the limits on TPOT and E2E allow;
+    where too little is described, by the middle one of the listed rates, or by ASSUMED_IN_FLIGHT
+    requests of `longest` seconds.
     """
     shape = series.shape
 

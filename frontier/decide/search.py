@@ -1,15 +1,17 @@
-"""Search: where to measure next, as a pure function of what was measured, so that resuming a sweep replays its history.
+"""Search: where to measure next, as a pure function of what was measured, so that resuming a sweep
+replays its history.
 
-Scan, then prove. A scan looks at few settings of the grid for a few seconds each: its values show about where the SLA
-is crossed, and claim nothing. A candidate is then placed where the scan expects it to be provable at little cost, a
-little below the edge, and measured on fresh data until it is proven or given up (`proof`). `completion` goes on from
-there.
+Scan, then prove. A scan looks at few settings of the grid for a few seconds each: its values show
+about where the SLA is crossed, and claim nothing. A candidate is then placed where the scan expects
+it to be provable at little cost, a little below the edge, and measured on fresh data until it is
+proven or given up (`proof`). `completion` goes on from there.
 
-What is guaranteed. All judgements of all candidates share the error ALPHA of a claim: each spends a part of what is
-left, fixed before its data came, and each candidate is tested on data of its own (`proof`). So the search names a
-concurrency that breaks the SLA with probability at most ALPHA = 5 %, up to the coverage error of the bounds themselves,
-whichever candidate comes next, and whether or not latency rises with concurrency. With several tiers each tier errs
-with ALPHA, plus what a candidate of another tier adds that breaks it and passes. What it comes to is measured in
+What is guaranteed. All judgements of all candidates share the error ALPHA of a claim: each spends a
+part of what is left, fixed before its data came, and each candidate is tested on data of its own
+(`proof`). So the search names a concurrency that breaks the SLA with probability at most ALPHA = 5
+%, up to the coverage error of the bounds themselves, whichever candidate comes next, and whether or
+not latency rises with concurrency. With several tiers each tier errs with ALPHA, plus what a
+candidate of another tier adds that breaks it and passes. What it comes to is measured in
 docs/calibration.md.
 """
 
@@ -38,32 +40,38 @@ from frontier.model import Limit, Phase, Point, Rate, Shape, Verdict
 from frontier.stats import estimate
 
 SCAN_REQUESTS, SCAN_PER_STREAM, SCAN_SECONDS = 40, 4, 12.0
-"""A scan's window holds this many requests, or this many of each stream, unless the time is over before."""
+"""A scan's window holds this many requests, or this many of each stream, unless the time is over
+before."""
 WINDOW_WORTH = 0.008
-"""The share of throughput for which one more window of a proof (a third of the least proof) is measured."""
+"""The share of throughput for which one more window of a proof (a third of the least proof) is
+measured."""
 TURNS = 2.0
 """The least window of a trial that the search sizes by time, in times of a request."""
 SESSION_TURNS = 8.0
-"""Requests of each stream that a look holds where they are of classes: turns of sessions, or a mix."""
+"""Requests of each stream that a look holds where they are of classes: turns of sessions, or a mix.
+"""
 LOOKS_AT_MOST = 2
 """A look that came out invalid is taken once more."""
 CLOSE = 1.25
 """The scan ends when the edge is known within this factor."""
 NARROW = 0.10
-"""Neighbours whose throughputs (in ln) or concurrencies differ by less need no setting between them."""
+"""Neighbours whose throughputs (in ln) or concurrencies differ by less need no setting between
+them."""
 IMPORTANT = 3.0
 """Weight of a gap that straddles the SLA's limit or touches the knee."""
 SKIP_ERRORS, SKIP_TAIL, SKIP_FALL = 0.05, 10.0, 0.05
-"""Share of failed requests, times over a latency limit, and loss of throughput that make higher settings pointless."""
+"""Share of failed requests, times over a latency limit, and loss of throughput that make higher
+settings pointless."""
 
 
 @dataclass(frozen=True, slots=True)
 class SearchPolicy:
-    """What the search may do: look at the `grid`, the config's settings, and measure at most `refine` more for looks,
-    proofs and the frontier (None: as many as are worth their time).
+    """What the search may do: look at the `grid`, the config's settings, and measure at most
+    `refine` more for looks, proofs and the frontier (None: as many as are worth their time).
 
-    `requests` is the size of a window that the config states, None: the search sizes its trials. `prove` are settings
-    that the user asked to be proven. At `lost` the server was lost; of rates `warmup` is the least warm-up in seconds.
+    `requests` is the size of a window that the config states, None: the search sizes its trials.
+    `prove` are settings that the user asked to be proven. At `lost` the server was lost; of rates
+    `warmup` is the least warm-up in seconds.
     """
 
     grid: tuple[int, ...]
@@ -81,9 +89,11 @@ class SearchPolicy:
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """One trial to run next, and why. Its window ends with `requests` sent, or after `seconds` where they are given.
+    """One trial to run next, and why. Its window ends with `requests` sent, or after `seconds`
+    where they are given.
 
-    `value` is the share of throughput that it may bring, or by which its claim gains, per second; 0: not known.
+    `value` is the share of throughput that it may bring, or by which its claim gains, per second;
+    0: not known.
     """
 
     concurrency: int
@@ -97,7 +107,9 @@ class Ask:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """Nothing more to ask. `located` is the likely limit (no claim), `proven` the highest candidate proven."""
+    """Nothing more to ask. `located` is the likely limit (no claim), `proven` the highest candidate
+    proven.
+    """
 
     reason: str
     located: int | None = None
@@ -105,16 +117,22 @@ class Done:
 
 
 def next_ask(
-    policy: SearchPolicy, shape: Shape, tiers: Sequence[tuple[str, Sequence[Limit]]], history: History,
-    *, window_worth: float = WINDOW_WORTH,
-) -> Ask | Done:  # fmt: skip
-    """The next trial for one (deployment, shape), given all of its finished trials in the order in which they
-    ended; or Done.
+    policy: SearchPolicy,
+    shape: Shape,
+    tiers: Sequence[tuple[str, Sequence[Limit]]],
+    history: History,
+    *,
+    window_worth: float = WINDOW_WORTH,
+) -> Ask | Done:
+    """The next trial for one (deployment, shape), given all of its finished trials in the order in
+    which they ended; or Done.
 
-    `tiers` are named SLAs. The scan goes on until every tier's limit is located; then each is proven, the one with the
-    lowest limit first: what is proven for it serves the looser ones too. ValueError for trials of another shape.
+    `tiers` are named SLAs. The scan goes on until every tier's limit is located; then each is
+    proven, the one with the lowest limit first: what is proven for it serves the looser ones too.
+    ValueError for trials of another shape.
 
-    Nothing is remembered between calls: after a crash or an interruption the same history gives the same next trial.
+    Nothing is remembered between calls: after a crash or an interruption the same history gives the
+    same next trial.
     """
     if any(trial.shape != shape for trial, _ in history):
         raise ValueError("the history holds trials of another shape")
@@ -140,7 +158,9 @@ def next_ask(
 
 
 def _at_rates(policy: SearchPolicy, shape: Shape, tiers: Sequence[tuple[Limit, ...]], history: History) -> Ask | Done:
-    """The next trial at a rate, one SLA after another: what is proven for one counts for the others too."""
+    """The next trial at a rate, one SLA after another: what is proven for one counts for the others
+    too.
+    """
     ends = []
     for limits in tiers:
         step = rate_search.next_ask(shape, policy.grid, limits, history, policy.warmup)
@@ -166,9 +186,11 @@ def settings_beyond(policy: SearchPolicy, history: History) -> set[int]:
 
 
 def _scan(policy: SearchPolicy, state: State, may_add: bool) -> Ask | None:
-    """The next cheap look: upwards in double steps until the SLA is broken, then into the gap that holds its edge.
+    """The next cheap look: upwards in double steps until the SLA is broken, then into the gap that
+    holds its edge.
 
-    Over with the first candidate, unless that was the lowest setting, seen outside by bad luck, and is proven.
+    Over with the first candidate, unless that was the lowest setting, seen outside by bad luck, and
+    is proven.
     """
     look = partial(_look, policy, state.points)
     lowest = min(state.points, default=0)
@@ -200,7 +222,9 @@ def _scan(policy: SearchPolicy, state: State, may_add: bool) -> Ask | None:
 
 
 def in_flight(load: int, points: Mapping[int, Point]) -> float:
-    """Requests in flight at a load: the concurrency; of a rate by Little's law, with the nearest time of a request."""
+    """Requests in flight at a load: the concurrency; of a rate by Little's law, with the nearest
+    time of a request.
+    """
     if not isinstance(load, Rate):
         return load
     return load.per_second * _each(points) * (mean_e2e(load, points) or 1.0)
@@ -212,8 +236,8 @@ def _each(points: Mapping[int, Point]) -> float:
 
 
 def mean_e2e(concurrency: int, points: Mapping[int, Point], growth: float = 0.0) -> float | None:
-    """Seconds of a request at the nearest setting that was measured, growing from there with this power of concurrency;
-    None before any was.
+    """Seconds of a request at the nearest setting that was measured, growing from there with this
+    power of concurrency; None before any was.
     """
     known = {k: e2e for k, p in points.items() if math.isfinite(e2e := p.value("mean_e2e"))}
     if not known:
@@ -223,8 +247,8 @@ def mean_e2e(concurrency: int, points: Mapping[int, Point], growth: float = 0.0)
 
 
 def longer(seconds: float, c: int, points: Mapping[int, Point]) -> float:
-    """The seconds of a window at c: so many, and at least TURNS of the time that a request is known to take nearby,
-    with the thinking before it.
+    """The seconds of a window at c: so many, and at least TURNS of the time that a request is known
+    to take nearby, with the thinking before it.
     """
     shape = next((p.shape for p in points.values()), None)
     pause = 0.0 if shape is None else shape.pause
@@ -274,7 +298,8 @@ def _prove(policy: SearchPolicy, state: State, may_add: bool, window_worth: floa
 
 
 def _as_asked(policy: SearchPolicy, limits: tuple[Limit, ...], history: History) -> Ask | Done:
-    """The next window of a setting that the user asked to be proven, and nothing else, until each is decided.
+    """The next window of a setting that the user asked to be proven, and nothing else, until each
+    is decided.
 
     The windows count as those of any candidate, so they share its error.
     """
@@ -303,10 +328,11 @@ def _window(state: State, c: int) -> Ask:
 
 
 def widest_gap(points: Mapping[int, Point], limits: tuple[Limit, ...]) -> tuple[int, int] | None:
-    """The neighbours whose throughputs differ most, weighted where it matters; None when all are close enough.
+    """The neighbours whose throughputs differ most, weighted where it matters; None when all are
+    close enough.
 
-    Between neighbours the frontier is known to lie between their throughputs and no closer, so this is its bracket.
-    A gap whose middle was measured already (and was not valid) is passed over.
+    Between neighbours the frontier is known to lie between their throughputs and no closer, so this
+    is its bracket. A gap whose middle was measured already (and was not valid) is passed over.
     """
     rates = {c: p.value("output_throughput") for c, p in points.items() if p.valid}
     measured = sorted(c for c, rate in rates.items() if rate > 0)
@@ -333,12 +359,13 @@ def between(low: int, high: int) -> int:
 
 
 def skip_reason(concurrency: int, history: History, limits: Sequence[Limit]) -> str | None:
-    """Why a setting need not be measured for the grid, given what lower ones of its shape showed; None: measure it.
+    """Why a setting need not be measured for the grid, given what lower ones of its shape showed;
+    None: measure it.
 
-    A setting is skipped, and reported as skipped, when the highest lower one failed more than 5 % of its requests or
-    was more than ten times over a latency limit, or when throughput fell by more than 5 % below the best at two in a
-    row: bounds count, not values, and one fall may be noise. A rate is skipped when more than was served arrived at it,
-    or at a lower one, already.
+    A setting is skipped, and reported as skipped, when the highest lower one failed more than 5 %
+    of its requests or was more than ten times over a latency limit, or when throughput fell by more
+    than 5 % below the best at two in a row: bounds count, not values, and one fall may be noise. A
+    rate is skipped when more than was served arrived at it, or at a lower one, already.
     """
     if isinstance(concurrency, Rate):
         over = min((t.concurrency for t, s in history if rate_search.is_overloaded(s)), default=math.inf)

@@ -1,6 +1,8 @@
-"""A decision in sentences: headline, next step, claim, reasons, figures, and what it means in production.
+"""A decision in sentences: headline, next step, claim, reasons, figures, and what it means in
+production.
 
-Every function here renders what `explain.py` found out; none decides anything. Layout belongs to the medium.
+Every function here renders what `explain.py` found out; none decides anything. Layout belongs to
+the medium.
 """
 
 import math
@@ -79,8 +81,9 @@ def _too_few(decision: Decision, figure: Figure | None) -> str:
 
 
 def headline(decision: Decision, gpus: int | None = None) -> str:
-    """The decision without numbers, above a table of them: 'Run at concurrency 64'. Where a setting that is not proven
-    may give clearly more, that is said with it; first, where it is half of the throughput or more.
+    """The decision without numbers, above a table of them: 'Run at concurrency 64'. Where a setting
+    that is not proven may give clearly more, that is said with it; first, where it is half of the
+    throughput or more.
     """
     if decision.concurrency is not None:
         speed = decision.metrics.get("output_throughput")
@@ -94,7 +97,9 @@ def headline(decision: Decision, gpus: int | None = None) -> str:
 
 
 def _with_better(decision: Decision, numbers: str) -> str:
-    """'Run at concurrency 16 (1,447 tok/s). c=32 may give 27% more', with these numbers of the operating point."""
+    """'Run at concurrency 16 (1,447 tok/s). c=32 may give 27% more', with these numbers of the
+    operating point.
+    """
     asked = "" if decision.verdict is Verdict.MEETS else " (not proven, accepted as asked)"
     at, step = in_words(decision.concurrency or 0), decision.next_step
     if step is not None and half_undecided(decision):
@@ -114,7 +119,9 @@ def _corrected(decision: Decision, text: str) -> str:
 
 
 def may_give(step: NextStep) -> str:
-    """'c=32 may give 27% more', 'c=32 was excluded (requests came in waves) and measured again may give 27% more'."""
+    """'c=32 may give 27% more', 'c=32 was excluded (requests came in waves) and measured again may
+    give 27% more'.
+    """
     gain = f"may give {step.gain:.0%} more" if step.gain is not None else "may keep the SLA"
     if not step.flags:
         return f"{setting(step.concurrency)} {gain}"
@@ -123,8 +130,8 @@ def may_give(step: NextStep) -> str:
 
 
 def next_step_words(decision: Decision) -> str:
-    """What would decide the setting that may be a better answer, before the command: 'about 3 min (1,300 requests)
-    would decide'. '' where there is no such setting.
+    """What would decide the setting that may be a better answer, before the command: 'about 3 min
+    (1,300 requests) would decide'. '' where there is no such setting.
     """
     step = decision.next_step
     if step is None:
@@ -142,7 +149,9 @@ def next_step_words(decision: Decision) -> str:
 
 
 def next_step_lines(decision: Decision) -> tuple[str, str]:
-    """The next step below a headline: what would decide, as a sentence, and the command; '' for what there is not."""
+    """The next step below a headline: what would decide, as a sentence, and the command; '' for
+    what there is not.
+    """
     step, words = decision.next_step, next_step_words(decision)
     if step is None:
         return "", ""
@@ -169,7 +178,9 @@ def no_sla_sentence(points: Sequence[Point], frontier: Frontier, gpus: int | Non
 
 
 def _next_step_note(decision: Decision) -> str:
-    """The next step as one sentence, with its command: 'c=32 may give 27% more (1,447 tok/s): about 3 min ...: ...'."""
+    """The next step as one sentence, with its command: 'c=32 may give 27% more (1,447 tok/s): about
+    3 min ...: ...'.
+    """
     step = decision.next_step
     if step is None:
         return ""
@@ -179,8 +190,8 @@ def _next_step_note(decision: Decision) -> str:
 
 
 def claim_sentence(decision: Decision) -> str:
-    """How long the operating point was measured, and how rare a stall of the whole server that would not have shown.
-    '' without a claim.
+    """How long the operating point was measured, and how rare a stall of the whole server that
+    would not have shown. '' without a claim.
     """
     claim = decision.claim
     if claim is None:
@@ -200,7 +211,9 @@ def claim_sentence(decision: Decision) -> str:
 
 
 def _nearest_value(decision: Decision) -> str:
-    """'64 at 492 ms' for the candidate; with several limits, of which metric; '' without a candidate."""
+    """'64 at 492 ms' for the candidate; with several limits, of which metric; '' without a
+    candidate.
+    """
     if decision.candidate is None:
         return ""
     figure = tightest_figure(decision)
@@ -263,7 +276,9 @@ _SENTENCES = {
 
 
 def _gain_words(reason: Reason) -> str:
-    """' gives 12% more throughput but', ' gives 14% less throughput and'; '' where the gain is unknown or nothing."""
+    """' gives 12% more throughput but', ' gives 14% less throughput and'; '' where the gain is
+    unknown or nothing.
+    """
     if reason.gain is None or abs(reason.gain) < 0.005:
         return ""
     return f" gives {abs(reason.gain):.0%} {'more throughput but' if reason.gain > 0 else 'less throughput and'}"
@@ -279,32 +294,42 @@ def sentence(reason: Reason) -> str:
     value = value_text(reason.metric, estimate.value) if reason.metric and known and estimate else "–"
     promise = limit_value_text(limit.metric, limit.promise) if limit else ""
     words = {
-        "label": label, "value": value, "limit": promise,
+        "label": label,
+        "value": value,
+        "limit": promise,
         "seen": f": {label} {value}, limit {promise}" if limit and known else "",
-        "c": ", ".join(settings), "first": settings[0], "last": settings[-1], "lower": ", ".join(settings[:-1]),
+        "c": ", ".join(settings),
+        "first": settings[0],
+        "last": settings[-1],
+        "lower": ", ".join(settings[:-1]),
         "lower_ones": "" if reason.verdict is Verdict.MEETS else "; add lower concurrencies to find one that meets",
         "below": f" below {settings[0]}, which violates" if reason.settings else "",
         "evidence": evidence_text(estimate, limit) if limit else "its limit was not measured",
         "comfort": limit_value_text(limit.metric, limit.comfort) if limit and limit.comfort is not None else "",
-        "gain": gain, "gives": _gain_words(reason) if reason.cause in UNDECIDED else "",
+        "gain": gain,
+        "gives": _gain_words(reason) if reason.cause in UNDECIDED else "",
         "less": f"{-reason.gain:.0%} less" if reason.gain is not None and reason.gain <= -0.005 else "no more",
-        "cost": _cost_words(reason), "decide": _what_would_decide(reason), "n": f"{estimate.n:,}" if estimate else "no",
+        "cost": _cost_words(reason),
+        "decide": _what_would_decide(reason),
+        "n": f"{estimate.n:,}" if estimate else "no",
         "flags": "; ".join(_flag_with_advice(flag) for flag in reason.flags) or "it was flagged",
         "power": cost_energy.power_text([reason.power]) if reason.power else "",
-    }  # fmt: skip
+    }
     return clean(_SENTENCES[reason.cause].format(**words), 400)
 
 
 def notes(decision: Decision) -> tuple[str, ...]:
-    """All that is said of a decision, as sentences: `Decision.notes`, and `notes` in the JSON. First the setting that
-    may give more, then what the claim covers.
+    """All that is said of a decision, as sentences: `Decision.notes`, and `notes` in the JSON.
+    First the setting that may give more, then what the claim covers.
     """
     first = filter(None, (_next_step_note(decision), claim_sentence(decision)))
     return (*first, *map(sentence, decision.explanation.reasons), *_remarks(decision))
 
 
 def _remarks(decision: Decision) -> list[str]:
-    """How the operating point was measured, where that needs saying: 'c=64: restarts were delayed'."""
+    """How the operating point was measured, where that needs saying: 'c=64: restarts were
+    delayed'.
+    """
     return [clean(f"{setting(decision.concurrency or 0)}: {remark}", 400) for remark in decision.explanation.remarks]
 
 
@@ -314,22 +339,26 @@ _HIGHER = (*UNDECIDED, Cause.VIOLATES, Cause.STEP_NOT_WORTH, Cause.TIE)
 
 
 def reason_sentences(decision: Decision, without: Sequence[Reason] = ()) -> list[str]:
-    """The reasons below a decision's headline and figures, less those shown elsewhere (`without`); the first about a
-    higher setting says that it is. Last how the operating point was measured, where that needs saying.
+    """The reasons below a decision's headline and figures, less those shown elsewhere (`without`);
+    the first about a higher setting says that it is. Last how the operating point was measured,
+    where that needs saying.
     """
     chosen = decision.concurrency
     reasons = [reason for reason in decision.explanation.reasons if reason.cause not in _IN_FIGURES]
     higher = [r for r in reasons if chosen is not None and r.cause in _HIGHER and r.settings[0] > chosen]
     lines = [
         f"Next higher: {sentence(reason)}" if higher and reason is higher[0] else sentence(reason)
-        for reason in reasons if reason not in without
-    ]  # fmt: skip
+        for reason in reasons
+        if reason not in without
+    ]
     shares = shares_sentence(decision.shape, decision.metrics)
     return [*lines, *([shares] if shares else []), *_remarks(decision)]
 
 
 def production_lines(decision: Decision, arrivals: ArrivalRate | None) -> list[str]:
-    """What an operating point means in production: where to set it, and how many requests of independent users."""
+    """What an operating point means in production: where to set it, and how many requests of
+    independent users.
+    """
     if decision.concurrency is None:
         return []
     if isinstance(decision.concurrency, Rate):
@@ -348,7 +377,9 @@ def production_lines(decision: Decision, arrivals: ArrivalRate | None) -> list[s
 
 
 def _rate_in_production(decision: Decision, rate: Rate) -> list[str]:
-    """As `production_lines`, of a rate: it was measured without a limit on requests in flight but the engine's own."""
+    """As `production_lines`, of a rate: it was measured without a limit on requests in flight but
+    the engine's own.
+    """
     most = f"{trimmed(format_number(rate.per_second))} {rate.arrivals}"
     if decision.shape.has_sessions:
         most += f" ({trimmed(format_number(rate.per_second * decision.shape.requests))} requests/s)"
@@ -359,7 +390,9 @@ def _rate_in_production(decision: Decision, rate: Rate) -> list[str]:
 
 
 def _sessions_in_production(decision: Decision, sessions: int) -> list[str]:
-    """As `production_lines`, of sessions: their number is limited by a gateway, not by an engine."""
+    """As `production_lines`, of sessions: their number is limited by a gateway, not by an
+    engine.
+    """
     rate, e2e = decision.metrics.get("request_throughput"), decision.metrics.get("mean_e2e")
     busy = ""
     if rate is not None and e2e is not None and math.isfinite(e2e.value):  # Little's law
@@ -379,7 +412,9 @@ def _cost_words(reason: Reason) -> str:
 
 
 def _what_would_decide(reason: Reason) -> str:
-    """'about 1,300 requests would decide', or that nothing reasonable would; and what cut its trials short."""
+    """'about 1,300 requests would decide', or that nothing reasonable would; and what cut its
+    trials short.
+    """
     cut = _cut_words(reason.cut, reason.estimate.n) if reason.cut is not None and reason.estimate is not None else ""
     if reason.need is None:
         return f"{cut}too close to the limit to decide at a reasonable cost"
@@ -410,7 +445,9 @@ def _flag_with_advice(flag: Flag) -> str:
 
 
 def figure_row(figure: Figure, gpus: int | None, *, brief: bool = False) -> tuple[str, str, str, str, str]:
-    """Name, value, bound (a CI where nothing is limited), limit and remark of a figure; `brief` for a narrow table."""
+    """Name, value, bound (a CI where nothing is limited), limit and remark of a figure; `brief` for
+    a narrow table.
+    """
     name, limit = figure.metric, figure.limit
     label, value = metric(name).label.partition(" (")[0], value_text(name, figure.estimate.value, gpus)
     if limit is None:

@@ -1,4 +1,5 @@
-"""Signs of a setting: what the client's stamps and the server's own facts showed, as a diagnosis reads them."""
+"""Signs of a setting: what the client's stamps and the server's own facts showed, as a diagnosis
+reads them."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -12,11 +13,12 @@ from frontier.stats.window import Floats, WindowData
 
 @dataclass(frozen=True, slots=True)
 class Signs:
-    """What client and server showed at one setting. Seconds are means over requests, `parts` those of the time
-    breakdown, filled up by Little's law from the gauges; gauges are means over the windows. `step` is the mean time of
-    an engine's step, `chunks` in how many steps it reads a prompt that is alone: each step but the last of these yields
-    no token. `clock` is the mean SM clock of the slowest GPU in Hz, `held` the share of time in which the driver held
-    it down. None: not known.
+    """What client and server showed at one setting. Seconds are means over requests, `parts` those
+    of the time breakdown, filled up by Little's law from the gauges; gauges are means over the
+    windows. `step` is the mean time of an engine's step, `chunks` in how many steps it reads a
+    prompt that is alone: each step but the last of these yields no token. `clock` is the mean SM
+    clock of the slowest GPU in Hz, `held` the share of time in which the driver held it down. None:
+    not known.
     """
 
     concurrency: int
@@ -80,23 +82,36 @@ def signs_of(point: Point, sample: WindowData) -> Signs:
     ended = _sum(server, "client_count") or rate * seconds
     flag = next((f for f in point.flags if f.name == "client_bound" and f.fatal), None)
     return Signs(
-        concurrency=point.concurrency, rate=rate, prompt=prompt, answer=answer, ttft=ttft, e2e=e2e,
-        in_flight=in_flight, **gauges,
+        concurrency=point.concurrency,
+        rate=rate,
+        prompt=prompt,
+        answer=answer,
+        ttft=ttft,
+        e2e=e2e,
+        in_flight=in_flight,
+        **gauges,
         parts=_parts(dict(time.parts) if time else {}, ttft, e2e, rate, in_flight, gauges),
         preempted=preemptions / ended if preemptions is not None and ended else None,
         step=sum(observed) / steps if steps and observed else None,
         chunks=1 + (steps - made) / ended if steps and made and ended and point.concurrency == 1 else None,
-        clock=_gauge(sample.server, "gpu_sm_clock"), held=_gauge(sample.server, "gpu_clocks_held"),
-        limited=limited, failed=sum(bad.values()) / total - limited, outcomes=bad,
-        client=flag.measured if flag else "", refused=refused,
-    )  # fmt: skip
+        clock=_gauge(sample.server, "gpu_sm_clock"),
+        held=_gauge(sample.server, "gpu_clocks_held"),
+        limited=limited,
+        failed=sum(bad.values()) / total - limited,
+        outcomes=bad,
+        client=flag.measured if flag else "",
+        refused=refused,
+    )
 
 
 _COUNTERS = ("iteration_tokens_total_count", "generation_tokens_total", "num_preemptions_total")
 _GAUGES = {
-    "running": "num_requests_running", "running_max": "num_requests_running_max", "waiting": "num_requests_waiting",
-    "kv": "kv_cache_usage_perc", "kv_max": "kv_cache_usage_perc_max",
-}  # fmt: skip
+    "running": "num_requests_running",
+    "running_max": "num_requests_running_max",
+    "waiting": "num_requests_waiting",
+    "kv": "kv_cache_usage_perc",
+    "kv_max": "kv_cache_usage_perc_max",
+}
 
 
 def _mean(values: Floats) -> float:
@@ -120,8 +135,9 @@ def _sum(server: Sequence[Mapping[str, float]], name: str) -> float | None:
 def _parts(
     parts: dict[str, float], ttft: float, e2e: float, rate: float, in_flight: float, gauges: Mapping[str, float | None]
 ) -> dict[str, float]:
-    """The time breakdown, and what it lacks by Little's law: a place where n requests are on average holds each for
-    n / rate seconds. Without gauges only decode is known, by the client's stamps.
+    """The time breakdown, and what it lacks by Little's law: a place where n requests are on
+    average holds each for n / rate seconds. Without gauges only decode is known, by the client's
+    stamps.
     """
     running, waiting = gauges["running"], gauges["waiting"]
     parts.setdefault("decode", e2e - ttft)

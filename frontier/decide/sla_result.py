@@ -1,6 +1,8 @@
-"""The result of one SLA (`Answer`): the operating points of a run's series, and what they say together.
+"""The result of one SLA (`Answer`): the operating points of a run's series, and what they say
+together.
 
-That is the one concurrency for several shapes, the best and the cheapest deployment, and an arrival rate to plan with.
+That is the one concurrency for several shapes, the best and the cheapest deployment, and an arrival
+rate to plan with.
 """
 
 import math
@@ -17,8 +19,8 @@ from frontier.units import format_number
 
 @dataclass(frozen=True, slots=True)
 class Cheapest:
-    """The deployment of least cost per token for one shape, each at its own operating point. `sure`: its cost interval
-    lies below all others.
+    """The deployment of least cost per token for one shape, each at its own operating point.
+    `sure`: its cost interval lies below all others.
     """
 
     decision: Decision
@@ -27,11 +29,13 @@ class Cheapest:
 
 @dataclass(frozen=True, slots=True)
 class Best:
-    """The deployment whose operating point gives the most output throughput for one shape, as far as it is proven.
+    """The deployment whose operating point gives the most output throughput for one shape, as far
+    as it is proven.
 
-    `rate` is per GPU where `per_gpu`. `sure`: its interval lies above that of every other operating point. `open` are
-    the deployments without one that may yet have one: nothing of theirs is proven, or measured validly. `may_give` are
-    those with a setting that is not proven and whose throughput is higher, the first of them and its concurrency first.
+    `rate` is per GPU where `per_gpu`. `sure`: its interval lies above that of every other operating
+    point. `open` are the deployments without one that may yet have one: nothing of theirs is
+    proven, or measured validly. `may_give` are those with a setting that is not proven and whose
+    throughput is higher, the first of them and its concurrency first.
     """
 
     decision: Decision
@@ -71,10 +75,11 @@ def _listed(names: Sequence[str]) -> str:
 class Answer:
     """The result of one SLA (a tier of a config, or one that was asked).
 
-    `common` holds, per deployment that was measured in several shapes, the one concurrency that meets the SLA in all of
-    them, None where none does. `best` has an entry per shape that several deployments were measured in and one meets
-    it; `cheapest` one per shape in which several priced deployments do. `arrivals` is the estimated capacity of each
-    operating point for Poisson arrivals: to plan with, not proven.
+    `common` holds, per deployment that was measured in several shapes, the one concurrency that
+    meets the SLA in all of them, None where none does. `best` has an entry per shape that several
+    deployments were measured in and one meets it; `cheapest` one per shape in which several priced
+    deployments do. `arrivals` is the estimated capacity of each operating point for Poisson
+    arrivals: to plan with, not proven.
     """
 
     tier: str
@@ -88,8 +93,12 @@ class Answer:
     @property
     def notes(self) -> tuple[str, ...]:
         """Sentences about what is common to several shapes or deployments."""
-        return (*self._common_notes(), *(best.note for best in self.best), *self._cheapest_notes(),
-                *map(break_sentence, share_breaks(self.decisions)))  # fmt: skip
+        return (
+            *self._common_notes(),
+            *(best.note for best in self.best),
+            *self._cheapest_notes(),
+            *map(break_sentence, share_breaks(self.decisions)),
+        )
 
     def _common_notes(self) -> list[str]:
         notes = []
@@ -115,10 +124,14 @@ class Answer:
 
 
 def answer(
-    tier: str, limits: Sequence[Limit], points: Sequence[Point], decisions: Sequence[Decision],
+    tier: str,
+    limits: Sequence[Limit],
+    points: Sequence[Point],
+    decisions: Sequence[Decision],
     gpus: Mapping[str, int | None] | None = None,
-) -> Answer:  # fmt: skip
-    """The decisions of `operating_point.solve_all` with what they say together; `points` are those decided on.
+) -> Answer:
+    """The decisions of `operating_point.solve_all` with what they say together; `points` are those
+    decided on.
 
     Where the number of GPUs of every deployment is known, deployments are compared per GPU.
     """
@@ -133,24 +146,30 @@ def answer(
     rivals = [[d for d in decisions if d.shape == shape] for shape in dict.fromkeys(d.shape for d in decisions)]
     rivals = [group for group in rivals if len(group) > 1]
     return Answer(
-        tier, tuple(limits), tuple(decisions),
+        tier,
+        tuple(limits),
+        tuple(decisions),
         common([d for d in decisions if shapes[d.deployment] > 1 and d.shape.arrivals is None]),
-        tuple(cheapest for group in rivals if (cheapest := _cheapest_deployment(group)) is not None), arrivals,
+        tuple(cheapest for group in rivals if (cheapest := _cheapest_deployment(group)) is not None),
+        arrivals,
         tuple(best for group in rivals if (best := best_deployment(group, gpus or {})) is not None),
-    )  # fmt: skip
+    )
 
 
 def best_deployment(
     decisions: Sequence[Decision], gpus: Mapping[str, int | None], rate: str = "output_throughput"
 ) -> Best | None:
-    """The deployment of most proven throughput, or of another rate, among those that measured one shape."""
+    """The deployment of most proven throughput, or of another rate, among those that measured one
+    shape.
+    """
     known = [gpus.get(d.deployment) for d in decisions]
     shares = [1.0 if None in known else 1.0 / metrics.per_gpu(rate, n) for n in known]
     share = {d.deployment: part for d, part in zip(decisions, shares, strict=True)}
     rates = {
         d.deployment: d.metrics[rate].scaled(share[d.deployment])
-        for d in decisions if d.concurrency is not None and rate in d.metrics
-    }  # fmt: skip
+        for d in decisions
+        if d.concurrency is not None and rate in d.metrics
+    }
     met = sorted((d for d in decisions if d.deployment in rates), key=lambda d: -rates[d.deployment].value)
     if not met:
         return None
@@ -160,14 +179,17 @@ def best_deployment(
     may_give = tuple(
         (d.deployment, d.next_step.concurrency)
         for d in decisions
-        if d is not met[0] and d.next_step is not None
+        if d is not met[0]
+        and d.next_step is not None
         and (d.next_step.throughput or 0.0) * share[d.deployment] > best.value
-    )  # fmt: skip
+    )
     return Best(met[0], best.value, None not in known, sure, others, undecided, may_give)
 
 
 def _cheapest_deployment(decisions: Sequence[Decision]) -> Cheapest | None:
-    """The cheapest deployment among several that have a price and an operating point for one shape."""
+    """The cheapest deployment among several that have a price and an operating point for one
+    shape.
+    """
     priced = [d for d in decisions if d.concurrency is not None and "cost" in d.metrics]
     if len(priced) < 2:
         return None
@@ -176,10 +198,11 @@ def _cheapest_deployment(decisions: Sequence[Decision]) -> Cheapest | None:
 
 
 def common(decisions: Sequence[Decision]) -> dict[str, int | None]:
-    """Per deployment the one concurrency to set for all of its shapes, None when no setting measured meets in all.
+    """Per deployment the one concurrency to set for all of its shapes, None when no setting
+    measured meets in all.
 
-    It was measured in every shape and meets in each, below each one's lowest violation: the highest such that does not
-    exceed what any single shape would run at, or else the lowest there is.
+    It was measured in every shape and meets in each, below each one's lowest violation: the highest
+    such that does not exceed what any single shape would run at, or else the lowest there is.
     """
     answer: dict[str, int | None] = {}
     for name in dict.fromkeys(d.deployment for d in decisions):

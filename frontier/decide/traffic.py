@@ -1,4 +1,5 @@
-"""The classes of a mix: how much of the load each is, and from which share of one class another breaks its limits."""
+"""The classes of a mix: how much of the load each is, and from which share of one class another
+breaks its limits."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -11,7 +12,9 @@ from frontier.model import Decision, Estimate, Judgement, Shape, Verdict, worst
 
 @dataclass(frozen=True, slots=True)
 class ClassShares:
-    """A class's share of the sessions that are started, of the requests, and of the time in flight (None: unknown)."""
+    """A class's share of the sessions that are started, of the requests, and of the time in flight
+    (None: unknown).
+    """
 
     started: float
     requests: float
@@ -27,12 +30,15 @@ def class_shares(shape: Shape, metrics: Mapping[str, Estimate]) -> dict[str, Cla
     known = 0 < busy < math.inf
     return {
         c.name: ClassShares(c.share, counts[c.name] / requests, seconds[c.name] / busy if known else None)
-        for c in shape.mix if requests
-    }  # fmt: skip
+        for c in shape.mix
+        if requests
+    }
 
 
 def shares_sentence(shape: Shape, metrics: Mapping[str, Estimate]) -> str:
-    """The shares in words: 'chat: 70% of sessions, 70% of requests, 41% of requests in flight; rag: ...'."""
+    """The shares in words: 'chat: 70% of sessions, 70% of requests, 41% of requests in flight; rag:
+    ...'.
+    """
     parts = []
     for name, share in class_shares(shape, metrics).items():
         part = f"{name}: {_percent(share.started)} of sessions started, {_percent(share.requests)} of requests"
@@ -41,7 +47,9 @@ def shares_sentence(shape: Shape, metrics: Mapping[str, Estimate]) -> str:
 
 
 def class_verdicts(decision: Decision) -> dict[str, Verdict]:
-    """How each class stands at the decision's setting, by the limits on its requests; classes without one left out."""
+    """How each class stands at the decision's setting, by the limits on its requests; classes
+    without one left out.
+    """
     judged = decision.judgement(decision.shown)
     of_class: dict[str, list[Verdict]] = {}
     for name, verdict in ({} if judged is None else judged.per_metric).items():
@@ -51,8 +59,9 @@ def class_verdicts(decision: Decision) -> dict[str, Verdict]:
 
 @dataclass(frozen=True, slots=True)
 class ShareBreak:
-    """At `concurrency`, all limits are proven with shares of the class `varied` up to `kept`; with `broken` the limit
-    on `metric` is violated, at `violated_at` in flight already. None: no share of the sweep violates it.
+    """At `concurrency`, all limits are proven with shares of the class `varied` up to `kept`; with
+    `broken` the limit on `metric` is violated, at `violated_at` in flight already. None: no share
+    of the sweep violates it.
     """
 
     deployment: str
@@ -70,8 +79,9 @@ def _percent(share: float) -> str:
 
 
 def share_breaks(decisions: Sequence[Decision]) -> list[ShareBreak]:
-    """For each deployment on which the share of a class was swept: at the operating point of the lowest share, between
-    which shares the limits break. Nothing lies between the two but what was not measured, or is not proven.
+    """For each deployment on which the share of a class was swept: at the operating point of the
+    lowest share, between which shares the limits break. Nothing lies between the two but what was
+    not measured, or is not proven.
     """
     breaks = []
     for deployment in dict.fromkeys(d.deployment for d in decisions):
@@ -84,7 +94,9 @@ def share_breaks(decisions: Sequence[Decision]) -> list[ShareBreak]:
 
 
 def varied_class(shapes: Sequence[Shape]) -> str | None:
-    """The class whose share was swept: that which rises from mix to mix. None where these are no such sweep."""
+    """The class whose share was swept: that which rises from mix to mix. None where these are no
+    such sweep.
+    """
     names = {tuple(each.name for each in shape.mix) for shape in shapes}
     if len(names) != 1 or len(shapes) < 2:
         return None
@@ -113,7 +125,9 @@ def _break(deployment: str, varied: str, concurrency: int, by_share: Sequence[tu
 
 
 def lowest_violation(decision: Decision) -> Judgement | None:
-    """The judgement of the lowest setting that violates a limit, and is not contradicted by a higher proven one."""
+    """The judgement of the lowest setting that violates a limit, and is not contradicted by a
+    higher proven one.
+    """
     violating = [j for j in decision.judgements if j.verdict is Verdict.VIOLATES]
     counted = [j for j in violating if j.concurrency not in decision.unconfirmed]
     return min(counted, key=lambda j: j.concurrency, default=None)

@@ -1,17 +1,20 @@
-"""Trend over dated runs: change points of throughput and latencies, and breaks where another thing was measured.
+"""Trend over dated runs: change points of throughput and latencies, and breaks where another thing
+was measured.
 
-Runs are cut into stretches of one key (device, engine, flags, model, load); between two stretches there is a break,
-never a regression. Within a stretch change points are found by circular binary segmentation (Olshen and others,
-Biostatistics 2004) with a t-test in place of permutations: of all sections of a series, the one that differs most from
-the rest, if its p-value times the number of sections is within the error; then the same in each part. A section may
-reach to an end, which is a step, or not, which is a change that was mended later. No part has fewer than LEAST runs:
-one odd night is no change.
+Runs are cut into stretches of one key (device, engine, flags, model, load); between two stretches
+there is a break, never a regression. Within a stretch change points are found by circular binary
+segmentation (Olshen and others, Biostatistics 2004) with a t-test in place of permutations: of all
+sections of a series, the one that differs most from the rest, if its p-value times the number of
+sections is within the error; then the same in each part. A section may reach to an end, which is a
+step, or not, which is a change that was mended later. No part has fewer than LEAST runs: one odd
+night is no change.
 
-Neighbouring nights are correlated, and a correlated series looks as if it had steps where nothing changed. So the
-t-test assumes a first-order autoregression (AR(1)): it takes the variance of the difference, and the degrees of
-freedom, of such a series. The correlation is estimated from the series, corrected for its length, and raised by MARGIN
-standard errors, up to PERSISTENCE. Up to there a series without a change shows one with probability ALARM at most, by
-simulation (benchmarks/gate.py). The price: a small step needs more nights.
+Neighbouring nights are correlated, and a correlated series looks as if it had steps where nothing
+changed. So the t-test assumes a first-order autoregression (AR(1)): it takes the variance of the
+difference, and the degrees of freedom, of such a series. The correlation is estimated from the
+series, corrected for its length, and raised by MARGIN standard errors, up to PERSISTENCE. Up to
+there a series without a change shows one with probability ALARM at most, by simulation
+(benchmarks/gate.py). The price: a small step needs more nights.
 """
 
 import itertools
@@ -41,7 +44,9 @@ OUTLIER = 3.0
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A change point: the `metric` changed by the share `change` (above 0 is worse) with run number `at`."""
+    """A change point: the `metric` changed by the share `change` (above 0 is worse) with run number
+    `at`.
+    """
 
     metric: str
     at: int
@@ -55,10 +60,11 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Trend(OfSeries):
-    """The dated runs of one series, oldest first. `breaks` are (number of the first run after it, what changed).
+    """The dated runs of one series, oldest first. `breaks` are (number of the first run after it,
+    what changed).
 
-    "worse" when the last change point of the last stretch is for the worse, in any metric; "not resolved" when that
-    stretch has too few runs to show one, else "no worse".
+    "worse" when the last change point of the last stretch is for the worse, in any metric; "not
+    resolved" when that stretch has too few runs to show one, else "no worse".
     """
 
     deployment: str
@@ -92,15 +98,15 @@ def date_text(at: float) -> str:
 def change_points(values: Floats, noise: float, level: float) -> list[int]:
     """The places where the mean of `values` changes, each the index of the first value after it.
 
-    `noise` is the variance of one value as it is known otherwise; the spread is never taken to be less. `level` is the
-    chance of any place when there is no change.
+    `noise` is the variance of one value as it is known otherwise; the spread is never taken to be
+    less. `level` is the chance of any place when there is no change.
     """
     n = len(values)
     edges = np.array([i for i in range(n + 1) if i in (0, n) or LEAST <= i <= n - LEAST])
     begins, ends = (side.ravel() for side in np.meshgrid(edges, edges, indexing="ij"))
     wide = ends - begins
-    # A section that begins at 0 is the rest of one that ends with the series. There are many that do neither: of a few
-    # runs, one outlier would make such a section.
+    # A section that begins at 0 is the rest of one that ends with the series. There are many that
+    # do neither: of a few runs, one outlier would make such a section.
     allowed = (begins > 0) & (wide >= np.where(ends == n, LEAST, 2 * LEAST)) & (n - wide >= LEAST)
     begins, ends, wide = begins[allowed], ends[allowed], wide[allowed]
     if not len(wide):
@@ -123,8 +129,8 @@ def change_points(values: Floats, noise: float, level: float) -> list[int]:
 
 
 def _p_value(values: Floats, section: Bools, noise: float) -> float:
-    """The chance that a section chosen beforehand differs so much from the rest, if neighbouring runs are as alike as
-    they may be by these values.
+    """The chance that a section chosen beforehand differs so much from the rest, if neighbouring
+    runs are as alike as they may be by these values.
     """
     n, parts = len(values), (section, ~section)
     medians = np.where(section, *(np.median(values[part]) for part in parts))
@@ -146,17 +152,20 @@ def _p_value(values: Floats, section: Bools, noise: float) -> float:
 
 
 def _correlation(rest: Floats, squares: float) -> float:
-    """The highest correlation of neighbours that the deviations from two means leave room for, up to PERSISTENCE.
+    """The highest correlation of neighbours that the deviations from two means leave room for, up
+    to PERSISTENCE.
 
-    It comes out too low in a short series, by about (1 + 4 r) / n, and by about 5 / n more where the section is the one
-    that differs most. A change that is not found yet raises it.
+    It comes out too low in a short series, by about (1 + 4 r) / n, and by about 5 / n more where
+    the section is the one that differs most. A change that is not found yet raises it.
     """
     n, r = len(rest), float(rest[1:] @ rest[:-1]) / squares if squares else 0.0
     return min(PERSISTENCE, max(0.0, (n * r + 6) / (n - 4) + MARGIN / math.sqrt(n)))
 
 
 def _steps(runs: Sequence[Measured], name: str, settings: Sequence[int], stretch: range, family: int) -> list[Step]:
-    """The change points of a metric within one stretch, each with the change from the level before to the one after."""
+    """The change points of a metric within one stretch, each with the change from the level before
+    to the one after.
+    """
     inside = [runs[i] for i in stretch]
     values = np.array([one.level(name, settings) for one in inside])
     noise = float(np.mean([one.noise(name, settings) for one in inside])) if inside else 0.0
@@ -167,7 +176,9 @@ def _steps(runs: Sequence[Measured], name: str, settings: Sequence[int], stretch
 
 
 def trend(runs: Sequence[Measured], names: tuple[str, ...], family: int, series: Series) -> Trend:
-    """The trend of one series over its runs. `family` is how many metrics of how many series share the error."""
+    """The trend of one series over its runs. `family` is how many metrics of how many series share
+    the error.
+    """
     ordered = sorted(runs, key=lambda one: one.at)
     settings = common_settings(ordered, names)
     kept = [one for one in ordered if settings and has(one, settings, names)]

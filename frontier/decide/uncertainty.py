@@ -1,9 +1,11 @@
-"""Uncertainty of a frontier by bootstrap: membership probabilities, the attainment band, and the area's interval.
+"""Uncertainty of a frontier by bootstrap: membership probabilities, the attainment band, and the
+area's interval.
 
-A second, named layer over the exact non-dominated set. Everything here comes from one block bootstrap: each setting's
-time blocks are drawn again with replacement, which keeps the dependence within a block, and all that a frontier says is
-computed anew for each draw. Seeded, so reproducible.
-The attainment band is the empirical attainment function (Fonseca et al.); tested equal to moocore's.
+A second, named layer over the exact non-dominated set. Everything here comes from one block
+bootstrap: each setting's time blocks are drawn again with replacement, which keeps the dependence
+within a block, and all that a frontier says is computed anew for each draw. Seeded, so
+reproducible. The attainment band is the empirical attainment function (Fonseca et al.); tested
+equal to moocore's.
 """
 
 import math
@@ -22,7 +24,8 @@ from frontier.stats.histogram import LogHistogram, bin_values
 from frontier.stats.window import BLOCKS, Floats, Ints, WindowData, narrowed
 
 INDIFFERENCE = 0.02
-"""A setting also counts as dominated by one within this of its throughput at this much less latency."""
+"""A setting also counts as dominated by one within this of its throughput at this much less
+latency."""
 DRAWS = 500
 LEVELS = (0.95, 0.50, 0.05)
 """Shares of the draws that attain the low, the middle and the high line of a band."""
@@ -31,9 +34,11 @@ _CELLS = 4_000_000
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Replicates:
-    """Bootstrap draws of two objectives for some settings: arrays of (draws, settings), columns as `concurrencies`.
+    """Bootstrap draws of two objectives for some settings: arrays of (draws, settings), columns as
+    `concurrencies`.
 
-    `gain` is the objective drawn on the y axis, `price` the one on the x axis, both as measured (not turned round).
+    `gain` is the objective drawn on the y axis, `price` the one on the x axis, both as measured
+    (not turned round).
     """
 
     concurrencies: tuple[int, ...]
@@ -51,13 +56,15 @@ def replicates(
     draws: int = DRAWS,
     seed: int = 0,
 ) -> Replicates:
-    """Draws of both objectives for every setting that has them; settings that lack one are left out.
+    """Draws of both objectives for every setting that has them; settings that lack one are left
+    out.
 
     `limits` and `price` are needed for goodput and cost only. ValueError for unknown metrics.
     """
     kept, drawn = [], []
     for c in sorted(samples):
-        # Each setting has its own stream of random numbers, so adding a setting changes no other's draws.
+        # Each setting has its own stream of random numbers, so adding a setting changes no other's
+        # draws.
         picks = _picks(samples[c], draws, np.random.default_rng([seed, c]))
         gain, cost = (_drawn(samples[c], metric(name), picks, limits, price) for name in objectives)
         if gain is not None and cost is not None:
@@ -70,9 +77,9 @@ def replicates(
 def _picks(sample: WindowData, draws: int, rng: np.random.Generator) -> Ints:
     """How often each of the sample's time blocks is taken in each draw.
 
-    Windows are drawn first, one fewer than there are, and blocks within them: what is peculiar to a run is part of the
-    uncertainty, and one fewer makes the spread of so few that of their mean (Rao and Wu, "Resampling inference with
-    complex survey data", 1988).
+    Windows are drawn first, one fewer than there are, and blocks within them: what is peculiar to a
+    run is part of the uncertainty, and one fewer makes the spread of so few that of their mean (Rao
+    and Wu, "Resampling inference with complex survey data", 1988).
     """
     windows = len(sample.starts)
     taken = rng.multinomial(max(1, windows - 1), [1 / windows] * windows, size=draws)
@@ -80,7 +87,9 @@ def _picks(sample: WindowData, draws: int, rng: np.random.Generator) -> Ints:
 
 
 def _drawn(sample: WindowData, m: Metric, picks: Ints, limits: tuple[Limit, ...], price: float | None) -> Floats | None:
-    """The metric for each row of `picks` (how often each block is taken); None when the sample lacks it."""
+    """The metric for each row of `picks` (how often each block is taken); None when the sample
+    lacks it.
+    """
     if estimate.estimate(sample, m.name, limits=limits, price=price) is None:
         return None
     if m.quantity == "itl":
@@ -141,9 +150,11 @@ def _itl(sample: WindowData, m: Metric, picks: Ints) -> Floats:
 
 
 def _weighted(values: Floats, weights_of: Callable[[slice, slice], Ints], total: Ints, p: float) -> Floats:
-    """The percentile p of ascending `values` under each draw's weights, `total` being their sum; NaN where that is 0.
+    """The percentile p of ascending `values` under each draw's weights, `total` being their sum;
+    NaN where that is 0.
 
-    Counted from above, which for a tail touches few of the values; a few draws at a time, to bound the memory.
+    Counted from above, which for a tail touches few of the values; a few draws at a time, to bound
+    the memory.
     """
     n, draws = len(values), len(total)
     beyond = total - np.maximum(1, np.ceil(p * total - 1e-9))
@@ -165,9 +176,10 @@ def _weighted(values: Floats, weights_of: Callable[[slice, slice], Ints], total:
 def membership(drawn: Replicates) -> dict[int, float]:
     """P(non-dominated) of each setting: the share of draws in which no other beats it.
 
-    A setting is beaten by one that has at least (1 - INDIFFERENCE) of its gain at (1 - INDIFFERENCE) of its price or
-    less, so points that differ by noise alone do not all stay. A draw that is not finite is beaten. The noise counts
-    twice here, once measured and once drawn: true members average about 0.8.
+    A setting is beaten by one that has at least (1 - INDIFFERENCE) of its gain at (1 -
+    INDIFFERENCE) of its price or less, so points that differ by noise alone do not all stay. A draw
+    that is not finite is beaten. The noise counts twice here, once measured and once drawn: true
+    members average about 0.8.
     """
     gain, price = (metric(name) for name in drawn.objectives)
     with np.errstate(divide="ignore"):  # both stay positive: what has the other direction is inverted
@@ -185,7 +197,9 @@ def membership(drawn: Replicates) -> dict[int, float]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Band:
-    """The gain attained at each price `x` by at least 95 %, 50 % and 5 % of the draws; NaN where nothing is."""
+    """The gain attained at each price `x` by at least 95 %, 50 % and 5 % of the draws; NaN where
+    nothing is.
+    """
 
     x: Floats
     low: Floats
@@ -194,9 +208,11 @@ class Band:
 
 
 def band(drawn: Replicates, x: ArrayLike | None = None) -> Band:
-    """The attainment band of a frontier on the grid `x` of the second objective (default: everywhere it steps).
+    """The attainment band of a frontier on the grid `x` of the second objective (default:
+    everywhere it steps).
 
-    A 90 % band point by point: at one price it holds the true staircase nine times in ten, everywhere at once less.
+    A 90 % band point by point: at one price it holds the true staircase nine times in ten,
+    everywhere at once less.
     """
     sign_y, sign_x = _signs(drawn.objectives)
     grid = np.unique(drawn.price[np.isfinite(drawn.price)]) if x is None else np.asarray(x, dtype=np.float64)
@@ -206,9 +222,11 @@ def band(drawn: Replicates, x: ArrayLike | None = None) -> Band:
 
 
 def attained(maximise: Floats, minimise: Floats, grid: Floats, levels: Sequence[float] = LEVELS) -> list[Floats]:
-    """For each level the height reached at each place of `grid` by at least that share of the rows; -inf where none.
+    """For each level the height reached at each place of `grid` by at least that share of the rows;
+    -inf where none.
 
-    Each row of the (draws, settings) arrays is one frontier. The level q is the ceil(q B)-th highest of B staircases.
+    Each row of the (draws, settings) arrays is one frontier. The level q is the ceil(q B)-th
+    highest of B staircases.
     """
     draws = len(maximise)
     heights = np.full((draws, len(grid)), -np.inf)
@@ -224,10 +242,11 @@ def attained(maximise: Floats, minimise: Floats, grid: Floats, levels: Sequence[
 
 
 def hypervolume(drawn: Replicates, best: tuple[ArrayLike, ArrayLike], reference: tuple[float, float]) -> Estimate:
-    """The area under the staircase up to `reference` = (least gain, worst price), with its bootstrap interval.
+    """The area under the staircase up to `reference` = (least gain, worst price), with its
+    bootstrap interval.
 
-    `best` are the measured (gain, price) of the settings, whose area is the value. `n` counts the draws.
-    ValueError as for `pareto.hypervolume`.
+    `best` are the measured (gain, price) of the settings, whose area is the value. `n` counts the
+    draws. ValueError as for `pareto.hypervolume`.
     """
     sign_y, sign_x = _signs(drawn.objectives)
     corner = (sign_y * reference[0], sign_x * reference[1])

@@ -1,16 +1,19 @@
-"""Head count: how many thinking people one operating point serves, and how many replicas a number of people needs.
+"""Head count: how many thinking people one operating point serves, and how many replicas a number
+of people needs.
 
-A person asks, waits for the whole answer, thinks for a while and asks again. How many of N such people have a request
-in flight is a birth-death process: with n in flight the other N - n ask at the rate (N - n) / think, and the replicas
-end requests at the rate that the sweep measured with n / replicas in flight on each. Beyond the proven concurrency, the
-cap, a request waits for a slot: its wait is a sum of gaps between departures of a full replica, and counts.
+A person asks, waits for the whole answer, thinks for a while and asks again. How many of N such
+people have a request in flight is a birth-death process: with n in flight the other N - n ask at
+the rate (N - n) / think, and the replicas end requests at the rate that the sweep measured with n /
+replicas in flight on each. Beyond the proven concurrency, the cap, a request waits for a slot: its
+wait is a sum of gaps between departures of a full replica, and counts.
 
-Arrivals at random come in bunches, which a closed loop does not show: requests that wait for their first token are a
-queue of its own. How fast it is served, and how long a request takes that finds m others in it, is read off the
-records; how often m are found follows from the rate of arrivals (a birth-death process again).
+Arrivals at random come in bunches, which a closed loop does not show: requests that wait for their
+first token are a queue of its own. How fast it is served, and how long a request takes that finds m
+others in it, is read off the records; how often m are found follows from the rate of arrivals (a
+birth-death process again).
 
-A head count is promised where, in each limited percentile, the share of late requests stays within what the percentile
-forgives. docs/users.md has the assumptions and how often the promise holds.
+A head count is promised where, in each limited percentile, the share of late requests stays within
+what the percentile forgives. docs/users.md has the assumptions and how often the promise holds.
 """
 
 import math
@@ -24,9 +27,11 @@ from frontier.model import Decision, Limit, Point
 from frontier.stats.window import Floats, WindowData
 
 WAITING = 0.01
-"""Share of requests that may wait for a slot where no limit on TTFT or E2E says how long a wait may be."""
+"""Share of requests that may wait for a slot where no limit on TTFT or E2E says how long a wait may
+be."""
 ENOUGH = 20
-"""Requests from which a length of the first-token queue has figures of its own; longer queues are taken together."""
+"""Requests from which a length of the first-token queue has figures of its own; longer queues are
+taken together."""
 BEYOND = 200
 """States beyond the cap that are looked at; a queue that reaches them is an overload."""
 MOST = 10_000_000
@@ -37,10 +42,11 @@ _QUANTILES = (np.arange(200) + 0.5) / 200
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Latencies:
-    """Latencies in ascending order, and the share of time at which a request that arrives meets at most each of them.
+    """Latencies in ascending order, and the share of time at which a request that arrives meets at
+    most each of them.
 
-    A request stands for the time until the next one was sent. Counted one by one, requests of a closed loop would hide
-    a pause of the server: few are sent in it, but people go on asking.
+    A request stands for the time until the next one was sent. Counted one by one, requests of a
+    closed loop would hide a pause of the server: few are sent in it, but people go on asking.
     """
 
     seconds: Floats
@@ -74,9 +80,9 @@ def _lasted(sample: WindowData) -> Floats:
 class FirstTokens:
     """The queue of requests that wait for their first token, at one setting.
 
-    `rates[m - 1]` are first tokens per second while m wait, `found[m]` the TTFTs of requests that found m others
-    waiting; the last of each holds for longer queues too. `variety` is the squared coefficient of variation of the
-    prompts' lengths, which stand for the work of a first token.
+    `rates[m - 1]` are first tokens per second while m wait, `found[m]` the TTFTs of requests that
+    found m others waiting; the last of each holds for longer queues too. `variety` is the squared
+    coefficient of variation of the prompts' lengths, which stand for the work of a first token.
     """
 
     rates: Floats
@@ -105,12 +111,13 @@ class FirstTokens:
         return cls(np.append(own, rest), by_state, 1.0 if math.isnan(variety) else variety)
 
     def late(self, limit: float, rate: float, most: int, replicas: int) -> float:
-        """The share of TTFTs above `limit` where requests arrive at random, `rate` per second on each of so many
-        replicas, with `most` in flight.
+        """The share of TTFTs above `limit` where requests arrive at random, `rate` per second on
+        each of so many replicas, with `most` in flight.
 
-        Rates that depend on the state alone are those of exponential times. Work of even length, and arrivals that a
-        router has spread, make long queues rarer: as in the two-moment formula of Kingman the mean of both squared
-        coefficients of variation says how much. `test_users.py` compares with M/M/1 and M/D/1.
+        Rates that depend on the state alone are those of exponential times. Work of even length,
+        and arrivals that a router has spread, make long queues rarer: as in the two-moment formula
+        of Kingman the mean of both squared coefficients of variation says how much. `test_users.py`
+        compares with M/M/1 and M/D/1.
         """
         m = np.arange(most)
         service = self.rates[np.minimum(m, len(self.rates) - 1)]
@@ -126,7 +133,9 @@ class FirstTokens:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MeasuredSetting:
-    """What one measured setting shows: requests per second, TTFT and E2E by name, and the share that failed."""
+    """What one measured setting shows: requests per second, TTFT and E2E by name, and the share
+    that failed.
+    """
 
     concurrency: int
     rate: float
@@ -136,10 +145,12 @@ class MeasuredSetting:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Replica:
-    """One server with at most `cap` requests in flight, as its sweep measured it up to there; `settings` ascend.
+    """One server with at most `cap` requests in flight, as its sweep measured it up to there;
+    `settings` ascend.
 
-    `first_tokens` is the queue for first tokens at the cap: no other setting has so many waiting, nor longer steps.
-    `limits` are those on percentiles of TTFT and E2E, and by how much the bound of each is above its value.
+    `first_tokens` is the queue for first tokens at the cap: no other setting has so many waiting,
+    nor longer steps. `limits` are those on percentiles of TTFT and E2E, and by how much the bound
+    of each is above its value.
     """
 
     cap: int
@@ -148,7 +159,9 @@ class Replica:
     limits: tuple[tuple[Limit, float], ...]
 
     def rates(self, replicas: int, states: int) -> Floats:
-        """Requests that end per second with 1 .. `states` in flight on so many of them, evenly spread."""
+        """Requests that end per second with 1 .. `states` in flight on so many of them, evenly
+        spread.
+        """
         loads = [0, *(s.concurrency for s in self.settings)]
         each = np.minimum(np.arange(1, states + 1) / replicas, self.cap)
         ended: Floats = replicas * np.interp(each, loads, [0.0, *(s.rate for s in self.settings)])
@@ -157,8 +170,9 @@ class Replica:
 
 @dataclass(frozen=True, slots=True)
 class HeadCount:
-    """People that so many replicas serve: of a replica the mean number in flight and the request rate at that, and the
-    share of requests that wait for a slot (None where only measured rates are known).
+    """People that so many replicas serve: of a replica the mean number in flight and the request
+    rate at that, and the share of requests that wait for a slot (None where only measured rates are
+    known).
     """
 
     people: int
@@ -169,9 +183,11 @@ class HeadCount:
 
 
 def replica_of(decision: Decision, points: Sequence[Point], samples: Mapping[int, WindowData]) -> Replica:
-    """The replica that an operating point describes. `points` and `samples` are those of its series.
+    """The replica that an operating point describes. `points` and `samples` are those of its
+    series.
 
-    UsageError where it is known of no request how long it took, and for limits that are not on single requests.
+    UsageError where it is known of no request how long it took, and for limits that are not on
+    single requests.
     """
     if decision.shape.session is not None:
         what = f"{decision.shape.label} is a session: its proven number is people with one open at a time already"
@@ -204,7 +220,9 @@ def replica_of(decision: Decision, points: Sequence[Point], samples: Mapping[int
 
 
 def _spread(decision: Decision, limit: Limit) -> float:
-    """By what factor the bound of a limited metric is above its value; 1 where there is no bound."""
+    """By what factor the bound of a limited metric is above its value; 1 where there is no
+    bound.
+    """
     e = decision.metrics.get(limit.metric)
     return e.upper / e.value if e is not None and 0 < e.value <= e.upper < math.inf else 1.0
 
@@ -219,12 +237,16 @@ def head_count(replica: Replica, think: float, replicas: int) -> HeadCount:
 
 
 def replicas_for(replica: Replica, think: float, people: int) -> int:
-    """The fewest replicas that serve so many people within the limits, where one serves one person."""
+    """The fewest replicas that serve so many people within the limits, where one serves one
+    person.
+    """
     return 1 + _last(lambda replicas: not _keeps(replica, think, replicas, people))
 
 
 def _last(holds: Callable[[int], bool]) -> int:
-    """The highest number for which something holds that holds up to some number; 0 where it does not for 1."""
+    """The highest number for which something holds that holds up to some number; 0 where it does
+    not for 1.
+    """
     low, high = 0, 1
     while high < MOST and holds(high):
         low, high = high, 2 * high
@@ -235,7 +257,9 @@ def _last(holds: Callable[[int], bool]) -> int:
 
 
 def _in_flight(replica: Replica, think: float, replicas: int, people: int) -> Floats:
-    """The distribution of requests in flight, waiting ones included: the share of time with 0, 1, ... of them."""
+    """The distribution of requests in flight, waiting ones included: the share of time with 0, 1,
+    ... of them.
+    """
     states = min(people, replicas * replica.cap + BEYOND)
     asking = (people - np.arange(states)) / think
     log = np.append(0.0, np.cumsum(np.log(asking) - np.log(replica.rates(replicas, states))))
@@ -262,8 +286,8 @@ def _keeps(replica: Replica, think: float, replicas: int, people: int) -> bool:
 
 
 def _late(replica: Replica, limit: Limit, spread: float, found: Floats, replicas: int, rate: float) -> float:
-    """The share of requests later than a limit, of those that find 0, 1, ... others in flight with the shares `found`,
-    where each replica gets `rate` per second.
+    """The share of requests later than a limit, of those that find 0, 1, ... others in flight with
+    the shares `found`, where each replica gets `rate` per second.
     """
     promise, full, slots = limit.promise / spread, replica.settings[-1], replicas * replica.cap
     if limit.of.quantity == "ttft":
@@ -280,8 +304,9 @@ def _late(replica: Replica, limit: Limit, spread: float, found: Floats, replicas
 
 
 def _late_after_wait(full: MeasuredSetting, limit: Limit, promise: float, replicas: int, queue: int) -> Floats:
-    """The share of late requests among those that find all slots taken and 0 .. `queue` - 1 others waiting: their wait
-    is that for so many departures of one full replica, with exponential gaps (an Erlang distribution).
+    """The share of late requests among those that find all slots taken and 0 .. `queue` - 1 others
+    waiting: their wait is that for so many departures of one full replica, with exponential gaps
+    (an Erlang distribution).
     """
     from scipy.special import gammaincc  # half a second to import, which no other command need pay
 
@@ -298,14 +323,16 @@ def _late_after_wait(full: MeasuredSetting, limit: Limit, promise: float, replic
 
 @dataclass(frozen=True, slots=True)
 class Verified:
-    """A rate of Poisson arrivals that one replica was proven to serve, and its mean E2E latency at that."""
+    """A rate of Poisson arrivals that one replica was proven to serve, and its mean E2E latency at
+    that.
+    """
 
     rate: float
     e2e: float
 
     def head_count(self, think: float, replicas: int) -> HeadCount:
-        """The people whose requests are that rate on each replica: N = X (R + Z). Theirs bunch less than the Poisson
-        arrivals of the proof, as those who wait for an answer do not ask.
+        """The people whose requests are that rate on each replica: N = X (R + Z). Theirs bunch less
+        than the Poisson arrivals of the proof, as those who wait for an answer do not ask.
         """
         people = replicas * math.floor(self.rate * (self.e2e + think) + 1e-9)
         return HeadCount(people, replicas, self.rate * self.e2e, self.rate, None)
@@ -313,8 +340,9 @@ class Verified:
 
 @dataclass(frozen=True, slots=True)
 class Users:
-    """The answer for one operating point: `one` replica, and where a number of `people` was asked the `fleet` of the
-    fewest replicas that serve them, without the `spare` ones. `price` is of a replica per hour.
+    """The answer for one operating point: `one` replica, and where a number of `people` was asked
+    the `fleet` of the fewest replicas that serve them, without the `spare` ones. `price` is of a
+    replica per hour.
     """
 
     decision: Decision
@@ -338,7 +366,9 @@ class Users:
 
     @property
     def sticky(self) -> int | None:
-        """Replicas that serve the people, without spare ones, where each person stays on one of them."""
+        """Replicas that serve the people, without spare ones, where each person stays on one of
+        them.
+        """
         return None if self.people is None or not self.one.people else math.ceil(self.people / self.one.people)
 
     @property
@@ -348,11 +378,17 @@ class Users:
 
 
 def users(
-    decision: Decision, replica: Replica, think: float, *, people: int | None = None, spare: int = 0,
-    verified: Verified | None = None, price: float | None = None,
-) -> Users:  # fmt: skip
-    """How many people a replica serves, and how many replicas `people` need: by the verified rate where there is one,
-    which is proven, else by the estimate from the closed loop.
+    decision: Decision,
+    replica: Replica,
+    think: float,
+    *,
+    people: int | None = None,
+    spare: int = 0,
+    verified: Verified | None = None,
+    price: float | None = None,
+) -> Users:
+    """How many people a replica serves, and how many replicas `people` need: by the verified rate
+    where there is one, which is proven, else by the estimate from the closed loop.
     """
     one = verified.head_count(think, 1) if verified is not None else head_count(replica, think, 1)
     if people is None or not one.people:

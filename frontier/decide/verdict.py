@@ -1,10 +1,11 @@
-"""Verdict of one setting against an SLA: per metric and jointly, what binds, and how many requests would decide.
+"""Verdict of one setting against an SLA: per metric and jointly, what binds, and how many requests
+would decide.
 
-A setting meets an SLA when the confidence bound of every limited metric is inside its limit; it violates when a bound
-on the other side is outside.
+A setting meets an SLA when the confidence bound of every limited metric is inside its limit; it
+violates when a bound on the other side is outside.
 
-Joint claims: "meets" needs every metric at the full error each (intersection-union test, Berger 1982: no correction);
-"violates" needs any of m metrics, so each is held to alpha / m (Bonferroni).
+Joint claims: "meets" needs every metric at the full error each (intersection-union test, Berger
+1982: no correction); "violates" needs any of m metrics, so each is held to alpha / m (Bonferroni).
 """
 
 import math
@@ -23,17 +24,19 @@ TOO_CLOSE = 100
 RISING = frozenset(
     {*ENERGY, "output_throughput", "input_throughput", "total_throughput", "request_throughput", "goodput", "cost"}
 )
-"""Limits that more concurrency helps to keep: broken at the low end they say "too few", not "too many"."""
+"""Limits that more concurrency helps to keep: broken at the low end they say "too few", not "too
+many"."""
 
 
 def judge(point: Point, limits: Sequence[Limit], *, alpha: float = 0.05, point_estimates: bool = False) -> Judgement:
     """One point against an SLA, worst verdict first: invalid, violates, unproven, marginal, meets.
 
-    `alpha` is the one-sided error at which the point's `lower` and `upper` were computed. A percentile with fewer
-    requests than `metrics.claim_floor` never meets. A metric that was not measured is unproven. A rate at which the
-    backlog grew violates every limit. `point_estimates` compares the values alone and never says marginal.
-    `headroom` is the share of the binding metric's limit that its value leaves (negative: over it). `need` is the one
-    number of requests that would decide, everywhere: those that count in all, of the most demanding limit, None where
+    `alpha` is the one-sided error at which the point's `lower` and `upper` were computed. A
+    percentile with fewer requests than `metrics.claim_floor` never meets. A metric that was not
+    measured is unproven. A rate at which the backlog grew violates every limit. `point_estimates`
+    compares the values alone and never says marginal. `headroom` is the share of the binding
+    metric's limit that its value leaves (negative: over it). `need` is the one number of requests
+    that would decide, everywhere: those that count in all, of the most demanding limit, None where
     one of them is too close or has no interval. UsageError without limits.
     """
     if not limits:
@@ -54,8 +57,9 @@ def judge(point: Point, limits: Sequence[Limit], *, alpha: float = 0.05, point_e
     known = {limit: margin for limit, margin in margins.items() if not math.isnan(margin)}
     binding = min(known, key=known.__getitem__) if known else deciding[0]
     undecided = verdict in (Verdict.UNPROVEN, Verdict.MARGINAL)
-    needed = [_needed_in_all(point, limit, sides[limit]) for limit in limits
-              if verdicts[limit.metric] is not Verdict.MEETS]  # fmt: skip
+    needed = [
+        _needed_in_all(point, limit, sides[limit]) for limit in limits if verdicts[limit.metric] is not Verdict.MEETS
+    ]
     return Judgement(
         concurrency=point.concurrency,
         verdict=verdict,
@@ -75,7 +79,9 @@ def _needed_in_all(point: Point, limit: Limit, sides: "_Sides") -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class _Sides:
-    """An estimate turned so that low is good: `good` is the bound a claim needs, `bad` the one a violation needs."""
+    """An estimate turned so that low is good: `good` is the bound a claim needs, `bad` the one a
+    violation needs.
+    """
 
     limit: float
     value: float
@@ -112,9 +118,10 @@ class _Sides:
     def bad_at(self, alpha: float, wanted: float) -> float:
         """The violation bound at the error `wanted`.
 
-        Only two bounds are known, at `alpha` and at INTERVAL_SIDE. The one of the next smaller error is used: it may
-        miss a violation and invents none. Below both, the stricter one is stretched as a normal's quantiles are. Of a
-        share the bound at INTERVAL_SIDE is mid-P (`intervals.mid_p`): right on average, not for every share.
+        Only two bounds are known, at `alpha` and at INTERVAL_SIDE. The one of the next smaller
+        error is used: it may miss a violation and invents none. Below both, the stricter one is
+        stretched as a normal's quantiles are. Of a share the bound at INTERVAL_SIDE is mid-P
+        (`intervals.mid_p`): right on average, not for every share.
         """
         if wanted >= alpha:
             return self.bad
@@ -127,7 +134,8 @@ class _Sides:
         return self.value - stretch * (self.value - edge) if math.isfinite(self.value) else -math.inf
 
     def requests_needed(self) -> int | None:
-        """Requests in all that would decide: to have a bound, or for an interval as wide as the gap to the limit.
+        """Requests in all that would decide: to have a bound, or for an interval as wide as the gap
+        to the limit.
 
         An interval narrows with the root of the requests, so halving it takes four times as many.
         """
@@ -145,7 +153,9 @@ class _Sides:
 
 
 def deciding_bound(estimate: Estimate, limit: Limit) -> float | None:
-    """The one-sided 95 % bound that decides: the one toward the limit from the value. None where there is none."""
+    """The one-sided 95 % bound that decides: the one toward the limit from the value. None where
+    there is none.
+    """
     toward_upper = limit.holds(estimate.value) == (limit.better == "lower")
     bound = estimate.upper if toward_upper else estimate.lower
     return bound if math.isfinite(bound) else None
@@ -153,8 +163,8 @@ def deciding_bound(estimate: Estimate, limit: Limit) -> float | None:
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """An operating point to be checked with Poisson arrivals: `requests` of them at `rate` per second, which is `load`
-    times what the closed loop served.
+    """An operating point to be checked with Poisson arrivals: `requests` of them at `rate` per
+    second, which is `load` times what the closed loop served.
     """
 
     decision: Decision
@@ -170,7 +180,8 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """The answer of a check: the open loop's point beside the closed loop's, and the verdict of the open loop.
+    """The answer of a check: the open loop's point beside the closed loop's, and the verdict of the
+    open loop.
 
     `in_flight` requests were in flight on average, `cap` were allowed.
     """

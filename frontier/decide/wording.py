@@ -1,6 +1,7 @@
 """Values, limits, names and flags in words: the texts that terminal, page and picture share.
 
-Every function here turns data into text; none decides anything. A decision's sentences are in `sentences.py`.
+Every function here turns data into text; none decides anything. A decision's sentences are in
+`sentences.py`.
 """
 
 import itertools
@@ -26,7 +27,9 @@ SHORT = 24
 
 @dataclass(frozen=True, slots=True)
 class Provenance:
-    """Where the numbers come from, as far as it is known; every text may come from a server and is cleaned on use."""
+    """Where the numbers come from, as far as it is known; every text may come from a server and is
+    cleaned on use.
+    """
 
     run: str | None = None
     model: str | None = None
@@ -40,8 +43,8 @@ class Provenance:
 
 
 def told_apart(names: Sequence[str], longest: int = 60) -> list[str]:
-    """Names from outside, cleaned and cut, none like another: where the cut ones agree a short hash tells them apart,
-    and the same name again is numbered.
+    """Names from outside, cleaned and cut, none like another: where the cut ones agree a short hash
+    tells them apart, and the same name again is numbered.
     """
     cut = [clean_name(name, longest) for name in names]
     several = {short for short in cut if len({n for n, c in zip(names, cut, strict=True) if c == short}) > 1}
@@ -91,13 +94,17 @@ def value_text(name: str, value: float | None, gpus: int | None = None) -> str:
 
 
 def named_value(name: str, value: float, gpus: int | None = None) -> str:
-    """'2,850 tok/s': the unit says what it is; where it does not, the name is added: 'p99 TTFT 396 ms'."""
+    """'2,850 tok/s': the unit says what it is; where it does not, the name is added: 'p99 TTFT 396
+    ms'.
+    """
     text = value_text(name, value, gpus)
     return f"{metric(name).label} {text}" if metric(name).unit in (Unit.SECONDS, Unit.SHARE, Unit.SCORE) else text
 
 
 def limit_value_text(name: str, value: float) -> str:
-    """A limit as its author wrote it: '500 ms', '1.5 s', '1%' rather than '500 ms', '1.50 s', '1.00%'."""
+    """A limit as its author wrote it: '500 ms', '1.5 s', '1%' rather than '500 ms', '1.50 s',
+    '1.00%'.
+    """
     return metric(name).format_trimmed(value)
 
 
@@ -112,24 +119,31 @@ def limits_text(limits: Iterable[Limit]) -> str:
 
 
 NO_BOUND = "*"
-"""Marks a percentile with too few requests for an upper bound; the legend below a table explains it."""
+"""Marks a percentile with too few requests for an upper bound; the legend below a table explains
+it."""
 NO_BOUND_LEGEND = "* too few requests to bound this percentile"
 NOT_NEEDED = "; not needed for the answer"
 
 
 def has_no_bound(name: str, estimate: Estimate) -> bool:
-    """Whether a percentile has too few requests for the one-sided bound that an SLA would be judged by."""
+    """Whether a percentile has too few requests for the one-sided bound that an SLA would be judged
+    by.
+    """
     bound = estimate.lower if metric(name).higher_is_better else estimate.upper
     return metric(name).p is not None and estimate.has_interval and math.isinf(bound) and math.isfinite(estimate.value)
 
 
 def _is_stated(name: str, estimate: Estimate) -> bool:
-    """Whether a quality is what the config says: it has no interval to show, and is taken as exact."""
+    """Whether a quality is what the config says: it has no interval to show, and is taken as
+    exact.
+    """
     return metric(name).unit is Unit.SCORE and estimate.low == estimate.high
 
 
 def interval_text(name: str, estimate: Estimate, gpus: int | None = None) -> str:
-    """'[373, 438]' in the unit `value_text` gives the value, '≥ 373 *' without an upper end, '' for no interval."""
+    """'[373, 438]' in the unit `value_text` gives the value, '≥ 373 *' without an upper end, '' for
+    no interval.
+    """
     if _is_stated(name, estimate) or (math.isinf(estimate.low) and math.isinf(estimate.high)):
         return ""
     factor = display_one(name, estimate.value, gpus)[0]
@@ -150,7 +164,9 @@ def ci_text(name: str, estimate: Estimate, gpus: int | None = None) -> str:
 
 
 def bound_text(estimate: Estimate, limit: Limit) -> str:
-    """The one-sided bound that decides: 'at most 438 ms (95%)', 'at least ...', or why there is none."""
+    """The one-sided bound that decides: 'at most 438 ms (95%)', 'at least ...', or why there is
+    none.
+    """
     if math.isinf(estimate.value):
         return "too many requests failed"
     bound = deciding_bound(estimate, limit)
@@ -168,7 +184,9 @@ def bound_words(estimate: Estimate, limit: Limit) -> str:
 
 
 def evidence_text(estimate: Estimate | None, limit: Limit) -> str:
-    """A value, the bound that decides and the limit: 'p99 TTFT 396 ms, at most 438 ms (95%), limit 500 ms'."""
+    """A value, the bound that decides and the limit: 'p99 TTFT 396 ms, at most 438 ms (95%), limit
+    500 ms'.
+    """
     if estimate is None or math.isnan(estimate.value):
         return f"{limit.of.label} not measured"
     bound = bound_words(estimate, limit)
@@ -181,8 +199,8 @@ MISSING = "missing_metric"
 
 
 def left_out(points: Iterable[Point], frontier: Frontier, *, flagged: bool = True) -> list[str]:
-    """Why points without a fatal flag are not on the frontier: 'no p99 TTFT: c=8, c=16', with the file where it is
-    known. Without `flagged`, only those that no flag says it of.
+    """Why points without a fatal flag are not on the frontier: 'no p99 TTFT: c=8, c=16', with the
+    file where it is known. Without `flagged`, only those that no flag says it of.
     """
     reasons: dict[str, list[str]] = {}
     for point in sorted(points, key=lambda p: p.concurrency):
@@ -245,8 +263,8 @@ WIDENS = frozenset(
 
 
 def flag_words(flag: Flag) -> str:
-    """'this machine was busy: event loop late (p99) 5.82 ms, limit 5.00 ms': a flag for one who does not know its
-    name.
+    """'this machine was busy: event loop late (p99) 5.82 ms, limit 5.00 ms': a flag for one who
+    does not know its name.
     """
     text = f"{flag_kind(flag)}: {clean(flag.measured, 160)}"
     text = f"{text}, limit {clean(flag.limit, 60)}" if flag.limit else text
@@ -274,8 +292,8 @@ class FlagKind:
     where: tuple[tuple[int, str], ...]
 
     def text(self, most: int = 100, most_figures: int = 100) -> str:
-        """'errors (limit 1%): c=96 4.2%, c=128 9% and 2 more': at most so many settings, and so many figures; a figure
-        shared by all is said once.
+        """'errors (limit 1%): c=96 4.2%, c=128 9% and 2 more': at most so many settings, and so
+        many figures; a figure shared by all is said once.
         """
         limit = f" (limit {self.limit})" if self.limit else ""
         by_figure: dict[str, list[str]] = {}
@@ -303,8 +321,10 @@ def flag_kinds(points: Iterable[Point]) -> list[FlagKind]:
     for point in points:
         for flag in point.flags:
             kinds.setdefault((not flag.fatal, flag.name), []).append((point.concurrency, flag))
-    return [_kind(name, flags, fatal=not remark)
-            for (remark, name), flags in sorted(kinds.items(), key=lambda kind: kind[0][0])]  # fmt: skip
+    return [
+        _kind(name, flags, fatal=not remark)
+        for (remark, name), flags in sorted(kinds.items(), key=lambda kind: kind[0][0])
+    ]
 
 
 def _kind(name: str, flags: Sequence[tuple[int, Flag]], *, fatal: bool) -> FlagKind:
@@ -324,7 +344,9 @@ def count(number: int, noun: str) -> str:
 
 
 def unproven_words(estimate: Estimate | None, need: int | None) -> str:
-    """Why a setting is not proven: '601 of about 1,280 requests', 'too few requests', 'no interval'."""
+    """Why a setting is not proven: '601 of about 1,280 requests', 'too few requests', 'no
+    interval'.
+    """
     if estimate is None:
         return "not measured"
     if need and estimate.n:
@@ -333,8 +355,9 @@ def unproven_words(estimate: Estimate | None, need: int | None) -> str:
 
 
 def trial_words(key: str) -> str:
-    """A trial's key for a person: 'short c=64', 'short 2.5/s', 'fp8-1024x256 c=8, repeat 2'; a key of another form
-    as it is. Of a name that was no file name its safe part remains: 'chat80 rag20 c=4'.
+    """A trial's key for a person: 'short c=64', 'short 2.5/s', 'fp8-1024x256 c=8, repeat 2'; a key
+    of another form as it is. Of a name that was no file name its safe part remains: 'chat80 rag20
+    c=4'.
     """
     match = re.fullmatch(r"(.*)-(?:c0*(\d+)|q([\d.e+-]+))-[a-z]+-r(\d+)", key)
     if match is None:
@@ -349,21 +372,28 @@ def trial_words(key: str) -> str:
 # --- where the time goes
 
 PART_WORDS = {
-    "connect": "connect", "network": "network", "front_end": "server front end", "queue": "queue",
-    "prefill": "prefill", "decode": "decode",
-}  # fmt: skip
+    "connect": "connect",
+    "network": "network",
+    "front_end": "server front end",
+    "queue": "queue",
+    "prefill": "prefill",
+    "decode": "decode",
+}
 """The parts of a time breakdown, in words."""
 _WORTH_A_WORD = 0.005
 
 
 def time_sentence(concurrency: int, breakdown: TimeBreakdown) -> str:
-    """The time breakdown of a setting: 'at c=64, means: TTFT 212 ms (queue 20.0 ms, ...), decode 1.9 s, ...'."""
+    """The time breakdown of a setting: 'at c=64, means: TTFT 212 ms (queue 20.0 ms, ...), decode
+    1.9 s, ...'.
+    """
     if breakdown.refused:
         return f"not known at {setting(concurrency)}: {breakdown.refused}."
     before = [
-        f"{PART_WORDS[name]} {format_seconds(value)}" for name, value in breakdown.parts.items()
+        f"{PART_WORDS[name]} {format_seconds(value)}"
+        for name, value in breakdown.parts.items()
         if name != "decode" and value > _WORTH_A_WORD * breakdown.ttft
-    ]  # fmt: skip
+    ]
     parts = f" ({', '.join(before)})" if before else ""
     decode = f", decode {format_seconds(breakdown.parts['decode'])}" if "decode" in breakdown.parts else ""
     names = ", ".join(PART_WORDS[name] for name in breakdown.missing)
@@ -375,5 +405,7 @@ def time_sentence(concurrency: int, breakdown: TimeBreakdown) -> str:
 
 
 def unexplained_text(breakdown: TimeBreakdown) -> str:
-    """The share of the mean E2E latency that no part explains; below zero where the parts are more than it."""
+    """The share of the mean E2E latency that no part explains; below zero where the parts are more
+    than it.
+    """
     return f"{breakdown.rest / breakdown.e2e:.1%}".replace("-0.0%", "0.0%")

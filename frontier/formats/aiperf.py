@@ -1,4 +1,5 @@
-"""AIPerf: `profile_export_aiperf.json` (one operating point) and `profile_export.jsonl` (its requests).
+"""AIPerf: `profile_export_aiperf.json` (one operating point) and `profile_export.jsonl` (its
+requests).
 
 Its inter_token_latency is our TPOT, its inter_chunk_latency our ITL, its request_latency our E2E.
 """
@@ -59,10 +60,19 @@ def _result(top: Node) -> Result:
     load = _load(top, figures)
     cancelled = ("the run was cancelled before its end",) if top.tree.get("was_cancelled") is True else ()
     return Result(
-        load.concurrency, figures, ok, failed, isl if asked else prompt, osl if asked else tokens, asked, tokens,
-        facts=_facts(top), rate=load.rate, notes=(*load.notes, *cancelled),
+        load.concurrency,
+        figures,
+        ok,
+        failed,
+        isl if asked else prompt,
+        osl if asked else tokens,
+        asked,
+        tokens,
+        facts=_facts(top),
+        rate=load.rate,
+        notes=(*load.notes, *cancelled),
         flags=tuple(_token_flags(tokens, _average(top, "usage_completion_tokens"))),
-    )  # fmt: skip
+    )
 
 
 def _latencies(top: Node) -> dict[str, float]:
@@ -166,10 +176,21 @@ def _record(index: int, node: Node, sent: float) -> Record:
     chunk = metrics.at("inter_chunk_latency")
     gaps = chunk.numbers("value")
     return Record(
-        index, -1, sent, Outcome.OK, sent + e2e, 0, 0, first=sent + ttft, last=sent + max(ttft, e2e),
-        prompt_tokens=prompt or None, completion_tokens=tokens, events=len(gaps) + 1, reads=len(gaps) + 1,
+        index,
+        -1,
+        sent,
+        Outcome.OK,
+        sent + e2e,
+        0,
+        0,
+        first=sent + ttft,
+        last=sent + max(ttft, e2e),
+        prompt_tokens=prompt or None,
+        completion_tokens=tokens,
+        events=len(gaps) + 1,
+        reads=len(gaps) + 1,
         gaps=microseconds(gaps, _scale(chunk)) if gaps else (),
-    )  # fmt: skip
+    )
 
 
 def _failed(index: int, node: Node, sent: float, prompt: int | None) -> Record:

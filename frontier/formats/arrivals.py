@@ -1,8 +1,10 @@
-"""Arrival traces: the times of requests that others recorded, of which a sweep at rates plays parts.
+"""Arrival traces: the times of requests that others recorded, of which a sweep at rates plays
+parts.
 
-Known are the Azure LLM trace (CSV with TIMESTAMP, a date), BurstGPT (CSV with Timestamp, seconds), Mooncake (JSON lines
-with timestamp, milliseconds), Bailian (the same with chat_id, seconds), and a plain column of seconds. Times alone are
-taken, in ascending order from 0 on and to the microsecond; a run keeps them as such a column.
+Known are the Azure LLM trace (CSV with TIMESTAMP, a date), BurstGPT (CSV with Timestamp, seconds),
+Mooncake (JSON lines with timestamp, milliseconds), Bailian (the same with chat_id, seconds), and a
+plain column of seconds. Times alone are taken, in ascending order from 0 on and to the microsecond;
+a run keeps them as such a column.
 """
 
 import hashlib
@@ -27,19 +29,24 @@ from frontier.text import clean_name
 LEAST = 100
 """Arrivals that a trace has at the least: of fewer nothing can be said of bursts."""
 EQUAL = 0.01
-"""Above this share of stamps equal to the one before, the clock that made them was coarser than the arrivals."""
+"""Above this share of stamps equal to the one before, the clock that made them was coarser than the
+arrivals."""
 ON_GRID = 0.99
 """Share of the steps between different stamps that are multiples of a coarse clock's step."""
 _SOURCES = "name a CSV with a column timestamp (Azure LLM, BurstGPT), Mooncake's JSON lines, or a column of seconds"
 
 
 def with_trace(config: Config) -> Config:
-    """The config with the times of its trace, if it has one. ForeignFileError where they cannot be read."""
+    """The config with the times of its trace, if it has one. ForeignFileError where they cannot be
+    read.
+    """
     return config if config.trace_file is None else config.with_arrivals(read_trace(config.trace_file))
 
 
 def as_in_run(config: Config, run: RunDirectory) -> Config:
-    """The config of a run with the times of the trace that the run keeps. StoreError where they are not readable."""
+    """The config of a run with the times of the trace that the run keeps. StoreError where they are
+    not readable.
+    """
     if config.trace_file is None:
         return config
     try:
@@ -82,9 +89,7 @@ def of_column(name: str, column: bytes, grid: float | None = None) -> Arrivals:
     seconds = times[-1] * len(times) / (len(times) - 1)  # played again, the gap at the seam is a mean one
     digest = hashlib.sha256(column).hexdigest()[:16]
     known = dispersion_by_count(times, seconds)
-    return Arrivals(
-        round(gap_cv(times), 3), Trace(clean_name(name), digest, len(times), seconds, known, grid, times)
-    )  # fmt: skip
+    return Arrivals(round(gap_cv(times), 3), Trace(clean_name(name), digest, len(times), seconds, known, grid, times))
 
 
 # --- the times in a file
@@ -109,7 +114,9 @@ def _times(file: str, data: bytes) -> list[float]:
 
 
 def _column(file: str, lines: Sequence[bytes]) -> list[float] | None:
-    """The numbers of a plain column, which may have a header and comments; None for another file."""
+    """The numbers of a plain column, which may have a header and comments; None for another
+    file.
+    """
     rows = [(n, line) for n, line in enumerate(lines, 1) if line and not line.startswith(b"#")]
     if not rows or any(sign in line for _, line in rows[:2] for sign in (b",", b"{", b"[")):
         return None
@@ -150,7 +157,9 @@ def _number(value: object) -> float | None:
 
 
 def _coarse_step(times: Sequence[float]) -> float | None:
-    """The step of the clock where it was coarser than the arrivals: many stamps are equal, and all lie on its grid."""
+    """The step of the clock where it was coarser than the arrivals: many stamps are equal, and all
+    lie on its grid.
+    """
     steps = np.diff(np.asarray(times))
     equal = steps <= 0
     if equal.mean() <= EQUAL:

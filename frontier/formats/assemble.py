@@ -1,7 +1,8 @@
-"""Results of foreign files put together: deployments, shapes, points, trials, and a config for the run.
+"""Results of foreign files put together: deployments, shapes, points, trials, and a config for the
+run.
 
-An aggregate becomes a Point without intervals. Requests with their times become a Trial, so that every statistic, flag
-and interval of ours applies to them.
+An aggregate becomes a Point without intervals. Requests with their times become a Trial, so that
+every statistic, flag and interval of ours applies to them.
 """
 
 import dataclasses
@@ -82,7 +83,9 @@ def deployments_of(results: Sequence[Result], wanted: str | None = None) -> list
 
 
 def _distinct_names(known: Sequence[Facts]) -> dict[Facts, str]:
-    """As few facts as distinguish them all, joined to a name. A name in the file itself counts as it is."""
+    """As few facts as distinguish them all, joined to a name. A name in the file itself counts as
+    it is.
+    """
     keys = list(dict.fromkeys(key for facts in known for key, _ in facts))
     chosen: list[str] = []
 
@@ -104,7 +107,9 @@ def _distinct_names(known: Sequence[Facts]) -> dict[Facts, str]:
 
 
 def _unused(name: str, others: Iterable[str]) -> str:
-    """The name, numbered where another has it; names that differ only in case would share a file name."""
+    """The name, numbered where another has it; names that differ only in case would share a file
+    name.
+    """
     taken = {other.lower() for other in others}
     unused, number = name, 2
     while unused.lower() in taken:
@@ -122,7 +127,9 @@ def _part(key: str, value: str) -> str:
 
 
 def _config_name(name: str) -> str:
-    """A name a config takes: letters, digits, dot, dash, underscore. What is cut off stays in a short hash."""
+    """A name a config takes: letters, digits, dot, dash, underscore. What is cut off stays in a
+    short hash.
+    """
     plain = _NO_NAME.sub("-", name).strip("-._")
     return plain if len(plain) <= LONGEST_NAME else f"{plain[: LONGEST_NAME - 9].rstrip('-._')}-{short_hash(name)}"
 
@@ -131,7 +138,9 @@ def _config_name(name: str) -> str:
 
 
 def lengths_of(file: str, result: Result) -> Lengths:
-    """Input and output tokens. ForeignFileError where the file does not give them, or impossible ones."""
+    """Input and output tokens. ForeignFileError where the file does not give them, or impossible
+    ones.
+    """
     if not result.isl or not result.osl:
         raise result.error(file, "the lengths of inputs and outputs are not in it", "give them with  --shape 1024/256")
     longest = max(result.isl, result.osl)
@@ -143,7 +152,8 @@ def lengths_of(file: str, result: Result) -> Lengths:
 def replaced_lengths(items: Sequence[tuple[str, Result]], asked: Shape) -> str | None:
     """The note that the files have other lengths than the shape that is to replace them.
 
-    ForeignFileError where they have several: results of different workloads would become one setting.
+    ForeignFileError where they have several: results of different workloads would become one
+    setting.
     """
     known = [(file, result, (result.isl, result.osl)) for file, result in items if result.isl and result.osl]
     for (_, _, first), (file, result, other) in itertools.product(known[:1], known):
@@ -160,8 +170,8 @@ def _words(lengths: Lengths) -> str:
 
 
 def shapes_of(items: Sequence[tuple[str, Result]], deployments: Sequence[str]) -> list[Shape]:
-    """The shape of each result, by the lengths in its file: those asked for are taken as they are; observed means join
-    the nearest shape of their deployment that is alike, else each other.
+    """The shape of each result, by the lengths in its file: those asked for are taken as they are;
+    observed means join the nearest shape of their deployment that is alike, else each other.
     """
     lengths = [lengths_of(file, result) for file, result in items]
     shapes = [_rounded(of) if result.stated else None for of, (_, result) in zip(lengths, items, strict=True)]
@@ -222,9 +232,11 @@ class _Placed:
 
 
 def assemble(files: Sequence[ImportedFile], *, deployment: str | None = None, shape: Shape | None = None) -> Assembled:
-    """All results of the files as points and trials. `deployment` names the only one, `shape` replaces all lengths.
+    """All results of the files as points and trials. `deployment` names the only one, `shape`
+    replaces all lengths.
 
-    UsageError when the files cannot be put together: no lengths, or one name for several deployments.
+    UsageError when the files cannot be put together: no lengths, or one name for several
+    deployments.
     """
     # Aggregates first: deployments are named, and lengths grouped, in this order.
     listed = sorted(((f.file, r) for f in files for r in f.results), key=lambda item: bool(item[1].records))
@@ -259,8 +271,11 @@ def _points(placed: Sequence[_Placed]) -> tuple[tuple[Point, ...], tuple[str, ..
     order = list(dict.fromkeys(p.deployment for p in placed))
     settings = sorted(stated, key=lambda s: (order.index(s[0]), s[1].isl.mean, s[1].osl.mean, s[2]))
     notes = [f"{covered} aggregates are left out: the requests of the same settings are there"] if covered else []
-    joined = [f"{len(results)} results at c={concurrency} ({shape.label}): of each figure the middle one is shown"
-              for (_, shape, concurrency), results in stated.items() if len(results) > 1]  # fmt: skip
+    joined = [
+        f"{len(results)} results at c={concurrency} ({shape.label}): of each figure the middle one is shown"
+        for (_, shape, concurrency), results in stated.items()
+        if len(results) > 1
+    ]
     more = [f"and {len(joined) - MOST_JOINED} more settings with several results"] if len(joined) > MOST_JOINED else []
     points = [point_of(*setting, [p.result for p in stated[setting]]) for setting in settings]
     axes = _objectives(points, bool(traced))
@@ -290,8 +305,18 @@ def _objectives(points: Sequence[Point], traced: bool) -> tuple[str, str]:
     if traced or not points:
         return "output_throughput", "p99_ttft"
     rates = ("output_throughput", "total_throughput", "request_throughput")
-    tails = ("p99_ttft", "p99_e2e", "p99_tpot", "p95_ttft", "p95_e2e", "p90_ttft", "p50_ttft", "mean_ttft", "mean_e2e",
-             "mean_tpot")  # fmt: skip
+    tails = (
+        "p99_ttft",
+        "p99_e2e",
+        "p99_tpot",
+        "p95_ttft",
+        "p95_e2e",
+        "p90_ttft",
+        "p50_ttft",
+        "mean_ttft",
+        "mean_e2e",
+        "mean_tpot",
+    )
     return most(rates), most(tails)
 
 
@@ -299,7 +324,9 @@ def _objectives(points: Sequence[Point], traced: bool) -> tuple[str, str]:
 
 
 def point_of(deployment: str, shape: Shape, concurrency: int, results: Sequence[Result]) -> Point:
-    """One point of one or several results of a setting: of several, each figure's middle (the worse of two)."""
+    """One point of one or several results of a setting: of several, each figure's middle (the worse
+    of two).
+    """
     whole = [completed(r.figures, r.tokens, r.osl if r.stated else None) for r in results]
     turned = [with_failures(figures, r.ok, r.failed) for r, (figures, _) in zip(results, whole, strict=True)]
     repeats = {
@@ -326,11 +353,15 @@ def point_of(deployment: str, shape: Shape, concurrency: int, results: Sequence[
     flags = [flag for r in results for flag in (*identity_flags(r.figures, r.tokens), *r.flags, *_sum_flags(r.figures))]
     flags += [*_repeat_flags(repeats), *_little_flags(values, concurrency, results)]
     return Point(
-        deployment, shape, concurrency,
+        deployment,
+        shape,
+        concurrency,
         {name: Estimate.without_interval(value, n) for name, value in values.items()},
-        n, tuple(sorted(dict.fromkeys(flags), key=lambda flag: not flag.fatal)),
-        repeats=len(results), notes=tuple(dict.fromkeys(notes)),
-    )  # fmt: skip
+        n,
+        tuple(sorted(dict.fromkeys(flags), key=lambda flag: not flag.fatal)),
+        repeats=len(results),
+        notes=tuple(dict.fromkeys(notes)),
+    )
 
 
 def _spread(name: str, values: Sequence[float]) -> str | None:
@@ -351,10 +382,13 @@ def _sum_flags(figures: Mapping[str, float]) -> Iterator[Flag]:
 def _repeat_flags(repeats: Mapping[str, Sequence[float]]) -> Iterator[Flag]:
     """The flag of results of one setting that differ by more than two runs of a server do."""
     apart = [
-        words for name, values in repeats.items()
-        if min(values) >= 0 and max(values) > REPEATS * min(values) and metric(name).unit is not Unit.SHARE
+        words
+        for name, values in repeats.items()
+        if min(values) >= 0
+        and max(values) > REPEATS * min(values)
+        and metric(name).unit is not Unit.SHARE
         and (words := _spread(name, values))
-    ]  # fmt: skip
+    ]
     if apart:
         advice = (
             "these may be different deployments: distinguish them by a column deployment, or import them one by one"
@@ -363,7 +397,9 @@ def _repeat_flags(repeats: Mapping[str, Sequence[float]]) -> Iterator[Flag]:
 
 
 def _little_flags(values: Mapping[str, float], concurrency: int, results: Sequence[Result]) -> Iterator[Flag]:
-    """The flag of a mean in flight that is not the concurrency: idle slots, or a ramp and a drain that weigh much."""
+    """The flag of a mean in flight that is not the concurrency: idle slots, or a ramp and a drain
+    that weigh much.
+    """
     product = values.get("request_throughput", math.nan) * values.get("mean_e2e", math.nan)
     held = all(r.rate is None for r in results)
     if held and 0 < product < math.inf and abs(product / concurrency - 1) > LITTLE:
@@ -377,7 +413,9 @@ def _little_flags(values: Mapping[str, float], concurrency: int, results: Sequen
 
 
 def config_text(assembled: Assembled, *, with_models: bool = True) -> str:
-    """A config for the run: what solve, plot and report take from one. Nothing can be swept by it."""
+    """A config for the run: what solve, plot and report take from one. Nothing can be swept by
+    it.
+    """
     quoted: Callable[[str], str] = functools.partial(json.dumps, ensure_ascii=False)
     shapes = list(dict.fromkeys([p.shape for p in assembled.points] + [m.trial.shape for m, _ in assembled.trials]))
     # A config takes 2,000 settings at most.

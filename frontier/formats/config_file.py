@@ -1,4 +1,5 @@
-"""Config files: a config read with the files that it names, as the user has it or as a run keeps it, and its run."""
+"""Config files: a config read with the files that it names, as the user has it or as a run keeps
+it, and its run."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -12,20 +13,32 @@ from frontier.store.run_dir import RunDirectory
 
 
 def load_config_file(file: Path, settings: Sequence[str] = ()) -> Config:
-    """The config in a file of the user's, with settings as 'KEY=VALUE'. ConfigError or UsageError otherwise."""
+    """The config in a file of the user's, with settings as 'KEY=VALUE'. ConfigError or UsageError
+    otherwise.
+    """
     given = [Setting.of(setting) for setting in settings]
     return load_config(read_config(file), str(file), given, read_sessions=read_sessions)
 
 
 def config_of(run: RunDirectory, settings: Sequence[str] = ()) -> Config:
-    """The config that a run keeps, with settings as 'KEY=VALUE'. ConfigError or StoreError when it no longer reads."""
+    """The config that a run keeps, with settings as 'KEY=VALUE'. ConfigError or StoreError when it
+    no longer reads.
+    """
     given = [Setting.of(setting) for setting in settings]
     return as_in_run(load_config(run.config_text(), str(run.path / "config.yaml"), given, run.manifest), run)
 
 
 def open_run(path: Path, config: Config, text: str, facts: Mapping[str, Any], *, extend: bool = False) -> RunDirectory:
-    """The run of a config, new or to be resumed; `text` is what it keeps of the config. See `open_for_sweep`."""
+    """The run of a config, new or to be resumed; `text` is what it keeps of the config. See
+    `open_for_sweep`.
+    """
     return RunDirectory.open_for_sweep(
-        path, identity=config.identity(), canonical=config.canonical(), config_text=text, facts=facts,
-        defaults=left_out(None), extend=extend, arrivals=kept(config),
-    )  # fmt: skip
+        path,
+        identity=config.identity(),
+        canonical=config.canonical(),
+        config_text=text,
+        facts=facts,
+        defaults=left_out(None),
+        extend=extend,
+        arrivals=kept(config),
+    )

@@ -1,6 +1,7 @@
 """A foreign file as bounded data: JSON, JSON lines, YAML or CSV, and checked look-ups in it.
 
-What other tools wrote is hostile until checked: numbers may be text, negative or infinite, text may hold anything.
+What other tools wrote is hostile until checked: numbers may be text, negative or infinite, text may
+hold anything.
 """
 
 import csv
@@ -45,8 +46,8 @@ class ForeignFileError(UsageError):
 class Document:
     """One file, parsed. `kind` is 'json', 'lines', 'table' or 'yaml'.
 
-    `top` is the JSON object, an empty one where the file is none; `rows` are the objects of a JSON list, of JSON lines,
-    YAML documents or a table.
+    `top` is the JSON object, an empty one where the file is none; `rows` are the objects of a JSON
+    list, of JSON lines, YAML documents or a table.
     """
 
     file: str
@@ -56,7 +57,9 @@ class Document:
 
     @classmethod
     def listed(cls, file: str, kind: str, what: str, rows: Iterable[tuple[int, Any]]) -> "Document":
-        """Of numbered rows, each of which is `what` in messages; those that are no objects are left out."""
+        """Of numbered rows, each of which is `what` in messages; those that are no objects are left
+        out.
+        """
         nodes = [Node(file, f"{what} {number}", row) for number, row in rows if isinstance(row, Mapping)]
         return cls(file, kind, Node(file, "", {}), nodes)
 
@@ -68,7 +71,9 @@ class Document:
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """An object inside a foreign file, read by key; a look-up of an impossible value refuses the file."""
+    """An object inside a foreign file, read by key; a look-up of an impossible value refuses the
+    file.
+    """
 
     file: str
     where: str
@@ -90,7 +95,9 @@ class Node:
         return [Node(self.file, f"{place}[{i}]", item) for i, item in enumerate(listed) if isinstance(item, Mapping)]
 
     def number(self, key: str) -> float | None:
-        """A number of 0 or more; None where there is none. Text that spells a number counts (tables, metadata)."""
+        """A number of 0 or more; None where there is none. Text that spells a number counts
+        (tables, metadata).
+        """
         value = self.tree.get(key)
         if isinstance(value, str):
             try:
@@ -122,7 +129,9 @@ class Node:
         return foreign_text(str(value)[: 10 * longest], longest) or None
 
     def fact(self, key: str) -> str | None:
-        """Text that distinguishes deployments: as `text`, but what is cut off stays in a short hash."""
+        """Text that distinguishes deployments: as `text`, but what is cut off stays in a short
+        hash.
+        """
         value = self.tree.get(key)
         text = self.text(key)
         if text is None or len(str(value)) <= LONGEST_TEXT:
@@ -157,7 +166,9 @@ def _shown(value: float) -> str:
 
 
 def read_document(file: str, data: bytes) -> Document:
-    """The parsed bytes of a file. ForeignFileError when they are too many, damaged, or of no known form."""
+    """The parsed bytes of a file. ForeignFileError when they are too many, damaged, or of no known
+    form.
+    """
     if len(data) > MOST_BYTES:
         size = f"{len(data) / 2**20:,.0f} MiB; the maximum is {MOST_BYTES // 2**20} MiB"
         raise ForeignFileError(file, f"the file has {size}", "import the tool's summary instead of its records")
@@ -180,7 +191,9 @@ def read_document(file: str, data: bytes) -> Document:
 
 
 class AmbiguousError(ValueError):
-    """A text that readers take differently: a key given twice, of which most keep the last, or a YAML alias."""
+    """A text that readers take differently: a key given twice, of which most keep the last, or a
+    YAML alias.
+    """
 
 
 def _json_document(file: str, text: bytes, first: int) -> Document:
@@ -219,7 +232,9 @@ def _json_line(file: str, number: int, line: bytes, *, last: bool) -> Mapping[st
 
 
 def _parse_json(data: bytes) -> Any:
-    """The value of a JSON text, which may hold the Infinity and NaN that Python writes. ValueError otherwise."""
+    """The value of a JSON text, which may hold the Infinity and NaN that Python writes. ValueError
+    otherwise.
+    """
     try:
         return json.loads(data.decode(), object_pairs_hook=_unique_keys)
     except RecursionError:

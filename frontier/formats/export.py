@@ -1,7 +1,7 @@
 """Exports of points: CSV, Parquet and Excel from one table, and the Prometheus text format.
 
-Values are in SI units; what is not known is an empty cell. Prometheus text is for node_exporter's textfile collector or
-a push gateway. Parquet and Excel need a library of an extra each.
+Values are in SI units; what is not known is an empty cell. Prometheus text is for node_exporter's
+textfile collector or a push gateway. Parquet and Excel need a library of an extra each.
 """
 
 import importlib
@@ -26,10 +26,11 @@ _FORMULA = ("=", "+", "-", "@")
 
 
 def table(points: Sequence[Point], frontiers: Sequence[Frontier]) -> "pd.DataFrame":
-    """One row per point: its setting (mean lengths), then NAME, NAME_low and NAME_high (95 %) of each metric.
+    """One row per point: its setting (mean lengths), then NAME, NAME_low and NAME_high (95 %) of
+    each metric.
 
-    Where a power is known, its watts and whether it was measured or stated come before them. An infinite end of an
-    interval is empty: there is no such bound. An infinite value stays infinite.
+    Where a power is known, its watts and whether it was measured or stated come before them. An
+    infinite end of an interval is empty: there is no such bound. An infinite value stays infinite.
     """
     import pandas as pd
 
@@ -39,9 +40,16 @@ def table(points: Sequence[Point], frontiers: Sequence[Frontier]) -> "pd.DataFra
     rows = []
     for p in points:
         setting = (
-            p.deployment, p.shape.label, p.shape.isl.mean, p.shape.osl.mean, None, p.n or None, p.valid,
-            (*p.series, p.concurrency) in members, ", ".join(flag.name for flag in p.flags),
-        )  # fmt: skip
+            p.deployment,
+            p.shape.label,
+            p.shape.isl.mean,
+            p.shape.osl.mean,
+            None,
+            p.n or None,
+            p.valid,
+            (*p.series, p.concurrency) in members,
+            ", ".join(flag.name for flag in p.flags),
+        )
         row: dict[str, Any] = dict(zip(FIRST, setting, strict=True)) | load_columns(p.concurrency)
         if p.power:
             row |= {"power_w": p.power.watts, "power_source": p.power.source}
@@ -67,13 +75,16 @@ def _is_whole(value: float | None) -> bool:
 
 
 def _order(name: str) -> tuple[bool, str, float, bool, str]:
-    """Rates and shares first, then each latency from its mean up, with its inverse and its classes beside it."""
+    """Rates and shares first, then each latency from its mean up, with its inverse and its classes
+    beside it.
+    """
     of = metric(name)
     return of.quantity is not None, of.quantity or name, of.p or 0.0, of.inverted, name
 
 
 def guarded(text: str) -> str:
-    """Text that no spreadsheet takes for a formula: an apostrophe before what would begin one (OWASP's rule).
+    """Text that no spreadsheet takes for a formula: an apostrophe before what would begin one
+    (OWASP's rule).
 
     Control characters, which can end a cell or a line, become spaces.
     """
@@ -92,14 +103,18 @@ def _guarded(frame: "pd.DataFrame") -> "pd.DataFrame":
 
 
 def csv_text(frame: "pd.DataFrame") -> str:
-    """Comma-separated, with a header. Text that a spreadsheet would take for a formula is guarded."""
+    """Comma-separated, with a header. Text that a spreadsheet would take for a formula is
+    guarded.
+    """
     truths = [name for name in ("valid", "on_frontier") if name in frame]
     words = {name: frame[name].map({True: "true", False: "false"}) for name in truths}
     return str(_guarded(frame).assign(**words).to_csv(index=False, lineterminator="\n"))
 
 
 def parquet_bytes(frame: "pd.DataFrame") -> bytes:
-    """One Parquet file; the units are in the columns' metadata. UsageError where pyarrow is not installed."""
+    """One Parquet file; the units are in the columns' metadata. UsageError where pyarrow is not
+    installed.
+    """
     arrow, parquet = _library("pyarrow"), _library("pyarrow.parquet")
     content = arrow.Table.from_pandas(frame, preserve_index=False)
     fields = [f.with_metadata({"unit": unit}) if (unit := _unit(f.name)) else f for f in content.schema]
@@ -117,7 +132,9 @@ def _unit(name: str) -> str:
 
 
 def excel_bytes(frame: "pd.DataFrame") -> bytes:
-    """A workbook: the points, and what each column holds. UsageError where openpyxl is not installed."""
+    """A workbook: the points, and what each column holds. UsageError where openpyxl is not
+    installed.
+    """
     _library("openpyxl")
     import pandas as pd
 
@@ -132,12 +149,19 @@ def excel_bytes(frame: "pd.DataFrame") -> bytes:
 
 
 _ABOUT = {
-    "deployment": "what was measured", "shape": "input/output tokens", "isl": "mean input tokens",
-    "osl": "mean output tokens", "concurrency": "requests in flight", "n": "requests behind the figures",
-    "rate": "requests that arrive per second", "valid": "no flag excludes the point", "on_frontier": "not dominated",
-    "flags": "errors and warnings", "power_w": "watts behind the energy",
+    "deployment": "what was measured",
+    "shape": "input/output tokens",
+    "isl": "mean input tokens",
+    "osl": "mean output tokens",
+    "concurrency": "requests in flight",
+    "n": "requests behind the figures",
+    "rate": "requests that arrive per second",
+    "valid": "no flag excludes the point",
+    "on_frontier": "not dominated",
+    "flags": "errors and warnings",
+    "power_w": "watts behind the energy",
     "power_source": "whether the power was measured in the windows or stated in the config",
-}  # fmt: skip
+}
 
 
 def _about(name: str) -> tuple[str, str, str, str]:
@@ -177,7 +201,9 @@ def family_name(name: str, end: str = "") -> str:
 
 
 def prometheus_text(points: Sequence[Point], frontiers: Sequence[Frontier], decisions: Sequence[Decision] = ()) -> str:
-    """Gauges by setting, and the operating point of each (deployment, shape) where an SLA decided one."""
+    """Gauges by setting, and the operating point of each (deployment, shape) where an SLA decided
+    one.
+    """
     registry = CollectorRegistry(auto_describe=False)
 
     def gauge(name: str, about: str, *labels: str) -> Gauge:

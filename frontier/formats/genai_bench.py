@@ -1,4 +1,5 @@
-"""genai-bench: one JSON per operating point, with aggregates and the requests' figures but not their times."""
+"""genai-bench: one JSON per operating point, with aggregates and the requests' figures but not
+their times."""
 
 import re
 
@@ -47,9 +48,15 @@ def read(document: Document) -> ImportedFile:
     asked = _asked(metrics)
     isl, osl = asked or (metrics.at("stats", "num_input_tokens").number("mean"), tokens)
     result = Result(
-        concurrency, figures, metrics.count("num_completed_requests") or 0, metrics.count("num_error_requests"),
-        isl, osl, asked is not None, tokens,
-    )  # fmt: skip
+        concurrency,
+        figures,
+        metrics.count("num_completed_requests") or 0,
+        metrics.count("num_error_requests"),
+        isl,
+        osl,
+        asked is not None,
+        tokens,
+    )
     return ImportedFile(document.file, "genai-bench", (result,), NOTES)
 
 

@@ -71,9 +71,20 @@ def _result(node: Node, facts: Mapping[str, str], asked: tuple[float, float] | N
     isl, osl = asked or (prompt, tokens)
     achieved = (ok + (failed or 0)) / seconds if seconds else None
     return Result(
-        load.concurrency, figures, ok, failed, isl, osl, asked is not None, tokens, facts, rate=load.rate,
-        flags=tuple(rate_flags(load.rate, achieved)), notes=load.notes, place=node.where,
-    )  # fmt: skip
+        load.concurrency,
+        figures,
+        ok,
+        failed,
+        isl,
+        osl,
+        asked is not None,
+        tokens,
+        facts,
+        rate=load.rate,
+        flags=tuple(rate_flags(load.rate, achieved)),
+        notes=load.notes,
+        place=node.where,
+    )
 
 
 def _latencies(metrics: Node) -> dict[str, float]:
@@ -113,7 +124,9 @@ def _load(node: Node, figures: Mapping[str, float]) -> Load:
 
 
 def _with_requests(node: Node, result: Result) -> Result | None:
-    """The point with its requests, when every one of them was kept (it may be a sample) and has its times."""
+    """The point with its requests, when every one of them was kept (it may be a sample) and has its
+    times.
+    """
     kept = node.at("requests")
     ok, errored = kept.items("successful"), kept.items("errored")
     if not ok or len(ok) != result.ok or len(errored) != (result.failed or 0):
@@ -143,6 +156,17 @@ def _record(index: int, item: Node, succeeded: bool, start: float, first: float)
     last_token = end if iteration is None else iteration - first
     events = max(1, timings.count("token_iterations") or 1)
     return Record(
-        index, -1, sent, Outcome.OK, max(end, last_token), 0, 0, first=first_token, last=max(first_token, last_token),
-        prompt_tokens=prompt, completion_tokens=tokens, events=events, reads=events,
-    )  # fmt: skip
+        index,
+        -1,
+        sent,
+        Outcome.OK,
+        max(end, last_token),
+        0,
+        0,
+        first=first_token,
+        last=max(first_token, last_token),
+        prompt_tokens=prompt,
+        completion_tokens=tokens,
+        events=events,
+        reads=events,
+    )

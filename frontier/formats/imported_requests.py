@@ -1,7 +1,9 @@
-"""Imported requests with their times: the window in which the load was held, as a trial; else their aggregate.
+"""Imported requests with their times: the window in which the load was held, as a trial; else their
+aggregate.
 
-The requests that count are those sent in the window. It begins when every stream has finished its first request, and
-ends so early that each of them ended while the load was still held: a drain would make the last ones too fast.
+The requests that count are those sent in the window. It begins when every stream has finished its
+first request, and ends so early that each of them ended while the load was still held: a drain
+would make the last ones too fast.
 """
 
 import dataclasses
@@ -24,14 +26,17 @@ HELD = 0.95
 """The load is held while at least this share of the concurrency is in flight."""
 MOST_CONCURRENCY = 1_000_000
 OFF = 0.02
-"""Lengths may be this share off, or one token, before what came counts instead of what was asked for."""
+"""Lengths may be this share off, or one token, before what came counts instead of what was asked
+for."""
 
 
 # --- the window
 
 
 def concurrency_of(records: Sequence[Record]) -> tuple[int, bool]:
-    """How many were in flight: the level held longest, and whether it was held (else their mean over time)."""
+    """How many were in flight: the level held longest, and whether it was held (else their mean
+    over time).
+    """
     _, levels, seconds = _levels(records)
     if not len(seconds) or seconds.sum() <= 0:
         return max(1, len(records)), False
@@ -59,7 +64,9 @@ def window_of(records: Sequence[Record], concurrency: int) -> Window | None:
 
 
 def _levels(records: Sequence[Record]) -> tuple[Floats, Ints, Floats]:
-    """Requests in flight as a step function: times, the level from each on, and how long it lasts."""
+    """Requests in flight as a step function: times, the level from each on, and how long it
+    lasts.
+    """
     steps = sorted([(r.sent, 1) for r in records] + [(r.end, -1) for r in records])
     times = np.array([t for t, _ in steps], dtype=np.float64)
     levels = np.cumsum([s for _, s in steps], dtype=np.int64)
@@ -70,9 +77,11 @@ def _levels(records: Sequence[Record]) -> tuple[Floats, Ints, Floats]:
 
 
 def settled(file: str, result: Result) -> Result:
-    """The result with its concurrency and the lengths that came. It keeps its requests where they have a window.
+    """The result with its concurrency and the lengths that came. It keeps its requests where they
+    have a window.
 
-    ForeignFileError where a concurrency, a time or a token count is impossible, or the summary is not of the requests.
+    ForeignFileError where a concurrency, a time or a token count is impossible, or the summary is
+    not of the requests.
     """
     if result.records:
         _check_records(file, result)
@@ -91,7 +100,9 @@ def settled(file: str, result: Result) -> Result:
 
 
 def _check_records(file: str, result: Result) -> None:
-    """Every request was sent, answered and ended in this order, in finite time, with possible token counts."""
+    """Every request was sent, answered and ended in this order, in finite time, with possible token
+    counts.
+    """
     for number, r in enumerate(result.records, 1):
         first = r.sent if r.first is None else r.first
         last = first if r.last is None else r.last
@@ -116,9 +127,11 @@ def _observed(result: Result) -> Result:
 
 
 def differences(figures: Mapping[str, float], records: Sequence[Record]) -> str:
-    """Where a summary contradicts the TTFT and E2E of the requests themselves; empty where it does not.
+    """Where a summary contradicts the TTFT and E2E of the requests themselves; empty where it does
+    not.
 
-    Means may differ by IDENTITY. Every way to interpolate a percentile lies between the requests around it.
+    Means may differ by IDENTITY. Every way to interpolate a percentile lies between the requests
+    around it.
     """
     seconds = {quantity: sorted(values) for quantity, values in _latencies(records).items() if quantity != "tpot"}
     different = []
@@ -154,7 +167,9 @@ def _latencies(records: Sequence[Record]) -> dict[str, list[float]]:
 
 
 def summed(result: Result, note: str) -> Result:
-    """Its requests as an aggregate: percentiles are observed values, of the successes, over the whole run."""
+    """Its requests as an aggregate: percentiles are observed values, of the successes, over the
+    whole run.
+    """
     records = result.records
     ok = [r for r in successes(records) if r.first is not None and r.last is not None]
     failed = sum(r.outcome not in (Outcome.OK, Outcome.CANCELLED) for r in records)
@@ -167,13 +182,22 @@ def summed(result: Result, note: str) -> Result:
         if all(r.prompt_tokens for r in ok):
             figures |= {"input_throughput": prompt / seconds, "total_throughput": (output + prompt) / seconds}
     return dataclasses.replace(
-        result, figures=figures, ok=len(ok), failed=failed, tokens=None, flags=(), notes=(*result.notes, note),
-        records=(), epoch=0.0,
-    )  # fmt: skip
+        result,
+        figures=figures,
+        ok=len(ok),
+        failed=failed,
+        tokens=None,
+        flags=(),
+        notes=(*result.notes, note),
+        records=(),
+        epoch=0.0,
+    )
 
 
 def trials(traces: Iterable[tuple[str, Shape, Result]]) -> Iterator[tuple[Measurement, Sequence[Record]]]:
-    """Each result with requests, of a deployment and shape, as a trial; the repeats of a setting are numbered."""
+    """Each result with requests, of a deployment and shape, as a trial; the repeats of a setting
+    are numbered.
+    """
     repeats: dict[tuple[str, Shape, int], int] = {}
     for deployment, shape, result in traces:
         window = window_of(result.records, result.concurrency)
@@ -185,7 +209,16 @@ def trials(traces: Iterable[tuple[str, Shape, Result]]) -> Iterator[tuple[Measur
         facts = [dataclasses.asdict(shape), result.concurrency, [r.sent for r in records[:1000]]]
         fingerprint = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]
         trial = Trial(
-            deployment, shape, result.concurrency, repeats[setting], Phase.GRID, len(records), 0, window.start, 0.0,
-            window.end, fingerprint,
-        )  # fmt: skip
+            deployment,
+            shape,
+            result.concurrency,
+            repeats[setting],
+            Phase.GRID,
+            len(records),
+            0,
+            window.start,
+            0.0,
+            window.end,
+            fingerprint,
+        )
         yield Measurement(trial, result.epoch, window, "requests"), records

@@ -52,7 +52,9 @@ FORMATS: dict[str, Format] = {
 
 @dataclass(frozen=True, slots=True)
 class Import:
-    """Files that were read and put together; nothing is stored yet. `skipped` hold no result; `identity` names it."""
+    """Files that were read and put together; nothing is stored yet. `skipped` hold no result;
+    `identity` names it.
+    """
 
     files: tuple[ImportedFile, ...]
     skipped: tuple[str, ...]
@@ -67,7 +69,8 @@ class Import:
 
 
 def read_results(file: str, data: bytes, name: str | None = None) -> ImportedFile | None:
-    """The results of a file: of the format `name`, else of the one that its content has. None for metadata alone.
+    """The results of a file: of the format `name`, else of the one that its content has. None for
+    metadata alone.
 
     ForeignFileError when it is of no known format, or not of the named one.
     """
@@ -86,10 +89,11 @@ def read_results(file: str, data: bytes, name: str | None = None) -> ImportedFil
 def read_files(
     files: Sequence[str | Path], *, name: str | None = None, deployment: str | None = None, shape: str | None = None
 ) -> Import:
-    """The files as one import; nothing is written. `name` is that of their format, where their content does not tell.
+    """The files as one import; nothing is written. `name` is that of their format, where their
+    content does not tell.
 
-    `deployment` names the only one, `shape` ("1024/256") replaces all lengths. UsageError with the errors of all files
-    when one cannot be used, and for an option that is not valid.
+    `deployment` names the only one, `shape` ("1024/256") replaces all lengths. UsageError with the
+    errors of all files when one cannot be used, and for an option that is not valid.
     """
     if name is not None and name not in FORMATS:
         raise UsageError(f"unknown format {clean_name(name)!r}", suggestion(name, FORMATS))
@@ -145,7 +149,9 @@ def _bytes(file: str) -> bytes:
 
 
 def store(imported: Import, path: Path) -> None:
-    """Write the run directory; the same import again changes nothing. StoreError when another run is there."""
+    """Write the run directory; the same import again changes nothing. StoreError when another run
+    is there.
+    """
     text, config = _config(imported.assembled)
     facts = {
         "frontier": __version__,
@@ -170,7 +176,9 @@ def store(imported: Import, path: Path) -> None:
 
 
 def _config(assembled: Assembled) -> tuple[str, Config]:
-    """The config of the run. A foreign file may call its model what no config may hold; models are then left out."""
+    """The config of the run. A foreign file may call its model what no config may hold; models are
+    then left out.
+    """
     text = config_text(assembled)
     try:
         return text, load_config(text, "config.yaml")

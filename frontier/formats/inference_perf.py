@@ -1,4 +1,5 @@
-"""inference-perf: stage_N_lifecycle_metrics.json, one operating point each; usually an open loop at a rate."""
+"""inference-perf: stage_N_lifecycle_metrics.json, one operating point each; usually an open loop at
+a rate."""
 
 from frontier.formats.documents import Document, Node
 from frontier.formats.results import ImportedFile, Load, Result, open_loop, rate_flags
@@ -44,9 +45,17 @@ def read(document: Document) -> ImportedFile:
     load = Load(concurrency) if concurrency else open_loop(top, figures, rate, "leave the stage out")
     prompt, tokens = _mean(successes, "prompt_tokens", "prompt_len"), _mean(successes, "output_tokens", "output_len")
     result = Result(
-        load.concurrency, figures, ok, top.at("failures").count("count"), prompt, tokens, tokens=tokens,
-        rate=load.rate, flags=tuple(rate_flags(load.rate, summary.number("achieved_rate"))), notes=load.notes,
-    )  # fmt: skip
+        load.concurrency,
+        figures,
+        ok,
+        top.at("failures").count("count"),
+        prompt,
+        tokens,
+        tokens=tokens,
+        rate=load.rate,
+        flags=tuple(rate_flags(load.rate, summary.number("achieved_rate"))),
+        notes=load.notes,
+    )
     return ImportedFile(document.file, "inference-perf", (result,), NOTES)
 
 

@@ -10,9 +10,27 @@ _RATES = {
     "input": ("input_tput_tps", "input_tput_per_gpu"),
     "total": ("total_tput_tps", "tput_per_gpu"),
 }
-_FACTS = ("model", "hw", "framework", "precision", "spec_decoding", "tp", "pp", "ep", "dp_attention", "disagg",
-          "offload_mode", "prefill_tp", "prefill_ep", "prefill_num_workers", "decode_tp", "decode_ep",
-          "decode_num_workers", "scenario_type", "image")  # fmt: skip
+_FACTS = (
+    "model",
+    "hw",
+    "framework",
+    "precision",
+    "spec_decoding",
+    "tp",
+    "pp",
+    "ep",
+    "dp_attention",
+    "disagg",
+    "offload_mode",
+    "prefill_tp",
+    "prefill_ep",
+    "prefill_num_workers",
+    "decode_tp",
+    "decode_ep",
+    "decode_num_workers",
+    "scenario_type",
+    "image",
+)
 NOTES = (
     "rates are given per GPU and multiplied by the GPUs the file names (disaggregated: decode and prefill apart)",
     "throughput is over the whole run with ramp and drain; failed requests count as no tokens and leave no latency",
@@ -56,14 +74,24 @@ def _result(node: Node) -> Result:
         isl, osl = node.number("mean_input_tokens"), node.number("mean_output_tokens_actual")
     failed = sent - ok if ok is not None and sent is not None and sent >= ok else None
     return Result(
-        concurrency, agreed(node, stated + rates), ok or 0, failed, isl, osl, asked,
-        facts=node.facts(*_FACTS), gpus=gpus,
-        notes=() if ok is not None else ("the number of requests is not in the file",), place=node.where,
-    )  # fmt: skip
+        concurrency,
+        agreed(node, stated + rates),
+        ok or 0,
+        failed,
+        isl,
+        osl,
+        asked,
+        facts=node.facts(*_FACTS),
+        gpus=gpus,
+        notes=() if ok is not None else ("the number of requests is not in the file",),
+        place=node.where,
+    )
 
 
 def _rates(node: Node) -> tuple[int | None, list[Stated]]:
-    """GPUs, and the throughput of the whole deployment. Disaggregated, output is per decode GPU, input per prefill."""
+    """GPUs, and the throughput of the whole deployment. Disaggregated, output is per decode GPU,
+    input per prefill.
+    """
     prefill, decode = node.count("num_prefill_gpu"), node.count("num_decode_gpu")
     if prefill and decode and (node.tree.get("is_multinode") is True or node.tree.get("disagg") is True):
         gpus: int | None = prefill + decode

@@ -1,7 +1,7 @@
 """llm-d's Benchmark Report, version 0.2: one YAML document per operating point, written and read.
 
-The format has one `time_per_output_token`, by which tools mean different things. Here it is (E2E - TTFT) / (tokens -
-1), as written by us and as read of every tool but GuideLLM.
+The format has one `time_per_output_token`, by which tools mean different things. Here it is (E2E -
+TTFT) / (tokens - 1), as written by us and as read of every tool but GuideLLM.
 """
 
 import hashlib
@@ -43,7 +43,8 @@ NOTES = (
 def report(p: Point, run: str, tool_version: str, model: str | None) -> tuple[str, dict[str, Any]]:
     """The file name and the report of a point. `run` is common to all points of a run.
 
-    Latencies need a mean in this format: a quantity without one is left out. Infinite figures (failures) are `.inf`.
+    Latencies need a mean in this format: a quantity without one is left out. Infinite figures
+    (failures) are `.inf`.
     """
     load = load_columns(p.concurrency)
     at = f"rate{load['rate']:g}" if "rate" in load else f"c{p.concurrency:04d}"
@@ -85,8 +86,9 @@ def _aggregate(p: Point) -> dict[str, Any]:
         requests["failures"] = round(share.value * p.n)
     rates = {
         theirs: {"units": unit, "mean": p.metrics[ours].value}
-        for ours, (theirs, unit) in _RATES.items() if ours in p.metrics
-    }  # fmt: skip
+        for ours, (theirs, unit) in _RATES.items()
+        if ours in p.metrics
+    }
     latencies = {}
     for quantity, (name, unit) in _LATENCIES.items():
         values = {
@@ -148,10 +150,20 @@ def _result(node: Node) -> Result:
     rate, concurrency = asked.number("rate_qps"), asked.count("concurrency")
     load = Load(concurrency, rate) if concurrency else open_loop(node, figures, rate, "leave the report out")
     return Result(
-        load.concurrency, figures, max(0, sent - (failed or 0)), failed, isl, osl or tokens, bool(isl and osl),
-        tokens, _facts(node), rate=rate, notes=load.notes, place=node.where,
+        load.concurrency,
+        figures,
+        max(0, sent - (failed or 0)),
+        failed,
+        isl,
+        osl or tokens,
+        bool(isl and osl),
+        tokens,
+        _facts(node),
+        rate=rate,
+        notes=load.notes,
+        place=node.where,
         flags=tuple(rate_flags(rate, figures.get("request_throughput"))),
-    )  # fmt: skip
+    )
 
 
 def _figures(aggregate: Node, *, guidellm: bool) -> dict[str, float]:

@@ -1,4 +1,5 @@
-"""LLMPerf's *_summary.json: one operating point. Its requests have no time stamps, so its other file adds nothing."""
+"""LLMPerf's *_summary.json: one operating point. Its requests have no time stamps, so its other
+file adds nothing."""
 
 from frontier.formats.documents import Document
 from frontier.formats.results import ImportedFile, Result
@@ -33,8 +34,14 @@ def read(document: Document) -> ImportedFile:
     if (rate := top.number("results_mean_output_throughput_token_per_s")) is not None:
         figures["output_throughput"] = rate
     result = Result(
-        concurrency, figures, ok, top.count("results_number_errors"), top.number("mean_input_tokens"),
-        top.number("mean_output_tokens"), stated=True, tokens=top.number("results_number_output_tokens_mean"),
+        concurrency,
+        figures,
+        ok,
+        top.count("results_number_errors"),
+        top.number("mean_input_tokens"),
+        top.number("mean_output_tokens"),
+        stated=True,
+        tokens=top.number("results_number_output_tokens_mean"),
         facts=top.facts("model"),
-    )  # fmt: skip
+    )
     return ImportedFile(document.file, "LLMPerf", (result,), NOTES)

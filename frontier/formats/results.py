@@ -1,4 +1,5 @@
-"""Results of an importer: in our metric names and SI units, with their load, and their requests if known."""
+"""Results of an importer: in our metric names and SI units, with their load, and their requests if
+known."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,16 +15,19 @@ UNDER_RATE = 0.05
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """One operating point as a file states it. `figures` by our metric names, over the requests that succeeded.
+    """One operating point as a file states it. `figures` by our metric names, over the requests
+    that succeeded.
 
-    `isl` and `osl` are the lengths asked for where `stated`, else the means that were observed, None where the file
-    has neither. `tokens` is the observed mean output length. `failed` is None where the file does not give it. `facts`
-    distinguish deployments (model, hardware, precision...). `rate` is what an open loop asked for, in requests/s.
-    `place` is where in the file the result stands, empty for the whole file.
+    `isl` and `osl` are the lengths asked for where `stated`, else the means that were observed,
+    None where the file has neither. `tokens` is the observed mean output length. `failed` is None
+    where the file does not give it. `facts` distinguish deployments (model, hardware,
+    precision...). `rate` is what an open loop asked for, in requests/s. `place` is where in the
+    file the result stands, empty for the whole file.
 
-    `records` are its requests where the file has all of them with their times, which full statistics need: they count
-    from the first send, `epoch` is that moment as unix time (0 where the tool did not keep it), `figures` are the
-    file's own summary of them, and a concurrency of 0 is to be found from them.
+    `records` are its requests where the file has all of them with their times, which full
+    statistics need: they count from the first send, `epoch` is that moment as unix time (0 where
+    the tool did not keep it), `figures` are the file's own summary of them, and a concurrency of 0
+    is to be found from them.
     """
 
     concurrency: int
@@ -78,7 +82,9 @@ def microseconds(gaps: Sequence[float], scale: float = 1.0) -> tuple[int, ...]:
 
 
 class Load(NamedTuple):
-    """How a result was loaded: the concurrency, the rate that an open loop asked for, and notes on them."""
+    """How a result was loaded: the concurrency, the rate that an open loop asked for, and notes on
+    them.
+    """
 
     concurrency: int
     rate: float | None = None
@@ -88,7 +94,8 @@ class Load(NamedTuple):
 def open_loop(
     node: Node, figures: Mapping[str, float], rate: float | None, hint: str, mean: float | None = None
 ) -> Load:
-    """The load of an open loop, whose concurrency is its mean in flight: `mean`, else by Little's law.
+    """The load of an open loop, whose concurrency is its mean in flight: `mean`, else by Little's
+    law.
 
     ForeignFileError with the hint where it is not known.
     """

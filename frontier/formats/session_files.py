@@ -2,15 +2,20 @@
 
 Four formats are told apart by the keys of their first row. All hold lengths; texts are not read.
 
-- Ours: `{"turns": [{"new": 8192, "out": 300}, {"new": 400, "out": 300, "pause": 12.5}]}`, pauses in seconds.
-- AIPerf: `session_id, input_length, output_length, delay`, in milliseconds. `input_length` is what the turn adds, as
-  AIPerf itself sends it, unless the rows say `context_mode: message_array_with_responses`: then the whole prompt.
-- Bailian (Qwen): `chat_id, parent_chat_id, turn, timestamp`, in seconds; `input_length` is the whole prompt.
-- Mooncake: `timestamp, input_length, output_length, hash_ids`, in milliseconds; `input_length` is the whole prompt. No
-  row names a session: one follows another whose full blocks of 512 tokens it begins with.
+- Ours: `{"turns": [{"new": 8192, "out": 300}, {"new": 400, "out": 300, "pause": 12.5}]}`, pauses in
+  seconds.
+- AIPerf: `session_id, input_length, output_length, delay`, in milliseconds. `input_length` is what
+  the turn adds, as AIPerf itself sends it, unless the rows say `context_mode:
+  message_array_with_responses`: then the whole prompt.
+- Bailian (Qwen): `chat_id, parent_chat_id, turn, timestamp`, in seconds; `input_length` is the
+  whole prompt.
+- Mooncake: `timestamp, input_length, output_length, hash_ids`, in milliseconds; `input_length` is
+  the whole prompt. No row names a session: one follows another whose full blocks of 512 tokens it
+  begins with.
 
-Where a row has the whole prompt, what a turn adds is that less all that was said before. Where only arrivals are known
-the pause is the time between two of them: too long by the time of the answer, which no trace holds.
+Where a row has the whole prompt, what a turn adds is that less all that was said before. Where only
+arrivals are known the pause is the time between two of them: too long by the time of the answer,
+which no trace holds.
 """
 
 import functools
@@ -48,7 +53,9 @@ class _Found:
 
 @dataclass(frozen=True, slots=True)
 class _Row:
-    """A request of a trace: its whole prompt, its answer, when it arrived, in seconds, and the seconds before it."""
+    """A request of a trace: its whole prompt, its answer, when it arrived, in seconds, and the
+    seconds before it.
+    """
 
     prompt: int
     out: int
@@ -57,7 +64,9 @@ class _Row:
 
 
 def read_sessions(path: str) -> Shape:
-    """The shape, without a name, of the sessions of a file. UsageError when there are none, naming what is wrong."""
+    """The shape, without a name, of the sessions of a file. UsageError when there are none, naming
+    what is wrong.
+    """
     try:
         about = Path(path).stat()
         return _read(path, about.st_mtime_ns, about.st_size)
@@ -78,10 +87,18 @@ def _read(path: str, _modified: int, _size: int) -> Shape:
         raise ForeignFileError(path, "no session has a second turn", "write single requests as a shape, as 1024/256")
     pauses = [sum(turn.pause for turn in turns[1:]) for turns in sessions]
     file = SessionFile(
-        path, tool, hashlib.sha256(data).hexdigest()[:16], len(sessions), sum(map(len, sessions)),
-        int(_high([len(turns) for turns in sessions])), _high(pauses), found.cut, found.begun, found.left_out,
+        path,
+        tool,
+        hashlib.sha256(data).hexdigest()[:16],
+        len(sessions),
+        sum(map(len, sessions)),
+        int(_high([len(turns) for turns in sessions])),
+        _high(pauses),
+        found.cut,
+        found.begun,
+        found.left_out,
         SessionTable(sessions),
-    )  # fmt: skip
+    )
     return Shape.of_file(file, "sessions")
 
 
@@ -116,7 +133,9 @@ def _tokens(row: Node, key: str, least: int = 0) -> int:
 
 
 def _timed(found: _Found, rows: Sequence[Node], unit: float) -> Iterator[tuple[Node, _Row]]:
-    """The requests of a trace in the order of their times; those without lengths, which failed, are counted."""
+    """The requests of a trace in the order of their times; those without lengths, which failed, are
+    counted.
+    """
     times = []
     for row in rows:
         if (time := row.number("timestamp")) is None:
@@ -128,7 +147,9 @@ def _timed(found: _Found, rows: Sequence[Node], unit: float) -> Iterator[tuple[N
 
 
 def _lengths(found: _Found, row: Node) -> tuple[int, int] | None:
-    """Input and output tokens of a row of a trace; None, and counted, where it has none as it failed."""
+    """Input and output tokens of a row of a trace; None, and counted, where it has none as it
+    failed.
+    """
     lengths = _tokens(row, "input_length"), _tokens(row, "output_length")
     if min(lengths) >= 1:
         return lengths
@@ -199,8 +220,9 @@ def _bailian(rows: Sequence[Node]) -> _Found:
 
 
 def _mooncake(rows: Sequence[Node]) -> _Found:
-    """A hash stands for its block with all before it, so the hash of a request's last full block tells its prompt. One
-    after which requests go on with different full blocks is a common beginning, and tells nothing.
+    """A hash stands for its block with all before it, so the hash of a request's last full block
+    tells its prompt. One after which requests go on with different full blocks is a common
+    beginning, and tells nothing.
     """
     found = _Found([])
     requests: list[tuple[_Row, list[float]]] = []
@@ -227,8 +249,8 @@ def _mooncake(rows: Sequence[Node]) -> _Found:
 
 
 def _grown(found: _Found, requests: Sequence[_Row]) -> None:
-    """Add a session of requests with their whole prompts. Where a prompt is not longer than all that was said before,
-    its history was cut: the session ends there, and another begins.
+    """Add a session of requests with their whole prompts. Where a prompt is not longer than all
+    that was said before, its history was cut: the session ends there, and another begins.
     """
     turns: list[SessionTurn] = []
     for i, request in enumerate(requests):

@@ -1,6 +1,8 @@
-"""Statements of figures in a file: their units and rounding, two statements of one metric, and what follows from them.
+"""Statements of figures in a file: their units and rounding, two statements of one metric, and what
+follows from them.
 
-What follows: figures that others give exactly, figures of all requests where some failed, and contradictions.
+What follows: figures that others give exactly, figures of all requests where some failed, and
+contradictions.
 """
 
 import itertools
@@ -16,20 +18,26 @@ from frontier.model import Flag
 LONGEST = 1e7
 """Seconds; no latency is above this."""
 STATISTICS = {
-    "mean": "mean", "avg": "mean", "median": "p50",
+    "mean": "mean",
+    "avg": "mean",
+    "median": "p50",
     **{name: name for name in ("p50", "p75", "p80", "p90", "p95", "p98", "p99", "p99.9")},
-    "p999": "p99.9", "p99p9": "p99.9",
-}  # fmt: skip
+    "p999": "p99.9",
+    "p99p9": "p99.9",
+}
 """Those of a latency that are imported, by the names that tools give them."""
 MOST_ROUNDING = 0.05
-"""Two statements of one figure that are further apart than this share differ, however coarsely they are written."""
+"""Two statements of one figure that are further apart than this share differ, however coarsely they
+are written."""
 IDENTITY = 0.05
-"""E2E may differ by this share from TTFT + (tokens - 1) x TPOT, all as means; a total as much from its parts."""
+"""E2E may differ by this share from TTFT + (tokens - 1) x TPOT, all as means; a total as much from
+its parts."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stated:
-    """A figure and the place in the file that states it. `name` is our metric, `value` in its own unit.
+    """A figure and the place in the file that states it. `name` is our metric, `value` in its own
+    unit.
 
     `rounding` is half a unit of the last digit that is written there.
     """
@@ -54,7 +62,8 @@ class Stated:
 def statements(node: Node, key: str, name: str, scale: float = 1.0, place: str | None = None) -> list[Stated]:
     """What `key` states of the metric `name` (or of "concurrency"); empty where it states nothing.
 
-    A latency of exactly 0 means "not measured" and is left out; ForeignFileError for an impossible one.
+    A latency of exactly 0 means "not measured" and is left out; ForeignFileError for an impossible
+    one.
     """
     value = node.number(key)
     latency = name != "concurrency" and metric(name).quantity is not None and not metric(name).inverted
@@ -75,7 +84,9 @@ def _rounding(written: object) -> float:
 
 
 def statistics(node: Node, quantity: str, scale: float = 1.0, name: str = "{}") -> list[Stated]:
-    """The statistics of one latency below `node`, in seconds: `name` makes their keys, as '{}_ttft_ms'."""
+    """The statistics of one latency below `node`, in seconds: `name` makes their keys, as
+    '{}_ttft_ms'.
+    """
     return [
         s
         for theirs, ours in STATISTICS.items()
@@ -91,7 +102,8 @@ def rates(node: Node, names: Mapping[str, str]) -> list[Stated]:
 def agreed(node: Node, stated: Iterable[Stated]) -> dict[str, float]:
     """Each figure once: of several statements that agree the one written most finely.
 
-    ForeignFileError where two places state one metric differently: only the user can know which is right.
+    ForeignFileError where two places state one metric differently: only the user can know which is
+    right.
     """
     by_name: dict[str, list[Stated]] = {}
     for statement in stated:
@@ -107,8 +119,9 @@ def agreed(node: Node, stated: Iterable[Stated]) -> dict[str, float]:
 def completed(figures: Mapping[str, float], tokens: float | None, osl: float | None) -> tuple[dict[str, float], str]:
     """The figures with those that follow from them exactly, and which these are in words.
 
-    Total throughput is input plus output; requests times their observed mean `tokens` are output tokens. Mean TPOT
-    follows from mean E2E and TTFT only where every answer has one length: the mean is the most that was asked for.
+    Total throughput is input plus output; requests times their observed mean `tokens` are output
+    tokens. Mean TPOT follows from mean E2E and TTFT only where every answer has one length: the
+    mean is the most that was asked for.
     """
     all_figures = dict(figures)
     how: list[str] = []
@@ -135,10 +148,11 @@ def completed(figures: Mapping[str, float], tokens: float | None, osl: float | N
 def with_failures(
     figures: Mapping[str, float], ok: int, failed: int | None
 ) -> tuple[dict[str, float], tuple[str, ...]]:
-    """Figures of the successes as figures of all requests: a failure's latency is infinite; and a note on it.
+    """Figures of the successes as figures of all requests: a failure's latency is infinite; and a
+    note on it.
 
-    A percentile above the share of successes is infinite, and so is every mean. Others stay, and the note says that
-    they are of the successes.
+    A percentile above the share of successes is infinite, and so is every mean. Others stay, and
+    the note says that they are of the successes.
     """
     if failed is None:
         return dict(figures), ("the file does not say whether requests failed",)

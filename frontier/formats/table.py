@@ -1,8 +1,9 @@
-"""A plain CSV table, one operating point a row: what `frontier export --csv` writes, or one written by hand.
+"""A plain CSV table, one operating point a row: what `frontier export --csv` writes, or one written
+by hand.
 
-Columns: `concurrency`; `shape` ("1024/256") or `isl` and `osl`; then metrics by our names, in seconds, tokens per
-second and shares, or with a unit behind: `p99_ttft_ms`. `n` (requests), `failed`, `deployment`, `model` and `gpus` if
-known. Other columns are not read.
+Columns: `concurrency`; `shape` ("1024/256") or `isl` and `osl`; then metrics by our names, in
+seconds, tokens per second and shares, or with a unit behind: `p99_ttft_ms`. `n` (requests),
+`failed`, `deployment`, `model` and `gpus` if known. Other columns are not read.
 """
 
 import itertools
@@ -70,7 +71,9 @@ def _heads(document: Document, header: Mapping[str, object]) -> dict[str, str]:
 
 
 def _column(name: str) -> tuple[str, float] | None:
-    """The metric a column holds, in its one spelling, and the factor to its own unit; None for another column."""
+    """The metric a column holds, in its one spelling, and the factor to its own unit; None for
+    another column.
+    """
     for suffix in ("", *itertools.chain(*_UNITS.values())):
         if not name.endswith(suffix):
             continue
@@ -115,10 +118,18 @@ def _result(row: Node, heads: Mapping[str, str], columns: Mapping[str, tuple[str
     facts = {key: unguarded(name) for key, name in row.facts("deployment", "model").items()}
     gpus = row.count("gpus")
     return Result(
-        concurrency, figures, max(0, (n or 0) - (failed or 0)), failed, isl, osl, isl is not None and osl is not None,
-        facts=facts | ({"gpus": str(gpus)} if gpus else {}), gpus=gpus,
-        flags=(*identity_flags(figures, osl), *_flags(row)), place=row.where,
-    )  # fmt: skip
+        concurrency,
+        figures,
+        max(0, (n or 0) - (failed or 0)),
+        failed,
+        isl,
+        osl,
+        isl is not None and osl is not None,
+        facts=facts | ({"gpus": str(gpus)} if gpus else {}),
+        gpus=gpus,
+        flags=(*identity_flags(figures, osl), *_flags(row)),
+        place=row.where,
+    )
 
 
 def _cell(row: Node, column: str, place: str, name: str, scale: float) -> list[Stated]:
@@ -132,7 +143,9 @@ def _cell(row: Node, column: str, place: str, name: str, scale: float) -> list[S
 
 
 def _counted(row: Node, share: float | None) -> tuple[int | None, int | None]:
-    """Requests, and failed ones, as counted or as their share. ForeignFileError where these contradict."""
+    """Requests, and failed ones, as counted or as their share. ForeignFileError where these
+    contradict.
+    """
     n, failed = row.count("n"), row.count("failed")
     if share is not None and share > 1:
         raise row.error(f"{row.where}: error_rate is {share:g}, above 1", "call a column of percent error_rate_pct")
@@ -146,7 +159,9 @@ def _counted(row: Node, share: float | None) -> tuple[int | None, int | None]:
 
 
 def _lengths(row: Node) -> tuple[float | None, float | None]:
-    """Input and output tokens, from their columns or from the shape. ForeignFileError where the two differ."""
+    """Input and output tokens, from their columns or from the shape. ForeignFileError where the two
+    differ.
+    """
     isl, osl = row.number("isl"), row.number("osl")
     shape = _SHAPE.fullmatch(row.text("shape") or "")
     if shape is None:

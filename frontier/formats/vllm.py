@@ -1,7 +1,9 @@
-"""Results of `vllm bench serve` and its descendants: SGLang's bench_serving, InferenceX's client, llm-optimizer.
+"""Results of `vllm bench serve` and its descendants: SGLang's bench_serving, InferenceX's client,
+llm-optimizer.
 
-One object per operating point, or one per line. Latencies end in _ms; InferenceX also writes them in seconds, bare.
-With --save-detailed (SGLang: --output-details) the file holds every request; some versions also when it was sent.
+One object per operating point, or one per line. Latencies end in _ms; InferenceX also writes them
+in seconds, bare. With --save-detailed (SGLang: --output-details) the file holds every request; some
+versions also when it was sent.
 """
 
 import dataclasses
@@ -79,15 +81,26 @@ def _result(node: Node) -> Result:
 
 
 def _stated(node: Node, ok: int, failed: int | None, observed: tuple[float | None, float | None]) -> Result:
-    """The summary of the file; `observed` are its mean lengths, where it does not name those asked for."""
+    """The summary of the file; `observed` are its mean lengths, where it does not name those asked
+    for.
+    """
     figures = _figures(node)
     load = _load(node, figures, ok)
     asked = _asked(node)
     isl, osl = asked or observed
     return Result(
-        load.concurrency, figures, ok, failed, isl, osl, asked is not None, facts=_facts(node), rate=load.rate,
-        notes=load.notes, place=node.where,
-    )  # fmt: skip
+        load.concurrency,
+        figures,
+        ok,
+        failed,
+        isl,
+        osl,
+        asked is not None,
+        facts=_facts(node),
+        rate=load.rate,
+        notes=load.notes,
+        place=node.where,
+    )
 
 
 def _figures(node: Node) -> dict[str, float]:
@@ -124,7 +137,9 @@ def _asked(node: Node) -> tuple[float, float] | None:
 
 
 def _facts(node: Node) -> dict[str, str]:
-    """The model, label and tag; of a path into Hugging Face's cache the name of the model it stands for."""
+    """The model, label and tag; of a path into Hugging Face's cache the name of the model it stands
+    for.
+    """
     cached = _HUGGING_FACE_CACHE.search(node.text("model_id", 400) or "")
     model = f"{cached[1]}/{cached[2]}" if cached else node.fact("model_id")
     return ({"model": model} if model else {}) | node.facts("label", "tag")
@@ -160,13 +175,32 @@ def _record(
     """One request. A failed one has no first token, an output length of 0 or an error."""
     if error or not completion or not ttft:
         return Record(
-            index, -1, sent, Outcome.STREAM_ERROR, sent + ttft, 0, 0, prompt_tokens=prompt or None,
+            index,
+            -1,
+            sent,
+            Outcome.STREAM_ERROR,
+            sent + ttft,
+            0,
+            0,
+            prompt_tokens=prompt or None,
             error=error or "no output",
-        )  # fmt: skip
+        )
     last = sent + ttft + sum(itls)
     if len(itls) == completion:  # the chat client also stamps the closing event, which brings no token
         itls = itls[:-1]
     return Record(
-        index, -1, sent, Outcome.OK, last, 0, 0, first=sent + ttft, last=last, prompt_tokens=prompt or None,
-        completion_tokens=completion, events=len(itls) + 1, reads=len(itls) + 1, gaps=microseconds(itls),
-    )  # fmt: skip
+        index,
+        -1,
+        sent,
+        Outcome.OK,
+        last,
+        0,
+        0,
+        first=sent + ttft,
+        last=last,
+        prompt_tokens=prompt or None,
+        completion_tokens=completion,
+        events=len(itls) + 1,
+        reads=len(itls) + 1,
+        gaps=microseconds(itls),
+    )

@@ -1,8 +1,10 @@
-"""Measured ceilings of a machine: memory bandwidth, matmul rate per number format, attention decode, links.
+"""Measured ceilings of a machine: memory bandwidth, matmul rate per number format, attention
+decode, links.
 
-What hardware does at its best on the three operations that an LLM server consists of: to compare with the data sheet,
-and to use in its place as the config's `hardware:`. Runs on numpy; on torch where that is installed, and then on its
-GPUs. A ceiling is the best of several runs: whatever disturbs one only makes it slower.
+What hardware does at its best on the three operations that an LLM server consists of: to compare
+with the data sheet, and to use in its place as the config's `hardware:`. Runs on numpy; on torch
+where that is installed, and then on its GPUs. A ceiling is the best of several runs: whatever
+disturbs one only makes it slower.
 """
 
 import os
@@ -33,7 +35,8 @@ Run = Callable[[], Any]
 class Work:
     """An operation to time: `run` it, `wait` until it is done. `amount` is its bytes or its FLOPs.
 
-    Its data are made before the timing starts; where memory is short for them, the machine's `no_room` is raised.
+    Its data are made before the timing starts; where memory is short for them, the machine's
+    `no_room` is raised.
     """
 
     run: Run
@@ -43,8 +46,9 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class Ceilings:
-    """What was measured: bytes/s, FLOP/s per number format, bytes of KV per second in attention decode, and between
-    devices the bytes/s each moves one way, by message size. `sheet` is the data sheet of the same GPU, when known."""
+    """What was measured: bytes/s, FLOP/s per number format, bytes of KV per second in attention
+    decode, and between devices the bytes/s each moves one way, by message size. `sheet` is the data
+    sheet of the same GPU, when known."""
 
     name: str
     backend: str
@@ -58,8 +62,8 @@ class Ceilings:
     sheet: Hardware | None = None
 
     def hardware(self) -> dict[str, Any]:
-        """The `hardware:` block of a config with what was measured; a known GPU keeps its name, and its sheet for the
-        rest."""
+        """The `hardware:` block of a config with what was measured; a known GPU keeps its name, and
+        its sheet for the rest."""
         best = max(self.matmul.get("bf16", 0.0), self.matmul.get("fp32", 0.0))
         block: dict[str, Any] = {
             "name": self.sheet.name if self.sheet else self.name,
@@ -106,11 +110,12 @@ def measure(
 
 
 def least_time(work: Work, seconds: float, clock: Callable[[], float]) -> float:
-    """The shortest time of one run, of as many timings as fit in `seconds`, three at least, after a run that is not
-    counted.
+    """The shortest time of one run, of as many timings as fit in `seconds`, three at least, after a
+    run that is not counted.
 
-    What is over in less than 10 ms is run several times between two looks at the clock: starting a kernel and waiting
-    for it takes some 10 us, which is a tenth of what a GPU needs for one step of attention.
+    What is over in less than 10 ms is run several times between two looks at the clock: starting a
+    kernel and waiting for it takes some 10 us, which is a tenth of what a GPU needs for one step of
+    attention.
     """
     work.run()
     work.wait()
@@ -129,7 +134,9 @@ def least_time(work: Work, seconds: float, clock: Callable[[], float]) -> float:
 
 
 def data_sheet(name: str) -> Hardware | None:
-    """The data sheet of the GPU whose name a device's own name holds: 'NVIDIA H100 80GB HBM3' is the h100."""
+    """The data sheet of the GPU whose name a device's own name holds: 'NVIDIA H100 80GB HBM3' is
+    the h100.
+    """
     dashed = f"-{name.lower().replace(' ', '-').replace('_', '-')}-"
     names = [key for key in HARDWARE if f"-{key}-" in dashed]
     return HARDWARE[max(names, key=len)] if names else None
@@ -149,7 +156,9 @@ class NumpyMachine:
     no_room: type[Exception] = MemoryError
 
     def __init__(self, scale: float = 1.0) -> None:
-        """`scale` shrinks the data, for tests: a rate is only a ceiling when the data does not fit in the cache."""
+        """`scale` shrinks the data, for tests: a rate is only a ceiling when the data does not fit
+        in the cache.
+        """
         self.name = platform.processor() or platform.machine()
         self.memory = float(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
         self._scale = scale

@@ -1,7 +1,7 @@
 """Accelerators the roofline knows: memory bandwidth, capacity, dense peak rates, scale-up link.
 
-Figures are the makers' dense peaks per GPU as collected in aiconfigurator's system files and InferenceX's GPU
-specifications (both public). Where those two differ, aiconfigurator's is kept.
+Figures are the makers' dense peaks per GPU as collected in aiconfigurator's system files and
+InferenceX's GPU specifications (both public). Where those two differ, aiconfigurator's is kept.
 """
 
 from collections.abc import Mapping
@@ -29,7 +29,9 @@ MIB = 2.0**20
 
 @dataclass(frozen=True, slots=True)
 class Hardware:
-    """One GPU: bytes per second of memory, bytes of memory, dense FLOP/s per precision, scale-up bytes/s one way."""
+    """One GPU: bytes per second of memory, bytes of memory, dense FLOP/s per precision, scale-up
+    bytes/s one way.
+    """
 
     name: str
     bandwidth: float
@@ -41,7 +43,9 @@ class Hardware:
     watts: float | None = None
 
     def peak(self, precision: str) -> float:
-        """Dense FLOP/s at 'bf16', 'fp8' or 'fp4'; a precision without units of its own computes at the next wider."""
+        """Dense FLOP/s at 'bf16', 'fp8' or 'fp4'; a precision without units of its own computes at
+        the next wider.
+        """
         if precision == "fp4" and self.fp4 is not None:
             return self.fp4
         if precision in ("fp4", "fp8") and self.fp8 is not None:
@@ -82,7 +86,9 @@ Tera = Annotated[float, number_in(0.001, 1e7)]
 
 
 class GpuFields(Strict):
-    """The figures of one GPU as a person writes them; those of a known `name` come from its data sheet."""
+    """The figures of one GPU as a person writes them; those of a known `name` come from its data
+    sheet.
+    """
 
     name: Text | None = None
     memory_bandwidth: Bandwidth | None = None
@@ -99,7 +105,9 @@ class GpuFields(Strict):
         return without_nulls(plain | {key: peak and peak * 1e12 for key, peak in peaks.items()})
 
     def gpu(self) -> Hardware | None:
-        """One GPU: a known name's data sheet with the given figures in its place; None when too little is known."""
+        """One GPU: a known name's data sheet with the given figures in its place; None when too
+        little is known.
+        """
         figures = self.figures()
         try:
             return replace(hardware(self.name or ""), **figures)
@@ -121,9 +129,9 @@ class _GpuMapping(GpuFields):
 def hardware(what: str | Mapping[str, Any]) -> Hardware:
     """The GPU called `what` ('h100', 'H200 SXM', 'mi300x'), or one described by a mapping.
 
-    A mapping needs `memory_bandwidth` ('4.8TB/s'), `memory` ('80GiB') and `tflops` (bf16, dense), and may give
-    `name`, `tflops_fp8`, `tflops_fp4`, `link` ('450GB/s') and `watts`. ValueError otherwise: a `Problem`, or pydantic's
-    with one for each key that is wrong or missing.
+    A mapping needs `memory_bandwidth` ('4.8TB/s'), `memory` ('80GiB') and `tflops` (bf16, dense),
+    and may give `name`, `tflops_fp8`, `tflops_fp4`, `link` ('450GB/s') and `watts`. ValueError
+    otherwise: a `Problem`, or pydantic's with one for each key that is wrong or missing.
     """
     if not isinstance(what, str | Mapping):
         raise Problem(f"{{key}} is a GPU's name or its figures; this is {shown(what)}", "write h100")
@@ -140,7 +148,12 @@ def hardware(what: str | Mapping[str, Any]) -> Hardware:
 def hardware_mapping(gpu: Hardware) -> dict[str, Any]:
     """The mapping `hardware` reads back to the same GPU (for JSON)."""
     return {
-        "name": gpu.name, "memory_bandwidth": gpu.bandwidth, "memory": gpu.capacity, "tflops": gpu.bf16 / 1e12,
+        "name": gpu.name,
+        "memory_bandwidth": gpu.bandwidth,
+        "memory": gpu.capacity,
+        "tflops": gpu.bf16 / 1e12,
         "tflops_fp8": None if gpu.fp8 is None else gpu.fp8 / 1e12,
-        "tflops_fp4": None if gpu.fp4 is None else gpu.fp4 / 1e12, "link": gpu.link, "watts": gpu.watts,
-    }  # fmt: skip
+        "tflops_fp4": None if gpu.fp4 is None else gpu.fp4 / 1e12,
+        "link": gpu.link,
+        "watts": gpu.watts,
+    }

@@ -1,4 +1,5 @@
-"""Model cards: the sizes of a transformer that decide how much memory a step reads and how much it computes.
+"""Model cards: the sizes of a transformer that decide how much memory a step reads and how much it
+computes.
 
 The numbers of the shipped cards are those of the models' public config.json files on Hugging Face.
 """
@@ -19,11 +20,13 @@ KV_BYTES: Mapping[str, float] = {"bf16": 2.0, "fp8": 1.0}
 
 @dataclass(frozen=True, slots=True)
 class ModelCard:
-    """Sizes of one model. Attention is MLA when `kv_rank` > 0, else grouped-query; `experts` > 0 makes it a MoE.
+    """Sizes of one model. Attention is MLA when `kv_rank` > 0, else grouped-query; `experts` > 0
+    makes it a MoE.
 
-    `intermediate` is the width of the dense feed-forward (of the first `dense_layers` layers in a MoE),
-    `expert_intermediate` of one expert, `shared_experts` how many of those every token passes. `window` tokens are all
-    that `windowed_layers` layers look back. `precision` is what the weights are published in.
+    `intermediate` is the width of the dense feed-forward (of the first `dense_layers` layers in a
+    MoE), `expert_intermediate` of one expert, `shared_experts` how many of those every token
+    passes. `window` tokens are all that `windowed_layers` layers look back. `precision` is what the
+    weights are published in.
     """
 
     __pydantic_config__ = ConfigDict(extra="forbid")
@@ -67,7 +70,9 @@ class ModelCard:
 
     @property
     def dense_params(self) -> float:
-        """Weights every token passes: attention, dense feed-forward, shared experts; no embedding, no head."""
+        """Weights every token passes: attention, dense feed-forward, shared experts; no embedding,
+        no head.
+        """
         h = self.hidden
         if self.mla:
             query = h * self.q_rank + self.q_rank * self.heads * (self.nope_dim + self.rope_dim)
@@ -99,7 +104,9 @@ class ModelCard:
         return 2 * self.kv_heads * self.head_dim * self.layers
 
     def touched(self, tokens: float) -> float:
-        """Distinct experts per layer that a batch of `tokens` reads, expected under uniform routing."""
+        """Distinct experts per layer that a batch of `tokens` reads, expected under uniform
+        routing.
+        """
         if not self.experts:
             return 0.0
         return float(self.experts * (1.0 - (1.0 - self.experts_per_token / self.experts) ** tokens))
@@ -113,25 +120,74 @@ CARDS: Mapping[str, ModelCard] = {
         ModelCard("Llama-3.1-70B", 8192, 80, 64, 8, 128, 28_672, 128_256),
         ModelCard("Qwen3-32B", 5120, 64, 64, 8, 128, 25_600, 151_936, max_len=40_960),
         ModelCard(
-            "Qwen3-235B", 4096, 94, 64, 4, 128, 12_288, 151_936,
-            experts=128, experts_per_token=8, expert_intermediate=1536, max_len=40_960,
+            "Qwen3-235B",
+            4096,
+            94,
+            64,
+            4,
+            128,
+            12_288,
+            151_936,
+            experts=128,
+            experts_per_token=8,
+            expert_intermediate=1536,
+            max_len=40_960,
         ),
         ModelCard(
-            "MiniMax-M2.5", 3072, 62, 48, 8, 128, 1536, 200_064,
-            experts=256, experts_per_token=8, expert_intermediate=1536, max_len=196_608, precision="fp8",
+            "MiniMax-M2.5",
+            3072,
+            62,
+            48,
+            8,
+            128,
+            1536,
+            200_064,
+            experts=256,
+            experts_per_token=8,
+            expert_intermediate=1536,
+            max_len=196_608,
+            precision="fp8",
         ),
         ModelCard(
-            "DeepSeek-R1", 7168, 61, 128, 128, 192, 18_432, 129_280,
-            experts=256, experts_per_token=8, expert_intermediate=2048, shared_experts=1, dense_layers=3,
-            q_rank=1536, kv_rank=512, rope_dim=64, nope_dim=128, v_dim=128, max_len=163_840, precision="fp8",
+            "DeepSeek-R1",
+            7168,
+            61,
+            128,
+            128,
+            192,
+            18_432,
+            129_280,
+            experts=256,
+            experts_per_token=8,
+            expert_intermediate=2048,
+            shared_experts=1,
+            dense_layers=3,
+            q_rank=1536,
+            kv_rank=512,
+            rope_dim=64,
+            nope_dim=128,
+            v_dim=128,
+            max_len=163_840,
+            precision="fp8",
         ),
         ModelCard(
-            "gpt-oss-120b", 2880, 36, 64, 8, 64, 2880, 201_088,
-            experts=128, experts_per_token=4, expert_intermediate=2880, window=128, windowed_layers=18,
+            "gpt-oss-120b",
+            2880,
+            36,
+            64,
+            8,
+            64,
+            2880,
+            201_088,
+            experts=128,
+            experts_per_token=4,
+            expert_intermediate=2880,
+            window=128,
+            windowed_layers=18,
             precision="fp4",
         ),
     )
-}  # fmt: skip
+}
 
 _SUFFIXES = ("-instruct", "-it", "-a22b", "-fp8", "-0528", "-hf", "-instruct-2507")
 
@@ -139,8 +195,9 @@ _SUFFIXES = ("-instruct", "-it", "-a22b", "-fp8", "-0528", "-hf", "-instruct-250
 def card(what: str | Mapping[str, Any]) -> ModelCard:
     """The model called `what` ('llama-3.1-8b', 'Qwen/Qwen3-32B'), or one described by a mapping.
 
-    A mapping is either a model's Hugging Face config.json (it has `num_hidden_layers`) or the fields of `ModelCard`.
-    ValueError otherwise: a `Problem`, or pydantic's with one for each key that is wrong or missing.
+    A mapping is either a model's Hugging Face config.json (it has `num_hidden_layers`) or the
+    fields of `ModelCard`. ValueError otherwise: a `Problem`, or pydantic's with one for each key
+    that is wrong or missing.
     """
     if isinstance(what, str):
         name = what.strip().lower().rpartition("/")[2].removeprefix("meta-")
@@ -163,7 +220,9 @@ def card(what: str | Mapping[str, Any]) -> ModelCard:
 
 
 class _HuggingFaceConfig(BaseModel):
-    """The keys of a Hugging Face config.json that a card needs (`text_config` is the caller's to unwrap)."""
+    """The keys of a Hugging Face config.json that a card needs (`text_config` is the caller's to
+    unwrap).
+    """
 
     name: Any = Field("custom", validation_alias=AliasChoices("_name_or_path", "model_type"))
     hidden: Positive = Field(alias="hidden_size")
@@ -199,9 +258,13 @@ class _HuggingFaceConfig(BaseModel):
             for key in ("experts_per_token", "expert_intermediate", "shared_experts", "dense_layers"):
                 sizes.pop(key, None)
         inner = {"expert_intermediate": self.intermediate} if self.experts else {}
-        return {"kv_heads": self.heads, **inner} | sizes | {
-            "name": str(self.name),
-            "window": self.window if windowed else 0,
-            "windowed_layers": windowed,
-            "precision": "fp8" if "fp8" in method else "fp4" if "fp4" in method else "bf16",
-        }  # fmt: skip
+        return (
+            {"kv_heads": self.heads, **inner}
+            | sizes
+            | {
+                "name": str(self.name),
+                "window": self.window if windowed else 0,
+                "windowed_layers": windowed,
+                "precision": "fp8" if "fp8" in method else "fp4" if "fp4" in method else "bf16",
+            }
+        )

@@ -1,14 +1,16 @@
 """Prediction of the rest of a frontier from three to five measured points of a deployment.
 
-TPOT over the number in the batch is a sum of terms with reasons: a constant (weights, launch overhead), a linear one
-(KV reads, arithmetic), what the batch's experts add until all are touched, a sublinear rest, and a share of the time
-that other requests' prompts take between two tokens. TTFT is an idle prefill plus what grows with the step and with
-the load of prompts. Weights are fitted by non-negative least squares on relative errors. Between measured points the
-richest sum is used and bent to pass through them; beyond, simpler sums are averaged, since a rich one extrapolates
-badly. Where the KV is full the batch stops growing, and Little's law says how long the others wait.
+TPOT over the number in the batch is a sum of terms with reasons: a constant (weights, launch
+overhead), a linear one (KV reads, arithmetic), what the batch's experts add until all are touched,
+a sublinear rest, and a share of the time that other requests' prompts take between two tokens. TTFT
+is an idle prefill plus what grows with the step and with the load of prompts. Weights are fitted by
+non-negative least squares on relative errors. Between measured points the richest sum is used and
+bent to pass through them; beyond, simpler sums are averaged, since a rich one extrapolates badly.
+Where the KV is full the batch stops growing, and Little's law says how long the others wait.
 
-The error bands are the 95th percentiles of what the method got wrong on aiconfigurator's silicon sample (260 series on
-H100, H200 and B200); they hold for deployments like those. A prediction says where to measure; it proves nothing.
+The error bands are the 95th percentiles of what the method got wrong on aiconfigurator's silicon
+sample (260 series on H100, H200 and B200); they hold for deployments like those. A prediction says
+where to measure; it proves nothing.
 """
 
 import math
@@ -27,7 +29,8 @@ Curve = Callable[[Floats], Floats]
 Reach = Literal["between", "beyond", "other shape", "unmeasured", "simulated"]
 
 _PROMPT_SHARE = 0.28
-"""Of an idle TTFT, how much delays every other request's tokens (the rest overlaps, or is overhead)."""
+"""Of an idle TTFT, how much delays every other request's tokens (the rest overlaps, or is
+overhead)."""
 _RESERVED = 0.8
 """Share of the output length for which a running request holds KV when the memory is full."""
 _SHAPE_EFFICIENCY = 0.5
@@ -39,7 +42,8 @@ _BANDS: dict[str, tuple[float, float, float]] = {
     "beyond": (0.20, 0.72, 0.20),
     "other shape": (0.52, 1.45, 0.52),
 }
-"""Half widths as log ratios for TPOT, TTFT and throughput; beyond, at twice the highest measured concurrency."""
+"""Half widths as log ratios for TPOT, TTFT and throughput; beyond, at twice the highest measured
+concurrency."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,9 +57,10 @@ class Known:
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """What is expected at a concurrency. `throughput` counts output tokens per second; `running` may be below
-    `concurrency` where the KV is full; `reach` says how far from measured ground this is: 'unmeasured' stands on an
-    assumed efficiency alone, and 'simulated' is the embedded engine's own answer."""
+    """What is expected at a concurrency. `throughput` counts output tokens per second; `running`
+    may be below `concurrency` where the KV is full; `reach` says how far from measured ground this
+    is: 'unmeasured' stands on an assumed efficiency alone, and 'simulated' is the embedded engine's
+    own answer."""
 
     concurrency: float
     ttft: Estimate
@@ -67,10 +72,11 @@ class Prediction:
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """One (deployment, shape): predictions by concurrency, the measured points they rest on, the rooflines.
+    """One (deployment, shape): predictions by concurrency, the measured points they rest on, the
+    rooflines.
 
-    `basis` says in words what the numbers rest on, `variant` what a what-if changed; `lights` has the roofline of each
-    prediction, where the hardware is described.
+    `basis` says in words what the numbers rest on, `variant` what a what-if changed; `lights` has
+    the roofline of each prediction, where the hardware is described.
     """
 
     deployment: str
@@ -84,7 +90,9 @@ class Forecast:
 
 @dataclass(frozen=True, slots=True)
 class _Fit:
-    """Curves over the number running, the capacity found or given, and the log residuals at the measured points."""
+    """Curves over the number running, the capacity found or given, and the log residuals at the
+    measured points.
+    """
 
     tpot: Curve
     ttft: Curve
@@ -113,7 +121,9 @@ class Calibrated:
 
     @property
     def capacity(self) -> float:
-        """Requests that run at once: from the memory, or from where the queue showed; inf when neither says."""
+        """Requests that run at once: from the memory, or from where the queue showed; inf when
+        neither says.
+        """
         return self._outside.capacity
 
     def at(self, concurrency: float) -> Prediction:
@@ -126,9 +136,11 @@ class Calibrated:
         return self._prediction(concurrency, ttft, tpot, self.osl, band, "between" if inside else "beyond")
 
     def elsewhere(self, isl: float, osl: float, concurrency: float) -> Prediction:
-        """Expected figures at another shape: longer contexts are read, other prompts come in between.
+        """Expected figures at another shape: longer contexts are read, other prompts come in
+        between.
 
-        Sharper with a roofline, which knows what a KV token costs and how prefill grows with the prompt.
+        Sharper with a roofline, which knows what a KV token costs and how prefill grows with the
+        prompt.
         """
         room = self._room(isl, osl)
         running = min(concurrency, room)
@@ -168,9 +180,15 @@ class Calibrated:
         return float(ttft[0]) * math.exp(bend[0]), float(tpot[0]) * math.exp(bend[1])
 
     def _prediction(
-        self, concurrency: float, ttft: float, tpot: float, osl: float, band: tuple[float, ...], reach: Reach,
+        self,
+        concurrency: float,
+        ttft: float,
+        tpot: float,
+        osl: float,
+        band: tuple[float, ...],
+        reach: Reach,
         room: float | None = None,
-    ) -> Prediction:  # fmt: skip
+    ) -> Prediction:
         rate = concurrency * osl / (ttft + (osl - 1) * tpot)
 
         def with_band(value: float, width: float) -> Estimate:
@@ -182,7 +200,9 @@ class Calibrated:
         )
 
     def _search(self, forms: list["_Form"], given: float) -> _Fit:
-        """The fit at the capacity, the given one or another, that explains the measured queue best."""
+        """The fit at the capacity, the given one or another, that explains the measured queue
+        best.
+        """
         queue = self._ttft[-1] / ((self.osl - 1) * self._tpot[-1]) if self.osl > 1 else 0.0
         if queue < _QUEUED:  # no request waited: whatever the memory seems to hold, all of these ran
             return self._fitted(forms, math.inf)
@@ -219,9 +239,9 @@ def calibrate(
 ) -> Calibrated:
     """Fit the engine model to measured points of one shape.
 
-    With the deployment's roofline the capacity of its memory is known too. `moe` says whether the model has experts
-    when no roofline does (default: yes, the more careful assumption). ValueError for fewer than three points, or
-    points that are not positive numbers.
+    With the deployment's roofline the capacity of its memory is known too. `moe` says whether the
+    model has experts when no roofline does (default: yes, the more careful assumption). ValueError
+    for fewer than three points, or points that are not positive numbers.
     """
     if len({point.concurrency for point in known}) < 3 or len({p.concurrency for p in known}) != len(known):
         raise ValueError("a calibration needs at least three points at different concurrencies")
@@ -258,7 +278,9 @@ _DENSE: list[_Form] = [(_one, _power(1.0))]
 
 
 def _combine(form: _Form, c: Floats, y: Floats, fixed: Curve) -> Curve:
-    """`fixed` plus the non-negative combination of the form's terms nearest to y in relative error."""
+    """`fixed` plus the non-negative combination of the form's terms nearest to y in relative
+    error.
+    """
     from scipy.optimize import nnls  # half a second, which a sweep's start need not pay
 
     terms = np.array([term(c) for term in form]).T / y[:, None]
@@ -273,7 +295,9 @@ def _average(curves: list[Curve]) -> Curve:
 
 
 def _queue(ttft: Curve, tpot: Curve, capacity: float, osl: float, c: Floats) -> tuple[Floats, Floats]:
-    """TTFT and TPOT with at most `capacity` running: the rest wait, and Little's law says how long."""
+    """TTFT and TPOT with at most `capacity` running: the rest wait, and Little's law says how
+    long.
+    """
     running = np.minimum(c, capacity)
     first, step = ttft(running), tpot(running)
     residence = first + (osl - 1) * step

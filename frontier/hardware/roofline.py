@@ -1,15 +1,17 @@
-"""The roofline: how fast a model can possibly run on given GPUs, what binds, and how far a point is from it.
+"""The roofline: how fast a model can possibly run on given GPUs, what binds, and how far a point is
+from it.
 
-A step costs at least the larger of its arithmetic at peak rate and its memory traffic at peak bandwidth. Everything
-real adds to that, so a measurement faster than these bounds is wrong (token count, cached prompts, fewer requests in
-flight than thought). The bounds are for catching such numbers and for saying how far a deployment is from its
-hardware, not for choosing a concurrency. Method: the roofline of aiconfigurator's speed-of-light mode, with the
-expected number of distinct experts in place of "all picks differ", which overstates what a MoE batch reads.
+A step costs at least the larger of its arithmetic at peak rate and its memory traffic at peak
+bandwidth. Everything real adds to that, so a measurement faster than these bounds is wrong (token
+count, cached prompts, fewer requests in flight than thought). The bounds are for catching such
+numbers and for saying how far a deployment is from its hardware, not for choosing a concurrency.
+Method: the roofline of aiconfigurator's speed-of-light mode, with the expected number of distinct
+experts in place of "all picks differ", which overstates what a MoE batch reads.
 
-A deployment is described by a model card and a GPU (`ModelRoofline`), or by the few figures a user can state
-(`GivenRoofline`): bandwidth, bytes of weights, bytes of KV per token. MBU is what decoding reads from memory over what
-the memory could give (weights once a step, every running request's KV), MFU the arithmetic of prompts and answers over
-the peak.
+A deployment is described by a model card and a GPU (`ModelRoofline`), or by the few figures a user
+can state (`GivenRoofline`): bandwidth, bytes of weights, bytes of KV per token. MBU is what
+decoding reads from memory over what the memory could give (weights once a step, every running
+request's KV), MFU the arithmetic of prompts and answers over the peak.
 """
 
 import math
@@ -28,7 +30,9 @@ _LATENCY_PER_ALL_REDUCE = 10e-6
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """The least time of one step or prefill: seconds, its FLOPs over all GPUs, its bytes per GPU, and what binds."""
+    """The least time of one step or prefill: seconds, its FLOPs over all GPUs, its bytes per GPU,
+    and what binds.
+    """
 
     seconds: float
     binds: Binds
@@ -40,9 +44,10 @@ class Bound:
 class Limits:
     """The roofline of one setting. `running` requests fit at once; the others queue.
 
-    `tpot` and `ttft` and `e2e` are floors in seconds (ttft of a request that does not queue), `throughput` the
-    ceiling of output tokens per second over the whole deployment. `binds` says what sets the ceiling: 'decode
-    bandwidth', 'decode compute', 'prefill compute', 'prefill bandwidth', 'network', 'KV capacity', 'batch cap'.
+    `tpot` and `ttft` and `e2e` are floors in seconds (ttft of a request that does not queue),
+    `throughput` the ceiling of output tokens per second over the whole deployment. `binds` says
+    what sets the ceiling: 'decode bandwidth', 'decode compute', 'prefill compute', 'prefill
+    bandwidth', 'network', 'KV capacity', 'batch cap'.
     """
 
     concurrency: int
@@ -55,16 +60,18 @@ class Limits:
 
 
 UNEVEN = 0.85
-"""A measured TPOT below this share of its floor is called impossible: the batch is uneven in time, the floor is not."""
+"""A measured TPOT below this share of its floor is called impossible: the batch is uneven in time,
+the floor is not."""
 
 
 @dataclass(frozen=True, slots=True)
 class ModelRoofline:
-    """The roofline of one model on `tp` GPUs of a kind. `precision` is that of weights and arithmetic, `kv_precision`
-    of the cache; `max_num_seqs` is the engine's batch cap, where known.
+    """The roofline of one model on `tp` GPUs of a kind. `precision` is that of weights and
+    arithmetic, `kv_precision` of the cache; `max_num_seqs` is the engine's batch cap, where known.
 
-    With speculative decoding every request brings `drafts` draft tokens into a step, and gets one token more than that
-    at best: the bounds are those of drafts that cost nothing and are all accepted, so that nothing real passes them.
+    With speculative decoding every request brings `drafts` draft tokens into a step, and gets one
+    token more than that at best: the bounds are those of drafts that cost nothing and are all
+    accepted, so that nothing real passes them.
     """
 
     model: ModelCard
@@ -77,10 +84,18 @@ class ModelRoofline:
 
     @classmethod
     def of(
-        cls, model: ModelCard, gpu: Hardware, tp: int = 1, precision: str | None = None,
-        kv_precision: str | None = None, drafts: int = 0, max_num_seqs: int | None = None,
-    ) -> "ModelRoofline":  # fmt: skip
-        """With the precision the model is published in, and KV at 16 bits, unless told otherwise."""
+        cls,
+        model: ModelCard,
+        gpu: Hardware,
+        tp: int = 1,
+        precision: str | None = None,
+        kv_precision: str | None = None,
+        drafts: int = 0,
+        max_num_seqs: int | None = None,
+    ) -> "ModelRoofline":
+        """With the precision the model is published in, and KV at 16 bits, unless told
+        otherwise.
+        """
         return cls(model, gpu, tp, precision or model.precision, kv_precision, drafts, max_num_seqs)
 
     @property
@@ -95,7 +110,9 @@ class ModelRoofline:
 
     @property
     def kv_bytes(self) -> float:
-        """KV bytes per token and GPU, no window considered. MLA's latent is the same on every GPU."""
+        """KV bytes per token and GPU, no window considered. MLA's latent is the same on every
+        GPU.
+        """
         shards = 1 if self.model.mla else min(self.tp, self.model.kv_heads)
         return self.model.kv_elements * KV_BYTES[self.kv_precision or "bf16"] / shards
 
@@ -107,7 +124,9 @@ class ModelRoofline:
         return (weights + 2 * m.head_params * 2.0) / self.tp
 
     def seen(self, context: float) -> float:
-        """KV tokens a query at `context` looks back on, averaged over layers (windowed layers see less)."""
+        """KV tokens a query at `context` looks back on, averaged over layers (windowed layers see
+        less).
+        """
         m = self.model
         if not m.windowed_layers:
             return context
@@ -120,13 +139,17 @@ class ModelRoofline:
         return (1 - windowed) * common + windowed * max(0.0, common - max(0.0, context - self.model.window))
 
     def kv_room(self, context: float, common: float = 0.0) -> float:
-        """Requests of `context` tokens whose KV fits beside the weights; the first `common` are kept once for all."""
+        """Requests of `context` tokens whose KV fits beside the weights; the first `common` are
+        kept once for all.
+        """
         room = USABLE_MEMORY * self.gpu.capacity - self.weight_bytes_per_gpu
         once = self._seen_in_common(context, common)
         return max(0.0, (room / self.kv_bytes - once) / (self.seen(context) - once))
 
     def kv_tokens(self) -> int:
-        """KV tokens that fit, counted at a context of 4096. ValueError when not even the weights fit."""
+        """KV tokens that fit, counted at a context of 4096. ValueError when not even the weights
+        fit.
+        """
         tokens = int(self.kv_room(4096) * 4096)
         if tokens < 1:
             need = self.weight_bytes_per_gpu / 1e9
@@ -163,24 +186,29 @@ class ModelRoofline:
         return 2.0 * m.heads * dims * m.layers
 
     def all_reduce(self, tokens: float) -> float:
-        """Seconds of the two ring all-reduces per layer under tensor parallelism; zero on one GPU."""
+        """Seconds of the two ring all-reduces per layer under tensor parallelism; zero on one
+        GPU.
+        """
         if self.tp == 1:
             return 0.0
         size = 2.0 * (self.tp - 1) / self.tp * tokens * self.model.hidden * 2.0
         return 2.0 * self.model.layers * (size / self.gpu.link + _LATENCY_PER_ALL_REDUCE)
 
     def network(self, tokens: float) -> float:
-        """The least seconds a step's all-reduces take: every GPU sends and receives each activation at least once.
+        """The least seconds a step's all-reduces take: every GPU sends and receives each activation
+        at least once.
 
-        Switches that add on the way need no more than that; a ring needs up to twice as much (`all_reduce`).
+        Switches that add on the way need no more than that; a ring needs up to twice as much
+        (`all_reduce`).
         """
         if self.tp == 1:
             return 0.0
         return 2.0 * self.model.layers * tokens * self.model.hidden * 2.0 / self.gpu.link
 
     def decode(self, batch: float, context: float, common: float = 0.0) -> Bound:
-        """The least time of one decode step of `batch` requests that each look back on `context` tokens, of which the
-        first `common` are read once for all of them, as cascade attention does.
+        """The least time of one decode step of `batch` requests that each look back on `context`
+        tokens, of which the first `common` are read once for all of them, as cascade attention
+        does.
 
         It verifies `per_step` tokens of each request.
         """
@@ -192,7 +220,9 @@ class ModelRoofline:
         return self._bound(flops, traffic, tokens)
 
     def prefill(self, isl: float, cached: float = 0.0) -> Bound:
-        """The least time to read a prompt of `isl` tokens of which the first `cached` are in the prefix cache."""
+        """The least time to read a prompt of `isl` tokens of which the first `cached` are in the
+        prefix cache.
+        """
         fresh = isl - cached
         flops = fresh * self.flops_per_token + self._pairs(isl, cached) * self.flops_per_pair
         flops += 2 * self.model.head_params
@@ -219,9 +249,11 @@ class ModelRoofline:
         return Bound(times[binds], binds, flops, traffic)
 
     def limits(self, shape: Shape, concurrency: int) -> Limits:
-        """The bounds of a setting, on a server that mixes prefill and decoding. ValueError when not one request fits.
+        """The bounds of a setting, on a server that mixes prefill and decoding. ValueError when not
+        one request fits.
 
-        The common prefix of the prompts is taken to be in the prefix cache: computed before, kept once and read once.
+        The common prefix of the prompts is taken to be in the prefix cache: computed before, kept
+        once and read once.
         """
         isl, osl, context, common = shape.isl.mean, shape.osl.mean, context_of(shape), common_of(shape)
         cached = shape.cached * isl
@@ -251,8 +283,8 @@ class ModelRoofline:
         return self.decode(batch, context_of(shape), common_of(shape)).seconds / self.per_step
 
     def read_seconds(self, shape: Shape, batch: float) -> float | None:
-        """The seconds of memory traffic in that time, each request reading its whole context; None when the tokens of a
-        step are not known.
+        """The seconds of memory traffic in that time, each request reading its whole context; None
+        when the tokens of a step are not known.
         """
         return None if self.drafts else self.decode(batch, context_of(shape)).bytes / self.gpu.bandwidth
 
@@ -271,8 +303,9 @@ class ModelRoofline:
 
 @dataclass(frozen=True, slots=True)
 class GivenRoofline:
-    """The roofline of given figures: `bandwidth` (bytes/s) and `memory` (bytes) of one GPU, `weights` (bytes over all
-    GPUs) read in every step, `kv_per_token` bytes. Only decoding is bounded; prompts cost nothing. `drafts` as above.
+    """The roofline of given figures: `bandwidth` (bytes/s) and `memory` (bytes) of one GPU,
+    `weights` (bytes over all GPUs) read in every step, `kv_per_token` bytes. Only decoding is
+    bounded; prompts cost nothing. `drafts` as above.
     """
 
     bandwidth: float
@@ -314,7 +347,8 @@ class GivenRoofline:
 
 
 Roofline = ModelRoofline | GivenRoofline
-"""The bounds of a described deployment. Both have the same methods; rates and bytes are over all GPUs."""
+"""The bounds of a described deployment. Both have the same methods; rates and bytes are over all
+GPUs."""
 
 
 def context_of(shape: Shape) -> float:
@@ -323,8 +357,8 @@ def context_of(shape: Shape) -> float:
 
 
 def common_of(shape: Shape) -> float:
-    """Prompt tokens that a request has in common with the others (of its class), on average. A server with a prefix
-    cache keeps them once; those of a session's own history are its own.
+    """Prompt tokens that a request has in common with the others (of its class), on average. A
+    server with a prefix cache keeps them once; those of a session's own history are its own.
     """
     if shape.mix:
         return sum(share * common_of(each.shape) for share, each in shape.by_class())
@@ -332,7 +366,9 @@ def common_of(shape: Shape) -> float:
 
 
 def decoding(point: Point) -> float | None:
-    """How many of the requests in flight are decoding at a time, by Little's law; None without both latencies."""
+    """How many of the requests in flight are decoding at a time, by Little's law; None without both
+    latencies.
+    """
     ttft, tpot = (point.metrics.get(name) for name in ("p50_ttft", "p50_tpot"))
     if ttft is None or tpot is None or not 0 < tpot.value < math.inf or not 0 <= ttft.value < math.inf:
         return None
@@ -341,7 +377,9 @@ def decoding(point: Point) -> float | None:
 
 
 def distance(roofline: Roofline, point: Point) -> Distance | None:
-    """How far the point is from its roofline; None when it has no throughput or nothing fits the described memory."""
+    """How far the point is from its roofline; None when it has no throughput or nothing fits the
+    described memory.
+    """
     rate = point.metrics.get("output_throughput")
     if rate is None:
         return None
@@ -362,10 +400,11 @@ def distance(roofline: Roofline, point: Point) -> Distance | None:
 
 
 def bounds(roofline: Roofline, point: Point) -> dict[str, float]:
-    """What no measurement of this setting can pass: the ceiling of `output_throughput`, floors of `tpot` and `ttft`.
+    """What no measurement of this setting can pass: the ceiling of `output_throughput`, floors of
+    `tpot` and `ttft`.
 
-    The floor of TPOT is that of the batch that was really decoding. The floor of TTFT is given only where every prompt
-    has the same length and none of it is shared.
+    The floor of TPOT is that of the batch that was really decoding. The floor of TTFT is given only
+    where every prompt has the same length and none of it is shared.
     """
     try:
         limits = roofline.limits(point.shape, point.concurrency)
@@ -380,10 +419,11 @@ def bounds(roofline: Roofline, point: Point) -> dict[str, float]:
 
 
 def curve(roofline: Roofline, shape: Shape, quantity: str, most: int) -> tuple[tuple[float, float], ...]:
-    """The roofline's own frontier up to concurrency `most`: (latency in seconds, output tokens/s), rising.
+    """The roofline's own frontier up to concurrency `most`: (latency in seconds, output tokens/s),
+    rising.
 
-    `quantity` is one of `metrics.LATENCIES`; no visible and no second token comes before the first. Empty when nothing
-    fits.
+    `quantity` is one of `metrics.LATENCIES`; no visible and no second token comes before the first.
+    Empty when nothing fits.
     """
     field = {"itl": "tpot", "visible": "ttft", "second": "ttft"}.get(quantity, quantity)
     levels = sorted({min(most, round(2 ** (i / 2))) for i in range(2 * math.ceil(math.log2(most)) + 1)})

@@ -1,7 +1,8 @@
-"""Core data types: shapes, trials, records, points, estimates, limits, verdicts, decisions. All frozen; no I/O.
+"""Core data types: shapes, trials, records, points, estimates, limits, verdicts, decisions. All
+frozen; no I/O.
 
-Times are in seconds, sizes in bytes, shares 0..1. A missing value is None, never 0; the latency of a failed request is
-+inf.
+Times are in seconds, sizes in bytes, shares 0..1. A missing value is None, never 0; the latency of
+a failed request is +inf.
 """
 
 from frontier.model.decisions import Cause as Cause

@@ -1,4 +1,5 @@
-"""Decisions: an SLA's limits, the verdict on one setting, and the operating point of a series with its reasons."""
+"""Decisions: an SLA's limits, the verdict on one setting, and the operating point of a series with
+its reasons."""
 
 import math
 from collections.abc import Iterable, Mapping
@@ -13,7 +14,8 @@ from frontier.model.shapes import OfSeries, Shape
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """One limit of an SLA in the metric's own unit: the promise, and optionally a comfort mark inside it.
+    """One limit of an SLA in the metric's own unit: the promise, and optionally a comfort mark
+    inside it.
 
     >>> str(Limit("p99_ttft", 0.5)), str(Limit("goodput", 20))
     ('p99 TTFT ≤ 500 ms', 'goodput (requests within every limit) ≥ 20 req/s')
@@ -34,20 +36,25 @@ class Limit:
         return self.of.better
 
     def undefined(self, shape: Shape) -> bool:
-        """Whether no request of this shape has the metric: times between tokens, where each answer is one token.
+        """Whether no request of this shape has the metric: times between tokens, where each answer
+        is one token.
 
-        >>> Limit("p99_tpot", 0.03).undefined(Shape.of(1024, 1)), Limit("p99_ttft", 0.5).undefined(Shape.of(1024, 1))
-        (True, False)
+        >>> [Limit(metric, 0.5).undefined(Shape.of(1024, 1)) for metric in ("p99_tpot", "p99_ttft")]
+        [True, False]
         """
         mine = [c.shape for c in shape.mix if self.of.group is not None and self.of.group.split(".")[0] == c.name]
         return self.of.quantity in ("tpot", "itl") and (mine or [shape])[0].osl.high <= 1
 
     def holds(self, value: float) -> bool:
-        """Whether a value keeps the promise, its edge included; never nan, and never inf below a finite maximum."""
+        """Whether a value keeps the promise, its edge included; never nan, and never inf below a
+        finite maximum.
+        """
         return value <= self.promise if self.better == "lower" else value >= self.promise
 
     def breaks(self, value: float) -> bool:
-        """Whether a value is beyond the promise. Not the opposite of `holds` for nan, which does neither."""
+        """Whether a value is beyond the promise. Not the opposite of `holds` for nan, which does
+        neither.
+        """
         return self.of.improves(self.promise, value)
 
     def comfortable(self, value: float) -> bool:
@@ -55,9 +62,11 @@ class Limit:
         return self.comfort is not None and Limit(self.metric, self.comfort).holds(value)
 
     def margin(self, value: float) -> float:
-        """The headroom: the share of the promise that a value leaves, negative beyond it, nan for nan.
+        """The headroom: the share of the promise that a value leaves, negative beyond it, nan for
+        nan.
 
-        At a promise of 0 there are no shares: 0 for a value of 0, else an infinity of the side's sign.
+        At a promise of 0 there are no shares: 0 for a value of 0, else an infinity of the side's
+        sign.
 
         >>> Limit("p99_ttft", 0.5).margin(0.4), Limit("error_rate", 0.0).margin(0.01)
         (0.19999999999999996, -inf)
@@ -68,7 +77,9 @@ class Limit:
         return left / abs(self.promise) if self.promise else left
 
     def excess(self, value: float) -> float:
-        """ln of value over promise (promise over value when higher is better): below 0 inside, inf for infinite."""
+        """ln of value over promise (promise over value when higher is better): below 0 inside, inf
+        for infinite.
+        """
         above, below = (value, self.promise) if self.better == "lower" else (self.promise, value)
         if above <= 0:
             return -math.inf
@@ -78,7 +89,9 @@ class Limit:
         return math.log(ratio) if ratio != 0 else -math.inf
 
     def bound(self, estimate: Estimate) -> float:
-        """The one-sided bound that must hold for a proof: `upper` when lower is better, else `lower`."""
+        """The one-sided bound that must hold for a proof: `upper` when lower is better, else
+        `lower`.
+        """
         return estimate.upper if self.better == "lower" else estimate.lower
 
     def worst_end(self, estimate: Estimate) -> float:
@@ -86,7 +99,9 @@ class Limit:
         return estimate.high if self.better == "lower" else estimate.low
 
     def bound_text(self, value: float | None = None) -> str:
-        """'≤ 500 ms': the promise, or another value (the comfort mark) in its place, with the sign of its side."""
+        """'≤ 500 ms': the promise, or another value (the comfort mark) in its place, with the sign
+        of its side.
+        """
         number = self.of.format_trimmed(self.promise if value is None else value)
         return f"{'≤' if self.better == 'lower' else '≥'} {number}"
 
@@ -105,7 +120,9 @@ class Verdict(StrEnum):
 
     @property
     def headline(self) -> str:
-        """One short word for the head of a decision: 'met', 'no', 'marginal', 'unproven', 'invalid'."""
+        """One short word for the head of a decision: 'met', 'no', 'marginal', 'unproven',
+        'invalid'.
+        """
         return _VERDICT_WORDS[self][0]
 
     @property
@@ -125,13 +142,17 @@ _VERDICT_WORDS = {
 
 
 def worst(verdicts: Iterable[Verdict]) -> Verdict:
-    """The verdict that decides among several: invalid, violates, unproven, marginal, meets. ValueError without any."""
+    """The verdict that decides among several: invalid, violates, unproven, marginal, meets.
+    ValueError without any.
+    """
     return min(verdicts, key=tuple(_VERDICT_WORDS).index)
 
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """The verdicts of one point against one SLA, per metric and jointly, and the binding metric (least headroom)."""
+    """The verdicts of one point against one SLA, per metric and jointly, and the binding metric
+    (least headroom).
+    """
 
     concurrency: int
     verdict: Verdict
@@ -151,10 +172,11 @@ class Judgement:
 class Claim:
     """What the proof of an operating point covers.
 
-    Its trials lasted `turns` turns, a turn being the time of one request. Something that happens to all requests in
-    flight at once, as a stall of the server, in one turn of a hundred, can have been missed: `unseen_share` is the
-    rarest share of turns that would have been seen with 95 %. The claim is `early` until there were enough turns for
-    the percentile that is claimed (300 for a p99), then `final`. `corrected`: a later visit contradicts an early claim.
+    Its trials lasted `turns` turns, a turn being the time of one request. Something that happens to
+    all requests in flight at once, as a stall of the server, in one turn of a hundred, can have
+    been missed: `unseen_share` is the rarest share of turns that would have been seen with 95 %.
+    The claim is `early` until there were enough turns for the percentile that is claimed (300 for a
+    p99), then `final`. `corrected`: a later visit contradicts an early claim.
     """
 
     stage: Literal["early", "final"]
@@ -165,7 +187,9 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class RejectedStep:
-    """A higher setting that also meets the SLA, but whose throughput gain is too small for its longer tail."""
+    """A higher setting that also meets the SLA, but whose throughput gain is too small for its
+    longer tail.
+    """
 
     concurrency: int
     gain: float
@@ -220,8 +244,9 @@ class Cause(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """What ended the proof of a setting before it was decided: `max_time`, which let fewer than the `planned` requests
-    be sent, or the way the sweep ended ('budget', 'interrupted', ...; 'running': it goes on).
+    """What ended the proof of a setting before it was decided: `max_time`, which let fewer than the
+    `planned` requests be sent, or the way the sweep ended ('budget', 'interrupted', ...; 'running':
+    it goes on).
     """
 
     by: str
@@ -230,11 +255,12 @@ class Cut:
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """One statement of an explanation, about `settings` (concurrencies) and, where there is one, a metric's value.
+    """One statement of an explanation, about `settings` (concurrencies) and, where there is one, a
+    metric's value.
 
-    `gain` is the throughput against the operating point's as a share (0.1: ten percent more), `cost` the factor by
-    which the tail of `metric` grows, `need` the number of requests in all that would decide, `cut` what ended its proof
-    before that, `flags` what excluded a setting.
+    `gain` is the throughput against the operating point's as a share (0.1: ten percent more),
+    `cost` the factor by which the tail of `metric` grows, `need` the number of requests in all that
+    would decide, `cut` what ended its proof before that, `flags` what excluded a setting.
     """
 
     cause: Cause
@@ -253,9 +279,10 @@ class Reason:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """Why a decision is what it is: `settings` says of each measured setting, ascending, why it is (not) the answer;
-    `reasons` what binds, which step was rejected, what would decide, what was excluded, in the order to read them.
-    `remarks` are the notes of the operating point, as how it was measured.
+    """Why a decision is what it is: `settings` says of each measured setting, ascending, why it is
+    (not) the answer; `reasons` what binds, which step was rejected, what would decide, what was
+    excluded, in the order to read them. `remarks` are the notes of the operating point, as how it
+    was measured.
     """
 
     settings: tuple[Reason, ...] = ()
@@ -265,11 +292,13 @@ class Explanation:
 
 @dataclass(frozen=True, slots=True)
 class NextStep:
-    """A setting that is not proven and may be a better answer, or the first, with what would decide it.
+    """A setting that is not proven and may be a better answer, or the first, with what would decide
+    it.
 
-    `gain` is its throughput against the operating point's as a share more, None without one; `throughput` its output
-    throughput as measured. `flags` excluded it, if any did. `requests` would decide it (None: nothing reasonable, or
-    not known), which would take `seconds` with `command`; without `seconds` the command is what to run instead.
+    `gain` is its throughput against the operating point's as a share more, None without one;
+    `throughput` its output throughput as measured. `flags` excluded it, if any did. `requests`
+    would decide it (None: nothing reasonable, or not known), which would take `seconds` with
+    `command`; without `seconds` the command is what to run instead.
     """
 
     concurrency: int
@@ -285,11 +314,12 @@ class NextStep:
 class Decision(OfSeries):
     """The operating point of one series, or the statement that no setting is one.
 
-    `concurrency` is None unless a setting meets the SLA (or is marginal and was accepted); `candidate` is then the
-    best unproven or marginal setting, or the nearest miss. `last_pass` and `first_fail` bracket the limit among the
-    measured settings. `holes` are violating settings below one that meets; `unconfirmed` violate in their only trial
-    although a higher one is proven, which does not count yet. `claim` is what the proof covers: of the operating point,
-    or of a setting that a later visit contradicted where that left none. `engine` is the dialect of the server that
+    `concurrency` is None unless a setting meets the SLA (or is marginal and was accepted);
+    `candidate` is then the best unproven or marginal setting, or the nearest miss. `last_pass` and
+    `first_fail` bracket the limit among the measured settings. `holes` are violating settings below
+    one that meets; `unconfirmed` violate in their only trial although a higher one is proven, which
+    does not count yet. `claim` is what the proof covers: of the operating point, or of a setting
+    that a later visit contradicted where that left none. `engine` is the dialect of the server that
     answered, where its limit on requests in flight is known (decide/knobs.py).
     """
 

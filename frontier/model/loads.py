@@ -1,8 +1,10 @@
-"""Loads: what a setting offers to a server, requests in flight (closed loop) or a rate of arrivals (open loop).
+"""Loads: what a setting offers to a server, requests in flight (closed loop) or a rate of arrivals
+(open loop).
 
-A load is a whole number wherever settings are compared, sorted or looked up. In closed loop it is the number of
-requests in flight, a plain int. In open loop it is a `Rate`, an int too, which counts arrivals in thousandths of a
-request per second, as a price is kept in cents, and knows how it is written; of sessions a `SessionRate`.
+A load is a whole number wherever settings are compared, sorted or looked up. In closed loop it is
+the number of requests in flight, a plain int. In open loop it is a `Rate`, an int too, which counts
+arrivals in thousandths of a request per second, as a price is kept in cents, and knows how it is
+written; of sessions a `SessionRate`.
 """
 
 import bisect
@@ -59,11 +61,14 @@ class SessionRate(Rate):
 
 
 OPEN_CAP = 1_024
-"""Requests of a rate that are in flight at the most: as many as the largest default limit of an engine."""
+"""Requests of a rate that are in flight at the most: as many as the largest default limit of an
+engine."""
 
 
 def streams(load: int) -> int:
-    """How many requests may be in flight at the client: of a rate OPEN_CAP, as arrivals do not wait for answers."""
+    """How many requests may be in flight at the client: of a rate OPEN_CAP, as arrivals do not wait
+    for answers.
+    """
     return OPEN_CAP if isinstance(load, Rate) else load
 
 
@@ -100,8 +105,8 @@ def in_words(load: int) -> str:
 
 
 def load_facts(load: int | None) -> dict[str, Any]:
-    """A load as JSON has it: `concurrency`, or `rate` in requests per second; the other is null. Of a rate of sessions
-    `rate_of` says so.
+    """A load as JSON has it: `concurrency`, or `rate` in requests per second; the other is null. Of
+    a rate of sessions `rate_of` says so.
     """
     if isinstance(load, Rate):
         of_sessions = {"rate_of": "sessions"} if isinstance(load, SessionRate) else {}
@@ -124,12 +129,12 @@ def load_of(facts: Mapping[str, Any]) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """Times of arrival that were recorded: `count` of them in `seconds`, from `times[0]` = 0 on, to be played again and
-    again. `digest` is of the times; `name` is that of their file.
+    """Times of arrival that were recorded: `count` of them in `seconds`, from `times[0]` = 0 on, to
+    be played again and again. `digest` is of the times; `name` is that of their file.
 
-    `dispersion[k]` is the index of dispersion of counts in windows with 2^k arrivals on average (1: as of a Poisson
-    process). Stamps on a coarse `grid` (seconds) were placed at random within its steps. A trace that is read back from
-    a trial has no `times`.
+    `dispersion[k]` is the index of dispersion of counts in windows with 2^k arrivals on average (1:
+    as of a Poisson process). Stamps on a coarse `grid` (seconds) were placed at random within its
+    steps. A trace that is read back from a trial has no `times`.
     """
 
     name: str
@@ -147,14 +152,16 @@ class Trace:
 
     @property
     def long_enough(self) -> int:
-        """Arrivals of a window whose number varies by at most PART_OF_A_TRACE from one part of the trace to another, as
-        a standard deviation; all of them where no such part is.
+        """Arrivals of a window whose number varies by at most PART_OF_A_TRACE from one part of the
+        trace to another, as a standard deviation; all of them where no such part is.
         """
         enough = (2**k for k, index in enumerate(self.dispersion) if index <= PART_OF_A_TRACE**2 * 2**k)
         return min(self.count, next(enough, self.count))
 
     def dispersion_at(self, arrivals: float) -> float:
-        """The index of dispersion in windows with so many arrivals on average, between those that are known."""
+        """The index of dispersion in windows with so many arrivals on average, between those that
+        are known.
+        """
         if not self.dispersion:
             return 1.0
         place = min(max(math.log2(max(arrivals, 1.0)), 0.0), len(self.dispersion) - 1.0)
@@ -163,7 +170,9 @@ class Trace:
         return self.dispersion[below] + (place - below) * (self.dispersion[above] - self.dispersion[below])
 
     def played(self, rate: float, start: float) -> Iterator[float]:
-        """The arrivals from a moment of the trace on, in time that is scaled to `rate` per second; for ever."""
+        """The arrivals from a moment of the trace on, in time that is scaled to `rate` per second;
+        for ever.
+        """
         if not self.times:
             raise ValueError(f"the times of the trace {self.name} are not read")
         scale = self.rate / rate
@@ -175,21 +184,23 @@ class Trace:
 
 
 PART_OF_A_TRACE = 0.2
-"""How much the number of arrivals of a claim's window may vary with the part of the trace that it takes."""
+"""How much the number of arrivals of a claim's window may vary with the part of the trace that it
+takes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Arrivals:
-    """The gaps between arrivals in open loop: gamma distributed with this coefficient of variation. 1, the exponential
-    distribution, makes a Poisson process, as of many independent users; more makes bursts. Or those of a `trace`.
+    """The gaps between arrivals in open loop: gamma distributed with this coefficient of variation.
+    1, the exponential distribution, makes a Poisson process, as of many independent users; more
+    makes bursts. Or those of a `trace`.
     """
 
     cv: float = 1.0
     trace: Trace | None = None
 
     def times(self, rate: float, seed: int) -> Iterator[float]:
-        """The times of arrival in seconds, for ever: `rate` per second, drawn by the seed. Of a trace the seed draws
-        where it begins.
+        """The times of arrival in seconds, for ever: `rate` per second, drawn by the seed. Of a
+        trace the seed draws where it begins.
         """
         rng = random.Random(f"{seed}/arrivals")
         if self.trace is not None:
@@ -200,7 +211,9 @@ class Arrivals:
             yield now
 
     def spread(self, arrivals: float) -> float:
-        """By how many times as much as of a Poisson process so many arrivals vary in number, as standard deviations."""
+        """By how many times as much as of a Poisson process so many arrivals vary in number, as
+        standard deviations.
+        """
         return self.cv if self.trace is None else math.sqrt(self.trace.dispersion_at(arrivals))
 
     @property

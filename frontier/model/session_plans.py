@@ -1,10 +1,12 @@
-"""Session plans: the turns of each session of a trial, drawn by its seed; the same over HTTP and in virtual time.
+"""Session plans: the turns of each session of a trial, drawn by its seed; the same over HTTP and in
+virtual time.
 
-In a mix the seed also draws of which class a session is. A shape without turns has, in a mix, sessions of one request.
-The sessions of a file come in an order drawn by the seed.
+In a mix the seed also draws of which class a session is. A shape without turns has, in a mix,
+sessions of one request. The sessions of a file come in an order drawn by the seed.
 
-The first session of each stream begins part of the way in, as if the load had been on for long: with a random turn of
-its own, whose history is made up, after a pause that is uniform in 0..think. So the turns mix from the start.
+The first session of each stream begins part of the way in, as if the load had been on for long:
+with a random turn of its own, whose history is made up, after a pause that is uniform in 0..think.
+So the turns mix from the start.
 """
 
 import random
@@ -14,7 +16,8 @@ from frontier.model.session_table import SessionTurn
 from frontier.model.shapes import Shape
 
 EARLY = 20
-"""Requests whose mean time says how long sessions last that arrive at a rate: later ones may wait in a backlog."""
+"""Requests whose mean time says how long sessions last that arrive at a rate: later ones may wait
+in a backlog."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,8 +39,8 @@ def class_of(shape: Shape, seed: int, number: int) -> int:
 
 
 def plan_session(shape: Shape, seed: int, number: int, streams: int) -> SessionPlan:
-    """The session of this number, of a shape that is no mix, in the trial of this seed; those below `streams` begin
-    part of the way in.
+    """The session of this number, of a shape that is no mix, in the trial of this seed; those below
+    `streams` begin part of the way in.
     """
     session = shape.session
     rng = random.Random(f"{seed}/session/{number}")
@@ -49,11 +52,12 @@ def plan_session(shape: Shape, seed: int, number: int, streams: int) -> SessionP
     else:
         turns = [
             SessionTurn(
-                session.added.draw(rng) if i else session.first.draw(rng), shape.osl.draw(rng),
+                session.added.draw(rng) if i else session.first.draw(rng),
+                shape.osl.draw(rng),
                 session.pause(rng) if i else 0.0,
             )
             for i in range(session.turns.draw(rng))
-        ]  # fmt: skip
+        ]
     if number >= streams:
         return SessionPlan(tuple(turns))
     start = rng.randrange(len(turns))
@@ -62,8 +66,10 @@ def plan_session(shape: Shape, seed: int, number: int, streams: int) -> SessionP
 
 
 def left_out(planned: SessionTurn, asked_osl: int) -> int:
-    """The output tokens that a shortened answer left out: the next prompt brings them, and so is as long as planned.
+    """The output tokens that a shortened answer left out: the next prompt brings them, and so is as
+    long as planned.
 
-    `asked_osl` is 0 where the length is not forced: then answers are as long as the server makes them.
+    `asked_osl` is 0 where the length is not forced: then answers are as long as the server makes
+    them.
     """
     return planned.out - asked_osl if asked_osl else 0

@@ -8,7 +8,9 @@ from typing import Any, NamedTuple
 
 
 class SessionTurn(NamedTuple):
-    """One turn: the prompt tokens it adds to what was said, its output tokens, the seconds of thinking before it."""
+    """One turn: the prompt tokens it adds to what was said, its output tokens, the seconds of
+    thinking before it.
+    """
 
     new: int
     out: int
@@ -27,8 +29,8 @@ class SessionTable:
         return self
 
     def drawn(self, seed: int, number: int) -> tuple[SessionTurn, ...]:
-        """The session of this number in the trial of this seed: each once in an order drawn by the seed, then again in
-        another one.
+        """The session of this number in the trial of this seed: each once in an order drawn by the
+        seed, then again in another one.
         """
         passed, place = divmod(number, len(self.sessions))
         return self.sessions[_order(seed, passed, len(self.sessions))[place]]
@@ -41,12 +43,13 @@ def _order(seed: int, passed: int, count: int) -> Sequence[int]:
 
 @dataclass(frozen=True, slots=True)
 class SessionFile:
-    """What a file of sessions holds. `tool` is whose format it has, `sha256` 16 hex digits of its content; two are
-    equal when their content is, wherever they lie.
+    """What a file of sessions holds. `tool` is whose format it has, `sha256` 16 hex digits of its
+    content; two are equal when their content is, wherever they lie.
 
-    `sessions` with `requests` in all. `cut` of them begin where the history of another became shorter, `begun` with a
-    history that the file does not hold; `left_out` rows have no tokens. Nearly all sessions (97.7 %) have at most
-    `long_turns` turns and `long_pauses` seconds of pauses.
+    `sessions` with `requests` in all. `cut` of them begin where the history of another became
+    shorter, `begun` with a history that the file does not hold; `left_out` rows have no tokens.
+    Nearly all sessions (97.7 %) have at most `long_turns` turns and `long_pauses` seconds of
+    pauses.
 
     `table` holds the sessions; None where a run is read back, in which nothing is sent.
     """

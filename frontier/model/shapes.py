@@ -20,9 +20,11 @@ _SAFE_NAME = re.compile(r"[A-Za-z0-9._~-]{1,80}")
 
 
 def file_label(name: str) -> str:
-    """A name as part of a file name: unchanged when it is short and safe, else its safe part and a hash.
+    """A name as part of a file name: unchanged when it is short and safe, else its safe part and a
+    hash.
 
-    Without the hash two names could get one file: 'a/b' and 'a_b', or two that are equal up to where they are cut.
+    Without the hash two names could get one file: 'a/b' and 'a_b', or two that are equal up to
+    where they are cut.
     """
     if _SAFE_NAME.fullmatch(name) and name.strip("."):
         return name
@@ -45,7 +47,9 @@ _THOUSANDS = re.compile(r"([0-9]{1,5})[kK]\s*/?\s*([0-9]{1,5})[kK]")
 
 @dataclass(frozen=True, slots=True)
 class Lengths:
-    """The distribution of tokens per request on one side: fixed, uniform in low..high, or normal cut at low..high."""
+    """The distribution of tokens per request on one side: fixed, uniform in low..high, or normal
+    cut at low..high.
+    """
 
     kind: Literal["fixed", "uniform", "normal"]
     mean: float
@@ -80,7 +84,8 @@ class Lengths:
 
     @classmethod
     def parse(cls, text: str) -> "Lengths":
-        """The lengths that `str` writes: '256', '128-512' (uniform), '1024~256' (normal). ShapeError for other text.
+        """The lengths that `str` writes: '256', '128-512' (uniform), '1024~256' (normal).
+        ShapeError for other text.
 
         >>> Lengths.parse("128-512"), str(Lengths.parse("1024~256"))
         (Lengths(kind='uniform', mean=320.0, low=128, high=512, sd=0.0), '1024~256')
@@ -124,9 +129,10 @@ FIRST, LATER = TURN_CLASSES
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """What makes a shape a session: its number of turns, the prompt tokens of the first one, those that each later one
-    adds to the history, and the seconds of thinking before it: exponential with the mean `think`, or uniform within
-    `spread` around it. Never always the same: equal sessions would then run in step.
+    """What makes a shape a session: its number of turns, the prompt tokens of the first one, those
+    that each later one adds to the history, and the seconds of thinking before it: exponential with
+    the mean `think`, or uniform within `spread` around it. Never always the same: equal sessions
+    would then run in step.
 
     Of a `file` these are the figures of its sessions, which are sent as they are.
     """
@@ -145,9 +151,12 @@ class Session:
         return rng.expovariate(1 / self.think) if self.think else 0.0
 
     def prompts(self, osl: Lengths) -> Lengths:
-        """The prompt tokens over all requests of such sessions: from the shortest to the longest, and their mean."""
+        """The prompt tokens over all requests of such sessions: from the shortest to the longest,
+        and their mean.
+        """
         growth = self.added.mean + osl.mean
-        # A session of T turns has T (T - 1) / 2 steps of growth in its T prompts; requests come by T.
+        # A session of T turns has T (T - 1) / 2 steps of growth in its T prompts; requests come by
+        # T.
         earlier = (self.turns.mean**2 + self.turns.variance - self.turns.mean) / (2 * self.turns.mean)
         high = self.first.high + (self.turns.high - 1) * (self.added.high + osl.high)
         low = self.first.low
@@ -156,7 +165,9 @@ class Session:
 
 @dataclass(frozen=True, slots=True)
 class TrafficClass:
-    """A class of a mix: its name, its share of the sessions that are started, and the shape of these."""
+    """A class of a mix: its name, its share of the sessions that are started, and the shape of
+    these.
+    """
 
     name: str
     share: float
@@ -165,16 +176,19 @@ class TrafficClass:
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """A workload: input and output lengths; `prefix` is the share of the prompt that all requests have in common.
+    """A workload: input and output lengths; `prefix` is the share of the prompt that all requests
+    have in common.
 
-    With a `session` it is a conversation of several requests, its turns, each with all that was said before: `isl` is
-    then what the prompts of all turns come to, and `prefix` a share of the first turn's prompt.
+    With a `session` it is a conversation of several requests, its turns, each with all that was
+    said before: `isl` is then what the prompts of all turns come to, and `prefix` a share of the
+    first turn's prompt.
 
-    With a `mix` each session that is started is of one of these classes, drawn by their shares; a class whose shape has
-    no turns has sessions of one request. `isl` and `osl` are then those of all requests together.
+    With a `mix` each session that is started is of one of these classes, drawn by their shares; a
+    class whose shape has no turns has sessions of one request. `isl` and `osl` are then those of
+    all requests together.
 
-    With `arrivals` its requests come in open loop, and its loads are rates, of a session those at which sessions begin;
-    without them they are requests in flight.
+    With `arrivals` its requests come in open loop, and its loads are rates, of a session those at
+    which sessions begin; without them they are requests in flight.
     """
 
     isl: Lengths
@@ -231,7 +245,8 @@ class Shape:
 
     @classmethod
     def parse(cls, text: str) -> "Shape":
-        """The shape of a text such as '1024/256', '256-4096/128-512' or '1024~256/512'. ShapeError for other text.
+        """The shape of a text such as '1024/256', '256-4096/128-512' or '1024~256/512'. ShapeError
+        for other text.
 
         '1k/1k' is refused, as k may mean 1,000 or 1,024.
 
@@ -254,8 +269,9 @@ class Shape:
         return SessionRate(number) if self.has_sessions else Rate(number)
 
     def session_seconds(self, e2e: float) -> float:
-        """How long nearly all sessions last, with requests of `e2e` seconds: mean thinking and two standard deviations.
-        So long after the first arrival all turns are there in their number. 0 without turns.
+        """How long nearly all sessions last, with requests of `e2e` seconds: mean thinking and two
+        standard deviations. So long after the first arrival all turns are there in their number. 0
+        without turns.
         """
         if self.mix:
             return max(c.shape.session_seconds(e2e) for c in self.mix)
@@ -274,8 +290,8 @@ class Shape:
 
     @property
     def cached(self) -> float:
-        """The share of all prompt tokens that a prefix cache can hold: the common prefix, and in a session what was
-        said before.
+        """The share of all prompt tokens that a prefix cache can hold: the common prefix, and in a
+        session what was said before.
         """
         if self.mix:
             return sum(share * c.shape.cached * c.shape.isl.mean for share, c in self.by_class()) / self.isl.mean
@@ -308,7 +324,9 @@ class Shape:
 
     @property
     def has_sessions(self) -> bool:
-        """Whether requests follow from answers: then the concurrency counts sessions, and users may think meanwhile."""
+        """Whether requests follow from answers: then the concurrency counts sessions, and users may
+        think meanwhile.
+        """
         return self.session is not None or any(c.shape.has_sessions for c in self.mix)
 
     @property
@@ -318,15 +336,17 @@ class Shape:
 
     @property
     def classes(self) -> tuple[str, ...]:
-        """The classes its requests are in, that have metrics of their own: of a session its first and its later turns,
-        of a mix its classes, each followed by those of its own: chat, agent, agent.first, agent.later. None of others.
+        """The classes its requests are in, that have metrics of their own: of a session its first
+        and its later turns, of a mix its classes, each followed by those of its own: chat, agent,
+        agent.first, agent.later. None of others.
         """
         if self.mix:
             return tuple(name for c in self.mix for name in (c.name, *(f"{c.name}.{of}" for of in c.shape.classes)))
         return () if self.session is None else (FIRST, LATER)
 
     def finest(self, name: str | None) -> tuple[str, ...]:
-        """The classes within a class that have no classes of their own; within None, which is all requests, all such.
+        """The classes within a class that have no classes of their own; within None, which is all
+        requests, all such.
 
         >>> Shape.of(512, 256).finest(None), Shape.of(512, 256).finest("chat")
         ((), ())
@@ -335,7 +355,9 @@ class Shape:
         return tuple(c for c in inside if not any(other.startswith(f"{c}.") for other in inside))
 
     def in_class(self, name: str, class_index: Any, turn: Any) -> Any:
-        """Whether requests are of a class, by the place of theirs in the mix and by their turn: numbers or arrays."""
+        """Whether requests are of a class, by the place of theirs in the mix and by their turn:
+        numbers or arrays.
+        """
         if self.mix:
             head, _, inner = name.partition(".")
             index = [c.name for c in self.mix].index(head)
@@ -344,10 +366,13 @@ class Shape:
         return turn == 0 if name == FIRST else turn > 0
 
     def class_share(self, name: str | None) -> float:
-        """The share of its requests that are of a class; 1 for None, which is all of them, and for a class of others.
+        """The share of its requests that are of a class; 1 for None, which is all of them, and for
+        a class of others.
 
-        >>> long = Shape.of_session(Session(Lengths.fixed(9), *[Lengths.fixed(64)] * 2), Lengths.fixed(64), "long")
-        >>> mix = Shape.of_mix([TrafficClass("chat", 0.9, Shape.of(64, 64)), TrafficClass("agent", 0.1, long)])
+        >>> session = Session(Lengths.fixed(9), *[Lengths.fixed(64)] * 2)
+        >>> long = Shape.of_session(session, Lengths.fixed(64), "long")
+        >>> chat = TrafficClass("chat", 0.9, Shape.of(64, 64))
+        >>> mix = Shape.of_mix([chat, TrafficClass("agent", 0.1, long)])
         >>> [round(mix.class_share(name), 3) for name in ("chat", "agent", "agent.first")]
         [0.5, 0.5, 0.056]
         """
@@ -384,14 +409,18 @@ def _prompts(turns: Sequence[SessionTurn]) -> list[int]:
 
 
 def _together(parts: Sequence[tuple[float, Lengths]]) -> Lengths:
-    """The lengths of requests of several kinds, each with its weight: from the shortest to the longest, their mean."""
+    """The lengths of requests of several kinds, each with its weight: from the shortest to the
+    longest, their mean.
+    """
     low, high = min(side.low for _, side in parts), max(side.high for _, side in parts)
     mean = sum(weight * side.mean for weight, side in parts) / sum(weight for weight, _ in parts)
     return Lengths("uniform" if high > low else "fixed", mean, low, high)
 
 
 class Series(NamedTuple):
-    """One deployment with one shape: the key of all its concurrencies. Equal to the plain tuple of the two."""
+    """One deployment with one shape: the key of all its concurrencies. Equal to the plain tuple of
+    the two.
+    """
 
     deployment: str
     shape: Shape
@@ -404,11 +433,12 @@ class Series(NamedTuple):
         longest: int = 60,
         keep_shape: bool = False,
     ) -> str:
-        """The name of this series in a table or a plot, each part cleaned and cut to `longest` characters.
+        """The name of this series in a table or a plot, each part cleaned and cut to `longest`
+        characters.
 
-        Alone ('fp8 · 1024/256') it hides a deployment that was never named ("default" or ""). `among` others it names
-        only what differs: no deployment when all have the same, no shape when all have the same (but `keep_shape`),
-        and the shape when nothing differs.
+        Alone ('fp8 · 1024/256') it hides a deployment that was never named ("default" or "").
+        `among` others it names only what differs: no deployment when all have the same, no shape
+        when all have the same (but `keep_shape`), and the shape when nothing differs.
 
         >>> a, b = Series("default", Shape.of(1024, 256)), Series("fp8", Shape.of(1024, 256))
         >>> a.label(), b.label(), a.label([a, b]), b.label([a, b]), b.label([b])
@@ -450,7 +480,9 @@ _T = TypeVar("_T", bound=OfSeries)
 
 
 def by_series(items: Iterable[_T]) -> dict[Series, list[_T]]:
-    """The items (trials, points, frontiers, decisions) of each series, series and items in order of appearance."""
+    """The items (trials, points, frontiers, decisions) of each series, series and items in order of
+    appearance.
+    """
     groups: dict[Series, list[_T]] = {}
     for item in items:
         groups.setdefault(item.series, []).append(item)

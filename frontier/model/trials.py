@@ -1,4 +1,5 @@
-"""Trials, and what is on record of one: a Record for each request, and the Measurement beside them."""
+"""Trials, and what is on record of one: a Record for each request, and the Measurement beside
+them."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -12,10 +13,11 @@ from frontier.model.shapes import OfSeries, Shape, file_label
 class Phase(StrEnum):
     """Why a trial is run.
 
-    `scan` looks at a setting cheaply, for its values; `prove` measures a candidate for the claim; `visit` measures the
-    operating point again later, so that its claim covers more time; `grid` and `frontier` complete the frontier, at the
-    settings of the config and between them. Versions before 0.2 wrote `locate` for `scan` and `confirm` for `prove`.
-    Scans, and settings between those of the config, support no claim.
+    `scan` looks at a setting cheaply, for its values; `prove` measures a candidate for the claim;
+    `visit` measures the operating point again later, so that its claim covers more time; `grid` and
+    `frontier` complete the frontier, at the settings of the config and between them. Versions
+    before 0.2 wrote `locate` for `scan` and `confirm` for `prove`. Scans, and settings between
+    those of the config, support no claim.
     """
 
     GRID = "grid"
@@ -29,15 +31,17 @@ class Phase(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Trial(OfSeries):
-    """One planned run of a setting. At least `requests` are sent in its window, unless `max_time` ends it earlier.
+    """One planned run of a setting. At least `requests` are sent in its window, unless `max_time`
+    ends it earlier.
 
-    `max_time` counts from the trial's start. `seconds` bounds the window alone, which lasts until a request was sent
-    in it even so; None: only `max_time` bounds it.
+    `max_time` counts from the trial's start. `seconds` bounds the window alone, which lasts until a
+    request was sent in it even so; None: only `max_time` bounds it.
 
-    `seed` makes the prompts; it differs for every trial, so no two share a prompt. `fingerprint` is a hash of all that
-    decides the trial's numbers; a stored trial with another fingerprint does not count. `rate` is None in closed loop;
-    in open loop requests arrive at so many per second. The setting of such a trial is its `Rate`, in the place of
-    `concurrency`; in a check of an operating point (`verify`) that is the most in flight.
+    `seed` makes the prompts; it differs for every trial, so no two share a prompt. `fingerprint` is
+    a hash of all that decides the trial's numbers; a stored trial with another fingerprint does not
+    count. `rate` is None in closed loop; in open loop requests arrive at so many per second. The
+    setting of such a trial is its `Rate`, in the place of `concurrency`; in a check of an operating
+    point (`verify`) that is the most in flight.
     """
 
     deployment: str
@@ -64,7 +68,9 @@ class Trial(OfSeries):
 
     @property
     def streams(self) -> int:
-        """How many requests may be in flight at the client: exactly so many in closed loop. Arrivals beyond wait."""
+        """How many requests may be in flight at the client: exactly so many in closed loop.
+        Arrivals beyond wait.
+        """
         return streams(self.concurrency)
 
 
@@ -86,31 +92,44 @@ class Outcome(StrEnum):
 
 FINISHED = frozenset(
     {
-        "stop", "length", "tool_calls", "function_call",  # OpenAI, vLLM, SGLang, TensorRT-LLM, llama.cpp, Ollama
-        "eos_token", "stop_sequence",  # TGI
-        "eos", "limit", "word",  # llama.cpp's own route
-        "end_turn", "max_tokens", "tool_use", "complete", "model_length",  # gateways to other makers' models
+        "stop",
+        "length",
+        "tool_calls",
+        "function_call",  # OpenAI, vLLM, SGLang, TensorRT-LLM, llama.cpp, Ollama
+        "eos_token",
+        "stop_sequence",  # TGI
+        "eos",
+        "limit",
+        "word",  # llama.cpp's own route
+        "end_turn",
+        "max_tokens",
+        "tool_use",
+        "complete",
+        "model_length",  # gateways to other makers' models
     }
-)  # fmt: skip
-"""Finish reasons, in lower case, of a complete answer: it ended by itself, or at the length asked for."""
+)
+"""Finish reasons, in lower case, of a complete answer: it ended by itself, or at the length asked
+for."""
 
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """The measured facts of one request. Times are seconds on the trial's clock (0 = the trial's start).
+    """The measured facts of one request. Times are seconds on the trial's clock (0 = the trial's
+    start).
 
-    `first` and `last` are the times of receipt of the first and last token-bearing event on any channel. `visible` is
-    that of the first character a user sees (not reasoning, not a space); `first_text` that of the first character on
-    any channel, `last` when no character came, and None when it came with `first`. `gaps` are the microseconds between
-    successive token-bearing events.
-    `prompt_tokens`, `completion_tokens` and `cached_tokens` are the server's own counts, without reasoning tokens that
-    it counted and did not stream. `asked_isl` and `asked_osl` are 0 when no length was asked for. CANCELLED (by the
-    client, at the end) is neither success nor failure; CLIENT is a failure of the client itself (no file descriptors)
-    and is never counted against the server. `connect` is how long opening a connection took, from `sent` on; 0 on a
-    kept one.
-    Of a request of a session, `session` is the number of the session in its trial, `turn` that of the request in it,
-    from 0, and `reusable` how many of its prompt tokens were sent or answered before, by the server's counts. Of a
-    request of a mix, `class_index` is the place of its class in the mix; it then has a session too, if of one request.
+    `first` and `last` are the times of receipt of the first and last token-bearing event on any
+    channel. `visible` is that of the first character a user sees (not reasoning, not a space);
+    `first_text` that of the first character on any channel, `last` when no character came, and None
+    when it came with `first`. `gaps` are the microseconds between successive token-bearing events.
+    `prompt_tokens`, `completion_tokens` and `cached_tokens` are the server's own counts, without
+    reasoning tokens that it counted and did not stream. `asked_isl` and `asked_osl` are 0 when no
+    length was asked for. CANCELLED (by the client, at the end) is neither success nor failure;
+    CLIENT is a failure of the client itself (no file descriptors) and is never counted against the
+    server. `connect` is how long opening a connection took, from `sent` on; 0 on a kept one. Of a
+    request of a session, `session` is the number of the session in its trial, `turn` that of the
+    request in it, from 0, and `reusable` how many of its prompt tokens were sent or answered
+    before, by the server's counts. Of a request of a mix, `class_index` is the place of its class
+    in the mix; it then has a session too, if of one request.
     """
 
     index: int
@@ -160,11 +179,12 @@ class Window:
 class ClientHealth:
     """How well the load client itself ran during the window; None = not measured.
 
-    `suspended` is how many seconds this machine slept during the trial: its clocks stopped, the server's did not.
-    `stood_still` is the longest pause of this process in seconds, as by Ctrl-Z or by the host of a virtual machine.
-    `restart_delay_mean` is for how many seconds streams waited on purpose before they sent again, so that requests do
-    not run in step. `processes` is how many client processes sent the load where there were several, and `clock_bound`
-    within how many seconds all their clocks were known.
+    `suspended` is how many seconds this machine slept during the trial: its clocks stopped, the
+    server's did not. `stood_still` is the longest pause of this process in seconds, as by Ctrl-Z or
+    by the host of a virtual machine. `restart_delay_mean` is for how many seconds streams waited on
+    purpose before they sent again, so that requests do not run in step. `processes` is how many
+    client processes sent the load where there were several, and `clock_bound` within how many
+    seconds all their clocks were known.
     """
 
     loop_lag_p99: float | None = None
@@ -182,10 +202,12 @@ class ClientHealth:
 
 @dataclass(frozen=True, slots=True)
 class WorkerFacts:
-    """One of several client processes that sent a trial's load: its host, how many streams it had, and its health.
+    """One of several client processes that sent a trial's load: its host, how many streams it had,
+    and its health.
 
-    Its clock was `clock_offset` seconds ahead of the trial's, known within `clock_bound`, drift included; latencies are
-    of its own clock and do not depend on it. `late` is by how many seconds it began after the trial's start.
+    Its clock was `clock_offset` seconds ahead of the trial's, known within `clock_bound`, drift
+    included; latencies are of its own clock and do not depend on it. `late` is by how many seconds
+    it began after the trial's start.
     """
 
     host: str
@@ -198,10 +220,11 @@ class WorkerFacts:
 
 @dataclass(frozen=True, slots=True)
 class MetricSeries:
-    """One series of a source as it came: its name and labels, and a value for each of the source's times.
+    """One series of a source as it came: its name and labels, and a value for each of the source's
+    times.
 
-    The values are one text, numbers with a space between them and '-' where none came: a file of a trial holds
-    thousands of them, which are seldom looked at.
+    The values are one text, numbers with a space between them and '-' where none came: a file of a
+    trial holds thousands of them, which are seldom looked at.
     """
 
     name: str
@@ -211,8 +234,8 @@ class MetricSeries:
 
 @dataclass(frozen=True, slots=True)
 class SourceReadings:
-    """What one source said beside a trial: 'metrics' (Prometheus text over HTTP), 'nvidia-smi', 'nvml' or 'rapl'
-    (energy counters). `times` are seconds on the trial's clock, as one text.
+    """What one source said beside a trial: 'metrics' (Prometheus text over HTTP), 'nvidia-smi',
+    'nvml' or 'rapl' (energy counters). `times` are seconds on the trial's clock, as one text.
     """
 
     source: str
@@ -222,8 +245,8 @@ class SourceReadings:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A greedy answer: a number for each token (no text is kept), its log-probability where the server gives it, and
-    its score where a scorer gave one.
+    """A greedy answer: a number for each token (no text is kept), its log-probability where the
+    server gives it, and its score where a scorer gave one.
     """
 
     tokens: str
@@ -233,8 +256,9 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Answers:
-    """What one deployment answered under load to the prompts that `asked` names (with their scorer), in passes over all
-    of them; None for a request that failed. Of so many `distinct` prompts each comes again after the last; 0: all are.
+    """What one deployment answered under load to the prompts that `asked` names (with their
+    scorer), in passes over all of them; None for a request that failed. Of so many `distinct`
+    prompts each comes again after the last; 0: all are.
     """
 
     deployment: str
@@ -247,13 +271,14 @@ class Answers:
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """The facts of a finished trial beside its records: its window, its start as unix time, and the evidence gathered.
+    """The facts of a finished trial beside its records: its window, its start as unix time, and the
+    evidence gathered.
 
-    `ended` says why the window closed: 'requests', 'time', 'interrupted' or 'server_lost'. `server` holds the server's
-    own metrics over the window (counters as differences, gauges as means), under vLLM's names without the prefix:
-    facts that `client.facts` made of the `readings`, which are kept as they came. `server_settings` are what the server
-    told of its own flags.
-    `health` is the worst of all client processes; `workers` are these, where there were several.
+    `ended` says why the window closed: 'requests', 'time', 'interrupted' or 'server_lost'. `server`
+    holds the server's own metrics over the window (counters as differences, gauges as means), under
+    vLLM's names without the prefix: facts that `client.facts` made of the `readings`, which are
+    kept as they came. `server_settings` are what the server told of its own flags. `health` is the
+    worst of all client processes; `workers` are these, where there were several.
     """
 
     trial: Trial

@@ -1,5 +1,5 @@
-"""Figures that cross series: operating points over the input length or the shared prefix (contexts) and over the share
-of one class of a mix (shares); and the trend of each metric over dated runs.
+"""Figures that cross series: operating points over the input length or the shared prefix (contexts)
+and over the share of one class of a mix (shares); and the trend of each metric over dated runs.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -36,9 +36,9 @@ COUNTLESS = 10**7
 
 
 def contexts_figure(views: Sequence[View], rooflines: Mapping[str, Roofline | None]) -> Picture | None:
-    """Throughput inside the SLA, and the concurrency that the SLA admits, of all series that were decided, below the
-    roofline and how many requests the memory, or the batch cap, lets run at once. None without two lengths, or two
-    shares of a common prefix, to compare.
+    """Throughput inside the SLA, and the concurrency that the SLA admits, of all series that were
+    decided, below the roofline and how many requests the memory, or the batch cap, lets run at
+    once. None without two lengths, or two shares of a common prefix, to compare.
     """
     decided = [view for view in views if view.decision is not None and view.frontier.shape.kind == "shape"]
     shapes = [view.frontier.shape for view in decided]
@@ -75,16 +75,22 @@ def contexts_figure(views: Sequence[View], rooflines: Mapping[str, Roofline | No
     title += f", by {'input length' if by_length else 'shared prefix'}"
     panels = (
         Panel("output throughput inside the SLA", x, up, (*roof, *measured)),
-        Panel("requests in flight inside the SLA", x,
-              padded_axis("requests in flight, log scale", counts, log=True), (*room, *admitted)),
-    )  # fmt: skip
+        Panel(
+            "requests in flight inside the SLA",
+            x,
+            padded_axis("requests in flight, log scale", counts, log=True),
+            (*room, *admitted),
+        ),
+    )
     notes = _context_notes([view for group in shown.values() for view in group])
     notes += [f"{len(shown)} of {len(groups)} lines are drawn."] if len(groups) > len(shown) else []
     return Picture("contexts", title, panels, notes=tuple(notes), description=f"{title}.", columns=2, tall=300)
 
 
 def _name(view: View, among: Sequence[View], by_length: bool) -> str:
-    """What tells a line from the others: deployment, output length, shared prefix; 'measured' where nothing does."""
+    """What tells a line from the others: deployment, output length, shared prefix; 'measured' where
+    nothing does.
+    """
     shape, shapes = view.frontier.shape, [other.frontier.shape for other in among]
     parts = [clean_name(view.frontier.deployment, 40)] if len({v.frontier.deployment for v in among}) > 1 else []
     parts += [f"{shape.osl} output tokens"] if len({s.osl for s in shapes}) > 1 else []
@@ -98,7 +104,9 @@ def _is_drawn(decision: Decision | None) -> bool:
 
 
 def _rate(view: View) -> float:
-    """Output throughput at the operating point, per GPU where their number is known; 0 where no setting is inside."""
+    """Output throughput at the operating point, per GPU where their number is known; 0 where no
+    setting is inside.
+    """
     decision = view.decision
     if decision is None or decision.concurrency is None:
         return 0.0
@@ -114,7 +122,9 @@ def _bar(view: View, axis: Axis) -> Bar | None:
 def _bounds(
     groups: Mapping[str, Sequence[View]], rooflines: Mapping[str, Roofline | None], across: Callable[[View], float]
 ) -> tuple[list[Line], list[Line]]:
-    """The rooflines at the highest concurrency measured, and how many requests run at once, of each described group."""
+    """The rooflines at the highest concurrency measured, and how many requests run at once, of each
+    described group.
+    """
     roof, room = [], []
     for views in groups.values():
         light = rooflines.get(views[0].frontier.deployment)
@@ -144,7 +154,9 @@ def _limits(light: Roofline, shape: Shape, concurrency: int) -> Limits | None:
 
 
 def _context_notes(views: Sequence[View]) -> list[str]:
-    """What the lines do not show: settings at the end of the grid, lengths that nothing is known of, missing proofs."""
+    """What the lines do not show: settings at the end of the grid, lengths that nothing is known
+    of, missing proofs.
+    """
 
     def named(chosen: Sequence[View]) -> str:
         return ", ".join(clean_name(view.frontier.series.label(longest=40), 80) for view in chosen)
@@ -172,8 +184,8 @@ BREAKING = ((Role.SLA, "v"), (Role.THIRD, "s"), (Role.FOURTH, "D"), (Role.OTHER,
 
 
 def share_picture(decisions: Sequence[Decision]) -> Picture | None:
-    """The operating point and the lowest setting that breaks a limit, by the class that breaks; a panel per
-    deployment. None where no share of a class was swept, or nothing was decided.
+    """The operating point and the lowest setting that breaks a limit, by the class that breaks; a
+    panel per deployment. None where no share of a class was swept, or nothing was decided.
     """
     panels, notes, told, titles = [], [], [], []
     for deployment in dict.fromkeys(d.deployment for d in decisions):
@@ -185,8 +197,9 @@ def share_picture(decisions: Sequence[Decision]) -> Picture | None:
         told += [break_evidence(one) for one in found]
         titles += [break_title(one) for one in found]
         panels.append(_share_panel(varied, deployment, mine, tuple(one.concurrency for one in found)))
-        notes += [f"{share_of(varied, d.shape) * 100:.4g}% {varied}: nothing is proven"
-                  for d in mine if d.concurrency is None]  # fmt: skip
+        notes += [
+            f"{share_of(varied, d.shape) * 100:.4g}% {varied}: nothing is proven" for d in mine if d.concurrency is None
+        ]
     panels = [panel for panel in panels if not panel.is_empty]
     if not panels:
         return None
@@ -223,8 +236,8 @@ _DAY = 86_400.0
 
 
 def trend_picture(one: Trend, title: str, notes: tuple[str, ...]) -> Picture:
-    """The trend of one series with its intervals, the levels between changes, and breaks; a panel per metric over the
-    same days. ValueError without a run.
+    """The trend of one series with its intervals, the levels between changes, and breaks; a panel
+    per metric over the same days. ValueError without a run.
     """
     if not one.runs:
         raise ValueError("a trend without a run has no picture")
@@ -256,7 +269,8 @@ def _trend_panel(one: Trend, name: str) -> Panel:
 
     rules = [
         Rule("x", between(step.at), (step.text,), Role.OPERATING if step.change > 0 else Role.SLA)
-        for step in one.steps if step.metric == name
-    ]  # fmt: skip
+        for step in one.steps
+        if step.metric == name
+    ]
     rules += [Rule("x", between(at), ("break",), Role.QUIET, dashed=True) for at, _ in one.breaks]
     return Panel(clean(metric(name).label), x, y, tuple(lines), rules=tuple(rules))

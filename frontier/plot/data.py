@@ -1,8 +1,10 @@
-"""Figure data: axes, lines, marks and words in display units, as frozen types that `draw` turns into a picture.
+"""Figure data: axes, lines, marks and words in display units, as frozen types that `draw` turns
+into a picture.
 
-`View` is what one panel of the frontier picture is made from: the points, frontier and decision of one series. All that
-decides what a figure says is here, in `picture`, `figures` and `multi_run`; matplotlib is imported by `draw` and
-`layout` alone, so that figures can be tested without pixels and commands that draw nothing start fast.
+`View` is what one panel of the frontier picture is made from: the points, frontier and decision of
+one series. All that decides what a figure says is here, in `picture`, `figures` and `multi_run`;
+matplotlib is imported by `draw` and `layout` alone, so that figures can be tested without pixels
+and commands that draw nothing start fast.
 """
 
 import math
@@ -20,9 +22,11 @@ Theme = Literal["light", "dark"]
 RATIOS = (Unit.SECONDS, Unit.DOLLARS_PER_MILLION_TOKENS, Unit.JOULES_PER_TOKEN)
 """Units that are compared by factors, and so drawn on a logarithmic axis."""
 SMALL_RANGE = 3.0
-"""Below this ratio of largest to smallest a logarithmic axis has too few round ticks to be read; linear then."""
+"""Below this ratio of largest to smallest a logarithmic axis has too few round ticks to be read;
+linear then."""
 REACH = 8.0
-"""A limit further than this factor from every point would squeeze the picture; it is named instead of drawn."""
+"""A limit further than this factor from every point would squeeze the picture; it is named instead
+of drawn."""
 STUB = 0.028
 """Length of the arrow of an interval without an end, as a share of the axis."""
 
@@ -46,8 +50,8 @@ class Role(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """One axis in display units: `scale` times the metric's own unit. `ticks` are preferred values by priority;
-    without them matplotlib chooses.
+    """One axis in display units: `scale` times the metric's own unit. `ticks` are preferred values
+    by priority; without them matplotlib chooses.
     """
 
     label: str
@@ -82,7 +86,9 @@ class Axis:
         return self.low if self.rising_is_better else self.high
 
     def off(self, value: float) -> int:
-        """1 for what no axis holds above (infinite), -1 for what this one does not hold below (0 on a logarithm)."""
+        """1 for what no axis holds above (infinite), -1 for what this one does not hold below (0 on
+        a logarithm).
+        """
         return 1 if value == math.inf else -1 if self.log and value <= 0 else 0
 
     def shown(self, value: float) -> float:
@@ -92,7 +98,9 @@ class Axis:
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """An interval in display units. An open end has no bound, or one beyond the axis: it is drawn as a short arrow."""
+    """An interval in display units. An open end has no bound, or one beyond the axis: it is drawn
+    as a short arrow.
+    """
 
     low: float
     high: float
@@ -104,9 +112,10 @@ class Bar:
 class Mark:
     """One setting as a symbol.
 
-    `pale`: perhaps not on the frontier. `beyond`: its value is infinite, and it is drawn at the edge. `struck`: it
-    breaks a limit that is on neither axis. `star` is the colour of an operating point's star, `ring` marks the nearest
-    to one. `text` is written beside it, usually its concurrency; nothing where that is empty.
+    `pale`: perhaps not on the frontier. `beyond`: its value is infinite, and it is drawn at the
+    edge. `struck`: it breaks a limit that is on neither axis. `star` is the colour of an operating
+    point's star, `ring` marks the nearest to one. `text` is written beside it, usually its
+    concurrency; nothing where that is empty.
     """
 
     concurrency: float
@@ -132,10 +141,10 @@ class Mark:
 class Line:
     """A series of points, joined as `kind` says; `marker` tells lines apart without colour.
 
-    stair: a measured frontier, with `band` (x, low, high) as its attainment band; path: settings in order; measured:
-    settings with intervals in y; steps: a distribution; fit: a model; cloud: dots that are not joined; layer: of each
-    setting a part of a column, `band` being (x, low, high). An infinite
-    value, or 0 on a logarithm, is drawn at the edge as an open triangle, never left out.
+    stair: a measured frontier, with `band` (x, low, high) as its attainment band; path: settings in
+    order; measured: settings with intervals in y; steps: a distribution; fit: a model; cloud: dots
+    that are not joined; layer: of each setting a part of a column, `band` being (x, low, high). An
+    infinite value, or 0 on a logarithm, is drawn at the edge as an open triangle, never left out.
     """
 
     name: str
@@ -149,7 +158,9 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """A straight line across the panel at one value of an axis, such as a limit, and what is written beside it."""
+    """A straight line across the panel at one value of an axis, such as a limit, and what is
+    written beside it.
+    """
 
     axis: Literal["x", "y"]
     at: float
@@ -160,7 +171,9 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """A bar of a timeline: on row `row`, from `start` to `end`. A `shade` fills the panel's height."""
+    """A bar of a timeline: on row `row`, from `start` to `end`. A `shade` fills the panel's
+    height.
+    """
 
     row: int
     start: float
@@ -170,9 +183,11 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Callout:
-    """Words about a place, tied to it by a line and about `away` pixels from it; `short` where there is less room.
+    """Words about a place, tied to it by a line and about `away` pixels from it; `short` where
+    there is less room.
 
-    Without `at` they are words on the whole panel and stand in a corner, or at `level` on the vertical axis.
+    Without `at` they are words on the whole panel and stand in a corner, or at `level` on the
+    vertical axis.
     """
 
     lines: tuple[str, ...]
@@ -185,7 +200,9 @@ class Callout:
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """Two axes and what is drawn on them. `region` (x0, x1, y0, y1) is shaded; `compass` shows where better is."""
+    """Two axes and what is drawn on them. `region` (x0, x1, y0, y1) is shaded; `compass` shows
+    where better is.
+    """
 
     title: str
     x: Axis
@@ -200,15 +217,19 @@ class Panel:
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing is drawn on it: its axes then have no numbers, as they would be invented."""
+        """Whether nothing is drawn on it: its axes then have no numbers, as they would be
+        invented.
+        """
         return not (self.marks or self.lines or self.spans)
 
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """A whole figure: panels in reading order under a title, a table of answers, a legend; notes and foot below.
+    """A whole figure: panels in reading order under a title, a table of answers, a legend; notes
+    and foot below.
 
-    A row of the table is its cells and their colour. `description` is for a reader who cannot see the picture.
+    A row of the table is its cells and their colour. `description` is for a reader who cannot see
+    the picture.
     """
 
     name: str
@@ -232,9 +253,11 @@ class Picture:
 
 @dataclass(frozen=True, slots=True)
 class Roofline:
-    """The roofline: the highest throughput that the hardware allows, in the metric's own unit, and on what assumption.
+    """The roofline: the highest throughput that the hardware allows, in the metric's own unit, and
+    on what assumption.
 
-    `curve` holds (x, y) in the metrics' own units where it depends on latency; without it a level line.
+    `curve` holds (x, y) in the metrics' own units where it depends on latency; without it a level
+    line.
     """
 
     ceiling: float
@@ -246,9 +269,9 @@ class Roofline:
 class View:
     """What one panel shows. `limits` defaults to the decision's.
 
-    `band` is the attainment band, ascending in x: (x, low, high) in the metrics' own units, each holding from its x to
-    the next worse one. `expected` are predictions, (concurrency, x, y) in the metrics' own units: drawn dashed, their
-    intervals being the bands of the prediction.
+    `band` is the attainment band, ascending in x: (x, low, high) in the metrics' own units, each
+    holding from its x to the next worse one. `expected` are predictions, (concurrency, x, y) in the
+    metrics' own units: drawn dashed, their intervals being the bands of the prediction.
     """
 
     points: Sequence[Point]
@@ -282,12 +305,16 @@ class View:
 
     @property
     def hidden_limits(self) -> tuple[Limit, ...]:
-        """The limits on metrics that are on neither axis: the shaded region knows nothing of them."""
+        """The limits on metrics that are on neither axis: the shaded region knows nothing of
+        them.
+        """
         return tuple(limit for limit in self.sla if limit.metric not in self.axes)
 
     @property
     def axes(self) -> tuple[str, str]:
-        """(horizontal, vertical): the objective that is better low, else the second, is horizontal."""
+        """(horizontal, vertical): the objective that is better low, else the second, is
+        horizontal.
+        """
         first, second = self.frontier.objectives
         turned = metric(first).better == "lower" and metric(second).better == "higher"
         return (first, second) if turned else (second, first)
@@ -305,14 +332,18 @@ class View:
 
 
 def breaks(point: Point, limits: Sequence[Limit]) -> bool:
-    """Whether a measured value of the point is beyond one of the limits; a metric that is not known breaks none."""
+    """Whether a measured value of the point is beyond one of the limits; a metric that is not known
+    breaks none.
+    """
     return any(limit.metric in point.metrics and limit.breaks(point.metrics[limit.metric].value) for limit in limits)
 
 
 def metric_axis(
     name: str, values: Sequence[float], bars: Sequence[float], limits: Sequence[float], gpus: int | None
 ) -> Axis:
-    """The axis over these values (the metric's own unit), their interval ends where near, and limits where near."""
+    """The axis over these values (the metric's own unit), their interval ends where near, and
+    limits where near.
+    """
     scale, unit = display(name, values, gpus)
     shown = [v * scale for v in values if math.isfinite(v)] or [v * scale for v in limits] or [1.0]
     shown += [v * scale for v in limits if min(shown) / REACH <= v * scale <= max(shown) * REACH]
@@ -323,7 +354,9 @@ def metric_axis(
 
 
 def rising_axis(name: str, values: Sequence[float], gpus: int | None, head: float) -> Axis:
-    """The vertical axis, from 0 for rates. `head` is the share that is kept free on top for words."""
+    """The vertical axis, from 0 for rates. `head` is the share that is kept free on top for
+    words.
+    """
     if metric(name).better == "lower" or metric(name).unit is Unit.SCORE:
         return metric_axis(name, values, (), (), gpus)
     scale, unit = display(name, values, gpus)
@@ -332,16 +365,24 @@ def rising_axis(name: str, values: Sequence[float], gpus: int | None, head: floa
 
 
 def _named(name: str, unit: str, gpus: int | None, low: float, high: float, scale: float, *, log: bool) -> Axis:
-    """The axis with its names, in full and short: 'p99 time to first token (ms)' and 'p99 TTFT (ms)'."""
+    """The axis with its names, in full and short: 'p99 time to first token (ms)' and 'p99 TTFT
+    (ms)'.
+    """
     of = metric(name)
     per = " per GPU" if gpus and of.unit in RATES else ""
     full = of.label
     if of.quantity is not None and not of.inverted:
         full = of.label.replace(of.quantity.upper(), LATENCIES[of.quantity])
     return Axis(
-        f"{full}{per} ({unit})", low, high, log, metric=name, scale=scale, short_label=f"{of.label}{per} ({unit})",
+        f"{full}{per} ({unit})",
+        low,
+        high,
+        log,
+        metric=name,
+        scale=scale,
+        short_label=f"{of.label}{per} ({unit})",
         rising_is_better=of.higher_is_better,
-    )  # fmt: skip
+    )
 
 
 def _widened(low: float, high: float, bars: Sequence[float], *, log: bool) -> tuple[float, float]:
@@ -358,7 +399,9 @@ def _widened(low: float, high: float, bars: Sequence[float], *, log: bool) -> tu
 
 
 def padded_axis(label: str, values: Sequence[float], *, log: bool) -> Axis:
-    """An axis over these values with some room; infinite ones, and 0 on a logarithm, lie beyond it."""
+    """An axis over these values with some room; infinite ones, and 0 on a logarithm, lie beyond
+    it.
+    """
     usable = [v for v in values if math.isfinite(v) and (v > 0 or not log)] or [1.0]
     return Axis(label, *_widened(min(usable), max(usable), (), log=log), log)
 
@@ -369,8 +412,8 @@ def axis_from_zero(label: str, values: Sequence[float]) -> Axis:
 
 
 def concurrency_axis(settings: Sequence[int]) -> Axis:
-    """A logarithmic axis of loads whose ticks are settings that were measured: both ends first, then the rounder
-    numbers.
+    """A logarithmic axis of loads whose ticks are settings that were measured: both ends first,
+    then the rounder numbers.
     """
     low, high = min(settings), max(settings)
     ticks = sorted(set(settings), key=lambda c: (c not in (low, high), c & (c - 1) != 0, c % 16 != 0, c % 4 != 0, c))
@@ -382,8 +425,9 @@ def concurrency_axis(settings: Sequence[int]) -> Axis:
 def bar_of(estimate: Estimate, axis: Axis) -> Bar | None:
     """The interval on an axis, None where none is known.
 
-    An end without a bound, or beyond the axis, is open: a bar to the panel's edge would look like a measured end. The
-    lower end 0 of a rate or a latency says no more than that it is not negative, so it is open too.
+    An end without a bound, or beyond the axis, is open: a bar to the panel's edge would look like a
+    measured end. The lower end 0 of a rate or a latency says no more than that it is not negative,
+    so it is open too.
     """
     if not estimate.has_interval or estimate.low == estimate.high or axis.off(estimate.value):
         return None

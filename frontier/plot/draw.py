@@ -1,7 +1,8 @@
-"""Draws figure data with matplotlib: PNG, PDF and SVG, the same bytes for the same figure. Decides nothing it says.
+"""Draws figure data with matplotlib: PNG, PDF and SVG, the same bytes for the same figure. Decides
+nothing it says.
 
-The object interface is used throughout: no pyplot, no global state, no display. Text stays text in SVG, and is never
-parsed as mathematics.
+The object interface is used throughout: no pyplot, no global state, no display. Text stays text in
+SVG, and is never parsed as mathematics.
 """
 
 import io
@@ -27,23 +28,47 @@ from matplotlib.ticker import FixedFormatter, FixedLocator, LogLocator, MaxNLoca
 from frontier.plot.data import FORMATS, Axis, Bar, Line, Mark, Panel, Picture, Role, Theme
 from frontier.plot.layout import PanelLayout, Placed, fit, line_height, text_width, ticks_that_fit, wrap
 
-# Okabe & Ito's colours (2008), told apart by colour-blind readers too; a shape or a text always says the same. Thin
-# lines and text take the "text" colour of a role where its own is too bright for them.
+# Okabe & Ito's colours (2008), told apart by colour-blind readers too; a shape or a text always
+# says the same. Thin lines and text take the "text" colour of a role where its own is too bright
+# for them.
 COLOURS: dict[Theme, dict[str, str]] = {
     "light": {
-        "frontier": "#0072B2", "other": "#E69F00", "other text": "#8F6200",
-        "third": "#CC79A7", "third text": "#A3507F", "fourth": "#3A3A3A",
-        "dominated": "#8C8C8C", "flagged": "#6E6E6E", "predicted": "#6A6A6A",
-        "operating": "#D55E00", "sla": "#009E73", "roofline": "#000000", "quiet": "#6A6A6A", "text": "#000000",
-        "paper": "#FFFFFF", "grid": "#E6E6E6", "axis": "#000000",
+        "frontier": "#0072B2",
+        "other": "#E69F00",
+        "other text": "#8F6200",
+        "third": "#CC79A7",
+        "third text": "#A3507F",
+        "fourth": "#3A3A3A",
+        "dominated": "#8C8C8C",
+        "flagged": "#6E6E6E",
+        "predicted": "#6A6A6A",
+        "operating": "#D55E00",
+        "sla": "#009E73",
+        "roofline": "#000000",
+        "quiet": "#6A6A6A",
+        "text": "#000000",
+        "paper": "#FFFFFF",
+        "grid": "#E6E6E6",
+        "axis": "#000000",
     },
     "dark": {
-        "frontier": "#56B4E9", "other": "#E69F00", "third": "#E59CC3", "fourth": "#E8E8E8",
-        "dominated": "#8A8F98", "flagged": "#A9AEB6", "predicted": "#A9AEB6",
-        "operating": "#FF8A3D", "sla": "#2BC79A", "roofline": "#F2F2F2", "quiet": "#A9AEB6", "text": "#F4F4F4",
-        "paper": "#14171C", "grid": "#2A2F37", "axis": "#C9CDD3",
+        "frontier": "#56B4E9",
+        "other": "#E69F00",
+        "third": "#E59CC3",
+        "fourth": "#E8E8E8",
+        "dominated": "#8A8F98",
+        "flagged": "#A9AEB6",
+        "predicted": "#A9AEB6",
+        "operating": "#FF8A3D",
+        "sla": "#2BC79A",
+        "roofline": "#F2F2F2",
+        "quiet": "#A9AEB6",
+        "text": "#F4F4F4",
+        "paper": "#14171C",
+        "grid": "#2A2F37",
+        "axis": "#C9CDD3",
     },
-}  # fmt: skip
+}
 TOGETHER = re.compile(r"(?<=[\d∞]) (?=[a-zµ])|(?<=concurrency) (?=\d)|(?<=[≤≥]) |(?<=p99) |(?<=p50) | (?=[≤≥])")
 """Spaces at which a title is not broken: between a number and its unit, and around a sign."""
 BLENDS = (0.07, 0.09, 0.18, 0.35, 0.45, 0.55)
@@ -53,14 +78,20 @@ SHAPES = {Role.OTHER: "s", Role.THIRD: "^", Role.FOURTH: "D", Role.PREDICTED: "D
 STRIKE = [(-0.5, -0.5), (0.5, 0.5)]
 """A slash through a mark, as a marker's path."""
 STROKES: dict[str, tuple[float, object, float]] = {
-    "stair": (2.3, "-", 3.0), "path": (0.9, (0, (1, 2)), 2.5), "roofline": (1.3, (0, (1, 1.8)), 2.0),
-    "predicted": (1.5, (0, (5, 3)), 2.7), "measured": (1.0, (0, (1, 1.6)), 2.5), "steps": (1.6, "-", 2.5),
-    "fit": (1.6, (0, (5, 2.5)), 2.0), "cloud": (0.0, "none", 1.5),
-}  # fmt: skip
+    "stair": (2.3, "-", 3.0),
+    "path": (0.9, (0, (1, 2)), 2.5),
+    "roofline": (1.3, (0, (1, 1.8)), 2.0),
+    "predicted": (1.5, (0, (5, 3)), 2.7),
+    "measured": (1.0, (0, (1, 1.6)), 2.5),
+    "steps": (1.6, "-", 2.5),
+    "fit": (1.6, (0, (5, 2.5)), 2.0),
+    "cloud": (0.0, "none", 1.5),
+}
 """Width, dashes and depth of each kind of line."""
 TITLE, NOTE, FOOT = 16.0, 9.5, 9.0
 CELLS = {1: 560, 2: 480, 3: 366}
-"""Pixels a chart of a page is wide, by how many stand side by side: what is readable there and on a phone."""
+"""Pixels a chart of a page is wide, by how many stand side by side: what is readable there and on a
+phone."""
 
 
 def blend(colour: str, paper: str, share: float) -> str:
@@ -71,8 +102,8 @@ def blend(colour: str, paper: str, share: float) -> str:
 
 @cache
 def dark_colours() -> dict[str, str]:
-    """What each colour of a light picture is in a dark one, in lower case, bare and blended with the paper; where two
-    roles share a colour in the light the text's counts.
+    """What each colour of a light picture is in a dark one, in lower case, bare and blended with
+    the paper; where two roles share a colour in the light the text's counts.
     """
     light, dark = COLOURS["light"], COLOURS["dark"]
     pairs: dict[str, str] = {}
@@ -96,29 +127,43 @@ def mark_id(panel: int, concurrency: float) -> str:
 
 @contextmanager
 def defaults() -> Iterator[None]:
-    """matplotlib as shipped, whatever the user's matplotlibrc says; a glyph the font lacks is no reason to fail."""
+    """matplotlib as shipped, whatever the user's matplotlibrc says; a glyph the font lacks is no
+    reason to fail.
+    """
     with mpl.rc_context(), warnings.catch_warnings():
         warnings.simplefilter("ignore", mpl.MatplotlibDeprecationWarning)  # defaults that matplotlib gives up
-        # What mpl.rcdefaults() does, without reading thirty style sheets. rc_context would not restore the backend.
+        # What mpl.rcdefaults() does, without reading thirty style sheets. rc_context would not
+        # restore the backend.
         mpl.rcParams.update({key: value for key, value in mpl.rcParamsDefault.items() if key != "backend"})
         # Without hinting a text is as wide as its letters, at every size: the layout counts on it.
         mpl.rcParams.update(
-            {"svg.hashsalt": "frontier", "svg.fonttype": "none", "pdf.fonttype": 42, "text.hinting": "no_hinting",
-             "text.parse_math": False,
-             "font.sans-serif": ["DejaVu Sans", "Bitstream Vera Sans", "Verdana", "Geneva", "Arial", "Helvetica"]}
-        )  # fmt: skip
+            {
+                "svg.hashsalt": "frontier",
+                "svg.fonttype": "none",
+                "pdf.fonttype": 42,
+                "text.hinting": "no_hinting",
+                "text.parse_math": False,
+                "font.sans-serif": ["DejaVu Sans", "Bitstream Vera Sans", "Verdana", "Geneva", "Arial", "Helvetica"],
+            }
+        )
         warnings.filterwarnings("ignore", message="Glyph .* missing", category=UserWarning)
         yield
 
 
 def render(
-    picture: Picture, form: str, *, width: int | None = None, theme: Theme = "light", titled: bool = True,
+    picture: Picture,
+    form: str,
+    *,
+    width: int | None = None,
+    theme: Theme = "light",
+    titled: bool = True,
     laid_out: int | None = None,
-) -> bytes:  # fmt: skip
+) -> bytes:
     """The picture as bytes of one of FORMATS; ValueError for another.
 
-    `width` in pixels enlarges or shrinks a PNG; a narrow one is laid out anew, so that its text can be read. A page
-    gives the width to lay out for as `laid_out`, and is not `titled` where it says title, table and notes itself.
+    `width` in pixels enlarges or shrinks a PNG; a narrow one is laid out anew, so that its text can
+    be read. A page gives the width to lay out for as `laid_out`, and is not `titled` where it says
+    title, table and notes itself.
     """
     if form not in FORMATS:
         raise ValueError(f"a picture cannot be written as {form!r}; it can as {', '.join(FORMATS)}")
@@ -136,8 +181,8 @@ def render(
 
 
 def render_panel(picture: Picture, number: int) -> bytes:
-    """One panel of a detail figure as an SVG of its own, for a page that puts them side by side or, on a phone, one
-    below the other; the page says title, key and notes itself.
+    """One panel of a detail figure as an SVG of its own, for a page that puts them side by side or,
+    on a phone, one below the other; the page says title, key and notes itself.
     """
     panel = picture.panels[number]
     alone = replace(picture, title=f"{picture.title}: {panel.title}", panels=(panel,), notes=(), columns=1)
@@ -162,7 +207,8 @@ class _Lines:
 def draw(picture: Picture, theme: Theme = "light", *, titled: bool = True, laid_out: int | None = None) -> Figure:
     """The picture as a matplotlib Figure with an Agg canvas. To be called under `defaults`.
 
-    Words are laid out first: only then is known how tall the figure is, and which of them go below the panels.
+    Words are laid out first: only then is known how tall the figure is, and which of them go below
+    the panels.
     """
     width, colours = laid_out or picture.width, COLOURS[theme]
     columns = max(1, min(picture.columns, len(picture.panels), width // 330))
@@ -211,7 +257,9 @@ def draw(picture: Picture, theme: Theme = "light", *, titled: bool = True, laid_
 
 
 def _unsaid(layouts: Sequence[PanelLayout]) -> list[str]:
-    """Notes on the words that found no room in their panels; the same words of several panels once."""
+    """Notes on the words that found no room in their panels; the same words of several panels
+    once.
+    """
     panels: dict[str, list[str]] = {}
     for layout in layouts:
         words = list(layout.unplaced)
@@ -224,8 +272,8 @@ def _unsaid(layouts: Sequence[PanelLayout]) -> list[str]:
 
 
 def _table(picture: Picture, width: int) -> list[list[tuple[float, _Lines]]]:
-    """The table of answers as rows of (x, text): columns as wide as their widest cell, a long name cut. Where that is
-    wider than the figure, what follows a name stands below it.
+    """The table of answers as rows of (x, text): columns as wide as their widest cell, a long name
+    cut. Where that is wider than the figure, what follows a name stands below it.
     """
     size = 10.5 if len(picture.rows) <= 12 else 9.0
     columns = max((len(cells) for cells, _ in picture.rows), default=0)
@@ -256,8 +304,15 @@ def _write(figure: Figure, lines: _Lines, x: float, top: float, theme: Theme) ->
     wide, tall = figure.get_size_inches() * 100
     for i, line in enumerate(lines.texts):
         y = top - (i + 0.5) * line_height(lines.size) - lines.size * 0.36 * 100 / 72
-        figure.text(x / wide, y / tall, line, fontsize=lines.size, color=ink(lines.role, theme), va="baseline",
-                    fontweight="bold" if lines.bold else "normal")  # fmt: skip
+        figure.text(
+            x / wide,
+            y / tall,
+            line,
+            fontsize=lines.size,
+            color=ink(lines.role, theme),
+            va="baseline",
+            fontweight="bold" if lines.bold else "normal",
+        )
 
 
 def _write_keys(figure: Figure, picture: Picture, top: float, theme: Theme) -> None:
@@ -275,8 +330,16 @@ def _draw_panel(axes: Axes, layout: PanelLayout, theme: Theme, number: int, *, l
     panel, colours = layout.panel, COLOURS[theme]
     _dress(axes, layout, colours, large=large)
     if panel.is_empty:
-        axes.text(0.5, 0.5, "nothing to draw on these axes", transform=axes.transAxes, ha="center", va="center",
-                  fontsize=layout.size, color=colours["quiet"])  # fmt: skip
+        axes.text(
+            0.5,
+            0.5,
+            "nothing to draw on these axes",
+            transform=axes.transAxes,
+            ha="center",
+            va="center",
+            fontsize=layout.size,
+            color=colours["quiet"],
+        )
     if panel.region:
         x0, x1, y0, y1 = panel.region
         axes.fill(
@@ -284,8 +347,13 @@ def _draw_panel(axes: Axes, layout: PanelLayout, theme: Theme, number: int, *, l
         )
     for rule in panel.rules:
         line = axes.axvline if rule.axis == "x" else axes.axhline
-        line(rule.at, color=colours[rule.role.value], lw=1.0 if rule.dashed else 1.6, ls="--" if rule.dashed else "-",
-             zorder=3 if panel.spans else 2)  # fmt: skip
+        line(
+            rule.at,
+            color=colours[rule.role.value],
+            lw=1.0 if rule.dashed else 1.6,
+            ls="--" if rule.dashed else "-",
+            zorder=3 if panel.spans else 2,
+        )
     _draw_spans(axes, panel, colours)
     for line_data in panel.lines:
         _draw_line(axes, line_data, panel, theme)
@@ -327,7 +395,9 @@ def _dress(axes: Axes, layout: PanelLayout, colours: dict[str, str], *, large: b
 
 
 def ticks_of(axis: Axis, length: float, points: float, upright: bool) -> Sequence[tuple[float, str]]:
-    """The ticks of an axis as (value, text): its own where they fit, by priority, else round numbers."""
+    """The ticks of an axis as (value, text): its own where they fit, by priority, else round
+    numbers.
+    """
     low, high = sorted((axis.low, axis.high))
     if axis.ticks:
         kept: list[tuple[float, str]] = []
@@ -363,8 +433,15 @@ def _draw_line(axes: Axes, line: Line, panel: Panel, theme: Theme) -> None:
     colour = ink(line.role, theme) if thin else colours[line.role.value]
     if line.band:
         edges, lows, highs = zip(*line.band, strict=True)
-        axes.fill_between(edges, lows, highs, step="pre" if panel.x.rising_is_better else "post",
-                          color=blend(colour, paper, 0.18), lw=0, zorder=-0.5)  # fmt: skip
+        axes.fill_between(
+            edges,
+            lows,
+            highs,
+            step="pre" if panel.x.rising_is_better else "post",
+            color=blend(colour, paper, 0.18),
+            lw=0,
+            zorder=-0.5,
+        )
     xs, ys = [x for x, _ in line.points], [panel.y.shown(y) for _, y in line.points]
     if line.kind == "cloud":
         axes.plot(xs, ys, line.marker, color=blend(colour, paper, 0.45), ms=2.6, mew=0, zorder=1.5)
@@ -372,32 +449,55 @@ def _draw_line(axes: Axes, line: Line, panel: Panel, theme: Theme) -> None:
     lw, stroke, depth = STROKES[line.kind]
     marker = line.marker if line.kind == "measured" else None
     on_axis = [i for i, (_, y) in enumerate(line.points) if not panel.y.off(y)]
-    axes.plot(xs, ys, color=colour, lw=lw, ls=stroke, marker=marker, ms=5, mew=0, markevery=on_axis, zorder=depth,
-              clip_on=marker is None,  # a mark on the frame, as of 0, is seen whole
-              drawstyle="steps-post" if line.kind == "steps" else "default", solid_joinstyle="miter")  # fmt: skip
+    axes.plot(
+        xs,
+        ys,
+        color=colour,
+        lw=lw,
+        ls=stroke,
+        marker=marker,
+        ms=5,
+        mew=0,
+        markevery=on_axis,
+        zorder=depth,
+        clip_on=marker is None,  # a mark on the frame, as of 0, is seen whole
+        drawstyle="steps-post" if line.kind == "steps" else "default",
+        solid_joinstyle="miter",
+    )
     for side, head in ((1, "^"), (-1, "v")):
         edge = [(x, panel.y.shown(y)) for x, y in line.points if panel.y.off(y) == side]
         if edge:
-            axes.plot(*zip(*edge, strict=True), head, ms=8, mfc=paper, mec=colour, mew=1.3, ls="none", clip_on=False,
-                      zorder=4)  # fmt: skip
+            axes.plot(
+                *zip(*edge, strict=True), head, ms=8, mfc=paper, mec=colour, mew=1.3, ls="none", clip_on=False, zorder=4
+            )
     bars = [(x, bar) for (x, _), bar in zip(line.points, line.bars, strict=False) if bar]
     _draw_bars(axes, bars, colour, upright=True)
 
 
 def _draw_layer(axes: Axes, line: Line, colour: str) -> None:
-    """A part of each setting's column; columns are as wide as the two nearest settings leave room for."""
+    """A part of each setting's column; columns are as wide as the two nearest settings leave room
+    for.
+    """
     xs, lows, highs = (np.array(values) for values in zip(*line.band, strict=True))
     half = min(1.12, *(xs[1:] / xs[:-1]) ** 0.4) if len(xs) > 1 else 1.12
     axes.bar(xs / half, highs - lows, xs * half - xs / half, lows, align="edge", color=colour, lw=0, zorder=1.5)
 
 
 def _draw_bars(axes: Axes, bars: Sequence[tuple[float, Bar]], colour: str, *, upright: bool) -> None:
-    """Intervals at their places on the other axis, an open end as a short arrow; all at once, which is faster."""
+    """Intervals at their places on the other axis, an open end as a short arrow; all at once, which
+    is faster.
+    """
     if not bars:
         return
     stems = axes.vlines if upright else axes.hlines
-    stems([at for at, _ in bars], [bar.low for _, bar in bars], [bar.high for _, bar in bars], color=colour, lw=1.4,
-          zorder=2.9)  # fmt: skip
+    stems(
+        [at for at, _ in bars],
+        [bar.low for _, bar in bars],
+        [bar.high for _, bar in bars],
+        color=colour,
+        lw=1.4,
+        zorder=2.9,
+    )
     tips = [(at, bar.low, "v" if upright else "<") for at, bar in bars if bar.open_low]
     tips += [(at, bar.high, "^" if upright else ">") for at, bar in bars if bar.open_high]
     for at, end, head in tips:
@@ -414,13 +514,23 @@ def _draw_mark(axes: Axes, mark: Mark, colours: dict[str, str], name: str) -> No
     edge, thick, size = (paper, 0.6, 8.0) if mark.role is Role.DOMINATED else (colour, 1.4, 8.0)
     if mark.role is Role.PREDICTED:
         thick, size = 1.0, 4.5
-    axes.plot(mark.x, mark.y, shape, ms=size, mfc=face, mec=edge, mew=thick, zorder=4,
-              gid=None if mark.role is Role.PREDICTED else name)  # fmt: skip
+    axes.plot(
+        mark.x,
+        mark.y,
+        shape,
+        ms=size,
+        mfc=face,
+        mec=edge,
+        mew=thick,
+        zorder=4,
+        gid=None if mark.role is Role.PREDICTED else name,
+    )
     if mark.ring:
         axes.plot(mark.x, mark.y, "o", ms=15, mfc="none", mec=colours["operating"], mew=1.6, zorder=6)
     if mark.star:
-        axes.plot(mark.x, mark.y, "*", ms=20, mfc=colours[mark.star.value], mec=paper, mew=1.2, zorder=6,
-                  gid=name + "-star")  # fmt: skip
+        axes.plot(
+            mark.x, mark.y, "*", ms=20, mfc=colours[mark.star.value], mec=paper, mew=1.2, zorder=6, gid=name + "-star"
+        )
 
 
 def _draw_spans(axes: Axes, panel: Panel, colours: dict[str, str]) -> None:
@@ -448,13 +558,33 @@ def _draw_words(axes: Axes, placed: Placed, layout: PanelLayout, theme: Theme) -
     colour = ink(placed.role, theme)
     for i, line in enumerate(placed.lines):
         y = y1 - (i + 0.5) * step - placed.size * 0.36 * 100 / 72
-        axes.text(x / w, y / h, line, transform=axes.transAxes, fontsize=placed.size, color=colour,
-                  ha=placed.align, va="baseline", fontweight="bold" if placed.bold else "normal",
-                  zorder=7)  # fmt: skip
+        axes.text(
+            x / w,
+            y / h,
+            line,
+            transform=axes.transAxes,
+            fontsize=placed.size,
+            color=colour,
+            ha=placed.align,
+            va="baseline",
+            fontweight="bold" if placed.bold else "normal",
+            zorder=7,
+        )
     if placed.leader and placed.arrow:
         tail, tip = (placed.leader[0] / w, placed.leader[1] / h), (placed.leader[2] / w, placed.leader[3] / h)
-        axes.add_patch(FancyArrowPatch(tail, tip, transform=axes.transAxes, arrowstyle="->", mutation_scale=13, lw=1.3,
-                                       color=colour, shrinkA=0, shrinkB=0))  # fmt: skip
+        axes.add_patch(
+            FancyArrowPatch(
+                tail,
+                tip,
+                transform=axes.transAxes,
+                arrowstyle="->",
+                mutation_scale=13,
+                lw=1.3,
+                color=colour,
+                shrinkA=0,
+                shrinkB=0,
+            )
+        )
     elif placed.leader:
         xs, ys = [placed.leader[0] / w, placed.leader[2] / w], [placed.leader[1] / h, placed.leader[3] / h]
         axes.plot(xs, ys, color=colour, lw=1.1, transform=axes.transAxes, zorder=6.5)

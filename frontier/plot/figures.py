@@ -1,7 +1,9 @@
-"""Detail figures of one series over concurrency: latency, throughput, goodput, inflation, and where the time goes.
+"""Detail figures of one series over concurrency: latency, throughput, goodput, inflation, and where
+the time goes.
 
-Excluded points are left out of the lines, as they are never chosen, and named below. A value that no axis holds is
-drawn at its edge and named below, as is what is not known. One setting makes no line: there is no such figure of it.
+Excluded points are left out of the lines, as they are never chosen, and named below. A value that
+no axis holds is drawn at its edge and named below, as is what is not known. One setting makes no
+line: there is no such figure of it.
 """
 
 import math
@@ -32,18 +34,31 @@ STATISTICS = (("p50", "o", Role.FRONTIER), ("p90", "^", Role.THIRD), ("p99", "s"
 
 
 def series_figure(
-    name: str, view: View, title: str, panels: Sequence[Panel], notes: Iterable[str], *, columns: int = 2,
+    name: str,
+    view: View,
+    title: str,
+    panels: Sequence[Panel],
+    notes: Iterable[str],
+    *,
+    columns: int = 2,
     tall: float = 300.0,
-) -> Picture:  # fmt: skip
-    """The figure of one series; the last of its notes names the excluded settings, which its lines do not show."""
+) -> Picture:
+    """The figure of one series; the last of its notes names the excluded settings, which its lines
+    do not show.
+    """
     title = f"{view_name(view)}: {title}"
     contents = "; ".join(f"{p.title}: {', '.join(li.name for li in p.lines if li.name)}" for p in panels)
     excluded = ", ".join(setting(p.concurrency) for p in view.mine if not p.valid)
     notes = [*notes, *([f"Excluded, and so not in these charts: {excluded}."] if excluded else [])]
     return Picture(
-        name, title, tuple(panels), notes=tuple(notes), description=f"{title}. {contents}".rstrip(" :.") + ".",
-        columns=columns, tall=tall,
-    )  # fmt: skip
+        name,
+        title,
+        tuple(panels),
+        notes=tuple(notes),
+        description=f"{title}. {contents}".rstrip(" :.") + ".",
+        columns=columns,
+        tall=tall,
+    )
 
 
 def valid_points(view: View) -> list[Point]:
@@ -58,13 +73,17 @@ def chosen_rule(view: View) -> tuple[Rule, ...]:
 
 
 def known(points: Sequence[Point], name: str) -> list[tuple[int, Estimate]]:
-    """(concurrency, estimate) where the metric is known: also where it is 0, or infinite because of failures."""
+    """(concurrency, estimate) where the metric is known: also where it is 0, or infinite because of
+    failures.
+    """
     estimates = [(p.concurrency, p.metrics[name]) for p in points if name in p.metrics]
     return [(c, e) for c, e in estimates if not math.isnan(e.value)]
 
 
 def _edge_notes(points: Sequence[Point], names: Sequence[str], *, log: bool = False) -> list[str]:
-    """Where metrics that are drawn are infinite, 0 on a logarithmic axis, or not known: none of it is left unsaid."""
+    """Where metrics that are drawn are infinite, 0 on a logarithmic axis, or not known: none of it
+    is left unsaid.
+    """
     places: dict[str, list[str]] = {
         "△ at the top edge: infinite, as too many requests failed": [],
         "▽ at the lower edge: 0, which a logarithmic axis does not hold": [],
@@ -99,7 +118,9 @@ def limits_on(view: View, quantity: str) -> list[Limit]:
 
 
 def latency_figure(view: View) -> Picture | None:
-    """TTFT, TPOT, ITL and E2E percentiles with the limits on them; None with fewer than two settings that have any."""
+    """TTFT, TPOT, ITL and E2E percentiles with the limits on them; None with fewer than two
+    settings that have any.
+    """
     panels = [panel for q, words in LATENCIES.items() if (panel := _latency_panel(view, q, words)) is not None]
     if not panels:
         return None
@@ -134,7 +155,8 @@ def _latency_panel(view: View, quantity: str, words: str) -> Panel | None:
 
 
 def throughput_figure(view: View) -> Picture | None:
-    """Output throughput with the fitted capacity, and how much of the one-stream speed each stream keeps.
+    """Output throughput with the fitted capacity, and how much of the one-stream speed each stream
+    keeps.
 
     None with fewer than two settings.
     """
@@ -166,9 +188,12 @@ def throughput_figure(view: View) -> Picture | None:
     first, alone = next((c, e.value / c) for c, e in values if e.value)
     kept = tuple((amount(c), e.value / c / alone * 100) for c, e in values)
     efficiency = Panel(
-        f"speed each stream keeps (100% = at {setting(first)})", x, axis_from_zero("%", [y for _, y in kept]),
-        (Line("measured", kept),), rules=chosen_rule(view),
-    )  # fmt: skip
+        f"speed each stream keeps (100% = at {setting(first)})",
+        x,
+        axis_from_zero("%", [y for _, y in kept]),
+        (Line("measured", kept),),
+        rules=chosen_rule(view),
+    )
     panels = [Panel("output throughput", x, y, tuple(lines), rules=tuple(rules)), efficiency]
     panels = panels[:1] if isinstance(first, Rate) else panels  # a rate has no streams that could keep a speed
     notes += _edge_notes(points, [name])
@@ -176,7 +201,9 @@ def throughput_figure(view: View) -> Picture | None:
 
 
 def goodput_figure(view: View) -> Picture | None:
-    """Requests per second and the part of them within every limit; None without limits on latency, or a line."""
+    """Requests per second and the part of them within every limit; None without limits on latency,
+    or a line.
+    """
     points = valid_points(view)
     good, every = known(points, "goodput"), known(points, "request_throughput")
     if len(good) < 2 or not every:
@@ -188,20 +215,25 @@ def goodput_figure(view: View) -> Picture | None:
         _measured("all requests", every, share, y, Role.FRONTIER),
         _measured("within every limit", good, share, y, Role.SLA, "s"),
     )
-    panel = Panel(f"requests per second ({unit})", concurrency_axis([c for c, _ in every]), y, lines,
-                  rules=chosen_rule(view))  # fmt: skip
+    panel = Panel(
+        f"requests per second ({unit})", concurrency_axis([c for c, _ in every]), y, lines, rules=chosen_rule(view)
+    )
     best = max(good, key=lambda item: item[1].value)
     most = f"Most goodput: {value_text('goodput', best[1].value, view.gpus)} at {setting(best[0])}."
     most = most if best[1].value else "No request kept every limit, at any setting."
     limits = ", ".join(limit_text(li) for li in view.sla if metric(li.metric).quantity)
-    notes = [f"{most} A request counts as good when it alone keeps {limits}.",
-             *_edge_notes(points, ["goodput", "request_throughput"])]  # fmt: skip
+    notes = [
+        f"{most} A request counts as good when it alone keeps {limits}.",
+        *_edge_notes(points, ["goodput", "request_throughput"]),
+    ]
     load = kind_of(points[0].concurrency)
     return series_figure("goodput", view, f"goodput against {load}", [panel], notes, columns=1)
 
 
 def inflation_figure(view: View) -> Picture | None:
-    """By what factor TTFT and TPOT grow over the lowest concurrency measured; None with fewer than two settings."""
+    """By what factor TTFT and TPOT grow over the lowest concurrency measured; None with fewer than
+    two settings.
+    """
     points = valid_points(view)
     if len(points) < 2:
         return None
@@ -237,9 +269,14 @@ def inflation_figure(view: View) -> Picture | None:
 
 UNEXPLAINED = "unexplained"
 INKS = {
-    "connect": Role.QUIET, "network": Role.OTHER, "front_end": Role.THIRD, "queue": Role.OPERATING,
-    "prefill": Role.FRONTIER, "decode": Role.SLA, UNEXPLAINED: Role.FOURTH,
-}  # fmt: skip
+    "connect": Role.QUIET,
+    "network": Role.OTHER,
+    "front_end": Role.THIRD,
+    "queue": Role.OPERATING,
+    "prefill": Role.FRONTIER,
+    "decode": Role.SLA,
+    UNEXPLAINED: Role.FOURTH,
+}
 THIN = 0.01
 """A layer that is a smaller share of every bar is not seen, and would only lengthen the legend."""
 
@@ -256,9 +293,10 @@ def time_figure(view: View) -> Picture | None:
     first = {c: _layers(time, time.ttft, without="decode") for c, time in times.items()}
     whole = {c: _layers(time, time.e2e) for c, time in times.items()}
     panels = [
-        panel for title, bars in (("time to first token", first), ("end-to-end latency", whole))
+        panel
+        for title, bars in (("time to first token", first), ("end-to-end latency", whole))
         if (panel := _time_panel(view, f"mean {title}", bars)) is not None
-    ]  # fmt: skip
+    ]
     notes = ["Means over the window, from the server's histograms and the client's stamps; a percentile has no parts."]
     return series_figure("time", view, "where the time goes", panels, notes + _time_notes(points, times))
 
@@ -290,14 +328,20 @@ def _time_notes(points: Sequence[Point], times: Mapping[int, TimeBreakdown]) -> 
     """What the stacks do not show."""
     missing = list(dict.fromkeys(PART_WORDS[name] for time in times.values() for name in time.missing))
     notes = [f"The server's metrics do not tell {', '.join(missing)}: it is in what is unexplained."] if missing else []
-    over = [f"{format_share(-time.rest / time.e2e)} at {setting(c)}" for c, time in times.items()
-            if time.rest < -THIN * time.e2e]  # fmt: skip
+    over = [
+        f"{format_share(-time.rest / time.e2e)} at {setting(c)}"
+        for c, time in times.items()
+        if time.rest < -THIN * time.e2e
+    ]
     notes += [f"The parts add up to more than was measured: by {', '.join(over)}."] if over else []
     absent = [setting(p.concurrency) for p in points if p.concurrency not in times]
     return [*notes, *([f"Not known, and so not drawn: {', '.join(absent)}."] if absent else [])]
 
 
 FROM_POINTS: dict[str, Callable[[View], Picture | None]] = {
-    "latency": latency_figure, "throughput": throughput_figure, "goodput": goodput_figure,
-    "inflation": inflation_figure, "time": time_figure,
-}  # fmt: skip
+    "latency": latency_figure,
+    "throughput": throughput_figure,
+    "goodput": goodput_figure,
+    "inflation": inflation_figure,
+    "time": time_figure,
+}

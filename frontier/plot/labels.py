@@ -1,4 +1,5 @@
-"""The words of the frontier picture: title, table of answers, legend, notes and foot; limits and operating points."""
+"""The words of the frontier picture: title, table of answers, legend, notes and foot; limits and
+operating points."""
 
 import math
 from collections.abc import Sequence
@@ -95,8 +96,8 @@ def answer_rows(views: Sequence[View], names: Sequence[str]) -> tuple[tuple[tupl
 
 
 def answer_cells(view: View) -> tuple[str, ...]:
-    """The operating point in columns: concurrency, throughput, the binding metric, its bound and its limit. Without
-    one why there is none, in words.
+    """The operating point in columns: concurrency, throughput, the binding metric, its bound and
+    its limit. Without one why there is none, in words.
     """
     decision, up = view.decision, view.axes[1]
     if decision is None or decision.concurrency is None:
@@ -156,7 +157,9 @@ def joined(parts: Sequence[str]) -> str:
 
 
 def notes_of(view: View, panel: Panel, head: str) -> list[str]:
-    """Under the panel: why points are excluded, and which could not be drawn. `head` says of which panel."""
+    """Under the panel: why points are excluded, and which could not be drawn. `head` says of which
+    panel.
+    """
     across = view.axes[0]
     reasons = [kind.text(most=6) for kind in flag_kinds(view.mine) if kind.fatal]
     notes = [f"○  {f'{NBSP}{SEPARATOR}{NBSP}'.join(reasons)}"] if reasons else []
@@ -227,7 +230,9 @@ def level_words(limit: Limit, gpus: int | None) -> str:
 
 
 def limit_lines(limits: Sequence[Limit], x: Axis, up: str) -> list[str]:
-    """The words on limits that are not on the vertical axis `up`: those on the horizontal one first."""
+    """The words on limits that are not on the vertical axis `up`: those on the horizontal one
+    first.
+    """
     here = [limit for limit in limits if limit.metric == x.metric]
     there = [limit for limit in limits if limit.metric not in (x.metric, up)]
     lines = []
@@ -247,7 +252,9 @@ def limit_lines(limits: Sequence[Limit], x: Axis, up: str) -> list[str]:
 
 
 def panel_words(view: View, panel: Panel) -> list[Callout]:
-    """Words on the panel as a whole: limits without a line of their own, and the roofline's height and assumption."""
+    """Words on the panel as a whole: limits without a line of their own, and the roofline's height
+    and assumption.
+    """
     lines = limit_lines(view.sla, panel.x, panel.y.metric)
     on_a_rule = any(rule.axis == "x" and rule.lines for rule in panel.rules)
     words = [Callout(tuple(lines), Role.SLA)] if lines and not on_a_rule else []
@@ -260,8 +267,8 @@ def panel_words(view: View, panel: Panel) -> list[Callout]:
 
 
 def callouts(view: View, panel: Panel, *, brief: bool) -> list[Callout]:
-    """The operating point (or the nearest to one), then what the step above it is. `brief`: only that, as a table has
-    the operating points.
+    """The operating point (or the nearest to one), then what the step above it is. `brief`: only
+    that, as a table has the operating points.
     """
     decision = view.decision
     if decision is None:
@@ -305,8 +312,8 @@ def _chosen_lines(panel: Panel, decision: Decision, chosen: int, gpus: int | Non
 
 
 def _next_lines(panel: Panel, decision: Decision) -> list[tuple[int, tuple[str, ...], str]]:
-    """The step not taken, and the first setting above that is not inside for a reason the axes do not show: at length,
-    and in a word or two.
+    """The step not taken, and the first setting above that is not inside for a reason the axes do
+    not show: at length, and in a word or two.
     """
     steps: list[tuple[int, tuple[str, ...], str]] = []
     if (step := decision.rejected) is not None:

@@ -1,7 +1,9 @@
-"""Label placement: widths of text as matplotlib renders it, wrapping, and a greedy search for free places in a panel.
+"""Label placement: widths of text as matplotlib renders it, wrapping, and a greedy search for free
+places in a panel.
 
-Everything is in pixels at 100 dpi from the panel's lower left corner. A label never touches a line, a mark or another
-label; one that finds no free place is handed back, and the picture says its words below the panel.
+Everything is in pixels at 100 dpi from the panel's lower left corner. A label never touches a line,
+a mark or another label; one that finds no free place is handed back, and the picture says its words
+below the panel.
 """
 
 import itertools
@@ -31,7 +33,9 @@ def _renderer() -> RendererAgg:
 
 @lru_cache(maxsize=4096)
 def text_width(text: str, points: float, bold: bool = False) -> float:
-    """Pixels that a line of text takes, as matplotlib draws it. To be called under `draw.defaults`."""
+    """Pixels that a line of text takes, as matplotlib draws it. To be called under
+    `draw.defaults`.
+    """
     font = FontProperties(size=points, weight="bold" if bold else "normal")
     width, _, _ = _renderer().get_text_width_height_descent(text, font, False)  # type: ignore[no-untyped-call]
     return float(width)
@@ -43,7 +47,8 @@ def line_height(points: float) -> float:
 
 
 def wrap(text: str, points: float, width: float, *, lines: int = 2, bold: bool = False) -> tuple[str, ...]:
-    """Text broken at spaces into at most `lines` lines of `width` pixels; what does not fit is cut with an ellipsis.
+    """Text broken at spaces into at most `lines` lines of `width` pixels; what does not fit is cut
+    with an ellipsis.
 
     Lines are made about equally long: no word stands alone on the last one.
     """
@@ -76,8 +81,8 @@ def _wrapped(text: str, points: float, width: float, lines: int, bold: bool) -> 
 
 
 def fit(text: str, points: float, width: float, *, bold: bool = False, middle: bool = False) -> str:
-    """One line, cut with an ellipsis when it is wider than `width` pixels; a name is cut in its `middle`, as both its
-    ends tell it apart.
+    """One line, cut with an ellipsis when it is wider than `width` pixels; a name is cut in its
+    `middle`, as both its ends tell it apart.
     """
     if text_width(text, points, bold) <= width:
         return text
@@ -105,7 +110,8 @@ class Placed:
 
 @dataclass(slots=True)
 class Canvas:
-    """What is drawn in a panel already: boxes of marks and texts, and straight lines. Nothing may be placed on them.
+    """What is drawn in a panel already: boxes of marks and texts, and straight lines. Nothing may
+    be placed on them.
 
     Above the panel `head` pixels are free.
     """
@@ -148,14 +154,15 @@ def _touches(lines: np.ndarray, box: Box) -> bool:
     if not near.any():
         return False
     ax, ay, bx, by = lines[:, near]
-    # A line whose extent meets the box's misses the box itself only when all four corners lie on one side of it.
+    # A line whose extent meets the box's misses the box itself only when all four corners lie on
+    # one side of it.
     sides = np.array([(bx - ax) * (y - ay) - (by - ay) * (x - ax) for x in (x0, x1) for y in (y0, y1)])
     return not bool(((sides > 0).all(axis=0) | (sides < 0).all(axis=0)).all())
 
 
 DIRECTIONS = (45, 90, 20, 0, 70, 135, -45, -20, -90, -70, 180, -135, 160, -160, 110, -110)
-"""Degrees from a mark at which its words may stand, where left and up are better: the best place of a point on the
-frontier first, which is away from the dominated.
+"""Degrees from a mark at which its words may stand, where left and up are better: the best place of
+a point on the frontier first, which is away from the dominated.
 """
 
 
@@ -221,7 +228,9 @@ class PanelLayout:
         return [(0.0, y), (self.width, y)]
 
     def run(self) -> "PanelLayout":
-        """Place everything: words on rules and on the panel, numbers, callouts, and the numbers that are left."""
+        """Place everything: words on rules and on the panel, numbers, callouts, and the numbers
+        that are left.
+        """
         for rule in self.panel.rules:
             if rule.lines and not self._words(rule.lines, rule.role, self._rule_places(rule)):
                 self.unplaced.append(" · ".join(rule.lines))
@@ -255,7 +264,9 @@ class PanelLayout:
     def _words(
         self, lines: tuple[str, ...], role: Role, places: Iterator[tuple[float, float, str]], *, bold: bool = False
     ) -> bool:
-        """Write words at the first free of these places (x, middle y, side of x that they lie on); False if none."""
+        """Write words at the first free of these places (x, middle y, side of x that they lie on);
+        False if none.
+        """
         wide, tall = max(text_width(line, self.size, bold) for line in lines), len(lines) * line_height(self.size)
         for x, y, side in places:
             x0 = x - wide if side == "left" else x
@@ -265,7 +276,9 @@ class PanelLayout:
         return False
 
     def _rule_places(self, rule: Rule) -> Iterator[tuple[float, float, str]]:
-        """Beside an upright rule from the top down, on the better side first; along a level one above, then below."""
+        """Beside an upright rule from the top down, on the better side first; along a level one
+        above, then below.
+        """
         (x, y), (_, top) = self._rule_ends(rule)
         half = len(rule.lines) * line_height(self.size) / 2
         if rule.axis == "x":
@@ -279,7 +292,9 @@ class PanelLayout:
                 yield self.width - 8, middle, "left"
 
     def _corner_words(self, callout: Callout) -> None:
-        """Words on the whole panel; of two, where there is no room for both, the second is left to the notes."""
+        """Words on the whole panel; of two, where there is no room for both, the second is left to
+        the notes.
+        """
         first, *rest = callout.lines
         options: list[tuple[str, ...]] = [callout.lines]
         if len(rest) == 1:
@@ -303,7 +318,9 @@ class PanelLayout:
             yield from ((12, middle, "right"), (self.width - 12, middle, "left"), (self.width * 0.3, middle, "right"))
 
     def _stair_places(self, line: Line, wide: float) -> Iterator[tuple[float, float, str]]:
-        """Above and below the far end of a staircase, then further inward, as far as its last level reaches."""
+        """Above and below the far end of a staircase, then further inward, as far as its last level
+        reaches.
+        """
         (begin, _), (x, y) = (self.at(*place) for place in line.points[-2:])
         away, side = (1, "right") if self.panel.x.rising_is_better else (-1, "left")
         for step, up in itertools.product(range(12), (1, -1)):
@@ -311,7 +328,9 @@ class PanelLayout:
                 yield x + away * (8 + 40 * step), y + up * (5 + line_height(self.size) / 2), side
 
     def _numbers(self, marks: Iterable[Mark]) -> list[Mark]:
-        """Write the text beside each mark, the more telling ones first; the marks whose text found no room."""
+        """Write the text beside each mark, the more telling ones first; the marks whose text found
+        no room.
+        """
         crowded = []
         ends = {min(c), max(c)} if (c := [mark.concurrency for mark in self.panel.marks]) else set()
         for mark in sorted(marks, key=lambda mark: (mark.concurrency not in ends, _rank(mark))):
@@ -327,19 +346,25 @@ class PanelLayout:
         return crowded
 
     def _is_nearest(self, mark: Mark, box: Box) -> bool:
-        """Whether no other mark is about as near to a place as this one, so that a number there is not read as its."""
+        """Whether no other mark is about as near to a place as this one, so that a number there is
+        not read as its.
+        """
         x, y = (box[0] + box[2]) / 2, (box[1] + box[3]) / 2
         distances = {id(m): math.hypot(place[0] - x, place[1] - y) for m, place in self._places}
         own = distances.pop(id(mark))
         return all(distance > 1.15 * own for distance in distances.values())
 
     def _far_number(self, mark: Mark) -> bool:
-        """Write a number a little further off, with a leader; False where there is no room either."""
+        """Write a number a little further off, with a leader; False where there is no room
+        either.
+        """
         size = text_width(mark.text, self.size), self.size * PX * 0.85
         return self._tied((mark.text,), mark.role, (mark.x, mark.y), size, (22, 30, 38, 46, 56), 7)
 
     def _callout(self, callout: Callout) -> bool:
-        """Write words tied to their place, all of them or else in short; False and unplaced where there is no room."""
+        """Write words tied to their place, all of them or else in short; False and unplaced where
+        there is no room.
+        """
         assert callout.at is not None
         distances = [callout.away * factor for factor in (1.0, 0.7, 1.3, 0.5, 1.7, 2.2, 2.8)]
         for lines in (callout.lines, (callout.short or callout.lines[0],)):
@@ -350,10 +375,17 @@ class PanelLayout:
         return False
 
     def _tied(
-        self, lines: tuple[str, ...], role: Role, at: tuple[float, float], size: tuple[float, float],
-        distances: Sequence[float], start: float,
-    ) -> bool:  # fmt: skip
-        """Write lines at one of these distances from a place, with a leader that crosses no mark and no text."""
+        self,
+        lines: tuple[str, ...],
+        role: Role,
+        at: tuple[float, float],
+        size: tuple[float, float],
+        distances: Sequence[float],
+        start: float,
+    ) -> bool:
+        """Write lines at one of these distances from a place, with a leader that crosses no mark
+        and no text.
+        """
         x, y = self.at(*at)
         boxes = [b for b in self.canvas.boxes if not (b[0] <= x <= b[2] and b[1] <= y <= b[3])]
         others = Canvas(self.width, self.height, 0.0, boxes)
@@ -367,7 +399,9 @@ class PanelLayout:
     def _ring(
         self, x: float, y: float, wide: float, tall: float, away: float, start: float, *, turned: bool = False
     ) -> Iterator[tuple[Box, Box]]:
-        """Boxes about `away` pixels from a place, the best first or `turned` the worst, each with its leader."""
+        """Boxes about `away` pixels from a place, the best first or `turned` the worst, each with
+        its leader.
+        """
         side = (1 if self.panel.x.rising_is_better else -1) * (-1 if turned else 1)
         over = (1 if self.panel.y.rising_is_better or not self.panel.y.metric else -1) * (-1 if turned else 1)
         for degrees in DIRECTIONS:
@@ -389,7 +423,9 @@ class PanelLayout:
         return int(((one[0] * one[1] < 0) & (other[0] * other[1] < 0)).sum())
 
     def _compass(self) -> None:
-        """A small arrow toward better with that word, as near to its corner as there is room; else none."""
+        """A small arrow toward better with that word, as near to its corner as there is room; else
+        none.
+        """
         right, up = self.panel.x.rising_is_better, self.panel.y.rising_is_better
         wide, tall, word = self.size * 8.7, self.size * 4.5, line_height(self.size)
         for i, j in sorted(itertools.product(range(6), range(8)), key=lambda s: math.hypot(s[0] * 40, s[1] * 24)):
@@ -406,7 +442,9 @@ class PanelLayout:
 
 
 def _rank(mark: Mark) -> tuple[int, float]:
-    """Powers of two first, then multiples of sixteen and of eight, then the rest; the frontier before others."""
+    """Powers of two first, then multiples of sixteen and of eight, then the rest; the frontier
+    before others.
+    """
     c = round(mark.concurrency)
     roundness = 1 if c & (c - 1) == 0 else 2 if c % 16 == 0 else 3 if c % 8 == 0 else 4
     return roundness + (0 if mark.role is Role.FRONTIER else 1), mark.concurrency
@@ -415,7 +453,9 @@ def _rank(mark: Mark) -> tuple[int, float]:
 def ticks_that_fit(
     axis: Axis, choices: Sequence[Sequence[tuple[float, str]]], length: float, points: float, upright: bool
 ) -> Sequence[tuple[float, str]]:
-    """The first of several choices of ticks whose texts leave a gap between them; else every other one of the last."""
+    """The first of several choices of ticks whose texts leave a gap between them; else every other
+    one of the last.
+    """
 
     def fits(ticks: Sequence[tuple[float, str]]) -> bool:
         sizes = [line_height(points) if upright else text_width(text, points) + 7 for _, text in ticks]

@@ -1,7 +1,9 @@
-"""Several frontiers on the same axes: two that are compared, or up to four runs or deployments in one panel per shape.
+"""Several frontiers on the same axes: two that are compared, or up to four runs or deployments in
+one panel per shape.
 
-The title names a winner only where intervals separate it from all others that are drawn: who is proven inside the SLA,
-who carries the most, who takes no part and why. Also the words of a comparison, which its table and JSON share.
+The title names a winner only where intervals separate it from all others that are drawn: who is
+proven inside the SLA, who carries the most, who takes no part and why. Also the words of a
+comparison, which its table and JSON share.
 """
 
 import math
@@ -49,8 +51,8 @@ class Group:
 
 
 def check_together(runs: Sequence[Run]) -> None:
-    """UsageError where runs have more frontiers of a shape than one panel can tell apart, or more shapes than a
-    picture can show: before anything is computed.
+    """UsageError where runs have more frontiers of a shape than one panel can tell apart, or more
+    shapes than a picture can show: before anything is computed.
     """
     for run in runs:
         check_panels(run, panels={shape for _, shape in series_of(run)})
@@ -65,7 +67,9 @@ def check_together(runs: Sequence[Run]) -> None:
 
 
 def grouped(runs: Sequence[tuple[str, Sequence[View]]]) -> list[Group]:
-    """The views of several (run's name, its views) by shape, each called by its run, its deployment, or both."""
+    """The views of several (run's name, its views) by shape, each called by its run, its
+    deployment, or both.
+    """
     several = len(runs) > 1
     whole: list[str] = []
     panels: list[tuple[str, str]] = []
@@ -85,11 +89,16 @@ def grouped(runs: Sequence[tuple[str, Sequence[View]]]) -> list[Group]:
 
 
 def overlay(
-    a: View, b: View, comparison: Comparison, *, names: Names | None = None, footer: Provenance | None = None,
+    a: View,
+    b: View,
+    comparison: Comparison,
+    *,
+    names: Names | None = None,
+    footer: Provenance | None = None,
     more: Sequence[str] = (),
-) -> Picture:  # fmt: skip
-    """The picture of a comparison: A in blue with dots, B in orange with squares. The title is the verdict, with the
-    interval it stands on. ValueError when the objectives differ.
+) -> Picture:
+    """The picture of a comparison: A in blue with dots, B in orange with squares. The title is the
+    verdict, with the interval it stands on. ValueError when the objectives differ.
     """
     if a.gpus != b.gpus and not comparison.per_gpu:  # then whole deployments were compared
         a, b = replace(a, gpus=None), replace(b, gpus=None)
@@ -100,7 +109,8 @@ def overlay(
 
 
 def together(groups: Sequence[Group], *, footer: Provenance | None = None, more: Sequence[str] = ()) -> Picture:
-    """Up to four frontiers in one panel per shape. Only what intervals separate is called the most. `more` are notes.
+    """Up to four frontiers in one panel per shape. Only what intervals separate is called the most.
+    `more` are notes.
 
     ValueError without a group, with more than four in one, or when objectives differ.
     """
@@ -115,7 +125,9 @@ def together(groups: Sequence[Group], *, footer: Provenance | None = None, more:
 
 
 def _taking_part(view: View) -> View:
-    """The view with the settings that are proven to keep the limits on other metrics, and the frontier of these."""
+    """The view with the settings that are proven to keep the limits on other metrics, and the
+    frontier of these.
+    """
     points = [p for p in view.mine if not p.valid or keeps(p, view.hidden_limits)]
     empty = replace(view.frontier, members=(), dominated=(), excluded={})
     frontier = pareto.frontier(points, view.frontier.objectives) if points else empty
@@ -123,7 +135,9 @@ def _taking_part(view: View) -> View:
 
 
 def _undivided(groups: Sequence[Group]) -> list[str]:
-    """Why no rate is per GPU, where some but not all say how many GPUs they have; empty where all do, or none."""
+    """Why no rate is per GPU, where some but not all say how many GPUs they have; empty where all
+    do, or none.
+    """
     counts = list(dict.fromkeys((n, v.gpus) for group in groups for n, v in zip(group.names, group.views, strict=True)))
     unknown = [name for name, gpus in counts if gpus is None]
     if not unknown or len(unknown) == len(counts) or not any(metric(n).unit in RATES for n in groups[0].views[0].axes):
@@ -157,7 +171,9 @@ def _picture(groups: Sequence[Group], title: str, footer: Provenance | None, mor
 
 
 def _answer_rows(groups: Sequence[Group]) -> tuple[tuple[tuple[str, ...], Role], ...]:
-    """What each frontier says, with its mark and in its colour; where their GPUs differ, so is their number."""
+    """What each frontier says, with its mark and in its colour; where their GPUs differ, so is
+    their number.
+    """
     rows = []
     differ = len({view.gpus for group in groups for view in group.views}) > 1
     for group in groups:
@@ -169,7 +185,9 @@ def _answer_rows(groups: Sequence[Group]) -> tuple[tuple[tuple[str, ...], Role],
 
 
 def _absences(groups: Sequence[Group]) -> list[str]:
-    """What of each frontier is not drawn: excluded points, those without an axis, an operating point off the axes."""
+    """What of each frontier is not drawn: excluded points, those without an axis, an operating
+    point off the axes.
+    """
     notes = []
     for group in groups:
         for name, view, role in zip(group.names, group.views, ROLES, strict=False):
@@ -182,7 +200,9 @@ def _absences(groups: Sequence[Group]) -> list[str]:
 
 
 def _panel(group: Group, shared: tuple[Axis, Axis] | None, *, alone: bool) -> Panel:
-    """The staircases of one shape on one pair of axes: of each the points on its frontier, and its operating point."""
+    """The staircases of one shape on one pair of axes: of each the points on its frontier, and its
+    operating point.
+    """
     views = [_drawn(_per_gpu(view)) for view in group.views]
     first = views[0]
     for view in views[1:]:
@@ -194,15 +214,19 @@ def _panel(group: Group, shared: tuple[Axis, Axis] | None, *, alone: bool) -> Pa
     marks: list[Mark] = []
     lines: list[Line] = []
     for whole, view, name, role in zip(group.views, views, apart(group.names), ROLES, strict=False):
-        # A limit on a rate is of the whole deployment, so that the points as they were measured are judged by it.
+        # A limit on a rate is of the whole deployment, so that the points as they were measured are
+        # judged by it.
         measured = {p.concurrency: p for p in whole.mine}
         mine = [
             replace(
-                mark, role=role, star=role if point.concurrency == view.chosen else None,
+                mark,
+                role=role,
+                star=role if point.concurrency == view.chosen else None,
                 struck=breaks(measured[point.concurrency], whole.hidden_limits),
             )
-            for point in view.drawable if (mark := mark_of(point, view, x, y)) is not None
-        ]  # fmt: skip
+            for point in view.drawable
+            if (mark := mark_of(point, view, x, y)) is not None
+        ]
         members = [mark for mark in mine if mark.concurrency in view.frontier.members]
         if first.is_of_quality:  # of which a deployment has one step: its name stands at the mark
             marks += [replace(mark, text=f"{name}, c={round(mark.concurrency)}") for mark in members]
@@ -221,19 +245,25 @@ def _panel(group: Group, shared: tuple[Axis, Axis] | None, *, alone: bool) -> Pa
 
 
 def _signs(view: View) -> tuple[float, float]:
-    """What makes a value on the vertical axis the better the higher, and one on the other the better the lower."""
+    """What makes a value on the vertical axis the better the higher, and one on the other the
+    better the lower.
+    """
     across, up = map(metric, view.axes)
     return up.sign, -across.sign
 
 
 def _drawn(view: View) -> View:
-    """The view with what of several frontiers is drawn: the points on the frontier, and the operating point."""
+    """The view with what of several frontiers is drawn: the points on the frontier, and the
+    operating point.
+    """
     shown = {*view.frontier.members, view.chosen}
     return replace(view, light=None, points=[p for p in view.drawable if p.concurrency in shown])
 
 
 def _per_gpu(view: View) -> View:
-    """The view with its rates divided by its own GPUs: one axis cannot divide by the different counts of several."""
+    """The view with its rates divided by its own GPUs: one axis cannot divide by the different
+    counts of several.
+    """
     gpus = view.gpus
     if not gpus:
         return view
@@ -249,7 +279,9 @@ def _per_gpu(view: View) -> View:
 
 
 def _whole(view: View) -> list[Limit]:
-    """Limits on a rate of the whole deployment, which on an axis per GPU would be elsewhere for each."""
+    """Limits on a rate of the whole deployment, which on an axis per GPU would be elsewhere for
+    each.
+    """
     return [limit for limit in view.sla if view.gpus and metric(limit.metric).unit in RATES]
 
 
@@ -257,7 +289,9 @@ def _whole(view: View) -> list[Limit]:
 
 
 def title_of(groups: Sequence[Group]) -> str:
-    """The title of a picture of several frontiers. It names a winner only over all that are drawn."""
+    """The title of a picture of several frontiers. It names a winner only over all that are
+    drawn.
+    """
     names = list(dict.fromkeys(name for group in groups for name in group.names))
     if groups[0].views[0].is_of_quality:
         return _quality_sentence(groups)
@@ -274,8 +308,12 @@ def title_of(groups: Sequence[Group]) -> str:
 
 def _quality_sentence(groups: Sequence[Group]) -> str:
     """Which deployments are on the frontier of quality and the other axis, and which are not."""
-    owned = [replace(p, deployment=name) for group in groups
-             for name, view in zip(group.names, group.views, strict=True) for p in view.mine]  # fmt: skip
+    owned = [
+        replace(p, deployment=name)
+        for group in groups
+        for name, view in zip(group.names, group.views, strict=True)
+        for p in view.mine
+    ]
     first = groups[0].views[0]
     pools = pooled(owned, first.frontier.objectives, first.sla)
     owners = list(dict.fromkeys(p.deployment for pool in pools for p in pool.members))
@@ -291,13 +329,16 @@ def _is_judged(group: Group) -> bool:
 
 
 def _best(group: Group) -> Best | None:
-    """Which of the group gives the most as far as it is proven, by the rule of `frontier solve`; None: nothing is."""
+    """Which of the group gives the most as far as it is proven, by the rule of `frontier solve`;
+    None: nothing is.
+    """
     up = group.views[0].axes[1]
     decisions = []
     for name, view in zip(group.names, group.views, strict=True):
         if (decision := view.decision) is not None:
             rates = {p.concurrency: p.metrics[up].value for p in view.mine if up in p.metrics}
-            # Of the step that may give more it is the rate on this axis that is compared, not always that of tokens.
+            # Of the step that may give more it is the rate on this axis that is compared, not
+            # always that of tokens.
             step = decision.next_step
             step = step and replace(step, throughput=rates.get(step.concurrency))
             decisions.append(replace(decision, deployment=name, next_step=step))
@@ -326,7 +367,9 @@ def _panel_sentence(group: Group) -> str:
 
 
 def _clauses(group: Group, best: Best | None) -> str:
-    """Why each of the others takes no part; that nothing of theirs is proven only where something is."""
+    """Why each of the others takes no part; that nothing of theirs is proven only where something
+    is.
+    """
     kinds: dict[str, list[str]] = {}
     for name, kind in _unproven(group, best).items():
         kinds.setdefault(kind, []).append(name)
@@ -348,7 +391,9 @@ def _clauses(group: Group, best: Best | None) -> str:
 
 
 def _unproven(group: Group, best: Best | None) -> dict[str, str]:
-    """Those of which nothing is proven, and why: 'higher' where a value inside the SLA is above the best."""
+    """Those of which nothing is proven, and why: 'higher' where a value inside the SLA is above the
+    best.
+    """
     proven = (best.decision.deployment, *best.others) if best else ()
     kinds = {}
     for name, view in zip(group.names, group.views, strict=True):
@@ -368,9 +413,10 @@ def _highest_inside(view: View) -> float:
     """The most throughput of a setting whose measured values keep every limit, proven or not."""
     up = view.axes[1]
     inside = [
-        p.metrics[up].value / per_gpu(up, view.gpus) for p in view.mine
+        p.metrics[up].value / per_gpu(up, view.gpus)
+        for p in view.mine
         if p.valid and up in p.metrics and all(li.metric in p.metrics for li in view.sla) and not breaks(p, view.sla)
-    ]  # fmt: skip
+    ]
     return max((value for value in inside if math.isfinite(value)), default=-math.inf)
 
 

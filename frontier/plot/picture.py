@@ -1,6 +1,8 @@
-"""The frontier picture as figure data: throughput against latency, the SLA, the operating point and its neighbours.
+"""The frontier picture as figure data: throughput against latency, the SLA, the operating point and
+its neighbours.
 
-The title is the decision. One series per panel; several panels share their scales, under a table of their answers.
+The title is the decision. One series per panel; several panels share their scales, under a table of
+their answers.
 """
 
 import itertools
@@ -44,12 +46,13 @@ from frontier.plot.labels import (
 FEW = 10
 """Up to so many settings of one of several series are all numbered."""
 SURE = 0.9
-"""A frontier point that is non-dominated in fewer than this share of bootstrap replicates is drawn pale."""
+"""A frontier point that is non-dominated in fewer than this share of bootstrap replicates is drawn
+pale."""
 
 
 def save(picture: Picture, path: Path, *, width: int | None = None, theme: Theme = "light") -> None:
-    """Write the picture as the path's suffix says (png, svg, pdf); `width` in pixels is that of a PNG. ValueError for
-    another suffix.
+    """Write the picture as the path's suffix says (png, svg, pdf); `width` in pixels is that of a
+    PNG. ValueError for another suffix.
     """
     from frontier.plot.draw import render  # matplotlib takes a third of a second, which other commands need not pay
     from frontier.store.files import write_output
@@ -58,7 +61,8 @@ def save(picture: Picture, path: Path, *, width: int | None = None, theme: Theme
 
 
 def small_multiples(views: Sequence[View], *, footer: Provenance | None = None) -> Picture:
-    """One panel per view, in reading order, under one title, one legend line and, for several, a table of answers.
+    """One panel per view, in reading order, under one title, one legend line and, for several, a
+    table of answers.
 
     ValueError without a view.
     """
@@ -96,9 +100,10 @@ def small_multiples(views: Sequence[View], *, footer: Provenance | None = None) 
 def axes_of(views: Sequence[View], tall: float) -> tuple[Axis, Axis]:
     """Axes that hold every valid point of the views, which have the same objectives and GPUs.
 
-    An excluded point stretches them to at most three times the valid ones' range, and is named below where it lies
-    beyond: but where that would leave a quarter of the points off the panel, the axes hold them all. `tall` is the
-    panel's height in pixels: on top there is room for the words on the limits.
+    An excluded point stretches them to at most three times the valid ones' range, and is named
+    below where it lies beyond: but where that would leave a quarter of the points off the panel,
+    the axes hold them all. `tall` is the panel's height in pixels: on top there is room for the
+    words on the limits.
     """
     across, up = views[0].axes
     points = [p for view in views for p in view.drawable]
@@ -107,9 +112,10 @@ def axes_of(views: Sequence[View], tall: float) -> tuple[Axis, Axis]:
     ys = [v for p in healthy if math.isfinite(v := p.metrics[up].value)]
     finite = [p for p in points if math.isfinite(p.metrics[across].value) and math.isfinite(p.metrics[up].value)]
     near = [
-        p for p in finite
+        p
+        for p in finite
         if xs and ys and min(xs) / 3 <= p.metrics[across].value <= max(xs) * 3 and p.metrics[up].value <= 3 * max(ys)
-    ]  # fmt: skip
+    ]
     if len(finite) - len(near) > max(1, len(finite) // 4) and len(healthy) < 4:
         near = finite
     bounded = [p.metrics[up] for p in healthy if p.metrics[up].high < math.inf]
@@ -131,8 +137,8 @@ def axes_of(views: Sequence[View], tall: float) -> tuple[Axis, Axis]:
 
 
 def shared_axes(views: Sequence[View]) -> tuple[Axis, Axis] | None:
-    """The axes that several panels share; None where they have other objectives or GPUs, nothing to draw, or where the
-    smallest would be squeezed into a corner of the largest.
+    """The axes that several panels share; None where they have other objectives or GPUs, nothing to
+    draw, or where the smallest would be squeezed into a corner of the largest.
     """
     if len({(view.axes, view.gpus) for view in views}) > 1 or not any(view.drawable for view in views):
         return None
@@ -164,9 +170,15 @@ def _panel(view: View, name: str, shared: tuple[Axis, Axis] | None, *, alone: bo
     predicted = _predicted(view, x, y)
     lines += [Line("", tuple((m.x, m.y) for m in predicted), Role.PREDICTED, "predicted")] if predicted else []
     panel = Panel(
-        name, x, y, tuple(lines), (*marks, *predicted), rules_of(view, x, y), region=region_of(view, x, y),
+        name,
+        x,
+        y,
+        tuple(lines),
+        (*marks, *predicted),
+        rules_of(view, x, y),
+        region=region_of(view, x, y),
         compass=bool(marks),
-    )  # fmt: skip
+    )
     return replace(panel, callouts=(*panel_words(view, panel), *callouts(view, panel, brief=not alone)))
 
 
@@ -179,15 +191,22 @@ def mark_of(point: Point, view: View, x: Axis, y: Axis) -> Mark | None:
         return None
     c, role = point.concurrency, view.role(point)
     return Mark(
-        c, at_x, at_y, role, None if beyond else bar_of(across, x), bar_of(up, y), "" if beyond else bare(c),
-        pale=role is Role.FRONTIER and view.frontier.probability.get(c, 1.0) < SURE, beyond=beyond,
+        c,
+        at_x,
+        at_y,
+        role,
+        None if beyond else bar_of(across, x),
+        bar_of(up, y),
+        "" if beyond else bare(c),
+        pale=role is Role.FRONTIER and view.frontier.probability.get(c, 1.0) < SURE,
+        beyond=beyond,
         struck=breaks(point, view.hidden_limits),
-    )  # fmt: skip
+    )
 
 
 def telling(marks: Sequence[Mark]) -> list[Mark]:
-    """The marks of one of several series: of more than FEW only the ends, the powers of two and the operating point are
-    numbered, as hundreds of numbers could not be read.
+    """The marks of one of several series: of more than FEW only the ends, the powers of two and the
+    operating point are numbered, as hundreds of numbers could not be read.
     """
     ends = {mark.concurrency for mark in (*marks[:1], *marks[-1:])}
 
@@ -202,18 +221,27 @@ def _predicted(view: View, x: Axis, y: Axis) -> list[Mark]:
     """The predictions on these axes; the last one says what they are."""
     places = [(c, a, b) for c, a, b in view.expected if x.holds(a.value * x.scale) and y.holds(b.value * y.scale)]
     return [
-        Mark(c, a.value * x.scale, b.value * y.scale, Role.PREDICTED, bar_of(a, x), bar_of(b, y),
-             f"{c:g} predicted" if i == len(places) else f"{c:g}")
+        Mark(
+            c,
+            a.value * x.scale,
+            b.value * y.scale,
+            Role.PREDICTED,
+            bar_of(a, x),
+            bar_of(b, y),
+            f"{c:g} predicted" if i == len(places) else f"{c:g}",
+        )
         for i, (c, a, b) in enumerate(places, 1)
-    ]  # fmt: skip
+    ]
 
 
 def staircase(
     members: Sequence[Mark], view: View, x: Axis, y: Axis, role: Role = Role.FRONTIER, name: str = ""
 ) -> list[Line]:
-    """What is attained at each x: level from a setting to the next worse x, then up to that setting.
+    """What is attained at each x: level from a setting to the next worse x, then up to that
+    setting.
 
-    Between settings nothing was measured, so nothing is drawn through them; the last level runs to the worst end.
+    Between settings nothing was measured, so nothing is drawn through them; the last level runs to
+    the worst end.
     """
     if not members:
         return []
@@ -226,7 +254,9 @@ def staircase(
 
 
 def _band(view: View, x: Axis, y: Axis) -> tuple[tuple[float, float, float], ...]:
-    """The attainment band in display units, cut to the panel; where nothing is attained there is none."""
+    """The attainment band in display units, cut to the panel; where nothing is attained there is
+    none.
+    """
     cut = []
     for at, low, high in view.band:
         if math.isfinite(at) and x.holds(at * x.scale) and math.isfinite(low) and math.isfinite(high):
@@ -253,7 +283,9 @@ def region_of(view: View, x: Axis, y: Axis) -> tuple[float, float, float, float]
 
 
 def rules_of(view: View, x: Axis, y: Axis) -> tuple[Rule, ...]:
-    """The limits on these axes as lines across the panel, comfort marks dashed, with what is written on them."""
+    """The limits on these axes as lines across the panel, comfort marks dashed, with what is
+    written on them.
+    """
     rules, words = [], tuple(limit_lines(view.sla, x, y.metric))
     for axis, limit in itertools.product((x, y), view.sla):
         if limit.metric != axis.metric:
@@ -269,7 +301,9 @@ def rules_of(view: View, x: Axis, y: Axis) -> tuple[Rule, ...]:
 
 
 def roofline_of(view: View, x: Axis, y: Axis) -> list[Line]:
-    """The roofline where it fits the panel; a curve is cut to the axes, its level end drawn out to the edge."""
+    """The roofline where it fits the panel; a curve is cut to the axes, its level end drawn out to
+    the edge.
+    """
     light = view.light
     if light is None:
         return []

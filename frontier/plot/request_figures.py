@@ -1,5 +1,5 @@
-"""Detail figures of single requests: distributions of latency and their tails, jitter, lengths, and the timeline of one
-trial. `detail_figure` finds any detail figure of a series by its name.
+"""Detail figures of single requests: distributions of latency and their tails, jitter, lengths, and
+the timeline of one trial. `detail_figure` finds any detail figure of a series by its name.
 """
 
 import itertools
@@ -31,11 +31,14 @@ FINE = 240
 VARIED = 1.2
 """Lengths that differ by less than this factor show no dependence on them."""
 EACH, MOST_TIMELINE = 40, 1500
-"""Requests in a timeline: about so many of each stream from the beginning of the trial, and so many in all."""
+"""Requests in a timeline: about so many of each stream from the beginning of the trial, and so many
+in all."""
 
 
 def settings_shown(view: View, samples: Samples) -> list[int]:
-    """The lowest, the operating point with its neighbours, the highest; then others evenly, at most MOST in all."""
+    """The lowest, the operating point with its neighbours, the highest; then others evenly, at most
+    MOST in all.
+    """
     measured = _with_samples(view, samples)
     if len(measured) <= MOST:
         return measured
@@ -60,7 +63,9 @@ def _left_out(view: View, samples: Samples, shown: Sequence[int]) -> list[str]:
 
 
 def tails_figure(view: View, samples: Samples) -> Picture | None:
-    """Cumulative distributions above, and below them the tail: the share of requests slower than x, both log."""
+    """Cumulative distributions above, and below them the tail: the share of requests slower than x,
+    both log.
+    """
     shown = settings_shown(view, samples)
     bodies, tails, lost = [], [], 0
     empty: list[str] = []
@@ -101,7 +106,9 @@ def tails_figure(view: View, samples: Samples) -> Picture | None:
 
 
 def _curve(ordered: Floats, scale: float) -> list[tuple[float, float]]:
-    """(value, share of requests at most that), finely where the tail is; failures only lower the shares."""
+    """(value, share of requests at most that), finely where the tail is; failures only lower the
+    shares.
+    """
     n, last = len(ordered), int(np.isfinite(ordered).sum())
     # Evenly, and once more evenly where the tail is; the last success is always among them.
     ranks = np.concatenate([np.linspace(1, last, FINE // 2), last + 1 - np.geomspace(1, last, FINE // 2)])
@@ -109,7 +116,9 @@ def _curve(ordered: Floats, scale: float) -> list[tuple[float, float]]:
 
 
 def jitter_figure(view: View, samples: Samples) -> Picture | None:
-    """The gaps between chunks: their tail at some settings, and how far p99 lies above p50 at every one."""
+    """The gaps between chunks: their tail at some settings, and how far p99 lies above p50 at every
+    one.
+    """
     histograms = {c: LogHistogram.merged(s.block_itl) for c, s in samples.items()}
     chosen = settings_shown(view, samples)
     shown = [c for c in chosen if histograms[c].count > 1]
@@ -131,8 +140,9 @@ def jitter_figure(view: View, samples: Samples) -> Picture | None:
     if len(ratios) > 1:
         up = padded_axis("times", [1.0, *(r for _, r in ratios)], log=False)
         line = Line("p99 / p50", tuple(ratios), Role.TEXT)
-        panels.append(Panel("jitter: p99 gap over p50 gap", concurrency_axis(every), up, (line,),
-                            rules=chosen_rule(view)))  # fmt: skip
+        panels.append(
+            Panel("jitter: p99 gap over p50 gap", concurrency_axis(every), up, (line,), rules=chosen_rule(view))
+        )
     notes = ["A gap is between two chunks with tokens, as they arrived; a pause of the server shows in the tail."]
     per_chunk = [float(np.nansum(s.completion_tokens[s.ok]) / max(1, s.events[s.ok].sum())) for s in samples.values()]
     if (most := max(per_chunk, default=0.0)) > 1.05:
@@ -151,7 +161,9 @@ def _gap_tail(histogram: LogHistogram, scale: float, floor: float) -> tuple[tupl
 
 
 def lengths_figure(view: View, samples: Samples) -> Picture | None:
-    """TTFT against input length and TPOT against context length; None where the lengths were all but the same."""
+    """TTFT against input length and TPOT against context length; None where the lengths were all
+    but the same.
+    """
     shown = settings_shown(view, samples)
     shown = [shown[0], shown[-1]] if len(shown) > 1 else shown
     inks = dict(zip(shown, zip(INKS, MARKERS, strict=True), strict=False))
@@ -213,7 +225,9 @@ def _medians(x: Floats, y: Floats, bins: int = 10) -> tuple[tuple[float, float],
 
 
 def timeline_figure(measurement: Measurement, records: Iterable[Record]) -> Picture | None:
-    """A row per stream of one trial, each request from its send over its first token to its last; None without one."""
+    """A row per stream of one trial, each request from its send over its first token to its last;
+    None without one.
+    """
     ordered = sorted(records, key=lambda r: r.sent)
     if not ordered:
         return None
@@ -247,8 +261,10 @@ def timeline_figure(measurement: Measurement, records: Iterable[Record]) -> Pict
 
 
 FROM_SAMPLES: dict[str, Callable[[View, Samples], Picture | None]] = {
-    "tails": tails_figure, "jitter": jitter_figure, "lengths": lengths_figure,
-}  # fmt: skip
+    "tails": tails_figure,
+    "jitter": jitter_figure,
+    "lengths": lengths_figure,
+}
 
 
 def detail_figure(name: str, view: View, samples: Samples) -> Picture | None:

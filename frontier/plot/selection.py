@@ -1,4 +1,5 @@
-"""What is drawn of a run: which deployments and shapes, on which axes; its rooflines, detail figures and timelines."""
+"""What is drawn of a run: which deployments and shapes, on which axes; its rooflines, detail
+figures and timelines."""
 
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
@@ -36,8 +37,8 @@ from frontier.units import format_share
 
 
 def views_of(run: Run, limits: Sequence[Limit], objectives: tuple[str, str] | None = None) -> list[View]:
-    """Each frontier of a run as it is drawn: its points, decision, roofline and attainment band. `objectives` are its
-    axes, those of `default_axes` where none are given.
+    """Each frontier of a run as it is drawn: its points, decision, roofline and attainment band.
+    `objectives` are its axes, those of `default_axes` where none are given.
     """
     decisions = run.solve(limits) if limits else ()
     axes = objectives or default_axes(run.config, decisions)
@@ -48,16 +49,21 @@ def views_of(run: Run, limits: Sequence[Limit], objectives: tuple[str, str] | No
     decided, lines, gpus = {d.series: d for d in decisions}, rooflines(run.config, points, frontiers), run.gpus
     return [
         View(
-            points, f, decided.get(f.series), limits, lines.get(f.series), gpus.get(f.deployment),
+            points,
+            f,
+            decided.get(f.series),
+            limits,
+            lines.get(f.series),
+            gpus.get(f.deployment),
             known[f.series].band_steps if f.series in known else (),
         )
         for f in frontiers
-    ]  # fmt: skip
+    ]
 
 
 def pooled_of(runs: Sequence[Run], objectives: Sequence[str], limits: Sequence[Limit]) -> list[Pooled]:
-    """The frontier of each shape over the deployments of one run or several; its owners are called by run, deployment,
-    or both.
+    """The frontier of each shape over the deployments of one run or several; its owners are called
+    by run, deployment, or both.
     """
     owned = []
     for name, run in zip(told_apart([run.path.name for run in runs], 200), runs, strict=True):
@@ -70,7 +76,9 @@ def pooled_of(runs: Sequence[Run], objectives: Sequence[str], limits: Sequence[L
 
 
 def provenance_of(run: Run) -> Provenance:
-    """Where the numbers come from. The loads of an import are not known to have been closed loops."""
+    """Where the numbers come from. The loads of an import are not known to have been closed
+    loops.
+    """
     tool = f"frontier {run.manifest.get('frontier', '')}".strip()
     deployments = run.config.deployments
     if run.is_imported:
@@ -79,18 +87,26 @@ def provenance_of(run: Run) -> Provenance:
         formats = ", ".join(dict.fromkeys(str(source["format"]) for source in imported["sources"]))
         models = dict.fromkeys(d.model for d in deployments if d.model and d.name in shown)
         return Provenance(
-            run=run.path.name, model=", ".join(models) or None, loop=None, tool=tool,
-            remark=f"imported from {formats}", notes=tuple(map(str, imported["notes"])),
-        )  # fmt: skip
+            run=run.path.name,
+            model=", ".join(models) or None,
+            loop=None,
+            tool=tool,
+            remark=f"imported from {formats}",
+            notes=tuple(map(str, imported["notes"])),
+        )
     servers = [line for line in RunDirectory.read(run.path).journal_lines() if line["event"] == "server"]
     measured = {d.model for d in deployments if d.model} | {str(s["model"]) for s in servers if "model" in s}
     devices = dict.fromkeys(d.devices for d in deployments if d.devices)
     return Provenance(
-        run=run.path.name, model=", ".join(sorted(measured)) or None, hardware=", ".join(devices) or None,
-        loop=_loop(run.config.shapes), created=_created(run),
-        server=str(servers[-1]["identity"]) if servers else None, tool=tool,
+        run=run.path.name,
+        model=", ".join(sorted(measured)) or None,
+        hardware=", ".join(devices) or None,
+        loop=_loop(run.config.shapes),
+        created=_created(run),
+        server=str(servers[-1]["identity"]) if servers else None,
+        tool=tool,
         remark=(run.standing.brief if run.standing else "") or None,
-    )  # fmt: skip
+    )
 
 
 def _created(run: Run) -> str | None:
@@ -110,8 +126,8 @@ def _loop(shapes: Sequence[Shape]) -> str:
 def rooflines(
     config: Config, points: Sequence[Point], frontiers: Sequence[Frontier]
 ) -> Mapping[tuple[str, Shape], Roofline]:
-    """The roofline of each series whose hardware is described, on its frontier's own axes; none where other rates than
-    output tokens are drawn.
+    """The roofline of each series whose hardware is described, on its frontier's own axes; none
+    where other rates than output tokens are drawn.
     """
     described = {d.name: light for d in config.deployments if (light := d.roofline()) is not None}
     lines: dict[tuple[str, Shape], Roofline] = {}
@@ -128,8 +144,11 @@ def rooflines(
             bound = light.limits(f.shape, highest)
         except ValueError:
             continue
-        reached = [(p.metrics["output_throughput"].value, p.concurrency, p.light.share.value) for p in points
-                   if p.light and p.valid and p.series == f.series]  # fmt: skip
+        reached = [
+            (p.metrics["output_throughput"].value, p.concurrency, p.light.share.value)
+            for p in points
+            if p.light and p.valid and p.series == f.series
+        ]
         _, c, share = max(reached, default=(0, 0, 0))
         best = f"{format_share(share)} of the roofline reached at {setting(c)}; " if reached else ""
         lines[f.series] = Roofline(bound.throughput, f"{best}{light.assumption}; {bound.binds} binds", line)
@@ -141,7 +160,8 @@ MOST_PANELS = 24
 
 
 def narrowed(run: Run, deployments: Sequence[str] = (), shapes: Sequence[str] = ()) -> Run:
-    """The run with only those deployments and shapes: named in full, by a pattern (`*fp8*`) or, without one, a part.
+    """The run with only those deployments and shapes: named in full, by a pattern (`*fp8*`) or,
+    without one, a part.
 
     UsageError when a name matches none.
     """
@@ -186,7 +206,8 @@ def _matching(what: str, wanted: Sequence[str], known: Sequence[str]) -> set[str
 
 
 def check_panels(run: Run, panels: Collection[object] | None = None) -> None:
-    """UsageError where the run has more frontiers than a picture or a page can show, with the way to fewer.
+    """UsageError where the run has more frontiers than a picture or a page can show, with the way
+    to fewer.
 
     `panels`: what has a panel of its own, every frontier by default.
     """
@@ -221,8 +242,9 @@ def samples_of(run: Run) -> dict[Series, dict[int, WindowData]]:
 
 
 def default_axes(config: Config, decisions: Sequence[Decision]) -> tuple[str, str]:
-    """The axes of a picture where none are named: those of the config, else output throughput against the latency
-    that binds most decisions, as only there the picture shows why a setting is refused.
+    """The axes of a picture where none are named: those of the config, else output throughput
+    against the latency that binds most decisions, as only there the picture shows why a setting is
+    refused.
     """
     if config.given_objectives is not None:
         return config.given_objectives
@@ -231,8 +253,8 @@ def default_axes(config: Config, decisions: Sequence[Decision]) -> tuple[str, st
 
 
 def detail_figures(run: Run, views: Sequence[View], name: str, at: int | None = None) -> list[tuple[View, Picture]]:
-    """The detail figure `name` of each view that has one, or of all of them; `at` names the concurrency of a timeline.
-    UsageError when there is nothing to draw.
+    """The detail figure `name` of each view that has one, or of all of them; `at` names the
+    concurrency of a timeline. UsageError when there is nothing to draw.
     """
     from frontier.plot.request_figures import FROM_SAMPLES, detail_figure  # the frontier's own picture needs none of it
 
@@ -241,11 +263,12 @@ def detail_figures(run: Run, views: Sequence[View], name: str, at: int | None = 
     pairs = every or [
         (
             view,
-            _timeline(run, view, at) if name == "timeline"
+            _timeline(run, view, at)
+            if name == "timeline"
             else detail_figure(name, view, samples.get(view.frontier.series, {})),
         )
         for view in views
-    ]  # fmt: skip
+    ]
     drawn = [(view, figure) for view, figure in pairs if figure is not None]
     if not drawn:
         raise UsageError(f"there is nothing to draw: {WHY_NOT.get(name, 'no valid measurement')}")
@@ -263,9 +286,11 @@ def _contexts(run: Run, views: Sequence[View]) -> Picture | None:
 
 
 def file_names(file: Path, series: Sequence[Series]) -> list[Path]:
-    """One file per series, named by what they differ in before the suffix: fig-1024x256.png, fig-fp8.png.
+    """One file per series, named by what they differ in before the suffix: fig-1024x256.png,
+    fig-fp8.png.
 
-    >>> [str(f) for f in file_names(Path("fig.png"), [Series("", Shape.of(1024, 256)), Series("", Shape.of(64, 8))])]
+    >>> series = [Series("", Shape.of(1024, 256)), Series("", Shape.of(64, 8))]
+    >>> [str(f) for f in file_names(Path("fig.png"), series)]
     ['fig-1024x256.png', 'fig-64x8.png']
     """
     if len(series) == 1:
@@ -297,7 +322,9 @@ WHY_NOT = {
 
 
 def _timeline(run: Run, view: View, at: int | None) -> Picture | None:
-    """The last trial of the setting asked for, else of the operating point, else of the highest concurrency."""
+    """The last trial of the setting asked for, else of the operating point, else of the highest
+    concurrency.
+    """
     from frontier.plot.request_figures import timeline_figure
 
     history = run.histories.get(view.frontier.series, [])

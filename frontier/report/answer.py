@@ -1,4 +1,5 @@
-"""The answer on a terminal and as JSON: operating points (`frontier solve`), their rates in open loop (`verify`)."""
+"""The answer on a terminal and as JSON: operating points (`frontier solve`), their rates in open
+loop (`verify`)."""
 
 import textwrap
 from collections.abc import Sequence
@@ -49,7 +50,9 @@ LOWER = 0.8
 def answers_text(
     answers: Sequence[Answer], *, gpus: DeploymentGpus = None, width: int = 80, colour: bool = False
 ) -> str:
-    """Every tier's decisions, under its name where there are several, and what is common to its shapes."""
+    """Every tier's decisions, under its name where there are several, and what is common to its
+    shapes.
+    """
     blocks = []
     for tier in answers:
         first = [best.note for best in tier.best]
@@ -75,7 +78,9 @@ def _production(tier: Answer) -> list[str]:
 def decision_table(
     decisions: Sequence[Decision], *, gpus: DeploymentGpus = None, width: int = 80, colour: bool = False
 ) -> str:
-    """Each decision: its sentence, the figures it stands on with bound and limit, and the reasons."""
+    """Each decision: its sentence, the figures it stands on with bound and limit, and the
+    reasons.
+    """
     series = [decision.series for decision in decisions]
     blocks = [_decision(decision, series, (gpus or {}).get(decision.deployment), width) for decision in decisions]
     return "\n\n".join(to_text(*lines, width=width, colour=colour) for lines in blocks) or "no decision"
@@ -106,7 +111,9 @@ def _decision(decision: Decision, among: list[Series], gpus: int | None, width: 
 
 
 def answers_json(answers: Sequence[Answer]) -> Tree:
-    """The answer of `frontier solve --json`: `shapes` and `common` are the first tier's, `tiers` has them all."""
+    """The answer of `frontier solve --json`: `shapes` and `common` are the first tier's, `tiers`
+    has them all.
+    """
     trees = [_answer_json(tier) for tier in answers]
     return {
         "schema": SOLVE_SCHEMA,
@@ -141,16 +148,18 @@ def _answer_json(tier: Answer) -> Tree:
 def _choice_json(decision: Decision) -> Tree:
     """Which operating point is meant."""
     return {
-        "deployment": decision.deployment, "shape": decision.shape.label, "concurrency": decision.concurrency,
-    }  # fmt: skip
+        "deployment": decision.deployment,
+        "shape": decision.shape.label,
+        "concurrency": decision.concurrency,
+    }
 
 
 # --- open-loop checks
 
 
 def verified_text(checks: Sequence[Checked], width: int = 100, *, again: str = "frontier verify") -> str:
-    """Each check: the verdict, then every limited metric in the open loop beside the closed loop. `again` is the
-    command that was given, without what concerns the load.
+    """Each check: the verdict, then every limited metric in the open loop beside the closed loop.
+    `again` is the command that was given, without what concerns the load.
     """
     return "\n\n".join(_verified(checked, width, again) for checked in checks)
 
@@ -185,16 +194,19 @@ def _to_decide(checked: Checked, again: str) -> list[str]:
 
 
 def _open_row(point: Point, decision: Decision, limit: Limit, binds: str | None) -> tuple[str, ...]:
-    """A limited metric: its value and bound in the open loop, its value in the closed loop, and its limit."""
+    """A limited metric: its value and bound in the open loop, its value in the closed loop, and its
+    limit.
+    """
     name = limit.metric
     here, there = point.metrics.get(name), decision.metrics.get(name)
     binding = ", binding" if name == binds else ""
     return (
-        metric(name).label, value_text(name, here.value) if here is not None else "not measured",
+        metric(name).label,
+        value_text(name, here.value) if here is not None else "not measured",
         bound_text(here, limit) if here is not None else "",
         f"closed loop {value_text(name, there.value)}" if there is not None else "",
         f"limit {limit_value_text(name, limit.promise)}{binding}",
-    )  # fmt: skip
+    )
 
 
 def verified_json(checks: Sequence[Checked]) -> dict[str, Any]:
@@ -203,13 +215,20 @@ def verified_json(checks: Sequence[Checked]) -> dict[str, Any]:
         "schema": VERIFY_SCHEMA,
         "shapes": [
             _open_json(
-                each.check.decision, each.point, each.judgement.binding, each.notes, rate=each.check.rate,
-                load=each.check.load, verdict=each.judgement.verdict.value, need=each.judgement.need,
-                in_flight=each.in_flight, most_in_flight=each.cap,
+                each.check.decision,
+                each.point,
+                each.judgement.binding,
+                each.notes,
+                rate=each.check.rate,
+                load=each.check.load,
+                verdict=each.judgement.verdict.value,
+                need=each.judgement.need,
+                in_flight=each.in_flight,
+                most_in_flight=each.cap,
             )
             for each in checks
         ],
-    }  # fmt: skip
+    }
 
 
 def _open_json(
@@ -231,21 +250,26 @@ def _open_json(
 
 
 def load_trial_text(trial: LoadTrial, limits: Sequence[Limit]) -> str:
-    """A finished trial of a search as one line: 'look   9.1 requests/s  p99 TTFT 84 ms, limit 130 ms'."""
+    """A finished trial of a search as one line: 'look   9.1 requests/s  p99 TTFT 84 ms, limit 130
+    ms'.
+    """
     verb = "prove" if trial.phase is Phase.PROVE else "look"
     point = estimate.point(trial.data, names=[limit.metric for limit in limits], limits=tuple(limits))
     values = [
         f"{metric(limit.metric).label} {value_text(limit.metric, e.value)}, "
         f"limit {limit_value_text(limit.metric, limit.promise)}"
-        for limit in limits if (e := point.metrics.get(limit.metric)) is not None
-    ]  # fmt: skip
+        for limit in limits
+        if (e := point.metrics.get(limit.metric)) is not None
+    ]
     invalid = invalid_because(trial, tuple(limits))
     cut = f"  not valid: {invalid}" if invalid else "  ended early: clearly too much" if trial.overloaded else ""
     return f"{verb:<5}  {format_number(trial.load)} requests/s  {'; '.join(values)}{cut}"
 
 
 def found_text(found: Sequence[FoundRate], width: int = 100, *, again: str = "frontier verify") -> str:
-    """The highest rate of each operating point: proven how, what the next higher one lacks, and what was assumed."""
+    """The highest rate of each operating point: proven how, what the next higher one lacks, and
+    what was assumed.
+    """
     return "\n\n".join(_found(each, max(width, 80), again) for each in found)
 
 
@@ -304,10 +328,17 @@ def _found_json(found: FoundRate) -> dict[str, Any]:
     batches = [trial for trial in found.history if trial.phase is Phase.PROVE and trial.load == done.proven]
     in_flight = [float(trial.data.in_flight.mean()) for trial in batches]
     found_point = _open_json(
-        decision, point, judged.binding if judged is not None else None, [done.reason], rate=done.proven,
-        load=None if done.proven is None else done.proven / found.policy.top, verdict=done.verdict.value, need=None,
-        in_flight=sum(in_flight) / len(in_flight) if in_flight else None, most_in_flight=found.policy.in_flight,
-    )  # fmt: skip
+        decision,
+        point,
+        judged.binding if judged is not None else None,
+        [done.reason],
+        rate=done.proven,
+        load=None if done.proven is None else done.proven / found.policy.top,
+        verdict=done.verdict.value,
+        need=None,
+        in_flight=sum(in_flight) / len(in_flight) if in_flight else None,
+        most_in_flight=found.policy.in_flight,
+    )
     return {
         **found_point,
         "find": {

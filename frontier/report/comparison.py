@@ -1,4 +1,5 @@
-"""Comparisons of two frontiers: `compare_runs` makes them; their table and JSON (the answer of `frontier compare`)."""
+"""Comparisons of two frontiers: `compare_runs` makes them; their table and JSON (the answer of
+`frontier compare`)."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -61,12 +62,13 @@ def compare_runs(
     within: float | None = None,
     names: Names | None = None,
 ) -> Comparisons:
-    """B against A for each shape that both measured, on A's objectives and up to A's SLA unless others are given.
+    """B against A for each shape that both measured, on A's objectives and up to A's SLA unless
+    others are given.
 
-    Of one run, `deployments` names two: the second against the first. `within` as for `decide.compare.Rules`; `names`
-    is what the sides are called where it is said which of them is proven inside the SLA.
-    UsageError where the two cannot be compared: other workloads, other prompts, answers forced to their
-    length on one side only, deployments that cannot be matched.
+    Of one run, `deployments` names two: the second against the first. `within` as for
+    `decide.compare.Rules`; `names` is what the sides are called where it is said which of them is
+    proven inside the SLA. UsageError where the two cannot be compared: other workloads, other
+    prompts, answers forced to their length on one side only, deployments that cannot be matched.
     """
     if b is None:
         one, other = two_deployments(a, deployments)
@@ -104,24 +106,30 @@ def no_characters(comparison: Comparison, a: Run, b: Run) -> list[str]:
 
 
 def changed_settings(a: Settings, of_a: str, b: Settings, of_b: str) -> list[str]:
-    """What the servers told differently of their own settings; nothing where one of them told nothing."""
+    """What the servers told differently of their own settings; nothing where one of them told
+    nothing.
+    """
     before, after = a.get(of_a, {}), b.get(of_b, {})
     if not before or not after:
         return []
     changes = [
         f"{name} {before.get(name, 'not told')} → {after.get(name, 'not told')}"
-        for name in sorted({*before, *after}) if before.get(name) != after.get(name)
-    ]  # fmt: skip
+        for name in sorted({*before, *after})
+        if before.get(name) != after.get(name)
+    ]
     more = f" and {len(changes) - MOST_CHANGES} more" if len(changes) > MOST_CHANGES else ""
     return [f"The servers tell other settings: {', '.join(changes[:MOST_CHANGES])}{more}."] if changes else []
 
 
 def _with_proven(
-    comparisons: Sequence[Comparison], runs: tuple[Run, Run], points: tuple[Sequence[Point], Sequence[Point]],
-    limits: tuple[Limit, ...], names: Names | None,
-) -> list[Comparison]:  # fmt: skip
-    """The comparisons, each with who carries the most inside the SLA: the areas are of all points, proven or
-    not, so that the better frontier may be one of which nothing is proven.
+    comparisons: Sequence[Comparison],
+    runs: tuple[Run, Run],
+    points: tuple[Sequence[Point], Sequence[Point]],
+    limits: tuple[Limit, ...],
+    names: Names | None,
+) -> list[Comparison]:
+    """The comparisons, each with who carries the most inside the SLA: the areas are of all points,
+    proven or not, so that the better frontier may be one of which nothing is proven.
     """
     if not limits or not all(run.histories for run in runs):
         return list(comparisons)
@@ -145,7 +153,9 @@ def _side(run: Run, points: Sequence[Point]) -> Side:
 
 
 def two_deployments(run: Run, named: Sequence[str]) -> tuple[str, str]:
-    """The two deployments of `run` that are named, in that order. UsageError for anything but two of its own."""
+    """The two deployments of `run` that are named, in that order. UsageError for anything but two
+    of its own.
+    """
     measured = [deployment for deployment, _ in run.histories] + [p.deployment for p in run.imported]
     known = list(dict.fromkeys(measured))
     planned = [d.name for d in run.config.deployments if d.name not in known]
@@ -210,8 +220,13 @@ def comparison_table(
     for comparison in comparisons:
         a, b = names_of(comparison, names)
         per = " per GPU" if comparison.per_gpu else ""
-        head = Text.assemble((comparison.verdict, f"bold {STYLES[comparison.verdict]}"), "   ",
-                             (f"{b} against {a}", "bold"), per, f"   {_workload(comparison, several)}")  # fmt: skip
+        head = Text.assemble(
+            (comparison.verdict, f"bold {STYLES[comparison.verdict]}"),
+            "   ",
+            (f"{b} against {a}", "bold"),
+            per,
+            f"   {_workload(comparison, several)}",
+        )
         rows = []
         if comparison.verdict != "invalid":
             rows.append((f"area up to {until_text(comparison)}", ratio_text(comparison.ratio)))
@@ -219,9 +234,11 @@ def comparison_table(
         for gain in comparison.gains:
             label = rate.label + (per if rate.unit in RATES else "")
             rows.append((f"{label} at {latency.label} {latency.format_trimmed(gain.at)}", _gain_text(gain)))
-        lines: list[RenderableType] = [*([Text(comparison.proven)] if comparison.proven else []),
-                 *([text_grid(rows)] if rows else []),
-                 *(Text(clean(note, 400), style="dim") for note in _notes(comparison, names))]  # fmt: skip
+        lines: list[RenderableType] = [
+            *([Text(comparison.proven)] if comparison.proven else []),
+            *([text_grid(rows)] if rows else []),
+            *(Text(clean(note, 400), style="dim") for note in _notes(comparison, names)),
+        ]
         blocks.append(to_text(head, *map(indented, lines), width=width, colour=colour))
     return "\n\n".join(blocks) or "nothing to compare"
 

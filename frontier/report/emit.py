@@ -1,6 +1,8 @@
-"""The lines that set a proven concurrency: an engine's flag, a gateway's limit, an autoscaler's target, an alert.
+"""The lines that set a proven concurrency: an engine's flag, a gateway's limit, an autoscaler's
+target, an alert.
 
-`emit` fills in one template. Each is checked by its tool's own parser where that installs (tests/report/test_emit.py).
+`emit` fills in one template. Each is checked by its tool's own parser where that installs
+(tests/report/test_emit.py).
 """
 
 import jinja2
@@ -114,9 +116,11 @@ spec:
 
 
 def emit(target: str, decision: Decision, model: str, people: HeadCount | None) -> str:
-    """The lines for one target. `people` are those that the replicas are for; None where no think time was given.
+    """The lines for one target. `people` are those that the replicas are for; None where no think
+    time was given.
 
-    UsageError where the target needs them, and where the names of an engine's metrics are not known.
+    UsageError where the target needs them, and where the names of an engine's metrics are not
+    known.
     """
     engine = decision.engine or "vllm"
     if target in BY_PEOPLE and engine not in GAUGES:
@@ -128,8 +132,12 @@ def emit(target: str, decision: Decision, model: str, people: HeadCount | None) 
     percentiles = [limit for limit in decision.limits if limit.of.p is not None and limit.of.quantity in HISTOGRAMS]
     environment = jinja2.Environment(trim_blocks=True, lstrip_blocks=True, autoescape=False)  # noqa: S701  # not HTML
     return environment.from_string(TEMPLATES[target]).render(
-        c=decision.concurrency, model=model, replicas=people.replicas if people else 1,
-        mean=trimmed(format_number(people.in_flight)) if people else "", running=running, waiting=waiting,
+        c=decision.concurrency,
+        model=model,
+        replicas=people.replicas if people else 1,
+        mean=trimmed(format_number(people.in_flight)) if people else "",
+        running=running,
+        waiting=waiting,
         limits=[(limit, f"{engine}:{HISTOGRAMS[limit.of.quantity or '']}") for limit in percentiles],
         note="" if decision.engine else "# Metric names are vLLM's: the engine of this run is not known.\n",
-    )  # fmt: skip
+    )

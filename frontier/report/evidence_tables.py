@@ -1,4 +1,5 @@
-"""Evidence tables of a report: cost, where the time goes, and what client, server and GPUs reported in the windows."""
+"""Evidence tables of a report: cost, where the time goes, and what client, server and GPUs reported
+in the windows."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -31,7 +32,9 @@ UTILISATIONS = (1.0, 0.5, 0.25)
 
 
 def cost_grids(decision: Decision | None) -> list[Grid]:
-    """What tokens cost at the operating point if it is busy always, half of the time, or less; none without a price."""
+    """What tokens cost at the operating point if it is busy always, half of the time, or less; none
+    without a price.
+    """
     if decision is None or decision.concurrency is None or token_prices(decision.metrics) is None:
         return []
 
@@ -40,11 +43,16 @@ def cost_grids(decision: Decision | None) -> list[Grid]:
 
     rows = tuple(
         (
-            format_share(u), text(p.output), text(p.input), text(p.cached),
-            f"${p.per_month:,.0f}", f"{format_number(p.output_tokens_per_month / 1e6)} M",
+            format_share(u),
+            text(p.output),
+            text(p.input),
+            text(p.cached),
+            f"${p.per_month:,.0f}",
+            f"{format_number(p.output_tokens_per_month / 1e6)} M",
         )
-        for u in UTILISATIONS if (p := token_prices(decision.metrics, u)) is not None
-    )  # fmt: skip
+        for u in UTILISATIONS
+        if (p := token_prices(decision.metrics, u)) is not None
+    )
     heads = ("busy", "output tokens", "input tokens", "cached tokens", "a month costs", "output tokens a month")
     caption = (
         f"What tokens must bring to pay for {setting(decision.concurrency)}, by the mix measured "
@@ -65,13 +73,16 @@ def time_grids(points: Sequence[Point]) -> list[Grid]:
     heads = ("concurrency", "mean TTFT", "mean E2E", *PART_WORDS.values(), "unexplained", "requests")
     rows = tuple(
         (
-            setting(c), format_seconds(time.ttft), format_seconds(time.e2e),
+            setting(c),
+            format_seconds(time.ttft),
+            format_seconds(time.e2e),
             *(format_seconds(time.parts[name]) if name in time.parts else "–" for name in PART_WORDS),
             "–" if time.refused else unexplained_text(time),
-            format_number(time.requests), *([time.refused] if remarks else []),
+            format_number(time.requests),
+            *([time.refused] if remarks else []),
         )
         for c, time in known
-    )  # fmt: skip
+    )
     caption = "Where the time goes, as means over the windows (– the server's metrics do not tell)"
     return [Grid(caption, (*heads, "remark") if remarks else heads, rows)]
 
@@ -171,6 +182,6 @@ def evidence_grids(samples: Mapping[int, WindowData]) -> list[Grid]:
             rows = tuple(
                 (setting(c), *("–" if (v := row[i]) is None else watched[i][2](v) for i in kept))
                 for c, row in values.items()
-            )  # fmt: skip
+            )
             grids.append(Grid(caption, heads, rows))
     return grids

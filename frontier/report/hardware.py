@@ -1,4 +1,5 @@
-"""Hardware tables and JSON: predicted frontiers with bands and roofline; measured ceilings beside the data sheet."""
+"""Hardware tables and JSON: predicted frontiers with bands and roofline; measured ceilings beside
+the data sheet."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -23,7 +24,9 @@ BAND_HEAD = "95% band"
 
 
 def forecast_table(forecasts: Sequence[Forecast], *, width: int = 100, colour: bool = False) -> str:
-    """One table per (deployment, shape, what-if): measured points where there are any, and predictions around them."""
+    """One table per (deployment, shape, what-if): measured points where there are any, and
+    predictions around them.
+    """
     return "\n\n".join(to_text(*_block(forecast, width), width=width, colour=colour) for forecast in forecasts)
 
 
@@ -58,10 +61,17 @@ def _block(forecast: Forecast, width: int) -> list[RenderableType]:
 
 
 _COLUMNS = (
-    ("c", 0, None), ("tok/s", 0, 2), ("TTFT", 0, 1), ("TPOT", 0, 3), ("basis", 4, None), ("roofline tok/s", 7, None),
-    ("of roofline", 5, None), ("roofline bound by", 6, None),
-)  # fmt: skip
-"""Head of each column, its rank and that of its band: the highest is left out first where there is no room."""
+    ("c", 0, None),
+    ("tok/s", 0, 2),
+    ("TTFT", 0, 1),
+    ("TPOT", 0, 3),
+    ("basis", 4, None),
+    ("roofline tok/s", 7, None),
+    ("of roofline", 5, None),
+    ("roofline bound by", 6, None),
+)
+"""Head of each column, its rank and that of its band: the highest is left out first where there is
+no room."""
 _LEFT = ("basis", "roofline bound by")
 
 
@@ -74,15 +84,19 @@ def _predicted(prediction: Prediction, limits: Limits | None) -> list[Cell]:
     """A predicted setting; a TTFT without an upper end is the least to expect."""
     rate, ttft = prediction.throughput, format_seconds(prediction.ttft.value)
     open_above = math.isinf(prediction.ttft.high)
-    roofline = ("–",) * 3 if limits is None else (
-        format_number(limits.throughput), format_share(rate.value / limits.throughput), limits.binds
-    )  # fmt: skip
+    roofline = (
+        ("–",) * 3
+        if limits is None
+        else (format_number(limits.throughput), format_share(rate.value / limits.throughput), limits.binds)
+    )
     return [
-        Cell(f"{prediction.concurrency:g}"), Cell(format_number(rate.value), _band(rate, format_number)),
+        Cell(f"{prediction.concurrency:g}"),
+        Cell(format_number(rate.value), _band(rate, format_number)),
         Cell(f"≥ {ttft}") if open_above else Cell(ttft, _band(prediction.ttft, format_seconds)),
-        Cell(format_seconds(prediction.tpot.value), _band(prediction.tpot, format_seconds)), Cell(prediction.reach),
+        Cell(format_seconds(prediction.tpot.value), _band(prediction.tpot, format_seconds)),
+        Cell(prediction.reach),
         *map(Cell, roofline),
-    ]  # fmt: skip
+    ]
 
 
 def _measured(known: Known, forecast: Forecast) -> list[Cell]:
@@ -99,8 +113,8 @@ def _band(estimate: Estimate, words: Callable[[float], str]) -> str:
 
 
 def forecast_json(forecasts: Sequence[Forecast]) -> Tree:
-    """The answer of `frontier predict --json`. A prediction is never an operating point; `reach` says how far it is
-    from measured ground. An open end of an interval is null."""
+    """The answer of `frontier predict --json`. A prediction is never an operating point; `reach`
+    says how far it is from measured ground. An open end of an interval is null."""
     return {"schema": PREDICT_SCHEMA, "shapes": [_tree(forecast) for forecast in forecasts]}
 
 
@@ -151,8 +165,10 @@ def ceiling_rows(ceilings: Ceilings) -> list[Ceiling]:
     rows: list[Ceiling] = [("memory, copying", "memory_bandwidth", ceilings.bandwidth, "B/s", memory)]
     rows += [(f"matmul, {form}", f"matmul_{form}", r, "FLOP/s", peaks.get(form)) for form, r in ceilings.matmul.items()]
     rows.append(("attention decode, KV read", "attention", ceilings.attention, "B/s", memory))
-    rows += [(f"all-reduce of {format_bytes(size)}", f"all_reduce_{size}", rate, "B/s", link)
-             for size, rate in ceilings.all_reduce.items()]  # fmt: skip
+    rows += [
+        (f"all-reduce of {format_bytes(size)}", f"all_reduce_{size}", rate, "B/s", link)
+        for size, rate in ceilings.all_reduce.items()
+    ]
     return rows if ceilings.send is None else [*rows, ("point to point", "send", ceilings.send, "B/s", link)]
 
 

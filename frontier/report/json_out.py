@@ -1,7 +1,8 @@
 """JSON of decisions and points. Every tree has a `schema`; changes only add keys.
 
-Numbers are in the metric's own unit: seconds, tokens per second, shares. A load in open loop is a rate, in requests
-per second: `rate` in place of `concurrency`, which is null then. Infinite and NaN become null.
+Numbers are in the metric's own unit: seconds, tokens per second, shares. A load in open loop is a
+rate, in requests per second: `rate` in place of `concurrency`, which is null then. Infinite and NaN
+become null.
 """
 
 import math
@@ -28,20 +29,28 @@ def number(value: float | None) -> float | None:
 
 
 def estimate_tree(estimate: Estimate) -> Tree:
-    """`infinite` is there only when the value is: too many requests failed for the percentile to exist."""
+    """`infinite` is there only when the value is: too many requests failed for the percentile to
+    exist.
+    """
     tree: Tree = {name: number(getattr(estimate, name)) for name in ("value", "low", "high")} | {"n": estimate.n}
     return {**tree, "infinite": True} if math.isinf(estimate.value) else tree
 
 
 def tree_of(value: Any) -> Any:
-    """Any frozen dataclass of the model as JSON has it, field by field: shapes by label, enums by value."""
+    """Any frozen dataclass of the model as JSON has it, field by field: shapes by label, enums by
+    value.
+    """
     if isinstance(value, Estimate):
         return estimate_tree(value)
     if isinstance(value, Shape):
         return value.label
     if isinstance(value, Limit):
-        return {"metric": value.metric, "better": value.better, "promise": number(value.promise),
-                "comfort": number(value.comfort)}  # fmt: skip
+        return {
+            "metric": value.metric,
+            "better": value.better,
+            "promise": number(value.promise),
+            "comfort": number(value.comfort),
+        }
     if isinstance(value, Rate):
         return value.per_second
     if is_dataclass(value):
@@ -58,14 +67,17 @@ def tree_of(value: Any) -> Any:
 
 
 def decisions_json(decisions: Sequence[Decision]) -> Tree:
-    """The decisions of a report, as `frontier solve --json` has those of a tier: one entry per series, in order."""
+    """The decisions of a report, as `frontier solve --json` has those of a tier: one entry per
+    series, in order.
+    """
     return {"schema": SOLVE_SCHEMA, "shapes": [decision_json(decision) for decision in decisions]}
 
 
 def decision_json(decision: Decision) -> Tree:
-    """One entry: `concurrency` is null unless the verdict is 'meets'; `metrics` are then those of `candidate`. `claim`
-    is what the proof covers; `next_step` the setting that may be a better answer, with the command that decides;
-    `token_prices` what tokens must bring to pay for the deployment, null without a price.
+    """One entry: `concurrency` is null unless the verdict is 'meets'; `metrics` are then those of
+    `candidate`. `claim` is what the proof covers; `next_step` the setting that may be a better
+    answer, with the command that decides; `token_prices` what tokens must bring to pay for the
+    deployment, null without a price.
     """
     tree: Tree = tree_of(replace(decision, explanation=Explanation()))
     del tree["explanation"]  # its sentences are `notes`
@@ -88,10 +100,11 @@ def points_json(
     summaries: Sequence[FrontierSummary] = (),
     diagnoses: Sequence[Diagnosis] = (),
 ) -> Tree:
-    """The answer of `frontier show --json`. `flags` are names; their figures are under `flag_details`.
+    """The answer of `frontier show --json`. `flags` are names; their figures are under
+    `flag_details`.
 
-    `frontiers` has the area under each series' frontier with its reference, and where its capacity ends; `diagnosis`
-    what binds in each series.
+    `frontiers` has the area under each series' frontier with its reference, and where its capacity
+    ends; `diagnosis` what binds in each series.
     """
     of_series = {frontier.series: frontier for frontier in frontiers}
     objectives = sorted({f.objectives for f in frontiers})
@@ -112,11 +125,16 @@ def _summary(summary: FrontierSummary) -> Tree:
         **{name: tree_of(getattr(summary, name)) for name in ("area", "reference", "notes")},
         **{name: tree_of(getattr(capacity, name)) for name in ("knee", "peak", "retrograde", "limit", "onset")},
         "fits": [
-            {"model": fit.model, "parameters": tree_of(fit.parameters), "aic": number(fit.aic),
-             "error": number(fit.error), "best": fit is capacity.best}
+            {
+                "model": fit.model,
+                "parameters": tree_of(fit.parameters),
+                "aic": number(fit.aic),
+                "error": number(fit.error),
+                "best": fit is capacity.best,
+            }
             for fit in capacity.fits
         ],
-    }  # fmt: skip
+    }
 
 
 def _point(point: Point, frontier: Frontier | None) -> Tree:

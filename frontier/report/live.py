@@ -1,7 +1,8 @@
-"""The live view of a sweep on a terminal: lines redrawn in place, and the settings so far as a plot of characters.
+"""The live view of a sweep on a terminal: lines redrawn in place, and the settings so far as a plot
+of characters.
 
-It says what the lines of `progress` say. Drawing happens only when the conductor calls, never from a thread of its own:
-the client being timed shares the process.
+It says what the lines of `progress` say. Drawing happens only when the conductor calls, never from
+a thread of its own: the client being timed shares the process.
 """
 
 import itertools
@@ -52,10 +53,12 @@ Parts = list[tuple[str, str]]
 
 
 class LiveProgress(SweepProgress):
-    """A few lines that are redrawn, finished trials scrolling by above them: how the trial stands, what it gives so
-    far, the time, and where there is room for it the frontier so far of the shape that is being measured.
+    """A few lines that are redrawn, finished trials scrolling by above them: how the trial stands,
+    what it gives so far, the time, and where there is room for it the frontier so far of the shape
+    that is being measured.
 
-    Redrawing is done by hand: rich's takes milliseconds, in which the client would be late to stamp what arrives.
+    Redrawing is done by hand: rich's takes milliseconds, in which the client would be late to stamp
+    what arrives.
     """
 
     def __init__(self, console: Console, clock: Callable[[], float] = time.monotonic) -> None:
@@ -85,7 +88,8 @@ class LiveProgress(SweepProgress):
         """Its setting is on the plot from now on."""
         rate, latency = figures.get("output_throughput"), figures.get("p99_ttft")
         if rate is not None and latency is not None:
-            # Of several repeats the last is shown: this is for the eye, the points are made from all of them.
+            # Of several repeats the last is shown: this is for the eye, the points are made from
+            # all of them.
             spots = self._seen.setdefault((trial.deployment, trial.shape.label), {})
             spot = Spot(latency, rate, excluded=any(flag.fatal for flag in flags))
             if not spot.excluded or spots.get(trial.concurrency, spot).excluded:
@@ -134,7 +138,9 @@ class LiveProgress(SweepProgress):
             self._console.file.flush()
 
     def _dressed(self, parts: Parts) -> str:
-        """One line for the terminal: figures it has no room for are left out whole, a half of one would mislead."""
+        """One line for the terminal: figures it has no room for are left out whole, a half of one
+        would mislead.
+        """
         room, dressed = self._console.width, []
         for text, code in parts:
             cut = _whole_parts(text, room)
@@ -184,7 +190,9 @@ class LiveProgress(SweepProgress):
 
 
 def _whole_parts(text: str, room: int) -> str:
-    """As many of the parts, which three spaces separate, as fit; where not even the first does, what fits of it."""
+    """As many of the parts, which three spaces separate, as fit; where not even the first does,
+    what fits of it.
+    """
     cut = text
     while cell_len(cut) > room and "   " in cut.lstrip():
         cut = cut[: cut.rindex("   ")].rstrip()
@@ -206,8 +214,8 @@ MARGIN = 9
 
 @dataclass(frozen=True, slots=True)
 class Spot:
-    """A setting: a latency in seconds (across, logarithmic) and a rate (upward, from 0). An excluded one is drawn with
-    a ring, and beats no other.
+    """A setting: a latency in seconds (across, logarithmic) and a rate (upward, from 0). An
+    excluded one is drawn with a ring, and beats no other.
     """
 
     latency: float
@@ -223,9 +231,11 @@ def best_so_far(spots: Mapping[int, Spot]) -> set[int]:
 
 
 def text_plot(spots: Mapping[int, Spot], *, across: str, up: str, width: int = 60, height: int = 8) -> Text:
-    """The settings on a grid of so many columns and rows, those not finite named below it; '' for fewer than two.
+    """The settings on a grid of so many columns and rows, those not finite named below it; '' for
+    fewer than two.
 
-    A number that would cover another is drawn as a dot, or not at all where the place itself is taken.
+    A number that would cover another is drawn as a dot, or not at all where the place itself is
+    taken.
     """
     drawn = {c: s for c, s in spots.items() if math.isfinite(s.rate) and 0 < s.latency < math.inf}
     if len(drawn) < 2:

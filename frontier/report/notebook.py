@@ -1,6 +1,8 @@
-"""Notebook display: a run, its decisions and its picture as Jupyter shows them. `frontier.load` returns `NotebookRun`.
+"""Notebook display: a run, its decisions and its picture as Jupyter shows them. `frontier.load`
+returns `NotebookRun`.
 
-What draws is imported when something is shown, as a program that only reads numbers needs none of it.
+What draws is imported when something is shown, as a program that only reads numbers needs none of
+it.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -63,7 +65,9 @@ class NotebookPicture:
         return render(self.picture, "svg").decode()
 
     def save(self, path: str | Path, *, width: int | None = None, theme: "Theme" = "light") -> None:
-        """Write it as the suffix says (png, svg, pdf); `width` in pixels enlarges a PNG for slides."""
+        """Write it as the suffix says (png, svg, pdf); `width` in pixels enlarges a PNG for
+        slides.
+        """
         from frontier.plot.picture import save
 
         save(self.picture, Path(path), width=width, theme=theme)
@@ -78,13 +82,17 @@ class NotebookRun(Run):
         return cls(*(getattr(run, f.name) for f in fields(run)))
 
     def solve(self, limits: Sequence[Limit] | None = None, **options: bool) -> Decisions:
-        """The operating point of each series under `limits`. Options as for `operating_point.solve`."""
+        """The operating point of each series under `limits`. Options as for
+        `operating_point.solve`.
+        """
         return Decisions(super().solve(limits, **options), self.gpus)
 
     def picture(
         self, limits: Sequence[Limit] | None = None, objectives: tuple[str, str] | None = None
     ) -> NotebookPicture:
-        """The picture of `frontier plot`, without its foot; `.save(path)` writes it. ValueError without a frontier."""
+        """The picture of `frontier plot`, without its foot; `.save(path)` writes it. ValueError
+        without a frontier.
+        """
         from frontier.plot.picture import small_multiples
         from frontier.plot.selection import views_of
 
@@ -107,7 +115,8 @@ class NotebookRun(Run):
 
 
 def load(path: str | Path, settings: Sequence[str] = ()) -> NotebookRun:
-    """The run in a directory, looked at with `settings` ('gpus=8', 'price=$12/h', 'hardware.power=700W/gpu') in its
-    config's place; the files stay as they are. Errors as of `frontier.run.load`.
+    """The run in a directory, looked at with `settings` ('gpus=8', 'price=$12/h',
+    'hardware.power=700W/gpu') in its config's place; the files stay as they are. Errors as of
+    `frontier.run.load`.
     """
     return NotebookRun.of(load_run(path, settings))

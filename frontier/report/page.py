@@ -1,7 +1,8 @@
 """The report written as an HTML page, as GitHub-flavoured Markdown for a pull request, and as JSON.
 
-The HTML page loads nothing, its pictures are inside as SVG with text as text, and it reads as well without its one
-small script. What draws and what fills its template is imported when it is made, as the other two need neither.
+The HTML page loads nothing, its pictures are inside as SVG with text as text, and it reads as well
+without its one small script. What draws and what fills its template is imported when it is made, as
+the other two need neither.
 """
 
 import base64
@@ -24,7 +25,8 @@ from frontier.report.tables import SIGNS, Cell
 
 REPORT_SCHEMA = "frontier.report/1"
 ROOM = 1_500_000
-"""Bytes that the pictures of a page may take together; detail figures beyond it are named, not drawn."""
+"""Bytes that the pictures of a page may take together; detail figures beyond it are named, not
+drawn."""
 MOST_OPEN = 20
 """A table of points with more rows than this is folded."""
 
@@ -41,8 +43,8 @@ _COLOUR = re.compile(r"(?:fill|stroke): #[0-9a-f]{6}\b")
 
 @dataclass(frozen=True, slots=True)
 class Drawn:
-    """A detail figure on the page, chart by chart; without charts it was left out for its size. `key` are the names and
-    colours of its lines.
+    """A detail figure on the page, chart by chart; without charts it was left out for its size.
+    `key` are the names and colours of its lines.
     """
 
     sheet: Picture
@@ -57,7 +59,9 @@ class Drawn:
 
 
 def report_html(report: Report) -> str:
-    """The whole page. Whatever came from a server is escaped by the template, or by the SVG writer."""
+    """The whole page. Whatever came from a server is escaped by the template, or by the SVG
+    writer.
+    """
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     from frontier.plot.draw import dark_colours, ink, mark_id, render, render_panel
@@ -81,14 +85,24 @@ def report_html(report: Report) -> str:
     drawn_in = "".join([*pictures.values(), *(c for section in companions for each in section for c in each.charts)])
     colours = [(f"--{colour[1:]}", colour, dark[colour]) for colour in dark if f"--{colour[1:]}" in drawn_in]
     environment = Environment(
-        loader=FileSystemLoader(_TEMPLATES), autoescape=True, undefined=StrictUndefined,
-        trim_blocks=True, lstrip_blocks=True,
-    )  # fmt: skip
+        loader=FileSystemLoader(_TEMPLATES),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
     return environment.get_template("page.html.j2").render(
-        page=page_of(report), pictures=pictures, description=picture.description, companions=companions, key=KEY,
-        most_open=MOST_OPEN, colours=colours, script=Markup(script), allowed=_allowed(script),  # noqa: S704  # our own file
+        page=page_of(report),
+        pictures=pictures,
+        description=picture.description,
+        companions=companions,
+        key=KEY,
+        most_open=MOST_OPEN,
+        colours=colours,
+        script=Markup(script),  # noqa: S704  # our own file
+        allowed=_allowed(script),
         mark=mark_id,
-    )  # fmt: skip
+    )
 
 
 def _allowed(script: str) -> str:
@@ -97,7 +111,9 @@ def _allowed(script: str) -> str:
 
 
 def _inlined(svg: bytes, prefix: str, dark: Mapping[str, str]) -> Markup:
-    """The SVG element alone, as wide as its place, its ids told apart from those of other pictures on the page."""
+    """The SVG element alone, as wide as its place, its ids told apart from those of other pictures
+    on the page.
+    """
     element = _METADATA.sub("", _PROLOGUE.sub("", svg.decode()))
     head, end, rest = element.partition(">")
     element = _SIZE.sub("", head) + end + rest
@@ -118,7 +134,9 @@ _NUMBERED = re.compile(r"^(\d+)([.)])(?=\s|$)")
 
 
 def escape_markdown(text: str) -> str:
-    """Plain text as Markdown that reads the same: no markup, no HTML, no table cell broken, no link or mention made."""
+    """Plain text as Markdown that reads the same: no markup, no HTML, no table cell broken, no link
+    or mention made.
+    """
     plain = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;").replace("@", "&#64;")
     return _NUMBERED.sub(r"\1\\\2", _SPECIAL.sub(r"\\\1", plain))
 
@@ -169,7 +187,9 @@ def _section(section: Section, several: bool) -> list[str]:
 
 
 def _table(heads: Sequence[str], rows: Sequence[Sequence[str]], align: str = "", *, escaped: bool = False) -> str:
-    """A table; `align` has ':' for each column set to the right. `escaped`: the cells are Markdown already."""
+    """A table; `align` has ':' for each column set to the right. `escaped`: the cells are Markdown
+    already.
+    """
     rules = ["--:" if align[i : i + 1] == ":" else "---" for i in range(len(heads))]
     cells = rows if escaped else [[escape_markdown(cell) for cell in row] for row in rows]
     return "\n".join("| " + " | ".join(row) + " |" for row in [[escape_markdown(h) for h in heads], rules, *cells])
@@ -197,7 +217,9 @@ def _fenced(text: str, language: str) -> str:
 
 
 def report_json(report: Report) -> Tree:
-    """`frontier report -o FILE.json`: the answers of `solve --json` and `show --json` with what surrounds them."""
+    """`frontier report -o FILE.json`: the answers of `solve --json` and `show --json` with what
+    surrounds them.
+    """
     page = page_of(report)
     return {
         "schema": REPORT_SCHEMA,

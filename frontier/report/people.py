@@ -31,12 +31,19 @@ def _users(users: Users, width: int, colour: bool) -> str:
     head = f"{_people(users.one.people)} per replica, each asking again {_time(users.think)} after an answer"
     claim = users.decision.claim
     early = [claim_sentence(users.decision)] if claim is not None and claim.stage == "early" else []
-    lines = [_basis(users), *early, f"On each replica {knob_sentence(users.decision.engine, users.cap)}.",
-             f"Assumed: {'; '.join(_assumed(users))}."]  # fmt: skip
+    lines = [
+        _basis(users),
+        *early,
+        f"On each replica {knob_sentence(users.decision.engine, users.cap)}.",
+        f"Assumed: {'; '.join(_assumed(users))}.",
+    ]
     return to_text(
-        Text.assemble((head, "bold green"), f"   {name}"), indented(text_grid(_rows(users))),
-        *map(Text, lines), width=width, colour=colour,
-    )  # fmt: skip
+        Text.assemble((head, "bold green"), f"   {name}"),
+        indented(text_grid(_rows(users))),
+        *map(Text, lines),
+        width=width,
+        colour=colour,
+    )
 
 
 def _rows(users: Users) -> list[tuple[str, str]]:

@@ -1,7 +1,9 @@
-"""How a sweep stands while it runs, in words; and plain timestamped lines of it for logs (see `live` for a terminal).
+"""How a sweep stands while it runs, in words; and plain timestamped lines of it for logs (see
+`live` for a terminal).
 
-There is a line for a scan, one for each setting that is proven, the operating point as soon as it is known, and a line
-per trial that completes the frontier. Everything that came from a server is cleaned and never read as markup.
+There is a line for a scan, one for each setting that is proven, the operating point as soon as it
+is known, and a line per trial that completes the frontier. Everything that came from a server is
+cleaned and never read as markup.
 """
 
 import math
@@ -19,7 +21,8 @@ from frontier.units import format_elapsed, format_rough
 
 _FIGURES = ("output_throughput", "p50_ttft", "p99_ttft", "p99_tpot")
 _JUMP, _JUMP_SECONDS = 1.3, 60.0
-"""A time left that is by this factor, and by so many seconds, another one than was shown is given with its reason."""
+"""A time left that is by this factor, and by so many seconds, another one than was shown is given
+with its reason."""
 BOLD, DIM, RED, YELLOW, CYAN = "1", "2", "31", "33", "36"
 """SGR codes of the styles of a line or a part of it."""
 
@@ -35,8 +38,8 @@ def setting_name(trial: Trial) -> str:
 
 
 class FlagLines:
-    """The lines about flags. A kind of flag is said in full once; afterwards a trial that it excludes says it in few
-    words, and trials of which it is only noted are counted.
+    """The lines about flags. A kind of flag is said in full once; afterwards a trial that it
+    excludes says it in few words, and trials of which it is only noted are counted.
 
     That the requests are too few is not said of a single trial: its setting's repeats are pooled.
     """
@@ -46,7 +49,9 @@ class FlagLines:
         self._again: Counter[str] = Counter()
 
     def of(self, trial: Trial, flags: Sequence[Flag]) -> list[tuple[str, bool]]:
-        """A line for what excludes a trial and one for what is only noted, each with whether it excludes."""
+        """A line for what excludes a trial and one for what is only noted, each with whether it
+        excludes.
+        """
         lines = []
         for excluded, word in ((True, "excluded"), (False, "noted")):
             texts = []
@@ -83,7 +88,9 @@ def figures_text(figures: Mapping[str, float | None]) -> str:
 
 
 def judged_text(judgement: Judgement, limit: Limit, estimate: Estimate) -> str:
-    """'p99 TPOT 27.1 ms, at most 28.4 ms (95 %), limit 30 ms', and that it is over its limit, or not proven yet."""
+    """'p99 TPOT 27.1 ms, at most 28.4 ms (95 %), limit 30 ms', and that it is over its limit, or
+    not proven yet.
+    """
     bound, side = limit.bound(estimate), "at most" if limit.better == "lower" else "at least"
     text = f"{limit.of.label} {value_text(limit.metric, estimate.value)}"
     text += f", {side} {limit.of.format(bound)} (95 %)" if math.isfinite(bound) else ""
@@ -94,12 +101,14 @@ def judged_text(judgement: Judgement, limit: Limit, estimate: Estimate) -> str:
 
 
 class SweepProgress(Progress, ABC):
-    """A sweep in lines: what is measured, what was, and the time left. A display says how it shows one, in `_line` and
-    `_headed`.
+    """A sweep in lines: what is measured, what was, and the time left. A display says how it shows
+    one, in `_line` and `_headed`.
     """
 
     is_log = False
-    """Whether there are no live lines: then a trial says the time left, and the last line is there without a trial."""
+    """Whether there are no live lines: then a trial says the time left, and the last line is there
+    without a trial.
+    """
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
@@ -144,7 +153,9 @@ class SweepProgress(Progress, ABC):
         return self._stage.word if self._stage else "grid"
 
     def trial_started(self, trial: Trial, number: int, total: int) -> None:  # noqa: ARG002  # the stage says more
-        """The line of a phase that is over, where this trial begins another, or the proof of another setting."""
+        """The line of a phase that is over, where this trial begins another, or the proof of
+        another setting.
+        """
         key = (self._word, trial.series, trial.concurrency if self._word == "prove" else None)
         if key != self._key:
             self._key, self._stage_begun = key, self._clock()
@@ -159,7 +170,9 @@ class SweepProgress(Progress, ABC):
             self._headed(self._phase_head, phase)
 
     def trial_finished(self, trial: Trial, figures: Mapping[str, float | None], flags: Sequence[Flag] = ()) -> None:
-        """The trial's line, unless its setting is only looked at or is being proven; and what is wrong with it."""
+        """The trial's line, unless its setting is only looked at or is being proven; and what is
+        wrong with it.
+        """
         self._ran += 1
         if self._word in ("grid", "complete"):
             parts = [trial_done(trial, self._stage), figures_text(figures), self._left() if self.is_log else ""]
@@ -168,7 +181,9 @@ class SweepProgress(Progress, ABC):
             self._line(text, YELLOW if excluded else DIM)
 
     def judged(self, trial: Trial, judgement: Judgement, limit: Limit, estimate: Estimate) -> None:
-        """The line of a scan, for all of its settings, or of a proof, as it stands; shown when the phase is over."""
+        """The line of a scan, for all of its settings, or of a proof, as it stands; shown when the
+        phase is over.
+        """
         if self._word == "scan":
             over = judgement.verdict is Verdict.VIOLATES or limit.breaks(estimate.value)
             self._looks[trial.concurrency] = limit.of.label if over else None
@@ -178,7 +193,9 @@ class SweepProgress(Progress, ABC):
             self._phase = f"{setting(trial.concurrency)}  {text}   {self._of_stage}"
 
     def announced(self, decision: Decision, seconds: float, better: Better | None) -> None:
-        """The operating point as soon as it is proven, and what a higher setting may bring and take."""
+        """The operating point as soon as it is proven, and what a higher setting may bring and
+        take.
+        """
         name = f"{decision.series.label()}  " if self._stage and self._stage.series_count > 1 else ""
         rate = decision.metrics.get("output_throughput")
         tokens = "" if rate is None else f"{value_text('output_throughput', rate.value)}, "

@@ -1,4 +1,5 @@
-"""Quality of answers in words and as JSON (`frontier verify --quality`), and the frontier pooled over deployments."""
+"""Quality of answers in words and as JSON (`frontier verify --quality`), and the frontier pooled
+over deployments."""
 
 from collections.abc import Mapping, Sequence
 
@@ -19,7 +20,9 @@ QUALITY_SCHEMA = "frontier.quality/1"
 
 
 def quality_text(compared: Mapping[Series, Compared]) -> str:
-    """What was compared: a block for each deployment beside its reference, which comes with itself in each."""
+    """What was compared: a block for each deployment beside its reference, which comes with itself
+    in each.
+    """
     blocks = []
     for series, each in compared.items():
         if each.of is each.reference:
@@ -71,17 +74,24 @@ def quality_json(compared: Mapping[Series, Compared]) -> Tree:
         "schema": QUALITY_SCHEMA,
         "compared": [
             {
-                "deployment": each.of.deployment, "shape": series.shape.label, "concurrency": each.of.concurrency,
-                "reference": each.reference.deployment, "prompts": each.prompts,
-                **{name: estimate_tree(e) if (e := getattr(each, name)) is not None else None
-                   for name in ("agreement", "itself", "loss", "distance", "own_distance")},
-                "scores": None if each.scores is None else {
+                "deployment": each.of.deployment,
+                "shape": series.shape.label,
+                "concurrency": each.of.concurrency,
+                "reference": each.reference.deployment,
+                "prompts": each.prompts,
+                **{
+                    name: estimate_tree(e) if (e := getattr(each, name)) is not None else None
+                    for name in ("agreement", "itself", "loss", "distance", "own_distance")
+                },
+                "scores": None
+                if each.scores is None
+                else {
                     name: estimate_tree(getattr(each.scores, name)) for name in ("mine", "reference", "loss", "itself")
                 },
             }
             for series, each in compared.items()
         ],
-    }  # fmt: skip
+    }
 
 
 # --- the frontier over several deployments
@@ -91,10 +101,13 @@ def pooled_grid(pool: Pooled) -> Grid:
     """The settings on the pooled frontier with their owners, and the owners without one."""
     heads = ("deployment", "concurrency", *(metric(name).label for name in pool.objectives))
     rows = [
-        (clean_name(p.deployment), setting(p.concurrency),
-         *(value_text(name, p.metrics[name].value) for name in pool.objectives))
+        (
+            clean_name(p.deployment),
+            setting(p.concurrency),
+            *(value_text(name, p.metrics[name].value) for name in pool.objectives),
+        )
         for p in pool.members
-    ]  # fmt: skip
+    ]
     rows += [
         (clean_name(owner), f"no part: {why}", *("" for _ in pool.objectives)) for owner, why in pool.without.items()
     ]
@@ -112,16 +125,22 @@ def pooled_text(pools: Sequence[Pooled], *, width: int = 80, colour: bool = Fals
 
 
 def pooled_json(pools: Sequence[Pooled]) -> list[Tree]:
-    """For `show --json` and the report: which deployment owns which part of the frontier over all."""
+    """For `show --json` and the report: which deployment owns which part of the frontier over
+    all.
+    """
     return [
         {
-            "shape": pool.shape.label, "objectives": list(pool.objectives),
+            "shape": pool.shape.label,
+            "objectives": list(pool.objectives),
             "members": [
-                {"deployment": p.deployment, "concurrency": p.concurrency,
-                 "metrics": {name: tree_of(p.metrics[name]) for name in pool.objectives}}
+                {
+                    "deployment": p.deployment,
+                    "concurrency": p.concurrency,
+                    "metrics": {name: tree_of(p.metrics[name]) for name in pool.objectives},
+                }
                 for p in pool.members
             ],
             "without": dict(pool.without),
         }
         for pool in pools
-    ]  # fmt: skip
+    ]

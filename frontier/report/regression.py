@@ -1,4 +1,5 @@
-"""Regression gate and trend: runs read as dated measurements and judged; their tables, JSON and CSV."""
+"""Regression gate and trend: runs read as dated measurements and judged; their tables, JSON and
+CSV."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -38,7 +39,9 @@ TREND_WORDS = {"worse": "regression", "no worse": "no regression", "not resolved
 
 
 def measured(runs: Iterable[Run], limits: Sequence[Limit]) -> dict[Series, list[Measured]]:
-    """Each run as one dated measurement per series. Runs are used one at a time, as many do not fit into memory."""
+    """Each run as one dated measurement per series. Runs are used one at a time, as many do not fit
+    into memory.
+    """
     histories: dict[Series, list[Measured]] = {}
     for run in runs:
         points = run.points(limits)
@@ -54,7 +57,9 @@ def measured(runs: Iterable[Run], limits: Sequence[Limit]) -> dict[Series, list[
 
 
 def _begun(run: Run, samples: Iterable[WindowData]) -> float:
-    """Unix time of its first window; of an import, or a run in virtual time, that of the run directory."""
+    """Unix time of its first window; of an import, or a run in virtual time, that of the run
+    directory.
+    """
     first = min((float(sample.starts.min()) for sample in samples), default=0.0)
     return first if first > 1e8 else float(run.manifest.get("created", 0.0))
 
@@ -69,14 +74,17 @@ def _key(run: Run, deployment: str) -> dict[str, str]:
     key = {
         "device": mine.devices or (run.manifest.get("client") if mine.is_simulator else None),
         "engine": servers(RunDirectory.read(run.path).journal_lines()).get(deployment),
-        "flags": " ".join(filter(None, (mine.start, body))), "model": mine.model,
+        "flags": " ".join(filter(None, (mine.start, body))),
+        "model": mine.model,
         "load": f"prompts={load['prompts']} ignore_eos={load['ignore_eos']}",
-    }  # fmt: skip
+    }
     return {name: clean(str(text), 4_000) for name, text in key.items() if text is not None}
 
 
 def _repeats(run: Run, series: Series) -> dict[int, Measured]:
-    """Each repeat of a run's grid as a measurement of its own; of the settings that are usable in the whole run."""
+    """Each repeat of a run's grid as a measurement of its own; of the settings that are usable in
+    the whole run.
+    """
     points = [p for p in run.points() if p.series == series]
     usable, excluded = ({p.concurrency for p in points if p.valid is wanted} for wanted in (True, False))
     repeats: dict[int, dict[int, WindowData]] = {}
@@ -90,9 +98,7 @@ def _repeats(run: Run, series: Series) -> dict[int, Measured]:
             c: {n: e for n in names if (e := estimate(s, n)) is not None} for c, s in samples.items() if c in usable
         }
         begun = min(float(s.starts.min()) for s in samples.values())
-        made[repeat] = Measured(
-            f"repeat {repeat}", begun, _key(run, series.deployment), values, frozenset(excluded)
-        )  # fmt: skip
+        made[repeat] = Measured(f"repeat {repeat}", begun, _key(run, series.deployment), values, frozenset(excluded))
     return made
 
 
@@ -100,18 +106,21 @@ def _repeats(run: Run, series: Series) -> dict[int, Measured]:
 
 
 def gate_runs(
-    base: Iterable[Run], new: Sequence[Run], *, allow: float, limits: Sequence[Limit], names: tuple[str, str],
+    base: Iterable[Run],
+    new: Sequence[Run],
+    *,
+    allow: float,
+    limits: Sequence[Limit],
+    names: tuple[str, str],
     spread: float | None = None,
-) -> list[Gate]:  # fmt: skip
-    """NEW against BASE for each series that both measured. Where the runs of both alternate in time they are judged in
-    pairs; else BASE is a history, of which only what differs from day to day tells how sure a difference is, or the
-    stated `spread` of runs.
+) -> list[Gate]:
+    """NEW against BASE for each series that both measured. Where the runs of both alternate in time
+    they are judged in pairs; else BASE is a history, of which only what differs from day to day
+    tells how sure a difference is, or the stated `spread` of runs.
     """
     old, fresh = measured(base, limits), measured(new, limits)
     single = all(len({series.deployment for series in side}) == 1 for side in (old, fresh))
-    matched = [
-        (a, b) for b in fresh for a in old if a.shape == b.shape and (single or a.deployment == b.deployment)
-    ]  # fmt: skip
+    matched = [(a, b) for b in fresh for a in old if a.shape == b.shape and (single or a.deployment == b.deployment)]
     if not matched:
         raise UsageError(f"{names[1]} and {names[0]} measured nothing in common", "sweep the same shapes on both sides")
     rules = GateRules(judged_metrics(limits), allow, family_size(len(matched), limits), tuple(limits), spread)
@@ -225,16 +234,22 @@ def _proven_row(check: AtProven, allow: float) -> tuple[str, ...]:
 
 
 def _elsewhere(one: Gate, run: Run) -> Gate:
-    """The gate with a note where the SLA was not judged at the setting that BASE proved, which `run` could measure."""
+    """The gate with a note where the SLA was not judged at the setting that BASE proved, which
+    `run` could measure.
+    """
     check = one.at_proven
     if check is None or check.at == check.proven:
         return one
     where = "" if check.at is None else f"; the SLA is judged at {setting(check.at)}, the next lower that both measured"
     again = run.standing.again if run.standing else "frontier sweep CONFIG -o NEW"
-    return replace(one, notes=(
-        *one.notes, f"{setting(check.proven)}, which {one.a} proved, is not measured in {one.b}{where}.",
-        f"To judge it there:  {again} --prove {amount(check.proven)}",
-    ))  # fmt: skip
+    return replace(
+        one,
+        notes=(
+            *one.notes,
+            f"{setting(check.proven)}, which {one.a} proved, is not measured in {one.b}{where}.",
+            f"To judge it there:  {again} --prove {amount(check.proven)}",
+        ),
+    )
 
 
 def _advice(one: Gate, allow: float) -> list[str]:
@@ -262,9 +277,13 @@ def _percent(share: float) -> str:
 def gate_json(gates: Sequence[Gate], allow: float) -> Tree:
     """The answer of `frontier compare --gate --json`."""
     return {
-        "schema": "frontier.gate/1", "verdict": _overall(gates), "allow": allow, "alarm_error": judging.ALARM,
-        "pass_error": MISS, "shapes": [tree_of(one) for one in gates],
-    }  # fmt: skip
+        "schema": "frontier.gate/1",
+        "verdict": _overall(gates),
+        "allow": allow,
+        "alarm_error": judging.ALARM,
+        "pass_error": MISS,
+        "shapes": [tree_of(one) for one in gates],
+    }
 
 
 def _overall(judged: Sequence[Gate] | Sequence[Trend]) -> str:
@@ -283,7 +302,9 @@ def trends_of(runs: Iterable[Run], limits: Sequence[Limit]) -> list[Trend]:
 
 
 def trend_title(one: Trend) -> str:
-    """'1024/256: output throughput −5.8%, p50 TPOT +6.2% since 2026-06-17', or that there is no regression."""
+    """'1024/256: output throughput −5.8%, p50 TPOT +6.2% since 2026-06-17', or that there is no
+    regression.
+    """
     if one.verdict == "worse":
         last = max(step.at for step in one.steps if step.change > 0)
         moved = [f"{metric(step.metric).label} {step.text}" for step in one.steps if step.at == last]
@@ -300,10 +321,15 @@ def trend_table(trends: Sequence[Trend], *, width: int = 80, colour: bool = Fals
         blocks += [indented(clean(line, 600)) for line in trend_notes(one)]
         heads = ["date", "run", *(metric(name).label for name in one.metrics), "proven", ""]
         rows = [
-            [date_text(run.at), run.name, *(value_text(n, run.mean(n, one.settings).value) for n in one.metrics),
-             setting(run.proven) if run.proven else "–", _mark(one, i)]
+            [
+                date_text(run.at),
+                run.name,
+                *(value_text(n, run.mean(n, one.settings).value) for n in one.metrics),
+                setting(run.proven) if run.proven else "–",
+                _mark(one, i),
+            ]
             for i, run in enumerate(one.runs)
-        ]  # fmt: skip
+        ]
         blocks.append(text_grid([[Text(head, style="dim") for head in heads], *rows], range(2, len(heads) - 1)))
     return to_text(*blocks, width=width, colour=colour) if blocks else "no run"
 
@@ -332,7 +358,9 @@ def trend_notes(one: Trend) -> list[str]:
 
 
 def trend_frame(trends: Sequence[Trend]) -> "pd.DataFrame":
-    """One row per run and series: date, key, NAME with NAME_low and NAME_high in SI units, NAME_change before it."""
+    """One row per run and series: date, key, NAME with NAME_low and NAME_high in SI units,
+    NAME_change before it.
+    """
     import pandas as pd
 
     return pd.DataFrame([row for one in trends for row in _rows(one)])
@@ -342,10 +370,14 @@ def _rows(one: Trend) -> list[Tree]:
     rows = []
     for i, run in enumerate(one.runs):
         row: Tree = {
-            "date": datetime.fromtimestamp(run.at, UTC).isoformat(), "run": run.name, "deployment": one.deployment,
-            "shape": one.shape.label, "stretch": sum(at <= i for at, _ in one.breaks) + 1, **run.key,
+            "date": datetime.fromtimestamp(run.at, UTC).isoformat(),
+            "run": run.name,
+            "deployment": one.deployment,
+            "shape": one.shape.label,
+            "stretch": sum(at <= i for at, _ in one.breaks) + 1,
+            **run.key,
             "proven": amount(run.proven) if run.proven else None,
-        }  # fmt: skip
+        }
         for name in one.metrics:
             e = run.mean(name, one.settings)
             row |= {name: e.value, f"{name}_low": number(e.low), f"{name}_high": number(e.high)}
@@ -357,10 +389,16 @@ def _rows(one: Trend) -> list[Tree]:
 def trends_json(trends: Sequence[Trend]) -> Tree:
     """The answer of `frontier trend --json`: per series the verdict, and the rows of the table."""
     shapes = [
-        {"shape": one.shape.label, "deployment": one.deployment, "verdict": one.verdict, "runs": _rows(one),
-         "settings": list(one.settings), "left_out": list(one.left_out),
-         "breaks": [{"run": one.runs[at].name, "changed": text} for at, text in one.breaks],
-         "changes": [{"run": one.runs[s.at].name, "metric": s.metric, "change": s.change} for s in one.steps]}
+        {
+            "shape": one.shape.label,
+            "deployment": one.deployment,
+            "verdict": one.verdict,
+            "runs": _rows(one),
+            "settings": list(one.settings),
+            "left_out": list(one.left_out),
+            "breaks": [{"run": one.runs[at].name, "changed": text} for at, text in one.breaks],
+            "changes": [{"run": one.runs[s.at].name, "metric": s.metric, "change": s.change} for s in one.steps],
+        }
         for one in trends
-    ]  # fmt: skip
+    ]
     return {"schema": "frontier.trend/1", "verdict": _overall(trends), "shapes": shapes}

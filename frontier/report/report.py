@@ -1,6 +1,6 @@
-"""The report of a run as data: the decision with its figures and reasons, every point, the evidence of client, server
-and GPUs, the quality of the data, how to reproduce it, what it does not cover. All text is plain and cleaned here;
-page, Markdown and JSON only dress it.
+"""The report of a run as data: the decision with its figures and reasons, every point, the evidence
+of client, server and GPUs, the quality of the data, how to reproduce it, what it does not cover.
+All text is plain and cleaned here; page, Markdown and JSON only dress it.
 """
 
 import re
@@ -141,7 +141,7 @@ GLOSSARY = (
     ("excluded", "A setting whose measurement means nothing, with the flag that says why; it is never chosen."),
     ("what binds", "The resource that sets the latency; in brackets how often such evidence was right in simulations."),
     ("roofline", "The throughput that the hardware allows at most. MBU, MFU: shares of its bandwidth and arithmetic."),
-)  # fmt: skip
+)
 """Definitions, so that the page reads alone."""
 
 
@@ -149,9 +149,10 @@ GLOSSARY = (
 class Report:
     """Everything a page is made of. `config_text` and `commands` say how to reproduce it.
 
-    `views` has one per frontier, with its points and decision. `skipped` says why a trial was not run, by its key.
-    `samples` holds the windows by concurrency, for distributions and evidence; without them the page has less.
-    `unfinished` says that a part of the run is not measured, `standing` is the same for machines.
+    `views` has one per frontier, with its points and decision. `skipped` says why a trial was not
+    run, by its key. `samples` holds the windows by concurrency, for distributions and evidence;
+    without them the page has less. `unfinished` says that a part of the run is not measured,
+    `standing` is the same for machines.
     """
 
     views: Sequence[View]
@@ -169,8 +170,8 @@ class Report:
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """One series: its decision with figures and reasons, and its points: concurrency, role and cells of each.
-    `step` is what would decide a better setting, and the command.
+    """One series: its decision with figures and reasons, and its points: concurrency, role and
+    cells of each. `step` is what would decide a better setting, and the command.
     """
 
     name: str
@@ -209,8 +210,8 @@ KEY = ", ".join(f"{sign} {meaning}" for sign, _, meaning in SIGNS.values()) + f"
 def report_of(
     run: Run, limits: Sequence[Limit], objectives: tuple[str, ...] | None = None, options: Sequence[str] = ()
 ) -> Report:
-    """Everything a page of the run is made of; `options` are those it was asked for with. Pictures are drawn of the
-    first two objectives.
+    """Everything a page of the run is made of; `options` are those it was asked for with. Pictures
+    are drawn of the first two objectives.
     """
     checks = CHECKS if not run.is_imported else IMPORTED_REQUEST_CHECKS if run.histories else IMPORTED_CHECKS
     return Report(
@@ -240,11 +241,16 @@ def _made_by(run: Run) -> str:
 def page_of(report: Report) -> Page:
     """The text of a report."""
     return Page(
-        title_of(report.views), tuple(_section(view, report.samples) for view in report.views),
-        (*_health(report), *skipped_lines(report.skipped)), _provenance(report),
-        tuple(clean(command, 400) for command in report.commands), _config_cleaned(report.config_text),
-        tuple(report.not_said), clean(report.unfinished, 1000), pooled=tuple(map(pooled_grid, report.pooled)),
-    )  # fmt: skip
+        title_of(report.views),
+        tuple(_section(view, report.samples) for view in report.views),
+        (*_health(report), *skipped_lines(report.skipped)),
+        _provenance(report),
+        tuple(clean(command, 400) for command in report.commands),
+        _config_cleaned(report.config_text),
+        tuple(report.not_said),
+        clean(report.unfinished, 1000),
+        pooled=tuple(map(pooled_grid, report.pooled)),
+    )
 
 
 def _section(view: View, samples: Mapping[Any, Mapping[int, WindowData]]) -> Section:
@@ -268,8 +274,11 @@ def _section(view: View, samples: Mapping[Any, Mapping[int, WindowData]]) -> Sec
             *((f"What binds at {head}", clean(text, 800)) for head, text in diagnosis_lines(diagnosis)),
         ),
         production=tuple(production_lines(decision, arrivals)) if decision else (),
-        notes=tuple(reason_sentences(decision, tuple(sides.values()))) if decision
-        else () if view.sla else (no_sla_sentence(points, frontier, gpus),),
+        notes=tuple(reason_sentences(decision, tuple(sides.values())))
+        if decision
+        else ()
+        if view.sla
+        else (no_sla_sentence(points, frontier, gpus),),
         heads=tuple(column.long or column.head for column in columns),
         rows=tuple(
             (point.concurrency, role_of(point, frontier, chosen), cells)
@@ -277,11 +286,13 @@ def _section(view: View, samples: Mapping[Any, Mapping[int, WindowData]]) -> Sec
         ),
         neighbours=neighbours_grid(decision) if decision else None,
         evidence=(*cost_grids(decision), *time_grids(points), *evidence_grids(samples.get(frontier.series, {}))),
-    )  # fmt: skip
+    )
 
 
 def _sides(decision: Decision) -> dict[str, Reason]:
-    """Why not more and why not less, where there is an operating point: the next judged settings on both sides."""
+    """Why not more and why not less, where there is an operating point: the next judged settings on
+    both sides.
+    """
     chosen = decision.concurrency
     unjudged = (Cause.NOT_JUDGED, Cause.SCANNED)
     judged = [reason for reason in decision.explanation.settings if reason.cause not in unjudged]
@@ -319,7 +330,9 @@ def _health(report: Report) -> list[str]:
 
 
 def skipped_lines(skipped: Mapping[str, str]) -> list[str]:
-    """The trials that were planned and not run, one line per reason; their settings may have been scanned."""
+    """The trials that were planned and not run, one line per reason; their settings may have been
+    scanned.
+    """
     reasons: dict[str, list[str]] = {}
     for key, reason in skipped.items():
         reasons.setdefault(reason, []).append(key)
@@ -336,10 +349,17 @@ def _provenance(report: Report) -> tuple[tuple[str, str], ...]:
     known = report.provenance
     power = cost_energy.power_text(p.power for v in report.views for p in v.mine if p.power).removeprefix("power ")
     pairs: list[tuple[str, str | None]] = [
-        ("run", known.run), ("model", known.model), ("server", known.server), ("hardware", known.hardware),
-        ("power", power), ("load", known.loop), ("measured", known.created), ("tool", known.tool),
-        ("remark", known.remark), *(("note", note) for note in known.notes),
-    ]  # fmt: skip
+        ("run", known.run),
+        ("model", known.model),
+        ("server", known.server),
+        ("hardware", known.hardware),
+        ("power", power),
+        ("load", known.loop),
+        ("measured", known.created),
+        ("tool", known.tool),
+        ("remark", known.remark),
+        *(("note", note) for note in known.notes),
+    ]
     return tuple((name, clean(text, 300)) for name, text in pairs if text)
 
 
@@ -355,7 +375,9 @@ def _config_cleaned(text: str | None) -> str | None:
 
 
 def neighbours_grid(decision: Decision) -> Grid | None:
-    """The settings around the operating point (or the candidate), and why each is or is not chosen; None for one."""
+    """The settings around the operating point (or the candidate), and why each is or is not chosen;
+    None for one.
+    """
     reasons = decision.explanation.settings
     places = [i for i, reason in enumerate(reasons) if reason.settings == (decision.shown,)]
     if not places or len(decision.judgements) < 2:
@@ -366,7 +388,9 @@ def neighbours_grid(decision: Decision) -> Grid | None:
 
 
 def _neighbour(reason: Reason) -> tuple[str, ...]:
-    """One setting: its verdict, the metric that decides with its value, and why it is or is not chosen."""
+    """One setting: its verdict, the metric that decides with its value, and why it is or is not
+    chosen.
+    """
     name, estimate, limit = reason.metric, reason.estimate, reason.limit
     verdict = "not judged" if reason.verdict is None else reason.verdict.words
     if reason.verdict is Verdict.UNPROVEN:

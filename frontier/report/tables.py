@@ -1,7 +1,8 @@
 """Terminal tables: the points of a run, and what a sweep would do.
 
-`fitted_table` is the one table renderer: it gives up the least important columns where there is no room. Colour only
-repeats what a sign or a word says. Text from outside is cleaned and never read as markup.
+`fitted_table` is the one table renderer: it gives up the least important columns where there is no
+room. Colour only repeats what a sign or a word says. Text from outside is cleaned and never read as
+markup.
 """
 
 import io
@@ -65,13 +66,23 @@ DeploymentGpus = Mapping[str, int | None] | None
 
 
 def to_text(*renderables: RenderableType, width: int = 80, colour: bool = False) -> str:
-    """Rich renderables below each other as text of at most so many columns, whatever the environment says."""
+    """Rich renderables below each other as text of at most so many columns, whatever the
+    environment says.
+    """
     out = io.StringIO()
     console = Console(
-        file=out, width=width, force_terminal=colour, no_color=not colour, legacy_windows=False, highlight=False,
-        markup=False, emoji=False, color_system="standard" if colour else None, _environ={},
+        file=out,
+        width=width,
+        force_terminal=colour,
+        no_color=not colour,
+        legacy_windows=False,
+        highlight=False,
+        markup=False,
+        emoji=False,
+        color_system="standard" if colour else None,
+        _environ={},
         force_jupyter=False,
-    )  # fmt: skip
+    )
     console.print(Group(*renderables), crop=False)
     return "\n".join(line.rstrip() for line in out.getvalue().splitlines())
 
@@ -83,7 +94,9 @@ def indented(content: RenderableType, style: str = "", by: int = 2) -> Padding:
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """One cell: a value, its interval (may be empty), the number to sort by, and the style on a terminal."""
+    """One cell: a value, its interval (may be empty), the number to sort by, and the style on a
+    terminal.
+    """
 
     value: str
     interval: str = ""
@@ -93,9 +106,11 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One column: the higher its `rank`, the earlier it is left out when there is no room. `long` heads it on a page.
+    """One column: the higher its `rank`, the earlier it is left out when there is no room. `long`
+    heads it on a page.
 
-    With `interval_rank` the intervals of its cells get a column of their own, never shown without the values.
+    With `interval_rank` the intervals of its cells get a column of their own, never shown without
+    the values.
     """
 
     head: str
@@ -108,12 +123,17 @@ class Column:
 
 
 def fitted_table(columns: Sequence[Column], width: int) -> tuple[Table, list[str]]:
-    """As many columns as fit, the more important first, shown in their order; and the heads of intervals left out."""
+    """As many columns as fit, the more important first, shown in their order; and the heads of
+    intervals left out.
+    """
     shown: set[tuple[int, bool]] = set()
     room = width + _GAP
     parts: list[tuple[int, int, bool]] = [(column.rank, i, False) for i, column in enumerate(columns)]
-    parts += [(column.interval_rank, i, True) for i, column in enumerate(columns)
-              if column.interval_rank is not None and any(cell.interval for cell in column.cells)]  # fmt: skip
+    parts += [
+        (column.interval_rank, i, True)
+        for i, column in enumerate(columns)
+        if column.interval_rank is not None and any(cell.interval for cell in column.cells)
+    ]
     for _, i, interval in sorted(parts):
         head, texts = _part(columns[i], interval)
         wide = max(len(head), *(text.cell_len for text in texts)) + _GAP
@@ -137,7 +157,9 @@ def _part(column: Column, interval: bool) -> tuple[str, list[Text]]:
 
 
 def text_grid(rows: Sequence[Sequence[str | Text]], right: Sequence[int] = ()) -> Table:
-    """Rows without heads. `right` names the columns that are set to the right; they and the first are not broken."""
+    """Rows without heads. `right` names the columns that are set to the right; they and the first
+    are not broken.
+    """
     table = Table.grid(padding=(0, _GAP, 0, 0))
     for i in range(max(map(len, rows), default=0)):
         table.add_column(justify="right" if i in right else "left", no_wrap=i in (0, *right))
@@ -170,7 +192,8 @@ def role_of(point: Point, frontier: Frontier | None, chosen: int | None) -> str:
 
 
 _WARNING_FIGURES = 2
-"""How many figures of a flag that only warns a table lists: with the settings of all of them it would be a page."""
+"""How many figures of a flag that only warns a table lists: with the settings of all of them it
+would be a page."""
 _RANKS = {"p50_ttft": 5, "p50_tpot": 6, "cost": 6, "energy": 6}
 """Which columns of metrics without a limit or an axis are left out first."""
 _OF_CLASSES = ("p99_ttft", "p99_e2e")
@@ -181,7 +204,9 @@ _USUAL = ("output_throughput", "p50_ttft", "p99_ttft", "p50_tpot", "p99_tpot", "
 def point_columns(
     points: Sequence[Point], frontier: Frontier | None, limits: Sequence[Limit], chosen: int | None, gpus: int | None
 ) -> list[Column]:
-    """Every column of a table of points, in order; the frontier's and the SLA's metrics are left out last."""
+    """Every column of a table of points, in order; the frontier's and the SLA's metrics are left
+    out last.
+    """
     asked = [*(frontier.objectives if frontier else ()), *(limit.metric for limit in limits)]
     classes = [f"{group}.{n}" for n in _OF_CLASSES for group in (points[0].shape.finest(None) if points else ())]
     names = [n for n in dict.fromkeys([*_USUAL, *classes, *asked, "cost", "energy"]) if n != "error_rate"]
@@ -192,7 +217,7 @@ def point_columns(
         _load_column(points, [style for _, style, _ in signs]),
         *_load_columns(points),
         Column("n", tuple(Cell(f"{p.n:,}" if p.n else "–", key=p.n or None) for p in points), 3, long="requests"),
-    ]  # fmt: skip
+    ]
     for name in names:
         estimates = [point.metrics.get(name) for point in points]
         if not any(estimates):
@@ -219,7 +244,9 @@ def _load_column(points: Sequence[Point], styles: Sequence[str]) -> Column:
 
 
 def _load_columns(points: Sequence[Point]) -> list[Column]:
-    """Requests that ended per second, where the rate counts sessions; requests in flight, where the load does not."""
+    """Requests that ended per second, where the rate counts sessions; requests in flight, where the
+    load does not.
+    """
     columns = []
     if any(isinstance(point.concurrency, SessionRate) for point in points):
         name = "request_throughput"
@@ -232,7 +259,9 @@ def _load_columns(points: Sequence[Point]) -> list[Column]:
 
 
 def _metric_cell(name: str, estimate: Estimate | None, limit: Limit | None, gpus: int | None) -> Cell:
-    """A value with its interval; rates have their unit in the head, a value beyond its limit is red."""
+    """A value with its interval; rates have their unit in the head, a value beyond its limit is
+    red.
+    """
     if estimate is None:
         return Cell("–", style="dim")
     text = value_text(name, estimate.value, gpus)
@@ -241,8 +270,9 @@ def _metric_cell(name: str, estimate: Estimate | None, limit: Limit | None, gpus
     return Cell(
         f"{text} {NO_BOUND}" if has_no_bound(name, estimate) else text,
         interval_text(name, estimate, gpus).removesuffix(f" {NO_BOUND}"),
-        estimate.value if math.isfinite(estimate.value) else 1e300, "red" if over else "",
-    )  # fmt: skip
+        estimate.value if math.isfinite(estimate.value) else 1e300,
+        "red" if over else "",
+    )
 
 
 def _head(name: str, gpus: int | None) -> str:
@@ -270,12 +300,13 @@ def _roofline_columns(points: Sequence[Point]) -> list[Column]:
     )
     columns = [
         Column(head, tuple(Cell(format_share(e.value if e else None)) for e in estimates), rank)
-        for head, rank, estimates in shares if any(estimates)
-    ]  # fmt: skip
+        for head, rank, estimates in shares
+        if any(estimates)
+    ]
     return [*columns, Column("roofline bound by", tuple(Cell(li.binds if li else "–") for li in lights), 3, left=True)]
 
 
-def points_table(
+def points_table(  # noqa: PLR0913
     points: Sequence[Point],
     frontiers: Sequence[Frontier],
     limits: Sequence[Limit] = (),
@@ -287,7 +318,9 @@ def points_table(
     width: int = 80,
     colour: bool = False,
 ) -> str:
-    """One table per series, with its flags and why, and what is known of the whole series, below it."""
+    """One table per series, with its flags and why, and what is known of the whole series, below
+    it.
+    """
     notes = {summary.frontier.series: summary.notes for summary in summaries}
     of_series = {frontier.series: frontier for frontier in frontiers}
     decided = {decision.series: decision for decision in decisions}
@@ -304,9 +337,14 @@ def points_table(
 
 
 def _series_block(
-    series: Series, points: list[Point], frontier: Frontier | None, limits: Sequence[Limit], decision: Decision | None,
-    gpus: int | None, width: int,
-) -> list[RenderableType]:  # fmt: skip
+    series: Series,
+    points: list[Point],
+    frontier: Frontier | None,
+    limits: Sequence[Limit],
+    decision: Decision | None,
+    gpus: int | None,
+    width: int,
+) -> list[RenderableType]:
     """The table of one series, its legend, and what is to be known of its points."""
     chosen = decision.concurrency if decision else None
     columns = point_columns(points, frontier, limits, chosen, gpus)
@@ -319,12 +357,13 @@ def _series_block(
     absent = left_out(points, frontier, flagged=False) if frontier else []
     lines: list[RenderableType] = [
         Text.assemble((series.label(), "bold"), f"   SLA {limits_text(limits)}" if limits else ""),
-        table, Text(legend, style="dim"),
+        table,
+        Text(legend, style="dim"),
         *([Text(NO_BOUND_LEGEND + NOT_NEEDED * decides, style="dim")] if unbounded else []),
         *([Text(no_sla_sentence(points, frontier, gpus))] if frontier and not limits else []),
         *([Text(f"energy: {power}", style="dim")] if power else []),
         *(indented(f"– not on these axes, {line}") for line in absent),
-    ]  # fmt: skip
+    ]
     lines += _flag_lines(points)
     if time := time_line(points, chosen):
         lines.append(Text(f"Where the time goes {time}", style="dim"))
@@ -354,7 +393,9 @@ def _diagnosis_block(diagnosis: Diagnosis | None) -> list[RenderableType]:
 
 
 def whole_run_sentence(points: Sequence[Point], chosen: int | None, gpus: int | None = None) -> str:
-    """What a tool without a window would report of the operating point (else the highest setting); '' if unknown."""
+    """What a tool without a window would report of the operating point (else the highest setting);
+    '' if unknown.
+    """
     names = ("output_throughput", "p99_ttft")
     candidates = [p for p in points if p.valid and any(n in p.whole_run and n in p.metrics for n in names)]
     if not candidates:
@@ -363,17 +404,20 @@ def whole_run_sentence(points: Sequence[Point], chosen: int | None, gpus: int | 
     inside, whole = (
         " and ".join(
             f"{'' if n == 'output_throughput' else metric(n).label} {value_text(n, value, gpus)}".strip()
-            for n in names if n in point.whole_run and n in point.metrics
+            for n in names
+            if n in point.whole_run and n in point.metrics
             for value in [point.whole_run[n] if ramp else point.metrics[n].value]
         )
         for ramp in (False, True)
-    )  # fmt: skip
+    )
     at = setting(point.concurrency)
     return f"A tool without a window, counting ramp and drain too, would report {whole} at {at} instead of {inside}."
 
 
 def time_line(points: Sequence[Point], chosen: int | None) -> str:
-    """Where the time goes at the operating point (else at the highest setting that is known); '' if unknown."""
+    """Where the time goes at the operating point (else at the highest setting that is known); '' if
+    unknown.
+    """
     known = [(p.concurrency, p.time) for p in points if p.valid and p.time is not None]
     if not known:
         return ""
@@ -381,7 +425,9 @@ def time_line(points: Sequence[Point], chosen: int | None) -> str:
 
 
 def client_lines(histories: "Mapping[Series, History]") -> list[str]:
-    """'c=512 of 1024/256 was sent by 4 client processes, their clocks known within 0.2 ms', where they were several."""
+    """'c=512 of 1024/256 was sent by 4 client processes, their clocks known within 0.2 ms', where
+    they were several.
+    """
     lines = []
     for series, history in histories.items():
         bounds: dict[int, dict[int, float]] = {}
@@ -413,10 +459,14 @@ def plan_table(config: "Config", plan: "Plan", *, width: int = 80, colour: bool 
         table.add_column(head, justify="right", no_wrap=True)
     for series, trials in groups.items():
         table.add_row(
-            *([Text(clean(series.deployment, 30))] if several else []), Text(clean(series.shape.label, 30)),
-            Text(begins + _loads(trials)), str(max(t.repeat for t in trials)),
-            f"{len(trials):,}", f"{sum(t.requests for t in trials):,}", format_elapsed(sum(map(longest_of, trials))),
-        )  # fmt: skip
+            *([Text(clean(series.deployment, 30))] if several else []),
+            Text(clean(series.shape.label, 30)),
+            Text(begins + _loads(trials)),
+            str(max(t.repeat for t in trials)),
+            f"{len(trials):,}",
+            f"{sum(t.requests for t in trials):,}",
+            format_elapsed(sum(map(longest_of, trials))),
+        )
     lines: list[RenderableType] = [table, Text(""), Text(_plan_sentence(plan, groups), style="bold")]
     for name, limits in config.tiers:
         tier = f"{clean(name, 30)}: " if len(config.tiers) > 1 else ""
@@ -430,7 +480,9 @@ def _loads(trials: Sequence[Trial]) -> str:
 
 
 def _plan_sentence(plan: "Plan", groups: Mapping[Series, Sequence[Trial]]) -> str:
-    """'1 shape × 16 concurrencies × 3 repeats = 48 trials, at most 1 h 36 min, about 31 MB on disk; nothing sent'."""
+    """'1 shape × 16 concurrencies × 3 repeats = 48 trials, at most 1 h 36 min, about 31 MB on disk;
+    nothing sent'.
+    """
     trials = plan.trials
     deployments, shapes = {s.deployment for s in groups}, {s.shape for s in groups}
     settings, repeats = {t.concurrency for t in trials}, max((t.repeat for t in trials), default=0)

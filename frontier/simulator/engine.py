@@ -1,13 +1,16 @@
-"""The simulated engine: continuous batching, iteration by iteration, with KV memory, prefix cache and disturbances.
+"""The simulated engine: continuous batching, iteration by iteration, with KV memory, prefix cache
+and disturbances.
 
-After vLLM's V1 scheduler: first come first served; running requests decode one token per step; what is left of the
-step's token budget reads prompts in chunks; a prompt's last chunk yields the first token; KV is given out in blocks,
-and when they run out the latest arrival is preempted, loses its KV and recomputes it later. Two simplifications: a
-prompt's blocks are reserved whole at admission (vLLM: chunk by chunk, or whole with its reserve option), and blocks
-enter the prefix cache when the prompt is done.
+After vLLM's V1 scheduler: first come first served; running requests decode one token per step; what
+is left of the step's token budget reads prompts in chunks; a prompt's last chunk yields the first
+token; KV is given out in blocks, and when they run out the latest arrival is preempted, loses its
+KV and recomputes it later. Two simplifications: a prompt's blocks are reserved whole at admission
+(vLLM: chunk by chunk, or whole with its reserve option), and blocks enter the prefix cache when the
+prompt is done.
 
-The caller passes the time, so the same scheduler runs in virtual time and behind the HTTP server. Between two events
-nothing is counted per request, so a step in which all requests only decode costs the same at any batch size.
+The caller passes the time, so the same scheduler runs in virtual time and behind the HTTP server.
+Between two events nothing is counted per request, so a step in which all requests only decode costs
+the same at any batch size.
 """
 
 import math
@@ -23,7 +26,9 @@ from frontier.simulator.spec import EngineSpec, kv_blocks, max_len, price_of
 
 
 class Disturbance:
-    """What makes steps longer than they cost: noise, drift and pauses of successive steps, from the spec's seed."""
+    """What makes steps longer than they cost: noise, drift and pauses of successive steps, from the
+    spec's seed.
+    """
 
     def __init__(self, spec: EngineSpec) -> None:
         self._rng = np.random.default_rng(spec.seed)
@@ -60,10 +65,11 @@ class Disturbance:
 
 
 class KvMemory:
-    """KV memory: how many of its `blocks` are free, and which blocks of which prompts are in the prefix cache.
+    """KV memory: how many of its `blocks` are free, and which blocks of which prompts are in the
+    prefix cache.
 
-    Blocks are counted, not placed. A cached block that no request uses counts as free until its room is needed; then
-    the least recently used goes first, as in vLLM's block pool.
+    Blocks are counted, not placed. A cached block that no request uses counts as free until its
+    room is needed; then the least recently used goes first, as in vLLM's block pool.
     """
 
     def __init__(self, blocks: int, prefix_cache: bool = False) -> None:
@@ -97,7 +103,9 @@ class KvMemory:
         return hashes[:found]
 
     def fits(self, total: int, hits: Sequence[Hashable], reserve: int) -> bool:
-        """Whether a prompt of `total` blocks, of which `hits` are cached, leaves `reserve` blocks free."""
+        """Whether a prompt of `total` blocks, of which `hits` are cached, leaves `reserve` blocks
+        free.
+        """
         waking = sum(not self._users[name] for name in hits)
         return self.free - waking - (total - len(hits)) >= reserve
 
@@ -110,7 +118,9 @@ class KvMemory:
             self._users[name] += 1
 
     def register(self, hashes: Sequence[Hashable], held: list[Hashable], full: int) -> None:
-        """Put the full blocks of a finished prompt, or of a finished answer, in the cache; they join `held`."""
+        """Put the full blocks of a finished prompt, or of a finished answer, in the cache; they
+        join `held`.
+        """
         if not self.prefix_cache:
             return
         for name in hashes[len(held) : full]:
@@ -120,7 +130,9 @@ class KvMemory:
             held.append(name)
 
     def release(self, held: Sequence[Hashable], total: int) -> None:
-        """Take back a request's blocks; those it holds in the cache stay there until their room is needed."""
+        """Take back a request's blocks; those it holds in the cache stay there until their room is
+        needed.
+        """
         self.free += total - len(held)
         for name in reversed(held):
             self._users[name] -= 1
@@ -133,12 +145,14 @@ RequestId = int
 
 
 class Step(NamedTuple):
-    """What one step did. `tokens` got one token each at the step's end, `first` of them by finishing their prompt.
+    """What one step did. `tokens` got one token each at the step's end, `first` of them by
+    finishing their prompt.
 
-    `first` includes requests that were preempted before and now continue; `cached` says for each of them how many
-    prompt tokens came from the prefix cache when it was first admitted. `prefilled` counts prompt tokens read,
-    `running` and `waiting` requests while the step ran, `kv_used` the share of KV blocks in use. `counts` says how many
-    each of `tokens` got where that may be more than one (speculative decoding); None: one each.
+    `first` includes requests that were preempted before and now continue; `cached` says for each of
+    them how many prompt tokens came from the prefix cache when it was first admitted. `prefilled`
+    counts prompt tokens read, `running` and `waiting` requests while the step ran, `kv_used` the
+    share of KV blocks in use. `counts` says how many each of `tokens` got where that may be more
+    than one (speculative decoding); None: one each.
     """
 
     number: int
@@ -163,8 +177,8 @@ class Step(NamedTuple):
 
 @dataclass(slots=True)
 class Drafted:
-    """What speculative decoding did so far: requests that brought drafts into a step, draft tokens, and those accepted
-    by their position among them."""
+    """What speculative decoding did so far: requests that brought drafts into a step, draft tokens,
+    and those accepted by their position among them."""
 
     drafts: int
     tokens: int
@@ -173,9 +187,10 @@ class Drafted:
 
 @dataclass(slots=True, eq=False)
 class Request:
-    """A request inside. `made` tokens were generated before its current stay, which began to decode at step `joined`
-    with `kv` tokens in the cache; `read` tokens of the prompt (plus what was generated before) are done. Under
-    speculative decoding `made` counts all tokens generated, and `blocks` those held while decoding."""
+    """A request inside. `made` tokens were generated before its current stay, which began to decode
+    at step `joined` with `kv` tokens in the cache; `read` tokens of the prompt (plus what was
+    generated before) are done. Under speculative decoding `made` counts all tokens generated, and
+    `blocks` those held while decoding."""
 
     id: RequestId
     prompt: int
@@ -192,7 +207,9 @@ class Request:
 
 
 class Scheduler:
-    """The engine's state. `submit` and `cancel` between steps; `step(now)` does one step beginning at `now`."""
+    """The engine's state. `submit` and `cancel` between steps; `step(now)` does one step beginning
+    at `now`.
+    """
 
     def __init__(self, spec: EngineSpec) -> None:
         spec.check()
@@ -235,7 +252,9 @@ class Scheduler:
 
     @property
     def counters(self) -> dict[str, float]:
-        """What vLLM's counters of the same names have counted; those of speculative decoding where it is done."""
+        """What vLLM's counters of the same names have counted; those of speculative decoding where
+        it is done.
+        """
         counts = {
             "num_preemptions_total": self.preemptions,
             "prompt_tokens_total": self.prompt_tokens,
@@ -252,7 +271,9 @@ class Scheduler:
         return {name: float(count) for name, count in counts.items()}
 
     def check(self, prompt_tokens: int, output_tokens: int) -> None:
-        """ValueError, in vLLM's words, when prompt or output are empty, or both longer than the deployment takes."""
+        """ValueError, in vLLM's words, when prompt or output are empty, or both longer than the
+        deployment takes.
+        """
         if prompt_tokens < 1 or output_tokens < 1:
             raise ValueError("a request needs at least one prompt token and one output token")
         if prompt_tokens + output_tokens > self.max_len:
@@ -271,10 +292,10 @@ class Scheduler:
         received: float | None = None,
         arrived: float | None = None,
     ) -> None:
-        """Queue a request. `hashes` name the leading full blocks of its prompt, and of its prompt with the answer, for
-        the prefix cache (chained, as vLLM's).
-        `received` is when the server got it; without it the request is in none of the engine's `times`. It reached the
-        scheduler when it `arrived`: `ingest` later, where that is not given.
+        """Queue a request. `hashes` name the leading full blocks of its prompt, and of its prompt
+        with the answer, for the prefix cache (chained, as vLLM's). `received` is when the server
+        got it; without it the request is in none of the engine's `times`. It reached the scheduler
+        when it `arrived`: `ingest` later, where that is not given.
 
         ValueError when the name is in use, or the request cannot be served (`check`).
         """
@@ -303,7 +324,9 @@ class Scheduler:
         return True
 
     def step(self, now: float) -> Step | None:
-        """One step from `now` on, or None when there is nothing to do. Its tokens are out at the step's `end`."""
+        """One step from `now` on, or None when there is nothing to do. Its tokens are out at the
+        step's `end`.
+        """
         if not self._known:
             return None
         index, self._now = self._index, now
@@ -341,12 +364,25 @@ class Scheduler:
         self.generated_tokens += len(tokens) if counts is None else sum(counts)
         self._index = index + 1
         return Step(
-            index, now, duration, tokens, first, cached, tuple(r.id for r in finished), preempted, prefilled,
-            running, len(self._waiting), kv_used, counts,
-        )  # fmt: skip
+            index,
+            now,
+            duration,
+            tokens,
+            first,
+            cached,
+            tuple(r.id for r in finished),
+            preempted,
+            prefilled,
+            running,
+            len(self._waiting),
+            kv_used,
+            counts,
+        )
 
     def _grow(self, index: int) -> tuple[RequestId, ...]:
-        """Give the decodes the blocks they write to in this step; the latest arrivals, which are preempted for it."""
+        """Give the decodes the blocks they write to in this step; the latest arrivals, which are
+        preempted for it.
+        """
         opening = index % self._block
         preempted = []
         while self._phase[opening] > self.kv.free:
@@ -374,7 +410,9 @@ class Scheduler:
         return -(-tokens // self._block)
 
     def _prefill(self, budget: int, *, admit: bool) -> tuple[int, float, list[Request]]:
-        """Spend the budget on prompts: tokens read, pairs attended, and the requests whose prompts end here."""
+        """Spend the budget on prompts: tokens read, pairs attended, and the requests whose prompts
+        end here.
+        """
         read, pairs = 0, 0.0
         ended: list[Request] = []
         room = self.spec.max_num_seqs - len(self._decoding)
@@ -394,7 +432,9 @@ class Scheduler:
         return read, pairs, ended
 
     def _admit(self) -> bool:
-        """Move the head of the queue into the batch if its whole prompt fits above the watermark."""
+        """Move the head of the queue into the batch if its whole prompt fits above the
+        watermark.
+        """
         request = self._waiting[0]
         target = request.prompt + request.made
         hits = self.kv.lookup(request.hashes, (target - 1) // self._block)
@@ -417,7 +457,9 @@ class Scheduler:
         return True
 
     def _join(self, request: Request, index: int) -> None:
-        """The prompt is done and gave a token in step `index`; from the next step on the request decodes."""
+        """The prompt is done and gave a token in step `index`; from the next step on the request
+        decodes.
+        """
         request.kv = request.prompt + request.made
         request.joined = index
         self.kv.register(request.hashes, request.held, request.prompt // self._block)
@@ -427,8 +469,8 @@ class Scheduler:
         self._ending.setdefault(index + request.output - request.made - 1, []).append(request)
 
     def _leave(self, request: Request) -> None:
-        """Out of the batch before the step `self._index`, its tokens counted: blocks, context and the planned end are
-        taken back."""
+        """Out of the batch before the step `self._index`, its tokens counted: blocks, context and
+        the planned end are taken back."""
         del self._decoding[request.id]
         stayed = self._index - request.joined - 1
         kv = request.kv + stayed

@@ -1,8 +1,9 @@
-"""What the simulator's server reads and writes: request bodies, the tokenizer, OpenAI answers, /metrics text.
+"""What the simulator's server reads and writes: request bodies, the tokenizer, OpenAI answers,
+/metrics text.
 
-The tokenizer is deterministic and has no vocabulary: a word costs one token per eight characters begun. It is no
-model's, on purpose: a client has to learn from the server's `usage` how many tokens its words are, as with a real
-server. All of an answer is encoded before its first token is due.
+The tokenizer is deterministic and has no vocabulary: a word costs one token per eight characters
+begun. It is no model's, on purpose: a client has to learn from the server's `usage` how many tokens
+its words are, as with a real server. All of an answer is encoded before its first token is due.
 """
 
 import random
@@ -64,9 +65,12 @@ class Head:
     def body(self, kind: str, choices: list[dict[str, Any]], usage: dict[str, Any] | None = None) -> bytes:
         """The JSON of an answer or of one of its chunks; `kind` is what a chat calls it."""
         body: dict[str, Any] = {
-            "id": self.name, "object": kind if self.api == "chat" else "text_completion", "created": self.created,
-            "model": self.model, "choices": choices,
-        }  # fmt: skip
+            "id": self.name,
+            "object": kind if self.api == "chat" else "text_completion",
+            "created": self.created,
+            "model": self.model,
+            "choices": choices,
+        }
         if usage is not None:
             body["usage"] = usage
         return orjson.dumps(body)
@@ -91,7 +95,9 @@ def frame(payload: bytes) -> bytes:
 
 
 def token_frames(head: Head) -> tuple[bytes, ...]:
-    """The framed events of a token in the middle, one per word; token i is sent as number i modulo their count."""
+    """The framed events of a token in the middle, one per word; token i is sent as number i modulo
+    their count.
+    """
     before, _, after = head.event([head.choice(_MARK, None)]).partition(_MARK_BYTES)
     return tuple(frame(before + word.encode() + after) for word in WORDS)
 
@@ -131,8 +137,9 @@ Tokens = Sequence[tuple[str, float]]
 
 
 def greedy_tokens(pieces: Pieces, count: int, spec: EngineSpec, rng: random.Random) -> Tokens:
-    """The words of an answer, with log-probabilities that the prompt decides. Another word than the usual one is, for
-    the share `token_flips`, decided by the prompt too, and for the share `token_noise` by chance.
+    """The words of an answer, with log-probabilities that the prompt decides. Another word than the
+    usual one is, for the share `token_flips`, decided by the prompt too, and for the share
+    `token_noise` by chance.
     """
     model = random.Random(zlib.crc32(repr(pieces).encode()))
     tokens = []
@@ -157,9 +164,11 @@ def whole(head: Head, asked: "GenerationRequest", tokens: Tokens, usage: dict[st
 def usage_of(prompt: int, completion: int, cached: int) -> dict[str, Any]:
     """OpenAI's usage object."""
     return {
-        "prompt_tokens": prompt, "total_tokens": prompt + completion, "completion_tokens": completion,
+        "prompt_tokens": prompt,
+        "total_tokens": prompt + completion,
+        "completion_tokens": completion,
         "prompt_tokens_details": {"cached_tokens": cached},
-    }  # fmt: skip
+    }
 
 
 def error(message: str, kind: str, code: int, param: str | None = None) -> bytes:
@@ -182,7 +191,9 @@ class RefusedError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class GenerationRequest:
-    """What a request asks for. `output` tokens will be made, after which it ends for the reason `finish`."""
+    """What a request asks for. `output` tokens will be made, after which it ends for the reason
+    `finish`.
+    """
 
     pieces: Pieces
     output: int
@@ -215,7 +226,8 @@ def check_model(body: Mapping[str, Any], spec: EngineSpec) -> None:
 
 
 def pieces_of(body: Mapping[str, Any], api: Api) -> Pieces:
-    """The tokens of the prompt with its beginning-of-text mark, or of the conversation with its template.
+    """The tokens of the prompt with its beginning-of-text mark, or of the conversation with its
+    template.
 
     RefusedError when there is none that can be read.
     """
@@ -243,7 +255,8 @@ def _pieces_of_chat(messages: Any) -> Pieces:
             raise _bad("messages: content must be text", "messages")
         pieces.extend(_role(message.get("role")))
         pieces.extend(_PIECE.findall(content or ""))
-    # As real templates do: what comes before an answer is there when it is generated, and when it is history.
+    # As real templates do: what comes before an answer is there when it is generated, and when it
+    # is history.
     return [*pieces, *_role("assistant")]
 
 

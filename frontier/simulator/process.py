@@ -14,7 +14,8 @@ _STOP_LIMIT = 3.0
 
 
 class SimulatorProcess:
-    """`with SimulatorProcess(spec) as simulator: ... simulator.url`, or `start()` and `stop()` by hand.
+    """`with SimulatorProcess(spec) as simulator: ... simulator.url`, or `start()` and `stop()` by
+    hand.
 
     The child ends by itself when this process does, however it does.
     """
@@ -32,12 +33,20 @@ class SimulatorProcess:
         return self._child is not None and self._child.poll() is None
 
     def start(self) -> None:
-        """Start and wait until it serves. MeasurementError when it does not within half a minute."""
+        """Start and wait until it serves. MeasurementError when it does not within half a
+        minute.
+        """
         command = [
-            sys.executable, "-m", "frontier.simulator.server", "--port", str(self._port),
-            "--spec", orjson.dumps(self.spec.to_mapping()).decode(),
-        ]  # fmt: skip
-        # A session of its own: Ctrl-C in the terminal is the parent's to answer; it then stops the child.
+            sys.executable,
+            "-m",
+            "frontier.simulator.server",
+            "--port",
+            str(self._port),
+            "--spec",
+            orjson.dumps(self.spec.to_mapping()).decode(),
+        ]
+        # A session of its own: Ctrl-C in the terminal is the parent's to answer; it then stops the
+        # child.
         self._child = subprocess.Popen(  # noqa: S603 (our own)
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
         )

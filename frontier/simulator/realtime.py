@@ -1,7 +1,9 @@
-"""The simulated engine in real time: steps begin and end on an absolute schedule, tokens leave when their step ends.
+"""The simulated engine in real time: steps begin and end on an absolute schedule, tokens leave when
+their step ends.
 
-A step that is served late does not push the next one: the next step still begins where this one ended, and admits only
-what had arrived by then. So a client sees the virtual engine's answer to its sends, plus the send lateness.
+A step that is served late does not push the next one: the next step still begins where this one
+ended, and admits only what had arrived by then. So a client sees the virtual engine's answer to its
+sends, plus the send lateness.
 """
 
 import asyncio
@@ -32,8 +34,9 @@ class _Timespec(ctypes.Structure):
 class PreciseTimer:
     """Calls `ring` once at a moment of `time.perf_counter`, within some tens of microseconds.
 
-    One moment is pending at most; the last one set counts. Event loops round their timers to a millisecond, which is a
-    sixth of an engine step. A timerfd of Linux is finer; elsewhere the timer of the event loop is used.
+    One moment is pending at most; the last one set counts. Event loops round their timers to a
+    millisecond, which is a sixth of an engine step. A timerfd of Linux is finer; elsewhere the
+    timer of the event loop is used.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, ring: Callable[[], None]) -> None:
@@ -81,8 +84,8 @@ _LATENESS_SAMPLE = 100_000
 
 
 Sink = Callable[[int, int, bool], None]
-"""Takes tokens of a request as they leave together: the number of the first (from 0), how many, whether the last is
-among them."""
+"""Takes tokens of a request as they leave together: the number of the first (from 0), how many,
+whether the last is among them."""
 
 
 @dataclass(slots=True, eq=False)
@@ -137,7 +140,9 @@ class Engine:
         return self.scheduler.waiting + len(self._arriving)
 
     def submit(self, job: Job) -> None:
-        """Queue a request that the scheduler has checked; `job.done` is set when its last token has left."""
+        """Queue a request that the scheduler has checked; `job.done` is set when its last token has
+        left.
+        """
         job.name, self._next = self._next, self._next + 1
         self._jobs[job.name] = job
         self._arriving.append(job)
@@ -166,7 +171,8 @@ class Engine:
                 self._begin(self._arriving[0].receipt + self._ingest)
             return
         end = self.zero + step.start + step.duration
-        # The next step is decided first: writing may take a while, and deciding must not wait for it.
+        # The next step is decided first: writing may take a while, and deciding must not wait for
+        # it.
         self._begin(end)
         self._emit(step, end)
 

@@ -1,8 +1,10 @@
-"""The simulated engine behind HTTP: an OpenAI-compatible server that behaves like vLLM, with a known schedule, no GPU.
+"""The simulated engine behind HTTP: an OpenAI-compatible server that behaves like vLLM, with a
+known schedule, no GPU.
 
-Everything that measures can be tested against it: `GET /truth` returns, per request, when each token was due and when
-it really left. As a child process (`python -m frontier.simulator.server --spec JSON --port 0`) it prints one JSON line
-when ready and ends when its standard input closes, so that it cannot outlive its parent.
+Everything that measures can be tested against it: `GET /truth` returns, per request, when each
+token was due and when it really left. As a child process (`python -m frontier.simulator.server
+--spec JSON --port 0`) it prints one JSON line when ready and ends when its standard input closes,
+so that it cannot outlive its parent.
 """
 
 import argparse
@@ -36,7 +38,9 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 class _Stream:
-    """Writes a job's tokens to its connection as they leave. `cut` ends the connection before that token."""
+    """Writes a job's tokens to its connection as they leave. `cut` ends the connection before that
+    token.
+    """
 
     __slots__ = ("asked", "cut", "fd", "frames", "head", "job", "transport")
 
@@ -62,7 +66,8 @@ class _Stream:
             data = self.frames[number & 7] if count == 1 else messages.token_frame(self.head, number, count)
         if not number and (first := messages.opening(self.head)):
             data = messages.frame(first) + data
-        # The loop would hold all writes of a step back until the last token is prepared; the socket takes them now.
+        # The loop would hold all writes of a step back until the last token is prepared; the socket
+        # takes them now.
         if self.fd >= 0 and not transport.get_write_buffer_size():
             try:
                 data = data[os.write(self.fd, data) :]
@@ -173,9 +178,14 @@ class _Server:
     async def models(self, request: web.Request) -> web.Response:  # noqa: ARG002
         name = self.spec.model_name
         card = {
-            "id": name, "object": "model", "created": self.started, "owned_by": "frontier", "root": name,
-            "parent": None, "max_model_len": self.engine.scheduler.max_len,
-        }  # fmt: skip
+            "id": name,
+            "object": "model",
+            "created": self.started,
+            "owned_by": "frontier",
+            "root": name,
+            "parent": None,
+            "max_model_len": self.engine.scheduler.max_len,
+        }
         return _json(orjson.dumps({"object": "list", "data": [card]}))
 
     async def tokenize(self, request: web.Request) -> web.Response:
@@ -226,7 +236,8 @@ async def run_server(
     *,
     stop: asyncio.Event | None = None,
 ) -> None:
-    """Serve until `stop` is set or the task is cancelled. `ready` gets the address, as http://127.0.0.1:8000/v1.
+    """Serve until `stop` is set or the task is cancelled. `ready` gets the address, as
+    http://127.0.0.1:8000/v1.
 
     OSError when the address cannot be bound.
     """
@@ -239,7 +250,8 @@ async def run_server(
     try:
         await web.TCPSite(runner, host, port, backlog=1024).start()
         bound = runner.addresses[0][1]
-        # Everything made so far lives as long as the server: spare the collector (and the schedule) from walking it.
+        # Everything made so far lives as long as the server: spare the collector (and the schedule)
+        # from walking it.
         gc.collect()
         gc.freeze()
         gc.set_threshold(50_000, 20, 100)
@@ -251,7 +263,9 @@ async def run_server(
 
 
 def _watch_stdin(stop: Callable[[], None]) -> None:
-    """Call `stop` when standard input reaches its end; os.read, so that no lock is held when the process ends."""
+    """Call `stop` when standard input reaches its end; os.read, so that no lock is held when the
+    process ends.
+    """
     with contextlib.suppress(OSError):
         while os.read(0, 4096):
             pass
@@ -261,8 +275,9 @@ def _watch_stdin(stop: Callable[[], None]) -> None:
 def _be_punctual() -> None:
     """Where the system lets us, run before other processes: a late server is a wrong server.
 
-    On a busy two-core machine this took the 99th percentile of lateness from 4.3 to 0.4 ms. The server sleeps most of
-    the time, and Linux keeps a share of each second from real-time processes in any case.
+    On a busy two-core machine this took the 99th percentile of lateness from 4.3 to 0.4 ms. The
+    server sleeps most of the time, and Linux keeps a share of each second from real-time processes
+    in any case.
     """
     with contextlib.suppress(OSError, AttributeError):
         os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(1))

@@ -1,4 +1,5 @@
-"""Parameters of the simulated engine (`EngineSpec`), how they are read, and what a step costs by them.
+"""Parameters of the simulated engine (`EngineSpec`), how they are read, and what a step costs by
+them.
 
 Steps are priced either by explicit durations
 
@@ -55,7 +56,9 @@ _STRICT = ConfigDict(extra="forbid")
 
 @dataclass(frozen=True, slots=True)
 class Stalls:
-    """Pauses at random moments: on average one `every` seconds (a Poisson process), each `duration` long."""
+    """Pauses at random moments: on average one `every` seconds (a Poisson process), each `duration`
+    long.
+    """
 
     __pydantic_config__ = _STRICT
     every: PositiveSeconds
@@ -64,7 +67,8 @@ class Stalls:
 
 @dataclass(frozen=True, slots=True)
 class Faults:
-    """Shares of requests that fail over HTTP: refused with status 500, or cut off in the middle of the stream.
+    """Shares of requests that fail over HTTP: refused with status 500, or cut off in the middle of
+    the stream.
 
     Virtual time knows no faults, and there every request runs to the length asked.
     """
@@ -76,9 +80,9 @@ class Faults:
 
 @dataclass(frozen=True, slots=True)
 class Speculation:
-    """Speculative decoding: `tokens` drafts per request and step, each of which is accepted with probability
-    `acceptance` when those before it were. One draft token costs the share `draft` of a step that decodes one token per
-    request; 0 for drafts looked up in the prompt."""
+    """Speculative decoding: `tokens` drafts per request and step, each of which is accepted with
+    probability `acceptance` when those before it were. One draft token costs the share `draft` of a
+    step that decodes one token per request; 0 for drafts looked up in the prompt."""
 
     __pydantic_config__ = _STRICT
     tokens: Positive
@@ -99,13 +103,15 @@ class EngineSpec:
     """One simulated deployment. Durations in seconds.
 
     With `model` and `hardware` given, a step costs `overhead + roofline / efficiency`; otherwise
-    `step_base + per_decode * decodes + per_prefill_token * prompt tokens + per_context_token * KV tokens the decodes
-    read + per_prefill_pair * (prompt token, earlier token) pairs`. `noise` is the coefficient of variation of a
-    step's time, `drift` the share by which steps grow per minute, `time_scale` multiplies every duration. `kv_tokens`
-    None means: what the roofline leaves beside the weights (explicit prices: 400,000). `ingest` is the time from a
-    request's sending until the scheduler can see it. `natural_output` is the mean length at which the model stops by
-    itself when not told to ignore the end of text; 0 = it never does. In answers that are not streamed the share
-    `token_flips` of the tokens is another one than without, for a prompt always the same; `token_noise` by chance.
+    `step_base + per_decode * decodes + per_prefill_token * prompt tokens + per_context_token * KV
+    tokens the decodes read + per_prefill_pair * (prompt token, earlier token) pairs`. `noise` is
+    the coefficient of variation of a step's time, `drift` the share by which steps grow per minute,
+    `time_scale` multiplies every duration. `kv_tokens` None means: what the roofline leaves beside
+    the weights (explicit prices: 400,000). `ingest` is the time from a request's sending until the
+    scheduler can see it. `natural_output` is the mean length at which the model stops by itself
+    when not told to ignore the end of text; 0 = it never does. In answers that are not streamed the
+    share `token_flips` of the tokens is another one than without, for a prompt always the same;
+    `token_noise` by chance.
     """
 
     __pydantic_config__ = _STRICT
@@ -144,7 +150,8 @@ class EngineSpec:
 
     @classmethod
     def from_mapping(cls, mapping: Mapping[str, Any]) -> "EngineSpec":
-        """The spec a mapping describes. ValueError with the first problem, which names its key: 'noise: ...'.
+        """The spec a mapping describes. ValueError with the first problem, which names its key:
+        'noise: ...'.
 
         >>> EngineSpec.from_mapping({"step_base": "5ms", "per_decode": "10us"}).step_base
         0.005
@@ -224,13 +231,15 @@ class ExplicitPrice:
         self._per_context_token = spec.per_context_token * scale
 
     def decode(self, decodes: int, context: int) -> float:
-        """Seconds of a step in which so many requests decode, which look back on `context` tokens in all."""
+        """Seconds of a step in which so many requests decode, which look back on `context` tokens
+        in all.
+        """
         return self._base + self._per_decode * decodes + self._per_context_token * context
 
     def mixed(self, decodes: int, context: int, queries: int, prefill: int, pairs: float, sampled: int) -> float:
-        """As `decode`, where the decodes bring `queries` tokens in all, the drafts of speculative decoding among them,
-        and `prefill` prompt tokens are read, with `pairs` (prompt token, earlier token) pairs; `sampled` of the prompts
-        end here and give their first token.
+        """As `decode`, where the decodes bring `queries` tokens in all, the drafts of speculative
+        decoding among them, and `prefill` prompt tokens are read, with `pairs` (prompt token,
+        earlier token) pairs; `sampled` of the prompts end here and give their first token.
         """
         del sampled  # which this sum has no price of its own for
         step = self.decode(decodes, context) + self._per_prefill_token * prefill + self._per_prefill_pair * pairs
@@ -238,7 +247,9 @@ class ExplicitPrice:
 
 
 class RooflinePrice:
-    """Overhead plus the roofline of the step's work, divided by the efficiency; methods as of `ExplicitPrice`."""
+    """Overhead plus the roofline of the step's work, divided by the efficiency; methods as of
+    `ExplicitPrice`.
+    """
 
     def __init__(self, spec: EngineSpec, light: ModelRoofline) -> None:
         scale = spec.time_scale / spec.efficiency
@@ -250,7 +261,8 @@ class RooflinePrice:
         self._token_flops = light.flops_per_token
         self._head_flops = 2 * light.model.head_params
         self._windowed = light.model.windowed_layers / light.model.layers
-        # By tokens in the step: experts touched make the traffic of weights a curve, so it is tabled.
+        # By tokens in the step: experts touched make the traffic of weights a curve, so it is
+        # tabled.
         most = spec.max_batched_tokens + spec.max_num_seqs
         self._weights = [light.weight_traffic(n) * self._per_byte for n in range(most + 1)]
         self._reduce = [light.all_reduce(n) * scale for n in range(most + 1)]
@@ -303,7 +315,9 @@ def kv_blocks(spec: EngineSpec) -> int:
 
 
 def max_len(spec: EngineSpec) -> int:
-    """Longest prompt plus output the deployment takes: the model's, never more than the KV holds."""
+    """Longest prompt plus output the deployment takes: the model's, never more than the KV
+    holds.
+    """
     longest = spec.max_model_len or (spec.model.max_len if spec.model is not None else 131_072)
     reserve = math.ceil(kv_blocks(spec) * spec.watermark)
     return min(longest, (kv_blocks(spec) - reserve) * spec.block_size)

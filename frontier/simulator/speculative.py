@@ -1,12 +1,13 @@
-"""The scheduler with speculative decoding: a step may yield several tokens of a request, and every one is counted.
+"""The scheduler with speculative decoding: a step may yield several tokens of a request, and every
+one is counted.
 
-After vLLM: each decoding request brings its draft tokens into the step, which verifies them and its own next token at
-once; the leading drafts that are accepted and one token more come out. What an accepted draft would yield beyond the
-output asked is cut off. Drafts take part in the token budget and need KV while they are verified. Drafting is paid for
-in the step that verifies.
+After vLLM: each decoding request brings its draft tokens into the step, which verifies them and its
+own next token at once; the leading drafts that are accepted and one token more come out. What an
+accepted draft would yield beyond the output asked is cut off. Drafts take part in the token budget
+and need KV while they are verified. Drafting is paid for in the step that verifies.
 
-How far a request gets in a step is random, so nothing can be planned ahead: a step costs time in the number of its
-requests, here in this program too.
+How far a request gets in a step is random, so nothing can be planned ahead: a step costs time in
+the number of its requests, here in this program too.
 """
 
 import math
@@ -19,7 +20,9 @@ from frontier.simulator.spec import EngineSpec, Speculation
 
 
 class Acceptance:
-    """How many of a request's drafts are accepted, one request after another, from the spec's seed."""
+    """How many of a request's drafts are accepted, one request after another, from the spec's
+    seed.
+    """
 
     def __init__(self, speculation: Speculation, seed: int) -> None:
         self._rng = np.random.default_rng([seed, 2])
@@ -28,11 +31,14 @@ class Acceptance:
         self._drawn: list[float] = []
 
     def draw(self, drafts: int) -> int:
-        """Of so many, the leading ones accepted: at least j of them with probability acceptance ** j."""
+        """Of so many, the leading ones accepted: at least j of them with probability acceptance **
+        j.
+        """
         if not self._log or not drafts:
             return drafts if self._always else 0
         if not self._drawn:
-            # -ln of a uniform number is exponential; how often -ln(acceptance) fits into it is geometric.
+            # -ln of a uniform number is exponential; how often -ln(acceptance) fits into it is
+            # geometric.
             self._drawn = (self._rng.exponential(1.0, 1024) / -self._log).tolist()
             self._drawn.reverse()
         return min(drafts, int(self._drawn.pop()))
@@ -51,8 +57,8 @@ class SpeculativeScheduler(Scheduler):
         self._done: list[Request] = []
 
     def _grow(self, index: int) -> tuple[RequestId, ...]:  # noqa: ARG002
-        """Blocks for each decoding request's next token and drafts; the latest arrival makes room where there are
-        none left."""
+        """Blocks for each decoding request's next token and drafts; the latest arrival makes room
+        where there are none left."""
         out: list[RequestId] = []
         self._brought.clear()
         self._context = 0
@@ -61,7 +67,8 @@ class SpeculativeScheduler(Scheduler):
             if request is None:  # preempted for one before it
                 break
             known = request.prompt + request.made
-            # Drafts stop where the context ends, so that a request that fits alone is always served when it is alone.
+            # Drafts stop where the context ends, so that a request that fits alone is always served
+            # when it is alone.
             drafts = min(self._speculation.tokens, self.max_len - known)
             need = self._blocks(known + drafts) - request.blocks
             while need > self.kv.free and name in self._decoding:

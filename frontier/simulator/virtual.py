@@ -1,9 +1,10 @@
-"""The simulated engine in virtual time: a closed loop of N streams, or arrivals at a rate, in a fraction of the time.
+"""The simulated engine in virtual time: a closed loop of N streams, or arrivals at a rate, in a
+fraction of the time.
 
-The result is the same records that the HTTP client writes (streams that start and stay out of step, warm-up that hands
-over without draining, latency of the requests sent in the window, the load held until the last of them has ended), or
-the window's figures as arrays. Nothing is measured, so the true value of a metric can be computed to any precision; the
-statistics are calibrated against it.
+The result is the same records that the HTTP client writes (streams that start and stay out of step,
+warm-up that hands over without draining, latency of the requests sent in the window, the load held
+until the last of them has ended), or the window's figures as arrays. Nothing is measured, so the
+true value of a metric can be computed to any precision; the statistics are calibrated against it.
 """
 
 import bisect
@@ -26,7 +27,8 @@ _CHARS_PER_TOKEN = 5
 
 @dataclass(frozen=True, slots=True)
 class Took:
-    """Everything that happened: requests in the order of sending, the end of every step, the window, and gauges.
+    """Everything that happened: requests in the order of sending, the end of every step, the
+    window, and gauges.
 
     `delay` is the mean of what streams waited on purpose before they sent again, in the window.
     In open loop a request is sent when it arrives.
@@ -44,7 +46,8 @@ class Took:
 
 @dataclass(frozen=True, slots=True)
 class Arrays:
-    """The requests sent in the window, in that order: seconds, and output tokens. `tpot` is NaN for a single token.
+    """The requests sent in the window, in that order: seconds, and output tokens. `tpot` is NaN for
+    a single token.
 
     `output_tokens` arrived in the window, of all requests, also those sent before it.
     """
@@ -66,27 +69,38 @@ class Arrays:
 def closed_loop_arrays(
     spec: EngineSpec, shape: Shape, concurrency: int, *, requests: int, stagger: bool = True, seed: int = 0
 ) -> Arrays:
-    """The figures of the requests sent in the window of a closed loop, at least so many. `stagger=False` lets the
-    streams begin and go on in step, as most tools do.
+    """The figures of the requests sent in the window of a closed loop, at least so many.
+    `stagger=False` lets the streams begin and go on in step, as most tools do.
     """
     return arrays_of(simulate(spec, shape, concurrency, requests, stagger=stagger, seed=seed))
 
 
 def virtual_trial(trial: Trial, spec: EngineSpec) -> tuple[list[Record], Measurement]:
-    """A whole trial in virtual time. The engine's noise differs from trial to trial, by the trial's own seed."""
+    """A whole trial in virtual time. The engine's noise differs from trial to trial, by the trial's
+    own seed.
+    """
     own = dataclasses.replace(spec, seed=(spec.seed * 1_000_003 + trial.seed) % 2**63)
     seconds = math.inf if trial.seconds is None else trial.seconds
     run = simulate(
-        own, trial.shape, trial.concurrency, trial.requests,
+        own,
+        trial.shape,
+        trial.concurrency,
+        trial.requests,
         warmup_requests=0 if trial.phase is Phase.SCAN else None,
-        warmup=trial.warmup, min_time=trial.min_time, max_time=trial.max_time, seconds=seconds, seed=trial.seed,
-    )  # fmt: skip
+        warmup=trial.warmup,
+        min_time=trial.min_time,
+        max_time=trial.max_time,
+        seconds=seconds,
+        seed=trial.seed,
+    )
     health = ClientHealth(restart_delay_mean=run.delay)
     return records_of(run), Measurement(trial, 0.0, run.window, run.ended, health, run.server, "virtual")
 
 
 def expected_e2e(spec: EngineSpec, shape: Shape, concurrency: int) -> float:
-    """A first guess at a request's end-to-end latency at this concurrency, without queueing, in seconds."""
+    """A first guess at a request's end-to-end latency at this concurrency, without queueing, in
+    seconds.
+    """
     price = price_of(spec)
     isl, osl = round(shape.isl.mean), shape.osl.mean
     running = min(concurrency, spec.max_num_seqs)
@@ -130,7 +144,7 @@ class _Gauges:
         return means | {name: value - self.before[name] for name, value in self._counters().items()}
 
 
-def simulate(
+def simulate(  # noqa: PLR0913
     spec: EngineSpec,
     shape: Shape,
     concurrency: int,
@@ -144,10 +158,11 @@ def simulate(
     stagger: bool = True,
     seed: int = 0,
 ) -> Took:
-    """Run until every request sent in the window has ended: a closed loop, or arrivals at a `Rate`, of which none gives
-    up. The window opens when every stream has ended its first request, `warmup_requests` (default: two per stream) have
-    ended in all and `warmup` seconds have passed. Its edges lie within a step, where none ends; a stream that waits may
-    send after the window although it was free in it.
+    """Run until every request sent in the window has ended: a closed loop, or arrivals at a `Rate`,
+    of which none gives up. The window opens when every stream has ended its first request,
+    `warmup_requests` (default: two per stream) have ended in all and `warmup` seconds have passed.
+    Its edges lie within a step, where none ends; a stream that waits may send after the window
+    although it was free in it.
     """
     if concurrency < 1 or requests < 1:
         raise ValueError("concurrency and requests must be at least 1")

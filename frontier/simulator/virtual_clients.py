@@ -1,4 +1,5 @@
-"""Clients in virtual time: who sends what and when, in a closed loop or as it arrives, and what each step gave them."""
+"""Clients in virtual time: who sends what and when, in a closed loop or as it arrives, and what
+each step gave them."""
 
 import bisect
 import heapq
@@ -16,8 +17,9 @@ from frontier.simulator.speculative import make_scheduler
 
 @dataclass(slots=True)
 class Sent:
-    """One request of the run. `spans` are the first and one past the last of the step numbers that gave it one token
-    each; where steps give several, or not every step gives any, `steps` and `counts` say which gave how many."""
+    """One request of the run. `spans` are the first and one past the last of the step numbers that
+    gave it one token each; where steps give several, or not every step gives any, `steps` and
+    `counts` say which gave how many."""
 
     index: int
     stream: int
@@ -38,7 +40,9 @@ class Sent:
 
 @dataclass(slots=True)
 class _Session:
-    """A stream's session: its shape, the turn that comes next, the tokens said before, and those an answer left out."""
+    """A stream's session: its shape, the turn that comes next, the tokens said before, and those an
+    answer left out.
+    """
 
     number: int
     shape: Shape
@@ -79,7 +83,9 @@ class VirtualClients:
         self._arrive(0.0)
 
     def _arrive(self, now: float) -> None:
-        """Open loop: all arrivals until now, and the next one. Each is a stream of its own, of one session."""
+        """Open loop: all arrivals until now, and the next one. Each is a stream of its own, of one
+        session.
+        """
         while self.due is not None and self.latest <= now:
             self.latest, stream = next(self.due), self.arrived
             self.arrived += 1
@@ -100,7 +106,9 @@ class VirtualClients:
             self.scheduler.submit(request.index, request.prompt, request.output, hashes, sent)
 
     def _beginning(self, tokens: int, class_index: int | None = None) -> tuple[Hashable, ...]:
-        """The blocks that all sessions of a class begin with, where the engine has a prefix cache."""
+        """The blocks that all sessions of a class begin with, where the engine has a prefix
+        cache.
+        """
         blocks = tokens // self.block if self.caches else 0
         return tuple(("shared", class_index, i) for i in range(blocks))
 
@@ -133,9 +141,16 @@ class VirtualClients:
             hashes = (*shared, *((session.number, i) for i in own))
         index = len(self.requests)
         return Sent(
-            index, stream, sent, prompt, output, session=session.number, turn=session.turn, reusable=known,
+            index,
+            stream,
+            sent,
+            prompt,
+            output,
+            session=session.number,
+            turn=session.turn,
+            reusable=known,
             class_index=session.class_index,
-        ), hashes  # fmt: skip
+        ), hashes
 
     def _begin(self, stream: int) -> float:
         """A new session for a stream; the seconds before its first turn."""
@@ -149,7 +164,9 @@ class VirtualClients:
         return plan.turns[plan.start].pause
 
     def _continue(self, request: Sent) -> float | None:
-        """The seconds of thinking before the next turn of the session of a request that has ended; None: it is over."""
+        """The seconds of thinking before the next turn of the session of a request that has ended;
+        None: it is over.
+        """
         session = self.sessions.get(request.stream)
         if session is None or session.turn + 1 == len(session.plan.turns):
             return None

@@ -1,7 +1,8 @@
-"""Bounds from dependent requests: estimates of a percentile, a mean or a share, at the effective sample size.
+"""Bounds from dependent requests: estimates of a percentile, a mean or a share, at the effective
+sample size.
 
-Three things make requests worth less than their number: neighbours are alike, the turns of a session are alike, and
-the server's speed wanders. Each of these only ever widens a bound.
+Three things make requests worth less than their number: neighbours are alike, the turns of a
+session are alike, and the server's speed wanders. Each of these only ever widens a bound.
 """
 
 import math
@@ -30,10 +31,11 @@ _LARGEST = 100.0
 
 
 def requests_needed(p: float, confidence: float = 0.95, failed: float = 0.0, per_effective: float = 1.0) -> int | None:
-    """How many requests would give the percentile p a finite upper bound, a share `failed` of them being +inf.
+    """How many requests would give the percentile p a finite upper bound, a share `failed` of them
+    being +inf.
 
-    `per_effective` requests are worth one independent one. None: the percentile itself is +inf, or so near to it that
-    more than MOST_NEEDED would be needed.
+    `per_effective` requests are worth one independent one. None: the percentile itself is +inf, or
+    so near to it that more than MOST_NEEDED would be needed.
     """
 
     if failed > 1 - p - 1e-9:
@@ -50,25 +52,29 @@ def requests_needed(p: float, confidence: float = 0.95, failed: float = 0.0, per
 def percentile(
     sample: WindowData, values: Floats, has: Bools, p: float, confidence: float, wander: Wander | None
 ) -> Estimate:
-    """The percentile p of `values`, of the requests that `has` marks, with the bounds that a wandering speed leaves."""
+    """The percentile p of `values`, of the requests that `has` marks, with the bounds that a
+    wandering speed leaves.
+    """
     x, windows = values[has], sample.window[has]
     worth = _worth_of_sessions(sample, lambda order: intervals.n_eff(values[order][has[order]], p))
     exact = _ranked(sample, x, windows, p, confidence, worth)
     if wander is None or not wander.deviation:
         return exact
     if wander.stalls:
-        # No normal law has these blocks: evened out they would hide what happened. The plain bound sees them, and in
-        # lockstep takes as many turns as it would take requests.
+        # No normal law has these blocks: evened out they would hide what happened. The plain bound
+        # sees them, and in lockstep takes as many turns as it would take requests.
         most = min(worth, wander.stretches)
         return _ranked(sample, x, windows, p, confidence, most) if widening(sample).waves else exact
-    # The same requests at an even speed have the percentile's bounds without the wander; the two errors are
-    # independent, and their sum is that of the logarithms.
+    # The same requests at an even speed have the percentile's bounds without the wander; the two
+    # errors are independent, and their sum is that of the logarithms.
     even, middle = evened(sample, x, has, widening(sample).waves)
     return wandering(exact, _ranked(sample, even, windows, p, confidence, worth), middle, p, wander, confidence)
 
 
 def _session_order(sample: WindowData) -> Ints | None:
-    """The requests session by session, in the order in which these began; None where there are no sessions of turns."""
+    """The requests session by session, in the order in which these began; None where there are no
+    sessions of turns.
+    """
     if not len(sample.session):
         return None
     _, first, number = np.unique(
@@ -78,17 +84,20 @@ def _session_order(sample: WindowData) -> Ints | None:
 
 
 def _worth_of_sessions(sample: WindowData, worth: Callable[[Ints], float]) -> float:
-    """How many independent requests the sample is worth at most, the turns of a session being alike.
+    """How many independent requests the sample is worth at most, the turns of a session being
+    alike.
 
-    Put in this order, the turns of a session are in one block, so that what they share is seen as what blocks share.
+    Put in this order, the turns of a session are in one block, so that what they share is seen as
+    what blocks share.
     """
     order = _session_order(sample)
     return math.inf if order is None else worth(order)
 
 
 def wandering(exact: Estimate, even: Estimate, middle: float, p: float, wander: Wander, confidence: float) -> Estimate:
-    """`exact` with bounds that allow for a wandering speed: those of `even`, its requests at one speed, further out by
-    what the measured stretches leave unknown. Never narrower than they were. `middle` is the mean logarithm.
+    """`exact` with bounds that allow for a wandering speed: those of `even`, its requests at one
+    speed, further out by what the measured stretches leave unknown. Never narrower than they were.
+    `middle` is the mean logarithm.
     """
 
     def moved(bound: float, level: float) -> float:
@@ -106,9 +115,11 @@ def wandering(exact: Estimate, even: Estimate, middle: float, p: float, wander: 
 
     wider = replace(
         exact,
-        low=lower(exact.low, even.low, SIDE), high=upper(exact.high, even.high, SIDE),
-        lower=lower(exact.lower, even.lower, confidence), upper=upper(exact.upper, even.upper, confidence),
-    )  # fmt: skip
+        low=lower(exact.low, even.low, SIDE),
+        high=upper(exact.high, even.high, SIDE),
+        lower=lower(exact.lower, even.lower, confidence),
+        upper=upper(exact.upper, even.upper, confidence),
+    )
     return replace(wider, need=None) if math.isfinite(wider.upper) else wider
 
 
@@ -125,9 +136,12 @@ def wandering_mean(mean: Estimate, wander: Wander | None, confidence: float) -> 
         return max(0.0, mean.value + sign * math.hypot(bound - mean.value, more))
 
     return replace(
-        mean, low=reach(mean.low, SIDE), high=reach(mean.high, SIDE),
-        lower=reach(mean.lower, confidence), upper=reach(mean.upper, confidence),
-    )  # fmt: skip
+        mean,
+        low=reach(mean.low, SIDE),
+        high=reach(mean.high, SIDE),
+        lower=reach(mean.lower, confidence),
+        upper=reach(mean.upper, confidence),
+    )
 
 
 def _ranked(
@@ -141,10 +155,15 @@ def _ranked(
     tails = np.bincount(windows, beyond, len(counts)).astype(np.float64)
     effective = min(intervals.n_eff(x, p), most)
     return from_ranks(
-        p, len(x), lambda level: intervals.worth_between(effective, p, tails, counts, level),
-        lambda rank: float(ordered[rank - 1]), confidence,
-        requests=len(x), least=claim_floor(p, sample.streams), failed=float(np.isinf(x).mean()),
-    )  # fmt: skip
+        p,
+        len(x),
+        lambda level: intervals.worth_between(effective, p, tails, counts, level),
+        lambda rank: float(ordered[rank - 1]),
+        confidence,
+        requests=len(x),
+        least=claim_floor(p, sample.streams),
+        failed=float(np.isinf(x).mean()),
+    )
 
 
 def from_ranks(
@@ -158,12 +177,13 @@ def from_ranks(
     least: int,
     failed: float,
 ) -> Estimate:
-    """The percentile p of n values with bounds that are order statistics: `value_of` gives the value of a rank.
+    """The percentile p of n values with bounds that are order statistics: `value_of` gives the
+    value of a rank.
 
     `effective` gives how many independent values they are worth to a bound at a confidence.
 
-    The upper bound, which a claim rests on, also needs `least` requests. The lower bound, which shows a violation, does
-    not: too few requests can hide a slow tail but not invent one.
+    The upper bound, which a claim rests on, also needs `least` requests. The lower bound, which
+    shows a violation, does not: too few requests can hide a slow tail but not invent one.
     """
 
     def lower(level: float) -> float:
@@ -183,7 +203,9 @@ def from_ranks(
 
 
 def mean(sample: WindowData, values: Floats, has: Bools, confidence: float) -> Estimate:
-    """The mean, from blocks of successive requests, or of whole sessions where those differ more."""
+    """The mean, from blocks of successive requests, or of whole sessions where those differ
+    more.
+    """
     by_requests = _mean_of(values[has], sample.window[has], confidence)
     order = _session_order(sample)
     if order is None:
@@ -195,11 +217,14 @@ def mean(sample: WindowData, values: Floats, has: Bools, confidence: float) -> E
 
 
 def _mean_of(x: Floats, windows: Ints, confidence: float) -> Estimate:
-    """The mean, from blocks of successive values. With a failure it is infinite, and only a lower bound is known."""
+    """The mean, from blocks of successive values. With a failure it is infinite, and only a lower
+    bound is known.
+    """
     finite = np.isfinite(x)
     successes, runs = x[finite], windows[finite]
     parts = [successes[runs == run] for run in np.unique(runs)]
-    # As many blocks per window as the shortest can fill, so that no block is empty and all windows have equally many.
+    # As many blocks per window as the shortest can fill, so that no block is empty and all windows
+    # have equally many.
     blocks = max(1, min([BLOCKS, *(len(part) for part in parts)]))
     cut = [block for part in parts for block in np.array_split(part, blocks)]
     totals, counts = np.array([b.sum() for b in cut]), np.array([float(len(b)) for b in cut])
@@ -223,8 +248,8 @@ def from_blocks(totals: Floats, weights: Floats, windows: int, n: int, requests:
 
 
 def from_draws(value: float, draws: Floats, n: int | None = None) -> Estimate:
-    """An estimate from bootstrap draws, by their percentiles; unbounded when some draw has no value. It is of `n`
-    values, or without one of as many as there are draws.
+    """An estimate from bootstrap draws, by their percentiles; unbounded when some draw has no
+    value. It is of `n` values, or without one of as many as there are draws.
     """
     n = len(draws) if n is None else n
     if not len(draws) or not np.isfinite(draws).all():
@@ -236,7 +261,8 @@ def from_draws(value: float, draws: Floats, n: int | None = None) -> Estimate:
 def share(sample: WindowData, hits: Bools, confidence: float) -> Estimate:
     """A share of requests at the effective sample size; its upper bound needs MEAN_FLOOR.
 
-    The bounds that claims rest on are exact (Clopper and Pearson); the interval shown is their mid-P one, never within.
+    The bounds that claims rest on are exact (Clopper and Pearson); the interval shown is their
+    mid-P one, never within.
     """
     n, windows = len(hits), sample.window
     effective = _worth_of_sessions(sample, lambda order: intervals.share_n_eff(hits[order]))

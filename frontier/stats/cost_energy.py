@@ -1,7 +1,9 @@
-"""Cost and energy of a deployment: its power, joules per output token, dollars per million tokens of each kind.
+"""Cost and energy of a deployment: its power, joules per output token, dollars per million tokens
+of each kind.
 
-The power is what nvidia-smi, NVML or a device exporter reported for the GPUs during the windows, or a flat figure that
-the config states. Either is taken as it is: the interval of an energy or a cost is that of the throughput alone.
+The power is what nvidia-smi, NVML or a device exporter reported for the GPUs during the windows, or
+a flat figure that the config states. Either is taken as it is: the interval of an energy or a cost
+is that of the throughput alone.
 """
 
 import dataclasses
@@ -13,17 +15,21 @@ from frontier.model import Estimate, Flag, Point, Power
 from frontier.units import format_number, format_share
 
 INPUT_PRICE, CACHED_PRICE = 0.25, 0.025
-"""The price of an input token, and of one from the prefix cache, as a share of an output token's: about the ratios of
-public price lists (1 : 4 and 1 : 40). They only say how the same total is shared out.
+"""The price of an input token, and of one from the prefix cache, as a share of an output token's:
+about the ratios of public price lists (1 : 4 and 1 : 40). They only say how the same total is
+shared out.
 """
 HOURS_PER_MONTH = 730.0
 
 Windows = Sequence[tuple[float, Mapping[str, float]]]
-"""The length of each window in seconds, and the facts of it that the server and its devices gave."""
+"""The length of each window in seconds, and the facts of it that the server and its devices gave.
+"""
 
 
 def power_text(powers: Iterable[Power]) -> str:
-    """Where the power of some points comes from, and how much it was: 'power measured by ..., 612 to 690 W'."""
+    """Where the power of some points comes from, and how much it was: 'power measured by ..., 612
+    to 690 W'.
+    """
     by_source: dict[str, list[float]] = {}
     for power in powers:
         measured_by = f"measured by {power.by or 'nvidia-smi or an exporter'}"
@@ -37,16 +43,18 @@ def power_text(powers: Iterable[Power]) -> str:
 
 
 FEWEST_READINGS, FEWEST_UPDATES = 10, 20
-"""Of power samples, and of an energy counter, in the windows of a point: an edge may be off by one of them."""
+"""Of power samples, and of an energy counter, in the windows of a point: an edge may be off by one
+of them."""
 DISAGREE = 0.05
 """A gap between power samples and energy counters that is worth a warning."""
 
 
 def measured(windows: Windows, gpus: int | None) -> Power | None:
-    """The mean power over windows of (seconds, the server's metrics): by energy counters where they can be used, else
-    by power samples; None when a window lacks both.
+    """The mean power over windows of (seconds, the server's metrics): by energy counters where they
+    can be used, else by power samples; None when a window lacks both.
 
-    The readings are of every GPU of the machine, so they are not those of a deployment with another number of `gpus`.
+    The readings are of every GPU of the machine, so they are not those of a deployment with another
+    number of `gpus`.
     """
     for name, by in (("gpu_energy_power", "energy counters"), ("gpu_power", "")):
         watts = _watts(windows, name)
@@ -73,9 +81,12 @@ def power_flag(windows: Windows, gpus: int | None, power: Power | None) -> Itera
         watts = [_watts(windows, name) for name in seen]
         if abs(watts[1] / watts[0] - 1) > DISAGREE:
             yield Flag(
-                "power_disagrees", f"{format_number(watts[1])} W by samples, {format_number(watts[0])} W by counters",
-                format_share(DISAGREE), "the counters count: samples miss what happens between them", fatal=False,
-            )  # fmt: skip
+                "power_disagrees",
+                f"{format_number(watts[1])} W by samples, {format_number(watts[0])} W by counters",
+                format_share(DISAGREE),
+                "the counters count: samples miss what happens between them",
+                fatal=False,
+            )
 
 
 def _unusable(name: str, windows: Windows, gpus: int | None) -> tuple[str, str] | None:
@@ -109,16 +120,19 @@ def mean(powers: Sequence[tuple[float, Power | None]]) -> Power | None:
 
 
 def cost(throughput: Estimate, price: float) -> Estimate:
-    """Dollars per million output tokens at `price` dollars per hour; infinite when nothing is produced."""
+    """Dollars per million output tokens at `price` dollars per hour; infinite when nothing is
+    produced.
+    """
     return throughput.inverted(price * 1e6 / 3600)
 
 
 @dataclass(frozen=True, slots=True)
 class TokenPrices:
-    """What tokens must bring to pay for a deployment that is busy for a share `utilisation` of the time, in dollars per
-    million. `input` is of tokens that are not from the prefix cache; `cached` of those that are, None where the server
-    does not tell how many these were: all are then counted as input. `per_month` is the deployment's price in dollars,
-    `output_tokens_per_month` how many output tokens it makes for that.
+    """What tokens must bring to pay for a deployment that is busy for a share `utilisation` of the
+    time, in dollars per million. `input` is of tokens that are not from the prefix cache; `cached`
+    of those that are, None where the server does not tell how many these were: all are then counted
+    as input. `per_month` is the deployment's price in dollars, `output_tokens_per_month` how many
+    output tokens it makes for that.
     """
 
     utilisation: float
@@ -130,7 +144,8 @@ class TokenPrices:
 
 
 def token_prices(metrics: Mapping[str, Estimate], utilisation: float = 1.0) -> TokenPrices | None:
-    """The prices by the mix of tokens that was measured; None without a cost, or where not all tokens were counted.
+    """The prices by the mix of tokens that was measured; None without a cost, or where not all
+    tokens were counted.
 
     Their intervals are those of the cost: the mix is taken as it was.
     """
@@ -142,14 +157,19 @@ def token_prices(metrics: Mapping[str, Estimate], utilisation: float = 1.0) -> T
     worth = (1 - cached) * INPUT_PRICE + cached * CACHED_PRICE  # of a prompt token, in output tokens
     output = alone.scaled(1, (1 + worth * read.value / made.value) * utilisation)
     return TokenPrices(
-        utilisation, output, output.scaled(INPUT_PRICE), None if share is None else output.scaled(CACHED_PRICE),
+        utilisation,
+        output,
+        output.scaled(INPUT_PRICE),
+        None if share is None else output.scaled(CACHED_PRICE),
         round(alone.value * made.value * 3600 / 1e6 * HOURS_PER_MONTH, 6),
         made.value * 3600 * HOURS_PER_MONTH * utilisation,
-    )  # fmt: skip
+    )
 
 
 def energy(throughput: Estimate, power: Power) -> dict[str, Estimate]:
-    """`energy` (joules per output token; infinite when nothing is produced) and `tokens_per_joule`."""
+    """`energy` (joules per output token; infinite when nothing is produced) and
+    `tokens_per_joule`.
+    """
     return {
         "energy": throughput.inverted(power.watts, lower_at_zero=math.inf),
         "tokens_per_joule": throughput.scaled(1, power.watts),
@@ -157,7 +177,9 @@ def energy(throughput: Estimate, power: Power) -> dict[str, Estimate]:
 
 
 def with_energy(point: Point, power: Power | None) -> Point:
-    """The point with its `energy` and `tokens_per_joule`; unchanged without a power or a throughput."""
+    """The point with its `energy` and `tokens_per_joule`; unchanged without a power or a
+    throughput.
+    """
     throughput = point.metrics.get("output_throughput")
     if power is None or throughput is None:
         return point

@@ -1,4 +1,5 @@
-"""Index of dispersion and gaps of arrivals: how much more they come in bursts than those of a Poisson process do."""
+"""Index of dispersion and gaps of arrivals: how much more they come in bursts than those of a
+Poisson process do."""
 
 from collections.abc import Sequence
 
@@ -9,7 +10,8 @@ LEAST_WINDOWS = 10
 
 
 def index_of_dispersion(times: Sequence[float], length: float, window: float) -> float | None:
-    """The variance of the number of arrivals in windows of so many seconds over its mean: 1 of a Poisson process.
+    """The variance of the number of arrivals in windows of so many seconds over its mean: 1 of a
+    Poisson process.
 
     `times` are ascending seconds in 0..length. None where fewer than LEAST_WINDOWS windows fit.
     """
@@ -22,7 +24,9 @@ def index_of_dispersion(times: Sequence[float], length: float, window: float) ->
 
 
 def dispersion_by_count(times: Sequence[float], length: float) -> tuple[float, ...]:
-    """The index in windows with 1, 2, 4, ... arrivals on average, as far as there are enough of them."""
+    """The index in windows with 1, 2, 4, ... arrivals on average, as far as there are enough of
+    them.
+    """
     indices: list[float] = []
     while (index := index_of_dispersion(times, length, 2 ** len(indices) * length / len(times))) is not None:
         indices.append(index)

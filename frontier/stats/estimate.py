@@ -1,7 +1,9 @@
-"""Estimates with confidence intervals from window data: percentiles, means, rates, shares; and the point of a setting.
+"""Estimates with confidence intervals from window data: percentiles, means, rates, shares; and the
+point of a setting.
 
-Every number comes with its interval and the one-sided bounds that verdicts use. A bound that the sample cannot carry is
-infinite on the side of the claim, and `need` says how many requests would carry it.
+Every number comes with its interval and the one-sided bounds that verdicts use. A bound that the
+sample cannot carry is infinite on the side of the claim, and `need` says how many requests would
+carry it.
 """
 
 import math
@@ -19,7 +21,8 @@ from frontier.stats.widening import widening
 from frontier.stats.window import BLOCKS, Bools, Floats, WindowData, gaps, narrowed
 
 OF_CLASSES = tuple(f"{s}_{q}" for q in ("ttft", "tpot", "e2e") for s in ("mean", "p50", "p90", "p95", "p99"))
-"""The metrics that each class of requests has of its own, where all the default ones are asked for."""
+"""The metrics that each class of requests has of its own, where all the default ones are asked for.
+"""
 DEPENDENT_BLOCKS = 0.4
 """Correlation of successive blocks above which a batch-means interval is too narrow."""
 _OUTPUT, _INPUT = ("asked_osl", "completion_tokens"), ("asked_isl", "prompt_tokens")
@@ -38,10 +41,11 @@ def point(
     limits: tuple[Limit, ...] = (),
     price: float | None = None,
 ) -> Point:
-    """What this sample says about its setting: the metrics `names` and those of `limits`, the flags, the notes.
+    """What this sample says about its setting: the metrics `names` and those of `limits`, the
+    flags, the notes.
 
-    With limits also goodput and attainment; with a `price` (dollars per hour for the deployment) also the cost; where
-    the sample has a power the energy, where its deployment has a quality that.
+    With limits also goodput and attainment; with a `price` (dollars per hour for the deployment)
+    also the cost; where the sample has a power the energy, where its deployment has a quality that.
     """
     wanted = [*names, *(limit.metric for limit in limits)]
     if set(DEFAULT_METRICS) <= set(wanted):
@@ -80,9 +84,11 @@ def estimate(
     confidence: float = 0.95,
     price: float | None = None,
 ) -> Estimate | None:
-    """The metric `name` of this sample; None when the sample lacks it. ValueError for an unknown name.
+    """The metric `name` of this sample; None when the sample lacks it. ValueError for an unknown
+    name.
 
-    `lower` and `upper` are one-sided bounds at `confidence` each; `low`..`high` is always the two-sided 95 %.
+    `lower` and `upper` are one-sided bounds at `confidence` each; `low`..`high` is always the
+    two-sided 95 %.
     """
     m = metric(name)
     sample = narrowed(sample, m.group)
@@ -118,7 +124,8 @@ def estimate(
 def per_request(limits: Iterable[Limit]) -> Mapping[str, float]:
     """Seconds within which a single request attains, per quantity (ttft, tpot, e2e, ...).
 
-    Of several percentiles of one quantity the highest counts. Means, rates and ITL are no promise about one request.
+    Of several percentiles of one quantity the highest counts. Means, rates and ITL are no promise
+    about one request.
     """
     chosen: dict[str, tuple[float, float]] = {}
     for limit in limits:
@@ -132,8 +139,8 @@ def per_request(limits: Iterable[Limit]) -> Mapping[str, float]:
 
 
 def attains(sample: WindowData, limits: Iterable[Limit]) -> Bools:
-    """Which requests succeeded within every limit of `per_request`, at the worst of what is known of each. A TPOT that
-    is not defined breaks no limit.
+    """Which requests succeeded within every limit of `per_request`, at the worst of what is known
+    of each. A TPOT that is not defined breaks no limit.
     """
     within, limits = sample.ok.copy(), tuple(limits)
     for group in dict.fromkeys(limit.of.group for limit in limits):
@@ -171,11 +178,13 @@ def _of_requests(sample: WindowData, quantity: str, p: float | None, confidence:
 
 
 def _sides(sample: WindowData, quantity: str) -> tuple[Floats, Floats]:
-    """The least and the most that each request's latency may have been: the same array twice where it is known exactly.
+    """The least and the most that each request's latency may have been: the same array twice where
+    it is known exactly.
 
-    A TTFT is at most the time to the first visible character. A TPOT that is not known lies between 0 and infinity.
-    Where a count differs a little from the chunks (`differing`), the tokens were as many as one or the other.
-    What a load slightly off leaves in doubt (`widening`) comes on top: of a TPOT, shared by the tokens.
+    A TTFT is at most the time to the first visible character. A TPOT that is not known lies between
+    0 and infinity. Where a count differs a little from the chunks (`differing`), the tokens were as
+    many as one or the other. What a load slightly off leaves in doubt (`widening`) comes on top: of
+    a TPOT, shared by the tokens.
     """
     best, worst = _as_measured(sample, quantity)
     slack = widening(sample)
@@ -217,9 +226,11 @@ def _as_measured(sample: WindowData, quantity: str) -> tuple[Floats, Floats]:
 
 
 def _itl(sample: WindowData, p: float | None, confidence: float) -> Estimate | None:
-    """The gaps between chunks that arrived in the window. A failed request counts as a request's worth of endless gaps.
+    """The gaps between chunks that arrived in the window. A failed request counts as a request's
+    worth of endless gaps.
 
-    Gaps are many but dependent, so how much they are worth comes from the time blocks, and the floor counts requests.
+    Gaps are many but dependent, so how much they are worth comes from the time blocks, and the
+    floor counts requests.
     """
     pooled = gaps(sample)
     counts = np.array([block.count for block in sample.block_itl], dtype=np.float64)
@@ -248,9 +259,15 @@ def _itl(sample: WindowData, p: float | None, confidence: float) -> Estimate | N
     effective = n / intervals.inflation(variance_inflation(tail), variance_inflation(steadier))
     tail_of_window, count_of_window = (blocks.reshape(-1, BLOCKS).sum(axis=1) for blocks in (tail, counts))
     exact = bounds.from_ranks(
-        p, n, lambda level: intervals.worth_between(effective, p, tail_of_window, count_of_window, level), value_of,
-        confidence, requests=sample.n, least=claim_floor(p, sample.streams), failed=failed,
-    )  # fmt: skip
+        p,
+        n,
+        lambda level: intervals.worth_between(effective, p, tail_of_window, count_of_window, level),
+        value_of,
+        confidence,
+        requests=sample.n,
+        least=claim_floor(p, sample.streams),
+        failed=failed,
+    )
     # A bin stands for what is ALPHA to either side of it, and a bound has to hold for all of that.
     exact = exact.moved(lambda x: x * (1 - ALPHA), lambda x: x * (1 + ALPHA))
     slack = widening(sample)
@@ -259,20 +276,25 @@ def _itl(sample: WindowData, p: float | None, confidence: float) -> Estimate | N
     tokens = _tokens_after_first(sample)
     less, more = (slack.pause + seconds / tokens for seconds in (slack.shorter, slack.longer))
     return replace(
-        exact, low=max(0.0, exact.low - less), lower=max(exact.lower - less, min(exact.lower, 0.0)),
-        high=exact.high + more, upper=exact.upper + more,
-    )  # fmt: skip
+        exact,
+        low=max(0.0, exact.low - less),
+        lower=max(exact.lower - less, min(exact.lower, 0.0)),
+        high=exact.high + more,
+        upper=exact.upper + more,
+    )
 
 
 def _uncounted_share(sample: WindowData, name: str) -> float:
-    """The share of answers that the server did not count for a throughput, of the side where it is larger."""
+    """The share of answers that the server did not count for a throughput, of the side where it is
+    larger.
+    """
     sides = _THROUGHPUTS.get(name, ()) if sample.ok.any() else ()
     return max((float(np.isnan(getattr(sample, counted)[sample.ok]).mean()) for _, counted in sides), default=0.0)
 
 
 def _with_uncounted(sample: WindowData, name: str, rate: Estimate) -> Estimate:
-    """A throughput in tokens whose upper bounds allow for the answers without a count: each may have been as long as
-    was asked.
+    """A throughput in tokens whose upper bounds allow for the answers without a count: each may
+    have been as long as was asked.
     """
     most = known = 0.0
     for side in _THROUGHPUTS.get(name, ()):
@@ -306,7 +328,9 @@ def _share_of(sample: WindowData, hits: Bools, confidence: float, higher_is_bett
 
 
 def cached_tokens(sample: WindowData) -> tuple[Floats, Floats]:
-    """The prompt tokens from the cache and all prompt tokens, per time block, of the answers that tell both."""
+    """The prompt tokens from the cache and all prompt tokens, per time block, of the answers that
+    tell both.
+    """
     known = sample.ok & ~np.isnan(sample.cached_tokens) & (sample.prompt_tokens > 0)
     cached, prompt = (np.where(known, tokens, 0.0) for tokens in (sample.cached_tokens, sample.prompt_tokens))
     return sample.per_block(cached), sample.per_block(prompt)
@@ -322,8 +346,8 @@ def _cached_share(sample: WindowData, confidence: float) -> Estimate | None:
 
 
 def _attaining(sample: WindowData, name: str, limits: tuple[Limit, ...], confidence: float) -> Estimate | None:
-    """Goodput: attaining requests, by when they were sent, per second. Attainment: their share. None where the server
-    counts no tokens and TPOT is limited.
+    """Goodput: attaining requests, by when they were sent, per second. Attainment: their share.
+    None where the server counts no tokens and TPOT is limited.
     """
     limited = per_request(limits)
     unknown = ("tpot" in limited and sample.untimed[sample.ok].all()) or (

@@ -1,8 +1,9 @@
 """Flags: what makes a point's numbers meaningless or uncertain, found in its window data.
 
-Every flag says what was measured, the limit, and what to do. Fatal ones make the point invalid: it is drawn hollow and
-never chosen. Failing requests count as infinite latency, so that an overloaded server is a "no" and not a failed
-measurement; they make a point invalid only where no limit would notice them.
+Every flag says what was measured, the limit, and what to do. Fatal ones make the point invalid: it
+is drawn hollow and never chosen. Failing requests count as infinite latency, so that an overloaded
+server is a "no" and not a failed measurement; they make a point invalid only where no limit would
+notice them.
 """
 
 import math
@@ -24,7 +25,8 @@ INPUT_SPREAD = 4.0
 """Standard deviations of the prompts' own lengths: words make uneven numbers of tokens."""
 WRONG_INPUT = 0.01
 UNCOUNTED = 0.01
-"""Share of successes without the server's token count above which no throughput in tokens is given."""
+"""Share of successes without the server's token count above which no throughput in tokens is given.
+"""
 HOLLOW = 0.01
 ODD_FINISH = 0.01
 MISCOUNTED = 0.01
@@ -32,19 +34,37 @@ TELLING = 10
 """Answers of one token per chunk needed to know how much text a token has."""
 GAVE_UP = frozenset(
     {
-        "abort", "aborted", "blocklist", "cancelled", "canceled", "content_filter", "content_filtered", "error",
-        "insufficient_system_resource", "malformed_function_call", "network_error", "overloaded",
-        "prohibited_content", "recitation", "refusal", "safety", "sensitive", "spii", "timeout",
+        "abort",
+        "aborted",
+        "blocklist",
+        "cancelled",
+        "canceled",
+        "content_filter",
+        "content_filtered",
+        "error",
+        "insufficient_system_resource",
+        "malformed_function_call",
+        "network_error",
+        "overloaded",
+        "prohibited_content",
+        "recitation",
+        "refusal",
+        "safety",
+        "sensitive",
+        "spii",
+        "timeout",
     }
-)  # fmt: skip
-"""Finish reasons, in lower case, that say that the server did not finish the answer, or held it back."""
+)
+"""Finish reasons, in lower case, that say that the server did not finish the answer, or held it
+back."""
 CACHED = 0.02
 CACHE_BLOCK = 16
 """Tokens of a cache block of most engines."""
 SHARED_READS = 0.50
 WAIT_SHARE = 0.90
 STREAM_EVENTS = 3
-"""The fewest chunks that can show whether an answer was streamed: with two gaps, one may be chance."""
+"""The fewest chunks that can show whether an answer was streamed: with two gaps, one may be chance.
+"""
 IMPLAUSIBLE_TPOT = 0.001
 TOKENS_PER_CHUNK = 1.05
 FASTER_THAN_LIGHT = 0.05
@@ -57,7 +77,9 @@ Check = Callable[[WindowData], Iterable[Flag]]
 
 
 def flags(sample: WindowData, limits: tuple[Limit, ...] = ()) -> tuple[Flag, ...]:
-    """Everything that is wrong with this sample, the fatal first; `limits` are the percentiles to be claimed."""
+    """Everything that is wrong with this sample, the fatal first; `limits` are the percentiles to
+    be claimed.
+    """
     if not sample.n:
         raised = [*_server(sample), _nothing(sample)]
     else:
@@ -82,7 +104,9 @@ def _share_above(hits: int, n: int, limit: float) -> bool:
 
 
 def _errors(sample: WindowData, limits: tuple[Limit, ...]) -> Iterator[Flag]:
-    """Fatal unless the limits themselves say no: a percentile or mean that failures make infinite, or an error rate."""
+    """Fatal unless the limits themselves say no: a percentile or mean that failures make infinite,
+    or an error rate.
+    """
     failed = int((~sample.ok).sum())
     judged = [limit.of for limit in limits]
     caught = any(
@@ -92,14 +116,18 @@ def _errors(sample: WindowData, limits: tuple[Limit, ...]) -> Iterator[Flag]:
         kinds = {name: count for name, count in sample.outcomes.items() if name not in ("ok", "client", "cancelled")}
         most = max(kinds, key=lambda name: kinds[name], default="failed")
         yield Flag(
-            "errors", f"{format_share(failed / sample.n)} failed, mostly {most}", format_share(ERRORS),
+            "errors",
+            f"{format_share(failed / sample.n)} failed, mostly {most}",
+            format_share(ERRORS),
             "look at the records' errors and the server's log; the setting may be beyond what the server takes",
             fatal=not caught,
-        )  # fmt: skip
+        )
 
 
 def _finishes(sample: WindowData) -> Iterator[Flag]:
-    """Answers that ended oddly, which count as failures. Fatal where the reason is unknown: they may have been good."""
+    """Answers that ended oddly, which count as failures. Fatal where the reason is unknown: they
+    may have been good.
+    """
     odd = sample.odd_finishes
     sent = sum(sample.outcomes.values())
     if _share_above(sum(odd.values()), sent, ODD_FINISH):
@@ -116,15 +144,18 @@ def _finishes(sample: WindowData) -> Iterator[Flag]:
 
 
 def _uncounted(sample: WindowData) -> Iterator[Flag]:
-    """Answers without the server's token count while others have it: they may be the slow ones, or the short ones."""
+    """Answers without the server's token count while others have it: they may be the slow ones, or
+    the short ones.
+    """
     answers, missing = int(sample.ok.sum()), int(sample.uncounted.sum())
     if missing < answers and _share_above(missing, answers, UNCOUNTED):
         yield Flag(
-            "uncounted", f"no usable token count for {format_share(missing / answers)} of answers",
+            "uncounted",
+            f"no usable token count for {format_share(missing / answers)} of answers",
             format_share(UNCOUNTED),
             "TPOT and throughput cannot be known without: see which answers lack  usage  and what is between here and "
             "the server",
-        )  # fmt: skip
+        )
 
 
 def _short_output(sample: WindowData) -> Iterator[Flag]:
@@ -164,17 +195,20 @@ def _wrong_input(sample: WindowData) -> Iterator[Flag]:
             measured += f" ({np.median(off[far]):+.4g} tokens at their median)"
     if measured:
         yield Flag(
-            "wrong_input_length", measured, f"±{format_share(INPUT_OFF)}, {format_share(WRONG_INPUT)} of prompts",
+            "wrong_input_length",
+            measured,
+            f"±{format_share(INPUT_OFF)}, {format_share(WRONG_INPUT)} of prompts",
             "the server cuts prompts to its context; or its tokenizer makes uneven numbers of tokens of words, which "
             "average out in longer inputs",
-        )  # fmt: skip
+        )
 
 
 def _spreads(sample: WindowData, known: Bools, shares: Floats) -> Floats:
     """For each prompt the spread of most of its class, which those that were cut do not widen.
 
-    Long prompts spread less than short ones, so classes of a mix are not pooled. The later turns of a session contain
-    its first one, made of words: where they spread less among themselves, the first turns' spread holds for them too.
+    Long prompts spread less than short ones, so classes of a mix are not pooled. The later turns of
+    a session contain its first one, made of words: where they spread less among themselves, the
+    first turns' spread holds for them too.
     """
     classes = sample.class_index[known] if len(sample.class_index) else np.zeros(len(shares), np.int64)
     later = sample.turn[known] > 0 if len(sample.turn) else np.zeros(len(shares), np.bool_)
@@ -213,17 +247,20 @@ def _cache(sample: WindowData) -> Iterator[Flag]:
             "the server has no prefix cache or drops what sessions said before their next turn (too little KV memory, "
             "or another replica answers); or its template or its own answers differ when they come back as history",
             fatal=False,
-        )  # fmt: skip
+        )
     if cached - expected > CACHED:
-        # Prompts of a user's file have no asked length; what they have in common belongs to the load.
+        # Prompts of a user's file have no asked length; what they have in common belongs to the
+        # load.
         of_user = not (sample.asked_isl > 0).any()
         yield Flag(
-            "cache_contaminated", f"{format_share(cached)} of prompt tokens came from the cache",
+            "cache_contaminated",
+            f"{format_share(cached)} of prompt tokens came from the cache",
             f"{format_share(expected + CACHED)}",
-            "the file's prompts begin alike, or come again: right if your users' do, else give more of them" if of_user
+            "the file's prompts begin alike, or come again: right if your users' do, else give more of them"
+            if of_user
             else "restart the server or reset its prefix cache, and let each trial have fresh prompts",
             fatal=not of_user,
-        )  # fmt: skip
+        )
 
 
 def _counter(server: Mapping[str, float], name: str) -> float:
@@ -235,25 +272,30 @@ def _server(sample: WindowData) -> Iterator[Flag]:
     lost = sum(ended == "server_lost" for ended in sample.ended)
     if lost:
         yield Flag(
-            "server_lost", f"in {lost} of {len(sample.ended)} windows", "0",
+            "server_lost",
+            f"in {lost} of {len(sample.ended)} windows",
+            "0",
             "see why the server went away (out of memory?); run the sweep again to measure the rest",
-        )  # fmt: skip
+        )
     lives = list(dict.fromkeys(identity for identity in sample.server_identities if identity is not None))
     known = list(dict.fromkeys(_LIFE.sub("", identity) for identity in lives))
     within = any(server.get("restarts") for server in sample.server)
     if len(known) > 1 or within:
         yield Flag(
-            "server_changed", " then ".join(known) if len(known) > 1 else "another process within a window",
+            "server_changed",
+            " then ".join(known) if len(known) > 1 else "another process within a window",
             "one server",
             "the load met different servers or server lives: measure the setting again; behind a balancer, list every "
             "replica's metrics under  metrics:",
-        )  # fmt: skip
+        )
     elif len(lives) > 1:
         yield Flag(
-            "server_restarted", f"{len(lives)} lives of one server", "1",
+            "server_restarted",
+            f"{len(lives)} lives of one server",
+            "1",
             "the server was restarted between the windows; the same version answered before and after",
             fatal=False,
-        )  # fmt: skip
+        )
 
 
 def _clocks(sample: WindowData) -> Iterator[Flag]:
@@ -293,9 +335,11 @@ def _stream(sample: WindowData) -> Iterator[Flag]:
         if burst:
             measured += f", {format_share(waiting)} of the time passed before the first"
         yield Flag(
-            "buffered_stream", measured, f"{format_share(SHARED_READS)}, {format_share(WAIT_SHARE)}",
+            "buffered_stream",
+            measured,
+            f"{format_share(SHARED_READS)}, {format_share(WAIT_SHARE)}",
             "something between holds the stream back: turn off proxy buffering and compression, or go round the proxy",
-        )  # fmt: skip
+        )
 
 
 def _chunks(sample: WindowData) -> Iterator[Flag]:
@@ -305,10 +349,12 @@ def _chunks(sample: WindowData) -> Iterator[Flag]:
         return
     if tokens / events > TOKENS_PER_CHUNK:
         yield Flag(
-            "coalesced", f"{tokens / events:.2f} tokens per chunk", f"{TOKENS_PER_CHUNK}",
+            "coalesced",
+            f"{tokens / events:.2f} tokens per chunk",
+            f"{TOKENS_PER_CHUNK}",
             "gaps are between chunks, not tokens: judge by TPOT, and compare ITL only at equal tokens per chunk",
             fatal=False,
-        )  # fmt: skip
+        )
     wrong, answers = _miscounted(sample), int(known.sum())
     if _share_above(int(wrong.sum()), answers, MISCOUNTED):
         counted, chunks = np.median(sample.completion_tokens[wrong]), np.median(sample.events[wrong])
@@ -322,8 +368,9 @@ def _chunks(sample: WindowData) -> Iterator[Flag]:
 
 
 def differing(sample: WindowData) -> Bools:
-    """Answers that may have had a few tokens more or fewer than the server counts: there were more chunks, or, where a
-    chunk is a token, up to one or 5 % fewer, as when a count includes the end of the text.
+    """Answers that may have had a few tokens more or fewer than the server counts: there were more
+    chunks, or, where a chunk is a token, up to one or 5 % fewer, as when a count includes the end
+    of the text.
     """
     timed = sample.ok & ~np.isnan(sample.tpot)
     beyond = sample.completion_tokens - sample.events
@@ -337,17 +384,21 @@ def _loose(sample: WindowData) -> Floats:
 
 
 def _several(sample: WindowData) -> bool:
-    """Whether a chunk holds several tokens in most answers, as with a stream interval or speculation."""
+    """Whether a chunk holds several tokens in most answers, as with a stream interval or
+    speculation.
+    """
     timed = sample.ok & ~np.isnan(sample.tpot)
     counted, chunks = sample.completion_tokens[timed], np.maximum(sample.events[timed], 1)
     return (median(counted / chunks) or 1.0) > TOKENS_PER_CHUNK and (median(counted - chunks) or 0.0) > 1
 
 
 def _miscounted(sample: WindowData) -> Bools:
-    """Answers whose count contradicts what was asked or streamed, by more than the bounds of a TPOT make up for.
+    """Answers whose count contradicts what was asked or streamed, by more than the bounds of a TPOT
+    make up for.
 
-    Some answers have fewer chunks than tokens because a busy server sends several at once. Then they have as much text
-    per token counted as the others; where they have as much per chunk instead, it is the count that is wrong.
+    Some answers have fewer chunks than tokens because a busy server sends several at once. Then
+    they have as much text per token counted as the others; where they have as much per chunk
+    instead, it is the count that is wrong.
     """
     counted, chunks, asked = sample.completion_tokens, sample.events, sample.asked_osl
     known = sample.ok & ~np.isnan(counted) & (chunks > 0)
@@ -364,8 +415,8 @@ def _miscounted(sample: WindowData) -> Bools:
 
 
 def _usual_silences(sample: WindowData) -> float:
-    """How many of the silences after a first token an honest server would have: as often as ordinary gaps are as long,
-    at the upper end of what these show.
+    """How many of the silences after a first token an honest server would have: as often as
+    ordinary gaps are as long, at the upper end of what these show.
     """
     after = sample.silence > 0
     known = ~np.isnan(sample.irregular)
@@ -378,7 +429,9 @@ def _usual_silences(sample: WindowData) -> float:
 
 
 def _hollow_first(sample: WindowData, limits: tuple[Limit, ...]) -> Iterator[Flag]:
-    """Answers whose first token shows nothing. Fatal where a TTFT is claimed, and where no limits are known."""
+    """Answers whose first token shows nothing. Fatal where a TTFT is claimed, and where no limits
+    are known.
+    """
     late, answers = int(sample.hollow.sum()), int(sample.ok.sum())
     usual = _usual_silences(sample) / answers if late else 0.0
     if _share_above(late, answers, HOLLOW + usual):
@@ -403,15 +456,19 @@ def _too_few(sample: WindowData, limits: tuple[Limit, ...]) -> Iterator[Flag]:
     if sample.n < least:
         label = f"p{hardest * 100:g}"
         yield Flag(
-            "too_few_samples", f"{sample.n} requests", f"{least} for a {label}",
-            f"no {label} can be claimed: ask for more requests, more repeats or a longer max_time", fatal=False,
-        )  # fmt: skip
+            "too_few_samples",
+            f"{sample.n} requests",
+            f"{least} for a {label}",
+            f"no {label} can be claimed: ask for more requests, more repeats or a longer max_time",
+            fatal=False,
+        )
 
 
 def beyond_light(sample: WindowData, light: Mapping[str, float]) -> Iterator[Flag]:
     """What is faster than the roofline allows.
 
-    `light` gives the least seconds of 'ttft', 'tpot', 'e2e', and the most tokens per second of 'output_throughput'.
+    `light` gives the least seconds of 'ttft', 'tpot', 'e2e', and the most tokens per second of
+    'output_throughput'.
     """
     for quantity, bound in light.items():
         if quantity == "output_throughput":
@@ -441,5 +498,15 @@ def _impossible(sample: WindowData, measured: str, limit: str) -> Flag:
 
 
 _CHECKS: tuple[Check, ...] = (
-    _server, _clocks, of_load, _stream, _finishes, _uncounted, _short_output, _wrong_input, _cache, _chunks, resent,
-)  # fmt: skip
+    _server,
+    _clocks,
+    of_load,
+    _stream,
+    _finishes,
+    _uncounted,
+    _short_output,
+    _wrong_input,
+    _cache,
+    _chunks,
+    resent,
+)

@@ -1,4 +1,5 @@
-"""Window data from the records of a trial: streamed in batches, as columns of numbers and sums of time blocks.
+"""Window data from the records of a trial: streamed in batches, as columns of numbers and sums of
+time blocks.
 
 So a million requests of 256 gaps take little memory and no Python work per gap.
 """
@@ -22,7 +23,8 @@ from frontier.stats.window import BLOCKS, READER, Bools, Floats, Ints, WindowDat
 from frontier.units import LONGEST, MOST_COUNT
 
 BATCH = 1024
-"""Records worked on at once: long enough for arrays to pay, short enough to stay in memory at any output length."""
+"""Records worked on at once: long enough for arrays to pay, short enough to stay in memory at any
+output length."""
 HOLLOW = 0.10
 """Share of the TTFT after which a first visible character counts as late."""
 CONTROLS = 64
@@ -41,8 +43,20 @@ _CODE = {outcome: code for code, outcome in enumerate(_OUTCOMES)}
 _OK, _EMPTY, _CLIENT = _CODE[Outcome.OK], _CODE[Outcome.EMPTY], _CODE[Outcome.CLIENT]
 
 _TIMES = ("sent", "end", "first", "last")
-_COUNTS = ("asked_isl", "asked_osl", "prompt_tokens", "completion_tokens", "cached_tokens", "events", "reads",
-           "text_chars", "session", "turn", "reusable", "class_index")  # fmt: skip
+_COUNTS = (
+    "asked_isl",
+    "asked_osl",
+    "prompt_tokens",
+    "completion_tokens",
+    "cached_tokens",
+    "events",
+    "reads",
+    "text_chars",
+    "session",
+    "turn",
+    "reusable",
+    "class_index",
+)
 _OF_RECORD = (*_TIMES, *_COUNTS, "connect")
 """The columns that are taken from a record as they are."""
 _MADE = ("since", "silence", "hollow", "irregular")
@@ -51,10 +65,12 @@ Columns = dict[str, Floats]
 
 
 def window_data(measurement: Measurement, records: Iterable[Record], *, open_loop: bool = False) -> WindowData:
-    """The window data of a trial. Records may come in any order; the sample is in the order of sending.
+    """The window data of a trial. Records may come in any order; the sample is in the order of
+    sending.
 
-    `open_loop` counts latency from when a request was scheduled instead of when it was sent, so that a client or server
-    that falls behind cannot hide it (coordinated omission; wrk2's rule). A trial at a rate always is.
+    `open_loop` counts latency from when a request was scheduled instead of when it was sent, so
+    that a client or server that falls behind cannot hide it (coordinated omission; wrk2's rule). A
+    trial at a rate always is.
     """
     open_loop = open_loop or isinstance(measurement.trial.concurrency, Rate)
     window = measurement.window
@@ -167,13 +183,14 @@ def _require_possible(numbers: Floats, most: float) -> None:
 
 
 def _hollowness(batch: Sequence[Record]) -> list[tuple[float, float, float]]:
-    """Per record: seconds from the first token to the first visible character, whether that is hollow, and how often
-    ordinary gaps are as long.
+    """Per record: seconds from the first token to the first visible character, whether that is
+    hollow, and how often ordinary gaps are as long.
 
-    A silence is hollow when it is over HOLLOW of the TTFT and longer than the tokens in it, each at twice the request's
-    median gap, explain. Models do begin with line breaks and tokens without text, at their own pace, and the gaps of a
-    busy server are uneven, the first most of all: so the first gaps of CONTROLS other answers are looked at likewise. A
-    token that is sent ahead to look fast is followed by a silence that the others do not have.
+    A silence is hollow when it is over HOLLOW of the TTFT and longer than the tokens in it, each at
+    twice the request's median gap, explain. Models do begin with line breaks and tokens without
+    text, at their own pace, and the gaps of a busy server are uneven, the first most of all: so the
+    first gaps of CONTROLS other answers are looked at likewise. A token that is sent ahead to look
+    fast is followed by a silence that the others do not have.
     """
     if all(r.first_text is None for r in batch):
         return [(0.0, 0.0, math.nan)] * len(batch)
@@ -209,7 +226,9 @@ def _odd_finishes(batch: Sequence[Record], window: Window) -> Iterator[str]:
 
 
 class _Blocks:
-    """Tokens, finished requests, gaps and requests in flight of the window's time blocks, added up batch by batch."""
+    """Tokens, finished requests, gaps and requests in flight of the window's time blocks, added up
+    batch by batch.
+    """
 
     def __init__(self, window: Window) -> None:
         self.window = window
@@ -228,7 +247,9 @@ class _Blocks:
         )
 
     def block(self, times: Floats) -> Ints:
-        """The block of each time, -1 outside the window. The window's end belongs to its last block."""
+        """The block of each time, -1 outside the window. The window's end belongs to its last
+        block.
+        """
         index = np.floor((times - self.window.start) * (BLOCKS / self.length)).astype(np.int64)
         index[times == self.window.end] = BLOCKS - 1
         index[(times < self.window.start) | (times > self.window.end)] = -1
@@ -244,8 +265,9 @@ class _Blocks:
         """A batch: its `_columns` and its records, for their gaps."""
         ok = row["code"] == _OK
         first, last = row["first"], row["last"]
-        # Input counts when the first token comes, output spread over the arrivals: prompts are read before that, and an
-        # answer that began in the window and ends after it has brought only a part of its tokens.
+        # Input counts when the first token comes, output spread over the arrivals: prompts are read
+        # before that, and an answer that began in the window and ends after it has brought only a
+        # part of its tokens.
         self.input += self.tally(first[ok], np.nan_to_num(row["prompt_tokens"][ok]))
         self.finished += self.tally(last[ok])
         overlap = np.minimum(row["end"][:, None], self.edges[1:]) - np.maximum(row["sent"][:, None], self.edges[:-1])
@@ -272,19 +294,25 @@ class _Blocks:
                 add(flat, counts, first[wanted], share[wanted])
 
     def _add_untimed(self, which: Bools, row: Columns, tokens: Floats) -> None:
-        """Requests of several events whose gaps were not kept: their later tokens come evenly from first to last."""
+        """Requests of several events whose gaps were not kept: their later tokens come evenly from
+        first to last.
+        """
         first, last = row["first"][which, None], row["last"][which, None]
         passed = np.clip((self.edges - first) / np.maximum(last - first, _MICRO), 0, 1)
         self.output += (np.diff(passed, axis=1) * tokens[which, None]).sum(axis=0)
 
     def _add_whole(self, flat: Ints, counts: Ints, first: Floats, share: Floats) -> None:
-        """Arrivals after the first of requests that lie in one block, as most do: no need to place each arrival."""
+        """Arrivals after the first of requests that lie in one block, as most do: no need to place
+        each arrival.
+        """
         blocks = self.block(first)
         self.output += np.bincount(blocks, share * counts, BLOCKS)
         self._add_bins(np.repeat(blocks, counts), flat)
 
     def _add_split(self, flat: Ints, counts: Ints, first: Floats, share: Floats) -> None:
-        """Arrivals after the first: each brings its request's tokens per event, and the gap before it."""
+        """Arrivals after the first: each brings its request's tokens per event, and the gap before
+        it.
+        """
         passed = flat.cumsum()
         starts = counts.cumsum() - counts
         base = first - (passed[starts] - flat[starts]) * _MICRO
@@ -307,14 +335,18 @@ class _Blocks:
 
 @functools.cache
 def _bins_of_micros() -> Ints:
-    """The histogram bin of each whole number of microseconds up to a second; made when records are first read."""
+    """The histogram bin of each whole number of microseconds up to a second; made when records are
+    first read.
+    """
     return bin_indices(np.arange(1 << 20) * _MICRO)
 
 
 def _facts(measurement: Measurement, everything: Columns, limited: int) -> dict[str, float]:
-    """The facts of the window: the server's, made anew of its readings where these were kept, and the client's own.
+    """The facts of the window: the server's, made anew of its readings where these were kept, and
+    the client's own.
 
-    `client_http_429` counts the requests sent in the window that were refused for a rate limit, where there are any.
+    `client_http_429` counts the requests sent in the window that were refused for a rate limit,
+    where there are any.
     """
     facts = window_facts(measurement.readings) or dict(measurement.server)
     facts |= {"client_http_429": float(limited)} if limited else {}
@@ -322,9 +354,11 @@ def _facts(measurement: Measurement, everything: Columns, limited: int) -> dict[
 
 
 def _whole_run(everything: Columns) -> dict[str, float]:
-    """What a tool without windows reports, under the same metric names, to be shown beside the windowed figures.
+    """What a tool without windows reports, under the same metric names, to be shown beside the
+    windowed figures.
 
-    All tokens over the whole duration with ramp and drain, and interpolated percentiles of the successes alone.
+    All tokens over the whole duration with ramp and drain, and interpolated percentiles of the
+    successes alone.
     """
     ok = everything["code"] == _OK
     if not ok.any():

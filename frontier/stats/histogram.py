@@ -1,8 +1,9 @@
 """A log histogram of durations: counts per bin, where a bin is a fixed ratio wide.
 
-Quantiles are off by at most ALPHA relative, at any percentile, from one microsecond upwards. Merging is the addition of
-counts, so the order of the merges and the number of workers cannot change a result (a t-digest's can).
-The bins are those of DDSketch (Masson, Rim, Lee: "DDSketch", VLDB 2019).
+Quantiles are off by at most ALPHA relative, at any percentile, from one microsecond upwards.
+Merging is the addition of counts, so the order of the merges and the number of workers cannot
+change a result (a t-digest's can). The bins are those of DDSketch (Masson, Rim, Lee: "DDSketch",
+VLDB 2019).
 """
 
 import math
@@ -15,7 +16,8 @@ from numpy.typing import ArrayLike, NDArray
 ALPHA = 0.001
 """Guaranteed relative error of a quantile."""
 X0 = 1e-6
-"""Seconds: durations below this one share the lowest bin. Stamps are in microseconds, so nothing is lost."""
+"""Seconds: durations below this one share the lowest bin. Stamps are in microseconds, so nothing is
+lost."""
 
 _GAMMA = (1 + ALPHA) / (1 - ALPHA)
 _LN_GAMMA = math.log(_GAMMA)
@@ -25,7 +27,8 @@ _NONE = np.zeros(0, dtype=np.int64)
 
 
 def bin_indices(seconds: ArrayLike) -> NDArray[np.int64]:
-    """The bin of each duration: 0 below X0, else i with X0 g^(i-2) < x <= X0 g^(i-1), the last one holding +inf too.
+    """The bin of each duration: 0 below X0, else i with X0 g^(i-2) < x <= X0 g^(i-1), the last one
+    holding +inf too.
 
     ValueError for NaN and negatives.
     """
@@ -34,13 +37,16 @@ def bin_indices(seconds: ArrayLike) -> NDArray[np.int64]:
         raise ValueError("a duration is a number of seconds, 0 or more")
     raised = np.log(np.maximum(x, X0 / 2) * (1 / X0))
     raised *= 1 / _LN_GAMMA
-    # A value that is a bin's edge but for rounding stays in it: without the slack X0 itself could go either way.
+    # A value that is a bin's edge but for rounding stays in it: without the slack X0 itself could
+    # go either way.
     indices: NDArray[np.int64] = np.clip(np.ceil(raised - 1e-9) + 1, 0, TOP).astype(np.int64)
     return indices
 
 
 def bin_values(indices: NDArray[np.int64]) -> NDArray[np.float64]:
-    """The duration that stands for each bin: within ALPHA of everything in it; 0 for the lowest, +inf for the last."""
+    """The duration that stands for each bin: within ALPHA of everything in it; 0 for the lowest,
+    +inf for the last.
+    """
     values: NDArray[np.float64] = 2 * X0 / (_GAMMA + 1) * np.exp((indices - 1) * _LN_GAMMA)
     values[indices <= 0] = 0.0
     values[indices >= TOP] = math.inf
@@ -56,7 +62,9 @@ class LogHistogram:
     __slots__ = ("_counts", "_cumulative", "_indices", "total")
 
     def __init__(self, indices: NDArray[np.int64] = _NONE, counts: NDArray[np.int64] = _NONE, total: float = 0.0):
-        """From distinct ascending bin numbers and their counts; `of` and `merged` are what callers want."""
+        """From distinct ascending bin numbers and their counts; `of` and `merged` are what callers
+        want.
+        """
         keep = counts > 0
         self._indices = indices if keep.all() else indices[keep]
         self._counts = counts if keep.all() else counts[keep]
@@ -77,7 +85,9 @@ class LogHistogram:
 
     @classmethod
     def merged(cls, parts: Iterable["LogHistogram"]) -> "LogHistogram":
-        """All of them together; exactly the histogram of all their durations, in whatever order they come."""
+        """All of them together; exactly the histogram of all their durations, in whatever order
+        they come.
+        """
         filled = [part for part in parts if part.count]
         if not filled:
             return cls()
@@ -109,11 +119,15 @@ class LogHistogram:
         return int(self._cumulative[-1]) if len(self._cumulative) else 0
 
     def quantile(self, p: float) -> float:
-        """The ceil(p * count)-th smallest duration within ALPHA ("inverted_cdf"); NaN when empty."""
+        """The ceil(p * count)-th smallest duration within ALPHA ("inverted_cdf"); NaN when
+        empty.
+        """
         return self.order_stat(math.ceil(p * self.count - 1e-9))
 
     def order_stat(self, rank: int) -> float:
-        """The rank-th smallest duration (1 = the smallest; clipped to 1..count) within ALPHA; NaN when empty."""
+        """The rank-th smallest duration (1 = the smallest; clipped to 1..count) within ALPHA; NaN
+        when empty.
+        """
         if not self.count:
             return math.nan
         position = int(np.searchsorted(self._cumulative, min(max(rank, 1), self.count)))
@@ -121,7 +135,9 @@ class LogHistogram:
 
     @staticmethod
     def counts_above(parts: Iterable["LogHistogram"], x: float) -> list[int]:
-        """How many durations of each part are in a bin above that of `x` seconds: exact where `x` is a bin's value."""
+        """How many durations of each part are in a bin above that of `x` seconds: exact where `x`
+        is a bin's value.
+        """
         bin_of_x = int(bin_indices([x])[0])
         counts = []
         for part in parts:
@@ -135,7 +151,9 @@ class LogHistogram:
 
     @staticmethod
     def flat(parts: Sequence["LogHistogram"]) -> dict[str, NDArray[Any]]:
-        """Arrays for a file: how many bins each part has, all their bins and counts end to end, and the sums."""
+        """Arrays for a file: how many bins each part has, all their bins and counts end to end, and
+        the sums.
+        """
         return {
             "sizes": np.array([len(part._indices) for part in parts], np.int64),
             "bins": np.concatenate([part._indices for part in parts]),

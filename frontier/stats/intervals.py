@@ -1,14 +1,17 @@
-"""Confidence intervals robust to autocorrelation and to failed (infinite-latency) requests. Pure functions of arrays.
+"""Confidence intervals robust to autocorrelation and to failed (infinite-latency) requests. Pure
+functions of arrays.
 
-A percentile is an observed value ("inverted_cdf"), so +inf stands for a failure and never becomes NaN. Its bounds are
-order statistics chosen by the binomial law (Conover, "Practical Nonparametric Statistics"; Hahn and Meeker,
-"Statistical Intervals"), at the effective sample size: the number of independent requests that the dependent ones are
-worth. Consecutive requests share stalls, queues and batches, and bounds that ignore it are wrong up to half the time
-instead of one in twenty. Rates and means get batch-means intervals (Glynn and Lim 2009) over the same time blocks.
+A percentile is an observed value ("inverted_cdf"), so +inf stands for a failure and never becomes
+NaN. Its bounds are order statistics chosen by the binomial law (Conover, "Practical Nonparametric
+Statistics"; Hahn and Meeker, "Statistical Intervals"), at the effective sample size: the number of
+independent requests that the dependent ones are worth. Consecutive requests share stalls, queues
+and batches, and bounds that ignore it are wrong up to half the time instead of one in twenty. Rates
+and means get batch-means intervals (Glynn and Lim 2009) over the same time blocks.
 
-The probability laws come straight from scipy.special: `scipy.stats` has the same under friendlier names and takes a
-second to import, which every `frontier solve` would pay. scipy.special takes a fifth of a second, and is imported when
-the first law is asked for, which in a sweep is after its first trial.
+The probability laws come straight from scipy.special: `scipy.stats` has the same under friendlier
+names and takes a second to import, which every `frontier solve` would pay. scipy.special takes a
+fifth of a second, and is imported when the first law is asked for, which in a sweep is after its
+first trial.
 """
 
 import math
@@ -23,13 +26,17 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 
 BATCHES = 20
-"""Blocks a series is cut into: enough to estimate a variance, few enough that each outlasts its dependence."""
+"""Blocks a series is cut into: enough to estimate a variance, few enough that each outlasts its
+dependence."""
 TUNING = 1.1
-"""n_eff is divided by this: the variance of 20 blocks is itself noisy, and claims need the coverage they state."""
+"""n_eff is divided by this: the variance of 20 blocks is itself noisy, and claims need the coverage
+they state."""
 TELLING = 10.0
-"""Independent values a window needs on a percentile's rarer side before windows are compared by it."""
+"""Independent values a window needs on a percentile's rarer side before windows are compared by it.
+"""
 SURELY = 0.98
-"""Confidence above which windows are not compared: the bounds of the search's looks, which are held to 99.7 %."""
+"""Confidence above which windows are not compared: the bounds of the search's looks, which are held
+to 99.7 %."""
 _SLACK = 1e-9
 
 
@@ -54,7 +61,8 @@ def binomial_cdf(k: int, n: int, p: float) -> float:
 def binomial_quantile(q: float, n: int, p: float) -> int:
     """The smallest k with P(Bin(n, p) <= k) >= q."""
     k: int = math.ceil(_special().bdtrik(q, n, p))
-    # bdtrik solves for real k, so rounding up may pass the answer by one, in either direction of its own error.
+    # bdtrik solves for real k, so rounding up may pass the answer by one, in either direction of
+    # its own error.
     if k > 0 and binomial_cdf(k - 1, n, p) >= q:
         return k - 1
     return k if binomial_cdf(k, n, p) >= q else k + 1
@@ -99,8 +107,9 @@ def noncentral_t_quantile(q: float, freedom: float, shift: float) -> float:
 def mann_whitney(x: Floats, y: Floats) -> float:
     """Two-sided p-value of "x and y are alike in rank". 1 when all tie.
 
-    Mann and Whitney, "On a test of whether one of two random variables is stochastically larger", 1947: exact for few
-    values without ties, else by the normal approximation with ties and continuity corrected.
+    Mann and Whitney, "On a test of whether one of two random variables is stochastically larger",
+    1947: exact for few values without ties, else by the normal approximation with ties and
+    continuity corrected.
     """
     both = np.concatenate([x, y])
     _, inverse, counts = np.unique(both, return_inverse=True, return_counts=True)
@@ -119,7 +128,9 @@ def mann_whitney(x: Floats, y: Floats) -> float:
 
 
 def _rank_sums(n: int, m: int) -> Floats:
-    """In how many of the orderings of n and m values U is 0, 1, ..., n m: the coefficients of a Gaussian binomial."""
+    """In how many of the orderings of n and m values U is 0, 1, ..., n m: the coefficients of a
+    Gaussian binomial.
+    """
     ways = np.zeros(n * m + 1)
     ways[0] = 1.0
     for i in range(1, n + 1):
@@ -141,7 +152,9 @@ def rank(p: float, n: int) -> int:
 
 
 def quantile(x: Floats, p: float) -> float:
-    """The percentile p (a share) of x, as an observed value: +inf when more than 1 - p of x is. NaN when x is empty."""
+    """The percentile p (a share) of x, as an observed value: +inf when more than 1 - p of x is. NaN
+    when x is empty.
+    """
     if not len(x):
         return math.nan
     index = rank(p, len(x)) - 1
@@ -149,7 +162,9 @@ def quantile(x: Floats, p: float) -> float:
 
 
 def least(holds: Callable[[int], bool], start: int, most: float = math.inf) -> int | None:
-    """The least whole number that holds, found by doubling `start` and halving; None when it is beyond `most`."""
+    """The least whole number that holds, found by doubling `start` and halving; None when it is
+    beyond `most`.
+    """
     high = start
     while not holds(high):
         if high > most:
@@ -163,7 +178,8 @@ def least(holds: Callable[[int], bool], start: int, most: float = math.inf) -> i
 
 
 def needed(p: float, confidence: float = 0.95, violations: int = 0) -> int:
-    """Fewest independent requests that prove "the percentile p is within the target" with `violations` beyond it.
+    """Fewest independent requests that prove "the percentile p is within the target" with
+    `violations` beyond it.
 
     The smallest n with P(at most `violations` of n exceed | share 1 - p exceeds) <= 1 - confidence.
 
@@ -176,20 +192,25 @@ def needed(p: float, confidence: float = 0.95, violations: int = 0) -> int:
 
 
 def upper_rank(p: float, n: int, effective: float, confidence: float = 0.95) -> int | None:
-    """Rank among n ascending values of the one-sided upper bound of the percentile p. None: no such bound exists.
+    """Rank among n ascending values of the one-sided upper bound of the percentile p. None: no such
+    bound exists.
 
-    `effective` is how many independent values the n are worth; the binomial rank at that size is scaled up to n.
+    `effective` is how many independent values the n are worth; the binomial rank at that size is
+    scaled up to n.
     """
     whole = math.floor(effective + _SLACK)
     if whole < 1:
         return None
-    # P(the k-th smallest of `whole` independent values is above the percentile) = P(Bin(whole, p) < k) >= confidence.
+    # P(the k-th smallest of `whole` independent values is above the percentile) = P(Bin(whole, p) <
+    # k) >= confidence.
     k = binomial_quantile(confidence, whole, p) + 1
     return None if k > whole else min(n, max(rank(p, n), math.ceil(k / whole * n - _SLACK)))
 
 
 def lower_rank(p: float, n: int, effective: float, confidence: float = 0.95) -> int | None:
-    """As `upper_rank`, for the lower bound; never above the percentile itself, which so few would otherwise allow."""
+    """As `upper_rank`, for the lower bound; never above the percentile itself, which so few would
+    otherwise allow.
+    """
     whole = math.floor(effective + _SLACK)
     k = binomial_quantile(1 - confidence, whole, p) if whole >= 1 else 0
     return None if k < 1 else min(rank(p, n), max(1, math.floor(k / whole * n + _SLACK)))
@@ -199,10 +220,12 @@ def lower_rank(p: float, n: int, effective: float, confidence: float = 0.95) -> 
 
 
 def vif(x: Floats, q: float) -> float:
-    """By how much dependence inflates the variance of "the share of x beyond q", x being in the order of sending.
+    """By how much dependence inflates the variance of "the share of x beyond q", x being in the
+    order of sending.
 
-    The variance between BATCHES equal blocks over what independence would give. 1 when nothing or everything is beyond
-    q, or when x is too short for blocks. A q of +inf asks for the share that is +inf.
+    The variance between BATCHES equal blocks over what independence would give. 1 when nothing or
+    everything is beyond q, or when x is too short for blocks. A q of +inf asks for the share that
+    is +inf.
     """
     size = len(x) // BATCHES
     if size == 0:
@@ -213,26 +236,33 @@ def vif(x: Floats, q: float) -> float:
 
 
 def vif_of_blocks(beyond: Floats, counts: Floats) -> float:
-    """`vif` from each block's count beyond and count, for blocks that may differ in size. Empty blocks are left out."""
+    """`vif` from each block's count beyond and count, for blocks that may differ in size. Empty
+    blocks are left out.
+    """
     beyond, counts = beyond[counts > 0], counts[counts > 0]
     total = float(counts.sum())
     share = float(beyond.sum()) / total if total else 0.0
     if len(counts) < 2 or not 0 < share < 1:
         return 1.0
-    # The variance of a ratio: blocks that differ in size also differ in their count beyond, which is no dependence.
+    # The variance of a ratio: blocks that differ in size also differ in their count beyond, which
+    # is no dependence.
     residual = beyond - share * counts
     variance = float(residual @ residual) * len(counts) / (len(counts) - 1)
     return variance / (total * share * (1 - share))
 
 
 def inflation(at_p: float, towards: float) -> float:
-    """One inflation from that at p and that at a steadier, lower percentile: the VIF of a rare event is noisy."""
+    """One inflation from that at p and that at a steadier, lower percentile: the VIF of a rare
+    event is noisy.
+    """
     v, w = max(1.0, at_p), max(1.0, towards)
     return TUNING * max(v, math.sqrt(v * w))
 
 
 def steadier(p: float) -> float:
-    """The percentile that helps to judge the dependence at p: five times the tail, at most half (0.95 for 0.99)."""
+    """The percentile that helps to judge the dependence at p: five times the tail, at most half
+    (0.95 for 0.99).
+    """
     return max(0.5, 1 - 5 * (1 - p))
 
 
@@ -242,12 +272,14 @@ def n_eff(x: Floats, p: float) -> float:
 
 
 def worth_between(worth: float, p: float, beyond: Floats, counts: Floats, confidence: float) -> float:
-    """`worth` independent values, less what whole windows take from it: what differs from run to run no block sees.
+    """`worth` independent values, less what whole windows take from it: what differs from run to
+    run no block sees.
 
-    `beyond` and `counts` are per window. Few windows show little of how far windows lie apart, so a bound at
-    `confidence` pays Student's price for their number. Nothing is taken where a window's tail is too small to tell at
-    all (fewer than TELLING independent values of it: at a p99 of a thousand requests its own noise is the larger), nor
-    above SURELY, where the price for two or three windows is a hundredfold: such a bound's own margin has to do.
+    `beyond` and `counts` are per window. Few windows show little of how far windows lie apart, so a
+    bound at `confidence` pays Student's price for their number. Nothing is taken where a window's
+    tail is too small to tell at all (fewer than TELLING independent values of it: at a p99 of a
+    thousand requests its own noise is the larger), nor above SURELY, where the price for two or
+    three windows is a hundredfold: such a bound's own margin has to do.
     """
     windows = int((counts > 0).sum())
     if windows < 2 or worth * min(p, 1 - p) / windows < TELLING or confidence > SURELY:
@@ -260,14 +292,18 @@ def worth_between(worth: float, p: float, beyond: Floats, counts: Floats, confid
 
 
 def share_n_eff(hits: NDArray[np.bool_]) -> float:
-    """How many independent requests `hits` (in the order of sending) is worth for the share of True."""
+    """How many independent requests `hits` (in the order of sending) is worth for the share of
+    True.
+    """
     return len(hits) / max(1.0, vif(hits.astype(np.float64), 0.5))
 
 
 def clopper_pearson(hits: float, n: float, confidence: float = 0.95) -> tuple[float, float]:
-    """One-sided lower and upper bound of a share, each at `confidence`; `hits` and `n` may be effective, so not whole.
+    """One-sided lower and upper bound of a share, each at `confidence`; `hits` and `n` may be
+    effective, so not whole.
 
-    Clopper and Pearson, "The use of confidence or fiducial limits", Biometrika 1934. (0, 1) when n is 0.
+    Clopper and Pearson, "The use of confidence or fiducial limits", Biometrika 1934. (0, 1) when n
+    is 0.
 
     >>> round(clopper_pearson(0, 1000)[1], 5)
     0.00299
@@ -282,8 +318,9 @@ def clopper_pearson(hits: float, n: float, confidence: float = 0.95) -> tuple[fl
 def mid_p(hits: float, n: float, confidence: float = 0.95) -> tuple[float, float]:
     """As `clopper_pearson`, where what was seen counts half: right on average, not for every share.
 
-    An exact bound of a few whole numbers errs to the safe side, 98 times in a hundred instead of 95; that is right for
-    a claim and wide for an interval to be shown. Lancaster, "Significance tests in discrete distributions", JASA 1961.
+    An exact bound of a few whole numbers errs to the safe side, 98 times in a hundred instead of
+    95; that is right for a claim and wide for an interval to be shown. Lancaster, "Significance
+    tests in discrete distributions", JASA 1961.
 
     >>> round(mid_p(0, 1000, 0.975)[1], 5)
     0.00299
@@ -315,10 +352,12 @@ def _falls_to(falling: Callable[[float], float], target: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class BatchMeans:
-    """A mean or rate from time blocks, with its standard error, degrees of freedom, and how far blocks still depend.
+    """A mean or rate from time blocks, with its standard error, degrees of freedom, and how far
+    blocks still depend.
 
-    `between` is the standard error that whole windows show (0 for one window). `lag1` is the correlation of a block
-    with the next; above 0.4 the blocks are too short and the interval too narrow.
+    `between` is the standard error that whole windows show (0 for one window). `lag1` is the
+    correlation of a block with the next; above 0.4 the blocks are too short and the interval too
+    narrow.
     """
 
     value: float
@@ -329,10 +368,11 @@ class BatchMeans:
     between: float = 0.0
 
     def bounds(self, confidence: float = 0.95) -> tuple[float, float]:
-        """One-sided lower and upper bound, each at `confidence`; infinite when there is no error to go by.
+        """One-sided lower and upper bound, each at `confidence`; infinite when there is no error to
+        go by.
 
-        By blocks or by whole windows, whichever reaches further: blocks are many but share what was peculiar to their
-        run, windows hold all that differs but are few.
+        By blocks or by whole windows, whichever reaches further: blocks are many but share what was
+        peculiar to their run, windows hold all that differs but are few.
         """
         if self.freedom < 1 or not math.isfinite(self.value):
             return -math.inf, math.inf
@@ -343,7 +383,8 @@ class BatchMeans:
 
 
 def batch_means(totals: Floats, weights: Floats, windows: int = 1) -> BatchMeans:
-    """The ratio sum(totals) / sum(weights) of blocks in time order (`windows` equal runs), regrouped into BATCHES.
+    """The ratio sum(totals) / sum(weights) of blocks in time order (`windows` equal runs),
+    regrouped into BATCHES.
 
     For a rate the weights are seconds, for a mean per request they are counts.
     """

@@ -1,7 +1,8 @@
-"""Flags on the load: a client that keeps up, N requests in flight, no lockstep, no drift. Collected by `flags`.
+"""Flags on the load: a client that keeps up, N requests in flight, no lockstep, no drift. Collected
+by `flags`.
 
-They are fatal only where another load was measured than was asked, or the client instead of the server. Below that
-they are warnings, and `widening` says by how much they widen the intervals.
+They are fatal only where another load was measured than was asked, or the client instead of the
+server. Below that they are warnings, and `widening` says by how much they widen the intervals.
 """
 
 import functools
@@ -25,7 +26,8 @@ GC_PAUSE = 0.020
 CLIENT_FAILURES = 0.005
 SUSPENDED = 0.5
 PAUSES = 10.0
-"""A client that pauses this many times longer than the limit is the bottleneck, whatever the latencies."""
+"""A client that pauses this many times longer than the limit is the bottleneck, whatever the
+latencies."""
 DISPERSION = 2.0
 DRIFT = 0.05
 WANDER = 0.005
@@ -35,7 +37,8 @@ OCCUPANCY = 0.02
 UNSERVED = 3.0
 """Standard deviations of a Poisson count by which the backlog must grow to be no chance."""
 GROSS = 0.10
-"""Off by this share, in flight or by the client's pauses in an E2E, another load was measured than was asked."""
+"""Off by this share, in flight or by the client's pauses in an E2E, another load was measured than
+was asked."""
 LITTLE = 3.0
 
 
@@ -53,7 +56,9 @@ def windows(sample: WindowData) -> Iterator[tuple[int, slice]]:
 
 
 def failing(sample: WindowData) -> bool:
-    """Whether so many requests fail that the load is not what was asked: the server causes that, not the client."""
+    """Whether so many requests fail that the load is not what was asked: the server causes that,
+    not the client.
+    """
     return bool((~sample.ok).mean() > ERRORS)
 
 
@@ -61,7 +66,9 @@ def failing(sample: WindowData) -> bool:
 
 
 def worst_health(sample: WindowData, name: str) -> float:
-    """The largest of a figure of the client's health over the windows; 0 where it was not measured."""
+    """The largest of a figure of the client's health over the windows; 0 where it was not
+    measured.
+    """
     return max((value for health in sample.health if (value := getattr(health, name)) is not None), default=0.0)
 
 
@@ -85,8 +92,8 @@ def pause(sample: WindowData) -> float:
 def client(sample: WindowData) -> Iterator[Flag]:
     """The load generator did not keep up, or requests failed by its own fault.
 
-    Pauses are fatal above GROSS of an E2E, since requests that wait for the client are missing at the server, and above
-    PAUSES times their limit.
+    Pauses are fatal above GROSS of an E2E, since requests that wait for the client are missing at
+    the server, and above PAUSES times their limit.
     """
     most = GROSS * (median(sample.e2e) or math.inf)
     own_failures = sample.client_failures / (sample.n + sample.client_failures)
@@ -104,10 +111,12 @@ def client(sample: WindowData) -> Iterator[Flag]:
     over += [(text.format(spell(value)), spell(limit), True) for text, value, limit, spell in shares if value > limit]
     if over:
         yield Flag(
-            "client_bound", "; ".join(text for text, _, _ in over), ", ".join(limit for _, limit, _ in over),
+            "client_bound",
+            "; ".join(text for text, _, _ in over),
+            ", ".join(limit for _, limit, _ in over),
             "the load generator is the limit: run the client on an idle machine or core",
             fatal=any(gross for _, _, gross in over),
-        )  # fmt: skip
+        )
 
 
 def resent(sample: WindowData) -> Iterator[Flag]:
@@ -115,10 +124,12 @@ def resent(sample: WindowData) -> Iterator[Flag]:
     count = sum(health.resent for health in sample.health)
     if count:
         yield Flag(
-            "resent", f"{count} requests were sent again on a fresh connection", "0",
+            "resent",
+            f"{count} requests were sent again on a fresh connection",
+            "0",
             "the server closes connections that it said it keeps; this time is in the latencies, as for a user",
             fatal=False,
-        )  # fmt: skip
+        )
 
 
 # --- whether the load was what it should be
@@ -136,32 +147,40 @@ def lockstep(sample: WindowData) -> Iterator[Flag]:
         sends = stationarity.dispersion(sample.sent[here], sample.starts[w], sample.ends[w], float(e2e.mean()))
         if sends is not None and sends.value - 2 * sends.error > DISPERSION:
             yield Flag(
-                "lockstep", f"dispersion of sends {sends.value:.1f}", f"{DISPERSION:g}",
+                "lockstep",
+                f"dispersion of sends {sends.value:.1f}",
+                f"{DISPERSION:g}",
                 "requests run in step and wait for each other: vary the output length a little, or stagger the start",
                 fatal=False,
-            )  # fmt: skip
+            )
             return
 
 
 def stationary(sample: WindowData) -> Iterator[Flag]:
-    """A drift from half to half of a window, a transient left in it, or a wander within or between windows."""
+    """A drift from half to half of a window, a transient left in it, or a wander within or between
+    windows.
+    """
     changes = next((found for w, blocks in windows(sample) if (found := _drifts(sample, w, blocks))), [])
     limit = f"±{format_share(DRIFT)}, {format_share(TRANSIENT)}" if changes else f"±{format_share(WANDER)}"
     wandering = {
         name.upper(): moves.deviation
         for name, moves in wander.of_latencies(sample).items()
-        if name in wander.BASIC and moves.certain and moves.deviation > WANDER
+        if name in wander.BASIC
+        and moves.certain
+        and moves.deviation > WANDER
         and not any(name.upper() in change for change in changes)
-    }  # fmt: skip
+    }
     if wandering:
         changes.append(f"{' and '.join(wandering)} varied by ±{format_share(max(wandering.values()))} over time")
     if changes:
         yield Flag(
-            "non_stationary", ", ".join(changes), limit,
+            "non_stationary",
+            ", ".join(changes),
+            limit,
             "let it warm up longer, and look for throttling, other load on the machine, or a filling cache; a longer "
             "or later window narrows the intervals",
             fatal=False,
-        )  # fmt: skip
+        )
 
 
 def _drifts(sample: WindowData, w: int, blocks: slice) -> list[str]:
@@ -183,7 +202,9 @@ def _drifts(sample: WindowData, w: int, blocks: slice) -> list[str]:
 
 
 def worst_in_flight(sample: WindowData) -> float:
-    """The mean number of requests in flight in the window where it is furthest from the concurrency."""
+    """The mean number of requests in flight in the window where it is furthest from the
+    concurrency.
+    """
     means = [float(sample.in_flight[blocks].mean()) for _, blocks in windows(sample)]
     return max(means, key=lambda mean: abs(mean / sample.concurrency - 1), default=float(sample.concurrency))
 
@@ -197,18 +218,20 @@ def occupancy(sample: WindowData) -> Iterator[Flag]:
         thinned = failing(sample)
         yield Flag(
             "under_concurrency" if worst < sample.concurrency else "over_concurrency",
-            f"{format_number(worst)} in flight on average", f"{sample.concurrency} ±{format_share(OCCUPANCY)}",
-            "failing requests end early and pause their stream" if thinned
+            f"{format_number(worst)} in flight on average",
+            f"{sample.concurrency} ±{format_share(OCCUPANCY)}",
+            "failing requests end early and pause their stream"
+            if thinned
             else "the client does not keep its streams busy: it is too slow, or requests are too short for it",
             fatal=not thinned and abs(worst / sample.concurrency - 1) > GROSS,
-        )  # fmt: skip
+        )
 
 
 def overloaded(sample: WindowData) -> Iterator[Flag]:
     """At a rate: the backlog grows through the windows, as more arrives than is served.
 
-    From the first to the last quarter of a window the requests in the system must grow by more than the number of
-    arrivals between varies by chance. A queue that is stable, however long, does not.
+    From the first to the last quarter of a window the requests in the system must grow by more than
+    the number of arrivals between varies by chance. A queue that is stable, however long, does not.
     """
     if not isinstance(sample.concurrency, Rate):
         return
@@ -225,10 +248,12 @@ def overloaded(sample: WindowData) -> Iterator[Flag]:
         spread = sample.shape.arrivals.spread(arrived / sample.shape.requests)
     if grown > UNSERVED * max(1.0, spread) * math.sqrt(arrived):
         yield Flag(
-            OVERLOADED, f"the backlog grew by {format_share(grown / arrived)} of what arrived", "0%",
+            OVERLOADED,
+            f"the backlog grew by {format_share(grown / arrived)} of what arrived",
+            "0%",
             "the backlog grows for as long as this rate lasts, so no SLA holds: send less, or serve it by more",
             fatal=False,
-        )  # fmt: skip
+        )
 
 
 def rate_times_e2e(sample: WindowData) -> float:
@@ -238,7 +263,9 @@ def rate_times_e2e(sample: WindowData) -> float:
 
 
 def littles_law(sample: WindowData) -> Iterator[Flag]:
-    """Requests in flight, their rate and their time in the system contradict each other (Little's law)."""
+    """Requests in flight, their rate and their time in the system contradict each other (Little's
+    law).
+    """
     if not sample.holds_in_flight or not sample.ok.all():
         return
     seconds, e2e, product = sample.seconds, float(sample.e2e.mean()), rate_times_e2e(sample)
@@ -247,12 +274,13 @@ def littles_law(sample: WindowData) -> Iterator[Flag]:
         gap = e2e * (sample.concurrency / product - 1) if product > 0 else math.inf
         what = f"{format_seconds(gap)} from a last token to the next request" if gap > 0 else "requests overlap"
         yield Flag(
-            "littles_law", f"{what}: rate x E2E is {format_number(product)}",
+            "littles_law",
+            f"{what}: rate x E2E is {format_number(product)}",
             f"{sample.concurrency} ±{format_share(room)}",
             "requests in flight, their rate and their time do not fit together: the window is short or unsteady, the "
             "client pauses, or the server holds streams open after their last token",
             fatal=False,
-        )  # fmt: skip
+        )
 
 
 @functools.lru_cache(maxsize=8)

@@ -1,10 +1,13 @@
-"""Quality of a deployment's answers beside those of a reference: how often both choose the same next token.
+"""Quality of a deployment's answers beside those of a reference: how often both choose the same
+next token.
 
-Both answered the same prompts greedily. As long as two answers are the same, both chose the next token after the same
-beginning: each token up to and with the first that differs is a comparison. One deployment differs from itself, too (a
-batch of another size rounds otherwise), so the reference's two passes are compared likewise, and a loss is what is seen
-beyond that. Where a user's command scored the answers, the scores are compared prompt by prompt. Intervals are by
-bootstrap over the distinct prompts, the same draws for both; those of shares and scores are at least the exact ones.
+Both answered the same prompts greedily. As long as two answers are the same, both chose the next
+token after the same beginning: each token up to and with the first that differs is a comparison.
+One deployment differs from itself, too (a batch of another size rounds otherwise), so the
+reference's two passes are compared likewise, and a loss is what is seen beyond that. Where a user's
+command scored the answers, the scores are compared prompt by prompt. Intervals are by bootstrap
+over the distinct prompts, the same draws for both; those of shares and scores are at least the
+exact ones.
 """
 
 import functools
@@ -24,8 +27,8 @@ Pairs = Sequence[tuple[Answer, Answer]]
 
 @dataclass(frozen=True, slots=True)
 class Scores:
-    """Mean scores of the answers of a deployment and of its reference; the loss, by how much the first is smaller; and
-    by how much the reference's second pass is smaller than its first.
+    """Mean scores of the answers of a deployment and of its reference; the loss, by how much the
+    first is smaller; and by how much the reference's second pass is smaller than its first.
     """
 
     mine: Estimate
@@ -36,9 +39,10 @@ class Scores:
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """A deployment beside its reference over so many distinct `prompts`: the share of the same next tokens, that of the
-    reference with itself, the loss (how much smaller the first is), and how far log-probabilities of the same tokens
-    are apart (nats), likewise, None where the server gives none; and the `scores`, None without a scorer.
+    """A deployment beside its reference over so many distinct `prompts`: the share of the same next
+    tokens, that of the reference with itself, the loss (how much smaller the first is), and how far
+    log-probabilities of the same tokens are apart (nats), likewise, None where the server gives
+    none; and the `scores`, None without a scorer.
     """
 
     of: Answers
@@ -58,7 +62,9 @@ class Compared:
 
 
 def compared(answers: Iterable[Answers], deployment: str, shape: str, reference: str) -> Compared | None:
-    """The comparison of what was answered; None where one of the two was not asked, or something else."""
+    """The comparison of what was answered; None where one of the two was not asked, or something
+    else.
+    """
     known = {(each.deployment, each.shape): each for each in answers}
     mine, other = known.get((deployment, shape)), known.get((reference, shape))
     if mine is None or other is None or mine.asked != other.asked:
@@ -87,27 +93,34 @@ def compared(answers: Iterable[Answers], deployment: str, shape: str, reference:
 
 
 def _scores(groups: Sequence[Sequence[tuple[Answer, ...]]], first: int, draws: Ints) -> Scores | None:
-    """The scores of the answers to each prompt, of which the `first` ones are the deployment's; None without scores."""
+    """The scores of the answers to each prompt, of which the `first` ones are the deployment's;
+    None without scores.
+    """
     rows = [[[answer.score for answer in row if answer.score is not None] for row in rows] for rows in groups]
     if any(len(scores) < 2 * first for rows_of in rows for scores in rows_of):
         return None
     table = np.array([np.mean(rows_of, axis=0) for rows_of in rows])  # prompts × answers
     mine, reference = table[:, :first].mean(axis=1), table[:, first:].mean(axis=1)
     return Scores(
-        _score(mine, draws), _score(reference, draws), _difference(reference - mine, draws),
+        _score(mine, draws),
+        _score(reference, draws),
+        _difference(reference - mine, draws),
         _difference(table[:, first] - table[:, first + 1], draws),
-    )  # fmt: skip
+    )
 
 
 def _score(scores: Floats, draws: Ints) -> Estimate:
-    """The mean of scores between 0 and 1: by draws, and at least as wide as exact for so many that are 0 or 1."""
+    """The mean of scores between 0 and 1: by draws, and at least as wide as exact for so many that
+    are 0 or 1.
+    """
     n, value = len(scores), float(scores.mean())
     return _at_least(from_draws(value, draws @ scores / n, n), lambda level: clopper_pearson(value * n, n, level))
 
 
 def _difference(differences: Floats, draws: Ints) -> Estimate:
-    """The mean of differences between -1 and 1. Where few prompts differ, or none, draws know little of those that were
-    not asked: the falls and the rises are each at least as uncertain as exact bounds say, the other taken as it is.
+    """The mean of differences between -1 and 1. Where few prompts differ, or none, draws know
+    little of those that were not asked: the falls and the rises are each at least as uncertain as
+    exact bounds say, the other taken as it is.
     """
     n, value = len(differences), float(differences.mean())
     falls, rises = (float(np.maximum(part, 0.0).sum()) for part in (differences, -differences))
@@ -123,8 +136,9 @@ def _difference(differences: Floats, draws: Ints) -> Estimate:
 
 
 def _sums(pairs: Pairs) -> tuple[float, float, float, float]:
-    """Of pairs of answers to one prompt, on average: how many next tokens are the same and how many were compared; the
-    distances of the log-probabilities of the same tokens, added up, and their number.
+    """Of pairs of answers to one prompt, on average: how many next tokens are the same and how many
+    were compared; the distances of the log-probabilities of the same tokens, added up, and their
+    number.
     """
     sums = np.zeros(4)
     for a, b in pairs:
@@ -138,7 +152,9 @@ def _sums(pairs: Pairs) -> tuple[float, float, float, float]:
 
 
 def _compare(sums: Floats, draws: Ints) -> tuple[Estimate, Floats, Estimate | None]:
-    """The share with its interval and its draws, and the distance. `sums` has a row for each prompt."""
+    """The share with its interval and its draws, and the distance. `sums` has a row for each
+    prompt.
+    """
     (same, compared, apart, number), n = sums.sum(axis=0).tolist(), len(sums)
     parts = draws @ sums
     drawn: Floats = parts[:, 0] / parts[:, 1]
@@ -149,9 +165,15 @@ def _compare(sums: Floats, draws: Ints) -> tuple[Estimate, Floats, Estimate | No
 
 
 def _at_least(by_draws: Estimate, exact: Callable[[float], tuple[float, float]]) -> Estimate:
-    """An estimate with bounds at least as wide as `exact` ones, which are one-sided at the level they are asked for."""
+    """An estimate with bounds at least as wide as `exact` ones, which are one-sided at the level
+    they are asked for.
+    """
     (low, high), (lower, upper) = exact(0.975), exact(0.95)
     return Estimate(
-        by_draws.value, min(by_draws.low, low), max(by_draws.high, high), by_draws.n,
-        min(by_draws.lower, lower), max(by_draws.upper, upper),
-    )  # fmt: skip
+        by_draws.value,
+        min(by_draws.low, low),
+        max(by_draws.high, high),
+        by_draws.n,
+        min(by_draws.lower, lower),
+        max(by_draws.upper, upper),
+    )

@@ -1,9 +1,11 @@
-"""What a reader of an answer feels: the first visible token, the second token, whether the text ever runs dry.
+"""What a reader of an answer feels: the first visible token, the second token, whether the text
+ever runs dry.
 
-A reader begins at the first visible token and reads on at a steady speed. Text that comes in bursts is as good as a
-steady stream while enough of it has arrived before: only a reader who has read all of it, and waits for more, notices.
-The measure is that of a player whose buffer runs empty, as in Andes (arXiv 2404.16283). What counts of an answer is the
-fastest reading that it stays ahead of, so that any reading speed can be judged later.
+A reader begins at the first visible token and reads on at a steady speed. Text that comes in bursts
+is as good as a steady stream while enough of it has arrived before: only a reader who has read all
+of it, and waits for more, notices. The measure is that of a player whose buffer runs empty, as in
+Andes (arXiv 2404.16283). What counts of an answer is the fastest reading that it stays ahead of, so
+that any reading speed can be judged later.
 """
 
 from collections.abc import Sequence
@@ -16,17 +18,19 @@ from frontier.stats.window import Floats, Ints
 
 _MICRO = 1e-6
 _TOGETHER = 1e-5
-"""Events within so many seconds came together, or within this share of the time since the first token: gaps and times
-are kept to the microsecond, and their errors add up.
+"""Events within so many seconds came together, or within this share of the time since the first
+token: gaps and times are kept to the microsecond, and their errors add up.
 """
 
 
 def felt(batch: Sequence[Record], since: Floats) -> Floats:
-    """Three rows with a figure per record: seconds from `since` to the first visible token and to the second token, and
-    the fastest reading, in tokens per second, that never waits for text. NaN where not known.
+    """Three rows with a figure per record: seconds from `since` to the first visible token and to
+    the second token, and the fastest reading, in tokens per second, that never waits for text. NaN
+    where not known.
 
-    Events are what is timed. The second token is taken to come with the second event, or with the only one where that
-    brought several. The tokens of an answer are spread evenly over its events; each brought at least one.
+    Events are what is timed. The second token is taken to come with the second event, or with the
+    only one where that brought several. The tokens of an answer are spread evenly over its events;
+    each brought at least one.
     """
     first, visible, tokens = (
         np.array([getattr(r, name) for r in batch], dtype=np.float64)
@@ -45,11 +49,12 @@ def felt(batch: Sequence[Record], since: Floats) -> Floats:
 
 
 def _pace(gaps: Ints, counts: Ints, begins: Floats, each: Floats) -> Floats:
-    """The fastest reading of each answer that never waits: at every event after the reader began, the tokens that came
-    before it, over the time since. inf where all came at once, NaN where it is not known when the reader began.
+    """The fastest reading of each answer that never waits: at every event after the reader began,
+    the tokens that came before it, over the time since. inf where all came at once, NaN where it is
+    not known when the reader began.
 
-    `gaps` are those of all answers in a row, so many of each as `counts` says; `begins` is counted from the first event
-    of an answer, `each` are the tokens of an event.
+    `gaps` are those of all answers in a row, so many of each as `counts` says; `begins` is counted
+    from the first event of an answer, `each` are the tokens of an event.
     """
     answer = np.repeat(np.arange(len(counts)), counts)
     before = counts.cumsum() - counts

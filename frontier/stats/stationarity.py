@@ -1,7 +1,8 @@
-"""Whether a window was steady: no convoy of requests, no drift, no transient left in it. Pure functions of arrays.
+"""Whether a window was steady: no convoy of requests, no drift, no transient left in it. Pure
+functions of arrays.
 
-Every finding has to be larger than a limit *and* larger than the noise of the window explains, since a short healthy
-window crosses any fixed limit now and then.
+Every finding has to be larger than a limit *and* larger than the noise of the window explains,
+since a short healthy window crosses any fixed limit now and then.
 """
 
 import math
@@ -14,15 +15,19 @@ from frontier.stats.window import Floats
 
 BLOCKS = 20
 BINS_PER_E2E = 8
-"""Sends are counted in bins of an eighth of a mean E2E: a convoy fills one and leaves the others empty."""
+"""Sends are counted in bins of an eighth of a mean E2E: a convoy fills one and leaves the others
+empty."""
 SURE = 0.001
-"""Error at which a drift is called one; there are several looks at each window, and many windows in a night."""
+"""Error at which a drift is called one; there are several looks at each window, and many windows in
+a night."""
 _BATCH = 5
 
 
 @dataclass(frozen=True, slots=True)
 class Dispersion:
-    """Variance over mean of the sends per bin, and its standard error. About 1 by chance, 0.5 when staggered."""
+    """Variance over mean of the sends per bin, and its standard error. About 1 by chance, 0.5 when
+    staggered.
+    """
 
     value: float
     error: float
@@ -47,9 +52,11 @@ def dispersion(sent: Floats, start: float, end: float, e2e: float) -> Dispersion
 
 
 def blocks(length: float, e2e: float) -> int:
-    """How many equal blocks a window is cut into to look for drift: at most BLOCKS, even, none shorter than an E2E.
+    """How many equal blocks a window is cut into to look for drift: at most BLOCKS, even, none
+    shorter than an E2E.
 
-    Shorter ones share their requests with the next, and what they have in common looks like a drift.
+    Shorter ones share their requests with the next, and what they have in common looks like a
+    drift.
     """
     return min(BLOCKS, int(length / e2e) // 2 * 2) if 0 < e2e < math.inf else 0
 
@@ -63,7 +70,8 @@ class Drift:
 
 
 def rate_drift(totals: Floats, seconds: Floats, count: int) -> Drift | None:
-    """Of a rate, from BLOCKS equal time blocks regrouped into `count`: the halves against their scatter (t-test, SURE).
+    """Of a rate, from BLOCKS equal time blocks regrouped into `count`: the halves against their
+    scatter (t-test, SURE).
 
     None for fewer than six blocks.
     """
@@ -78,7 +86,9 @@ def rate_drift(totals: Floats, seconds: Floats, count: int) -> Drift | None:
 
 
 def _differ(first: Floats, second: Floats) -> bool:
-    """Welch's t-test at SURE, with the lesser number of degrees of freedom; two constants differ when not equal."""
+    """Welch's t-test at SURE, with the lesser number of degrees of freedom; two constants differ
+    when not equal.
+    """
     error = math.sqrt(first.var(ddof=1) / len(first) + second.var(ddof=1) / len(second))
     gap = abs(float(second.mean() - first.mean()))
     freedom = min(len(first), len(second)) - 1
@@ -86,9 +96,11 @@ def _differ(first: Floats, second: Floats) -> bool:
 
 
 def median_drift(x: Floats, count: int) -> Drift | None:
-    """Of a latency in the order of sending: medians of `count` equal blocks, first half against second (Mann-Whitney).
+    """Of a latency in the order of sending: medians of `count` equal blocks, first half against
+    second (Mann-Whitney).
 
-    None for fewer than fourteen blocks, too few to be sure at SURE, or fewer than two requests in each.
+    None for fewer than fourteen blocks, too few to be sure at SURE, or fewer than two requests in
+    each.
     """
     if count < 14 or len(x) < 2 * count:
         return None
@@ -110,7 +122,8 @@ def _block_medians(x: Floats, count: int) -> Floats:
 
 
 def mser5(x: Floats) -> int:
-    """How many of the first values MSER-5 would cut off as a transient (White, Cobb and Spratt 2000); at most half.
+    """How many of the first values MSER-5 would cut off as a transient (White, Cobb and Spratt
+    2000); at most half.
 
     The cut that leaves the smallest standard error of the mean of what remains, over means of five.
     """
@@ -125,10 +138,12 @@ def mser5(x: Floats) -> int:
 
 
 def transient(x: Floats, count: int, change: float) -> float:
-    """Share of a window that still belongs to a transient: MSER-5's cut, when what it cuts really differs; else 0.
+    """Share of a window that still belongs to a transient: MSER-5's cut, when what it cuts really
+    differs; else 0.
 
-    On steady data MSER-5 cuts at random, so the means before and after the cut must also differ by `change` (in
-    logarithms) and by more than the scatter of the window's `count` blocks explains (t-test, SURE).
+    On steady data MSER-5 cuts at random, so the means before and after the cut must also differ by
+    `change` (in logarithms) and by more than the scatter of the window's `count` blocks explains
+    (t-test, SURE).
     """
     cut = mser5(x)
     head = round(count * cut / len(x)) if cut else 0

@@ -1,14 +1,16 @@
-"""Time breakdown: where TTFT and E2E latency went, as means over the windows. Only means add up: a p99 has no parts.
+"""Time breakdown: where TTFT and E2E latency went, as means over the windows. Only means add up: a
+p99 has no parts.
 
-The server's histograms give the sums and counts of what it did to requests between the first and the last reading of
-its metrics. The client's stamps are added up over the same requests: TTFT over those whose first token came in that
-time, all else over those that ended in it, since that is when a server observes each. So both sides are of one
-population, and no edge of the window mixes two.
+The server's histograms give the sums and counts of what it did to requests between the first and
+the last reading of its metrics. The client's stamps are added up over the same requests: TTFT over
+those whose first token came in that time, all else over those that ended in it, since that is when
+a server observes each. So both sides are of one population, and no edge of the window mixes two.
 
-The server's clocks tell queue, prefill and decode. What the client waited for a first token longer than the server
-says is network; what of the server's own TTFT is neither queue nor prefill is its front end (template, tokenizer,
-transport between its processes). Where the server does not tell its TTFT, its E2E latency says the same of the network:
-what is on the way there and back delays the first token and the last alike.
+The server's clocks tell queue, prefill and decode. What the client waited for a first token longer
+than the server says is network; what of the server's own TTFT is neither queue nor prefill is its
+front end (template, tokenizer, transport between its processes). Where the server does not tell its
+TTFT, its E2E latency says the same of the network: what is on the way there and back delays the
+first token and the last alike.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,7 +23,8 @@ from frontier.model import TimeBreakdown
 PARTS = ("connect", "network", "front_end", "queue", "prefill", "decode")
 """In the order of a request's way."""
 OTHERS = 0.02
-"""The counts of requests may differ by this share: with more, the server's means are of other requests than ours."""
+"""The counts of requests may differ by this share: with more, the server's means are of other
+requests than ours."""
 FEW = 2
 """Requests that may end between the server's answer and the moment it is taken for."""
 
@@ -32,7 +35,9 @@ _FINISHED = ("e2e_request_latency_seconds", "request_queue_time_seconds", "reque
 
 
 def client_sums(columns: Mapping[str, NDArray[np.float64]], ok: NDArray[np.bool_], facts: Facts) -> dict[str, float]:
-    """What the client's own stamps add up to between the first and the last reading; nothing without readings."""
+    """What the client's own stamps add up to between the first and the last reading; nothing
+    without readings.
+    """
     if "observed_from" not in facts:
         return {}
     begin, end = facts["observed_from"] + _ROUNDED, facts["observed_until"] + _ROUNDED
@@ -50,8 +55,8 @@ def client_sums(columns: Mapping[str, NDArray[np.float64]], ok: NDArray[np.bool_
         "client_tokens": np.nansum(columns["completion_tokens"][ended]),
     }
     known = {name: float(value) for name, value in sums.items()}
-    # An answer is counted by the server when it ends, by us when it has come: of those that end together, as in
-    # lockstep or in one step of the engine, all may be on the way at an edge.
+    # An answer is counted by the server when it ends, by us when it has come: of those that end
+    # together, as in lockstep or in one step of the engine, all may be on the way at an edge.
     way = (_network({**facts, **known}) or 0.0) + _ROUNDED
     known["client_early_count"] = float((ended & (last <= begin + way)).sum())
     known["client_late_count"] = float((ok & (last > end) & (last <= end + way)).sum())
@@ -59,11 +64,14 @@ def client_sums(columns: Mapping[str, NDArray[np.float64]], ok: NDArray[np.bool_
 
 
 def time_breakdown(windows: Sequence[Facts]) -> TimeBreakdown | None:
-    """Where the time of a setting went, of the facts of its windows; None where no server's metrics were read."""
+    """Where the time of a setting went, of the facts of its windows; None where no server's metrics
+    were read.
+    """
     seen = [facts for facts in windows if facts.get("client_count") and not facts.get("restarts")]
     if not seen or not any(name.endswith("_seconds_sum") for facts in seen for name in facts):
         return None
-    # A sum is known where every window has it: part of one would be of other requests than the rest.
+    # A sum is known where every window has it: part of one would be of other requests than the
+    # rest.
     total = {name: sum(facts[name] for facts in seen) for name in seen[0] if all(name in facts for facts in seen)}
     n = total["client_count"]
     ttft, e2e = total["client_ttft_sum"] / n, total["client_e2e_sum"] / n
@@ -80,7 +88,8 @@ def _parts(total: Facts, ttft: float, e2e: float) -> dict[str, float | None]:
     n = total["client_count"]
     connect = total["client_connect_sum"] / n
     queue = _mean(total, "request_queue_time_seconds")
-    # An engine that adds up seconds without counting requests counts as many as we do: `_other_load` saw to it.
+    # An engine that adds up seconds without counting requests counts as many as we do:
+    # `_other_load` saw to it.
     prefill = _mean(total, "request_prefill_time_seconds", _count(total) or n)
     decode = _mean(total, "request_decode_time_seconds", _count(total) or n)
     inference = _mean(total, "request_inference_time_seconds")
@@ -107,7 +116,9 @@ def _count(total: Facts) -> float | None:
 
 
 def _network(total: Facts) -> float | None:
-    """The mean time on the network there and back, by the first token, else by the whole answer; None if not known."""
+    """The mean time on the network there and back, by the first token, else by the whole answer;
+    None if not known.
+    """
     for name, client in (("time_to_first_token_seconds", "client_first"), ("e2e_request_latency_seconds", "client")):
         server, count = _mean(total, name), total[f"{client}_count"]
         whole = "client_first_ttft_sum" if client == "client_first" else "client_e2e_sum"
@@ -117,8 +128,9 @@ def _network(total: Facts) -> float | None:
 
 
 def _on_the_way(total: Facts, *, ours_more: bool) -> float:
-    """The answers that may be on the network at the first reading, where the server has counted fewer than we have, or
-    at the last: those seen so shortly after it, and at least as many as are on the way on average.
+    """The answers that may be on the network at the first reading, where the server has counted
+    fewer than we have, or at the last: those seen so shortly after it, and at least as many as are
+    on the way on average.
     """
     seconds = total.get("observed_until", 0.0) - total.get("observed_from", 0.0)
     network = _network(total)

@@ -1,7 +1,8 @@
-"""How much wider the intervals of a sample are for its warnings: wander, lockstep, a load or a client slightly off.
+"""How much wider the intervals of a sample are for its warnings: wander, lockstep, a load or a
+client slightly off.
 
-A number that means something is kept, and what its flag leaves in doubt goes into its bounds, by an amount measured in
-the same window. See docs/flags.md for the rule of each flag.
+A number that means something is kept, and what its flag leaves in doubt goes into its bounds, by an
+amount measured in the same window. See docs/flags.md for the rule of each flag.
 """
 
 import functools
@@ -17,8 +18,9 @@ from frontier.stats.window import WindowData
 
 @dataclass(frozen=True, slots=True)
 class Widening:
-    """Seconds by which a request's latency may be longer or shorter at the stated load, and by how much to either side
-    for a `pause` of the client. `more` and `less`: factors of what the rates may be then.
+    """Seconds by which a request's latency may be longer or shorter at the stated load, and by how
+    much to either side for a `pause` of the client. `more` and `less`: factors of what the rates
+    may be then.
     """
 
     waves: bool = False
@@ -41,7 +43,8 @@ def widening(sample: WindowData) -> Widening:
         return NONE
     e2e = mean_e2e(sample)
     pause = load_flags.pause(sample) if "client_bound" in raised else 0.0
-    # Little's law: requests that are missing in flight, or too many, change the time of each by at most their share.
+    # Little's law: requests that are missing in flight, or too many, change the time of each by at
+    # most their share.
     ratios = [1.0]
     if raised & {"under_concurrency", "over_concurrency"}:
         ratios.append(load_flags.worst_in_flight(sample) / sample.concurrency)

@@ -1,9 +1,10 @@
 """Window data: the part of a trial that counts, as arrays (`WindowData`).
 
-Latency counts the requests sent in the window: the load is held until the last of them ends, so none is censored, and a
-failed one is +inf. Throughput counts the tokens that arrived in the window, whatever request they belong to: total
-tokens over total duration, which other tools report, is low by the ramp and the drain (7 % at ten requests a slot).
-Everything above (estimates, flags, verdicts, the search) works on samples; they are what `derived/` caches.
+Latency counts the requests sent in the window: the load is held until the last of them ends, so
+none is censored, and a failed one is +inf. Throughput counts the tokens that arrived in the window,
+whatever request they belong to: total tokens over total duration, which other tools report, is low
+by the ramp and the drain (7 % at ten requests a slot). Everything above (estimates, flags,
+verdicts, the search) works on samples; they are what `derived/` caches.
 """
 
 import functools
@@ -34,34 +35,39 @@ ODD_REASONS = 8
 
 @dataclass(frozen=True, slots=True, eq=False)
 class WindowData:
-    """One trial's window, or several of one setting joined in time order. Index i is the i-th request sent.
+    """One trial's window, or several of one setting joined in time order. Index i is the i-th
+    request sent.
 
-    Latencies are seconds; a failed, truncated, empty or timed-out request is +inf in `ttft`, `tpot` and `e2e`.
-    `tpot` is NaN where it is not defined (a success of one token) and where the server's count cannot be used
-    (`untimed`). `silence` is how long after the first token the first visible character came, on any channel; `hollow`
-    marks where the answer's own pace of tokens does not explain it. `irregular` is how often ordinary gaps are as long:
-    a share, or of other answers whether their first gap is, or NaN. Token counts are NaN where the server gave none,
+    Latencies are seconds; a failed, truncated, empty or timed-out request is +inf in `ttft`, `tpot`
+    and `e2e`. `tpot` is NaN where it is not defined (a success of one token) and where the server's
+    count cannot be used (`untimed`). `silence` is how long after the first token the first visible
+    character came, on any channel; `hollow` marks where the answer's own pace of tokens does not
+    explain it. `irregular` is how often ordinary gaps are as long: a share, or of other answers
+    whether their first gap is, or NaN. Token counts are NaN where the server gave none,
     `text_chars` is how much text came.
 
-    `visible` and `second` are seconds to the first visible and to the second token, `pace` is the fastest reading in
-    tokens per second that the text stays ahead of (`stats.reader`). A failure, and an answer without visible text, have
-    +inf seconds and pace 0. NaN where not known, as in imports without the times of chunks.
+    `visible` and `second` are seconds to the first visible and to the second token, `pace` is the
+    fastest reading in tokens per second that the text stays ahead of (`stats.reader`). A failure,
+    and an answer without visible text, have +inf seconds and pace 0. NaN where not known, as in
+    imports without the times of chunks.
 
-    Requests that the client cut off (CANCELLED) or failed itself (CLIENT) are not in the arrays but counted in
-    `client_failures`.
-    `odd_finishes` counts the finish reasons that are not known to be good.
+    Requests that the client cut off (CANCELLED) or failed itself (CLIENT) are not in the arrays but
+    counted in `client_failures`. `odd_finishes` counts the finish reasons that are not known to be
+    good.
 
     `power` and `quality` are set when a run is read, since the config may state them.
 
-    `starts`, `ends` and `sent` are unix time. In open loop latencies count from the scheduled send, and nothing may be
-    expected of how many requests are in flight.
+    `starts`, `ends` and `sent` are unix time. In open loop latencies count from the scheduled send,
+    and nothing may be expected of how many requests are in flight.
 
-    Of requests of sessions `session` is the number of the session in its trial, `turn` that of the request in it, and
-    `reusable` how many of its prompt tokens the server had seen or made before. Empty where there are no turns. Of
-    those of a mix `class_index` is the place of the class in the mix. Empty elsewhere.
+    Of requests of sessions `session` is the number of the session in its trial, `turn` that of the
+    request in it, and `reusable` how many of its prompt tokens the server had seen or made before.
+    Empty where there are no turns. Of those of a mix `class_index` is the place of the class in the
+    mix. Empty elsewhere.
 
-    Block arrays have BLOCKS entries per window: the block's length, the output and prompt tokens of successful requests
-    that arrived in it (prompt tokens at the first token), the successful requests that finished in it, and its ITLs.
+    Block arrays have BLOCKS entries per window: the block's length, the output and prompt tokens of
+    successful requests that arrived in it (prompt tokens at the first token), the successful
+    requests that finished in it, and its ITLs.
     """
 
     deployment: str
@@ -128,19 +134,24 @@ class WindowData:
 
     @property
     def streams(self) -> int:
-        """How many requests were in flight, of which follows what a claim needs at least: of a rate their mean."""
+        """How many requests were in flight, of which follows what a claim needs at least: of a rate
+        their mean.
+        """
         if isinstance(self.concurrency, Rate):
             return max(1, round(float(self.in_flight.mean())))
         return self.concurrency
 
     @property
     def holds_in_flight(self) -> bool:
-        """Whether N requests are to be in flight all the time: not in open loop, nor where users think meanwhile."""
+        """Whether N requests are to be in flight all the time: not in open loop, nor where users
+        think meanwhile.
+        """
         return not self.open_loop and not self.shape.has_sessions
 
     def of_class(self, name: str) -> Bools:
-        """Which requests are of a class: "first" are the first turns of sessions, "later" all others; of a mix "chat"
-        are those of its class chat, "chat.later" the later turns among these. None are of a class that is not there.
+        """Which requests are of a class: "first" are the first turns of sessions, "later" all
+        others; of a mix "chat" are those of its class chat, "chat.later" the later turns among
+        these. None are of a class that is not there.
         """
         if name not in self.shape.classes:
             return np.zeros(self.n, np.bool_)
@@ -149,11 +160,15 @@ class WindowData:
 
     @property
     def alike(self) -> Ints:
-        """A number for each request, the same for requests of one class and one turn; empty where all are alike."""
+        """A number for each request, the same for requests of one class and one turn; empty where
+        all are alike.
+        """
         return self.turn + self.class_index * self.shape.most_turns if len(self.class_index) else self.turn
 
     def stays_ahead(self, speed: float) -> Bools | None:
-        """Which answers never run dry for a reader of so many tokens per second; None where that is known of none."""
+        """Which answers never run dry for a reader of so many tokens per second; None where that is
+        known of none.
+        """
         return None if self.ok.any() and np.isnan(self.pace[self.ok]).all() else self.pace >= speed
 
     @property
@@ -163,7 +178,9 @@ class WindowData:
 
     @property
     def untimed(self) -> Bools:
-        """Successes whose TPOT exists and is not known: no usable count, or one that several chunks contradict."""
+        """Successes whose TPOT exists and is not known: no usable count, or one that several chunks
+        contradict.
+        """
         return self.ok & np.isnan(self.tpot) & (np.isnan(self.completion_tokens) | (self.events > 1))
 
     @property
@@ -175,7 +192,9 @@ class WindowData:
         return blocks
 
     def per_block(self, weights: Floats | Bools) -> Floats:
-        """The requests' weights (True counts as 1) summed over the time blocks they were sent in."""
+        """The requests' weights (True counts as 1) summed over the time blocks they were sent
+        in.
+        """
         blocks = len(self.block_seconds)
         sums: Floats = np.bincount(self.block_of_request, weights.astype(np.float64), blocks).astype(np.float64)
         return sums
@@ -192,11 +211,12 @@ class WindowData:
 
 @functools.lru_cache(maxsize=256)
 def narrowed(sample: WindowData, group: str | None) -> WindowData:
-    """The sample with the requests of one class alone, as if no others had been sent; all of it for None.
+    """The sample with the requests of one class alone, as if no others had been sent; all of it for
+    None.
 
-    What is known of time blocks stays that of all requests, but in a mix the number in flight. The concurrency is that
-    of the class, by its share of the requests, in a mix of their time in flight: it only says how many requests are a
-    claim's least.
+    What is known of time blocks stays that of all requests, but in a mix the number in flight. The
+    concurrency is that of the class, by its share of the requests, in a mix of their time in
+    flight: it only says how many requests are a claim's least.
     """
     if group is None:
         return sample
@@ -208,7 +228,8 @@ def narrowed(sample: WindowData, group: str | None) -> WindowData:
     share = float(weights[mine].sum() / weights.sum()) if weights.any() else 0.0
     concurrency = max(1, round(sample.concurrency * share))
     if sample.shape.mix and share:
-        # In flight, and by Little's law, there are as many too few or too many of the class as of all requests.
+        # In flight, and by Little's law, there are as many too few or too many of the class as of
+        # all requests.
         part = concurrency / sample.concurrency
         parts["in_flight"] = sample.in_flight * part
         parts["block_finished"] = sample.block_finished * (part * float(mine.mean()) / share)
@@ -216,22 +237,43 @@ def narrowed(sample: WindowData, group: str | None) -> WindowData:
 
 
 _PER_REQUEST = (
-    "sent", "window", "ttft", "tpot", "e2e", "ok", "asked_isl", "asked_osl", "silence", "hollow", "irregular",
-    "prompt_tokens", "completion_tokens", "cached_tokens", "events", "reads", "text_chars", "session", "turn",
-    "reusable", "class_index", *READER,
-)  # fmt: skip
+    "sent",
+    "window",
+    "ttft",
+    "tpot",
+    "e2e",
+    "ok",
+    "asked_isl",
+    "asked_osl",
+    "silence",
+    "hollow",
+    "irregular",
+    "prompt_tokens",
+    "completion_tokens",
+    "cached_tokens",
+    "events",
+    "reads",
+    "text_chars",
+    "session",
+    "turn",
+    "reusable",
+    "class_index",
+    *READER,
+)
 """The arrays of WindowData with an entry per request."""
 
 
 @functools.lru_cache(maxsize=2)
 def gaps(sample: WindowData) -> LogHistogram:
-    """All gaps between chunks of the sample; remembered, since each of their percentiles asks for it."""
+    """All gaps between chunks of the sample; remembered, since each of their percentiles asks for
+    it.
+    """
     return LogHistogram.merged(sample.block_itl)
 
 
 def join(samples: Sequence[WindowData]) -> WindowData:
-    """The windows of one setting as one sample, in the order given, which is that in which they were measured: by the
-    journal, as clocks can be set. ValueError for none, or for two settings.
+    """The windows of one setting as one sample, in the order given, which is that in which they
+    were measured: by the journal, as clocks can be set. ValueError for none, or for two settings.
 
     `whole_run` becomes the median of each figure: what a tool without windows typically reports.
     """
@@ -270,7 +312,9 @@ def join(samples: Sequence[WindowData]) -> WindowData:
 
 
 def most_frequent(counts: Counter[str]) -> dict[str, int]:
-    """The most frequent, and the sum of the others: a server may give a reason of its own to every answer."""
+    """The most frequent, and the sum of the others: a server may give a reason of its own to every
+    answer.
+    """
     common = dict(counts.most_common(ODD_REASONS))
     rest = counts.total() - sum(common.values())
     return common | ({"others": common.get("others", 0) + rest} if rest else {})

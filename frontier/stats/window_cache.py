@@ -1,7 +1,9 @@
-"""The sample of a finished trial, and its cache under `derived/`. No pickle: a run directory may come from a stranger.
+"""The sample of a finished trial, and its cache under `derived/`. No pickle: a run directory may
+come from a stranger.
 
-A cache is the digest of all that follows; the length of the head in eight bytes; the head as JSON; then each array that
-it lists. `np.savez` would be shorter to write, and takes twice as long to read.
+A cache is the digest of all that follows; the length of the head in eight bytes; the head as JSON;
+then each array that it lists. `np.savez` would be shorter to write, and takes twice as long to
+read.
 """
 
 import dataclasses
@@ -22,7 +24,8 @@ from frontier.store.run_dir import RunDirectory
 from frontier.store.trial_files import Evidence
 
 VERSION = 8
-"""Raised whenever `from_records.window_data` or `WindowData` changes what it says; older caches are then made anew."""
+"""Raised whenever `from_records.window_data` or `WindowData` changes what it says; older caches are
+then made anew."""
 TYPES = ("<f8", "<i8", "|b1")
 _DIGEST = hashlib.sha256().digest_size
 _LENGTH = 8
@@ -31,10 +34,12 @@ _KINDS = get_type_hints(WindowData)
 
 
 def load_window_data(run: RunDirectory, measurement: Measurement, evidence: Evidence | None = None) -> WindowData:
-    """The sample of a finished trial: from the cache, or from its records, which then makes the cache.
+    """The sample of a finished trial: from the cache, or from its records, which then makes the
+    cache.
 
-    AlteredError when they are not those that were written down. A cache stands for the records only while their file
-    is as it was when they were read and hashed; a run that was copied is read once more.
+    AlteredError when they are not those that were written down. A cache stands for the records only
+    while their file is as it was when they were read and hashed; a run that was copied is read once
+    more.
     """
     key = measurement.trial.key
     evidence = evidence or run.evidence(key)
@@ -69,10 +74,12 @@ def pack(sample: WindowData, made_from: str) -> bytes:
         if isinstance(value, np.ndarray)
     }
     head = {
-        "version": VERSION, "made_from": made_from, "bins": [ALPHA, X0],
+        "version": VERSION,
+        "made_from": made_from,
+        "bins": [ALPHA, X0],
         "arrays": [[name, array.dtype.str, len(array)] for name, array in arrays.items()],
         "plain": {name: value for name, value in fields.items() if name not in arrays},
-    }  # fmt: skip
+    }
     encoded = json.dumps(head, default=_tree).encode()
     body = b"".join([len(encoded).to_bytes(_LENGTH, "little"), encoded, *(a.tobytes() for a in arrays.values())])
     return hashlib.sha256(body).digest() + body

@@ -1,1 +1,2 @@
-"""The run directory: files written whole or not at all, one sweep at a time, nothing lost by a kill."""
+"""The run directory: files written whole or not at all, one sweep at a time, nothing lost by a
+kill."""

@@ -1,11 +1,14 @@
-"""Safe files: those of a run directory that may come from a stranger, and inputs and outputs that the user names.
+"""Safe files: those of a run directory that may come from a stranger, and inputs and outputs that
+the user names.
 
-In a run directory no link is followed: it would lead a reader to the user's files, and a writer would empty them. A
-FIFO keeps either waiting for ever, and a device has no end. So what is neither a regular file nor a directory is
-refused. It is checked before it is opened (a device may act on being opened) and again through the descriptor, so
-nothing can be put in its place in between. The user may reach the run directory itself by a link.
+In a run directory no link is followed: it would lead a reader to the user's files, and a writer
+would empty them. A FIFO keeps either waiting for ever, and a device has no end. So what is neither
+a regular file nor a directory is refused. It is checked before it is opened (a device may act on
+being opened) and again through the descriptor, so nothing can be put in its place in between. The
+user may reach the run directory itself by a link.
 
-Outside a run, outputs are written whole or not at all, and inputs are read without waiting for ever.
+Outside a run, outputs are written whole or not at all, and inputs are read without waiting for
+ever.
 """
 
 import errno
@@ -36,7 +39,9 @@ _KINDS = (
 
 
 class NotPlainError(StoreError):
-    """Something that is neither a regular file nor a directory where only those may be, or too large to be one."""
+    """Something that is neither a regular file nor a directory where only those may be, or too
+    large to be one.
+    """
 
 
 def kind_of(mode: int) -> str:
@@ -51,7 +56,9 @@ def too_large(path: Path, size: int | None, most: int) -> NotPlainError:
 
 
 class Folder:
-    """The directory `inside` of `root`, whose parts may not be links; `root` may be reached by one."""
+    """The directory `inside` of `root`, whose parts may not be links; `root` may be reached by
+    one.
+    """
 
     def __init__(self, root: Path, *inside: str) -> None:
         self._root, self._inside = root, inside
@@ -61,12 +68,14 @@ class Folder:
         """A directory in this one."""
         return Folder(self._root, *self._inside, *names)
 
-    # -- the directory ---------------------------------------------------------------------------------------------
+    # -- the directory
+    # ----------------------------------------------------------------------------------------------
 
     @contextmanager
     def _opened(self, *, make: bool = False) -> Iterator[int]:
         """A descriptor of the directory, with its parts made where asked."""
-        # Each part is opened relative to the one above it: a path would be resolved anew, links and all.
+        # Each part is opened relative to the one above it: a path would be resolved anew, links and
+        # all.
         descriptor = os.open(self._root, _DIRECTORY)
         try:
             for depth, name in enumerate(self._inside):
@@ -120,7 +129,9 @@ class Folder:
             )
 
     def make(self) -> None:
-        """Make the directory unless it is there. NotPlainError where a file, link or the like has its name."""
+        """Make the directory unless it is there. NotPlainError where a file, link or the like has
+        its name.
+        """
         with self._opened(make=True):
             pass
 
@@ -137,7 +148,8 @@ class Folder:
         except FileNotFoundError:
             return []
 
-    # -- its files -------------------------------------------------------------------------------------------------
+    # -- its files
+    # ----------------------------------------------------------------------------------------------
 
     def exists(self, name: str) -> bool:
         """Whether a file of this name is there. NotPlainError where it is no regular file."""
@@ -148,10 +160,11 @@ class Folder:
             return False
 
     def open(self, name: str, flags: int, most: int | None = None) -> int:
-        """A descriptor of the regular file `name`, opened without following a link and without waiting.
+        """A descriptor of the regular file `name`, opened without following a link and without
+        waiting.
 
-        OSError as of any opening; NotPlainError for anything else than a file, for one of more than `most` bytes, and,
-        where it is to be written to, for one that has another name too.
+        OSError as of any opening; NotPlainError for anything else than a file, for one of more than
+        `most` bytes, and, where it is to be written to, for one that has another name too.
         """
         alone = bool(flags & _WRITES)
         with self._opened() as directory, self._naming(name):
@@ -187,7 +200,9 @@ class Folder:
         return os.fdopen(self.open(name, os.O_WRONLY | os.O_APPEND | os.O_CREAT), "ab", buffering=0)
 
     def creator(self, name: str, buffering: int = -1) -> BinaryIO:
-        """A new file in place of one of this name; other names (hard links) of that one keep its bytes."""
+        """A new file in place of one of this name; other names (hard links) of that one keep its
+        bytes.
+        """
         self.unlink(name)
         descriptor = self.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
         return os.fdopen(descriptor, "wb", buffering=buffering)
@@ -200,7 +215,9 @@ class Folder:
                 os.fsync(directory)
 
     def replace(self, old: str, new: str) -> None:
-        """Rename a file in it, on the disk when this returns; it replaces a file of the new name."""
+        """Rename a file in it, on the disk when this returns; it replaces a file of the new
+        name.
+        """
         with self._opened() as directory, self._naming(new):
             os.replace(old, new, src_dir_fd=directory, dst_dir_fd=directory)
             os.fsync(directory)
@@ -212,7 +229,9 @@ class Folder:
 
     @contextmanager
     def whole(self, name: str) -> Iterator[BinaryIO]:
-        """A file that is written whole or not at all: a temporary of a new name beside it, fsync, rename."""
+        """A file that is written whole or not at all: a temporary of a new name beside it, fsync,
+        rename.
+        """
         temporary = f"{name}.{os.getpid()}{time.time_ns() % 10**6:06}.tmp"
         try:
             with os.fdopen(self.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL), "wb") as file:
@@ -232,7 +251,8 @@ def beside(file: Path) -> Folder:
 CONFIG_BYTES = 8 * 2**20
 """The most a config has."""
 SILENT, UNOPENED = 10.0, 2.0
-"""Seconds after which a pipe is given up: one that is silent, and one that no process has opened to write."""
+"""Seconds after which a pipe is given up: one that is silent, and one that no process has opened to
+write."""
 
 
 def write_output(path: Path, data: bytes) -> None:
@@ -247,8 +267,8 @@ def write_output(path: Path, data: bytes) -> None:
 
 
 def read_given(path: Path, most: int) -> bytes:
-    """All of a file that the user named, of `most` bytes at most: a regular one, or a pipe such as a shell's
-    <(command). Links are followed.
+    """All of a file that the user named, of `most` bytes at most: a regular one, or a pipe such as
+    a shell's <(command). Links are followed.
 
     OSError as of any reading; UsageError for anything else, or more.
     """
@@ -319,8 +339,8 @@ def read_config(path: Path) -> str:
 
 @contextmanager
 def writing(what: Path, *, opening: bool = False) -> Iterator[None]:
-    """Turn an OSError of writing into an error with a hint: a usage error where the first write is denied (`opening`),
-    a failed measurement where one fails later.
+    """Turn an OSError of writing into an error with a hint: a usage error where the first write is
+    denied (`opening`), a failed measurement where one fails later.
     """
     try:
         yield
@@ -333,9 +353,10 @@ def writing(what: Path, *, opening: bool = False) -> Iterator[None]:
         what_failed = _CAUSES.get(error.errno or 0, f"cannot write {what}: {error.strerror or error}")
         raise WriteError(
             what_failed.format(what=what),
-            "choose another run directory with  -o DIR" if opening else
-            "finished trials are kept; put it right, and the same command goes on",
-        ) from error  # fmt: skip
+            "choose another run directory with  -o DIR"
+            if opening
+            else "finished trials are kept; put it right, and the same command goes on",
+        ) from error
 
 
 _CAUSES = {

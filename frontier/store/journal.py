@@ -1,4 +1,5 @@
-"""The journal of a run: one JSON object a line, on the disk before the next step is taken, and never a partial line."""
+"""The journal of a run: one JSON object a line, on the disk before the next step is taken, and
+never a partial line."""
 
 import os
 import time
@@ -65,8 +66,9 @@ class Journal:
         self._path = folder.path / name
 
     def append(self, event: str, **facts: Any) -> None:
-        """One line, on the disk when this returns. WriteError otherwise, and then nothing of it is left: a partial line
-        would corrupt the next one once there is space again. Texts may be a server's: they are bounded, and cleaned.
+        """One line, on the disk when this returns. WriteError otherwise, and then nothing of it is
+        left: a partial line would corrupt the next one once there is space again. Texts may be a
+        server's: they are bounded, and cleaned.
         """
         tree = stored_tree({"time": round(time.time(), 3), "event": event, **facts})
         line = orjson.dumps(tree, option=orjson.OPT_APPEND_NEWLINE)
@@ -82,7 +84,9 @@ class Journal:
                 raise
 
     def lines(self) -> list[dict[str, Any]]:
-        """All lines but what was damaged, cut by a kill, or is none of ours. StoreError when it cannot be read."""
+        """All lines but what was damaged, cut by a kill, or is none of ours. StoreError when it
+        cannot be read.
+        """
         try:
             file = self._folder.reader(self._name, MOST_BYTES)
         except FileNotFoundError:
@@ -115,7 +119,9 @@ class Journal:
 
 
 def server_words(model: Any, identity: Any) -> str:
-    """A server in words, the same for a server asked now as for the one in a journal, where long texts are cut."""
+    """A server in words, the same for a server asked now as for the one in a journal, where long
+    texts are cut.
+    """
     return f"{stored(str(model))} on {stored(str(identity))}"
 
 

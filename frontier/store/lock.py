@@ -1,13 +1,14 @@
 """The lock of a run directory: one sweep at a time.
 
-The kernel's lock (flock) decides: the kernel releases it when its holder ends, however that ends. The lock file also
-names the holder. A name in a lock that is free is that of a holder that was killed, which the next one reports. On a
-file system without locks the name alone decides.
+The kernel's lock (flock) decides: the kernel releases it when its holder ends, however that ends.
+The lock file also names the holder. A name in a lock that is free is that of a holder that was
+killed, which the next one reports. On a file system without locks the name alone decides.
 
-A file system shared by machines may keep locks within each of them (NFS mounted with `local_lock`, Lustre with
-`localflock`): the lock is then free here while another machine holds it. So the name of a process under another kernel
-counts as a holder, even when the lock is free, until the user removes the file. A container with another host name on
-the same kernel is not another machine: its locks are seen.
+A file system shared by machines may keep locks within each of them (NFS mounted with `local_lock`,
+Lustre with `localflock`): the lock is then free here while another machine holds it. So the name of
+a process under another kernel counts as a holder, even when the lock is free, until the user
+removes the file. A container with another host name on the same kernel is not another machine: its
+locks are seen.
 """
 
 import errno
@@ -35,7 +36,9 @@ _PATIENCE = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """A process that holds, or held, a lock. `boot` and `began` distinguish it from a later process of the same pid."""
+    """A process that holds, or held, a lock. `boot` and `began` distinguish it from a later process
+    of the same pid.
+    """
 
     pid: int
     host: str
@@ -52,7 +55,9 @@ class Holder:
 
     @property
     def gone(self) -> bool | None:
-        """Whether it has ended; None when it runs on another machine, where this one cannot see it."""
+        """Whether it has ended; None when it runs on another machine, where this one cannot see
+        it.
+        """
         if self.host != socket.gethostname():
             return None
         if self.boot is not None and _boot() not in (None, self.boot):
@@ -75,7 +80,9 @@ class Holder:
 
 
 class Lock:
-    """A lock that is held until `close`. `killed` is the holder before it, where that was killed."""
+    """A lock that is held until `close`. `killed` is the holder before it, where that was
+    killed.
+    """
 
     def __init__(self, file: BinaryIO, killed: Holder | None) -> None:
         self._file = file
@@ -89,10 +96,11 @@ class Lock:
 
 
 def take(path: Path, signs_of_life: Iterable[Path] = ()) -> Lock:
-    """The lock in the file `path`. StoreError, naming the holder, when another process has it; also where the file is
-    not a lock of ours, as it would be emptied.
+    """The lock in the file `path`. StoreError, naming the holder, when another process has it; also
+    where the file is not a lock of ours, as it would be emptied.
 
-    `signs_of_life` are files the holder writes: their age helps to distinguish a dead machine from a slow one.
+    `signs_of_life` are files the holder writes: their age helps to distinguish a dead machine from
+    a slow one.
     """
     file = os.fdopen(Folder(path.parent).open(path.name, os.O_RDWR | os.O_APPEND | os.O_CREAT), "a+b")
     try:
@@ -111,7 +119,9 @@ def take(path: Path, signs_of_life: Iterable[Path] = ()) -> Lock:
 
 
 def held(path: Path) -> bool:
-    """Whether a process holds the lock in the file `path`, or may, on another machine (see `elsewhere`)."""
+    """Whether a process holds the lock in the file `path`, or may, on another machine (see
+    `elsewhere`).
+    """
     try:
         with Folder(path.parent).reader(path.name) as file:
             return (locked := _locked(file, fcntl.LOCK_SH)) is False or _still_holds(_read(file), locked)
@@ -120,12 +130,16 @@ def held(path: Path) -> bool:
 
 
 def _still_holds(named: Holder | None, locked: bool | None) -> bool:
-    """Whether the process named in a lock file may hold it, though it is `locked` here, or cannot be (None)."""
+    """Whether the process named in a lock file may hold it, though it is `locked` here, or cannot
+    be (None).
+    """
     return named is not None and (named.unseen if locked else not named.gone)
 
 
 def elsewhere(path: Path, signs_of_life: Iterable[Path] = ()) -> str | None:
-    """The process on another machine that holds the lock, and when it last wrote; None where there is none."""
+    """The process on another machine that holds the lock, and when it last wrote; None where there
+    is none.
+    """
     with suppress(OSError), Folder(path.parent).reader(path.name) as file:
         holder = _read(file)
         if holder is not None and holder.unseen:
@@ -134,8 +148,8 @@ def elsewhere(path: Path, signs_of_life: Iterable[Path] = ()) -> str | None:
 
 
 def _locked(file: BinaryIO, kind: int, patience: float = 0.0) -> bool | None:
-    """Lock a file within `patience` seconds. False where another process has it; None on a file system without locks.
-    OSError where it fails otherwise.
+    """Lock a file within `patience` seconds. False where another process has it; None on a file
+    system without locks. OSError where it fails otherwise.
     """
     deadline = time.monotonic() + patience
     while True:
@@ -182,7 +196,9 @@ def _ago(seconds: float) -> str:
 
 
 def ours(file: BinaryIO) -> bool:
-    """Whether it is a lock file: empty, or with a holder or the beginning of one (the disk may have been full)."""
+    """Whether it is a lock file: empty, or with a holder or the beginning of one (the disk may have
+    been full).
+    """
     file.seek(0)
     data = file.read(_LONGEST + 1)
     return len(data) <= _LONGEST and b'{"pid": '.startswith(data[:8])
@@ -205,7 +221,9 @@ def _boot() -> str | None:
 
 
 def _began(pid: int) -> int | None:
-    """When a process began, in the kernel's ticks; None where it is not known, or there is no such process."""
+    """When a process began, in the kernel's ticks; None where it is not known, or there is no such
+    process.
+    """
     try:
         # The name of the command, in brackets, may hold anything; what follows it is numbers.
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()

@@ -1,7 +1,8 @@
-"""The JSON of a run's files: records as lines, measurements and imported points as trees, checked when read.
+"""The JSON of a run's files: records as lines, measurements and imported points as trees, checked
+when read.
 
-A run directory may be damaged, or come from a stranger: what is read has the types of its dataclass and numbers that
-can be computed with, or is refused.
+A run directory may be damaged, or come from a stranger: what is read has the types of its dataclass
+and numbers that can be computed with, or is refused.
 """
 
 import dataclasses
@@ -27,12 +28,15 @@ _TYPES = get_type_hints(Record)
 _TIMES = frozenset(name for name, kind in _TYPES.items() if kind in (float, float | None))
 _NUMBERS = _TIMES | {name for name, kind in _TYPES.items() if kind in (int, int | None)}
 _MOST = 1e12
-"""Seconds, tokens, requests or microseconds: more than any trial has, and few enough to be counted with."""
+"""Seconds, tokens, requests or microseconds: more than any trial has, and few enough to be counted
+with."""
 _WORDS = frozenset({"error", "finish_reason"})
 
 
 def encode_record(record: Record) -> bytes:
-    """One JSON line; times rounded to the microsecond, a server's words cleaned, fields at their default left out."""
+    """One JSON line; times rounded to the microsecond, a server's words cleaned, fields at their
+    default left out.
+    """
     line: dict[str, Any] = {}
     for name, default in _DEFAULTS.items():
         value = getattr(record, name)
@@ -44,7 +48,8 @@ def encode_record(record: Record) -> bytes:
 def decode_record(line: bytes, file: Path | None = None) -> Record:
     """The record of one line. StoreError, naming its file, when it is not one.
 
-    Called for every request of a run, so it does not use `build`: the comparisons below refuse a text for a number.
+    Called for every request of a run, so it does not use `build`: the comparisons below refuse a
+    text for a number.
     """
     try:
         fields = orjson.loads(line)
@@ -115,7 +120,9 @@ def _leave_tables_out(shape: dict[str, Any]) -> None:
 
 
 def decode_measurement(tree: Mapping[str, Any]) -> Measurement:
-    """The measurement of a tree written by `encode_measurement`. KeyError, TypeError or ValueError when it is none."""
+    """The measurement of a tree written by `encode_measurement`. KeyError, TypeError or ValueError
+    when it is none.
+    """
     fields = {f.name: tree[f.name] for f in dataclasses.fields(Measurement) if f.name not in _LATER}
     fields |= {name: tree.get(name, empty) for name, empty in _LATER.items()}
     # Older runs kept all that a server told, and null where a sum of it was infinite.
@@ -182,7 +189,8 @@ def _figure(value: Any) -> float:
 
 
 _SCALARS = {float: (int, float), int: (int,), str: (str,), bool: (bool,)}
-"""The types a JSON value may have for a field of a type: a whole number counts as a float, and stays an int."""
+"""The types a JSON value may have for a field of a type: a whole number counts as a float, and
+stays an int."""
 
 
 def build(kind: Any, tree: Any) -> Any:

@@ -1,13 +1,16 @@
 """The run directory: its file names, how it is created, resumed and listed, and its lock.
 
-    runs/NAME/  manifest.json  config.yaml  journal.jsonl  trials/KEY.jsonl  evidence/KEY.json  logs/  derived/  lock
-                verify/  (the open-loop checks of the operating point, laid out as the run is; answers/ of its quality)
-                arrivals.txt  (only where a trace is played: its times, as a column of seconds)
-                imported.jsonl  (only in a run made by `frontier import`: one aggregated Point a line)
+    runs/NAME/  manifest.json  config.yaml  journal.jsonl  trials/KEY.jsonl  evidence/KEY.json
+    logs/  derived/  lock
+                verify/  (the open-loop checks of the operating point, laid out as the run is;
+                answers/ of its quality) arrivals.txt  (only where a trace is played: its times, as
+                a column of seconds) imported.jsonl  (only in a run made by `frontier import`: one
+                aggregated Point a line)
 
-A trial exists when `trials/KEY.jsonl` does: its records are written to `KEY.jsonl.part` while it runs, its evidence is
-put in place, and only then is the part renamed. A kill before the rename loses that one trial; nothing is ever half
-there. The journal is for people and for `status`; it decides nothing.
+A trial exists when `trials/KEY.jsonl` does: its records are written to `KEY.jsonl.part` while it
+runs, its evidence is put in place, and only then is the part renamed. A kill before the rename
+loses that one trial; nothing is ever half there. The journal is for people and for `status`; it
+decides nothing.
 """
 
 import math
@@ -44,11 +47,14 @@ _LEFTOVERS = {
     ("derived",): re.compile(rf"[a-z-]+(?:-\d+)?\.(?:png|svg|pdf){_TEMPORARY}"),
     ("derived", "samples"): re.compile(rf"{_KEY}\.sample{_TEMPORARY}"),
 }
-"""By directory, the names that a killed process of ours may leave. All other names belong to the user."""
+"""By directory, the names that a killed process of ours may leave. All other names belong to the
+user."""
 
 
 class RunDirectory(TrialFiles):
-    """One run on disk. `open_for_sweep` and `open_to_verify` hold its lock until `close`; `read` takes none."""
+    """One run on disk. `open_for_sweep` and `open_to_verify` hold its lock until `close`; `read`
+    takes none.
+    """
 
     def __init__(
         self, path: Path, manifest: Mapping[str, Any], held: lock.Lock | None = None, folder: Folder | None = None
@@ -59,7 +65,8 @@ class RunDirectory(TrialFiles):
         self._lock = held
         self._journal = Journal(self._folder)
 
-    # -- opening ---------------------------------------------------------------------------------------------------
+    # -- opening
+    # ----------------------------------------------------------------------------------------------
 
     @classmethod
     def open_for_sweep(
@@ -76,14 +83,16 @@ class RunDirectory(TrialFiles):
     ) -> Self:
         """Create the run, or resume it when it is the same sweep. Holds the lock until `close`.
 
-        With `extend` a run whose sweep is the same but for fewer concurrencies becomes this one. The config kept is the
-        last one given: what it may differ in decides nothing that was measured. `defaults` is what the keys mean that a
-        config may leave out: it is kept with the run, so that a later version resumes it with the same. This one takes
-        the place of another sweep that ended before its first trial. `arrivals` are the times of a trace, which the run
+        With `extend` a run whose sweep is the same but for fewer concurrencies becomes this one.
+        The config kept is the last one given: what it may differ in decides nothing that was
+        measured. `defaults` is what the keys mean that a config may leave out: it is kept with the
+        run, so that a later version resumes it with the same. This one takes the place of another
+        sweep that ended before its first trial. `arrivals` are the times of a trace, which the run
         keeps.
 
-        AnotherSweepError when the directory holds another sweep; UsageError when the file of its prompts changed;
-        StoreError when it is in use by another process, is no run directory, or cannot be written.
+        AnotherSweepError when the directory holds another sweep; UsageError when the file of its
+        prompts changed; StoreError when it is in use by another process, is no run directory, or
+        cannot be written.
         """
         folder = Folder(path)
         if path.exists() and not path.is_dir():
@@ -125,9 +134,11 @@ class RunDirectory(TrialFiles):
 
     @classmethod
     def open_to_verify(cls, path: Path) -> Self:
-        """A place below a run for the trials that check its operating point; holds the run's lock until `close`.
+        """A place below a run for the trials that check its operating point; holds the run's lock
+        until `close`.
 
-        They are kept apart from the sweep's: `verify/` is laid out as a run is, and no estimate is made of both.
+        They are kept apart from the sweep's: `verify/` is laid out as a run is, and no estimate is
+        made of both.
         """
         manifest = read_manifest(path)
         below = Folder(path, "verify")
@@ -164,8 +175,9 @@ class RunDirectory(TrialFiles):
         self.close()
 
     def _resume(self, identity: str, canonical: Mapping[str, Any], config_text: str, facts: Mapping[str, Any]) -> None:
-        """Go on with the sweep. AnotherSweepError when it is not the one of `identity`, UsageError when the file of its
-        prompts has changed: the trials of one setting would not have the same load.
+        """Go on with the sweep. AnotherSweepError when it is not the one of `identity`, UsageError
+        when the file of its prompts has changed: the trials of one setting would not have the same
+        load.
         """
         if self.manifest.get("identity") != identity:
             raise AnotherSweepError(self.path, self.manifest.get("canonical", {}), canonical, len(self.finished()))
@@ -191,8 +203,9 @@ class RunDirectory(TrialFiles):
         self.journal("extended", concurrency=added)
 
     def _sweep_leftovers(self) -> None:
-        """Remove parts, temporaries and a partial journal line of a killed predecessor: none of them is data. Only
-        their exact names in our own directories are removed; all else belongs to the user.
+        """Remove parts, temporaries and a partial journal line of a killed predecessor: none of
+        them is data. Only their exact names in our own directories are removed; all else belongs to
+        the user.
         """
         for run in (self._folder, self._folder.at("verify")):
             for inside, ours in _LEFTOVERS.items():
@@ -207,10 +220,13 @@ class RunDirectory(TrialFiles):
         return lock.held(self.path / "lock")
 
     def held_elsewhere(self) -> str | None:
-        """The process on another machine that holds its lock, and when it last wrote; None where there is none."""
+        """The process on another machine that holds its lock, and when it last wrote; None where
+        there is none.
+        """
         return lock.elsewhere(self.path / "lock", _signs_of_life(self.path))
 
-    # -- writing ---------------------------------------------------------------------------------------------------
+    # -- writing
+    # ----------------------------------------------------------------------------------------------
 
     def journal(self, event: str, **facts: Any) -> None:
         """Append a line to the journal; it is on the disk when this returns."""
@@ -221,17 +237,22 @@ class RunDirectory(TrialFiles):
         return TrialWriter(self, trial, self.journal)
 
     def write_answers(self, answers: Answers) -> None:
-        """Keep the answers of a deployment to the prompts of one shape, in the place of earlier ones."""
+        """Keep the answers of a deployment to the prompts of one shape, in the place of earlier
+        ones.
+        """
         folder = self._folder.at(_ANSWERS)
         with writing(folder.path):
             folder.make()
             name = f"{file_label(answers.deployment)}-{file_label(answers.shape)}.json"
             folder.write_whole(name, orjson.dumps(answers))
 
-    # -- reading ---------------------------------------------------------------------------------------------------
+    # -- reading
+    # ----------------------------------------------------------------------------------------------
 
     def answers(self) -> tuple[Answers, ...]:
-        """What deployments have answered to the prompts of a quality check. StoreError where a file is damaged."""
+        """What deployments have answered to the prompts of a quality check. StoreError where a file
+        is damaged.
+        """
         folder, kept = self._folder.at(_ANSWERS), []
         for name in folder.names(".json"):
             try:
@@ -261,7 +282,9 @@ class RunDirectory(TrialFiles):
             raise StoreError(what, "put it back, or sweep into another directory with  -o DIR") from error
 
     def log_file(self, deployment: str) -> Path:
-        """The output of a server that the sweep started; that of the one before it is NAME.log.1."""
+        """The output of a server that the sweep started; that of the one before it is
+        NAME.log.1.
+        """
         return self.path / "logs" / f"{deployment}.log"
 
     def derived(self, *inside: str) -> Folder:
@@ -320,8 +343,8 @@ _OWN_DIRECTORIES = {"trials", "evidence", "derived"}
 
 
 def _begun_or_empty(path: Path) -> bool:
-    """Whether it is empty, or holds only what a start leaves that is killed before its manifest is written: empty
-    directories, and files only beside the lock that it took before it wrote any.
+    """Whether it is empty, or holds only what a start leaves that is killed before its manifest is
+    written: empty directories, and files only beside the lock that it took before it wrote any.
     """
     try:
         with Folder(path).reader("lock") as file:
@@ -341,7 +364,9 @@ def _begun_or_empty(path: Path) -> bool:
 
 
 def last_measured(path: Path) -> float | None:
-    """Unix time at which the run's last trial was finished, or its points were imported; None when it has neither."""
+    """Unix time at which the run's last trial was finished, or its points were imported; None when
+    it has neither.
+    """
     times = []
     for file in (*(path / "trials").glob("*.jsonl"), path / "imported.jsonl"):
         with suppress(OSError):
@@ -351,7 +376,9 @@ def last_measured(path: Path) -> float | None:
 
 
 def runs_under(root: Path) -> list[Path]:
-    """The run directories in `root`: by their last finished trial, newest first; then those without one, by start."""
+    """The run directories in `root`: by their last finished trial, newest first; then those without
+    one, by start.
+    """
     runs = []
     for manifest in root.glob("*/manifest.json"):
         with suppress(OSError):  # it may be removed meanwhile

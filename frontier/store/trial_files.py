@@ -1,7 +1,9 @@
-"""A trial's two files, the records and the evidence, with the hashes that reveal a change of either.
+"""A trial's two files, the records and the evidence, with the hashes that reveal a change of
+either.
 
-The evidence holds the SHA-256 of the records, made as they are written, and a digest of all its own other fields. They
-reveal damage and edits, but are no signature: whoever rewrites a trial can write its hashes too.
+The evidence holds the SHA-256 of the records, made as they are written, and a digest of all its own
+other fields. They reveal damage and edits, but are no signature: whoever rewrites a trial can write
+its hashes too.
 """
 
 import hashlib
@@ -49,7 +51,8 @@ class AlteredError(StoreError):
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """What `evidence/KEY.json` holds. `sha256` and `size` are of the records; None in a run of an early version.
+    """What `evidence/KEY.json` holds. `sha256` and `size` are of the records; None in a run of an
+    early version.
 
     `altered` says why it cannot be relied on; `digest` is that of its bytes.
     """
@@ -69,7 +72,9 @@ def sealed(tree: Mapping[str, Any]) -> bytes:
 
 
 def unsealed(data: bytes) -> tuple[dict[str, Any], bool | None]:
-    """The tree, and whether it is as it was written; None when it has no digest. ValueError when it is no object."""
+    """The tree, and whether it is as it was written; None when it has no digest. ValueError when it
+    is no object.
+    """
     tree = orjson.loads(data)
     if not isinstance(tree, dict):
         raise ValueError("it is no object")
@@ -86,7 +91,9 @@ def _sha256(file: BinaryIO) -> str:
 
 
 class TrialFiles:
-    """The trials and imported points in a run's folder; `hashed` says that all of them have hashes."""
+    """The trials and imported points in a run's folder; `hashed` says that all of them have
+    hashes.
+    """
 
     def __init__(self, folder: Folder, *, hashed: bool) -> None:
         self.trials, self.evidence_folder = folder.at("trials"), folder.at("evidence")
@@ -99,10 +106,13 @@ class TrialFiles:
     def evidence_file(self, key: str) -> Path:
         return self.evidence_folder.path / f"{key}.json"
 
-    # -- evidence --------------------------------------------------------------------------------------------------
+    # -- evidence
+    # ----------------------------------------------------------------------------------------------
 
     def finished(self) -> dict[str, Measurement]:
-        """The trials that count, by key, in the order they were finished, whatever the clock was set to meanwhile."""
+        """The trials that count, by key, in the order they were finished, whatever the clock was
+        set to meanwhile.
+        """
         return {key: evidence.measurement for key, evidence in self.evidences().items()}
 
     def evidences(self) -> dict[str, Evidence]:
@@ -146,8 +156,8 @@ class TrialFiles:
             raise StoreError(what, f"remove {self.trial_file(key)} to measure it again") from error
 
     def earlier(self, key: str) -> dict[str, Any]:
-        """What goes into the evidence of a trial that is measured again: the evidence it has. A kill between the new
-        evidence and the new records then leaves the trial as it was.
+        """What goes into the evidence of a trial that is measured again: the evidence it has. A
+        kill between the new evidence and the new records then leaves the trial as it was.
         """
         with suppress(FileNotFoundError, ValueError):
             if self.trials.exists(f"{key}.jsonl"):
@@ -167,11 +177,13 @@ class TrialFiles:
                 earlier = before.get("sha256") == _sha256(file)
         return before if earlier else tree
 
-    # -- records ---------------------------------------------------------------------------------------------------
+    # -- records
+    # ----------------------------------------------------------------------------------------------
 
     def records(self, key: str, evidence: Evidence | None = None) -> Iterator[Record]:
-        """The records of a finished trial, in the order they ended. AlteredError, at the latest after the last of them,
-        when they are not those that were written; StoreError when one cannot be read.
+        """The records of a finished trial, in the order they ended. AlteredError, at the latest
+        after the last of them, when they are not those that were written; StoreError when one
+        cannot be read.
         """
         evidence = evidence or self.evidence(key)
         self._require_size(key, evidence)
@@ -188,7 +200,9 @@ class TrialFiles:
         self._require_same(key, evidence, digest.hexdigest())
 
     def require_unaltered(self, key: str, evidence: Evidence | None = None) -> None:
-        """AlteredError when the trial's files are not those that were written; all of them is read."""
+        """AlteredError when the trial's files are not those that were written; all of them is
+        read.
+        """
         evidence = evidence or self.evidence(key)
         self._require_size(key, evidence)
         with self.trials.reader(f"{key}.jsonl", RECORDS_BYTES) as file:
@@ -210,10 +224,12 @@ class TrialFiles:
             raise AlteredError(key, f"the records {path} do not match the hash in their evidence", path)
 
     def mark(self, key: str) -> tuple[str, bool]:
-        """A name of the state of the records' file, without reading it; and whether any later change gives another.
+        """A name of the state of the records' file, without reading it; and whether any later
+        change gives another.
 
-        The name holds the kernel's own time of change (ctime), which no program can set. But a change within the same
-        tick of the kernel's clock would leave it as it is, so a file that was changed just now is not settled.
+        The name holds the kernel's own time of change (ctime), which no program can set. But a
+        change within the same tick of the kernel's clock would leave it as it is, so a file that
+        was changed just now is not settled.
         """
         with self.trials.reader(f"{key}.jsonl") as file:
             about = os.fstat(file.fileno())
@@ -222,7 +238,8 @@ class TrialFiles:
         settled = not 0 <= age < (2 * 10**9 if counts_seconds else _TICK)
         return f"{about.st_size} {about.st_mtime_ns} {about.st_ctime_ns} {about.st_ino}", settled
 
-    # -- imported points -------------------------------------------------------------------------------------------
+    # -- imported points
+    # ----------------------------------------------------------------------------------------------
 
     def write_imported(self, points: Sequence[Point]) -> None:
         """The points of an import, whole or not at all; their hash first."""
@@ -233,7 +250,9 @@ class TrialFiles:
             self._folder.write_whole("imported.jsonl", lines)
 
     def imported(self) -> tuple[Point, ...]:
-        """The points of an import; none in a run that was measured. StoreError when they are damaged or changed."""
+        """The points of an import; none in a run that was measured. StoreError when they are
+        damaged or changed.
+        """
         if not self._folder.exists("imported.jsonl"):
             return ()
         file, again = self._folder.path / "imported.jsonl", "import the files again, into another run directory"
@@ -255,7 +274,9 @@ class TrialFiles:
 
 
 class TrialWriter:
-    """The records of the trial in flight. `commit` makes them count; leaving without it drops them."""
+    """The records of the trial in flight. `commit` makes them count; leaving without it drops
+    them.
+    """
 
     def __init__(self, files: TrialFiles, trial: Trial, journal: Callable[..., None]) -> None:
         self._files, self._trial, self._journal = files, trial, journal
@@ -283,7 +304,9 @@ class TrialWriter:
                 raise
 
     def commit(self, measurement: Measurement, **facts: Any) -> None:
-        """The trial is complete: evidence first, then the rename that makes it exist, then the journal with `facts`."""
+        """The trial is complete: evidence first, then the rename that makes it exist, then the
+        journal with `facts`.
+        """
         assert self._file is not None
         key = self._trial.key
         with writing(self._final):

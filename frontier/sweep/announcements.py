@@ -1,6 +1,7 @@
 """Announcements: what a running sweep reports of its decisions, to the progress and to the journal.
 
-That is the operating point as soon as it is proven, how each setting stands after a trial, and the time that is left.
+That is the operating point as soon as it is proven, how each setting stands after a trial, and the
+time that is left.
 """
 
 from dataclasses import dataclass, field
@@ -16,14 +17,21 @@ from frontier.sweep.proposals import Proposals
 from frontier.sweep.trial_runner import TrialRunner
 
 _WORDS: dict[Phase, Literal["grid", "scan", "prove", "complete"]] = {
-    Phase.SCAN: "scan", Phase.LOCATE: "scan", Phase.PROVE: "prove", Phase.CONFIRM: "prove", Phase.GRID: "complete",
-    Phase.VISIT: "complete", Phase.FRONTIER: "complete",
-}  # fmt: skip
+    Phase.SCAN: "scan",
+    Phase.LOCATE: "scan",
+    Phase.PROVE: "prove",
+    Phase.CONFIRM: "prove",
+    Phase.GRID: "complete",
+    Phase.VISIT: "complete",
+    Phase.FRONTIER: "complete",
+}
 
 
 @dataclass(slots=True)
 class Announcer:
-    """Reports what the trials of a runner show. It remembers the operating points that it announced."""
+    """Reports what the trials of a runner show. It remembers the operating points that it
+    announced.
+    """
 
     progress: Progress
     runner: TrialRunner
@@ -43,7 +51,9 @@ class Announcer:
         self.progress.stage(Stage(word, number, len(every), len(own & set(settings)), len(settings)))
 
     def judged(self, trial: Trial) -> None:
-        """Report how a setting stands by what may be claimed of it, or by this trial where nothing may."""
+        """Report how a setting stands by what may be claimed of it, or by this trial where nothing
+        may.
+        """
         limits = self.runner.config.limits
         history = self.runner.history(trial.series)
         if not limits:
@@ -52,7 +62,8 @@ class Announcer:
         points = () if trial.phase in (*proof.SCANS, Phase.FRONTIER) else proof.claim_points(own, limits)
         point = points[0] if points else proof.pilot_point(proof.join(tuple(s for _, s in own)), limits)
         judgement = judge(point, limits)
-        # Of several that keep it unproven the one that needs most requests to have a bound, else the nearest its limit.
+        # Of several that keep it unproven the one that needs most requests to have a bound, else
+        # the nearest its limit.
         deciding = [lim for lim in limits if judgement.per_metric[lim.metric] is judgement.verdict] or limits
         known = {lim: e for lim in deciding if (e := point.metrics.get(lim.metric)) is not None}
         if known:
@@ -82,13 +93,18 @@ class Announcer:
         self._announced[series] = decision.concurrency
         seconds = self.runner.ledger.spent().seconds
         run.journal(
-            "proven", deployment=series.deployment, shape=series.shape.label, after=round(seconds, 1),
+            "proven",
+            deployment=series.deployment,
+            shape=series.shape.label,
+            after=round(seconds, 1),
             **load_facts(decision.concurrency),
-        )  # fmt: skip
+        )
         self.progress.announced(decision, seconds, self.proposals.better(series, decision))
 
     def time_left(self) -> None:
-        """Tell the progress and the journal what the sweep does next, and how long it may take, budget included."""
+        """Tell the progress and the journal what the sweep does next, and how long it may take,
+        budget included.
+        """
         expected, longest = self.proposals.time_left()
         self.runner.forecast = {"left": round(expected, 1), "left_at_most": round(longest, 1)}
         asks = [ask for one in self.proposals.every_series() for ask in self.proposals.asks(one)]

@@ -39,7 +39,9 @@ PUT_BACK = "put the old server back, or begin a run of its own with  -o DIR"
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What was learned of a deployment before its first trial; `identity` changes when the server is another one."""
+    """What was learned of a deployment before its first trial; `identity` changes when the server
+    is another one.
+    """
 
     deployment: str
     endpoint: str
@@ -52,12 +54,15 @@ class Backend(Protocol):
     """Prepare a deployment, then run trials on it one at a time."""
 
     async def prepare(self, deployment: DeploymentConfig) -> Facts:
-        """Check that it can be measured. MeasurementError when not. Called again after the server was lost."""
+        """Check that it can be measured. MeasurementError when not. Called again after the server
+        was lost.
+        """
 
     async def run(
         self, trial: Trial, *, expected_e2e: float | None, on_record: OnRecord, on_tick: OnTick, stop: asyncio.Event
     ) -> Measurement:
-        """Run one trial; `on_record` gets each request's record. AnotherServerError when another server answers.
+        """Run one trial; `on_record` gets each request's record. AnotherServerError when another
+        server answers.
 
         WorkerLostError when one of several client processes failed: run again, it takes one fewer.
         """
@@ -75,7 +80,9 @@ class Backend(Protocol):
 
 
 class VirtualBackend(Backend):
-    """The simulator in virtual time: a whole sweep in seconds, with the truth known. For tests and studies."""
+    """The simulator in virtual time: a whole sweep in seconds, with the truth known. For tests and
+    studies.
+    """
 
     def __init__(self, specs: Mapping[str, EngineSpec]) -> None:
         self._specs = specs
@@ -111,8 +118,9 @@ def secrets_of(config: Config, environ: Mapping[str, str]) -> Secrets:
 class HttpBackend(Backend):
     """Servers over HTTP, and the simulator behind HTTP in a process of its own.
 
-    Keys are taken from `environ` by the names the config gives, and live in memory only. `salt` keeps the prompts of
-    this session apart from those of any other: the same sweep twice on a warm server must not meet its own cache.
+    Keys are taken from `environ` by the names the config gives, and live in memory only. `salt`
+    keeps the prompts of this session apart from those of any other: the same sweep twice on a warm
+    server must not meet its own cache.
     """
 
     def __init__(self, config: Config, environ: Mapping[str, str], salt: int = 0) -> None:
@@ -151,7 +159,9 @@ class HttpBackend(Backend):
         return Facts(deployment.name, deployment.endpoint, model, ready.identity, (*notes, *self._repeats(ready)))
 
     def _repeats(self, ready: Preflight) -> tuple[str, ...]:
-        """A note where prompts of a file come again within a trial, and nothing keeps them from a prefix cache."""
+        """A note where prompts of a file come again within a trial, and nothing keeps them from a
+        prefix cache.
+        """
         if self._config.prompts == "random" or (ready.target.salted and ready.target.adapter.salted):
             return ()
         count, sent = len(read_prompts(Path(self._config.prompts))), self._config.requests or GRID_REQUESTS
@@ -168,9 +178,12 @@ class HttpBackend(Backend):
             await reset_cache(ready.target)
         prompts, count = self._prompts(trial), self.workers(trial, expected_e2e)
         how: dict[str, Any] = {
-            "expected_e2e": expected_e2e, "on_record": on_record, "on_progress": on_tick, "stop": stop,
+            "expected_e2e": expected_e2e,
+            "on_record": on_record,
+            "on_progress": on_tick,
+            "stop": stop,
             "identity": ready.identity,
-        }  # fmt: skip
+        }
         if count == 1 and self._ray is None:
             return await run_trial(trial, ready.target, prompts.source(), **how)
         try:
@@ -191,14 +204,16 @@ class HttpBackend(Backend):
             return min(self._config.workers, most)
         if self._ray is not None:
             return min(self._ray.nodes, most)
-        # With the latency of the nearest setting measured: more streams make it longer, so this is seldom too low.
+        # With the latency of the nearest setting measured: more streams make it longer, so this is
+        # seldom too low.
         cycle = expected_e2e + trial.shape.pause if expected_e2e else None
         rate = trial.concurrency * trial.shape.osl.mean / cycle if cycle else None
         return min(workers_needed(rate, trial.concurrency), most)
 
     def shard_job(self, trial: Trial, share: Share) -> ShardJob | None:
-        """One of several shares of a trial that need not hear of each other, on a prepared deployment; None when the
-        trial has fewer streams. Called for the same trials in the same order, all shares get the same prompts.
+        """One of several shares of a trial that need not hear of each other, on a prepared
+        deployment; None when the trial has fewer streams. Called for the same trials in the same
+        order, all shares get the same prompts.
         """
         prompts, used = self._prompts(trial), Share(share.index, min(share.of, trial.concurrency))
         target = self._ready[trial.deployment].target
@@ -227,7 +242,9 @@ class HttpBackend(Backend):
         self._simulators.clear()
 
     async def _simulator(self, deployment: DeploymentConfig) -> str | None:
-        """The address of the simulator, started if it is not running; None for a server of the user's."""
+        """The address of the simulator, started if it is not running; None for a server of the
+        user's.
+        """
         if not deployment.is_simulator:
             return None
         running = self._simulators.get(deployment.name)

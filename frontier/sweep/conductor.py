@@ -1,7 +1,9 @@
-"""The conductor: finds and proves the operating point of every series first, then completes the frontiers.
+"""The conductor: finds and proves the operating point of every series first, then completes the
+frontiers.
 
-Its state is the run directory. Interrupted at any moment and started again, it goes on where it was: finished trials
-count by their fingerprint, and the search and the completion propose from history alone.
+Its state is the run directory. Interrupted at any moment and started again, it goes on where it
+was: finished trials count by their fingerprint, and the search and the completion propose from
+history alone.
 """
 
 import asyncio
@@ -36,7 +38,8 @@ SweepEnd = Literal["finished", "interrupted", "server_lost", "budget"]
 AGAIN = 2
 """How often a trial whose numbers mean nothing is measured again."""
 PATIENCE = 4
-"""After so many of these in a row that mean nothing again, no other is tried: the reason will not go away."""
+"""After so many of these in a row that mean nothing again, no other is tried: the reason will not
+go away."""
 
 
 class _Interrupted(Exception):  # noqa: N818
@@ -47,9 +50,9 @@ class _Interrupted(Exception):  # noqa: N818
 class Conductor:
     """One sweep of one config into one run directory.
 
-    `ready_wait` bounds the wait for a lost server, in seconds: long enough for a large model to be loaded again.
-    `prove` are settings that the user asked to be proven, and then nothing else is measured. `clock` counts seconds,
-    `wall` is unix time: a budget's deadline is kept by it.
+    `ready_wait` bounds the wait for a lost server, in seconds: long enough for a large model to be
+    loaded again. `prove` are settings that the user asked to be proven, and then nothing else is
+    measured. `clock` counts seconds, `wall` is unix time: a budget's deadline is kept by it.
     """
 
     config: Config
@@ -79,9 +82,17 @@ class Conductor:
             self.run, self.backend, self.progress, self.stop, self.clock, self.ready_wait, self._failures
         )
         self._runner = TrialRunner(
-            self.config, self.run, self.backend, self.progress, self.stop, self._ledger, self._failures,
-            self._servers, self.histories, len(self.plan.trials),
-        )  # fmt: skip
+            self.config,
+            self.run,
+            self.backend,
+            self.progress,
+            self.stop,
+            self._ledger,
+            self._failures,
+            self._servers,
+            self.histories,
+            len(self.plan.trials),
+        )
         self._proposals = Proposals(self.config, self.plan, self.prove, self._runner)
         self._announcer = Announcer(self.progress, self._runner, self._proposals)
 
@@ -119,7 +130,9 @@ class Conductor:
             self.run.journal("failed", reason=error.what)
 
     def _resume(self) -> None:
-        """Take over the finished trials that still count, by fingerprint, and what earlier sessions spent."""
+        """Take over the finished trials that still count, by fingerprint, and what earlier sessions
+        spent.
+        """
         finished = self.run.finished()
         trials = {key: measurement.trial for key, measurement in finished.items()}
         lines = self.run.journal_lines()
@@ -136,7 +149,9 @@ class Conductor:
         self._servers.done = self._runner.done
 
     def _limit_proofs(self) -> None:
-        """Prove the settings that the user named only where they can change an answer: where that is anywhere."""
+        """Prove the settings that the user named only where they can change an answer: where that
+        is anywhere.
+        """
         if not self.prove:
             return
         every = self._proposals.every_series()
@@ -149,7 +164,8 @@ class Conductor:
                 why = f"{named} cannot change the answer; not proven" if named else f"{self.prove.named} proved nothing"
                 self.progress.note(f"{series.label(keep_shape=True)}: {why}")
 
-    # -- turns -------------------------------------------------------------------------------------------------------
+    # -- turns
+    # ----------------------------------------------------------------------------------------------
 
     async def _measure_all(self) -> None:
         todo = [trial for trial in self.plan.trials if trial.key not in self._runner.done]
@@ -163,7 +179,8 @@ class Conductor:
             await self._turn(group, [t for t in todo if t.deployment in {d.name for d in group}])
 
     async def _turn(self, group: Sequence[DeploymentConfig], todo: Sequence[Trial]) -> None:
-        """Measure deployments that are up at one time: those of the user together, each that the sweep starts alone.
+        """Measure deployments that are up at one time: those of the user together, each that the
+        sweep starts alone.
 
         Where nothing is left to measure the passes report why, and the server may be down.
         """
@@ -181,13 +198,17 @@ class Conductor:
             await self._servers.down(deployment.name)
 
     def _needed(self, group: Sequence[DeploymentConfig], todo: Sequence[Trial]) -> list[DeploymentConfig]:
-        """Those on which something is left to measure; none when the budget has no room for any of it."""
+        """Those on which something is left to measure; none when the budget has no room for any of
+        it.
+        """
         left = {d.name: self._left(d, todo) for d in group}
         room = any(self._ledger.refuses(trial) is None for trials in left.values() for trial in trials)
         return [d for d in group if room and left[d.name]]
 
     def _left(self, deployment: DeploymentConfig, todo: Sequence[Trial]) -> list[Trial]:
-        """What would be measured on it next: of the plan, by the search, to complete a frontier, or once more."""
+        """What would be measured on it next: of the plan, by the search, to complete a frontier, or
+        once more.
+        """
         mine = [t for t in todo if t.deployment == deployment.name and self._by_plan(t)]
         left = [t for t in mine if self._proposals.reason_to_skip(t) is None]
         for series in self._proposals.series([deployment]):
@@ -197,14 +218,18 @@ class Conductor:
         return left
 
     def _by_plan(self, trial: Trial) -> bool:
-        """Whether a trial of the grid is run because the config says so; otherwise the completion asks for it."""
+        """Whether a trial of the grid is run because the config says so; otherwise the completion
+        asks for it.
+        """
         return runs_grid(self.config) and not self.prove and trial.key not in self._runner.done
 
-    # -- the passes of a turn ----------------------------------------------------------------------------------------
+    # -- the passes of a turn
+    # ----------------------------------------------------------------------------------------------
 
     async def _passes(self, deployments: Sequence[DeploymentConfig], todo: Sequence[Trial]) -> None:
-        """The answers first: where the config states the size of the grid's trials each setting once, then the search
-        of every series. Then the rest of the plan, and what completes the frontiers.
+        """The answers first: where the config states the size of the grid's trials each setting
+        once, then the search of every series. Then the rest of the plan, and what completes the
+        frontiers.
         """
         planned = [trial for trial in todo if self._by_plan(trial)]
         first = [trial for trial in planned if self._proposals.in_first_pass(trial)]
@@ -240,8 +265,8 @@ class Conductor:
         return put_off
 
     async def _answer_all(self, series: Sequence[Series]) -> None:
-        """Find and prove the operating point of each, one after another: each may take an equal part of the time; what
-        one leaves of it goes to those that had too little.
+        """Find and prove the operating point of each, one after another: each may take an equal
+        part of the time; what one leaves of it goes to those that had too little.
         """
         for again in (False, True):
             left = [one for one in series if isinstance(self._proposals.to_search(one), Ask) or not again]
@@ -269,7 +294,9 @@ class Conductor:
             self.progress.note(f"{series.label(keep_shape=True)}: {ask.reason}")
 
     async def _complete(self, series: Sequence[Series]) -> None:
-        """What completes the frontiers, the most valuable next; of equal ones the one that had the least time."""
+        """What completes the frontiers, the most valuable next; of equal ones the one that had the
+        least time.
+        """
         left = list(series)
         while left:
             asks = {one: self._proposals.to_complete(one) for one in left}
@@ -297,9 +324,14 @@ class Conductor:
         trial = self._proposals.trial(series, ask)
         facts = {"deployment": trial.deployment, "shape": trial.shape.label, **load_facts(ask.concurrency)}
         self.run.journal(
-            "asked", trial=trial.key, reason=ask.reason, phase=ask.phase.value, requests=ask.requests,
-            seconds=ask.seconds, **facts,
-        )  # fmt: skip
+            "asked",
+            trial=trial.key,
+            reason=ask.reason,
+            phase=ask.phase.value,
+            requests=ask.requests,
+            seconds=ask.seconds,
+            **facts,
+        )
         lost = self._failures.reason_to_skip(trial)
         step: Step = "lost" if lost else await self._measure(trial)
         if step == "lost":
@@ -317,19 +349,24 @@ class Conductor:
             self._announcer.time_left()
         return step
 
-    # -- numbers that mean nothing -----------------------------------------------------------------------------------
+    # -- numbers that mean nothing
+    # ----------------------------------------------------------------------------------------------
 
     def _to_repeat(self, series: Series) -> Trial | None:
-        """A trial to be measured again: its numbers mean nothing, and no other trial of its setting has any."""
+        """A trial to be measured again: its numbers mean nothing, and no other trial of its setting
+        has any.
+        """
         if self._in_vain >= PATIENCE or series.deployment in self._failures.given_up:
             return None
         excluded, history = self._runner.excluded, self._runner.history(series)
         valid = {trial.concurrency for trial, _ in history if trial.key not in excluded}
         open_ = [
-            trial for trial, _ in history
-            if trial.key in excluded and self._again[trial.key] < AGAIN
+            trial
+            for trial, _ in history
+            if trial.key in excluded
+            and self._again[trial.key] < AGAIN
             and (trial.phase not in SCANS or trial.concurrency not in valid)
-        ]  # fmt: skip
+        ]
         return min(open_, key=lambda t: (t.phase not in PROOF, t.concurrency, t.repeat), default=None)
 
     async def _repeat(self, trial: Trial) -> Step:
@@ -346,7 +383,8 @@ class Conductor:
         self._again[key] += 1
         self._in_vain = self._in_vain + 1 if key in self._runner.excluded else 0
 
-    # -- what is reported --------------------------------------------------------------------------------------------
+    # -- what is reported
+    # ----------------------------------------------------------------------------------------------
 
     def _report_skipped(self, series: Series) -> None:
         """The settings that the completion left out, as they would have shown nothing new."""

@@ -1,9 +1,11 @@
-"""Shards without a network between them, as of a Kubernetes Job or a Slurm array: a timetable, files, and their merge.
+"""Shards without a network between them, as of a Kubernetes Job or a Slurm array: a timetable,
+files, and their merge.
 
-Every shard computes the same timetable from the config and the time to start at, and runs its share of each trial by
-the clock of its machine: the warm-up, the window and the hold of a trial last what the config states. Nothing can be
-decided on the way, so a search needs client processes that talk to each other. `merge_shards` puts the shards' records
-together, and refuses unless all shards of one sweep are there, whole.
+Every shard computes the same timetable from the config and the time to start at, and runs its share
+of each trial by the clock of its machine: the warm-up, the window and the hold of a trial last what
+the config states. Nothing can be decided on the way, so a search needs client processes that talk
+to each other. `merge_shards` puts the shards' records together, and refuses unless all shards of
+one sweep are there, whole.
 """
 
 import asyncio
@@ -33,13 +35,16 @@ from frontier.sweep.backend import HttpBackend
 PAUSE = 5.0
 """Seconds between two trials, in which a shard prepares the requests of the next."""
 HOLD_SHARE = 0.5
-"""Of the window: how long the load is held for its last requests to end; those that have not are cut off."""
+"""Of the window: how long the load is held for its last requests to end; those that have not are
+cut off."""
 LEAST_HOLD = 10.0
 
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """When one trial runs: `begin` in seconds after the start of the timetable, the others after `begin`."""
+    """When one trial runs: `begin` in seconds after the start of the timetable, the others after
+    `begin`.
+    """
 
     trial: Trial
     begin: float
@@ -62,7 +67,9 @@ class ShardOf:
 
 
 def timetable(config: Config, plan: Plan) -> tuple[Slot, ...]:
-    """The slots of a plan's trials. UsageError, with what to use instead, where a shard alone cannot run the config."""
+    """The slots of a plan's trials. UsageError, with what to use instead, where a shard alone
+    cannot run the config.
+    """
     instead = "use client processes that talk to each other:  frontier sweep CONFIG --set workers=N"
     if config.searches:
         raise UsageError(
@@ -90,8 +97,8 @@ def timetable(config: Config, plan: Plan) -> tuple[Slot, ...]:
 
 
 def clock_error() -> float:
-    """Seconds by which this machine's wall clock may be wrong, as its kernel knows; infinite where it is not kept
-    right, or where that cannot be asked.
+    """Seconds by which this machine's wall clock may be wrong, as its kernel knows; infinite where
+    it is not kept right, or where that cannot be asked.
     """
     if sys.platform != "linux":
         return math.inf
@@ -100,9 +107,14 @@ def clock_error() -> float:
         """The first fields of the kernel's struct timex; the rest is left as room."""
 
         _fields_ = (
-            ("modes", ctypes.c_uint), ("offset", ctypes.c_long), ("freq", ctypes.c_long), ("maxerror", ctypes.c_long),
-            ("esterror", ctypes.c_long), ("status", ctypes.c_int), ("room", ctypes.c_char * 256),
-        )  # fmt: skip
+            ("modes", ctypes.c_uint),
+            ("offset", ctypes.c_long),
+            ("freq", ctypes.c_long),
+            ("maxerror", ctypes.c_long),
+            ("esterror", ctypes.c_long),
+            ("status", ctypes.c_int),
+            ("room", ctypes.c_char * 256),
+        )
 
     timex = Timex()
     unsynchronised = 0x40
@@ -115,16 +127,25 @@ def shard_facts(shard: ShardOf) -> dict[str, Any]:
     """What the manifest of a shard's directory says of it."""
     error = clock_error()
     return {
-        "index": shard.share.index, "of": shard.share.of, "start_at": shard.start_at, "host": platform.node(),
+        "index": shard.share.index,
+        "of": shard.share.of,
+        "start_at": shard.start_at,
+        "host": platform.node(),
         "clock_error": error if math.isfinite(error) else None,
-    }  # fmt: skip
+    }
 
 
 async def run_shard(
-    config: Config, backend: HttpBackend, slots: Sequence[Slot], shard: ShardOf, run: RunDirectory,
+    config: Config,
+    backend: HttpBackend,
+    slots: Sequence[Slot],
+    shard: ShardOf,
+    run: RunDirectory,
     say: Callable[[str], None],
-) -> None:  # fmt: skip
-    """Run this shard's share of every trial, at its time. MeasurementError when it is too late for the first."""
+) -> None:
+    """Run this shard's share of every trial, at its time. MeasurementError when it is too late for
+    the first.
+    """
     try:
         for name in dict.fromkeys(slot.trial.deployment for slot in slots):
             await backend.prepare(config.deployment(name))
@@ -184,7 +205,9 @@ def shard_directories(folder: Path) -> list[tuple[Path, Mapping[str, Any]]]:
 
 
 def require_all(folder: Path, shards: Sequence[tuple[Path, Mapping[str, Any]]]) -> None:
-    """StoreError, naming each, for shards that are missing, there twice, of another sweep, or not finished."""
+    """StoreError, naming each, for shards that are missing, there twice, of another sweep, or not
+    finished.
+    """
     if not shards:
         raise StoreError(f"{folder} holds no shards", "make them with  frontier shard CONFIG --index I --of N -o DIR")
     sweeps = [(m["identity"], m["shard"]["of"], m["shard"]["start_at"]) for _, m in shards]
@@ -215,8 +238,8 @@ def require_all(folder: Path, shards: Sequence[tuple[Path, Mapping[str, Any]]]) 
 
 
 def merge_trial(trial: Trial, parts: Sequence[tuple[Path, Mapping[str, Any]]]) -> tuple[Measurement, list[Record]]:
-    """The measurement and the records of a trial, of all shards that had streams of it. MeasurementError, saying why,
-    when they do not count.
+    """The measurement and the records of a trial, of all shards that had streams of it.
+    MeasurementError, saying why, when they do not count.
     """
     found: list[Measurement] = []
     facts: list[WorkerFacts] = []
@@ -237,16 +260,22 @@ def merge_trial(trial: Trial, parts: Sequence[tuple[Path, Mapping[str, Any]]]) -
 
 
 def merge_shards(folder: Path, run_path: Path, facts: Mapping[str, Any], say: Callable[[str], None]) -> int:
-    """Merge the shards in a folder into a run; how many trials it has got. StoreError when they make no sweep."""
+    """Merge the shards in a folder into a run; how many trials it has got. StoreError when they
+    make no sweep.
+    """
     shards = shard_directories(folder)
     require_all(folder, shards)
     first, manifest = shards[0]
     first_run = RunDirectory.read(first)
     merged = 0
     with RunDirectory.open_for_sweep(
-        run_path, identity=manifest["identity"], canonical=manifest["canonical"], config_text=first_run.config_text(),
-        facts=facts, defaults=manifest.get("defaults", {}),
-    ) as run:  # fmt: skip
+        run_path,
+        identity=manifest["identity"],
+        canonical=manifest["canonical"],
+        config_text=first_run.config_text(),
+        facts=facts,
+        defaults=manifest.get("defaults", {}),
+    ) as run:
         done = run.finished()
         for key, evidence in first_run.evidences().items():
             if key in done:

@@ -1,7 +1,9 @@
-"""The budget tracker of a sweep: what its sessions have spent, what trials take, whether there is room for the next.
+"""The budget tracker of a sweep: what its sessions have spent, what trials take, whether there is
+room for the next.
 
-Totals go with the lines of the journal and are read back from the last of them, so a killed sweep forgets at most what
-its trial in flight had spent. Free memory is checked before a sweep, because C libraries crash where they get none.
+Totals go with the lines of the journal and are read back from the last of them, so a killed sweep
+forgets at most what its trial in flight had spent. Free memory is checked before a sweep, because C
+libraries crash where they get none.
 """
 
 import re
@@ -21,7 +23,9 @@ _CGROUP = Path("/sys/fs/cgroup")
 
 
 def require_free(needed: float) -> None:
-    """MemoryShortError when this machine, or the container this process runs in, has fewer bytes free than `needed`."""
+    """MemoryShortError when this machine, or the container this process runs in, has fewer bytes
+    free than `needed`.
+    """
     free = available()
     if free is not None and free < needed:
         raise MemoryShortError(
@@ -31,7 +35,9 @@ def require_free(needed: float) -> None:
 
 
 def available() -> int | None:
-    """Free bytes of the machine and of the container, without swapping; None where neither is known."""
+    """Free bytes of the machine and of the container, without swapping; None where neither is
+    known.
+    """
     return min((free for free in (_of_the_machine(), _of_the_container()) if free is not None), default=None)
 
 
@@ -44,7 +50,9 @@ def _of_the_machine() -> int | None:
 
 
 def _of_the_container() -> int | None:
-    """Of the control group (version 2) at the root of this process's file system; the kernel can free file caches."""
+    """Of the control group (version 2) at the root of this process's file system; the kernel can
+    free file caches.
+    """
     with suppress(OSError, ValueError, KeyError):
         limit = int((_CGROUP / "memory.max").read_text())  # "max" where there is none
         stat = dict(line.split() for line in (_CGROUP / "memory.stat").read_text().splitlines())
@@ -78,13 +86,17 @@ class Ledger:
         self.times = TrialTimes.of(kept, trials)
 
     def begin_turn(self, deployments: Sequence[DeploymentConfig], parts: float = 1.0) -> None:
-        """From now on these deployments are up, are paid for, and may take one of `parts` parts of what is left."""
+        """From now on these deployments are up, are paid for, and may take one of `parts` parts of
+        what is left.
+        """
         self._total, self._since = self.spent(), self._clock()
         self._turn = Turn(deployments, ())
         self._of_turn = self.caps = self.whole.share(self._total, self._wall(), parts)
 
     def begin_share(self, parts: float = 1.0) -> None:
-        """From now on one of `parts` parts of what the turn has left may be spent; all of it by default."""
+        """From now on one of `parts` parts of what the turn has left may be spent; all of it by
+        default.
+        """
         self.caps = self._of_turn if parts == 1.0 else self._of_turn.share(self.spent(), self._wall(), parts)
 
     def spent(self) -> Amount:
@@ -92,7 +104,8 @@ class Ledger:
         seconds = self._clock() - self._since
         return self._total + Amount(seconds, dollars=seconds * self._turn.rate)
 
-    # -- one attempt at a trial ------------------------------------------------------------------------------------
+    # -- one attempt at a trial
+    # ----------------------------------------------------------------------------------------------
 
     def begin_attempt(self) -> None:
         """A trial is begun."""
@@ -114,12 +127,14 @@ class Ledger:
         amount = replace(self._attempt, seconds=self._clock() - self._attempt_since)
         self.times = TrialTimes((*self.times.taken, (trial, amount)))
 
-    # -- what fits -------------------------------------------------------------------------------------------------
+    # -- what fits
+    # ----------------------------------------------------------------------------------------------
 
     def refuses(self, trial: Trial) -> str | None:
         """The limit that has no room for the trial, in words; None to begin it.
 
-        While it is not known how long it takes it is begun as long as any time is left: the end cuts it off.
+        While it is not known how long it takes it is begun as long as any time is left: the end
+        cuts it off.
         """
         margin = MARGIN if self.times.seconds(trial) is not None else 0.0
         need = self.times.need(trial, self._turn.rate)
@@ -157,7 +172,8 @@ def deadline(until: str, now: float) -> float:
     if match[1] is not None:
         return time.mktime((int(match[1]), int(match[2]), int(match[3]), hour, minute, 0, 0, 0, -1))
     today = time.localtime(now)
-    # Not 24 hours later: the day on which the clock is set back has 25. mktime turns the 32nd into the next month.
+    # Not 24 hours later: the day on which the clock is set back has 25. mktime turns the 32nd into
+    # the next month.
     next_two = [
         time.mktime((today.tm_year, today.tm_mon, today.tm_mday + days, hour, minute, 0, 0, 0, -1)) for days in (0, 1)
     ]

@@ -1,6 +1,7 @@
 """Notification that a sweep has ended: the command or the webhook of the config's `on_finish`.
 
-It is the last thing a sweep does: bounded in time, and nothing that goes wrong with it changes how the sweep ended.
+It is the last thing a sweep does: bounded in time, and nothing that goes wrong with it changes how
+the sweep ended.
 """
 
 import asyncio
@@ -17,14 +18,17 @@ _OUTPUT_CHARS = 300
 
 
 def notify(
-    finish: FinishConfig, facts: Mapping[str, Any], environ: Mapping[str, str], secrets: Collection[str] = (),
+    finish: FinishConfig,
+    facts: Mapping[str, Any],
+    environ: Mapping[str, str],
+    secrets: Collection[str] = (),
     hidden: Secrets = NO_SECRETS,
-) -> str | None:  # fmt: skip
+) -> str | None:
     """Run the command or call the webhook. What went wrong, without any secret, or None.
 
-    The command gets the facts as JSON on standard input and the most important ones as FRONTIER_* variables; the
-    variables in `secrets` are not handed on to it, and neither these nor `hidden` are repeated from its output. The
-    webhook gets the JSON, as a POST that follows no redirect.
+    The command gets the facts as JSON on standard input and the most important ones as FRONTIER_*
+    variables; the variables in `secrets` are not handed on to it, and neither these nor `hidden`
+    are repeated from its output. The webhook gets the JSON, as a POST that follows no redirect.
     """
     try:
         if finish.command is not None:

@@ -1,4 +1,5 @@
-"""Proposals: which trial finds, proves or completes next, and how long the rest takes, by what was measured so far."""
+"""Proposals: which trial finds, proves or completes next, and how long the rest takes, by what was
+measured so far."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -22,8 +23,8 @@ T = TypeVar("T")
 class Proposals:
     """What a sweep measures next in each series.
 
-    `prove` are settings that the user asked to be proven, and then nothing else is measured; `limited` those of them
-    that can change the answer of a series.
+    `prove` are settings that the user asked to be proven, and then nothing else is measured;
+    `limited` those of them that can change the answer of a series.
     """
 
     config: Config
@@ -73,9 +74,7 @@ class Proposals:
             room = min(within, self._room(series, policy, history))
             spare = self.estimator.spare(series, history, self.runner.ledger.times, policy, room)
             tiers = self.config.tiers
-            return completion.next_ask(
-                policy, series.shape, tiers, history, within=within, room=room, spare=spare
-            )  # fmt: skip
+            return completion.next_ask(policy, series.shape, tiers, history, within=within, room=room, spare=spare)
 
         return self._remembered(self._completed, series, ask)
 
@@ -84,7 +83,9 @@ class Proposals:
         return [ask for ask in (self.to_search(series), self.to_complete(series)) if isinstance(ask, Ask)]
 
     def in_first_pass(self, trial: Trial) -> bool:
-        """Whether it is one of the grid's first trials of each setting, which come before the search."""
+        """Whether it is one of the grid's first trials of each setting, which come before the
+        search.
+        """
         return trial.phase is Phase.GRID and self.plan.sized and trial.repeat == 1
 
     def trial(self, series: Series, ask: Ask) -> Trial:
@@ -102,7 +103,9 @@ class Proposals:
         return completion.skip_reason(trial.concurrency, self.config.tiers, self.runner.history(trial.series))
 
     def better(self, series: Series, decision: Decision) -> Better | None:
-        """The higher setting that is proven next, if one is: what it may give more, and the time that would decide."""
+        """The higher setting that is proven next, if one is: what it may give more, and the time
+        that would decide.
+        """
         ask = next((ask for ask in self.asks(series) if ask.phase is Phase.PROVE), None)
         if ask is None or ask.concurrency <= (decision.concurrency or 0):
             return None
@@ -135,7 +138,9 @@ class Proposals:
         return self.estimator.room(self.plan, series, history, self.runner.ledger.times, policy)
 
     def _policy(self, series: Series) -> SearchPolicy:
-        """What the search may ask for: below a setting under which the server was lost, where there is one."""
+        """What the search may ask for: below a setting under which the server was lost, where there
+        is one.
+        """
         policy = search_policy(self.config, self.limited.get(series, self.prove.of(series)))
         lost, _ = self.runner.failures.failed_at.get(series, (math.inf, ""))
         below = [tuple(c for c in settings if c < lost) for settings in (policy.grid, policy.prove)]
@@ -144,7 +149,9 @@ class Proposals:
     def _remembered(
         self, known: dict[Series, tuple[object, T]], series: Series, work: Callable[[SearchPolicy, History], T]
     ) -> T:
-        """What follows from a history, worked out again when there is another trial: that takes a while."""
+        """What follows from a history, worked out again when there is another trial: that takes a
+        while.
+        """
         policy, history = self._policy(series), self.runner.history(series)
         gone = len(self.runner.dropped), len(self.runner.skipped)
         state = policy, gone, tuple((trial.key, id(sample)) for trial, sample in history)

@@ -1,9 +1,10 @@
-"""Quality check: what a deployment answers, greedily, while as many requests are in flight as at its operating point.
+"""Quality check: what a deployment answers, greedily, while as many requests are in flight as at
+its operating point.
 
-The requests of the check are the load: so many are in flight all the time, each prompt is sent in two passes, and the
-answers are not streamed, so that the server can give log-probabilities. They are kept as numbers under the run's
-`verify/`, with the scores that a command of the user's gives them (`Scorer`), and no text is; `stats.quality` compares
-those of two deployments.
+The requests of the check are the load: so many are in flight all the time, each prompt is sent in
+two passes, and the answers are not streamed, so that the server can give log-probabilities. They
+are kept as numbers under the run's `verify/`, with the scores that a command of the user's gives
+them (`Scorer`), and no text is; `stats.quality` compares those of two deployments.
 """
 
 import asyncio
@@ -33,23 +34,26 @@ from frontier.units import format_elapsed
 
 PASSES = 2
 ROUNDS = 4
-"""Requests sent at the least for each that is in flight, so that the beginning and the end weigh little."""
+"""Requests sent at the least for each that is in flight, so that the beginning and the end weigh
+little."""
 MOST_FAILED = 0.05
 Given = tuple[Content, Any]
 """A prompt and its reference answer, None without one."""
 WITHIN = 3_600.0
-"""Seconds that a scorer may take for the answers of one deployment: one that asks a model takes its time."""
+"""Seconds that a scorer may take for the answers of one deployment: one that asks a model takes its
+time."""
 _LONGEST_LINE = 64
 _HINT = "it must print one score from 0 to 1 for each line that it reads, and nothing else"
 
 
 @dataclass(frozen=True, slots=True)
 class Scorer:
-    """A user's command that gives each answer a score from 0 to 1, and the environment that it gets; of `secrets`
-    nothing is repeated from what it says.
+    """A user's command that gives each answer a score from 0 to 1, and the environment that it
+    gets; of `secrets` nothing is repeated from what it says.
 
-    It reads one JSON object a line on its standard input, {"id", "prompt", "answer", "reference"}, and prints one score
-    a line, in the same order. Answers are in memory only: what is kept of them are the scores.
+    It reads one JSON object a line on its standard input, {"id", "prompt", "answer", "reference"},
+    and prints one score a line, in the same order. Answers are in memory only: what is kept of them
+    are the scores.
     """
 
     command: str
@@ -63,7 +67,9 @@ class Scorer:
         return f"{zlib.crc32(self.command.encode()):08x}"
 
     async def scores(self, answers: Sequence[Mapping[str, Any]], stop: asyncio.Event) -> list[float] | None:
-        """The scores of answers, each a line that it reads; None when it was stopped. MeasurementError if it fails."""
+        """The scores of answers, each a line that it reads; None when it was stopped.
+        MeasurementError if it fails.
+        """
         given = b"".join(orjson.dumps(answer, option=orjson.OPT_APPEND_NEWLINE) for answer in answers)
         most = max(2 * MOST, _LONGEST_LINE * len(answers))
         done = await asyncio.to_thread(
@@ -95,8 +101,9 @@ class Scorer:
 
 
 def quality_checks(run: Run, limits: Sequence[Limit]) -> list[tuple[Decision, int]]:
-    """The operating points of the deployments whose quality is measured and of their references, each with the number
-    of prompts. UsageError where there is nothing to measure or no operating point of one.
+    """The operating points of the deployments whose quality is measured and of their references,
+    each with the number of prompts. UsageError where there is nothing to measure or no operating
+    point of one.
     """
     wanted = [d.quality for d in run.config.deployments if isinstance(d.quality, QualityConfig)]
     if not wanted:
@@ -117,7 +124,9 @@ def quality_checks(run: Run, limits: Sequence[Limit]) -> list[tuple[Decision, in
 
 
 async def check_quality(sender: Sender, wanted: Sequence[tuple[Decision, int]], scorer: Scorer | None = None) -> int:
-    """Ask each deployment, have its answers scored, and keep both; how many were asked before it was stopped."""
+    """Ask each deployment, have its answers scored, and keep both; how many were asked before it
+    was stopped.
+    """
     done = 0
     try:
         for decision, prompts in wanted:
@@ -133,7 +142,9 @@ async def check_quality(sender: Sender, wanted: Sequence[tuple[Decision, int]], 
 
 
 async def _ask(sender: Sender, decision: Decision, prompts: int, scorer: Scorer | None = None) -> Answers | None:
-    """The answers of a prepared deployment; None when it was stopped. MeasurementError where too many fail."""
+    """The answers of a prepared deployment; None when it was stopped. MeasurementError where too
+    many fail.
+    """
     shape, config, target = decision.shape, sender.run.config, sender.backend.target(decision.deployment)
     assert decision.concurrency is not None
     distinct = _prompts(shape, config.prompts, config.seed, prompts)
@@ -189,7 +200,9 @@ async def _score(
 
 
 def _prompts(shape: Shape, file: str, seed: int, number: int) -> list[Given]:
-    """The prompts: those of the config's file, at most so many, or random words, the same for all deployments."""
+    """The prompts: those of the config's file, at most so many, or random words, the same for all
+    deployments.
+    """
     if file != "random":
         return [(prompt.text, prompt.reference) for prompt in read_prompts(Path(file))[:number]]
     source = random_prompts(shape, seed)
@@ -215,8 +228,8 @@ _WORD = re.compile(r"\s*\S+")
 
 
 def _answer(tree: Any, api: str) -> Answer | None:
-    """The tokens of an answer, as numbers, with their log-probabilities; words where the server does not tell tokens.
-    None for anything else.
+    """The tokens of an answer, as numbers, with their log-probabilities; words where the server
+    does not tell tokens. None for anything else.
     """
     try:
         (choice,) = tree["choices"]

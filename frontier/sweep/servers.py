@@ -1,7 +1,8 @@
-"""The servers of a sweep: started where the config says how, checked before the first trial, waited for when lost.
+"""The servers of a sweep: started where the config says how, checked before the first trial, waited
+for when lost.
 
-A server that a sweep starts runs under a supervisor (see `frontier.sweep.supervisor`), which ends it whenever this
-process lets go of it or is gone.
+A server that a sweep starts runs under a supervisor (see `frontier.sweep.supervisor`), which ends
+it whenever this process lets go of it or is gone.
 """
 
 import asyncio
@@ -32,7 +33,8 @@ from frontier.units import format_elapsed
 ATTEMPTS = 2
 """How often one trial is tried when the server is lost under it."""
 HUNG = 60.0
-"""Seconds after which a server that the sweep started, and that lives but does not answer, is started anew."""
+"""Seconds after which a server that the sweep started, and that lives but does not answer, is
+started anew."""
 LAST_LINES = "; its last lines:"
 _LAST_LINES = 8
 _FREE_WITHIN = 10.0
@@ -62,8 +64,9 @@ async def unless_stopped(doing: Coroutine[Any, Any, T], stop: asyncio.Event) -> 
 
 @dataclass(slots=True)
 class ServerFailures:
-    """`failed_at`: per series the lowest concurrency that was given up, as the server or client processes were lost
-    under it again and again, and why. `given_up`: deployments whose server did not come back, and the last error.
+    """`failed_at`: per series the lowest concurrency that was given up, as the server or client
+    processes were lost under it again and again, and why. `given_up`: deployments whose server did
+    not come back, and the last error.
     """
 
     failed_at: dict[Series, tuple[int, str]] = field(default_factory=dict)
@@ -83,14 +86,19 @@ class ServerFailures:
 
 
 class StartedServer:
-    """One start of one deployment's server. `log` gets its output, without `secrets`; `stop` is set when the user
-    ends the sweep.
+    """One start of one deployment's server. `log` gets its output, without `secrets`; `stop` is set
+    when the user ends the sweep.
     """
 
     def __init__(
-        self, deployment: DeploymentConfig, log: Path, stop: asyncio.Event, clock: Callable[[], float],
-        note: Callable[[str], None], secrets: Secrets,
-    ) -> None:  # fmt: skip
+        self,
+        deployment: DeploymentConfig,
+        log: Path,
+        stop: asyncio.Event,
+        clock: Callable[[], float],
+        note: Callable[[str], None],
+        secrets: Secrets,
+    ) -> None:
         assert deployment.start is not None
         self._secrets = secrets
         self.deployment, self.log = deployment, log
@@ -101,9 +109,11 @@ class StartedServer:
         """What the command ended with; None while it runs."""
 
     async def start(self, prepare: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Start it and wait until its ready command succeeds and `prepare` does; at once over when the user stops.
+        """Start it and wait until its ready command succeeds and `prepare` does; at once over when
+        the user stops.
 
-        MeasurementError, with the last lines of the log, when it ends or is not ready within its time.
+        MeasurementError, with the last lines of the log, when it ends or is not ready within its
+        time.
         """
         name, ready = self.deployment.name, self.deployment.ready
         await self._free()
@@ -143,7 +153,9 @@ class StartedServer:
         return MeasurementError(what + tail, f"the whole log is {self.log}")
 
     async def _free(self) -> None:
-        """Nothing may answer at the address yet: it would be taken for the server that is about to be started."""
+        """Nothing may answer at the address yet: it would be taken for the server that is about to
+        be started.
+        """
         if self._own_port() is None:
             return
         deadline = self._clock() + _FREE_WITHIN
@@ -162,7 +174,9 @@ class StartedServer:
         return (parts.hostname, port) if parts.hostname in _OWN_HOSTS else None
 
     def _might_answer(self) -> bool:
-        """Whether something listens at its address; True for another machine's, where only trying shows it."""
+        """Whether something listens at its address; True for another machine's, where only trying
+        shows it.
+        """
         own = self._own_port()
         return own is None or _listens(*own)
 
@@ -181,17 +195,23 @@ class StartedServer:
         logs.appender(self.log.name).close()  # an unwritable log fails here: the supervisor could not report it
         # A session of its own: Ctrl-C in the terminal must reach the sweep alone.
         self._supervisor = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "frontier.sweep.supervisor",
-            stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL,
+            sys.executable,
+            "-m",
+            "frontier.sweep.supervisor",
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.DEVNULL,
             start_new_session=True,
-        )  # fmt: skip
+        )
         assert self._supervisor.stdin is not None
         self._supervisor.stdin.write(json.dumps(job).encode() + b"\n")
         await self._supervisor.stdin.drain()
         self._listening = asyncio.create_task(self._listen())
 
     async def _listen(self) -> None:
-        """Read the supervisor's events. One that is gone without any took its command with it, or lost it."""
+        """Read the supervisor's events. One that is gone without any took its command with it, or
+        lost it.
+        """
         assert self._supervisor is not None
         assert self._supervisor.stdout is not None
         async for line in self._supervisor.stdout:
@@ -227,9 +247,14 @@ class StartedServer:
     async def _succeeds(self, command: str) -> bool:
         """A ready command ends with 0, in good time."""
         check = await asyncio.create_subprocess_exec(
-            "/bin/sh", "-c", command, stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.DEVNULL,
-            stderr=asyncio.subprocess.DEVNULL, start_new_session=True,
-        )  # fmt: skip
+            "/bin/sh",
+            "-c",
+            command,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.DEVNULL,
+            stderr=asyncio.subprocess.DEVNULL,
+            start_new_session=True,
+        )
         try:
             return await asyncio.wait_for(check.wait(), _READY_CHECK) == 0
         except TimeoutError:
@@ -260,7 +285,9 @@ def last_lines(log: Path) -> list[str]:
 
 
 def require_same_server(lines: Iterable[Mapping[str, Any]], facts: Facts, hint: str = PUT_BACK) -> None:
-    """AnotherServerError when the server that answers is not the one in the journal `lines` of a run."""
+    """AnotherServerError when the server that answers is not the one in the journal `lines` of a
+    run.
+    """
     before, now = servers(lines).get(facts.deployment), server_words(facts.model, facts.identity)
     if before not in (None, now):
         raise AnotherServerError(
@@ -285,10 +312,12 @@ class Servers:
     """The finished trials, growing with the sweep: another server's must not be mixed with them."""
 
     async def up(self, deployment: DeploymentConfig) -> bool:
-        """Have it ready to be measured, started by the sweep where the config says how. False when it is given up.
+        """Have it ready to be measured, started by the sweep where the config says how. False when
+        it is given up.
 
-        A server of the user's that cannot be measured raises MeasurementError at once: the user is still there. One
-        that the sweep starts may fail long after they left, and then the others are measured.
+        A server of the user's that cannot be measured raises MeasurementError at once: the user is
+        still there. One that the sweep starts may fail long after they left, and then the others
+        are measured.
         """
         if deployment.start is None:
             await self.prepare(deployment)
@@ -303,9 +332,13 @@ class Servers:
     async def _launch(self, deployment: DeploymentConfig) -> None:
         await self.down(deployment.name)
         server = StartedServer(
-            deployment, self.run.log_file(deployment.name), self.stop, self.clock, self.progress.note,
+            deployment,
+            self.run.log_file(deployment.name),
+            self.stop,
+            self.clock,
+            self.progress.note,
             self.backend.secrets(),
-        )  # fmt: skip
+        )
         self.started[deployment.name] = server
         self.run.journal("starting", deployment=deployment.name)
         try:
@@ -331,7 +364,9 @@ class Servers:
         await unless_stopped(self._prepare(deployment), self.stop)
 
     async def _prepare(self, deployment: DeploymentConfig) -> None:
-        """Check that it can be measured. AnotherServerError when it is not the one the run was begun with."""
+        """Check that it can be measured. AnotherServerError when it is not the one the run was
+        begun with.
+        """
         facts = await self.backend.prepare(deployment)
         if self.done:
             require_same_server(self.run.journal_lines(), facts)
@@ -341,7 +376,9 @@ class Servers:
             self.progress.note(note)
 
     async def back(self, deployment: DeploymentConfig) -> bool:
-        """Wait, bounded, for a lost server to answer again. When it does not, its deployment is given up."""
+        """Wait, bounded, for a lost server to answer again. When it does not, its deployment is
+        given up.
+        """
         began, pause = self.clock(), 1.0
         deadline = began + self.ready_wait
         started = self.started.get(deployment.name)

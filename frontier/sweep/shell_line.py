@@ -1,4 +1,5 @@
-"""Shell line of a user's, run to its end: input from memory, output to memory, a time limit, no process left over."""
+"""Shell line of a user's, run to its end: input from memory, output to memory, a time limit, no
+process left over."""
 
 import os
 import signal
@@ -15,8 +16,8 @@ _LOOK = 0.1
 
 @dataclass(frozen=True, slots=True)
 class LineResult:
-    """How a line ended: its exit status, None where it was killed at its time limit or stopped; the last bytes of its
-    standard output and of its errors.
+    """How a line ended: its exit status, None where it was killed at its time limit or stopped; the
+    last bytes of its standard output and of its errors.
     """
 
     status: int | None
@@ -27,9 +28,9 @@ class LineResult:
 def run_line(
     line: str, given: bytes, environ: Mapping[str, str], within: float, *, most: int, stopped: Callable[[], bool] = bool
 ) -> LineResult:
-    """Run a line with /bin/sh in a process group of its own, `given` on its standard input, for at most `within`
-    seconds or until `stopped` says so; then all of the group is killed. At most `most` bytes of each output are read.
-    OSError where it cannot be run.
+    """Run a line with /bin/sh in a process group of its own, `given` on its standard input, for at
+    most `within` seconds or until `stopped` says so; then all of the group is killed. At most
+    `most` bytes of each output are read. OSError where it cannot be run.
     """
     with tempfile.TemporaryFile() as given_file, tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as errors:
         given_file.write(given)

@@ -1,11 +1,13 @@
-"""Supervisor process: runs one server command for a sweep and ends it, even when the sweep is killed.
+"""Supervisor process: runs one server command for a sweep and ends it, even when the sweep is
+killed.
 
     python -m frontier.sweep.supervisor
 
-When the pipe on its standard input closes, the sweep is done with it or gone, and the command is ended: its own stop
-command first, then SIGTERM and at last SIGKILL to its process group, and to whatever of it left the group. It reads its
-job as one JSON line (see `Job`), writes events as JSON lines to standard output, and writes the command's output to a
-log that is bounded and without secrets.
+When the pipe on its standard input closes, the sweep is done with it or gone, and the command is
+ended: its own stop command first, then SIGTERM and at last SIGKILL to its process group, and to
+whatever of it left the group. It reads its job as one JSON line (see `Job`), writes events as JSON
+lines to standard output, and writes the command's output to a log that is bounded and without
+secrets.
 """
 
 import contextlib
@@ -32,7 +34,8 @@ LOG_BYTES = 8_000_000
 LINE_CHARS = 4_000
 _LONG = 65_536
 _LAST_OUTPUT = 2.0
-"""Seconds to wait for a command's last output; a process that it left behind may hold the pipe open for ever."""
+"""Seconds to wait for a command's last output; a process that it left behind may hold the pipe open
+for ever."""
 _SUBREAPER = 36
 _ESCAPES = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|\x1b.")
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
@@ -40,7 +43,8 @@ _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]"
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """`command` and `stop` are lines for /bin/sh; ending takes at most twice `within` seconds, and five.
+    """`command` and `stop` are lines for /bin/sh; ending takes at most twice `within` seconds, and
+    five.
 
     `secrets` and `whole` are kept out of the log, as `Secrets` has them.
     """
@@ -91,12 +95,15 @@ class Log:
 
 
 def plain(line: bytes) -> str:
-    """Without terminal escapes and control characters; what is no UTF-8 can be turned back into its bytes."""
+    """Without terminal escapes and control characters; what is no UTF-8 can be turned back into its
+    bytes.
+    """
     return _CONTROL.sub("", _ESCAPES.sub("", line.decode(errors="surrogateescape")))
 
 
 def lines(pipe: IO[bytes], secrets: Secrets) -> Iterator[str]:
-    """The output of a command by lines, without secrets and escapes. A carriage return ends a line too.
+    """The output of a command by lines, without secrets and escapes. A carriage return ends a line
+    too.
 
     A line too long is cut into several: after it was redacted, as half a secret would not be found.
     """
@@ -148,8 +155,11 @@ def run(job: Job) -> None:
 def _start(command: str, log: Log, secrets: Secrets) -> tuple["subprocess.Popen[bytes]", threading.Thread]:
     child = subprocess.Popen(  # noqa: S603  # the user's own line, from a config they named
         ["/bin/sh", "-c", command],
-        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True,
-    )  # fmt: skip
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
+    )
     pipe = child.stdout
     assert pipe is not None
 
@@ -200,7 +210,9 @@ def _signal(pid: int, number: int, *, alone: bool = False) -> bool:
 
 
 def _adopt_orphans() -> None:
-    """On Linux what the command leaves behind becomes a child of this process, so that it is found and ended too."""
+    """On Linux what the command leaves behind becomes a child of this process, so that it is found
+    and ended too.
+    """
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(_SUBREAPER, 1, 0, 0, 0)
 
@@ -217,7 +229,9 @@ def _children() -> list[tuple[int, str]]:
 
 
 def _let_go(*_: object) -> None:
-    """A signal ends the supervisor as if the sweep had let go. Raising would lose a command that is just starting."""
+    """A signal ends the supervisor as if the sweep had let go. Raising would lose a command that is
+    just starting.
+    """
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
 
 

@@ -1,7 +1,8 @@
-"""Prometheus metrics of a running sweep: its progress and the tail latencies it measures, on this machine only.
+"""Prometheus metrics of a running sweep: its progress and the tail latencies it measures, on this
+machine only.
 
-`Telemetry` is a progress that passes everything on to another. A scrape is answered by the event loop that measures, as
-it takes a fraction of a millisecond; nothing runs in a thread of its own.
+`Telemetry` is a progress that passes everything on to another. A scrape is answered by the event
+loop that measures, as it takes a fraction of a millisecond; nothing runs in a thread of its own.
 """
 
 import math
@@ -51,7 +52,9 @@ STAGES = ("ramp", "warmup", "window", "hold")
 
 
 class Telemetry(Progress):
-    """A progress that exports what is reported, and reports it to `inner`. Times in seconds; a failed tail is +Inf."""
+    """A progress that exports what is reported, and reports it to `inner`. Times in seconds; a
+    failed tail is +Inf.
+    """
 
     def __init__(self, inner: Progress) -> None:
         self._inner = inner
@@ -89,10 +92,12 @@ class Telemetry(Progress):
         for quantile, value in (("0.5", tick.p50_ttft), ("0.99", tick.p99_ttft)):
             self._gauges["trial_ttft_seconds"].labels(quantile).set(_or_nan(value))
         self._set(
-            trial_in_flight=tick.in_flight, trial_window_requests_sent=tick.window_sent,
-            trial_requests_failed=tick.failed, trial_elapsed_seconds=tick.elapsed,
+            trial_in_flight=tick.in_flight,
+            trial_window_requests_sent=tick.window_sent,
+            trial_requests_failed=tick.failed,
+            trial_elapsed_seconds=tick.elapsed,
             trial_output_tokens_per_second=tick.rate,
-        )  # fmt: skip
+        )
 
     def trial_finished(self, trial: Trial, figures: Mapping[str, float | None], flags: Sequence[Flag] = ()) -> None:
         self._inner.trial_finished(trial, figures, flags)
@@ -129,9 +134,13 @@ class Telemetry(Progress):
         self._gauges["trial_stage"].clear()
         self._gauges["trial_ttft_seconds"].clear()
         self._set(
-            trial_in_flight=0, trial_window_requests_sent=0, trial_window_requests_wanted=0, trial_requests_failed=0,
-            trial_elapsed_seconds=0, trial_output_tokens_per_second=None,
-        )  # fmt: skip
+            trial_in_flight=0,
+            trial_window_requests_sent=0,
+            trial_window_requests_wanted=0,
+            trial_requests_failed=0,
+            trial_elapsed_seconds=0,
+            trial_output_tokens_per_second=None,
+        )
 
     def _set(self, **values: float | None) -> None:
         """Set gauges without labels; None is NaN. The sweep reported something now."""

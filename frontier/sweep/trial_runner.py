@@ -1,4 +1,5 @@
-"""The trial runner: measures one trial and stores it, and gives it up where it cannot be measured."""
+"""The trial runner: measures one trial and stores it, and gives it up where it cannot be
+measured."""
 
 import asyncio
 import contextlib
@@ -23,18 +24,21 @@ from frontier.sweep.ledger import Ledger
 from frontier.sweep.servers import ATTEMPTS, ServerFailures, Servers, sleep_or_stop
 
 Step = Literal["done", "skipped", "dropped", "lost", "interrupted"]
-"""How one trial ended: measured; not worth measuring; no room in the budget; the server lost under it; stopped."""
+"""How one trial ended: measured; not worth measuring; no room in the budget; the server lost under
+it; stopped."""
 
 WORKERS_LOST = 2
-"""How often a trial is run again because a client process failed, each time with one process fewer."""
+"""How often a trial is run again because a client process failed, each time with one process fewer.
+"""
 _FIGURES = ("output_throughput", "p50_ttft", "p99_ttft", "p99_tpot", "error_rate")
 
 
 @dataclass(slots=True)
 class TrialRunner:
-    """Runs trials into `histories`. `done` are the keys that count, `dropped` those without room and the limit,
-    `skipped` those not worth it or not possible. `excluded` are the finished ones whose numbers mean nothing, and why.
-    `forecast` has the seconds that are left of the sweep; they go into the journal when a trial begins.
+    """Runs trials into `histories`. `done` are the keys that count, `dropped` those without room
+    and the limit, `skipped` those not worth it or not possible. `excluded` are the finished ones
+    whose numbers mean nothing, and why. `forecast` has the seconds that are left of the sweep; they
+    go into the journal when a trial begins.
     """
 
     config: Config
@@ -57,8 +61,9 @@ class TrialRunner:
     """How the requests of the last attempt failed."""
 
     async def measure(self, trial: Trial) -> Step:
-        """Measure and store a trial. A lost server is waited for, and the whole trial tried again, never a request;
-        "lost" when it was lost again, or did not come back, or client processes failed as often as they may.
+        """Measure and store a trial. A lost server is waited for, and the whole trial tried again,
+        never a request; "lost" when it was lost again, or did not come back, or client processes
+        failed as often as they may.
         """
         attempts = workers_lost = 0
         while True:
@@ -84,11 +89,14 @@ class TrialRunner:
                 if (step := await self._wait_for_server(trial, attempts)) is not None:
                     return step
                 continue
-            # From the file, not from memory: what is decided now is what a later look at the run will decide.
+            # From the file, not from memory: what is decided now is what a later look at the run
+            # will decide.
             return self._finish(trial, load_window_data(self.run, measurement))
 
     async def _wait_for_server(self, trial: Trial, attempts: int) -> Step | None:
-        """Wait for the server that was lost under a trial. None when the trial is to be tried again."""
+        """Wait for the server that was lost under a trial. None when the trial is to be tried
+        again.
+        """
         why = "no request failed"
         if self._failed:
             error, times = self._failed.most_common(1)[0]
@@ -103,7 +111,9 @@ class TrialRunner:
         return "lost"
 
     def _gives_up(self, trial: Trial, times: int, error: WorkerLostError) -> bool:
-        """Report that a client process failed; whether the trial is given up, as that happened too often."""
+        """Report that a client process failed; whether the trial is given up, as that happened too
+        often.
+        """
         self.run.journal("worker_lost", trial=trial.key, reason=error.what, **self.ledger.facts())
         where = f"{trial.shape.label} {setting(trial.concurrency)}"
         if times <= WORKERS_LOST:
@@ -164,7 +174,9 @@ class TrialRunner:
             watching.cancel()
 
     def recall(self, trial: Trial, sample: WindowData) -> tuple[Flag, ...]:
-        """Take a finished trial into its history, in the place of an earlier one of its name; its flags."""
+        """Take a finished trial into its history, in the place of an earlier one of its name; its
+        flags.
+        """
         sample = replace(sample, quality=self.config.deployment(trial.deployment).stated_quality)
         history = self.history(trial.series)
         history[:] = [(t, s) for t, s in history if t.key != trial.key]
@@ -196,7 +208,9 @@ class TrialRunner:
         return "dropped"
 
     def _expected_e2e(self, trial: Trial) -> float | None:
-        """The mean E2E where this shape was measured nearest: how long to stagger the start over."""
+        """The mean E2E where this shape was measured nearest: how long to stagger the start
+        over.
+        """
         nearest = [
             (abs(t.concurrency - trial.concurrency), float(s.e2e[s.ok].mean()))
             for t, s in self.history(trial.series)

@@ -1,9 +1,11 @@
-"""Verification under open-loop (Poisson) load, as independent users make it: of the operating point, or of any rate.
+"""Verification under open-loop (Poisson) load, as independent users make it: of the operating
+point, or of any rate.
 
-A closed loop of N callers never queues more than N; independent users do. `verify` sends the rate that the operating
-point served again as a Poisson process, latency counted from each arrival, and judges it by the same rules. `find`
-looks for the highest such rate that keeps the SLA with at most the operating point's N in flight: what arrives beyond
-them waits at the client, as it would at a gateway, and its wait counts. The records are kept under the run's `verify/`.
+A closed loop of N callers never queues more than N; independent users do. `verify` sends the rate
+that the operating point served again as a Poisson process, latency counted from each arrival, and
+judges it by the same rules. `find` looks for the highest such rate that keeps the SLA with at most
+the operating point's N in flight: what arrives beyond them waits at the client, as it would at a
+gateway, and its wait counts. The records are kept under the run's `verify/`.
 """
 
 import asyncio
@@ -42,18 +44,20 @@ from frontier.sweep.backend import HttpBackend, OnTick
 from frontier.sweep.servers import require_same_server
 
 CAP = 8
-"""Requests in flight of a check are capped at this many times the operating point's concurrency: far above what a
-Poisson process of the same mean reaches, low enough for the client's sockets. What is turned away by it is counted as
-waiting."""
+"""Requests in flight of a check are capped at this many times the operating point's concurrency:
+far above what a Poisson process of the same mean reaches, low enough for the client's sockets. What
+is turned away by it is counted as waiting."""
 LEAST_CAP = 64
 FULL = 0.9
 """The cap was reached when this share of it was in flight on average."""
 START = 0.5
 """Share of the closed loop's rate that a search starts at where `arrival_rate` has no estimate."""
 BEYOND = 2.0
-"""A trial of a search ends early when this many times the requests that may be over a limit are over it, ..."""
+"""A trial of a search ends early when this many times the requests that may be over a limit are
+over it, ..."""
 PATIENCE = 15.0
-"""... or one waited longer than a stable queue makes one wait with probability e^-PATIENCE (M/M/c)."""
+"""... or one waited longer than a stable queue makes one wait with probability e^-PATIENCE (M/M/c).
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,9 +69,11 @@ class Search:
 
 
 def checks(run: Run, limits: Sequence[Limit], *, load: float = 1.0, requests: int | None = None) -> list[Check]:
-    """The operating points of a run, with what each is to be checked at: `load` times the rate it served.
+    """The operating points of a run, with what each is to be checked at: `load` times the rate it
+    served.
 
-    As many requests as the closed loop's claim rests on, unless said. UsageError when the run was imported.
+    As many requests as the closed loop's claim rests on, unless said. UsageError when the run was
+    imported.
     """
     return [
         Check(decision, rate * load, load, requests or max(_enough(decision, limits), 1))
@@ -76,7 +82,9 @@ def checks(run: Run, limits: Sequence[Limit], *, load: float = 1.0, requests: in
 
 
 def searches(run: Run, limits: Sequence[Limit]) -> list[Search]:
-    """The operating points of a run, with where the search for each one's rate begins. UsageError for an import."""
+    """The operating points of a run, with where the search for each one's rate begins. UsageError
+    for an import.
+    """
     wanted = []
     for decision, top in _served(run, limits):
         assert decision.concurrency is not None
@@ -118,7 +126,9 @@ def _enough(decision: Decision, limits: Sequence[Limit]) -> int:
 
 @dataclass(slots=True)
 class Sender:
-    """Sends open-loop trials to the servers of a run and keeps them in `store`, until `stop` is set."""
+    """Sends open-loop trials to the servers of a run and keeps them in `store`, until `stop` is
+    set.
+    """
 
     run: Run
     backend: HttpBackend
@@ -138,7 +148,8 @@ class Sender:
     async def send(self, trial: Trial, watch: "Watch | None" = None) -> Measurement | None:
         """The trial, finished or ended by `watch`, and kept; None when it was stopped.
 
-        MeasurementError when a server cannot be measured, is lost, or is another than the run was begun with.
+        MeasurementError when a server cannot be measured, is lost, or is another than the run was
+        begun with.
         """
         assert trial.rate is not None
         await self.prepare(trial.deployment)
@@ -173,7 +184,9 @@ class Sender:
 
 
 async def verify(sender: Sender, wanted: Sequence[Check]) -> list[Checked]:
-    """Send the arrivals of each check and judge them. Ends early, with what was finished, when it is stopped."""
+    """Send the arrivals of each check and judge them. Ends early, with what was finished, when it
+    is stopped.
+    """
     done: list[Checked] = []
     try:
         for check in wanted:
@@ -219,12 +232,17 @@ def _trial(config: Config, decision: Decision, cap: int, ask: LoadAsk, repeat: i
 
 
 async def find(
-    sender: Sender, wanted: Sequence[Search], *,
-    on_ask: Callable[[Search, LoadAsk, float], None], on_trial: Callable[[Search, LoadTrial], None],
-) -> list[FoundRate]:  # fmt: skip
-    """The highest rate of each search, with what was finished before; fewer answers when it is stopped.
+    sender: Sender,
+    wanted: Sequence[Search],
+    *,
+    on_ask: Callable[[Search, LoadAsk, float], None],
+    on_trial: Callable[[Search, LoadTrial], None],
+) -> list[FoundRate]:
+    """The highest rate of each search, with what was finished before; fewer answers when it is
+    stopped.
 
-    `on_ask` hears of each trial before it is sent, with the seconds that the search will take from there.
+    `on_ask` hears of each trial before it is sent, with the seconds that the search will take from
+    there.
     """
     answers: list[FoundRate] = []
     try:
@@ -258,7 +276,9 @@ def rates_found(run: Run, limits: Sequence[Limit]) -> list[FoundRate]:
 
 
 def rate_trial(config: Config, search: Search, ask: LoadAsk, repeat: int) -> Trial:
-    """The trial that a search asks for. Its fingerprint is of the SLA too: another one has trials of its own."""
+    """The trial that a search asks for. Its fingerprint is of the SLA too: another one has trials
+    of its own.
+    """
     decision, cap = search.decision, search.policy.in_flight
     shape, sla = decision.shape, " ".join(map(str, decision.limits))
     load = f"{ask.load!r} {ask.phase} {ask.requests} {ask.warmup:.3g}"
@@ -267,7 +287,9 @@ def rate_trial(config: Config, search: Search, ask: LoadAsk, repeat: int) -> Tri
 
 
 def restored(config: Config, search: Search, store: RunDirectory) -> list[LoadTrial]:
-    """The finished trials of a search, oldest first; those that were not valid are measured again."""
+    """The finished trials of a search, oldest first; those that were not valid are measured
+    again.
+    """
     history = []
     for measurement in store.finished().values():
         trial = measurement.trial
@@ -288,8 +310,9 @@ def _load_trial(measurement: Measurement, store: RunDirectory) -> LoadTrial:
 
 
 class Watch:
-    """Ends a trial early (sets `halt`) when its outcome is clear: more requests of the window are over a limit than
-    could be forgiven if all others were not, or one waited as no stable queue makes it wait.
+    """Ends a trial early (sets `halt`) when its outcome is clear: more requests of the window are
+    over a limit than could be forgiven if all others were not, or one waited as no stable queue
+    makes it wait.
 
     `spare` are the requests per second that the server could serve beyond those that arrive.
     """
@@ -306,7 +329,9 @@ class Watch:
         self._start = self._end = math.inf
 
     def tick(self, progress: TrialProgress, stopped: bool) -> None:
-        """Hear how the trial stands: when its window opens and closes, and whether the user stopped it."""
+        """Hear how the trial stands: when its window opens and closes, and whether the user stopped
+        it.
+        """
         if progress.stage == "window":
             self._start = min(self._start, progress.elapsed)
         elif progress.stage == "hold":
@@ -366,9 +391,11 @@ def _growing(sample: WindowData) -> bool:
 
 
 def _verdict(point: Point, limits: Sequence[Limit], growing: bool) -> tuple[Judgement, tuple[str, ...]]:
-    """A queue that grows makes the window unsteady, which is no fault of the measurement but its answer: no.
+    """A queue that grows makes the window unsteady, which is no fault of the measurement but its
+    answer: no.
 
-    Its requests depend on each other so much that no bound exists; that values beyond a limit still rise is enough.
+    Its requests depend on each other so much that no bound exists; that values beyond a limit still
+    rise is enough.
     """
     unsteady = [flag for flag in point.flags if flag.name == "non_stationary"]
     rest = replace(point, flags=tuple(flag for flag in point.flags if flag not in unsteady))

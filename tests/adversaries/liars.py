@@ -1,7 +1,8 @@
-"""Servers that report better numbers than they deliver, each of which knows what its users really saw.
+"""Servers that report better numbers than they deliver, each of which knows what its users really
+saw.
 
-A liar answers request i by a plan: what it sends when, and the truth of it. It registers under its name with
-`tests.client.hostile`, so `http://host/NAME/v1/...` speaks to it.
+A liar answers request i by a plan: what it sends when, and the truth of it. It registers under its
+name with `tests.client.hostile`, so `http://host/NAME/v1/...` speaks to it.
 """
 
 import asyncio
@@ -20,9 +21,11 @@ TTFT, TPOT, TOKENS, WORDS = 0.030, 0.004, 8, 40
 
 @dataclass(frozen=True)
 class Plan:
-    """One answer: events with the seconds after the request at which each is sent, and what a user met.
+    """One answer: events with the seconds after the request at which each is sent, and what a user
+    met.
 
-    `ttft` is the first text that can be seen, `tpot` what a token took after it; endless where the answer was no good.
+    `ttft` is the first text that can be seen, `tpot` what a token took after it; endless where the
+    answer was no good.
     """
 
     events: tuple[tuple[float, Any], ...]
@@ -37,17 +40,28 @@ def text(said: str, finish: str | None = None, **more: Any) -> dict[str, Any]:
 
 
 def honest(
-    *, ttft: float = TTFT, tpot: float = TPOT, tokens: int = TOKENS, usage: Any = ..., finish: str = "length",
-    ahead: tuple[tuple[float, Any], ...] = (), prompt_tokens: Any = None,
-) -> Plan:  # fmt: skip
-    """Tokens at an even pace, with as many counted, unless told otherwise; `ahead` is sent before them."""
+    *,
+    ttft: float = TTFT,
+    tpot: float = TPOT,
+    tokens: int = TOKENS,
+    usage: Any = ...,
+    finish: str = "length",
+    ahead: tuple[tuple[float, Any], ...] = (),
+    prompt_tokens: Any = None,
+) -> Plan:
+    """Tokens at an even pace, with as many counted, unless told otherwise; `ahead` is sent before
+    them.
+    """
     last = tokens - 1
     events = [(ttft + i * tpot, text(" word", finish if i == last else None)) for i in range(tokens)]
     good = finish in ("length", "stop")
     return Plan(
-        (*ahead, *events), ttft if good else math.inf, tpot if good else math.inf,
-        tokens if usage is ... else usage, prompt_tokens,
-    )  # fmt: skip
+        (*ahead, *events),
+        ttft if good else math.inf,
+        tpot if good else math.inf,
+        tokens if usage is ... else usage,
+        prompt_tokens,
+    )
 
 
 Law = Callable[[int], Plan]
@@ -73,7 +87,9 @@ class Liar:
 
     @property
     def truth(self) -> float:
-        """What its users met, in the limited metric: a percentile by rank, or the share of bad answers."""
+        """What its users met, in the limited metric: a percentile by rank, or the share of bad
+        answers.
+        """
         statistic, _, quantity = self.limit[0].partition("_")
         if self.limit[0] == "error_rate":
             return sum(math.isinf(plan.ttft) for plan in self.played) / len(self.played)
@@ -116,9 +132,17 @@ def _counts() -> Iterator[Liar]:
     slow = 10 * TPOT
     limit = ("p90_tpot", 3 * TPOT)
     unusable = {
-        "none": None, "null": {"completion_tokens": None}, "text": "8", "negative": -8, "endless": 1e300,
-        "huge": 10**15, "half": 7.5, "nothing": 0, "true": True, "list": [8],
-    }  # fmt: skip
+        "none": None,
+        "null": {"completion_tokens": None},
+        "text": "8",
+        "negative": -8,
+        "endless": 1e300,
+        "huge": 10**15,
+        "half": 7.5,
+        "nothing": 0,
+        "true": True,
+        "list": [8],
+    }
     for name, usage in unusable.items():
         law = some(0.15, lambda usage=usage: honest(tpot=slow, usage=usage))
         yield Liar(f"slow_count_{name}", law, limit, "uncounted")
@@ -150,17 +174,30 @@ def _finishes() -> Iterator[Liar]:
 def _hollow() -> Iterator[Liar]:
     limit = ("p90_ttft", 0.020)
     blanks = {
-        "space": " ", "line": "\n\n", "zero_width": "\u200b", "joiner": "\u2060", "bom": "\ufeff", "nbsp": "\u00a0",
-        "filler": "\u3164", "mark": "\u0301", "control": "\x00",
-    }  # fmt: skip
+        "space": " ",
+        "line": "\n\n",
+        "zero_width": "\u200b",
+        "joiner": "\u2060",
+        "bom": "\ufeff",
+        "nbsp": "\u00a0",
+        "filler": "\u3164",
+        "mark": "\u0301",
+        "control": "\x00",
+    }
     for name, blank in blanks.items():
         ahead = ((0.001, text(blank)),)
-        yield Liar(f"hollow_{name}", lambda _, ahead=ahead: honest(ttft=0.06, ahead=ahead, usage=TOKENS + 1), limit,
-                   "hollow_first", asked=TOKENS + 1)  # fmt: skip
+        yield Liar(
+            f"hollow_{name}",
+            lambda _, ahead=ahead: honest(ttft=0.06, ahead=ahead, usage=TOKENS + 1),
+            limit,
+            "hollow_first",
+            asked=TOKENS + 1,
+        )
     other_fields = {
-        "thought": {"content": None, "reasoning_content": " "}, "role": {"role": "assistant", "content": " "},
+        "thought": {"content": None, "reasoning_content": " "},
+        "role": {"role": "assistant", "content": " "},
         "tool": {"content": None, "tool_calls": [{"function": {"name": None, "arguments": " "}}]},
-    }  # fmt: skip
+    }
     for name, delta in other_fields.items():
         event = {"choices": [{"index": 0, "delta": delta, "finish_reason": None}]}
         law = lambda _, event=event: honest(ttft=0.06, ahead=((0.001, event),), usage=TOKENS + 1)  # noqa: E731

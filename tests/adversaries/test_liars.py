@@ -1,4 +1,5 @@
-"""Servers that report better numbers than they deliver never get "meets" under a limit they break; honest ones do."""
+"""Servers that report better numbers than they deliver never get "meets" under a limit they break;
+honest ones do."""
 
 import asyncio
 import gc
@@ -22,15 +23,28 @@ from tests.client.hostile import Hostile
 
 LIARS = {liar.name: liar for liar in liars()}
 EVERY_TIME = {
-    "slow_count_none", "slow_count_float", "slow_count_one", "slow_count_hidden", "slow_counts_more",
-    "one_more_than_sent", "a_tenth_more", "finish_content_filter", "hollow_space", "hollow_zero_width",
-    "hollow_thought", "hollow_at_pace", "prompts_cut", "prompts_not_counted",
-}  # fmt: skip
-"""One server for each way to be found out, measured at once; the others differ from them in a value and are slow."""
+    "slow_count_none",
+    "slow_count_float",
+    "slow_count_one",
+    "slow_count_hidden",
+    "slow_counts_more",
+    "one_more_than_sent",
+    "a_tenth_more",
+    "finish_content_filter",
+    "hollow_space",
+    "hollow_zero_width",
+    "hollow_thought",
+    "hollow_at_pace",
+    "prompts_cut",
+    "prompts_not_counted",
+}
+"""One server for each way to be found out, measured at once; the others differ from them in a value
+and are slow."""
 CONTROL = Liar("honest", lambda _: honest(), ("p90_tpot", 3 * TPOT), None)
 SECONDS, CALLERS, AT_ONCE = 2.0, 6, 14
 BUSY = {"client_bound", "non_stationary", "lockstep", "under_concurrency", "over_concurrency"}
-"""What a machine at work on all these trials at once may say of itself, which must not be what catches a liar."""
+"""What a machine at work on all these trials at once may say of itself, which must not be what
+catches a liar."""
 
 
 async def met(server: Hostile, liar: Liar) -> Point:
@@ -39,9 +53,13 @@ async def met(server: Hostile, liar: Liar) -> Point:
     shape = Shape.of(WORDS, liar.asked or TOKENS)
     trial = Trial("d", shape, CALLERS, 0, Phase.GRID, 10**6, 7, 0.2, 0.0, SECONDS, fingerprint=liar.name)
     target = Target(
-        server.url(liar.name), "m", "chat", dialect="vllm", timeouts=Timeouts(2.0, 5.0, 2.0, 10.0),
+        server.url(liar.name),
+        "m",
+        "chat",
+        dialect="vllm",
+        timeouts=Timeouts(2.0, 5.0, 2.0, 10.0),
         ignore_eos=liar.asked > 0,
-    )  # fmt: skip
+    )
     records: list[Record] = []
     measurement = await run_trial(
         trial, target, random_prompts(shape, 7), on_record=records.append, expected_e2e=0.1, identity="vllm 0.1"
@@ -53,7 +71,9 @@ async def met(server: Hostile, liar: Liar) -> Point:
 
 @pytest.fixture(scope="module")
 def points(request: pytest.FixtureRequest) -> Iterator[dict[str, Point]]:
-    """The points of all the servers that this run of the tests asks for, measured AT_ONCE at a time."""
+    """The points of all the servers that this run of the tests asks for, measured AT_ONCE at a
+    time.
+    """
     thresholds = gc.get_threshold()
     cases = [getattr(item, "callspec", None) for item in request.session.items if item.path == request.path]
     selected = [LIARS[case.params["name"]] for case in cases if case is not None]

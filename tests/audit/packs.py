@@ -1,4 +1,5 @@
-"""Packs for tests: a small run, its pack, and edits of what is in it with or without the hashes made again."""
+"""Packs for tests: a small run, its pack, and edits of what is in it with or without the hashes
+made again."""
 
 import hashlib
 import zipfile
@@ -36,7 +37,9 @@ def zipped(files: Files, pack: Path) -> Path:
 
 
 def hashed_again(files: Files) -> Files:
-    """The files with every hash made again: of the records, of the evidence, and those that the claim lists."""
+    """The files with every hash made again: of the records, of the evidence, and those that the
+    claim lists.
+    """
     files = dict(files)
     for name in [name for name in files if name.startswith("run/evidence/")]:
         tree, _ = unsealed(files[name])
@@ -51,8 +54,9 @@ def hashed_again(files: Files) -> Files:
     claim = orjson.loads(files["claim.json"])
     claim["files"] = {
         name.removeprefix("run/"): {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
-        for name, data in files.items() if name != "claim.json"
-    }  # fmt: skip
+        for name, data in files.items()
+        if name != "claim.json"
+    }
     return files | {"claim.json": orjson.dumps(claim)}
 
 
@@ -65,7 +69,9 @@ def written(files: Files, scratch: Path) -> Path:
 
 
 def stated_again(files: Files, scratch: Path) -> Path:
-    """A pack of these files as an owner of the run would make it: hashes, points and answers made again."""
+    """A pack of these files as an owner of the run would make it: hashes, points and answers made
+    again.
+    """
     return packed(written(files, scratch), scratch / "claim.zip")
 
 

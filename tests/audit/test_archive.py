@@ -1,4 +1,5 @@
-"""A pack is read as a file from a stranger: whatever is in it, it is refused in plain words, and nothing is written."""
+"""A pack is read as a file from a stranger: whatever is in it, it is refused in plain words, and
+nothing is written."""
 
 import io
 import os
@@ -71,10 +72,23 @@ def test_it_holds_the_run_and_nothing_beside_it(run: Path, pack: Path) -> None:
 
 
 NAMES = [
-    "../evil", "/etc/passwd", "run/../../evil", "run\\..\\evil", "C:evil", "run/trials/../config.yaml", "run/lock",
-    "run/derived/x.png", "run/inner.zip", "run/trials/x.jsonl/y", "run/verify/journal.jsonl", "claim.json/", "run/",
-    "run/trials/\x1b[31m.jsonl", "run/trials/" + "x" * 300 + ".jsonl", "CLAIM.JSON",
-]  # fmt: skip
+    "../evil",
+    "/etc/passwd",
+    "run/../../evil",
+    "run\\..\\evil",
+    "C:evil",
+    "run/trials/../config.yaml",
+    "run/lock",
+    "run/derived/x.png",
+    "run/inner.zip",
+    "run/trials/x.jsonl/y",
+    "run/verify/journal.jsonl",
+    "claim.json/",
+    "run/",
+    "run/trials/\x1b[31m.jsonl",
+    "run/trials/" + "x" * 300 + ".jsonl",
+    "CLAIM.JSON",
+]
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -1,4 +1,5 @@
-"""An audit derives all again: an untouched pack is self-consistent, an edited one is told or says the same."""
+"""An audit derives all again: an untouched pack is self-consistent, an edited one is told or says
+the same."""
 
 import random
 import re
@@ -142,8 +143,12 @@ def test_a_run_that_was_changed_is_not_packed(run: Path, tmp_path: Path) -> None
 def test_a_running_sweep_is_not_packed(run: Path, tmp_path: Path) -> None:
     manifest = RunDirectory.read(run).manifest
     with RunDirectory.open_for_sweep(
-        run, identity=manifest["identity"], canonical=manifest["canonical"], config_text=TEXT, facts={},
-    ):  # fmt: skip
+        run,
+        identity=manifest["identity"],
+        canonical=manifest["canonical"],
+        config_text=TEXT,
+        facts={},
+    ):
         said = frontier("pack", run, "-o", "claim.zip", cwd=tmp_path)
     assert said.code == 2
     assert "a sweep is running on" in said.err
@@ -397,14 +402,16 @@ def moved(before: Any, after: Any) -> float:
     """The largest relative change of a figure of a point."""
     pairs = [
         (one["metrics"][name]["value"], other["metrics"].get(name, {}).get("value"))
-        for one, other in zip(before, after, strict=True) for name in one["metrics"]
-    ]  # fmt: skip
+        for one, other in zip(before, after, strict=True)
+        for name in one["metrics"]
+    ]
     return max((abs((b or 0.0) / a - 1) for a, b in pairs if a), default=0.0)
 
 
 def study(whole: Files, tmp_path: Path, count: int, seed: int, *, every: int) -> Counter[str]:
-    """Random edits of one place, and how many are seen: as they are; with every hash made again; and with what is
-    stated made again too, as the owner of a run can. Each `every`-th goes through the audit and the commands as well.
+    """Random edits of one place, and how many are seen: as they are; with every hash made again;
+    and with what is stated made again too, as the owner of a run can. Each `every`-th goes through
+    the audit and the commands as well.
     """
     rng, counts = random.Random(seed), Counter[str]()
     before, shown = state(written(whole, tmp_path / "0"))[1], points_of(hashed_again(whole), tmp_path / "1")
@@ -442,7 +449,8 @@ def study(whole: Files, tmp_path: Path, count: int, seed: int, *, every: int) ->
 
 def test_random_edits_are_found_or_harmless(whole: Files, tmp_path: Path) -> None:
     counts = study(whole, tmp_path, 6, 1, every=3)
-    # Half of a real run's evidence are readings of the server's metrics, of which most decide no number.
+    # Half of a real run's evidence are readings of the server's metrics, of which most decide no
+    # number.
     assert counts["found"] > 0.4 * counts["edits"]
 
 
@@ -458,6 +466,7 @@ def test_a_thousand_random_edits_are_found_or_harmless(
     counts = study(whole, tmp_path, 500, 2, every=20)
     print(which, dict(counts))
     assert counts["edits"] > 450
-    # Half of a real run's evidence are readings of the server's metrics, of which most decide no number.
+    # Half of a real run's evidence are readings of the server's metrics, of which most decide no
+    # number.
     assert counts["found"] > 0.4 * counts["edits"]
     assert counts["unseen"] < 0.15 * counts["edits"]

@@ -1,4 +1,5 @@
-"""An audit of trials at a rate: what was due follows from the seed, of a trace too, and an edit contradicts it."""
+"""An audit of trials at a rate: what was due follows from the seed, of a trace too, and an edit
+contradicts it."""
 
 import random
 from collections.abc import Callable

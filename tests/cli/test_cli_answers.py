@@ -1,4 +1,5 @@
-"""The answering commands on a run: what they print, in JSON and for people, and their exit codes."""
+"""The answering commands on a run: what they print, in JSON and for people, and their exit
+codes."""
 
 import json
 import re

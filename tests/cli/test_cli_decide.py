@@ -1,4 +1,5 @@
-"""`solve` on tiers, ranges and several shapes, `compare`, and what `show` says of a run as a whole."""
+"""`solve` on tiers, ranges and several shapes, `compare`, and what `show` says of a run as a
+whole."""
 
 import dataclasses
 import json
@@ -29,7 +30,9 @@ price: $3.6/h
 
 @pytest.fixture(scope="module")
 def cwd(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Runs of one workload on two servers, one faster than the other, and one of another workload."""
+    """Runs of one workload on two servers, one faster than the other, and one of another
+    workload.
+    """
     here = tmp_path_factory.mktemp("decide")
     (here / "runs").mkdir()
     one = CONFIG.replace("{isl: 256, osl: 32, name: short}, ", "")
@@ -72,9 +75,12 @@ def test_one_tier_is_answered_when_named(cwd: Path) -> None:
 
 def test_five_slas_are_answered_in_seconds_with_reasons(cwd: Path) -> None:
     asked = (
-        "p99_ttft<=130ms", "p99_ttft<=40ms..130ms", "p95_e2e<=900ms, error_rate<=1%", "p99.9_ttft<=1s",
+        "p99_ttft<=130ms",
+        "p99_ttft<=40ms..130ms",
+        "p95_e2e<=900ms, error_rate<=1%",
+        "p99.9_ttft<=1s",
         "output_throughput>=100000",
-    )  # fmt: skip
+    )
     start = time.monotonic()
     said, found = solve(cwd, *(part for sla in asked for part in ("--sla", sla)))
     assert time.monotonic() - start < 30  # seconds on a busy machine; benchmarks/look_speed.py has the figure

@@ -1,4 +1,5 @@
-"""Energy as a user meets it: stated on the command line or in the config, measured beside the server, or unknown."""
+"""Energy as a user meets it: stated on the command line or in the config, measured beside the
+server, or unknown."""
 
 import csv
 import io

@@ -1,4 +1,5 @@
-"""`frontier compare --gate` and `frontier trend`: what they print, write and end with, on runs of the engine."""
+"""`frontier compare --gate` and `frontier trend`: what they print, write and end with, on runs of
+the engine."""
 
 import json
 import os
@@ -41,7 +42,9 @@ def one_run(path: Path, base: int, seed: int, day: float, second: str = "", repe
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a history of eight nights, two runs of today, and one sweep of two deployments."""
+    """A folder with a history of eight nights, two runs of today, and one sweep of two
+    deployments.
+    """
     here = tmp_path_factory.mktemp("gate")
     speeds = (5000, 5020, 4990, 5010, 4985, 5005, 4995, 5015)
     for night, speed in enumerate(speeds):

@@ -1,4 +1,5 @@
-"""What a user is told when something is wrong: the message, the way out, the exit code, and no traceback."""
+"""What a user is told when something is wrong: the message, the way out, the exit code, and no
+traceback."""
 
 import contextlib
 import fcntl
@@ -229,11 +230,28 @@ def test_a_mistyped_command_is_answered_with_the_right_one(tmp_path: Path) -> No
 
 
 NO_ADDRESSES = (
-    "http://[::1", "http://[]", "http://[::1]x", "http://::1:8000/v1", "http://host:99999", "http://host:0",
-    "http://host:abc", "http://host:80:80", "http://", "http:///v1", "http://:80", "http://a\x01b", "http://a b",
-    "http://xn--", "http://\ud800", "http://a..b", f"http://{'a' * 64}.com", f"http://{'a' * 100_000}", "http://h\\x",
-    "http://%zz/", "http://b\u00fccher.example",
-)  # fmt: skip
+    "http://[::1",
+    "http://[]",
+    "http://[::1]x",
+    "http://::1:8000/v1",
+    "http://host:99999",
+    "http://host:0",
+    "http://host:abc",
+    "http://host:80:80",
+    "http://",
+    "http:///v1",
+    "http://:80",
+    "http://a\x01b",
+    "http://a b",
+    "http://xn--",
+    "http://\ud800",
+    "http://a..b",
+    f"http://{'a' * 64}.com",
+    f"http://{'a' * 100_000}",
+    "http://h\\x",
+    "http://%zz/",
+    "http://b\u00fccher.example",
+)
 """What splits into no address, splits and cannot be connected to, or cannot even be encoded."""
 
 

@@ -1,4 +1,5 @@
-"""Plot, report and completion as commands: what they write, what they refuse, and what they do not import."""
+"""Plot, report and completion as commands: what they write, what they refuse, and what they do not
+import."""
 
 import json
 import shutil
@@ -25,9 +26,16 @@ gpus: 2
 price: $3/gpu/h
 """
 HEAVY = (
-    "aiohttp", "uvloop", "pandas", "scipy.optimize", "scipy.stats", "matplotlib.pyplot", "matplotlib.style.core",
-    "prometheus_client", "urllib.request",
-)  # fmt: skip
+    "aiohttp",
+    "uvloop",
+    "pandas",
+    "scipy.optimize",
+    "scipy.stats",
+    "matplotlib.pyplot",
+    "matplotlib.style.core",
+    "prometheus_client",
+    "urllib.request",
+)
 
 
 @pytest.fixture(scope="module")
@@ -80,8 +88,10 @@ def test_a_report_for_machines_holds_both_answers(cwd: Path) -> None:
     assert 0 == frontier("report", "-o", "new/page.json", "--objectives", "output_throughput,p99_e2e", cwd=cwd).code
     told = json.loads((cwd / "new/page.json").read_text())
     assert ["frontier.report/1", "frontier.solve/1", "frontier.show/1"] == [
-        told["schema"], told["solve"]["schema"], told["show"]["schema"],
-    ]  # fmt: skip
+        told["schema"],
+        told["solve"]["schema"],
+        told["show"]["schema"],
+    ]
     assert ["output_throughput", "p99_e2e"] == told["show"]["objectives"]
     assert told["sections"][0]["neighbours"]
     said = frontier("report", "-o", "page.txt", cwd=cwd)

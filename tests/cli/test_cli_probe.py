@@ -136,7 +136,8 @@ def test_what_a_server_says_of_itself_is_bounded_and_clean(tmp_path: Path) -> No
     async def version(_: web.Request) -> web.StreamResponse:
         return web.json_response({"version": HUGE})
 
-    # A name too long to be asked for is none; that of the other is sent as it is, and shown without what is not seen.
+    # A name too long to be asked for is none; that of the other is sent as it is, and shown without
+    # what is not seen.
     routes = completing(listing([HUGE, "sim\u202e\u200b"], owned_by="vllm")) | {"GET /version": version}
     with servers.serving(routes) as url:
         said = frontier("probe", url, "--json", cwd=tmp_path)

@@ -1,4 +1,5 @@
-"""`frontier quick` as a user meets it: a short one in this process, the real minute as a slow test."""
+"""`frontier quick` as a user meets it: a short one in this process, the real minute as a slow
+test."""
 
 import json
 import time
@@ -93,8 +94,12 @@ def test_what_the_server_says_of_itself_is_told_where_something_was_short() -> N
 
 def point(c: int, ttft: float, *flags: Flag) -> Point:
     sure = {
-        "p50_ttft": ttft / 2, "p90_ttft": ttft, "p50_tpot": 0.01, "p90_tpot": 0.02, "output_throughput": 90.0 * c,
-    }  # fmt: skip
+        "p50_ttft": ttft / 2,
+        "p90_ttft": ttft,
+        "p50_tpot": 0.01,
+        "p90_tpot": 0.02,
+        "output_throughput": 90.0 * c,
+    }
     metrics = {name: Estimate(value, value, value, 50) for name, value in sure.items()}
     return Point("default", Shape.of(256, 64), c, metrics, 50, flags)
 

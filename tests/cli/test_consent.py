@@ -1,4 +1,5 @@
-"""What a stranger's config would run, read and send is shown first, all of it, whatever key it hides behind."""
+"""What a stranger's config would run, read and send is shown first, all of it, whatever key it
+hides behind."""
 
 import os
 import types
@@ -96,12 +97,14 @@ def test_all_that_a_config_does_is_shown(
     config = load_config(EVERYTHING.format(on_finish=finish), "config.yaml")
     a, b = "https://a.invalid/v1", "http://b.invalid/v1"
     reached = {
-        f"send  $CLOUD_KEY to {a}", f"send  $OTHER_KEY to {a}", f"send  what /home/me/key holds to {b}",
+        f"send  $CLOUD_KEY to {a}",
+        f"send  $OTHER_KEY to {a}",
+        f"send  what /home/me/key holds to {b}",
         f"send  what /home/me/letters.jsonl holds to {a}, {b}",
         f"ask  http://169.254.169.254/metrics, with the keys and headers for {a}",
         *(f"read  /home/me/{name}.pem, for TLS with {a}" for name in ("ca", "me", "key")),
         f"use  the proxies of the environment, with their passwords, for {a}",
-    }  # fmt: skip
+    }
     told = {"./tell": "run  ./tell"}.get(finish) or (
         f"post  how it ended, the run's path and this machine's name to {finish.replace('${HOOK}', '$HOOK')}"
     )

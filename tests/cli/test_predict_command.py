@@ -1,4 +1,5 @@
-"""`frontier predict`: before measuring, from a config; between and beyond what was measured, from a run."""
+"""`frontier predict`: before measuring, from a config; between and beyond what was measured, from a
+run."""
 
 import dataclasses
 import json

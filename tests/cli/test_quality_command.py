@@ -1,4 +1,5 @@
-"""Quality as a user meets it: stated or measured over HTTP beside a reference, as an axis, a column and a limit."""
+"""Quality as a user meets it: stated or measured over HTTP beside a reference, as an axis, a column
+and a limit."""
 
 import json
 import shutil
@@ -30,7 +31,9 @@ STATED = CONFIG.replace("QUALITY1", "quality: 0.95").replace("QUALITY2", "qualit
 
 
 def made(folder: Path, text: str) -> Path:
-    """A run of virtual time, whose journal names no server that another engine could differ from."""
+    """A run of virtual time, whose journal names no server that another engine could differ
+    from.
+    """
     sweep_in_virtual_time(folder / "run", text)
     journal = folder / "run" / "journal.jsonl"
     lines = [line for line in journal.read_text().splitlines() if json.loads(line)["event"] != "server"]

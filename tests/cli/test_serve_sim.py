@@ -9,8 +9,17 @@ from tests.commands import frontier, start
 
 def test_the_simulator_serves_until_ctrl_c(tmp_path: Path) -> None:
     (tmp_path / "sim.yaml").write_text("endpoint: simulator\nshapes: [16/4]\nsimulator: {step_base: 1ms}\n")
-    process = start("serve-sim", "sim.yaml", "--port", "0", "--set", "model_name=tiny", "--set", "speculation.tokens=2",
-                    cwd=tmp_path)  # fmt: skip
+    process = start(
+        "serve-sim",
+        "sim.yaml",
+        "--port",
+        "0",
+        "--set",
+        "model_name=tiny",
+        "--set",
+        "speculation.tokens=2",
+        cwd=tmp_path,
+    )
     assert process.stderr is not None
     said = process.stderr.readline()
     url = said.split()[3]

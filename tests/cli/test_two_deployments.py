@@ -1,4 +1,5 @@
-"""Two deployments of one run: the second against the first, which carries the most, and as far as it is proven."""
+"""Two deployments of one run: the second against the first, which carries the most, and as far as
+it is proven."""
 
 import json
 from dataclasses import replace
@@ -116,21 +117,30 @@ LOST, OPEN, INVALID = Verdict.VIOLATES, Verdict.UNPROVEN, Verdict.INVALID
 @pytest.mark.parametrize(
     ("decisions", "note"),
     [
-        ([decided("a", 100), decided("b", 200)],
-         "Most throughput proven for 64/8: b, 200 tok/s at c=8, more than a."),
-        ([decided("a", 199), decided("b", 200)],
-         "Most throughput proven for 64/8: b, 200 tok/s at c=8, within the interval of a."),
-        ([decided("a", 100), decided("b", 900, OPEN)],
-         ("For 64/8 only a is proven inside the SLA, 100 tok/s at c=8; of b no setting is proven, so which gives the "
-         "most is open.")),
-        ([decided("a", 100), decided("b", 50), decided("c", 900, INVALID)],
-         ("Most throughput proven for 64/8: a, 100 tok/s at c=8; of c no setting is proven, so which gives the most is "
-         "open.")),
+        ([decided("a", 100), decided("b", 200)], "Most throughput proven for 64/8: b, 200 tok/s at c=8, more than a."),
+        (
+            [decided("a", 199), decided("b", 200)],
+            "Most throughput proven for 64/8: b, 200 tok/s at c=8, within the interval of a.",
+        ),
+        (
+            [decided("a", 100), decided("b", 900, OPEN)],
+            (
+                "For 64/8 only a is proven inside the SLA, 100 tok/s at c=8; of b no setting is proven, "
+                "so which gives the most is open."
+            ),
+        ),
+        (
+            [decided("a", 100), decided("b", 50), decided("c", 900, INVALID)],
+            (
+                "Most throughput proven for 64/8: a, 100 tok/s at c=8; of c no setting is proven, "
+                "so which gives the most is open."
+            ),
+        ),
         ([decided("a", 100), decided("b", 900, LOST)], "For 64/8 only a meets the SLA: 100 tok/s at c=8."),
         ([decided("a", 100, OPEN), decided("b", 900, LOST)], None),
         ([decided("a", 100)], None),
     ],
-)  # fmt: skip
+)
 def test_the_winner_is_named_as_far_as_it_is_proven(decisions: list[Decision], note: str | None) -> None:
     found = answer("", (Limit("p99_ttft", 0.5),), (), decisions)
     assert ([] if note is None else [note]) == [one.note for one in found.best]

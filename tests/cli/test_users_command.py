@@ -1,4 +1,5 @@
-"""`frontier users` on runs made in virtual time: the answer, its JSON, its exit codes, and the lines it prints."""
+"""`frontier users` on runs made in virtual time: the answer, its JSON, its exit codes, and the
+lines it prints."""
 
 import asyncio
 import json
@@ -67,8 +68,17 @@ def test_people_per_replica_and_replicas_for_so_many_people(cwd: Path) -> None:
 def test_the_answer_reads_as_a_user_needs_it(cwd: Path) -> None:
     said = frontier("users", "--think", "45s", "--people", "20000", "--set", "price=$3/h", cwd=cwd)
     assert said.code == 0
-    for words in ("people per replica", "head-room", "so that 1 may be down", "/h for", "--max-num-seqs", "Assumed:",
-                  "frontier verify --find", "fewest in flight", "if each stays on one"):  # fmt: skip
+    for words in (
+        "people per replica",
+        "head-room",
+        "so that 1 may be down",
+        "/h for",
+        "--max-num-seqs",
+        "Assumed:",
+        "frontier verify --find",
+        "fewest in flight",
+        "if each stays on one",
+    ):
         assert words in said.out
     alone = frontier("users", "--think", "45s", cwd=cwd).out
     assert "router" not in alone
@@ -78,11 +88,15 @@ def test_the_answer_reads_as_a_user_needs_it(cwd: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ([], "add  --think"), (["--think", "0s"], "no time to think"), (["--think", "soon"], "--think"),
-        (["--people", "5", "--emit", "vllm"], "add  --think"), (["--emit", "keda"], "add  --think"),
-        (["--emit", "caddy"], "caddy"), (["--think", "45s", "--sla", "p90_ttft<=120ms, output_throughput>=9"], "--sla"),
+        ([], "add  --think"),
+        (["--think", "0s"], "no time to think"),
+        (["--think", "soon"], "--think"),
+        (["--people", "5", "--emit", "vllm"], "add  --think"),
+        (["--emit", "keda"], "add  --think"),
+        (["--emit", "caddy"], "caddy"),
+        (["--think", "45s", "--sla", "p90_ttft<=120ms, output_throughput>=9"], "--sla"),
     ],
-)  # fmt: skip
+)
 def test_usage_errors_say_what_to_do(cwd: Path, arguments: list[str], words: str) -> None:
     said = frontier("users", "runs/night", *arguments, cwd=cwd)
     assert said.code == 2, said.out
@@ -93,8 +107,9 @@ def test_without_a_proven_point_it_says_the_command_that_would_decide(cwd: Path)
     measured = load(cwd / "runs" / "night")
     points = measured.points()
     tight = max(p.metrics["p99_ttft"].value for p in points) * 1000
-    said = frontier("users", "runs/night", "--think", "45s", "--sla", f"p99_ttft<={tight + 0.01:.2f}ms, p99.9_e2e<=9s",
-                    cwd=cwd)  # fmt: skip
+    said = frontier(
+        "users", "runs/night", "--think", "45s", "--sla", f"p99_ttft<={tight + 0.01:.2f}ms, p99.9_e2e<=9s", cwd=cwd
+    )
     assert said.code == 4
     assert said.out == ""
     assert "no operating point is proven" in said.err
@@ -131,7 +146,9 @@ def test_a_rate_that_verify_proved_is_what_people_are_counted_by(cwd: Path, tmp_
     assert verify.rates_found(run, limits) == []
 
     class Store(verify.Sender):
-        """Open-loop trials whose requests always take 80 ms to their first token and 0.4 s in all."""
+        """Open-loop trials whose requests always take 80 ms to their first token and 0.4 s in
+        all.
+        """
 
         async def send(self, trial: Trial, watch: verify.Watch | None = None) -> Measurement | None:
             assert trial.rate is not None
@@ -139,11 +156,30 @@ def test_a_rate_that_verify_proved_is_what_people_are_counted_by(cwd: Path, tmp_
             with self.store.writer(trial) as writer:
                 sent = np.cumsum(rng.exponential(1 / trial.rate, trial.requests + 1))
                 for i, at in enumerate(sent.tolist()):
-                    writer.add(Record(
-                        i, 0, at, Outcome.OK, at + 0.4, 256, 32, first=at + 0.08, visible=at + 0.08, last=at + 0.4,
-                        prompt_tokens=256, completion_tokens=32, events=32, reads=32, text_bytes=160, text_chars=160,
-                        finish_reason="length", status=200, scheduled=at, gaps=(10_000,) * 31,
-                    ))  # fmt: skip
+                    writer.add(
+                        Record(
+                            i,
+                            0,
+                            at,
+                            Outcome.OK,
+                            at + 0.4,
+                            256,
+                            32,
+                            first=at + 0.08,
+                            visible=at + 0.08,
+                            last=at + 0.4,
+                            prompt_tokens=256,
+                            completion_tokens=32,
+                            events=32,
+                            reads=32,
+                            text_bytes=160,
+                            text_chars=160,
+                            finish_reason="length",
+                            status=200,
+                            scheduled=at,
+                            gaps=(10_000,) * 31,
+                        )
+                    )
                 measurement = Measurement(
                     trial, float(trial.repeat * 10**6), Window(0.0, float(sent[-1])), "requests", ClientHealth()
                 )
@@ -153,9 +189,9 @@ def test_a_rate_that_verify_proved_is_what_people_are_counted_by(cwd: Path, tmp_
     with RunDirectory.open_to_verify(run.path) as store:
         nobody = type("Nobody", (), {"close": lambda self: asyncio.sleep(0)})()
         sender = Store(run, nobody, store, lambda _: None, asyncio.Event())
-        (found,) = asyncio.run(verify.find(
-            sender, verify.searches(run, limits), on_ask=lambda *_: None, on_trial=lambda *_: None
-        ))  # fmt: skip
+        (found,) = asyncio.run(
+            verify.find(sender, verify.searches(run, limits), on_ask=lambda *_: None, on_trial=lambda *_: None)
+        )
     assert found.done.proven is not None
     said = frontier("users", "run", "--think", "45s", "--people", "20000", "--json", cwd=tmp_path)
     (shape,) = json.loads(said.out)["shapes"]

@@ -8,7 +8,9 @@ import trustme
 
 
 def secure(authority: trustme.CA, *, asks_clients: bool = False) -> ssl.SSLContext:
-    """What a server needs; with `asks_clients` only those with a certificate of the authority are let in."""
+    """What a server needs; with `asks_clients` only those with a certificate of the authority are
+    let in.
+    """
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     authority.issue_cert("127.0.0.1").configure_cert(context)
     if asks_clients:

@@ -1,4 +1,5 @@
-"""A small honest engine in the hostile server's frame: vLLM's face, fixed timing, a memory of who was in it when."""
+"""A small honest engine in the hostile server's frame: vLLM's face, fixed timing, a memory of who
+was in it when."""
 
 import asyncio
 import json
@@ -12,11 +13,13 @@ from tests.client.hostile import BEHAVIOURS, Call, Hostile, chunk, sse
 
 @dataclass
 class Engine:
-    """`/NAME/...` of a hostile server. Times in seconds; `spans` are (arrival, departure) on time.perf_counter().
+    """`/NAME/...` of a hostile server. Times in seconds; `spans` are (arrival, departure) on
+    time.perf_counter().
 
-    `pace` and `started` are asked with the seconds since the first request: a factor on all times, and the start that
-    the process tells. `together` requests are held until so many are there, `linger` keeps a stream open after its
-    last token. `counters` are added to the metrics, per request.
+    `pace` and `started` are asked with the seconds since the first request: a factor on all times,
+    and the start that the process tells. `together` requests are held until so many are there,
+    `linger` keeps a stream open after its last token. `counters` are added to the metrics, per
+    request.
     """
 
     name: str = "engine"

@@ -1,4 +1,5 @@
-"""The engines' faces, as each one's own source has them: routes, rejections, and the way the tokens are written.
+"""The engines' faces, as each one's own source has them: routes, rejections, and the way the tokens
+are written.
 
 Every face answers four tokens of nine asked-for prompt tokens; `/FACE/...` of a hostile server.
 """
@@ -25,7 +26,9 @@ def event(choice: dict[str, Any] | None, **more: Any) -> bytes:
 
 
 def vllm(api: str, _: dict[str, Any]) -> Iterator[bytes]:
-    """The finish reason on the last token, whose text may be empty; the usage in a chunk of its own."""
+    """The finish reason on the last token, whose text may be empty; the usage in a chunk of its
+    own.
+    """
     if api == "chat":
         yield event({"delta": {"role": "assistant", "content": ""}, "logprobs": None, "finish_reason": None})
     texts = TOKENS if api == "chat" else (*TOKENS[:-1], "")
@@ -37,7 +40,9 @@ def vllm(api: str, _: dict[str, Any]) -> Iterator[bytes]:
 
 
 def sglang(api: str, _: dict[str, Any]) -> Iterator[bytes]:
-    """Nulls are written out, reasoning comes in a field of its own, the finish reason in an empty delta."""
+    """Nulls are written out, reasoning comes in a field of its own, the finish reason in an empty
+    delta.
+    """
     nulls = {"role": None, "reasoning_content": None, "tool_calls": None}
     if api == "chat":
         yield event({"delta": nulls | {"role": "assistant", "content": ""}, "finish_reason": None}, usage=None)
@@ -65,7 +70,9 @@ def trtllm(api: str, _: dict[str, Any]) -> Iterator[bytes]:
 
 
 def tgi(api: str, _: dict[str, Any]) -> Iterator[bytes]:
-    """No space after the colon; its own route has one token an event, the counts on the last, and no [DONE]."""
+    """No space after the colon; its own route has one token an event, the counts on the last, and
+    no [DONE].
+    """
     if api == "chat":
         for text in TOKENS:
             yield event({"delta": {"role": "assistant", "content": text}, "finish_reason": None}).replace(
@@ -79,9 +86,11 @@ def tgi(api: str, _: dict[str, Any]) -> Iterator[bytes]:
         last = i == len(TOKENS) - 1
         details = {"finish_reason": "length", "generated_tokens": 4, "seed": None, "input_length": PROMPT}
         said = {
-            "index": i + 1, "token": {"id": i, "text": text, "logprob": -0.1, "special": False},
-            "generated_text": "".join(TOKENS) if last else None, "details": details if last else None,
-        }  # fmt: skip
+            "index": i + 1,
+            "token": {"id": i, "text": text, "logprob": -0.1, "special": False},
+            "generated_text": "".join(TOKENS) if last else None,
+            "details": details if last else None,
+        }
         yield sse(said).replace(b"data: ", b"data:")
 
 
@@ -140,7 +149,9 @@ def openrouter(api: str, _: dict[str, Any]) -> Iterator[bytes]:
 
 
 def litellm(api: str, _: dict[str, Any]) -> Iterator[bytes]:
-    """LiteLLM 1.103 before a vLLM: keys that are null are left out, the usage has a choice beside it, without text."""
+    """LiteLLM 1.103 before a vLLM: keys that are null are left out, the usage has a choice beside
+    it, without text.
+    """
     if api == "chat":
         yield event({"delta": {"role": "assistant", "content": ""}})
     for text in TOKENS:
@@ -171,10 +182,22 @@ def transformers(api: str, _: dict[str, Any]) -> Iterator[bytes]:
 
 
 FACES: dict[str, Face] = {
-    f.__name__: f for f in (
-        vllm, sglang, trtllm, tgi, llamacpp, ollama, openai, thinker, openrouter, litellm, unknowing, transformers,
+    f.__name__: f
+    for f in (
+        vllm,
+        sglang,
+        trtllm,
+        tgi,
+        llamacpp,
+        ollama,
+        openai,
+        thinker,
+        openrouter,
+        litellm,
+        unknowing,
+        transformers,
     )
-}  # fmt: skip
+}
 
 OWNERS = {"vllm": "vllm", "sglang": "sglang", "llamacpp": "llamacpp", "trtllm": "tensorrt_llm", "ollama": "library"}
 
@@ -189,8 +212,16 @@ ABOUT: dict[str, dict[str, Any]] = {
 }
 
 KNOWN = {
-    "model", "prompt", "messages", "stream", "stream_options", "max_tokens", "temperature", "ignore_eos", "min_tokens",
-}  # fmt: skip
+    "model",
+    "prompt",
+    "messages",
+    "stream",
+    "stream_options",
+    "max_tokens",
+    "temperature",
+    "ignore_eos",
+    "min_tokens",
+}
 
 
 def complaint(face: str, body: dict[str, Any]) -> Any:
@@ -210,9 +241,12 @@ def complaint(face: str, body: dict[str, Any]) -> Any:
 
 CHATS_ONLY = {"thinker", "openrouter"}
 ROUTES = {
-    "/v1/completions": "completions", "/v1/chat/completions": "chat", "/generate_stream": "completions",
-    "/api/generate": "completions", "/api/chat": "chat",
-}  # fmt: skip
+    "/v1/completions": "completions",
+    "/v1/chat/completions": "chat",
+    "/generate_stream": "completions",
+    "/api/generate": "completions",
+    "/api/chat": "chat",
+}
 OWN_ROUTES = {"tgi": {"/generate_stream", "/v1/chat/completions"}, "ollama": {"/api/generate", "/api/chat"}}
 DEFAULT_ROUTES = {"/v1/completions", "/v1/chat/completions"}
 

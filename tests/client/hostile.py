@@ -1,6 +1,8 @@
-"""One HTTP server with every nasty behaviour, each under its own path: http://host/BEHAVIOUR/v1/chat/completions.
+"""One HTTP server with every nasty behaviour, each under its own path:
+http://host/BEHAVIOUR/v1/chat/completions.
 
-Runs in a thread of its own on 127.0.0.1; written on bare sockets because most of it is what HTTP libraries prevent.
+Runs in a thread of its own on 127.0.0.1; written on bare sockets because most of it is what HTTP
+libraries prevent.
 """
 
 import asyncio
@@ -223,7 +225,9 @@ async def torn_chunks(call: Call) -> None:
 
 @behaviour
 async def cut_anywhere(call: Call) -> None:
-    """The whole answer, coding and all, in pieces of any size: as drawn from the number of the request."""
+    """The whole answer, coding and all, in pieces of any size: as drawn from the number of the
+    request.
+    """
     rng = random.Random(len(call.server.calls))
     coded = [b"\xef\xbb\xbf"] if rng.random() < 0.3 else []
     end = rng.choice([b"\n", b"\r\n", b"\r"])
@@ -497,7 +501,9 @@ async def endless_trailers(call: Call) -> None:
 
 @behaviour
 async def huge_event(call: Call) -> None:
-    """The token ids of a long prompt in the first event: far over what a line reader takes, and fine."""
+    """The token ids of a long prompt in the first event: far over what a line reader takes, and
+    fine.
+    """
     ids = sse({"choices": [{"index": 0, "delta": {"content": ""}}], "prompt_token_ids": list(range(100_000))})
     await call.stream(ids, *GOOD)
 
@@ -612,7 +618,9 @@ async def lying_keep_alive(call: Call) -> None:
 
 @behaviour
 async def thinks_and_dies(call: Call) -> None:
-    """The first request of a connection is answered; the second is thought about, and the server dies over it."""
+    """The first request of a connection is answered; the second is thought about, and the server
+    dies over it.
+    """
     if call.nth_on_connection == 1:
         await call.stream(*GOOD)
     else:

@@ -57,7 +57,9 @@ async def _head(reader: asyncio.StreamReader) -> tuple[bytes, int | None]:
 
 
 def buffering(upstream: str) -> Serve:
-    """A reverse proxy that passes an answer on when it has all of it (nginx's proxy_buffering with a large buffer)."""
+    """A reverse proxy that passes an answer on when it has all of it (nginx's proxy_buffering with
+    a large buffer).
+    """
     host, port = upstream.removeprefix("http://").split(":")
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -78,7 +80,9 @@ def buffering(upstream: str) -> Serve:
 
 
 class Forward:
-    """A forward proxy: absolute addresses and CONNECT. `seen` are the requests it was asked to pass on."""
+    """A forward proxy: absolute addresses and CONNECT. `seen` are the requests it was asked to pass
+    on.
+    """
 
     def __init__(self) -> None:
         self.seen: list[str] = []

@@ -1,4 +1,5 @@
-"""The oldest and the newest aiohttp that pyproject.toml allows: both ways to read a body work, and agree."""
+"""The oldest and the newest aiohttp that pyproject.toml allows: both ways to read a body work, and
+agree."""
 
 import asyncio
 import json
@@ -62,8 +63,10 @@ def test_both_ways_to_read_a_body_work_with_every_allowed_aiohttp(release: str, 
     python = tmp_path / "bin" / "python"
     install = subprocess.run(
         [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", release],
-        capture_output=True, text=True, timeout=500,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        timeout=500,
+    )
     if install.returncode:
         pytest.skip(f"{release} cannot be installed here: {install.stderr.strip().splitlines()[-1]}")
     # All else comes from this environment, behind what was just installed.

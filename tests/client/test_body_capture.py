@@ -1,4 +1,5 @@
-"""The chunked coding off the wire: any cutting of the same bytes gives the same body, and broken coding is refused."""
+"""The chunked coding off the wire: any cutting of the same bytes gives the same body, and broken
+coding is refused."""
 
 import pytest
 from hypothesis import given, settings

@@ -1,4 +1,5 @@
-"""Every nasty behaviour of a server ends a request in exactly one, right way, and none of them hangs."""
+"""Every nasty behaviour of a server ends a request in exactly one, right way, and none of them
+hangs."""
 
 import asyncio
 import os
@@ -55,15 +56,36 @@ def records(url: str, times: int = 1, fast: bool = True, **options: object) -> t
 
 
 GOOD = [
-    "good", "one_lump", "all_at_once", "byte_by_byte", "torn_chunks", "shouting_chunks", "crlf", "cr",
-    "bom_and_no_space", "pings", "no_done", "done_without_finish", "after_done", "until_close", "with_length",
-    "continued", "running_usage", "null_choices", "role_early", "huge_event", "closes_after", "resets_after",
-]  # fmt: skip
+    "good",
+    "one_lump",
+    "all_at_once",
+    "byte_by_byte",
+    "torn_chunks",
+    "shouting_chunks",
+    "crlf",
+    "cr",
+    "bom_and_no_space",
+    "pings",
+    "no_done",
+    "done_without_finish",
+    "after_done",
+    "until_close",
+    "with_length",
+    "continued",
+    "running_usage",
+    "null_choices",
+    "role_early",
+    "huge_event",
+    "closes_after",
+    "resets_after",
+]
 
 
 @pytest.fixture(scope="module")
 def everything(server: Hostile) -> dict[tuple[str, bool], list[Record]]:
-    """Two requests to every behaviour, on the fast path and through the session, all at the same time."""
+    """Two requests to every behaviour, on the fast path and through the session, all at the same
+    time.
+    """
     names = [*GOOD, *(name for name, _, _ in FAILURES)]
     found: dict[tuple[str, bool], list[Record]] = {}
 
@@ -255,7 +277,8 @@ def test_a_dead_kept_connection_is_resent_once_with_the_clock_running(server: Ho
 
 
 def test_a_connection_kept_after_a_small_question_may_be_dead_too(server: Hostile) -> None:
-    # As `transformers serve`: a 500 to GET /v1/models says nothing of closing, and then the connection is closed.
+    # As `transformers serve`: a 500 to GET /v1/models says nothing of closing, and then the
+    # connection is closed.
     url = server.url("lying_keep_alive")
 
     async def run() -> tuple[list[Record], Client]:

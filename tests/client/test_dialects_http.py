@@ -1,4 +1,5 @@
-"""Every engine's own way of answering, over HTTP: found out, asked what it takes, and counted right."""
+"""Every engine's own way of answering, over HTTP: found out, asked what it takes, and counted
+right."""
 
 import asyncio
 import dataclasses
@@ -50,10 +51,16 @@ def ask(target: Target, times: int = 1) -> tuple[list[Record], Client]:
 
 # face, dialect it must be taken for, cached tokens it tells
 ENGINES = [
-    ("vllm", "vllm", 2), ("sglang", "sglang", 2), ("trtllm", "trtllm", None), ("tgi", "tgi", None),
-    ("llamacpp", "llamacpp", 2), ("ollama", "ollama", None), ("openai", "openai", 2),
-    ("litellm", "openai", None), ("transformers", "openai", None),
-]  # fmt: skip
+    ("vllm", "vllm", 2),
+    ("sglang", "sglang", 2),
+    ("trtllm", "trtllm", None),
+    ("tgi", "tgi", None),
+    ("llamacpp", "llamacpp", 2),
+    ("ollama", "ollama", None),
+    ("openai", "openai", 2),
+    ("litellm", "openai", None),
+    ("transformers", "openai", None),
+]
 
 
 @pytest.mark.parametrize("api", ["completions", "chat"])
@@ -66,8 +73,11 @@ def test_an_engine_is_found_out_and_its_tokens_are_counted(
     (record,), _ = ask(found.target)
     assert (Outcome.OK, None, "length") == (record.outcome, record.error, record.finish_reason)
     assert (4, 9, 4, cached) == (
-        record.events, record.prompt_tokens, record.completion_tokens, record.cached_tokens,
-    )  # fmt: skip
+        record.events,
+        record.prompt_tokens,
+        record.completion_tokens,
+        record.cached_tokens,
+    )
     assert len(record.gaps) == 3
     assert record.text_chars == len("".join(faces.TOKENS)) - (5 if (face, api) == ("vllm", "completions") else 0)
 
@@ -86,8 +96,11 @@ def test_a_usage_of_zeros_is_none(server: Hostile) -> None:
         look(target(server, "unknowing"))
     (record,), _ = ask(target(server, "unknowing", dialect="openai", api="chat"))
     assert (Outcome.OK, 4, None, None) == (
-        record.outcome, record.events, record.prompt_tokens, record.completion_tokens,
-    )  # fmt: skip
+        record.outcome,
+        record.events,
+        record.prompt_tokens,
+        record.completion_tokens,
+    )
 
 
 def test_an_engine_behind_a_gateway_is_forced_where_its_dialect_is_named(server: Hostile) -> None:
@@ -99,7 +112,8 @@ def test_an_engine_behind_a_gateway_is_forced_where_its_dialect_is_named(server:
 
 
 def test_thoughts_that_were_counted_and_not_sent_are_no_output(server: Hostile) -> None:
-    # 64 tokens by the usage, 60 of them thought in silence: a TPOT over 64 would be sixteen times too good.
+    # 64 tokens by the usage, 60 of them thought in silence: a TPOT over 64 would be sixteen times
+    # too good.
     found = look(target(server, "thinker"))
     (record,), _ = ask(found.target)
     assert 4 == record.completion_tokens

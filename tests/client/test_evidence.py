@@ -97,8 +97,15 @@ ROUTES: dict[str, dict[str, object]] = {
     "ollama": {"/api/version": {"version": "0.12"}},
     "openai": {},
 }
-IDENTITIES = {"vllm": "vllm 0.11", "sglang": "sglang 0.5.23", "trtllm": "trtllm 1.1.0", "llamacpp": "llamacpp b6000",
-              "tgi": "tgi 3.3", "ollama": "ollama 0.12", "openai": "openai"}  # fmt: skip
+IDENTITIES = {
+    "vllm": "vllm 0.11",
+    "sglang": "sglang 0.5.23",
+    "trtllm": "trtllm 1.1.0",
+    "llamacpp": "llamacpp b6000",
+    "tgi": "tgi 3.3",
+    "ollama": "ollama 0.12",
+    "openai": "openai",
+}
 
 
 @pytest.mark.parametrize("name", ROUTES)

@@ -1,4 +1,5 @@
-"""Facts of a window: each engine's and exporter's names, how readings become facts, and what is stored of them."""
+"""Facts of a window: each engine's and exporter's names, how readings become facts, and what is
+stored of them."""
 
 import itertools
 from pathlib import Path
@@ -38,37 +39,60 @@ def test_every_name_in_a_table_leads_to_a_fact() -> None:
 # What each engine says before and after two requests: (before, after, the facts' increases).
 ENGINES: dict[str, tuple[bytes, bytes, dict[str, float]]] = {
     "sglang": (
-        (b'sglang:queue_time_seconds_sum{model_name="m"} 1.0\nsglang:queue_time_seconds_count{model_name="m"} 4\n'
-        b'sglang:per_stage_req_latency_seconds_sum{model_name="m",stage="prefill_forward"} 2.0\n'
-        b'sglang:per_stage_req_latency_seconds_sum{model_name="m",stage="request_process"} 7.0\n'),
-        (b'sglang:queue_time_seconds_sum{model_name="m"} 1.5\nsglang:queue_time_seconds_count{model_name="m"} 6\n'
-        b'sglang:per_stage_req_latency_seconds_sum{model_name="m",stage="prefill_forward"} 2.3\n'
-        b'sglang:per_stage_req_latency_seconds_sum{model_name="m",stage="request_process"} 9.0\n'),
-        {"request_queue_time_seconds_sum": 0.5, "request_queue_time_seconds_count": 2.0,
-         "request_prefill_time_seconds_sum": 0.3},
+        (
+            b'sglang:queue_time_seconds_sum{model_name="m"} 1.0\nsglang:queue_time_seconds_count{model_name="m"} 4\n'
+            b'sglang:per_stage_req_latency_seconds_sum{model_name="m",stage="prefill_forward"} 2.0\n'
+            b'sglang:per_stage_req_latency_seconds_sum{model_name="m",stage="request_process"} 7.0\n'
+        ),
+        (
+            b'sglang:queue_time_seconds_sum{model_name="m"} 1.5\nsglang:queue_time_seconds_count{model_name="m"} 6\n'
+            b'sglang:per_stage_req_latency_seconds_sum{model_name="m",stage="prefill_forward"} 2.3\n'
+            b'sglang:per_stage_req_latency_seconds_sum{model_name="m",stage="request_process"} 9.0\n'
+        ),
+        {
+            "request_queue_time_seconds_sum": 0.5,
+            "request_queue_time_seconds_count": 2.0,
+            "request_prefill_time_seconds_sum": 0.3,
+        },
     ),
     "trtllm": (
-        (b"trtllm_request_queue_time_seconds_sum 1\ntrtllm_request_queue_time_seconds_count 1\n"
-        b"trtllm_request_decode_time_seconds_sum 5\ntrtllm_request_decode_time_seconds_count 1\n"),
-        (b"trtllm_request_queue_time_seconds_sum 1.2\ntrtllm_request_queue_time_seconds_count 3\n"
-        b"trtllm_request_decode_time_seconds_sum 8\ntrtllm_request_decode_time_seconds_count 3\n"),
-        {"request_queue_time_seconds_sum": 0.2, "request_queue_time_seconds_count": 2.0,
-         "request_decode_time_seconds_sum": 3.0, "request_decode_time_seconds_count": 2.0},
+        (
+            b"trtllm_request_queue_time_seconds_sum 1\ntrtllm_request_queue_time_seconds_count 1\n"
+            b"trtllm_request_decode_time_seconds_sum 5\ntrtllm_request_decode_time_seconds_count 1\n"
+        ),
+        (
+            b"trtllm_request_queue_time_seconds_sum 1.2\ntrtllm_request_queue_time_seconds_count 3\n"
+            b"trtllm_request_decode_time_seconds_sum 8\ntrtllm_request_decode_time_seconds_count 3\n"
+        ),
+        {
+            "request_queue_time_seconds_sum": 0.2,
+            "request_queue_time_seconds_count": 2.0,
+            "request_decode_time_seconds_sum": 3.0,
+            "request_decode_time_seconds_count": 2.0,
+        },
     ),
     "tgi": (
-        (b"tgi_request_queue_duration_sum 0.5\ntgi_request_queue_duration_count 1\n"
-        b"tgi_request_duration_sum 4\ntgi_request_duration_count 1\n"),
-        (b"tgi_request_queue_duration_sum 0.75\ntgi_request_queue_duration_count 3\n"
-        b"tgi_request_duration_sum 9\ntgi_request_duration_count 3\n"),
-        {"request_queue_time_seconds_sum": 0.25, "request_queue_time_seconds_count": 2.0,
-         "e2e_request_latency_seconds_sum": 5.0, "e2e_request_latency_seconds_count": 2.0},
+        (
+            b"tgi_request_queue_duration_sum 0.5\ntgi_request_queue_duration_count 1\n"
+            b"tgi_request_duration_sum 4\ntgi_request_duration_count 1\n"
+        ),
+        (
+            b"tgi_request_queue_duration_sum 0.75\ntgi_request_queue_duration_count 3\n"
+            b"tgi_request_duration_sum 9\ntgi_request_duration_count 3\n"
+        ),
+        {
+            "request_queue_time_seconds_sum": 0.25,
+            "request_queue_time_seconds_count": 2.0,
+            "e2e_request_latency_seconds_sum": 5.0,
+            "e2e_request_latency_seconds_count": 2.0,
+        },
     ),
     "llama.cpp": (
         b"llamacpp:prompt_seconds_total 3\nllamacpp:tokens_predicted_seconds_total 30\n",
         b"llamacpp:prompt_seconds_total 3.5\nllamacpp:tokens_predicted_seconds_total 34\n",
         {"request_prefill_time_seconds_sum": 0.5, "request_decode_time_seconds_sum": 4.0},
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("engine", ENGINES)

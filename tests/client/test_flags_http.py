@@ -1,6 +1,8 @@
-"""Every flag, provoked over HTTP by a server, a proxy or a client that does the thing; and the control, without any.
+"""Every flag, provoked over HTTP by a server, a proxy or a client that does the thing; and the
+control, without any.
 
-The trials that need no busy machine run side by side: what is asked of each is its own flag, not its timing.
+The trials that need no busy machine run side by side: what is asked of each is its own flag, not
+its timing.
 """
 
 import asyncio
@@ -61,9 +63,13 @@ async def one(server: Hostile, case: Case, prompts: PromptSource | None = None, 
     url = case.path or server.url(case.engine.name)
     target = Target(url, "m", "completions", dialect="vllm", timeouts=Timeouts(2.0, 5.0, 2.0, 10.0))
     case.measurement = await run_trial(
-        trial, target, prompts or random_prompts(SHAPE, 7), on_record=hooks.get("on_record", case.records.append),
-        expected_e2e=0.15, identity="vllm 0.1",
-    )  # fmt: skip
+        trial,
+        target,
+        prompts or random_prompts(SHAPE, 7),
+        on_record=hooks.get("on_record", case.records.append),
+        expected_e2e=0.15,
+        identity="vllm 0.1",
+    )
     return case
 
 

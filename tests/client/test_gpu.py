@@ -1,4 +1,5 @@
-"""GPU evidence from a process that talks as nvidia-smi does; nothing where there is none, or the server is away."""
+"""GPU evidence from a process that talks as nvidia-smi does; nothing where there is none, or the
+server is away."""
 
 import asyncio
 import time
@@ -85,9 +86,15 @@ def test_a_server_elsewhere_has_other_gpus(smi: Path) -> None:
 
 @pytest.mark.parametrize(
     ("url", "here"),
-    [("http://127.0.0.1:1/v1", True), ("http://127.8.0.1", True), ("http://localhost/v1", True),
-     ("http://[::1]:8000/v1", True), ("http://10.0.0.1/v1", False), ("https://api.example.org/v1", False)],
-)  # fmt: skip
+    [
+        ("http://127.0.0.1:1/v1", True),
+        ("http://127.8.0.1", True),
+        ("http://localhost/v1", True),
+        ("http://[::1]:8000/v1", True),
+        ("http://10.0.0.1/v1", False),
+        ("https://api.example.org/v1", False),
+    ],
+)
 def test_here_is_this_machine(url: str, here: bool) -> None:
     assert here is is_here(url)
 

@@ -1,5 +1,6 @@
-"""Whole trials against every nasty behaviour: each request sent is on record once, under a name, and no point is
-silently wrong: what failed counts as failed, what is valid has the right numbers."""
+"""Whole trials against every nasty behaviour: each request sent is on record once, under a name,
+and no point is silently wrong: what failed counts as failed, what is valid has the right numbers.
+"""
 
 import asyncio
 import gc
@@ -80,8 +81,8 @@ def test_every_request_is_on_record_once_with_its_outcome(ended: All, name: str)
     for record in found.records:
         assert (record.error is None) is (record.outcome is Outcome.OK)
         assert record.end >= record.sent
-    # What the server was asked is what is on record: one that was sent again may have arrived twice, and one that was
-    # cut off at the end not at all.
+    # What the server was asked is what is on record: one that was sent again may have arrived
+    # twice, and one that was cut off at the end not at all.
     resent = sum(r.resent for r in found.records)
     assert len(found.records) - found.outcomes[Outcome.CANCELLED] <= found.asked <= len(found.records) + resent
 
@@ -108,5 +109,6 @@ def test_a_server_with_odd_manners_is_measured_right_or_flagged(ended: All, name
     wrong = {flag.name for flag in found.point.flags if flag.name in ("short_output", "token_mismatch", "identity")}
     assert set() == wrong
     if name in ("one_lump", "all_at_once", "with_length"):
-        # The body came in one piece: there is no TPOT to speak of, and the point may not say there is.
+        # The body came in one piece: there is no TPOT to speak of, and the point may not say there
+        # is.
         assert "buffered_stream" in {flag.name for flag in found.point.flags if flag.fatal}

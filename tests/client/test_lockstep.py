@@ -1,4 +1,5 @@
-"""Requests of equal length on the embedded engine over HTTP: they do not run in step, and N stay in flight."""
+"""Requests of equal length on the embedded engine over HTTP: they do not run in step, and N stay in
+flight."""
 
 import numpy as np
 import pytest
@@ -25,13 +26,18 @@ def test_equal_requests_do_not_run_in_step_and_n_are_in_flight() -> None:
     simulator.start()
     try:
         ready = run(preflight(Target(simulator.url, None, "completions", dialect="vllm"), concurrency=STREAMS))
-        # The estimate is far too short, as after a look at one user: it used to send all streams off together.
+        # The estimate is far too short, as after a look at one user: it used to send all streams
+        # off together.
         found = run(
             run_trial(
-                trial, ready.target, random_prompts(SHAPE, 5), on_record=records.append, expected_e2e=0.05,
+                trial,
+                ready.target,
+                random_prompts(SHAPE, 5),
+                on_record=records.append,
+                expected_e2e=0.05,
                 identity=ready.identity,
             )
-        )  # fmt: skip
+        )
     finally:
         simulator.stop()
     window = found.window

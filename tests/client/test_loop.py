@@ -1,4 +1,5 @@
-"""A trial in closed loop: exactly N in flight, staggered, handed over, held; and its end, whatever happens."""
+"""A trial in closed loop: exactly N in flight, staggered, handed over, held; and its end, whatever
+happens."""
 
 import asyncio
 import os
@@ -38,9 +39,12 @@ def target(server: Hostile, engine: Engine, **more: object) -> Target:
 
 
 def go(
-    trial: Trial, target: Target, expected_e2e: float | None = 0.1, tell: Callable[[TrialProgress], None] | None = None,
+    trial: Trial,
+    target: Target,
+    expected_e2e: float | None = 0.1,
+    tell: Callable[[TrialProgress], None] | None = None,
     stop_when: Callable[[], bool] | None = None,
-) -> tuple[Measurement, list[Record]]:  # fmt: skip
+) -> tuple[Measurement, list[Record]]:
     records: list[Record] = []
 
     async def all_of_it() -> Measurement:
@@ -84,7 +88,9 @@ Ordinary = tuple[Measurement, list[Record], Engine, list[TrialProgress]]
 
 @pytest.fixture(scope="module")
 def ordinary(server: Hostile) -> Ordinary:
-    """One plain trial; measured again, a few times, when the machine was too busy to say anything about timing."""
+    """One plain trial; measured again, a few times, when the machine was too busy to say anything
+    about timing.
+    """
     for attempt in range(3):
         engine = Engine(f"ordinary_{attempt}").install()
         seen: list[TrialProgress] = []
@@ -291,7 +297,9 @@ def test_stop_ends_the_trial_at_once_with_everything_on_record(server: Hostile) 
 
 @pytest.fixture
 def heeds_ctrl_c() -> Iterator[None]:
-    """Also where the tests themselves run in the background of a shell, which has them ignore it."""
+    """Also where the tests themselves run in the background of a shell, which has them ignore
+    it.
+    """
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
@@ -306,10 +314,13 @@ def test_ctrl_c_cancels_and_is_passed_on(server: Hostile) -> None:
     with pytest.raises(KeyboardInterrupt):
         run(
             run_trial(
-                trial(3), target(server, engine), random_prompts(Shape.of(4, 4), 1), on_record=records.append,
+                trial(3),
+                target(server, engine),
+                random_prompts(Shape.of(4, 4), 1),
+                on_record=records.append,
                 expected_e2e=0.1,
             )
-        )  # fmt: skip
+        )
     assert time.perf_counter() - began < 4
     assert [Outcome.CANCELLED] * 3 == [r.outcome for r in records]
 

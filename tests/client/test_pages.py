@@ -18,11 +18,15 @@ def test_the_table_of_engines_is_that_of_the_records() -> None:
     yes = {True: "yes", False: "no"}
     assert told == {
         name: [
-            f"{d.paths['completions']}, {d.paths['chat']}", yes[bool(d.length_fields(1))], yes[d.token_ids],
-            yes[d.salted], d.reset or "no", d.metrics,
+            f"{d.paths['completions']}, {d.paths['chat']}",
+            yes[bool(d.length_fields(1))],
+            yes[d.token_ids],
+            yes[d.salted],
+            d.reset or "no",
+            d.metrics,
         ]
         for name, d in DIALECTS.items()
-    }  # fmt: skip
+    }
 
 
 def test_every_outcome_is_explained() -> None:
@@ -38,12 +42,17 @@ def test_every_flag_has_its_row_with_the_limit_of_the_code() -> None:
     assert len(named) > 18
     assert sorted(name for name in named if f"`{name}`" not in page) == []
     shares = {
-        "errors": load_flags.ERRORS, "short_output": flags.SHORT_OUTPUT, "wrong_input_length": flags.INPUT_OFF,
-        "cache_contaminated": flags.CACHED, "token_mismatch": flags.MISCOUNTED, "uncounted": flags.UNCOUNTED,
+        "errors": load_flags.ERRORS,
+        "short_output": flags.SHORT_OUTPUT,
+        "wrong_input_length": flags.INPUT_OFF,
+        "cache_contaminated": flags.CACHED,
+        "token_mismatch": flags.MISCOUNTED,
+        "uncounted": flags.UNCOUNTED,
         "littles_law": load_flags.OCCUPANCY,
-        "non_stationary": load_flags.DRIFT, "client_bound": load_flags.CLIENT_CPU,
+        "non_stationary": load_flags.DRIFT,
+        "client_bound": load_flags.CLIENT_CPU,
         "faster_than_light": flags.FASTER_THAN_LIGHT,
-    }  # fmt: skip
+    }
     for name, limit in shares.items():
         row = next(line for line in page.splitlines() if line.startswith(f"| `{name}`"))
         assert f"{limit * 100:g} %" in row, row

@@ -1,4 +1,5 @@
-"""Parsing events: templates give exactly what full parsing gives, and each dialect is understood."""
+"""Parsing events: templates give exactly what full parsing gives, and each dialect is
+understood."""
 
 import json
 from typing import Any
@@ -24,9 +25,13 @@ def exchange(reads: list[bytes], kind: str = "text/event-stream") -> Exchange:
 
 
 def read(
-    reads: list[bytes], dialect: str = "vllm", api: str = "chat", kind: str = "text/event-stream",
-    templates: bool = True, step: int = 1000,
-) -> Record:  # fmt: skip
+    reads: list[bytes],
+    dialect: str = "vllm",
+    api: str = "chat",
+    kind: str = "text/event-stream",
+    templates: bool = True,
+    step: int = 1000,
+) -> Record:
     with mock.patch("frontier.client.parse._MOST_TEMPLATES", 16 if templates else 0):
         parser = AnswerParser(exchange(reads, kind), DIALECTS[dialect], api)
     while parser.parse(step):
@@ -166,8 +171,12 @@ def test_ollama_lines_are_read_with_the_counts_of_the_last(api: str) -> None:
         [line(" x") + line(" y"), line(" z")[:20], line(" z")[20:], last], "ollama", api, "application/x-ndjson"
     )
     assert (Outcome.OK, "length", 3, 9, 3) == (
-        record.outcome, record.finish_reason, record.events, record.prompt_tokens, record.completion_tokens,
-    )  # fmt: skip
+        record.outcome,
+        record.finish_reason,
+        record.events,
+        record.prompt_tokens,
+        record.completion_tokens,
+    )
     failed = read([line(" x"), b'{"error": "model runner stopped"}\n'], "ollama", api, "application/x-ndjson")
     assert (Outcome.STREAM_ERROR, "model runner stopped") == (failed.outcome, failed.error)
 
@@ -267,7 +276,8 @@ def test_extension_fields_go_only_where_the_engine_lists_them() -> None:
     for dialect in ("openai", "openai_reasoning", "tgi", "ollama"):
         assert not {"ignore_eos", "min_tokens"} & set(payload(dialect, "chat"))
     assert {"ignore_eos": True, "cache_prompt": False}.items() <= payload("llamacpp", "completions").items()
-    # A cache that would only hide how the server does without one, and one that the prompts are meant to meet.
+    # A cache that would only hide how the server does without one, and one that the prompts are
+    # meant to meet.
     assert payload("llamacpp", "chat", force_length=False)["cache_prompt"] is False
     assert "cache_prompt" not in payload("llamacpp", "chat", shares=True)
     assert (9, False) == (
@@ -284,16 +294,43 @@ def test_extra_body_has_the_last_word() -> None:
 
 ODD = st.recursive(
     st.none() | st.booleans() | st.integers(-9, 2**70) | st.floats(allow_nan=False) | st.sampled_from(["", "x", "é\n"]),
-    lambda inner: st.lists(inner, max_size=3)
-    | st.dictionaries(
-        st.sampled_from(
-            ["choices", "delta", "content", "text", "usage", "error", "tool_calls", "function", "arguments", "name",
-             "finish_reason", "token", "details", "message", "response", "done", "prompt_tokens", "completion_tokens",
-             "prompt_tokens_details", "completion_tokens_details", "cached_tokens", "timings", "cache_n", "object"]
-        ), inner, max_size=4,
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(
+                [
+                    "choices",
+                    "delta",
+                    "content",
+                    "text",
+                    "usage",
+                    "error",
+                    "tool_calls",
+                    "function",
+                    "arguments",
+                    "name",
+                    "finish_reason",
+                    "token",
+                    "details",
+                    "message",
+                    "response",
+                    "done",
+                    "prompt_tokens",
+                    "completion_tokens",
+                    "prompt_tokens_details",
+                    "completion_tokens_details",
+                    "cached_tokens",
+                    "timings",
+                    "cache_n",
+                    "object",
+                ]
+            ),
+            inner,
+            max_size=4,
+        )
     ),
     max_leaves=12,
-)  # fmt: skip
+)
 
 
 @settings(max_examples=400, deadline=None)
@@ -301,7 +338,7 @@ ODD = st.recursive(
     st.lists(ODD.map(sse) | st.binary(max_size=30) | st.sampled_from([b"data: [DONE]\n\n", b"event: x\n"]), max_size=6),
     st.sampled_from(sorted(DIALECTS)),
     st.sampled_from(["chat", "completions"]),
-)  # fmt: skip
+)
 def test_whatever_a_server_sends_ends_in_one_outcome_and_sane_counts(
     reads: list[bytes], dialect: str, api: str
 ) -> None:

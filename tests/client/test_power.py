@@ -1,4 +1,5 @@
-"""Power of devices by their energy counters: an exporter on loopback, NVML, and the rules for when readings count."""
+"""Power of devices by their energy counters: an exporter on loopback, NVML, and the rules for when
+readings count."""
 
 import asyncio
 import dataclasses
@@ -33,10 +34,14 @@ def dcgm(power: Sequence[float], joules: Sequence[float], reasons: int = 0) -> b
     for name, kind, help_text, values in (
         ("DCGM_FI_DEV_SM_CLOCK", "gauge", "SM clock frequency (in MHz).", [1980] * len(power)),
         ("DCGM_FI_DEV_POWER_USAGE", "gauge", "Power draw (in W).", power),
-        ("DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION", "counter", "Total energy consumption since boot (in mJ).",
-         [round(j * 1e3) for j in joules]),
+        (
+            "DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION",
+            "counter",
+            "Total energy consumption since boot (in mJ).",
+            [round(j * 1e3) for j in joules],
+        ),
         ("DCGM_FI_DEV_CLOCK_THROTTLE_REASONS", "gauge", "Current clock throttle reasons.", [reasons] * len(power)),
-    ):  # fmt: skip
+    ):
         lines += [f"# HELP {name} {help_text}", f"# TYPE {name} {kind}"]
         lines += [f"{name}{{{LABELS.format(i=i)}}} {value}" for i, value in enumerate(values)]
     return ("\n".join(lines) + "\n").encode()
@@ -62,7 +67,8 @@ def test_a_real_exporter_is_read_beside_the_engine_to_within_three_percent(monke
     async def exporter(_: web.Request) -> web.Response:
         gone = time.perf_counter() - begun
         asked.append(gone)
-        # Samples of the power miss what the counters see; every third reading finds the clocks held down by heat.
+        # Samples of the power miss what the counters see; every third reading finds the clocks held
+        # down by heat.
         reasons = 0x40 if len(asked) % 3 == 0 else 0
         return web.Response(body=dcgm([500, 540], [9e6 + 600 * gone, 2e6 + 650 * gone], reasons))
 
@@ -104,19 +110,24 @@ AMD_HELD = ("ppt", "socket_thermal", "hbm_thermal", "vr_thermal", "processor_hot
 def amd(
     seconds: float, held: Sequence[Sequence[float]], *, prefix: str = "", clock_type: str = "system", power: float = 410
 ) -> bytes:
-    """The text of AMD's exporter after so many seconds, by its documented names: for each GPU the shares of its
-    firmware's samples, one a millisecond, in which each limit held its clocks down; None has no such counters.
+    """The text of AMD's exporter after so many seconds, by its documented names: for each GPU the
+    shares of its firmware's samples, one a millisecond, in which each limit held its clocks down;
+    None has no such counters.
     """
     lines = []
     for i, shares in enumerate(held):
         labels, samples = AMD_LABELS.format(i=i), 1e7 + 1e3 * seconds
         values = {
-            "gpu_package_power": power, "gpu_energy_consumed": 1e12 + power * 1e6 * seconds,
-            "gpu_junction_temperature": 71, "gpu_gfx_activity": 97,
+            "gpu_package_power": power,
+            "gpu_energy_consumed": 1e12 + power * 1e6 * seconds,
+            "gpu_junction_temperature": 71,
+            "gpu_gfx_activity": 97,
             "gpu_violation_current_accumulated_counter": samples,
-            **{f"gpu_violation_{name}_residency_accumulated": 5e4 + 1e3 * share * seconds
-               for name, share in zip(AMD_HELD, shares, strict=False)},
-        }  # fmt: skip
+            **{
+                f"gpu_violation_{name}_residency_accumulated": 5e4 + 1e3 * share * seconds
+                for name, share in zip(AMD_HELD, shares, strict=False)
+            },
+        }
         for name, value in values.items():
             lines += [f"# HELP {prefix}{name} x", f"# TYPE {prefix}{name} gauge"] if not i else []
             lines.append(f"{prefix}{name}{{{labels}}} {value!r}")
@@ -261,9 +272,12 @@ def nvml(monkeypatch: pytest.MonkeyPatch, **functions: Callable[..., Any]) -> No
         raise NVMLError("not supported")
 
     usual: dict[str, Callable[..., Any]] = {
-        "nvmlInit": lambda: None, "nvmlDeviceGetCount": lambda: 2, "nvmlDeviceGetHandleByIndex": lambda i: i,
-        "nvmlDeviceGetTotalEnergyConsumption": lambda i: 1000 + i, "nvmlDeviceGetCurrentClocksThrottleReasons": nothing,
-    }  # fmt: skip
+        "nvmlInit": lambda: None,
+        "nvmlDeviceGetCount": lambda: 2,
+        "nvmlDeviceGetHandleByIndex": lambda i: i,
+        "nvmlDeviceGetTotalEnergyConsumption": lambda i: 1000 + i,
+        "nvmlDeviceGetCurrentClocksThrottleReasons": nothing,
+    }
     module = types.SimpleNamespace(NVMLError=NVMLError, **usual | functions)
     monkeypatch.setitem(sys.modules, "pynvml", module)  # type: ignore[arg-type]
 

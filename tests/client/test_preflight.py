@@ -220,9 +220,16 @@ def test_a_server_that_does_not_stream_cannot_be_measured(server: Hostile) -> No
 
 @pytest.mark.parametrize(
     ("said", "settles"),
-    [("no_such_thing", "chat"), ("plain_json", "chat"), ("invalid", "chat"), ("not_ready", None), ("too_many", None),
-     ("reset_mid", None), ("error_object", None)],
-)  # fmt: skip
+    [
+        ("no_such_thing", "chat"),
+        ("plain_json", "chat"),
+        ("invalid", "chat"),
+        ("not_ready", None),
+        ("too_many", None),
+        ("reset_mid", None),
+        ("error_object", None),
+    ],
+)
 def test_chat_is_measured_where_completions_are_not_there_and_not_where_they_just_failed(
     server: Hostile, said: str, settles: str | None
 ) -> None:
@@ -273,7 +280,9 @@ def test_each_refusal_has_its_own_way_out(server: Hostile, said: str, hint: str)
 
 
 def refusing(name: str, first: int, status: str, then_over: int = 0) -> Engine:
-    """An engine whose first so many completions are refused with the status, and all with a longer body if asked."""
+    """An engine whose first so many completions are refused with the status, and all with a longer
+    body if asked.
+    """
     engine = Engine(name, takes_ids=False, ttft=0, itl=0)
     left = [first]
 

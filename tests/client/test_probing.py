@@ -1,4 +1,5 @@
-"""The checklist of a server, each line against a server that does the thing and one that does not."""
+"""The checklist of a server, each line against a server that does the thing and one that does
+not."""
 
 import asyncio
 import json
@@ -75,10 +76,27 @@ def test_a_good_server_is_a_list_of_good_lines(server: Hostile) -> None:
     vllm_with_cache("pr_good")
     found = checks(target(server, "pr_good"))
     assert [
-        "reachable", "engine", "model", "round trip", "streams", "authorisation", "usage", "output length",
-        "tokens per chunk", "unbuffered", "speed", "exact input length", "connections", "prefix cache", "cache salt",
-        "cache reset", "metrics", "clock", "client", "open files",
-    ] == list(found)  # fmt: skip
+        "reachable",
+        "engine",
+        "model",
+        "round trip",
+        "streams",
+        "authorisation",
+        "usage",
+        "output length",
+        "tokens per chunk",
+        "unbuffered",
+        "speed",
+        "exact input length",
+        "connections",
+        "prefix cache",
+        "cache salt",
+        "cache reset",
+        "metrics",
+        "clock",
+        "client",
+        "open files",
+    ] == list(found)
     assert {"ok"} == {check.state for name, check in found.items() if name != "clock"}
     assert "on: 496 of 512 tokens" in found["prefix cache"].detail
     assert "keeps prompts apart" == found["cache salt"].detail

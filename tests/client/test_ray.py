@@ -1,4 +1,5 @@
-"""A trial on Ray: the load and the figures of one process; a cluster of several nodes; or no trial at all.
+"""A trial on Ray: the load and the figures of one process; a cluster of several nodes; or no trial
+at all.
 
 What needs Ray runs where it is installed (`pip install -e '.[ray,test]'`) and is skipped otherwise.
 """
@@ -183,7 +184,9 @@ def free_port() -> int:
 
 @dataclass(frozen=True)
 class Cluster:
-    """A Ray cluster that is not ours, all on this machine: its address from inside and from outside, and its nodes."""
+    """A Ray cluster that is not ours, all on this machine: its address from inside and from
+    outside, and its nodes.
+    """
 
     inside: str
     outside: str
@@ -199,10 +202,16 @@ def cluster(nodes: int) -> Iterator[Cluster]:
     try:
         for number in range(nodes):
             command = [
-                sys.executable, "-m", "ray.scripts.scripts", "start", "--block", "--node-ip-address=127.0.0.1",
-                "--num-cpus=1", "--object-store-memory=100000000",
+                sys.executable,
+                "-m",
+                "ray.scripts.scripts",
+                "start",
+                "--block",
+                "--node-ip-address=127.0.0.1",
+                "--num-cpus=1",
+                "--object-store-memory=100000000",
                 *([f"--address={found.inside}"] if number else [*head, f"--temp-dir={folder}"]),
-            ]  # fmt: skip
+            ]
             with (folder / f"node{number}.txt").open("wb") as log:
                 node = subprocess.Popen(
                     command, env=os.environ | RAY_SETTINGS, stdout=log, stderr=log, start_new_session=True

@@ -12,11 +12,18 @@ from frontier.report.comparison import changed_settings
 from tests.client.hostile import BEHAVIOURS, Call, Hostile
 
 SGLANG = {
-    "model_path": "/models/m", "tokenizer_path": "/models/t", "max_running_requests": 128, "mem_fraction_static": 0.88,
-    "api_key": "sk-aaaaaaaaaaaaaaaaaaaaaaaa", "admin_api_key": None, "max_total_num_tokens": 4096, "hf_token": "hf_b",
-    "launch_command": "python -m sglang --api-key sk-aaaaaaaaaaaaaaaaaaaaaaaa", "internal_states": [{"load": 3}],
+    "model_path": "/models/m",
+    "tokenizer_path": "/models/t",
+    "max_running_requests": 128,
+    "mem_fraction_static": 0.88,
+    "api_key": "sk-aaaaaaaaaaaaaaaaaaaaaaaa",
+    "admin_api_key": None,
+    "max_total_num_tokens": 4096,
+    "hf_token": "hf_b",
+    "launch_command": "python -m sglang --api-key sk-aaaaaaaaaaaaaaaaaaaaaaaa",
+    "internal_states": [{"load": 3}],
     "note": "this server's client is called secret-of-the-target",
-}  # fmt: skip
+}
 
 
 def asked(dialect: str, routes: dict[str, Any]) -> dict[str, str]:
@@ -39,8 +46,14 @@ def asked(dialect: str, routes: dict[str, Any]) -> dict[str, str]:
 @pytest.mark.parametrize("route", ["/server_info", "/get_server_info"])
 def test_sglang_tells_its_arguments_on_its_new_or_old_route(route: str) -> None:
     told = asked("sglang", {route: SGLANG})
-    expected = {"model_path": "/models/m", "tokenizer_path": "/models/t", "max_running_requests": "128",
-                "mem_fraction_static": "0.88", "admin_api_key": "None", "max_total_num_tokens": "4096"}  # fmt: skip
+    expected = {
+        "model_path": "/models/m",
+        "tokenizer_path": "/models/t",
+        "max_running_requests": "128",
+        "mem_fraction_static": "0.88",
+        "admin_api_key": "None",
+        "max_total_num_tokens": "4096",
+    }
     assert expected == {name: value for name, value in told.items() if name != "note"}
     assert "secret-of-the-target" not in str(told)
 

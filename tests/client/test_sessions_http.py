@@ -1,4 +1,5 @@
-"""Sessions over HTTP: turns in order, growing history with the server's own answers, its cache, failures."""
+"""Sessions over HTTP: turns in order, growing history with the server's own answers, its cache,
+failures."""
 
 import asyncio
 import dataclasses
@@ -24,9 +25,14 @@ from frontier.sweep.backend import HttpBackend
 from tests.servers import serving
 
 SHAPE = "{name: agent, turns: 4, first: 320, per_turn: 60/12, think: 40ms, system: 96}"
-SPEC = EngineSpec.from_mapping({
-    "step_base": "1ms", "per_decode": "10us", "per_prefill_token": "2us", "prefix_cache": True,
-})  # fmt: skip
+SPEC = EngineSpec.from_mapping(
+    {
+        "step_base": "1ms",
+        "per_decode": "10us",
+        "per_prefill_token": "2us",
+        "prefix_cache": True,
+    }
+)
 STREAMS = 6
 SALTS = itertools.count(1)
 """Each trial has prompts of its own: the engine's cache outlives a trial."""
@@ -78,8 +84,9 @@ def test_turns_of_a_chat_come_in_order_with_what_was_said_before_and_from_the_ca
 
 
 @pytest.mark.parametrize(
-    ("api", "workers"), [("completions", 1), pytest.param("chat", 2, marks=pytest.mark.slow)],
-)  # fmt: skip
+    ("api", "workers"),
+    [("completions", 1), pytest.param("chat", 2, marks=pytest.mark.slow)],
+)
 def test_so_do_those_of_texts_that_go_on_and_of_several_processes(engine: str, api: str, workers: int) -> None:
     require_sessions(load(engine, f"api: {api}\nworkers: {workers}")[0])
 
@@ -97,7 +104,8 @@ def require_sessions(records: list[Record]) -> None:
             assert after.turn == before.turn + 1
             assert after.sent > before.end
             assert after.reusable == before.prompt_tokens + before.completion_tokens
-            # To the token, what was said before is what the engine has in its cache: in whole blocks.
+            # To the token, what was said before is what the engine has in its cache: in whole
+            # blocks.
             assert after.cached_tokens == (after.reusable - 1) // 16 * 16
             assert abs(after.prompt_tokens - after.asked_isl) <= 0.02 * after.asked_isl
     lengths = [[r.prompt_tokens for r in turns] for turns in whole]
@@ -109,9 +117,8 @@ def require_sessions(records: list[Record]) -> None:
 def test_think_times_are_those_planned(chats: list[Record]) -> None:
     records = chats
     gaps = [
-        after.sent - before.end
-        for turns in by_session(records).values() for before, after in itertools.pairwise(turns)
-    ]  # fmt: skip
+        after.sent - before.end for turns in by_session(records).values() for before, after in itertools.pairwise(turns)
+    ]
     assert sum(gaps) / len(gaps) == pytest.approx(0.040, rel=0.35)
     assert max(gaps) > 0.08, "exponential, not fixed"
 

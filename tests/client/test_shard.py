@@ -1,4 +1,5 @@
-"""A trial run by several client processes: the load, the accounting and the figures of one; or no trial at all."""
+"""A trial run by several client processes: the load, the accounting and the figures of one; or no
+trial at all."""
 
 import asyncio
 import time
@@ -40,7 +41,9 @@ LATE = 2.5
 
 @pytest.fixture(autouse=True)
 def _busy_machine(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Other work on this machine lets a worker begin late; how late is too late is for one test alone."""
+    """Other work on this machine lets a worker begin late; how late is too late is for one test
+    alone.
+    """
     monkeypatch.setattr("frontier.client.shard.LATE", LATE)
 
 
@@ -75,9 +78,12 @@ class Here:
 
 
 def go(
-    trial: Trial, target: Target, workers: int | list[Here], tell: Callable[[TrialProgress], None] | None = None,
+    trial: Trial,
+    target: Target,
+    workers: int | list[Here],
+    tell: Callable[[TrialProgress], None] | None = None,
     stop_when: Callable[[], bool] | None = None,
-) -> tuple[Measurement, list[Record]]:  # fmt: skip
+) -> tuple[Measurement, list[Record]]:
     """Run the trial on so many real processes, or on these workers."""
     records: list[Record] = []
 
@@ -284,7 +290,9 @@ def test_the_capacity_of_a_client_process_is_measured_where_a_second_one_may_be_
 
 
 def test_the_measured_capacity_is_what_a_share_of_a_core_carries() -> None:
-    """As long as an event of ours takes 2 to 100 microseconds, which is this machine's, loaded or not."""
+    """As long as an event of ours takes 2 to 100 microseconds, which is this machine's, loaded or
+    not.
+    """
     measured = client_capacity()
     assert measured is not None
     assert SHARE / 100e-6 < measured < SHARE / 2e-6

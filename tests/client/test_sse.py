@@ -1,4 +1,5 @@
-"""The event-stream parser against a slow twin that reads the whole stream at once, cut in every way."""
+"""The event-stream parser against a slow twin that reads the whole stream at once, cut in every
+way."""
 
 import time
 
@@ -73,9 +74,24 @@ def test_byte_by_byte_gives_the_same_events(stream: bytes) -> None:
 
 
 PIECES = st.sampled_from(
-    [b"data: ", b"data:", b"data", b"event: error", b":", b"\n", b"\r", b"\r\n", b"\n\n", b"{}", b" ", b"\xef\xbb\xbf",
-     b"id", b'data: {"x":1}\n\n', b"\xe2\x82"]
-)  # fmt: skip
+    [
+        b"data: ",
+        b"data:",
+        b"data",
+        b"event: error",
+        b":",
+        b"\n",
+        b"\r",
+        b"\r\n",
+        b"\n\n",
+        b"{}",
+        b" ",
+        b"\xef\xbb\xbf",
+        b"id",
+        b'data: {"x":1}\n\n',
+        b"\xe2\x82",
+    ]
+)
 
 
 @settings(max_examples=600, deadline=None)

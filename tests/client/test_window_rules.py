@@ -1,4 +1,5 @@
-"""The rules of the window are the same for one process and for many: they see only the sum of the streams."""
+"""The rules of the window are the same for one process and for many: they see only the sum of the
+streams."""
 
 import dataclasses
 
@@ -24,22 +25,29 @@ def status(now: float, **more: object) -> StreamStatus:
 
 @st.composite
 def divided(draw: st.DrawFn) -> tuple[StreamStatus, list[StreamStatus]]:
-    """The status of all streams, and the same divided among some processes, all as old as the whole."""
+    """The status of all streams, and the same divided among some processes, all as old as the
+    whole.
+    """
     count = draw(st.integers(1, 5))
     now = draw(st.floats(0, 70))
     names = ("begun", "finished", "failed", "in_flight", "window_sent", "succeeded")
     parts = [
         StreamStatus(
-            now, **{name: draw(st.integers(0, 40)) for name in names}, waiting=draw(st.booleans()),
-            e2e_sum=float(draw(st.integers(0, 100))), lost=draw(st.booleans()),
+            now,
+            **{name: draw(st.integers(0, 40)) for name in names},
+            waiting=draw(st.booleans()),
+            e2e_sum=float(draw(st.integers(0, 100))),
+            lost=draw(st.booleans()),
         )
         for _ in range(count)
-    ]  # fmt: skip
+    ]
     whole = StreamStatus(
-        now, **{name: sum(getattr(part, name) for part in parts) for name in names},
-        waiting=any(part.waiting for part in parts), e2e_sum=sum(part.e2e_sum for part in parts),
+        now,
+        **{name: sum(getattr(part, name) for part in parts) for name in names},
+        waiting=any(part.waiting for part in parts),
+        e2e_sum=sum(part.e2e_sum for part in parts),
         lost=all(part.lost for part in parts),
-    )  # fmt: skip
+    )
     return whole, parts
 
 

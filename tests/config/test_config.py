@@ -1,4 +1,5 @@
-"""A config loads into SI units with sensible defaults, and two configs are the same when they measure the same."""
+"""A config loads into SI units with sensible defaults, and two configs are the same when they
+measure the same."""
 
 import dataclasses
 import json
@@ -52,9 +53,14 @@ def test_units_become_seconds_bytes_dollars_and_shares() -> None:
     assert (8, 20.0, 0.5) == (deployment.gpus, deployment.price, deployment.timeouts.connect)
     assert deployment.hardware is not None
     assert {
-        "name": None, "gpus": None, "memory_bandwidth": 4.8e12, "memory": 80 * 2.0**30, "tflops": 989.0,
-        "weights": 16e9, "kv_per_token": 131e3,
-    } == deployment.hardware.model_dump(exclude_none=True) | {"name": None, "gpus": None}  # fmt: skip
+        "name": None,
+        "gpus": None,
+        "memory_bandwidth": 4.8e12,
+        "memory": 80 * 2.0**30,
+        "tflops": 989.0,
+        "weights": 16e9,
+        "kv_per_token": 131e3,
+    } == deployment.hardware.model_dump(exclude_none=True) | {"name": None, "gpus": None}
 
 
 def test_a_config_is_frozen_and_survives_pickling() -> None:
@@ -83,11 +89,15 @@ def test_a_shape_is_two_lengths(text: str, expected: Shape) -> None:
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("7", (7,)), ("[4, 1, 2]", (1, 2, 4)), ("1..128", (1, 2, 4, 8, 16, 32, 64, 128)),
+        ("7", (7,)),
+        ("[4, 1, 2]", (1, 2, 4)),
+        ("1..128", (1, 2, 4, 8, 16, 32, 64, 128)),
         ("1..100", (1, 2, 4, 8, 16, 32, 64, 100)),
-        ("3 .. 20", (3, 6, 12, 20)), ("{from: 8, to: 8}", (8,)), ("5..6", (5, 6)),
+        ("3 .. 20", (3, 6, 12, 20)),
+        ("{from: 8, to: 8}", (8,)),
+        ("5..6", (5, 6)),
     ],
-)  # fmt: skip
+)
 def test_a_range_of_concurrencies_is_every_doubling_and_its_end(text: str, expected: tuple[int, ...]) -> None:
     assert expected == load(f"concurrency: {text}\n").concurrency
 
@@ -95,11 +105,14 @@ def test_a_range_of_concurrencies_is_every_doubling_and_its_end(text: str, expec
 @pytest.mark.parametrize(
     ("address", "base"),
     [
-        ("http://h:8000", "http://h:8000"), ("http://h:8000/", "http://h:8000"), ("http://h:8000/v1", "http://h:8000"),
-        ("http://h:8000/v1/", "http://h:8000"), ("https://h/openai/v1", "https://h/openai"),
+        ("http://h:8000", "http://h:8000"),
+        ("http://h:8000/", "http://h:8000"),
+        ("http://h:8000/v1", "http://h:8000"),
+        ("http://h:8000/v1/", "http://h:8000"),
+        ("https://h/openai/v1", "https://h/openai"),
         ("http://[::1]:8000/v1", "http://[::1]:8000"),
     ],
-)  # fmt: skip
+)
 def test_an_address_may_end_in_v1_or_not(address: str, base: str) -> None:
     config = load(base=f"endpoint: {address}\nshapes: 1/1\n")
     assert base == config.deployments[0].base_url
@@ -134,11 +147,13 @@ def test_named_tiers_keep_their_order_and_the_first_is_the_default() -> None:
         ("p99.9_e2e < 2min", (Limit("p99.9_e2e", 120.0),)),
         ("p99_ttft≤200ms..500ms", (Limit("p99_ttft", 0.5, 0.2),)),
         ("p50_interactivity >= 30 tok/s/user", (Limit("p50_interactivity", 30.0),)),
-        ("error_rate<1%,goodput>=5.5,p95_itl<=50ms",
-         (Limit("error_rate", 0.01), Limit("goodput", 5.5), Limit("p95_itl", 0.05))),
+        (
+            "error_rate<1%,goodput>=5.5,p95_itl<=50ms",
+            (Limit("error_rate", 0.01), Limit("goodput", 5.5), Limit("p95_itl", 0.05)),
+        ),
         ("cost<=$2", (Limit("cost", 2.0),)),
     ],
-)  # fmt: skip
+)
 def test_the_command_lines_sla_says_which_side_is_allowed(text: str, expected: tuple[Limit, ...]) -> None:
     assert expected == parse_sla(text)
 
@@ -146,21 +161,27 @@ def test_the_command_lines_sla_says_which_side_is_allowed(text: str, expected: t
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("p99_ttft>=500ms",
-         "p99_ttft >= 500ms asks for the wrong side: of p99 TTFT lower is better\n  write p99_ttft<=500ms"),
+        (
+            "p99_ttft>=500ms",
+            "p99_ttft >= 500ms asks for the wrong side: of p99 TTFT lower is better\n  write p99_ttft<=500ms",
+        ),
         ("p50_itl>=5s", "p50_itl >= 5s asks for the wrong side: of p50 ITL lower is better\n  write p50_itl<=5s"),
-        ("cost>=$2",
-         "cost >= $2 asks for the wrong side: of cost per million output tokens lower is better\n  write cost<=$2"),
+        (
+            "cost>=$2",
+            "cost >= $2 asks for the wrong side: of cost per million output tokens lower is better\n  write cost<=$2",
+        ),
         ("p99_ttft<=500", "p99_ttft needs a unit\n  write 500ms or 0.5s"),
         ("p99_ttft=500ms", "'p99_ttft=500ms' does not say which side is allowed\n  write p99_ttft<=500ms"),
         ("p99_tfft<=500ms", "unknown metric 'p99_tfft'\n  did you mean 'p99_ttft'?"),
         ("fast", "'fast' is not a limit\n  write it as  p99_ttft<=500ms, p99_tpot<=30ms"),
         ("", "'' is not a limit\n  write it as  p99_ttft<=500ms, p99_tpot<=30ms"),
         ("goodput>=5", "goodput counts requests within the latency limits, and there are none\n  add  p99_ttft: 500ms"),
-        ("p99_ttft<=500ms..200ms",
-         "p99_ttft: the comfort mark comes first and is the stricter of the two\n  write p99_ttft<=200ms..500ms"),
+        (
+            "p99_ttft<=500ms..200ms",
+            "p99_ttft: the comfort mark comes first and is the stricter of the two\n  write p99_ttft<=200ms..500ms",
+        ),
     ],
-)  # fmt: skip
+)
 def test_a_wrong_sla_is_refused_with_its_reason(text: str, message: str) -> None:
     with pytest.raises(UsageError) as caught:
         parse_sla(text)
@@ -299,10 +320,19 @@ def test_everything_about_the_way_reaches_the_target() -> None:
 @pytest.mark.parametrize(
     "line",
     [
-        "sla: {p99_ttft: 1s}", "objectives: [request_throughput, p50_e2e]", "repeats: 9", "refine: 0", "price: $1/h",
-        "budget: {time: 1h}", "gpus: 4", "quality: 3", "api_key_env: KEY", "name: night", "hardware: {memory: 80GB}",
+        "sla: {p99_ttft: 1s}",
+        "objectives: [request_throughput, p50_e2e]",
+        "repeats: 9",
+        "refine: 0",
+        "price: $1/h",
+        "budget: {time: 1h}",
+        "gpus: 4",
+        "quality: 3",
+        "api_key_env: KEY",
+        "name: night",
+        "hardware: {memory: 80GB}",
     ],
-)  # fmt: skip
+)
 def test_what_does_not_change_the_measurement_does_not_change_the_identity(line: str) -> None:
     assert load().identity() == load(line + "\n").identity()
 
@@ -369,23 +399,33 @@ SHORT, NO_MORE = "requests are too few to claim", "and refine: 0 measures no mor
 @pytest.mark.parametrize(
     ("lines", "what", "hint"),
     [
-        ("requests: 90\nsla: {p99_ttft: 1s}",
-         "90 requests are too few to claim a p99 (1,000 are needed)",
-         "set  requests: 1000,  or ask for p50 (30 are enough)"),
-        ("requests: 90\nrepeats: 3\nsla: {p99_ttft: 1s}",
-         "90 x 3 = 270 requests are too few to claim a p99 (1,000 are needed)",
-         "set  requests: 334,  or ask for p95 (200 are enough)"),
-        ("requests: 300\nrepeats: 3\nconcurrency: [1, 8]\nrefine: 0\nsla: {p99_ttft: 1s}",
-         "300 x 3 = 900 requests are too few to claim a p99 (1,000 are needed), and refine: 0 measures no more",
-         "set  requests: 334,  or ask for p95 (200 are enough)"),
-        ("requests: 334\nrepeats: 3\nrefine: 0\nsla: {p99_ttft: 1s}",
-         f"640 x 3 = 1,920 {SHORT} a p99 at concurrency 128 (2,560 are needed), {NO_MORE}",
-         "set  requests: 854,  or ask for p95 (200 are enough)"),
-        ("requests: 500\nrepeats: 3\nsla: {p99.9_ttft: 1s}",
-         "500 x 3 = 1,500 requests are too few to claim a p99.9 (10,000 are needed)",
-         "set  requests: 3334,  or ask for p99 (1,000 are enough)"),
+        (
+            "requests: 90\nsla: {p99_ttft: 1s}",
+            "90 requests are too few to claim a p99 (1,000 are needed)",
+            "set  requests: 1000,  or ask for p50 (30 are enough)",
+        ),
+        (
+            "requests: 90\nrepeats: 3\nsla: {p99_ttft: 1s}",
+            "90 x 3 = 270 requests are too few to claim a p99 (1,000 are needed)",
+            "set  requests: 334,  or ask for p95 (200 are enough)",
+        ),
+        (
+            "requests: 300\nrepeats: 3\nconcurrency: [1, 8]\nrefine: 0\nsla: {p99_ttft: 1s}",
+            "300 x 3 = 900 requests are too few to claim a p99 (1,000 are needed), and refine: 0 measures no more",
+            "set  requests: 334,  or ask for p95 (200 are enough)",
+        ),
+        (
+            "requests: 334\nrepeats: 3\nrefine: 0\nsla: {p99_ttft: 1s}",
+            f"640 x 3 = 1,920 {SHORT} a p99 at concurrency 128 (2,560 are needed), {NO_MORE}",
+            "set  requests: 854,  or ask for p95 (200 are enough)",
+        ),
+        (
+            "requests: 500\nrepeats: 3\nsla: {p99.9_ttft: 1s}",
+            "500 x 3 = 1,500 requests are too few to claim a p99.9 (10,000 are needed)",
+            "set  requests: 3334,  or ask for p99 (1,000 are enough)",
+        ),
     ],
-)  # fmt: skip
+)
 def test_too_few_requests_for_the_promised_percentile_are_warned_of(lines: str, what: str, hint: str) -> None:
     first = lines.split("\n")[0]
     assert (Complaint(what, hint, 3, 11, first),) == load(lines + "\n").warnings
@@ -402,8 +442,10 @@ def test_enough_requests_and_a_refinement_that_gets_the_rest_are_not_warned_of()
 def test_a_limit_on_a_mean_is_allowed_and_noted() -> None:
     (warning,) = load("sla: {mean_ttft: 1s}\n").warnings
     assert ("mean_ttft limits a mean, which says nothing about the slowest requests", 3, 18) == (
-        warning.what, warning.line, warning.column,
-    )  # fmt: skip
+        warning.what,
+        warning.line,
+        warning.column,
+    )
 
 
 # ---- the examples, and whatever else
@@ -419,14 +461,58 @@ def test_there_are_the_promised_examples() -> None:
 
 
 SCALARS = st.sampled_from(
-    ["1", "0", "-1", "1.5", "true", "500ms", "1%", "$3/h", "x", "''", "[]", "{}", "[1, 2]", "1..4", "p99_ttft",
-     "{p99_ttft: 500ms}", "[1/2]", "http://h", "simulator", "99999999999", "{a: {b: [c]}}", "[{name: a}, {name: b}]",
-     "[[[]]]", "${X}", '"\\u0000"', "&a {x: 1}", "é", "sk-abcdefghijklmnopqrstuv", "null"]
-)  # fmt: skip
+    [
+        "1",
+        "0",
+        "-1",
+        "1.5",
+        "true",
+        "500ms",
+        "1%",
+        "$3/h",
+        "x",
+        "''",
+        "[]",
+        "{}",
+        "[1, 2]",
+        "1..4",
+        "p99_ttft",
+        "{p99_ttft: 500ms}",
+        "[1/2]",
+        "http://h",
+        "simulator",
+        "99999999999",
+        "{a: {b: [c]}}",
+        "[{name: a}, {name: b}]",
+        "[[[]]]",
+        "${X}",
+        '"\\u0000"',
+        "&a {x: 1}",
+        "é",
+        "sk-abcdefghijklmnopqrstuv",
+        "null",
+    ]
+)
 OTHER_KEYS = (
-    "endpoint", "model", "api", "dialect", "api_key_env", "headers", "extra_body", "metrics", "timeouts", "tls",
-    "proxy", "hardware", "gpus", "price", "quality", "simulator", "start", "zzz",
-)  # fmt: skip
+    "endpoint",
+    "model",
+    "api",
+    "dialect",
+    "api_key_env",
+    "headers",
+    "extra_body",
+    "metrics",
+    "timeouts",
+    "tls",
+    "proxy",
+    "hardware",
+    "gpus",
+    "price",
+    "quality",
+    "simulator",
+    "start",
+    "zzz",
+)
 KEYS = st.sampled_from([*(field.alias or name for name, field in Config.model_fields.items()), *OTHER_KEYS])
 
 

@@ -1,4 +1,5 @@
-"""`--set key=value`: in its place, through the same validation, kept as a config that says the same."""
+"""`--set key=value`: in its place, through the same validation, kept as a config that says the
+same."""
 
 from pathlib import Path
 
@@ -35,10 +36,19 @@ def told(*texts: str) -> str:
 
 def test_settings_are_put_in_their_place() -> None:
     config = load_config(
-        TEXT, "s.yaml",
-        settings("requests=600", "sla.p99_ttft=400ms", "sla.error_rate=1%", "budget.time=8h", "budget.until=07:00",
-                 "deployments.fp8.price=$4/h", "deployments.0.quality=0.9", "shapes=[64/16, 128/16]"),
-    )  # fmt: skip
+        TEXT,
+        "s.yaml",
+        settings(
+            "requests=600",
+            "sla.p99_ttft=400ms",
+            "sla.error_rate=1%",
+            "budget.time=8h",
+            "budget.until=07:00",
+            "deployments.fp8.price=$4/h",
+            "deployments.0.quality=0.9",
+            "shapes=[64/16, 128/16]",
+        ),
+    )
     assert 600 == config.requests
     assert {"p99_ttft": 0.4, "error_rate": 0.01} == {limit.metric: limit.promise for limit in config.limits}
     assert (8 * 3600.0, "07:00") == (config.budget.time, config.budget.until)

@@ -1,4 +1,5 @@
-"""Sessions in a config: what is read, what is refused and with which words, and limits of turn classes."""
+"""Sessions in a config: what is read, what is refused and with which words, and limits of turn
+classes."""
 
 import json
 from pathlib import Path
@@ -38,8 +39,11 @@ def test_a_list_of_prefixes_makes_one_series_for_each_share() -> None:
     plain, *several = config(f"1024/256, {rag}, {{isl: 100, osl: 5, prefix: [50%]}}").shapes
     assert (plain.label, plain.prefix) == ("1024/256", 0.0)
     assert [(shape.label, shape.prefix) for shape in several] == [
-        ("rag prefix 0%", 0.0), ("rag prefix 25%", 0.25), ("rag prefix 62.5%", 0.625), ("100/5 prefix 50%", 0.5),
-    ]  # fmt: skip
+        ("rag prefix 0%", 0.0),
+        ("rag prefix 25%", 0.25),
+        ("rag prefix 62.5%", 0.625),
+        ("100/5 prefix 50%", 0.5),
+    ]
     assert {shape.isl for shape in several[:3]} == {Lengths.uniform(512, 1024)}
     assert len({trial.key for trial in make_plan(config(rag)).trials}) == len(make_plan(config(rag)).trials)
     sessions = config(AGENT.replace("system: 2048", "prefix: [0%, 25%]")).shapes
@@ -99,8 +103,10 @@ def test_a_session_makes_its_own_prompts(tmp_path) -> None:
 def test_limits_of_a_class_stand_under_its_name() -> None:
     limits = config(more="sla: {p99_ttft: 2s, later: {p99_ttft: [200ms, 500ms], p50_tpot: 30ms}}").limits
     assert limits == (
-        Limit("p99_ttft", 2.0), Limit("later.p99_ttft", 0.5, 0.2), Limit("later.p50_tpot", 0.03),
-    )  # fmt: skip
+        Limit("p99_ttft", 2.0),
+        Limit("later.p99_ttft", 0.5, 0.2),
+        Limit("later.p50_tpot", 0.03),
+    )
     assert str(limits[1]) == "p99 TTFT of later turns ≤ 500 ms"
     assert parse_sla("p99_ttft<=2s, later.p99_ttft<=200ms..500ms, later.p50_tpot<=30ms") == limits
     tiers = config(more="sla: {gold: {later: {p99.9_ttft: 1s}}, silver: {p99_ttft: 9s}}").tiers
@@ -108,8 +114,9 @@ def test_limits_of_a_class_stand_under_its_name() -> None:
     assert config(more="sla: {first: {p99_ttft: 1s}}").limits == (Limit("first.p99_ttft", 1.0),)
     # Tiers may still be called so, beside others.
     assert [name for name, _ in config(more="sla: {first: {p99_ttft: 1s}, second: {p99_ttft: 2s}}").tiers] == [
-        "first", "second",
-    ]  # fmt: skip
+        "first",
+        "second",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -120,7 +127,7 @@ def test_limits_of_a_class_stand_under_its_name() -> None:
         ("sla: {later: {p99_ttft: 500}}", "p99_ttft needs a unit"),
         ("sla: {p99_ttft: 1s, later: {}}", "later: these are limits of a class; write {p99_ttft: 500ms}"),
     ],
-)  # fmt: skip
+)
 def test_wrong_limits_of_classes_are_refused(more: str, words: str) -> None:
     assert words in complaint(more=more)
 
@@ -192,8 +199,9 @@ def test_what_does_not_go_with_a_file_of_sessions_is_said(tmp_path: Path) -> Non
     path = tmp_path / "agent.jsonl"
     path.write_text(FILE)
     for keys, what in (
-        (", turns: 8", "unknown key 'turns'"), (", system: 800", "leave nothing of a prompt of 800"),
-    ):  # fmt: skip
+        (", turns: 8", "unknown key 'turns'"),
+        (", system: 800", "leave nothing of a prompt of 800"),
+    ):
         with pytest.raises(ConfigError, match=what):
             of_file(path, keys=keys)
     path.write_text('{"turns": [' + ", ".join(['{"new": 1, "out": 1}'] * 1_001) + "]}\n")

@@ -84,10 +84,15 @@ def test_a_use_case_brings_its_shape_and_its_sla_and_fits_the_context(use: str, 
 @pytest.mark.parametrize(
     ("kv_tokens", "slots", "most"),
     [
-        (None, None, 128), (1280 * 52, None, 64), (1280 * 64, None, 64), (100, None, 8), (10**8, None, 1024),
-        (None, 4, 8), (None, 40, 64),
+        (None, None, 128),
+        (1280 * 52, None, 64),
+        (1280 * 64, None, 64),
+        (100, None, 8),
+        (10**8, None, 1024),
+        (None, 4, 8),
+        (None, 40, 64),
     ],
-)  # fmt: skip
+)
 def test_concurrencies_go_up_to_what_the_server_holds(kv_tokens: int | None, slots: int | None, most: int) -> None:
     text = commented_config("http://h/v1", None, ServerFacts("vllm 1", ("m",), kv_tokens=kv_tokens, slots=slots))
     assert most == load_config(text, "sweep.yaml").concurrency[-1]
@@ -162,8 +167,17 @@ def test_init_of_something_that_never_answers_is_not_waited_for(tmp_path: Path) 
     assert "No server answered" in said.out
 
 
-@pytest.mark.parametrize("url", ["localhost:8000", "http://h/v1?key=s3cret", "http://me:s3cret@h/v1", "http://[::1", "ftp://h",
-                                 "http://h/v1/chat/completions"])  # fmt: skip
+@pytest.mark.parametrize(
+    "url",
+    [
+        "localhost:8000",
+        "http://h/v1?key=s3cret",
+        "http://me:s3cret@h/v1",
+        "http://[::1",
+        "ftp://h",
+        "http://h/v1/chat/completions",
+    ],
+)
 def test_init_refuses_an_address_that_no_config_takes(url: str, tmp_path: Path) -> None:
     said = asked(url, tmp_path)
     assert (2, "") == (said.code, said.out)

@@ -29,8 +29,9 @@ def test_a_mix_is_one_workload_with_the_limits_of_its_classes() -> None:
     found = config()
     (mix,) = found.shapes
     assert [(each.name, round(each.share, 9), each.shape.label) for each in mix.mix] == [
-        ("chat", 0.7, "chat"), ("rag", 0.3, "rag"),
-    ]  # fmt: skip
+        ("chat", 0.7, "chat"),
+        ("rag", 0.3, "rag"),
+    ]
     assert mix.label == "chat70%+rag30%"
     assert found.limits == (Limit("chat.p99_ttft", 0.5), Limit("rag.p99_ttft", 5.0))
     assert {trial.shape for trial in make_plan(found).trials} == {mix}
@@ -90,7 +91,7 @@ def test_a_class_may_be_a_session_with_limits_of_its_turns() -> None:
         (MIX.replace("{p99_ttft: 500ms}", "fast"), "sla is metrics with their limits"),
         (MIX.replace("{p99_ttft: 500ms}", "{later: {p99_ttft: 1s}}"), "no shape has requests of the class chat.later"),
     ],
-)  # fmt: skip
+)
 def test_what_cannot_be_a_mix_is_refused_with_its_cause(traffic: str, words: str) -> None:
     said = complaint(traffic)
     assert words in said

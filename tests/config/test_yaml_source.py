@@ -1,4 +1,5 @@
-"""YAML with positions: what is ambiguous is refused by name, whatever the text nothing but ConfigError escapes."""
+"""YAML with positions: what is ambiguous is refused by name, whatever the text nothing but
+ConfigError escapes."""
 
 import re
 
@@ -53,12 +54,29 @@ def test_a_complaint_about_something_missing_stands_at_the_nearest_place_around_
 @pytest.mark.parametrize(
     ("text", "value"),
     [
-        ("true", True), ("false", False), ("", None), ("~", None), ("null", None), ("12", 12), ("-3", -3), ("0", 0),
-        ("1_000", 1000), ("1.5", 1.5), (".5", 0.5), ("2.", 2.0), ("1.5e+3", 1500.0), ("1024/256", "1024/256"),
-        ("1..128", "1..128"), ("500ms", "500ms"), ("1%", "1%"), ("2026-11-20", "2026-11-20"), ("y", "y"),
-        ("http://h:8000/v1", "http://h:8000/v1"), ("$3/gpu/h", "$3/gpu/h"),
+        ("true", True),
+        ("false", False),
+        ("", None),
+        ("~", None),
+        ("null", None),
+        ("12", 12),
+        ("-3", -3),
+        ("0", 0),
+        ("1_000", 1000),
+        ("1.5", 1.5),
+        (".5", 0.5),
+        ("2.", 2.0),
+        ("1.5e+3", 1500.0),
+        ("1024/256", "1024/256"),
+        ("1..128", "1..128"),
+        ("500ms", "500ms"),
+        ("1%", "1%"),
+        ("2026-11-20", "2026-11-20"),
+        ("y", "y"),
+        ("http://h:8000/v1", "http://h:8000/v1"),
+        ("$3/gpu/h", "$3/gpu/h"),
     ],
-)  # fmt: skip
+)
 def test_an_unambiguous_scalar_is_read_as_both_yaml_versions_read_it(text: str, value: object) -> None:
     tree = parse_yaml(f"a: {text}\n", "f.yaml").tree
     assert value == tree["a"]
@@ -75,12 +93,21 @@ REFUSED = [
     ("a: Off", "1:4: Off is a boolean to some YAML readers and text to others", 'write false, or "Off" for text'),
     ("a: True", "1:4: True is a boolean to some YAML readers and text to others", 'write true, or "True" for text'),
     ("a: 010", "1:4: 010 is octal or hexadecimal to some YAML readers", 'write 10, or "010" for text'),
-    ("a: 0x1F", "1:4: 0x1F is octal or hexadecimal to some YAML readers",
-     'write the number in decimal, or "0x1F" for text'),
-    ("a: 0o17", "1:4: 0o17 is octal or hexadecimal to some YAML readers",
-     'write the number in decimal, or "0o17" for text'),
-    ("a: 1:30", "1:4: 1:30 is a base-60 number to some YAML readers",
-     'write a duration as 1min30s, or "1:30" for text'),
+    (
+        "a: 0x1F",
+        "1:4: 0x1F is octal or hexadecimal to some YAML readers",
+        'write the number in decimal, or "0x1F" for text',
+    ),
+    (
+        "a: 0o17",
+        "1:4: 0o17 is octal or hexadecimal to some YAML readers",
+        'write the number in decimal, or "0o17" for text',
+    ),
+    (
+        "a: 1:30",
+        "1:4: 1:30 is a base-60 number to some YAML readers",
+        'write a duration as 1min30s, or "1:30" for text',
+    ),
     ("a: 1e3", "1:4: 1e3 is text to some YAML readers and a number to others", 'write 1000, or "1e3"'),
     ("a: 2.5e-3", None, None),
     ("a: 25E4", "1:4: 25E4 is text to some YAML readers and a number to others", 'write 250000, or "25E4"'),
@@ -92,8 +119,11 @@ REFUSED = [
     ("a: 1.0e+400", "1:4: 1.0e+400 is too large for a number", "write a smaller number"),
     ("a: 1\nb: 2\na: 3", "3:1: 'a' is given twice; the first is on line 1", "remove one of them"),
     ("a: {b: 1, b: 2}", "1:11: 'b' is given twice; the first is on line 1", "remove one of them"),
-    ("a: !!python/object:os.system x", "1:4: the tag !!python/object:os.system is not used here",
-     "remove it; quote a value that is text"),
+    (
+        "a: !!python/object:os.system x",
+        "1:4: the tag !!python/object:os.system is not used here",
+        "remove it; quote a value that is text",
+    ),
     ("a: !!int 3", "1:4: the tag !!int is not used here", "remove it; quote a value that is text"),
     ("<<: {a: 1}", "1:1: merge keys (<<) are not used here", "a deployment inherits the top-level keys"),
     ("a: *b", "1:4: *b refers to nothing: no &b comes before it", "write the value out"),
@@ -105,12 +135,18 @@ REFUSED = [
     ("a: b: c", "1:5: a ':' stands where no key can", "check the indentation, or quote the text"),
     ("a: @x", "1:4: a value cannot start with @", "quote it"),
     ("a: 1\n--- \nb: 2", "2:1: a second document starts here", "keep one sweep in one file"),
-    ("- 1\n- 2", "1:1: a config is keys with values; this is a list",
-     "write one key a line, as  endpoint: http://localhost:8000/v1"),
-    ("hello", "1:1: a config is keys with values; this is a single value",
-     "write one key a line, as  endpoint: http://localhost:8000/v1"),
+    (
+        "- 1\n- 2",
+        "1:1: a config is keys with values; this is a list",
+        "write one key a line, as  endpoint: http://localhost:8000/v1",
+    ),
+    (
+        "hello",
+        "1:1: a config is keys with values; this is a single value",
+        "write one key a line, as  endpoint: http://localhost:8000/v1",
+    ),
     ("? [a]\n: 1", "1:3: a key is plain text", "write one key a line, as  endpoint: http://localhost:8000/v1"),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("text", "what", "hint"), REFUSED, ids=[t.replace("\n", "/") for t, _, _ in REFUSED])

@@ -1,4 +1,5 @@
-"""The short form of the calibration study: it fails when a guarantee breaks, not when luck is bad."""
+"""The short form of the calibration study: it fails when a guarantee breaks, not when luck is
+bad."""
 
 import dataclasses
 import math
@@ -74,18 +75,33 @@ def test_published_intervals_hold_the_truth_about_as_often_as_they_say(results):
     counted = [r for r in results if r["family"] in tables.FIRST]
     for name, (nominal, held, n, _) in tables.coverage(counted).items():
         goal = 0.87 if nominal == "90 %" else 0.93
-        # Below its goal for sure only when the one-sided 99.9 % bound is: a dozen and more are looked at.
+        # Below its goal for sure only when the one-sided 99.9 % bound is: a dozen and more are
+        # looked at.
         assert clopper_pearson(held, n, 0.999)[1] >= goal, (name, held, n)
 
 
 LAW = Law(
-    tpot=8e-3, tpot_half=40, tpot_power=1.0, ttft=0.1, ttft_half=20, ttft_power=1.0, osl=64, osl_cv=0.2,
-    tpot_noise=0.05, ttft_noise=0.2, shared_noise=0.05, memory=0.5, run_effect=0.0, error_rate=0.0,
-)  # fmt: skip
+    tpot=8e-3,
+    tpot_half=40,
+    tpot_power=1.0,
+    ttft=0.1,
+    ttft_half=20,
+    ttft_power=1.0,
+    osl=64,
+    osl_cv=0.2,
+    tpot_noise=0.05,
+    ttft_noise=0.2,
+    shared_noise=0.05,
+    memory=0.5,
+    run_effect=0.0,
+    error_rate=0.0,
+)
 
 
 def direct(server, c, n, moments):
-    """A slow twin of the truth: the requests of runs begun at these moments of a night, and requests per second."""
+    """A slow twin of the truth: the requests of runs begun at these moments of a night, and
+    requests per second.
+    """
     parts, count, lasted = [], 0, 0.0
     for run, at in enumerate(moments):
         rng = np.random.default_rng([17, run])
@@ -221,18 +237,35 @@ def test_a_study_that_was_killed_goes_on_after_its_last_whole_line(tmp_path):
     assert [] == known(tmp_path / "none")
 
 
-def drawn(family, seed, *, c, excess, share, early=None, stage="final", touched=0.0, alone=0.5, best=9, seconds=60.0):
+def drawn(family, seed, *, c, excess, share, early=None, stage="final", touched=0.0, alone=0.5, best=9, seconds=60.0):  # noqa: PLR0913
     """A result as `study.deployment` makes it, every rule having said the same."""
     rule = {
-        "c": c, "verdict": "meets", "requests": 100, "seconds": seconds, "excess": excess, "share": share,
-        "early_c": early or c, "early_excess": excess, "early_share": share, "early_seconds": seconds / 2,
-        "stage": stage, "turns": 400,
-    }  # fmt: skip
+        "c": c,
+        "verdict": "meets",
+        "requests": 100,
+        "seconds": seconds,
+        "excess": excess,
+        "share": share,
+        "early_c": early or c,
+        "early_excess": excess,
+        "early_share": share,
+        "early_seconds": seconds / 2,
+        "stage": stage,
+        "turns": 400,
+    }
     return {
-        "kind": "process", "family": family, "seed": seed, "best": best, "alone": alone, "touched": touched,
-        "reference": 10.0, "dense": 1000, "dense_seconds": 90.0, "rules": dict.fromkeys(tables.RULES, rule),
+        "kind": "process",
+        "family": family,
+        "seed": seed,
+        "best": best,
+        "alone": alone,
+        "touched": touched,
+        "reference": 10.0,
+        "dense": 1000,
+        "dense_seconds": 90.0,
+        "rules": dict.fromkeys(tables.RULES, rule),
         "coverage": {"p99_ttft|runs alike": [seed != 1, None], "p50_ttft|runs differ": [None, None]},
-    }  # fmt: skip
+    }
 
 
 def test_the_tables_count_what_the_results_hold():

@@ -88,16 +88,20 @@ def test_a_regression_has_to_be_more_than_noise():
 
 
 def test_throughput_that_falls_while_latency_jumps_is_thrashing():
-    points = [point(16, 900, p99_e2e=2, p50_ttft=0.1, p99_ttft=0.2, p50_tpot=0.01),
-              point(32, 1000, p99_e2e=3, p50_ttft=0.1, p99_ttft=0.3, p50_tpot=0.012),
-              point(64, 700, p99_e2e=9, p50_ttft=0.2, p99_ttft=0.5, p50_tpot=0.03)]  # fmt: skip
+    points = [
+        point(16, 900, p99_e2e=2, p50_ttft=0.1, p99_ttft=0.2, p50_tpot=0.01),
+        point(32, 1000, p99_e2e=3, p50_ttft=0.1, p99_ttft=0.3, p50_tpot=0.012),
+        point(64, 700, p99_e2e=9, p50_ttft=0.2, p99_ttft=0.5, p50_tpot=0.03),
+    ]
     found = capacity.capacity(points)
     assert ("thrashing", 64, (64,)) == (found.limit, found.onset, found.retrograde)
 
 
 def test_flat_throughput_with_only_the_first_token_waiting_is_queueing():
-    points = [point(32, 1000, p99_e2e=3, p50_ttft=0.1, p99_ttft=0.3, p50_tpot=0.012),
-              point(64, 1005, p99_e2e=6, p50_ttft=2.1, p99_ttft=3.3, p50_tpot=0.012)]  # fmt: skip
+    points = [
+        point(32, 1000, p99_e2e=3, p50_ttft=0.1, p99_ttft=0.3, p50_tpot=0.012),
+        point(64, 1005, p99_e2e=6, p50_ttft=2.1, p99_ttft=3.3, p50_tpot=0.012),
+    ]
     found = capacity.capacity(points)
     assert ("queueing", 64, ()) == (found.limit, found.onset, found.retrograde)
     growing = [points[0], point(64, 1700, p50_ttft=2.1, p99_ttft=3.3, p50_tpot=0.012)]

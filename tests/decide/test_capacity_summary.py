@@ -9,9 +9,14 @@ OBJECTIVES = ("output_throughput", "p99_ttft")
 
 def point(c, throughput, ttft, tpot=0.01, e2e=None):
     values = {
-        "output_throughput": throughput, "p99_ttft": ttft, "p50_ttft": ttft / 2, "p50_tpot": tpot,
-        "p99_e2e": e2e or ttft + 100 * tpot, "mean_e2e": ttft + 100 * tpot, "request_throughput": throughput / 100,
-    }  # fmt: skip
+        "output_throughput": throughput,
+        "p99_ttft": ttft,
+        "p50_ttft": ttft / 2,
+        "p50_tpot": tpot,
+        "p99_e2e": e2e or ttft + 100 * tpot,
+        "mean_e2e": ttft + 100 * tpot,
+        "request_throughput": throughput / 100,
+    }
     return Point("d", SHAPE, c, {k: Estimate(v, v * 0.999, v * 1.001, 3000) for k, v in values.items()}, 3000)
 
 

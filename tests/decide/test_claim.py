@@ -1,4 +1,5 @@
-"""The claim of an operating point: turns, the judgement over turns, and corrections by later visits."""
+"""The claim of an operating point: turns, the judgement over turns, and corrections by later
+visits."""
 
 import dataclasses
 import math
@@ -21,14 +22,15 @@ RNG = np.random.default_rng
 
 
 def window(turns, c=8, *, ttft=0.1, late=None, start=0.0):
-    """A window in which each of `turns` turns holds `c` requests, those of the turns `late` waiting a second; the mean
-    E2E of an ordinary request is half a second.
+    """A window in which each of `turns` turns holds `c` requests, those of the turns `late` waiting
+    a second; the mean E2E of an ordinary request is half a second.
     """
     waits = np.full(turns * c, ttft)
     if late is not None:
         waits = np.where(np.repeat(late, c), 1.0, waits)
     sample = made.sample(c, waits, np.full(turns * c, TPOT), start=start)
-    # The turns are those of an undisturbed server: a stall that lengthens the window is not what is tested here.
+    # The turns are those of an undisturbed server: a stall that lengthens the window is not what is
+    # tested here.
     length = turns * float(sample.e2e.mean())
     sent = start + (np.arange(turns * c) + 0.5) * length / (turns * c)
     return dataclasses.replace(sample, ends=np.array([start + length]), sent=sent)
@@ -131,7 +133,9 @@ def test_an_interactivity_limit_is_judged_by_the_time_per_token():
 
 
 def finals(share, *, seeds, looks, turns):
-    """Per seed after how many turns a claim was first final where the whole server stalls in a share of its turns."""
+    """Per seed after how many turns a claim was first final where the whole server stalls in a
+    share of its turns.
+    """
     first = []
     for seed in range(seeds):
         rng, windows = RNG(seed), []

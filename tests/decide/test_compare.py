@@ -98,7 +98,9 @@ def test_the_bracket_holds_the_truth_of_a_smooth_law():
     fine = np.arange(1, 65)
 
     def throughput(speed, latency):
-        """The most that any whole concurrency of this law delivers with its p99 E2E within `latency`."""
+        """The most that any whole concurrency of this law delivers with its p99 E2E within
+        `latency`.
+        """
         ttft, tpot = 0.005 * fine / speed, 0.01 * (1 + fine / 64) / speed
         p99 = ttft * math.exp(2.33 * 0.2) + 99 * tpot * 1.08
         return float((fine / (ttft * 1.02 + 99 * tpot))[p99 <= latency].max())
@@ -180,7 +182,9 @@ def test_the_gain_is_read_where_both_sides_measured_beyond():
 
 
 def replicas(number, points):
-    """`number` copies of a deployment behind a balancer: every rate and concurrency times that, latencies the same."""
+    """`number` copies of a deployment behind a balancer: every rate and concurrency times that,
+    latencies the same.
+    """
     return [
         dataclasses.replace(
             p,
@@ -259,8 +263,9 @@ def test_what_takes_no_part_is_named_with_its_side_and_its_reason():
     b = [point(1, 110, 0.9), point(2, 200, 2.1), point(4, 250, math.inf)]
     found = compared(a, b, reference=3.0)
     assert (
-        ("c=4 (invalid: lockstep)",), ("c=4 (p99_e2e is infinite: too many requests failed)",),
-    ) == found.absent  # fmt: skip
+        ("c=4 (invalid: lockstep)",),
+        ("c=4 (p99_e2e is infinite: too many requests failed)",),
+    ) == found.absent
     text = comparison_table([found], names=("old", "new"))
     assert "Not compared of old: c=4 (invalid: lockstep)." in text
     assert "Not compared of new: c=4" in text
@@ -285,8 +290,15 @@ def test_tokens_of_other_lengths_are_told_with_the_ratio_in_characters():
     words = "Tokens differ: A's have 5 characters on average, B's 4 (another tokenizer, or other text)."
     assert f"{words} In characters per second the ratio of 1 is 0.8." in other.notes
     assert "Tokens differ" in comparison_table([other], width=100)
-    requests = compared(points, points, a_samples=samples, b_samples=shorter, draws=20, reference=2.0,
-                        objectives=("request_throughput", "p99_e2e"))  # fmt: skip
+    requests = compared(
+        points,
+        points,
+        a_samples=samples,
+        b_samples=shorter,
+        draws=20,
+        reference=2.0,
+        objectives=("request_throughput", "p99_e2e"),
+    )
     assert words in requests.notes, "no ratio of tokens, none in characters"
 
 

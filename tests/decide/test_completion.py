@@ -1,4 +1,5 @@
-"""Completion: visits until the claim is final, the settings of the config, the gaps of the frontier."""
+"""Completion: visits until the claim is final, the settings of the config, the gaps of the
+frontier."""
 
 import math
 
@@ -149,7 +150,8 @@ def test_the_turns_a_claim_needs_follow_from_how_many_requests_are_late(late, tu
 
 
 def test_visits_end_after_the_turns_that_the_proof_let_expect():
-    # 0.8 % of all requests fail whatever the setting: too many for the bet over turns to be won soon.
+    # 0.8 % of all requests fail whatever the setting: too many for the bet over turns to be won
+    # soon.
     history, _ = sweep(Server(lambda c: 0.001 * c, errors=lambda c: 0.008), policy=SearchPolicy((1, 8, 16)))
     point = completion.operating_concurrency(TTFT, history)
     assert point is not None
@@ -217,9 +219,11 @@ def test_the_more_a_candidate_may_give_the_less_it_waits_for_time(completed, mon
     before = history[: len(history) - len(asks) + first]
     monkeypatch.setattr(completion, "gain", lambda *_: gain)
     times = {
-        "plenty": {}, "no spare": {"spare": 0.0}, "no room": {"room": 0.0, "spare": 0.0},
+        "plenty": {},
+        "no spare": {"spare": 0.0},
+        "no room": {"room": 0.0, "spare": 0.0},
         "no budget": {"within": 0.0, "room": 0.0, "spare": 0.0},
-    }  # fmt: skip
+    }
     found = {name: completion.next_ask(POLICY, SHAPE, [("", TTFT)], before, **kinds) for name, kinds in times.items()}
     assert begun == {name for name, ask in found.items() if ask.phase is Phase.PROVE}
 
@@ -260,7 +264,9 @@ def test_a_setting_of_which_nothing_is_to_be_proven_has_so_many_requests_of_each
 
 @pytest.mark.parametrize(("refine", "left"), [(3, 1), (2, 0), (0, 0), (None, 3)])
 def test_settings_between_those_of_the_config_are_counted(refine, left):
-    """Two were measured beyond the grid, one of them for the frontier; where the config does not say four may be."""
+    """Two were measured beyond the grid, one of them for the frontier; where the config does not
+    say four may be.
+    """
     server = Server(lambda c: 0.01 * c)
     trials = [trial(4), trial(8, Phase.FRONTIER), trial(9, Phase.SCAN)]
     history = [(t, server.run(t)) for t in trials]
@@ -268,7 +274,9 @@ def test_settings_between_those_of_the_config_are_counted(refine, left):
 
 
 def disturbed(completed, lasts):
-    """The same sweep on a machine that other work disturbs from its last frontier trial on, for so many trials."""
+    """The same sweep on a machine that other work disturbs from its last frontier trial on, for so
+    many trials.
+    """
     history, _ = completed
     history = list(history)
     at = max(i for i, (t, _) in enumerate(history) if t.phase is Phase.FRONTIER and t.concurrency < 16)

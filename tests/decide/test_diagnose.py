@@ -1,4 +1,5 @@
-"""Diagnosis: each rule on signs made by hand, what a run shows, and cases of the study with known truth."""
+"""Diagnosis: each rule on signs made by hand, what a run shows, and cases of the study with known
+truth."""
 
 import json
 from dataclasses import replace
@@ -36,14 +37,29 @@ ALONE: dict[str, Any] = {
 
 
 def signs(c: int, parts: dict[str, float] | None = None, **keys: Any) -> Signs:
-    """A setting of 1024/101 on an engine whose step takes 10 ms alone, with all that a server can tell."""
+    """A setting of 1024/101 on an engine whose step takes 10 ms alone, with all that a server can
+    tell.
+    """
     parts = ALONE | (parts or {})
     ttft = sum(parts.values()) - parts["decode"]
     plain = {
-        "rate": c / sum(parts.values()), "prompt": 1024.0, "answer": 101.0, "ttft": ttft, "e2e": sum(parts.values()),
-        "in_flight": float(c), "parts": parts, "running": float(c), "running_max": float(c), "waiting": 0.0, "kv": 0.2,
-        "kv_max": 0.25, "preempted": 0.0, "step": 0.012, "chunks": 1.0 if c == 1 else None, "clock": 1.9e9,
-    }  # fmt: skip
+        "rate": c / sum(parts.values()),
+        "prompt": 1024.0,
+        "answer": 101.0,
+        "ttft": ttft,
+        "e2e": sum(parts.values()),
+        "in_flight": float(c),
+        "parts": parts,
+        "running": float(c),
+        "running_max": float(c),
+        "waiting": 0.0,
+        "kv": 0.2,
+        "kv_max": 0.25,
+        "preempted": 0.0,
+        "step": 0.012,
+        "chunks": 1.0 if c == 1 else None,
+        "clock": 1.9e9,
+    }
     return Signs(c, **(plain | keys))
 
 
@@ -77,8 +93,9 @@ def test_decode_where_a_token_takes_longer() -> None:
     diagnosis = found(signs(16, {"decode": 2.0}), "p99_tpot")
     (suspect,) = diagnosis.suspects
     assert (suspect.resource, suspect.evidence) == (
-        Resource.DECODE, "a token takes 20.0 ms, 10.0 ms at c=1; no request waits",
-    )  # fmt: skip
+        Resource.DECODE,
+        "a token takes 20.0 ms, 10.0 ms at c=1; no request waits",
+    )
 
 
 def test_what_has_grown_bends_throughput_and_not_what_was_there_alone() -> None:
@@ -103,7 +120,9 @@ def test_two_resources_are_both_named_and_the_first_is_less_sure() -> None:
 
 
 def test_running_requests_that_fill_memory_are_not_a_cap() -> None:
-    """16 run, of which each holds 1,075 tokens: at 94.9 % of the memory the rest holds no prompt of 1,024."""
+    """16 run, of which each holds 1,075 tokens: at 94.9 % of the memory the rest holds no prompt of
+    1,024.
+    """
     here = signs(32, WAITING, waiting=15.0, running=16.0, running_max=16.0, kv=0.93, kv_max=0.949, rate=6.0)
     assert found(here).suspects[0].resource is Resource.KV
 

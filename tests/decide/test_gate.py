@@ -88,7 +88,8 @@ def test_alarms_and_catches_come_as_often_as_stated(design):
         base, news = history(noise[0]), noise[1] if design != "history" else noise[1][:1]
         same = judged(base, history(news), design)
         alarms += same.verdict == "worse"
-        # A loss of the size that is named, with the spread at hand; of a history on a day that is not known yet.
+        # A loss of the size that is named, with the spread at hand; of a history on a day that is
+        # not known yet.
         by = -math.log1p(-same.changes[0].smallest)
         late = judged(base, history((noise[2][:1] if design == "history" else news) + by), design)
         caught += late.changes[0].at_least > 0
@@ -211,11 +212,10 @@ def served(median, n=2000, c=8, seed=1):
     ("median", "verdict"), [(0.07, "no worse"), (0.0775, "no worse"), (0.083, "not resolved"), (0.12, "worse")]
 )
 def test_the_sla_is_judged_where_base_proved_it_with_what_is_allowed(median, verdict):
-    # The p99 is 1.26 times the median: the limit of 100 ms is met up to 79 ms, with 5 % more up to 83 ms.
+    # The p99 is 1.26 times the median: the limit of 100 ms is met up to 79 ms, with 5 % more up to
+    # 83 ms.
     quiet = history(np.linspace(-0.002, 0.002, 10))
-    found = judged(
-        quiet, [measured(0, DAY * 11)], "history", proven=8, samples={8: served(median)}, limits=(LIMIT,)
-    )  # fmt: skip
+    found = judged(quiet, [measured(0, DAY * 11)], "history", proven=8, samples={8: served(median)}, limits=(LIMIT,))
     assert (verdict, 8, LIMIT) == (found.at_proven.verdict, found.at_proven.proven, found.at_proven.limit)
     assert found.verdict == verdict
 
@@ -252,7 +252,9 @@ def test_what_is_judged_follows_from_the_sla():
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_the_short_study_of_simulated_deployments():
-    """20 minutes in turn, in virtual time: no alarm where nothing changed, and 5 % less throughput is caught."""
+    """20 minutes in turn, in virtual time: no alarm where nothing changed, and 5 % less throughput
+    is caught.
+    """
     same = [study.interleaved(d, 0.0)[0].verdict for d in study.drawn(40, study.STEADY, 0.0, 5.0)]
     slower = [study.interleaved(d, study.LESS)[0].verdict for d in study.drawn(40, study.STEADY, 0.0, 5.0)]
     assert same.count("worse") <= 2
@@ -264,7 +266,9 @@ def test_the_short_study_of_simulated_deployments():
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_two_sweeps_of_one_config_are_resolved():
-    """BASE swept, NEW by --prove BASE, in virtual time: seldom "cannot tell", and no alarm where nothing changed."""
+    """BASE swept, NEW by --prove BASE, in virtual time: seldom "cannot tell", and no alarm where
+    nothing changed.
+    """
     same = [study.two_sweeps(i, 0.005, 0.0, 0.10).verdict for i in range(40)]
     slower = [study.two_sweeps(i, 0.005, 2 * study.LESS, 0.05).verdict for i in range(10)]
     assert same.count("worse") <= 2

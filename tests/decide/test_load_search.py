@@ -1,4 +1,5 @@
-"""The search over load against queues whose truth is known: what it names keeps the SLA, and is not far below the best.
+"""The search over load against queues whose truth is known: what it names keeps the SLA, and is not
+far below the best.
 
 The truth of M/M/c is Erlang's formula; that of other queues is a run of 400,000 requests.
 """
@@ -37,10 +38,11 @@ FIRST = 0.2
 
 @dataclass(frozen=True)
 class Queue:
-    """Poisson arrivals at `places` places, each a request at a time; what arrives when all are taken waits its turn.
+    """Poisson arrivals at `places` places, each a request at a time; what arrives when all are
+    taken waits its turn.
 
-    The capacity is `places / service` requests per second. `cv` is that of the service time: 1 is exponential (M/M/c),
-    anything else lognormal.
+    The capacity is `places / service` requests per second. `cv` is that of the service time: 1 is
+    exponential (M/M/c), anything else lognormal.
     """
 
     places: int
@@ -93,22 +95,48 @@ class Queue:
         e2e = ttft + services
         tokens = np.full(n, float(TOKENS))
         return WindowData(
-            deployment="d", shape=Shape.of(256, TOKENS), concurrency=self.places,
-            starts=np.array([epoch + start]), ends=np.array([epoch + stop]), sent=epoch + due,
-            window=np.zeros(n, np.int64), ttft=np.where(ok, ttft, math.inf),
-            tpot=np.where(ok, services / (TOKENS - 1), math.inf), e2e=np.where(ok, e2e, math.inf), ok=ok,
-            silence=np.zeros(n), hollow=np.zeros(n, dtype=bool), irregular=np.full(n, math.nan),
-            asked_isl=np.full(n, 256.0), asked_osl=tokens, prompt_tokens=np.full(n, 256.0), completion_tokens=tokens,
-            cached_tokens=np.zeros(n), events=tokens.astype(np.int64), reads=tokens.astype(np.int64),
-            text_chars=5 * tokens.astype(np.int64), block_seconds=np.full(BLOCKS, (stop - start) / BLOCKS),
-            block_output_tokens=finished * float(TOKENS), block_input_tokens=finished * 256.0,
-            block_finished=finished.astype(float), block_itl=_EMPTY, in_flight=np.full(BLOCKS, 1.0),
-            health=(ClientHealth(),), server_identities=(None,), server=({},), ended=("requests",), client_failures=0,
-            outcomes={"ok": int(ok.sum()), "timeout": int((~ok).sum())}, whole_run={}, open_loop=True,
-        )  # fmt: skip
+            deployment="d",
+            shape=Shape.of(256, TOKENS),
+            concurrency=self.places,
+            starts=np.array([epoch + start]),
+            ends=np.array([epoch + stop]),
+            sent=epoch + due,
+            window=np.zeros(n, np.int64),
+            ttft=np.where(ok, ttft, math.inf),
+            tpot=np.where(ok, services / (TOKENS - 1), math.inf),
+            e2e=np.where(ok, e2e, math.inf),
+            ok=ok,
+            silence=np.zeros(n),
+            hollow=np.zeros(n, dtype=bool),
+            irregular=np.full(n, math.nan),
+            asked_isl=np.full(n, 256.0),
+            asked_osl=tokens,
+            prompt_tokens=np.full(n, 256.0),
+            completion_tokens=tokens,
+            cached_tokens=np.zeros(n),
+            events=tokens.astype(np.int64),
+            reads=tokens.astype(np.int64),
+            text_chars=5 * tokens.astype(np.int64),
+            block_seconds=np.full(BLOCKS, (stop - start) / BLOCKS),
+            block_output_tokens=finished * float(TOKENS),
+            block_input_tokens=finished * 256.0,
+            block_finished=finished.astype(float),
+            block_itl=_EMPTY,
+            in_flight=np.full(BLOCKS, 1.0),
+            health=(ClientHealth(),),
+            server_identities=(None,),
+            server=({},),
+            ended=("requests",),
+            client_failures=0,
+            outcomes={"ok": int(ok.sum()), "timeout": int((~ok).sum())},
+            whole_run={},
+            open_loop=True,
+        )
 
     def breaks(self, load: float) -> bool:
-        """Whether the SLA is truly broken at a load: by Erlang's formula for M/M/c, else by a very long run."""
+        """Whether the SLA is truly broken at a load: by Erlang's formula for M/M/c, else by a very
+        long run.
+        """
         if load >= self.top:
             return True
         if self.cv == 1 and all(limit.metric.endswith("_ttft") for limit in self.limits) and not self.errors:
@@ -120,10 +148,14 @@ class Queue:
         values = {"ttft": ttft, "e2e": ttft + services, "tpot": services / (TOKENS - 1)}
         gone = rng.random(len(ttft)) < self.errors
         return any(
-            float(np.quantile(np.where(gone, math.inf, values[limit.of.quantity or ""]), limit.of.p or 0.5,
-                              method="inverted_cdf")) > limit.promise
+            float(
+                np.quantile(
+                    np.where(gone, math.inf, values[limit.of.quantity or ""]), limit.of.p or 0.5, method="inverted_cdf"
+                )
+            )
+            > limit.promise
             for limit in self.limits
-        )  # fmt: skip
+        )
 
     def _beyond(self, load: float, limit: Limit) -> float:
         """P(TTFT > limit) of M/M/c: Erlang's C times the exponential tail of the wait."""
@@ -156,7 +188,9 @@ def search(queue: Queue, seed: int = 0) -> tuple[LoadDone, list[LoadTrial]]:
 
 
 def drawn(seed: int) -> Queue:
-    """A queue of any size, its limit drawn from what an idle server gives to what one at 97 % gives."""
+    """A queue of any size, its limit drawn from what an idle server gives to what one at 97 %
+    gives.
+    """
     rng = np.random.default_rng([seed, 13])
     places = round(math.exp(rng.uniform(math.log(4), math.log(96))))
     cv = 1.0 if seed % 2 else float(rng.uniform(0.1, 1.5))

@@ -533,7 +533,8 @@ def test_requests_end_in_the_verdict_and_the_exit_code_of_their_number_and_kind(
     rng = np.random.default_rng(7)
     ok = np.ones(n, bool)
     ok[rng.permutation(n)[:errors]] = False
-    # Scattered closely around the value, so that the verdict is of the number of requests and not of luck.
+    # Scattered closely around the value, so that the verdict is of the number of requests and not
+    # of luck.
     made_of = made.sample(8, ttft * np.exp(0.02 * rng.standard_normal(n)), np.full(n, 0.01), ok=ok)
     quantile = {"p99_ttft": 2.33, "p95_ttft": 1.64, "p90_ttft": 1.28}.get(name, 0.0)
     limit = Limit(name, 0.5 * math.exp(0.02 * quantile) if name != "error_rate" else 0.5)
@@ -576,8 +577,8 @@ def from_rows(rows):
 
 @given(points_strategy, st.floats(0.01, 2), st.floats(1, 3))
 def test_loosening_a_limit_never_lowers_the_best_throughput_inside_it(rows, limit, factor):
-    # Holds for the highest throughput inside the SLA; with the marginal-gain rule a looser limit may choose less, since
-    # a cheaper first step can make a later one not worth its tail.
+    # Holds for the highest throughput inside the SLA; with the marginal-gain rule a looser limit
+    # may choose less, since a cheaper first step can make a later one not worth its tail.
     points = from_rows(rows)
     tight = operating_point.solve(points, [Limit("p99_ttft", limit)], marginal_gain=False)
     loose = operating_point.solve(points, [Limit("p99_ttft", limit * factor)], marginal_gain=False)
@@ -706,7 +707,8 @@ WAVES = (Flag("lockstep", "8.1", "2", "stagger the starts"),)
 
 
 def test_an_excluded_setting_inside_every_limit_that_would_give_twice_as_much_comes_first():
-    # A sweep of a real server once said "met, run at concurrency 6: 817 tok/s", and nothing of c=32 with 1,837 tok/s.
+    # A sweep of a real server once said "met, run at concurrency 6: 817 tok/s", and nothing of c=32
+    # with 1,837 tok/s.
     limits = [Limit("p95_ttft", 0.3), Limit("p95_tpot", 0.02)]
     points = [
         point(6, 0.05, 817, p95_ttft=0.1, p95_tpot=0.008),

@@ -110,10 +110,15 @@ def test_nan_and_infinity_are_refused_not_sorted_somewhere():
 def test_a_frontier_excludes_by_name_and_reason_and_orders_by_concurrency():
     broken = (Flag("lockstep", "8.1", "2", "stagger the starts"),)
     points = [
-        point(64, 2000, 0.9), point(1, 100, 0.05), point(32, 1800, 0.2), point(48, 1700, 0.3),
-        point(96, 2100, float("inf")), point(8, 600, None), point(16, 9000, 0.01, flags=broken),
+        point(64, 2000, 0.9),
+        point(1, 100, 0.05),
+        point(32, 1800, 0.2),
+        point(48, 1700, 0.3),
+        point(96, 2100, float("inf")),
+        point(8, 600, None),
+        point(16, 9000, 0.01, flags=broken),
         point(4, float("nan"), 0.1),
-    ]  # fmt: skip
+    ]
     found = pareto.frontier(points, ("output_throughput", "p99_ttft"))
     assert (1, 32, 64) == found.members
     assert (48,) == found.dominated
@@ -200,6 +205,7 @@ def test_a_large_set_takes_no_more_than_a_few_times_what_moocore_takes():
             times.append(time.perf_counter() - start)
         return min(times)
 
-    # The published figure (benchmarks/pareto_speed.py) is for a million points on a quiet machine; this one is a guard.
+    # The published figure (benchmarks/pareto_speed.py) is for a million points on a quiet machine;
+    # this one is a guard.
     theirs = best(lambda: moocore.is_nondominated(table, keep_weakly=True))
     assert 4 * theirs > best(lambda: pareto.nondominated(high, low))

@@ -1,4 +1,5 @@
-"""The frontier over several deployments: against moocore, with limits that no axis shows, and with every owner told."""
+"""The frontier over several deployments: against moocore, with limits that no axis shows, and with
+every owner told."""
 
 import dataclasses
 import math
@@ -58,8 +59,10 @@ def test_a_setting_that_breaks_a_limit_that_no_axis_shows_takes_no_part() -> Non
 
 def test_what_is_not_proven_takes_no_part_unless_it_is_an_aggregate() -> None:
     open_end = Estimate(0.2, 0.1, math.inf, 50, 0.1, math.inf, need=1000)
-    wide = dataclasses.replace(point("d", 8, quality=0.9, cost=1.0), metrics={
-        **point("d", 8, quality=0.9, cost=1.0).metrics, "p99_ttft": open_end})  # fmt: skip
+    wide = dataclasses.replace(
+        point("d", 8, quality=0.9, cost=1.0),
+        metrics={**point("d", 8, quality=0.9, cost=1.0).metrics, "p99_ttft": open_end},
+    )
     imported = dataclasses.replace(wide, metrics={**wide.metrics, "p99_ttft": Estimate.without_interval(0.2, 50)})
     limits = (Limit("p99_ttft", 0.5),)
     assert [] == list(pooled([wide], ("quality", "cost"), limits)[0].members)
@@ -69,14 +72,19 @@ def test_what_is_not_proven_takes_no_part_unless_it_is_an_aggregate() -> None:
 def test_every_owner_without_a_part_has_its_reason() -> None:
     bad = dataclasses.replace(point("bad", 1, quality=1.0, cost=0.1), flags=(Flag("errors", "", "", ""),))
     points = [
-        point("good", 1, quality=0.9, cost=1.0), point("same", 1, quality=0.9, cost=1.0),
-        point("worse", 1, quality=0.8, cost=1.0), point("unpriced", 1, quality=0.99), bad,
-    ]  # fmt: skip
+        point("good", 1, quality=0.9, cost=1.0),
+        point("same", 1, quality=0.9, cost=1.0),
+        point("worse", 1, quality=0.8, cost=1.0),
+        point("unpriced", 1, quality=0.99),
+        bad,
+    ]
     (pool,) = pooled(points, ("quality", "cost"))
     assert ["good", "same"] == [p.deployment for p in pool.members]  # ties are kept
     assert pool.without == {
-        "worse": "dominated by good and same", "unpriced": "cost was not measured", "bad": "invalid: errors",
-    }  # fmt: skip
+        "worse": "dominated by good and same",
+        "unpriced": "cost was not measured",
+        "bad": "invalid: errors",
+    }
 
 
 def test_each_shape_has_its_own() -> None:

@@ -1,4 +1,5 @@
-"""Placement: curves over concurrency, what a proof is forecast to take, and which concurrency is proven next."""
+"""Placement: curves over concurrency, what a proof is forecast to take, and which concurrency is
+proven next."""
 
 import dataclasses
 import math
@@ -35,7 +36,9 @@ def test_a_curve_is_the_median_and_the_distance_from_there_to_the_tail():
 
 
 def test_the_standard_error_has_the_noise_of_the_median_of_the_tail_and_of_the_run():
-    """By hand: 0.2 * sqrt(1.57 / 400 + 2.32635**2 / 2000) = 0.016286 within the run, 0.03 from run to run."""
+    """By hand: 0.2 * sqrt(1.57 / 400 + 2.32635**2 / 2000) = 0.016286 within the run, 0.03 from run
+    to run.
+    """
     assert curve({8: -1.0}).standard_error(8) == pytest.approx(0.0341356, abs=1e-6)
     assert placement.EXACT == curve({8: -1.0}, sigma=0, part=MEAN).standard_error(8)
 
@@ -103,9 +106,14 @@ def test_the_scan_says_what_is_inside_and_where_the_edge_is():
 
 
 def test_the_more_windows_a_proof_has_and_the_lower_it_is_the_likelier_it_succeeds():
-    state = State.of((P99.limit,), [(trial(c, Phase.SCAN, requests=400), sample)
-                                    for _, sample in grid(Server(lambda c: 0.01 * c), (8, 16, 24, 40), requests=400)
-                                    for c in [sample.concurrency]])  # fmt: skip
+    state = State.of(
+        (P99.limit,),
+        [
+            (trial(c, Phase.SCAN, requests=400), sample)
+            for _, sample in grid(Server(lambda c: 0.01 * c), (8, 16, 24, 40), requests=400)
+            for c in [sample.concurrency]
+        ],
+    )
     near, low = state.prospects(30), state.prospects(16)
     assert list(near) == [3, 6, 12, 20, 36]
     assert list(near.values()) == sorted(near.values())
@@ -118,7 +126,9 @@ def test_the_more_windows_a_proof_has_and_the_lower_it_is_the_likelier_it_succee
 
 @dataclass
 class Known:
-    """What `candidate` asks of a `State`: here every proof succeeds and the throughput is the concurrency."""
+    """What `candidate` asks of a `State`: here every proof succeeds and the throughput is the
+    concurrency.
+    """
 
     inside: tuple[int, int | None] | None = (8, 32)
     candidates: tuple[Candidate, ...] = ()

@@ -1,4 +1,5 @@
-"""The proof of a setting: error spending, candidates by their windows and visits, what a claim stands on."""
+"""The proof of a setting: error spending, candidates by their windows and visits, what a claim
+stands on."""
 
 import dataclasses
 import math
@@ -34,7 +35,9 @@ def candidate(verdict, windows):
 
 
 def test_the_error_of_all_judgements_together_is_alpha_at_most():
-    """Each judgement made spends a part of what is left, so that the sum over any number of them stays below."""
+    """Each judgement made spends a part of what is left, so that the sum over any number of them
+    stays below.
+    """
     judged, spent = [], 0.0
     for _ in range(40):
         left = proof.error_left(judged)
@@ -97,7 +100,9 @@ def test_too_few_requests_allow_nothing_and_as_many_as_prove_with_none_late_half
 
 
 def visited(server):
-    """A point that was proven at about 0.1 s, and the same after three visits of a server like this."""
+    """A point that was proven at about 0.1 s, and the same after three visits of a server like
+    this.
+    """
     history = history_of(Server(lambda c: 0.1), 8, *[Phase.PROVE] * 3)
     (alone,) = proof.claim_points(history, TTFT)
     server.clock = 1e6

@@ -1,4 +1,5 @@
-"""The search over rates of a sweep: on deployments of the simulated engine in virtual time, whose truth is known."""
+"""The search over rates of a sweep: on deployments of the simulated engine in virtual time, whose
+truth is known."""
 
 import dataclasses
 import random
@@ -19,7 +20,8 @@ from tests.virtual_truth import truth
 
 MOST_TRIALS = 150
 BUSY = 0.8
-"""The share of what a closed loop serves above which a queue forgets slowly, so that the truth takes a longer run."""
+"""The share of what a closed loop serves above which a queue forgets slowly, so that the truth
+takes a longer run."""
 
 
 @dataclass(frozen=True)
@@ -36,10 +38,13 @@ class Deployment:
         """A random one; None where even one user at a time is close to the limit or beyond it."""
         rng = random.Random(f"rates/{seed}")
         spec = EngineSpec(
-            step_base=rng.uniform(4e-3, 20e-3), per_decode=rng.uniform(20e-6, 500e-6),
-            noise=rng.choice([0.0, 0.1, 0.3]), per_prefill_token=rng.uniform(10e-6, 60e-6),
-            max_num_seqs=rng.choice([4, 8, 16, 32]), seed=seed,
-        )  # fmt: skip
+            step_base=rng.uniform(4e-3, 20e-3),
+            per_decode=rng.uniform(20e-6, 500e-6),
+            noise=rng.choice([0.0, 0.1, 0.3]),
+            per_prefill_token=rng.uniform(10e-6, 60e-6),
+            max_num_seqs=rng.choice([4, 8, 16, 32]),
+            seed=seed,
+        )
         isl, osl = rng.randint(32, 200), rng.randint(4, 12)
         arrivals = rng.choice([POISSON, POISSON, POISSON, Arrivals(rng.uniform(0.5, 2.0))])
         shape = Shape(Lengths.uniform(isl, 2 * isl), Lengths.uniform(osl, 2 * osl), arrivals=arrivals)
@@ -71,16 +76,28 @@ def measured(deployment: Deployment, ask: Ask, number: int) -> tuple[Trial, Wind
     """The trial that was asked for, in virtual time."""
     assert isinstance(ask.concurrency, Rate)
     trial = Trial(
-        "d", deployment.shape, ask.concurrency, number, ask.phase, ask.requests, 1_000 * deployment.spec.seed + number,
-        warmup=ask.warmup, min_time=0.0, max_time=1e9, fingerprint="", rate=ask.concurrency.per_second,
-    )  # fmt: skip
+        "d",
+        deployment.shape,
+        ask.concurrency,
+        number,
+        ask.phase,
+        ask.requests,
+        1_000 * deployment.spec.seed + number,
+        warmup=ask.warmup,
+        min_time=0.0,
+        max_time=1e9,
+        fingerprint="",
+        rate=ask.concurrency.per_second,
+    )
     records, measurement = virtual_trial(trial, deployment.spec)
     return trial, window_data(measurement, records)
 
 
 @dataclass(frozen=True)
 class Studied:
-    """What the search found of one deployment: the rate as a share of the top, and whether it breaks the limit."""
+    """What the search found of one deployment: the rate as a share of the top, and whether it
+    breaks the limit.
+    """
 
     share: float | None
     breaks: bool

@@ -1,4 +1,5 @@
-"""The search: where it looks, what it proves, and that the same history always asks for the same."""
+"""The search: where it looks, what it proves, and that the same history always asks for the
+same."""
 
 from dataclasses import replace
 
@@ -193,7 +194,9 @@ def test_the_search_ends_after_so_many_ascents():
 
 
 def test_a_lower_setting_that_was_seen_to_give_clearly_more_is_proven_too():
-    """Throughput need not rise with concurrency: what would be named as better and undecided is decided."""
+    """Throughput need not rise with concurrency: what would be named as better and undecided is
+    decided.
+    """
 
     def tpot(c):
         return 0.01 * (1 + c / 64) * (2.5 if c > 32 else 1.0)
@@ -284,15 +287,20 @@ def test_a_request_takes_as_long_as_at_the_nearest_setting_measured_the_lower_of
 
 
 def gap(*rates, limits=(), flags=()):
-    """The widest gap of settings 8, 16, 32, ... with these throughputs; every TTFT is 0.01 s per setting."""
+    """The widest gap of settings 8, 16, 32, ... with these throughputs; every TTFT is 0.01 s per
+    setting.
+    """
     points = {
         8 * 2**i: Point(
-            "d", SHAPE, 8 * 2**i,
-            {"output_throughput": Estimate(rate, rate, rate, 100), "p99_ttft": Estimate(0.08 * 2**i, 0, 1, 100)}, 100,
+            "d",
+            SHAPE,
+            8 * 2**i,
+            {"output_throughput": Estimate(rate, rate, rate, 100), "p99_ttft": Estimate(0.08 * 2**i, 0, 1, 100)},
+            100,
             flags=flags if i == 1 else (),
         )
         for i, rate in enumerate(rates)
-    }  # fmt: skip
+    }
     return search.widest_gap(points, limits)
 
 
@@ -343,7 +351,9 @@ def test_without_limits_there_is_nothing_to_search_for():
 
 @pytest.mark.slow
 def test_candidates_that_break_the_sla_are_proven_less_often_than_the_error_allows():
-    """Whatever is tried, in whatever order: on a server that breaks the SLA everywhere nothing may be named."""
+    """Whatever is tried, in whatever order: on a server that breaks the SLA everywhere nothing may
+    be named.
+    """
     edge = Server(lambda c: 0.5 * 1.01 / 1.5925)  # p99 is 1 % over the limit at every concurrency
     wrong = 0
     for seed in range(200):
@@ -376,7 +386,9 @@ def test_a_setting_above_a_pointless_one_is_skipped_with_the_reason():
     ],
 )
 def test_a_setting_is_skipped_from_its_thresholds_on(server, limits, above):
-    """5 % of requests failed, ten times a latency limit, 5 % of throughput lost: a third more and a third less."""
+    """5 % of requests failed, ten times a latency limit, 5 % of throughput lost: a third more and a
+    third less.
+    """
     ladder = (1, 2, 4, 8)
     assert above in search.skip_reason(16, grid(server(4 / 3), ladder, requests=6_000), limits)
     assert search.skip_reason(16, grid(server(2 / 3), ladder, requests=6_000), limits) is None

@@ -1,4 +1,5 @@
-"""The search over rates of sessions: on deployments of the simulated engine in virtual time, whose truth is known."""
+"""The search over rates of sessions: on deployments of the simulated engine in virtual time, whose
+truth is known."""
 
 import dataclasses
 import random
@@ -12,13 +13,20 @@ from tests.virtual_truth import truth
 
 
 def of_sessions(seed: int) -> Deployment | None:
-    """A random deployment that is sent sessions; None where even few of them are close to the limit or beyond it."""
+    """A random deployment that is sent sessions; None where even few of them are close to the limit
+    or beyond it.
+    """
     rng = random.Random(f"sr/{seed}")
     spec = EngineSpec(
-        step_base=rng.uniform(4e-3, 20e-3), per_decode=rng.uniform(20e-6, 500e-6), noise=rng.choice([0.0, 0.1, 0.3]),
-        per_prefill_token=rng.uniform(10e-6, 60e-6), max_num_seqs=rng.choice([4, 8, 16, 32]), seed=seed,
-        prefix_cache=True, kv_tokens=2_000_000,
-    )  # fmt: skip
+        step_base=rng.uniform(4e-3, 20e-3),
+        per_decode=rng.uniform(20e-6, 500e-6),
+        noise=rng.choice([0.0, 0.1, 0.3]),
+        per_prefill_token=rng.uniform(10e-6, 60e-6),
+        max_num_seqs=rng.choice([4, 8, 16, 32]),
+        seed=seed,
+        prefix_cache=True,
+        kv_tokens=2_000_000,
+    )
     turns = rng.choice([Lengths.fixed(3), Lengths.fixed(8), Lengths.uniform(2, 10)])
     osl = rng.randint(4, 12)
     first, added = Lengths.fixed(rng.randint(100, 600)), Lengths.fixed(rng.randint(10, 60))

@@ -1,4 +1,5 @@
-"""What only several decisions together can say: the common concurrency, the cheapest deployment, the exit code."""
+"""What only several decisions together can say: the common concurrency, the cheapest deployment,
+the exit code."""
 
 import dataclasses
 
@@ -95,9 +96,13 @@ def test_the_worst_of_all_tiers_is_the_exit_code():
 
 def test_a_deployment_that_may_give_more_is_named_beside_the_winner():
     few = Estimate(0.3, 0.1, 9.0, 300, 0.1, 9.0, need=1000)
-    undecided = dataclasses.replace(point(64, 0.3, deployment="b", throughput=900.0), metrics={
-        **point(64, 0.3, throughput=900.0).metrics, "p99_ttft": few,
-    })  # fmt: skip
+    undecided = dataclasses.replace(
+        point(64, 0.3, deployment="b", throughput=900.0),
+        metrics={
+            **point(64, 0.3, throughput=900.0).metrics,
+            "p99_ttft": few,
+        },
+    )
     points = [point(8, 0.1, deployment="a", throughput=600.0), point(8, 0.1, deployment="b", throughput=300.0)]
     (best,) = asked(points).best
     assert ("a", True, ()) == (best.decision.deployment, best.sure, best.may_give)

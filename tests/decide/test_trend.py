@@ -1,4 +1,5 @@
-"""The trend: change points against a slow twin, how often they are false, breaks, and the figure."""
+"""The trend: change points against a slow twin, how often they are false, breaks, and the
+figure."""
 
 import itertools
 import math
@@ -21,7 +22,9 @@ SERIES = Series("default", SHAPE)
 
 
 def twin(values, level):
-    """Every section against the rest by a t-test: slow, and without the correlation of neighbours."""
+    """Every section against the rest by a t-test: slow, and without the correlation of
+    neighbours.
+    """
     n, tests = len(values), {}
     for i in range(LEAST, n - LEAST + 1):
         for j in [*range(i + 2 * LEAST, n - LEAST + 1), n]:
@@ -64,7 +67,9 @@ def test_nights_that_are_alike_give_no_more_alarms_than_stated(n, alike):
 
 
 def test_the_p_value_is_that_of_a_section_chosen_beforehand(monkeypatch):
-    """Where the correlation is known: against AR(1) drawn many times. Deep in the tail it is on the safe side."""
+    """Where the correlation is known: against AR(1) drawn many times. Deep in the tail it is on the
+    safe side.
+    """
     monkeypatch.setattr(trends, "_correlation", lambda *_: 0.6)
     monkeypatch.setattr(trends, "OUTLIER", math.inf)
     rng, section = np.random.default_rng(9), np.arange(30) >= 20

@@ -37,13 +37,30 @@ def blocks_again(s, picks):
 
 @pytest.mark.parametrize(
     "name",
-    ["p99_ttft", "p50_tpot", "mean_e2e", "p90_interactivity", "error_rate", "attainment", "goodput",
-     "output_throughput", "total_throughput", "request_throughput", "cost", "p95_itl", "mean_itl"],
-)  # fmt: skip
+    [
+        "p99_ttft",
+        "p50_tpot",
+        "mean_e2e",
+        "p90_interactivity",
+        "error_rate",
+        "attainment",
+        "goodput",
+        "output_throughput",
+        "total_throughput",
+        "request_throughput",
+        "cost",
+        "p95_itl",
+        "mean_itl",
+    ],
+)
 def test_a_draw_is_what_the_summary_says_of_the_drawn_blocks(name):
     rng = np.random.default_rng(3)
-    s = sample(8, 0.1 * np.exp(0.3 * rng.standard_normal(400)), 0.01 * np.exp(0.2 * rng.standard_normal(400)),
-               ok=np.arange(400) % 150 != 149)  # fmt: skip
+    s = sample(
+        8,
+        0.1 * np.exp(0.3 * rng.standard_normal(400)),
+        0.01 * np.exp(0.2 * rng.standard_normal(400)),
+        ok=np.arange(400) % 150 != 149,
+    )
     s = dataclasses.replace(s, block_itl=tuple(LogHistogram.of(rng.exponential(0.01, 50)) for _ in range(BLOCKS)))
     limits = (Limit("p99_ttft", 0.15),)
     found = uncertainty.replicates({8: s}, (name, "p50_ttft"), limits=limits, price=3.0, draws=20, seed=5)
@@ -53,10 +70,12 @@ def test_a_draw_is_what_the_summary_says_of_the_drawn_blocks(name):
         whole = dataclasses.replace(
             s,
             **{k: getattr(s, k)[requests] for k in ("ttft", "tpot", "e2e", "ok", "sent", "window")},
-            **{k: getattr(s, k)[again] for k in ("block_seconds", "block_output_tokens", "block_input_tokens",
-                                                 "block_finished")},
+            **{
+                k: getattr(s, k)[again]
+                for k in ("block_seconds", "block_output_tokens", "block_input_tokens", "block_finished")
+            },
             block_itl=tuple(s.block_itl[b] for b in again),
-        )  # fmt: skip
+        )
         if name in ("p95_itl", "mean_itl"):  # the summary also charges failures to the ITL; a draw does not
             whole = dataclasses.replace(whole, ok=np.ones(len(requests), bool))
         expected = estimate.estimate(whole, name, limits=limits, price=3.0).value

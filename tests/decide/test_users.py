@@ -1,4 +1,5 @@
-"""The head count against oracles: closed formulas, a slow twin, draws, and fleets of the embedded engine."""
+"""The head count against oracles: closed formulas, a slow twin, draws, and fleets of the embedded
+engine."""
 
 import dataclasses
 import math
@@ -44,7 +45,9 @@ def measured(concurrency: int, rate: float, *, ttft: float = 0.1, e2e: float = 1
 
 
 def replica(cap: int, rate: float, *limits: Limit, ttft: float = 0.1, service: float = 1e6) -> Replica:
-    """A replica whose throughput grows in a line up to `rate` at its cap, its first-token queue served at `service`."""
+    """A replica whose throughput grows in a line up to `rate` at its cap, its first-token queue
+    served at `service`.
+    """
     firsts = FirstTokens(np.array([service]), (alike(ttft),))
     return Replica(cap, (measured(cap, rate),), firsts, tuple((limit, 1.0) for limit in limits))
 
@@ -60,9 +63,11 @@ def test_without_a_queue_the_number_in_flight_is_binomial() -> None:
 
 
 def test_with_a_queue_it_is_what_the_generator_of_the_chain_says() -> None:
-    people, think, one = 30, 3.0, Replica(
-        4, (measured(1, 1.0), measured(2, 1.8), measured(4, 2.5)), FirstTokens(np.ones(1), (alike(0.1),)), ()
-    )  # fmt: skip
+    people, think, one = (
+        30,
+        3.0,
+        Replica(4, (measured(1, 1.0), measured(2, 1.8), measured(4, 2.5)), FirstTokens(np.ones(1), (alike(0.1),)), ()),
+    )
     rates = users.Replica.rates(one, 2, people)
     generator = np.zeros((people + 1, people + 1))
     for n in range(people):
@@ -113,7 +118,9 @@ def test_the_first_token_queue_is_read_off_the_records_as_a_slow_twin_does() -> 
 
 
 def test_a_pause_that_few_requests_meet_counts_for_as_long_as_it_lasts() -> None:
-    """The server stands still for 1 s of 10; one request of ten is late, and people ask all the time."""
+    """The server stands still for 1 s of 10; one request of ten is late, and people ask all the
+    time.
+    """
     sent = np.array([0, 1, 2, 3, 4, 5, 6, 7, 7.1, 9.0])
     late = Latencies.of(np.where(sent == 7.1, 2.0, 0.1), users._lasted(Window(sent, sent)))  # type: ignore[arg-type]
     assert late.above(1.0) == pytest.approx(0.19)
@@ -123,7 +130,9 @@ def test_a_pause_that_few_requests_meet_counts_for_as_long_as_it_lasts() -> None
 
 
 def test_a_ttft_at_random_arrivals_is_that_of_the_queue() -> None:
-    """One server first come first served (M/M/1): the time in it is exponential with the rate mu - lambda."""
+    """One server first come first served (M/M/1): the time in it is exponential with the rate mu -
+    lambda.
+    """
     service, rate = 10.0, 6.0
     groups = tuple(alike(*RNG.gamma(m + 1, 1 / service, 20_000)) for m in range(12))
     queue = FirstTokens(np.full(12, service), groups)
@@ -134,7 +143,9 @@ def test_a_ttft_at_random_arrivals_is_that_of_the_queue() -> None:
 
 @pytest.mark.parametrize("load", [0.3, 0.5, 0.7, 0.85])
 def test_work_of_even_length_makes_long_queues_rarer(load: float) -> None:
-    """M/D/1 by Lindley's recursion: TTFTs beyond a limit are about as rare as said, and not rarer where it matters."""
+    """M/D/1 by Lindley's recursion: TTFTs beyond a limit are about as rare as said, and not rarer
+    where it matters.
+    """
     gaps = RNG.exponential(1 / load, 400_000)
     steps = np.cumsum(1.0 - gaps)
     wait = steps - np.minimum.accumulate(np.minimum(steps, 0))
@@ -148,7 +159,9 @@ def test_work_of_even_length_makes_long_queues_rarer(load: float) -> None:
 
 
 def test_a_wait_for_a_slot_counts() -> None:
-    """Against draws: so many departures of a full replica with exponential gaps, then the latency itself."""
+    """Against draws: so many departures of a full replica with exponential gaps, then the latency
+    itself.
+    """
     e2e = RNG.gamma(4, 0.25, 500)
     full = MeasuredSetting(8, 5.0, {"e2e": alike(*e2e)}, 0.02)
     limit = Limit("p99_e2e", 2.0)
@@ -164,7 +177,9 @@ def test_a_wait_for_a_slot_counts() -> None:
 
 
 def test_the_head_count_is_below_what_the_mean_alone_gives() -> None:
-    """64 slots, 10 s, 45 s of thinking: N = X (R + Z) is 352, at which half of all requests wait."""
+    """64 slots, 10 s, 45 s of thinking: N = X (R + Z) is 352, at which half of all requests
+    wait.
+    """
     one = head_count(replica(64, 6.4), 45.0, 1)
     assert 250 < one.people < 300
     assert one.waiting is not None
@@ -227,10 +242,17 @@ def test_a_fleet_serves_people_as_the_response_time_law_says() -> None:
 
 def test_the_tables_of_the_study_count_what_holds() -> None:
     results = [
-        {"family": "plain", "replicas": 1, "binding": "p99_ttft", "people": 90, "most": most,
-         "holds": {"exponential": most >= 90, "lognormal": True}, "mean_holds": False}
+        {
+            "family": "plain",
+            "replicas": 1,
+            "binding": "p99_ttft",
+            "people": 90,
+            "most": most,
+            "holds": {"exponential": most >= 90, "lognormal": True},
+            "mean_holds": False,
+        }
         for most in (100, 100, 80)
-    ]  # fmt: skip
+    ]
     assert "| all | 3 | 3 | 66.7% | 100.0% | " in study.tables(results)
 
 
@@ -254,8 +276,8 @@ def test_a_promised_head_count_keeps_the_sla_and_is_near_the_most(tmp_path: Path
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_people_counted_by_a_rate_that_holds_keep_the_sla() -> None:
-    """A rate of (nearly) Poisson arrivals that keeps the SLA with some room stands for a proof; think times of both
-    kinds. 3,000 people who seldom ask are as good as a Poisson process.
+    """A rate of (nearly) Poisson arrivals that keeps the SLA with some room stands for a proof;
+    think times of both kinds. 3,000 people who seldom ask are as good as a Poisson process.
     """
     kept = []
     for number in (0, 1, 4, 5, 8, 9, 12, 13, 16, 17):

@@ -1,9 +1,11 @@
-"""Writes a tiny llama with random weights as a Hugging Face folder: a model to serve without any download.
+"""Writes a tiny llama with random weights as a Hugging Face folder: a model to serve without any
+download.
 
-usage: make_model.py FOLDER        (needs numpy, tokenizers and safetensors, which every vLLM install has)
+usage: make_model.py FOLDER        (needs numpy, tokenizers and safetensors, which every vLLM
+install has)
 
-Four layers of width 256, about 7 million parameters. The tokenizer is a byte-level BPE of 8192 entries trained on the
-standard library's source text, so ordinary words are one or two tokens.
+Four layers of width 256, about 7 million parameters. The tokenizer is a byte-level BPE of 8192
+entries trained on the standard library's source text, so ordinary words are one or two tokens.
 """
 
 import json
@@ -71,7 +73,9 @@ def make_config(folder: Path, vocabulary: int) -> None:
 
 
 def make_weights(folder: Path, vocabulary: int) -> None:
-    """Random matrices scaled so that activations neither grow nor vanish; the same ones every time."""
+    """Random matrices scaled so that activations neither grow nor vanish; the same ones every
+    time.
+    """
     random = np.random.default_rng(0)
 
     def matrix(rows: int, columns: int) -> np.ndarray:

@@ -35,8 +35,8 @@ def test_the_readmes_lines_end_in_a_proven_answer_on_a_real_vllm(tmp_path: Path)
             if line.startswith("frontier sweep") and shell.code in NOT_CONCLUSIVE:
                 pytest.skip(f"this machine was too busy to measure on: {said.splitlines()[-1]}")
             assert 0 == shell.code, f"$ {line}\n{said}"
-            # A later visit may take a higher setting back, or leave one undecided that may be better: the answer is
-            # proven all the same, and says so.
+            # A later visit may take a higher setting back, or leave one undecided that may be
+            # better: the answer is proven all the same, and says so.
             said = HEADLINE.sub(r"Run at concurrency \1 \2", said)
             assert alike(shown.get(line, "..."), said), f"$ {line}\n{said}\n\non the page:\n{shown[line]}"
     assert re.search(r"^Run at concurrency \d+ ", said, re.MULTILINE)

@@ -1,4 +1,5 @@
-"""The whole tool against a real engine: vLLM on the CPU, swept by the real command, judged by what the engine says."""
+"""The whole tool against a real engine: vLLM on the CPU, swept by the real command, judged by what
+the engine says."""
 
 import json
 from collections.abc import Iterator
@@ -19,7 +20,8 @@ ISL, OSL = 64, 16
 CONCURRENCY = (1, 4, 16)
 LOOSE, IMPOSSIBLE = "p90_e2e<=60s, error_rate<=50%", "p90_ttft<=0.1ms"
 BUSY = {"client_bound", "non_stationary", "under_concurrency", "buffered_stream", "lockstep"}
-"""Flags that a machine busy with other work may earn: rightly, so they fail no test of what the engine did."""
+"""Flags that a machine busy with other work may earn: rightly, so they fail no test of what the
+engine did."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,8 +109,9 @@ def test_the_engine_itself_saw_the_requests_in_flight(swept: Swept) -> None:
         asked = measurement.trial.concurrency
         assert measurement.server["num_requests_running_max"] <= asked
         at_work = measurement.server["num_requests_running"] + measurement.server["num_requests_waiting"]
-        # The mean of a handful of readings a second apart, each of them between two steps of the engine, where requests
-        # that have just ended are gone and those that follow have not come: it is at least half, and never more.
+        # The mean of a handful of readings a second apart, each of them between two steps of the
+        # engine, where requests that have just ended are gone and those that follow have not come:
+        # it is at least half, and never more.
         assert asked / 2 - 0.5 <= at_work <= asked + 0.5
         assert measurement.server_identity is not None
         assert "vllm" in measurement.server_identity
@@ -121,7 +124,8 @@ def test_the_engine_counts_the_tokens_that_the_window_counted(swept: Swept) -> N
     for history in load(swept.run.path).histories.values():
         for trial, sample in history:
             measurement = swept.run.finished()[trial.key]
-            # The engine's counters are read beside the window's edges, up to a step of every stream and a second away.
+            # The engine's counters are read beside the window's edges, up to a step of every stream
+            # and a second away.
             assert measurement.server["generation_tokens_total"] == pytest.approx(
                 float(sample.block_output_tokens.sum()), rel=0.15
             )
@@ -138,7 +142,9 @@ def test_the_engines_histograms_explain_where_the_time_goes(swept: Swept) -> Non
 
 
 def test_a_loose_sla_is_met_and_an_impossible_one_is_not(swept: Swept) -> None:
-    """Proven on a p90; where a busy machine spoilt the lowest setting, "no" cannot be said of it."""
+    """Proven on a p90; where a busy machine spoilt the lowest setting, "no" cannot be said of
+    it.
+    """
     best, lowest = quiet_point(swept), swept.points()[0]
     code, decision = swept.solve(LOOSE)
     assert (0, "meets") == (code, decision["verdict"])

@@ -1,4 +1,5 @@
-"""The truth server tells the truth: its schedule is kept and its log agrees with what a client sees."""
+"""The truth server tells the truth: its schedule is kept and its log agrees with what a client
+sees."""
 
 import json
 import os

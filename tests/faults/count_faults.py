@@ -1,7 +1,9 @@
-"""Counts how often one run of all the tests makes each fault of docs/reliability.md, from the marks of the tests.
+"""Counts how often one run of all the tests makes each fault of docs/reliability.md, from the marks
+of the tests.
 
 
-A test is marked `@pytest.mark.fault(ROW, times=N)`: N times in each of its cases, or in the one case that is marked.
+A test is marked `@pytest.mark.fault(ROW, times=N)`: N times in each of its cases, or in the one
+case that is marked.
 
     python -m tests.faults.count_faults
 """
@@ -14,15 +16,29 @@ from types import FunctionType, ModuleType
 from typing import Any
 
 MODULES = (
-    "tests.faults.test_server_faults", "tests.sweep.test_nights", "tests.faults.test_security",
-    "tests.sweep.test_deployments", "tests.faults.test_kills", "tests.sweep.test_interrupt",
-    "tests.store.test_lock", "tests.faults.test_client_faults", "tests.faults.test_fuzz",
-    "tests.faults.test_foreign_files", "tests.cli.test_consent", "tests.faults.test_environment",
-    "tests.faults.test_numbers", "tests.faults.test_special_files", "tests.store.test_altered",
-    "tests.store.test_store", "tests.sweep.test_standing", "tests.faults.test_worker_faults",
-    "tests.sweep.test_file_shards", "tests.sweep.test_sweep_workers", "tests.faults.test_shard_faults",
+    "tests.faults.test_server_faults",
+    "tests.sweep.test_nights",
+    "tests.faults.test_security",
+    "tests.sweep.test_deployments",
+    "tests.faults.test_kills",
+    "tests.sweep.test_interrupt",
+    "tests.store.test_lock",
+    "tests.faults.test_client_faults",
+    "tests.faults.test_fuzz",
+    "tests.faults.test_foreign_files",
+    "tests.cli.test_consent",
+    "tests.faults.test_environment",
+    "tests.faults.test_numbers",
+    "tests.faults.test_special_files",
+    "tests.store.test_altered",
+    "tests.store.test_store",
+    "tests.sweep.test_standing",
+    "tests.faults.test_worker_faults",
+    "tests.sweep.test_file_shards",
+    "tests.sweep.test_sweep_workers",
+    "tests.faults.test_shard_faults",
     "tests.faults.test_ray_faults",
-)  # fmt: skip
+)
 
 
 def faults_made(test: FunctionType) -> Iterator[tuple[str, int]]:

@@ -49,7 +49,9 @@ ENCODINGS: dict[str, Callable[[str], str]] = {
 
 
 def leaked(text: str, key: str) -> str | None:
-    """The part of a key that a text holds, or None: eight characters (or all of it), in any of the encodings."""
+    """The part of a key that a text holds, or None: eight characters (or all of it), in any of the
+    encodings.
+    """
     size = min(8, len(key))
     plain = text
     for _ in range(4):  # undone one after another, and apart from the code that is tested

@@ -31,7 +31,9 @@ timeouts: {{connect: 1s, first_byte: 600ms, idle: 600ms, total: 2s}}
 
 
 class FaultInjector(Told):
-    """Calls `act(trial)` in a thread of its own, once per start of a trial, when its window is open."""
+    """Calls `act(trial)` in a thread of its own, once per start of a trial, when its window is
+    open.
+    """
 
     def __init__(self, act: Callable[[Trial], object], before: Callable[[Trial], object] = lambda _: None) -> None:
         super().__init__()
@@ -54,9 +56,15 @@ class FaultInjector(Told):
 
 
 def run_sweep(
-    server: FaultyServer, path: Path, injector: Told, *, ready_wait: float = 15.0, more: str = "",
-    environ: Mapping[str, str] | None = None, requests: int = 30,
-) -> SweepEnd:  # fmt: skip
+    server: FaultyServer,
+    path: Path,
+    injector: Told,
+    *,
+    ready_wait: float = 15.0,
+    more: str = "",
+    environ: Mapping[str, str] | None = None,
+    requests: int = 30,
+) -> SweepEnd:
     """Run (or resume) the sweep to its end."""
     text = CONFIG.replace("requests: 30", f"requests: {requests}").format(url=server.url) + more
     config = load_config(text, "sweep.yaml")

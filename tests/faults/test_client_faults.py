@@ -1,4 +1,5 @@
-"""The fault matrix, faults of the client machine: disk, descriptors, ports, clock, memory. Finished trials are kept."""
+"""The fault matrix, faults of the client machine: disk, descriptors, ports, clock, memory. Finished
+trials are kept."""
 
 import ast
 import asyncio
@@ -232,9 +233,11 @@ def test_too_few_open_files_end_a_sweep_before_anything_is_sent(tmp_path: Path) 
     nowhere = "endpoint: http://127.0.0.1:9/v1\n" + SWEEP.split("\n", 2)[2]
     (tmp_path / "sweep.yaml").write_text(nowhere.replace("[1, 4]", "[1, 512]"))
     process = start(
-        "sweep", "sweep.yaml", cwd=tmp_path,
+        "sweep",
+        "sweep.yaml",
+        cwd=tmp_path,
         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (200, 200)),
-    )  # fmt: skip
+    )
     _, err = process.communicate(timeout=60)
     assert process.returncode == 5
     assert "512 connections need 576 open files; this system's hard limit is lower" in err
@@ -303,7 +306,9 @@ from frontier.client.target import Target
 
 
 def test_no_duration_is_taken_from_the_wall_clock() -> None:
-    """`time.time` may be stepped: it gives a trial's epoch and the hour of a deadline, and no duration."""
+    """`time.time` may be stepped: it gives a trial's epoch and the hour of a deadline, and no
+    duration.
+    """
     root = Path(frontier.__file__).parent
     files = [*(root / "sweep").glob("*.py"), *(root / "client").glob("*.py")]
     calls = [
@@ -312,8 +317,8 @@ def test_no_duration_is_taken_from_the_wall_clock() -> None:
         for node in ast.walk(ast.parse(file.read_text()))
         if isinstance(node, ast.Attribute) and ast.unparse(node) == "time.time"
     ]
-    # conductor: the hour of a deadline; file_shards: the start of a timetable that machines share; loop, shard:
-    # a trial's epoch; probe: how long a certificate is valid.
+    # conductor: the hour of a deadline; file_shards: the start of a timetable that machines share;
+    # loop, shard: a trial's epoch; probe: how long a certificate is valid.
     assert sorted(calls) == ["conductor", "file_shards", "file_shards", "loop", "probe", "probe", "shard"]
 
 
@@ -347,8 +352,10 @@ def test_a_clock_that_is_set_back_changes_no_answer(tmp_path: Path, monkeypatch:
 
 
 def measured(health: ClientHealth) -> tuple[str, ...]:
-    records = [Record(i, 0, i * 0.1, Outcome.OK, i * 0.1 + 0.1, 8, 4, i * 0.1 + 0.02, None, i * 0.1 + 0.09, 8, 4)
-               for i in range(100)]  # fmt: skip
+    records = [
+        Record(i, 0, i * 0.1, Outcome.OK, i * 0.1 + 0.1, 8, 4, i * 0.1 + 0.02, None, i * 0.1 + 0.09, 8, 4)
+        for i in range(100)
+    ]
     found = window_data(Measurement(trial(1), 0.0, Window(0.0, 10.0), "requests", health), records)
     return tuple(flag.measured for flag in flags(found) if flag.name == "client_bound")
 

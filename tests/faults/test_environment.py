@@ -1,4 +1,5 @@
-"""Closed or full standard streams, narrow encodings, odd environments: an answer or one plain line, never a crash."""
+"""Closed or full standard streams, narrow encodings, odd environments: an answer or one plain line,
+never a crash."""
 
 import os
 import subprocess
@@ -42,9 +43,15 @@ def filling(*descriptors: int) -> Callable[[], None]:
 def run(*arguments: str, cwd: Path, before: Callable[[], None] | None = None, **environ: str) -> tuple[int, str, str]:
     """The real command in a process of its own: its exit code, and what reached its two streams."""
     done = subprocess.run(
-        [sys.executable, "-m", "frontier", *arguments], cwd=cwd, env={**os.environ, **environ}, preexec_fn=before,
-        stdin=subprocess.DEVNULL, capture_output=True, timeout=60, check=False,
-    )  # fmt: skip
+        [sys.executable, "-m", "frontier", *arguments],
+        cwd=cwd,
+        env={**os.environ, **environ},
+        preexec_fn=before,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        timeout=60,
+        check=False,
+    )
     return done.returncode, done.stdout.decode(), done.stderr.decode()
 
 
@@ -126,15 +133,21 @@ def test_a_reader_that_closes_the_pipe_does_not_change_the_exit_code(
     reading, writing = os.pipe()
     os.close(reading)
     process = subprocess.run(
-        [sys.executable, "-m", "frontier", *command], cwd=tmp_path, stdout=writing, stderr=subprocess.PIPE,
-        timeout=60, check=False,
-    )  # fmt: skip
+        [sys.executable, "-m", "frontier", *command],
+        cwd=tmp_path,
+        stdout=writing,
+        stderr=subprocess.PIPE,
+        timeout=60,
+        check=False,
+    )
     os.close(writing)
     assert (code, b"") == (process.returncode, process.stderr)
 
 
 def test_an_output_that_does_not_block_gets_every_byte() -> None:
-    """Another process may have made a shared pipe non-blocking: the writer waits while it is full."""
+    """Another process may have made a shared pipe non-blocking: the writer waits while it is
+    full.
+    """
     reading, writing = os.pipe()
     os.set_blocking(writing, False)
     text = "x" * 300_000
@@ -149,9 +162,14 @@ def test_an_output_that_does_not_block_gets_every_byte() -> None:
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1", "cp1252", "utf-16", "ascii:strict"])
 def test_characters_that_an_encoding_lacks_are_written_in_ascii(encoding: str, tmp_path: Path) -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "frontier", "--help"], cwd=tmp_path, stdin=subprocess.DEVNULL, capture_output=True,
-        env={**os.environ, "PYTHONIOENCODING": encoding}, timeout=60, check=False,
-    )  # fmt: skip
+        [sys.executable, "-m", "frontier", "--help"],
+        cwd=tmp_path,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        env={**os.environ, "PYTHONIOENCODING": encoding},
+        timeout=60,
+        check=False,
+    )
     text = done.stdout.decode(encoding.partition(":")[0])
     assert (0, b"") == (done.returncode, done.stderr)
     assert "Exit codes: 0 yes " in text
@@ -207,7 +225,7 @@ def test_an_invalid_source_date_epoch_is_removed(moment: str) -> None:
         ),
     ],
     ids=lambda environ: next(iter(environ)),
-)  # fmt: skip
+)
 def test_an_odd_environment_changes_no_answer(environ: dict[str, str], tmp_path: Path) -> None:
     code, out, err = run("init", "simulator", cwd=tmp_path, **environ)
     wanted = frontier("init", "simulator", cwd=tmp_path)

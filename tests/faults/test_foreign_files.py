@@ -1,4 +1,5 @@
-"""Files of other tools that contradict themselves or lose half of their data by their names, on the real command."""
+"""Files of other tools that contradict themselves or lose half of their data by their names, on the
+real command."""
 
 import json
 from pathlib import Path
@@ -11,9 +12,14 @@ from tests.commands import frontier
 HEAD = "concurrency,isl,osl,n,output_throughput"
 ROW = "8,64,8,100,900"
 RESULT = {
-    "max_concurrency": 8, "completed": 100, "failed": 0, "duration": 10.0, "total_input_tokens": 6400,
-    "total_output_tokens": 800, "p99_ttft_ms": 950.0,
-}  # fmt: skip
+    "max_concurrency": 8,
+    "completed": 100,
+    "failed": 0,
+    "duration": 10.0,
+    "total_input_tokens": 6400,
+    "total_output_tokens": 800,
+    "p99_ttft_ms": 950.0,
+}
 
 
 @pytest.mark.parametrize(

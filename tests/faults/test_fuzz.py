@@ -1,4 +1,5 @@
-"""Fuzzing of event streams, configs, records and run directories: bytes are read or refused, never a crash.
+"""Fuzzing of event streams, configs, records and run directories: bytes are read or refused, never
+a crash.
 
 Bounded by default; `-m slow` looks much longer.
 """
@@ -61,19 +62,58 @@ json_values = st.recursive(
     max_leaves=12,
 )
 KEYS = st.sampled_from(
-    ["choices", "text", "delta", "content", "error", "usage", "object", "finish_reason", "token_ids", "reasoning",
-     "tool_calls", "function", "arguments", "name", "index", "completion_tokens", "prompt_tokens", "message", "detail",
-     "token", "details", "generated_text", "done", "response", "prompt_tokens_details", "cached_tokens"]
-)  # fmt: skip
+    [
+        "choices",
+        "text",
+        "delta",
+        "content",
+        "error",
+        "usage",
+        "object",
+        "finish_reason",
+        "token_ids",
+        "reasoning",
+        "tool_calls",
+        "function",
+        "arguments",
+        "name",
+        "index",
+        "completion_tokens",
+        "prompt_tokens",
+        "message",
+        "detail",
+        "token",
+        "details",
+        "generated_text",
+        "done",
+        "response",
+        "prompt_tokens_details",
+        "cached_tokens",
+    ]
+)
 events = st.recursive(
     json_values, lambda inner: st.dictionaries(KEYS, inner, max_size=5) | st.lists(inner, max_size=3), max_leaves=20
 )
 pieces = st.one_of(
     st.binary(max_size=60),
-    st.sampled_from([b"data: ", b"data:", b"\n\n", b"\r\n\r\n", b"\r", b": ping\n", b"event: error\n", b"\xef\xbb\xbf",
-                     b"data: [DONE]\n\n", b"id: 1\n", b"retry: 5\n", b"\x00"]),
+    st.sampled_from(
+        [
+            b"data: ",
+            b"data:",
+            b"\n\n",
+            b"\r\n\r\n",
+            b"\r",
+            b": ping\n",
+            b"event: error\n",
+            b"\xef\xbb\xbf",
+            b"data: [DONE]\n\n",
+            b"id: 1\n",
+            b"retry: 5\n",
+            b"\x00",
+        ]
+    ),
     events.map(lambda e: b"data: " + json.dumps(e).encode() + b"\n\n"),
-)  # fmt: skip
+)
 streams = st.lists(pieces, max_size=25).map(b"".join)
 
 
@@ -111,10 +151,12 @@ def reads_of(name: str, api: str, status: int, kind: str, reads: list[bytes]) ->
 
 @fuzz
 @given(
-    st.sampled_from([(n, a) for n, d in DIALECTS.items() for a in d.paths]), st.sampled_from([200, 200, 200, 429, 500]),
-    st.sampled_from(["text/event-stream", "application/x-ndjson", "text/html"]), streams,
+    st.sampled_from([(n, a) for n, d in DIALECTS.items() for a in d.paths]),
+    st.sampled_from([200, 200, 200, 429, 500]),
+    st.sampled_from(["text/event-stream", "application/x-ndjson", "text/html"]),
+    streams,
     st.lists(st.integers(0, 10**6), max_size=8),
-)  # fmt: skip
+)
 def test_whatever_a_server_streams_is_one_record(
     dialect: tuple[str, str], status: int, kind: str, data: bytes, marks: list[int]
 ) -> None:
@@ -150,9 +192,16 @@ def test_any_error_body_and_header_has_a_text(body: bytes, wait: str, date: str)
 
 @pytest.mark.parametrize(
     "wait",
-    ["1e300", "9" * 400, "-5", "nan", f"Mon, 01 Jan 2024 00:00:00 +{'9' * 19}", f"Mon, 01 Jan {'9' * 30} 00:00 GMT",
-     f"Mon, 01 Jan 2024 {'9' * 20}:00:00 GMT"],
-)  # fmt: skip
+    [
+        "1e300",
+        "9" * 400,
+        "-5",
+        "nan",
+        f"Mon, 01 Jan 2024 00:00:00 +{'9' * 19}",
+        f"Mon, 01 Jan {'9' * 30} 00:00 GMT",
+        f"Mon, 01 Jan 2024 {'9' * 20}:00:00 GMT",
+    ],
+)
 def test_a_wait_that_cannot_be_is_none(wait: str) -> None:
     headers = {"retry-after": wait, "date": "Mon, 01 Jan 2024 00:00:00 GMT"}
     assert retry_after(Exchange(0.0, [0.1], [b""], 503, headers)) is None
@@ -171,13 +220,38 @@ def test_a_count_that_no_answer_can_have_is_not_known(count: object) -> None:
 
 
 metric_names = st.sampled_from(
-    ["vllm:num_requests_running", "vllm:generation_tokens_total", "vllm:kv_cache_usage_perc", "sglang:token_usage",
-     "process_start_time_seconds", "llamacpp:requests_processing"]
-)  # fmt: skip
+    [
+        "vllm:num_requests_running",
+        "vllm:generation_tokens_total",
+        "vllm:kv_cache_usage_perc",
+        "sglang:token_usage",
+        "process_start_time_seconds",
+        "llamacpp:requests_processing",
+    ]
+)
 EDGES = (
-    1e300, -1e300, 1.7976931348623157e308, -1e308, 5e-324, 1e18, 1e19, -1e18, 2.0**63, 2**63, 2**64 - 1, 10**12, 10**18,
-    1e8, 1e11, 1e15, -1, -5.5, 0, 0.1, 1e9,
-)  # fmt: skip
+    1e300,
+    -1e300,
+    1.7976931348623157e308,
+    -1e308,
+    5e-324,
+    1e18,
+    1e19,
+    -1e18,
+    2.0**63,
+    2**63,
+    2**64 - 1,
+    10**12,
+    10**18,
+    1e8,
+    1e11,
+    1e15,
+    -1,
+    -5.5,
+    0,
+    0.1,
+    1e9,
+)
 """Numbers where floats, 64 bits, dates and what has a meaning end."""
 edges = st.sampled_from(EDGES)
 metric_lines = st.builds(
@@ -185,10 +259,12 @@ metric_lines = st.builds(
     metric_names,
     st.sampled_from(["", "{}", '{a="b"}', '{a="', '{a="b"', "{a=b}", '{a="\\"}', "{,}", '{a="b",,}']),
     st.one_of(
-        st.floats().map(str), st.text(max_size=10), edges.map(str),
+        st.floats().map(str),
+        st.text(max_size=10),
+        edges.map(str),
         st.sampled_from(["NaN", "+Inf", "-Inf", "1e999", "1 2 3", "1" + "0" * 400, "1 1e300", f"1 1{'0' * 400}"]),
     ),
-)  # fmt: skip
+)
 
 
 @fuzz
@@ -204,12 +280,54 @@ def test_any_metrics_text_is_finite_numbers_or_refused(text: bytes) -> None:
 # --- configs
 
 yaml_bits = st.sampled_from(
-    ["endpoint: simulator\n", "shapes: [64/8]\n", "shapes: ", "concurrency: [1, 2]\n", "concurrency: 1..", "sla: {",
-     "p99_ttft: 500ms", ": ", "- ", "[", "]", "{", "}", "\n", "  ", "\t", "&a ", "*a", "!!", "!!str ", "|\n", ">\n",
-     "'", '"', "1e400", "0x1F", "~", "on", "2024-01-01", "<<: ", "%YAML 1.1\n", "---\n", "...\n", "# ", "api_key_env: ",
-     "budget: {", "deployments:\n  - ", "name: ", "hardware: ", "simulator: {", "timeouts: {", "headers: {", "\x00",
-     "\ufeff", "🙂"]
-)  # fmt: skip
+    [
+        "endpoint: simulator\n",
+        "shapes: [64/8]\n",
+        "shapes: ",
+        "concurrency: [1, 2]\n",
+        "concurrency: 1..",
+        "sla: {",
+        "p99_ttft: 500ms",
+        ": ",
+        "- ",
+        "[",
+        "]",
+        "{",
+        "}",
+        "\n",
+        "  ",
+        "\t",
+        "&a ",
+        "*a",
+        "!!",
+        "!!str ",
+        "|\n",
+        ">\n",
+        "'",
+        '"',
+        "1e400",
+        "0x1F",
+        "~",
+        "on",
+        "2024-01-01",
+        "<<: ",
+        "%YAML 1.1\n",
+        "---\n",
+        "...\n",
+        "# ",
+        "api_key_env: ",
+        "budget: {",
+        "deployments:\n  - ",
+        "name: ",
+        "hardware: ",
+        "simulator: {",
+        "timeouts: {",
+        "headers: {",
+        "\x00",
+        "\ufeff",
+        "🙂",
+    ]
+)
 texts = st.lists(yaml_bits | st.text(max_size=12), max_size=25).map("".join)
 
 
@@ -228,13 +346,42 @@ def test_any_text_is_a_config_or_a_complaint(text: str) -> None:
 
 tree = st.dictionaries(
     st.sampled_from(
-        ["endpoint", "shapes", "concurrency", "sla", "requests", "repeats", "warmup", "max_time", "budget", "refine",
-         "prompts", "seed", "deployments", "headers", "extra_body", "timeouts", "tls", "hardware", "price", "simulator",
-         "objectives", "api", "model", "gpus", "metrics", "min_time", "proxy", "api_key_env", "api_key_file", "quality"]
+        [
+            "endpoint",
+            "shapes",
+            "concurrency",
+            "sla",
+            "requests",
+            "repeats",
+            "warmup",
+            "max_time",
+            "budget",
+            "refine",
+            "prompts",
+            "seed",
+            "deployments",
+            "headers",
+            "extra_body",
+            "timeouts",
+            "tls",
+            "hardware",
+            "price",
+            "simulator",
+            "objectives",
+            "api",
+            "model",
+            "gpus",
+            "metrics",
+            "min_time",
+            "proxy",
+            "api_key_env",
+            "api_key_file",
+            "quality",
+        ]
     ),
     events | json_values,
     max_size=8,
-)  # fmt: skip
+)
 
 
 @fuzz
@@ -281,7 +428,9 @@ SMALL = (
 
 
 def small_run(path: Path) -> None:
-    """A finished run of two trials of 60 requests, and one of each repeat that its decision asks for."""
+    """A finished run of two trials of 60 requests, and one of each repeat that its decision asks
+    for.
+    """
     sweep_in_virtual_time(path, SMALL)
 
 
@@ -312,7 +461,9 @@ def damages(many: int, *marks: pytest.MarkDecorator) -> Any:
 
 @pytest.mark.parametrize("many", [damages(10), damages(1500, pytest.mark.slow, pytest.mark.timeout(1200))])
 def test_a_run_damaged_anywhere_is_read_or_refused_and_never_a_crash(many: int, run: Path, imported_run: Path) -> None:
-    """One byte string put somewhere, or an end cut off, in any of the run's files; then everything is asked of it."""
+    """One byte string put somewhere, or an end cut off, in any of the run's files; then everything
+    is asked of it.
+    """
     files = [run / "manifest.json", run / "journal.jsonl", run / "config.yaml"]
     files += sorted((run / "trials").iterdir())[:2] + sorted((run / "evidence").iterdir())[:2]
     files += sorted((run / "derived" / "samples").iterdir())[:2]
@@ -320,9 +471,11 @@ def test_a_run_damaged_anywhere_is_read_or_refused_and_never_a_crash(many: int, 
 
     @settings(max_examples=many, deadline=None, suppress_health_check=list(HealthCheck), phases=[Phase.generate])
     @given(
-        st.sampled_from(files), st.integers(0, 10**6), st.sampled_from(["cut", "overwrite", "insert"]),
+        st.sampled_from(files),
+        st.integers(0, 10**6),
+        st.sampled_from(["cut", "overwrite", "insert"]),
         st.binary(min_size=1, max_size=12) | st.sampled_from([b"null", b"-1", b"1e999", b'"', b"[]", b"{}", b"\n"]),
-    )  # fmt: skip
+    )
     def once(file: Path, at: int, how: str, filler: bytes) -> None:
         whole = file.read_bytes()
         try:
@@ -378,7 +531,9 @@ def put(tree: Any, path: tuple[Any, ...], value: object) -> None:
 def test_numbers_at_the_edges_with_every_hash_in_place_are_read_or_refused(
     many: int, run: Path, imported_run: Path
 ) -> None:
-    """A stranger's run: evidence, a record or an aggregate has a number that no sweep writes, and its hashes agree."""
+    """A stranger's run: evidence, a record or an aggregate has a number that no sweep writes, and
+    its hashes agree.
+    """
     key = "default-256x32-c0004-grid-r1"
     evidence, trial = run / "evidence" / f"{key}.json", run / "trials" / f"{key}.jsonl"
     aggregates, digest = imported_run / "imported.jsonl", imported_run / "evidence" / "imported.json"

@@ -1,4 +1,5 @@
-"""SIGKILL at any moment: finished trials stay, no file is partial, the answer is that of an uninterrupted sweep."""
+"""SIGKILL at any moment: finished trials stay, no file is partial, the answer is that of an
+uninterrupted sweep."""
 
 import os
 import random

@@ -1,4 +1,5 @@
-"""Numbers at the edges of floats in a run's files and in files of other tools: read, or refused with the file named."""
+"""Numbers at the edges of floats in a run's files and in files of other tools: read, or refused
+with the file named."""
 
 import itertools
 import json
@@ -45,10 +46,20 @@ def changed(data: bytes, place: int, value: float) -> bytes:
 
 
 METRICS = dict.fromkeys(
-    ("num_requests_running", "kv_cache_usage_perc_max", "num_preemptions_total", "prefix_cache_hits_total", "gpu_count",
-     "prefix_cache_queries_total", "spec_decode_num_drafts_total", "spec_decode_num_accepted_tokens_total", "gpu_power",
-     "restarts"), 1.0,
-)  # fmt: skip
+    (
+        "num_requests_running",
+        "kv_cache_usage_perc_max",
+        "num_preemptions_total",
+        "prefix_cache_hits_total",
+        "gpu_count",
+        "prefix_cache_queries_total",
+        "spec_decode_num_drafts_total",
+        "spec_decode_num_accepted_tokens_total",
+        "gpu_power",
+        "restarts",
+    ),
+    1.0,
+)
 HOSTILE = "numbers at the edges of floats in a run's manifest and journal"
 PARTS = ("manifest.json", "journal.jsonl")
 """Evidence and records have hashes: `test_fuzz` changes them with hashes that agree."""
@@ -56,11 +67,11 @@ PARTS = ("manifest.json", "journal.jsonl")
 
 @pytest.mark.parametrize(
     "many",
-    [pytest.param(20, marks=pytest.mark.fault(HOSTILE, times=20)),
-     pytest.param(
-         300, marks=[pytest.mark.slow, pytest.mark.timeout(1200), pytest.mark.fault(HOSTILE, times=300)]
-     )],
-)  # fmt: skip
+    [
+        pytest.param(20, marks=pytest.mark.fault(HOSTILE, times=20)),
+        pytest.param(300, marks=[pytest.mark.slow, pytest.mark.timeout(1200), pytest.mark.fault(HOSTILE, times=300)]),
+    ],
+)
 def test_a_run_with_any_number_in_it_is_read_or_refused_with_its_file(many: int, tmp_path: Path) -> None:
     small_run(tmp_path / "run")
     kept = {tmp_path / "run" / part: (tmp_path / "run" / part).read_bytes() for part in PARTS}
@@ -111,9 +122,16 @@ def test_a_run_with_metrics_of_an_infinite_mean_from_an_earlier_version_is_read(
 
 def telling(values: tuple[str, ...]) -> servers.Handler:
     """Metrics of which each takes the next of the values at each question."""
-    names = ("vllm:num_requests_running", "vllm:kv_cache_usage_perc", "vllm:num_preemptions_total",
-             "vllm:prefix_cache_queries_total", "vllm:prefix_cache_hits_total", "vllm:spec_decode_num_drafts_total",
-             "vllm:spec_decode_num_accepted_tokens_total", "process_start_time_seconds")  # fmt: skip
+    names = (
+        "vllm:num_requests_running",
+        "vllm:kv_cache_usage_perc",
+        "vllm:num_preemptions_total",
+        "vllm:prefix_cache_queries_total",
+        "vllm:prefix_cache_hits_total",
+        "vllm:spec_decode_num_drafts_total",
+        "vllm:spec_decode_num_accepted_tokens_total",
+        "process_start_time_seconds",
+    )
     value = itertools.cycle(values)
 
     async def handler(_: web.Request) -> web.StreamResponse:
@@ -133,7 +151,7 @@ def telling(values: tuple[str, ...]) -> servers.Handler:
         ),
     ],
     ids=lambda values: values[0][:6],
-)  # fmt: skip
+)
 def test_extreme_numbers_in_a_servers_metrics_do_not_harm_a_sweep(values: tuple[str, ...], tmp_path: Path) -> None:
     routes = servers.completing(servers.streaming(usage=True)) | {"GET /metrics": telling(values)}
     with servers.serving(routes) as url:
@@ -149,15 +167,25 @@ def test_extreme_numbers_in_a_servers_metrics_do_not_harm_a_sweep(values: tuple[
 @fuzz
 @given(
     st.dictionaries(st.sampled_from(["p99_ttft", "output_throughput", "p50_tpot"]), edges | st.just("inf"), max_size=3),
-    edges, edges,
-)  # fmt: skip
+    edges,
+    edges,
+)
 def test_an_imported_point_has_possible_numbers_or_is_refused(values: dict[str, Any], n: float, c: float) -> None:
     shape = {
         "isl": {"kind": "fixed", "mean": 8, "low": 8, "high": 8},
         "osl": {"kind": "fixed", "mean": 8, "low": 8, "high": 8},
     }
-    tree = {"deployment": "a", "shape": shape, "concurrency": c, "n": n, "repeats": 1, "values": values, "flags": [],
-            "notes": [], "whole_run": {}}  # fmt: skip
+    tree = {
+        "deployment": "a",
+        "shape": shape,
+        "concurrency": c,
+        "n": n,
+        "repeats": 1,
+        "values": values,
+        "flags": [],
+        "notes": [],
+        "whole_run": {},
+    }
     try:
         point = decode_imported(orjson.dumps(tree))
     except StoreError as error:
@@ -169,10 +197,19 @@ def test_an_imported_point_has_possible_numbers_or_is_refused(values: dict[str, 
 
 
 FIGURES = {
-    "max_concurrency": 4, "completed": 100, "failed": 0, "duration": 10.0, "p99_ttft_ms": 50.0, "mean_ttft_ms": 20.0,
-    "mean_tpot_ms": 5.0, "median_e2el_ms": 300.0, "output_throughput": 900.0, "request_throughput": 10.0,
-    "total_input_tokens": 25_600, "total_output_tokens": 6400,
-}  # fmt: skip
+    "max_concurrency": 4,
+    "completed": 100,
+    "failed": 0,
+    "duration": 10.0,
+    "p99_ttft_ms": 50.0,
+    "mean_ttft_ms": 20.0,
+    "mean_tpot_ms": 5.0,
+    "median_e2el_ms": 300.0,
+    "output_throughput": 900.0,
+    "request_throughput": 10.0,
+    "total_input_tokens": 25_600,
+    "total_output_tokens": 6400,
+}
 """What vllm bench serve writes, in short."""
 foreign = edges | st.sampled_from([math.nan, math.inf, 10**400, "1e300", "NaN", "9" * 400])
 

@@ -1,4 +1,5 @@
-"""Client processes on a Ray of the sweep: killed, their node killed, the sweep killed; who listens; where the key is.
+"""Client processes on a Ray of the sweep: killed, their node killed, the sweep killed; who listens;
+where the key is.
 
 They run where Ray is installed (`pip install -e '.[ray,test]'`) and are skipped otherwise.
 """

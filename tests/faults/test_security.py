@@ -1,4 +1,5 @@
-"""Secrets and hostile text: every byte that a sweep writes or prints is searched for keys, escapes and markup."""
+"""Secrets and hostile text: every byte that a sweep writes or prints is searched for keys, escapes
+and markup."""
 
 import html
 import itertools
@@ -47,7 +48,9 @@ timeouts: {{first_byte: 2s, total: 5s}}
 
 
 class Parrot:
-    """Says everything it was sent back, wherever a server may put words, as terminal escapes, markup and formulas."""
+    """Says everything it was sent back, wherever a server may put words, as terminal escapes,
+    markup and formulas.
+    """
 
     def __init__(self, fail: int | None = None, text: str = "w ") -> None:
         self.fail, self.text = fail, text
@@ -75,7 +78,8 @@ class Parrot:
         await response.prepare(request)
         n = body["max_tokens"]
         size = len(body["prompt"]) if isinstance(body["prompt"], list) else len(body["prompt"].split())
-        # Of a trial's answers every other one: a reason that is not known makes the answer a failure.
+        # Of a trial's answers every other one: a reason that is not known makes the answer a
+        # failure.
         self.answers += n == 4
         last = self.words(request) if n == 4 and self.answers % 2 else "length"
         for i in range(n):
@@ -128,13 +132,23 @@ def test_a_long_line_is_not_cut_inside_a_secret() -> None:
 
 
 QUICK = (
-    ("show",), ("solve", "--json"), ("status",), ("report", "-o", "page.html"), ("report", "-o", "page.md"),
-    ("plot", "-o", "picture.svg"), ("export", "--csv"),
-)  # fmt: skip
+    ("show",),
+    ("solve", "--json"),
+    ("status",),
+    ("report", "-o", "page.html"),
+    ("report", "-o", "page.md"),
+    ("plot", "-o", "picture.svg"),
+    ("export", "--csv"),
+)
 OTHERS = (
-    ("show", "--json"), ("status", "--json"), ("report", "-o", "page.json"), ("export", "--prometheus"),
-    ("export", "--llm-d"), ("compare", "runs/latest", "runs/latest"), ("predict", "runs/latest"),
-)  # fmt: skip
+    ("show", "--json"),
+    ("status", "--json"),
+    ("report", "-o", "page.json"),
+    ("export", "--prometheus"),
+    ("export", "--llm-d"),
+    ("compare", "runs/latest", "runs/latest"),
+    ("predict", "runs/latest"),
+)
 
 
 def look_from_all_sides(tmp_path: Path, commands: Iterable[Sequence[str]], **environ: str) -> list[Said]:
@@ -169,7 +183,9 @@ def test_no_byte_that_is_produced_holds_a_key_or_harms_a_reader(fail: int | None
 
 
 class Mimic(Parrot):
-    """Says the keys back in every encoding, one after another, across every cut, wherever a server can put words."""
+    """Says the keys back in every encoding, one after another, across every cut, wherever a server
+    can put words.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -372,8 +388,9 @@ def test_a_redirect_does_not_take_the_key_to_another_host(status: int, tmp_path:
         return web.Response(status=status, headers={"Location": f"http://localhost:{other.server_port}{request.path}"})
 
     try:
-        with servers.serving({"GET /v1/models": servers.models, "POST /v1/completions": away,
-                              "POST /v1/chat/completions": away}) as url:  # fmt: skip
+        with servers.serving(
+            {"GET /v1/models": servers.models, "POST /v1/completions": away, "POST /v1/chat/completions": away}
+        ) as url:
             said = frontier("probe", url, "--api-key-env", "MY_KEY", cwd=tmp_path, MY_KEY=KEY)
     finally:
         other.shutdown()
@@ -419,9 +436,12 @@ def test_an_error_body_without_end_is_cut(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_nothing_listens_beyond_this_machine(tmp_path: Path) -> None:
     process = subprocess.Popen(
-        [sys.executable, "-m", "frontier", "serve-sim", "--port", "0"], cwd=tmp_path,
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-    )  # fmt: skip
+        [sys.executable, "-m", "frontier", "serve-sim", "--port", "0"],
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
     try:
         assert process.stdout is not None
         process.stdout.readline()

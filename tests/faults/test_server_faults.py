@@ -1,4 +1,5 @@
-"""The fault matrix, faults of servers: finished trials are kept, the sweep goes on, and the reason is reported."""
+"""The fault matrix, faults of servers: finished trials are kept, the sweep goes on, and the reason
+is reported."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -106,7 +107,9 @@ def test_a_server_that_stays_away_ends_the_sweep_with_what_is_finished(server: F
 @pytest.mark.fault("gone after the last trial")
 @SLOW
 def test_a_finished_run_is_reported_again_when_its_server_is_gone(server: FaultyServer, tmp_path: Path) -> None:
-    """The server may be taken down in the morning: the same command tells the answer, and sends nothing."""
+    """The server may be taken down in the morning: the same command tells the answer, and sends
+    nothing.
+    """
     (tmp_path / "sweep.yaml").write_text(CONFIG.format(url=server.url))
     first = frontier("sweep", "sweep.yaml", cwd=tmp_path)
     assert first.code in (0, 4, 5), first.err

@@ -1,7 +1,7 @@
 """Shards as on several hosts: network namespaces joined by veth pairs, a full disk under one shard.
 
-Each test runs a shell script in namespaces of its own, which end with it: processes, networks and mounts leave nothing
-behind, however the test ends.
+Each test runs a shell script in namespaces of its own, which end with it: processes, networks and
+mounts leave nothing behind, however the test ends.
 """
 
 import os
@@ -17,8 +17,17 @@ from frontier.store.run_dir import RunDirectory
 from tests.commands import frontier
 
 pytestmark = pytest.mark.timeout(300)
-NAMESPACE = ["unshare", "--user", "--map-root-user", "--mount", "--net", "--pid", "--fork", "--kill-child",
-             "--mount-proc"]  # fmt: skip
+NAMESPACE = [
+    "unshare",
+    "--user",
+    "--map-root-user",
+    "--mount",
+    "--net",
+    "--pid",
+    "--fork",
+    "--kill-child",
+    "--mount-proc",
+]
 GRID = """\
 endpoint: http://10.77.0.1:8000/v1
 proxy: none
@@ -55,16 +64,22 @@ shard 1 $host2 & second=$!
 
 
 def on_hosts(script: str, folder: Path, before: str = "") -> str:
-    """What the script prints after two hosts have begun a shard each, in the background; `before` runs before that."""
+    """What the script prints after two hosts have begun a shard each, in the background; `before`
+    runs before that.
+    """
     missing = [tool for tool in ("unshare", "nsenter", "ip") if shutil.which(tool) is None]
     if missing or subprocess.run([*NAMESPACE, "true"], capture_output=True).returncode:
         pytest.skip(f"network namespaces are not available here ({', '.join(missing) or 'not allowed'})")
     (folder / "grid.yaml").write_text(GRID)
     whole = HOSTS.replace("{before}", before) + textwrap.dedent(script)
     said = subprocess.run(
-        [*NAMESPACE, "sh", "-c", whole], cwd=folder, capture_output=True, text=True,
-        timeout=280, env={**os.environ, "PY": sys.executable, "NO_COLOR": "1"},
-    )  # fmt: skip
+        [*NAMESPACE, "sh", "-c", whole],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=280,
+        env={**os.environ, "PY": sys.executable, "NO_COLOR": "1"},
+    )
     if said.returncode == 99:
         pytest.skip(f"network namespaces are not available here: {said.stderr}")
     return said.stdout + said.stderr + "".join(path.read_text() for path in sorted(folder.glob("*.err")))

@@ -1,4 +1,5 @@
-"""The soak's short form: one sweep under random faults and one after them, and every request accounted for."""
+"""The soak's short form: one sweep under random faults and one after them, and every request
+accounted for."""
 
 import subprocess
 import sys

@@ -1,5 +1,6 @@
-"""A stranger's run directory: links to the user's files, FIFOs, sockets and devices where files should be, too large
-files. Each is refused with its place named; nothing is waited for, written through or emptied.
+"""A stranger's run directory: links to the user's files, FIFOs, sockets and devices where files
+should be, too large files. Each is refused with its place named; nothing is waited for, written
+through or emptied.
 
 And files that the user names: links will do there, but nothing may hang or fill the memory.
 """
@@ -278,9 +279,7 @@ def test_a_special_file_that_the_user_names_is_a_usage_error_without_a_wait(
         assert str(file) in str(caught.value)
 
 
-COMMANDS = (
-    ("sweep", "--dry-run"), ("predict",), ("probe",), ("serve-sim",), ("import", "-o", "run")
-)  # fmt: skip
+COMMANDS = (("sweep", "--dry-run"), ("predict",), ("probe",), ("serve-sim",), ("import", "-o", "run"))
 
 
 @pytest.mark.fault("a FIFO, socket, device or endless file where the user names one", times=2)

@@ -1,4 +1,5 @@
-"""Client processes that are killed or stand still in a sweep; a sweep that is killed with its processes running."""
+"""Client processes that are killed or stand still in a sweep; a sweep that is killed with its
+processes running."""
 
 import asyncio
 import os
@@ -98,7 +99,8 @@ def test_a_killed_client_process_costs_its_trial_which_is_run_again_without_it(t
     run = finished(tmp_path)
     (measurement,) = run.finished().values()
     assert [3, 3] == [worker.streams for worker in measurement.workers]
-    # Nothing of the attempt that was given up: each share's requests are there once, from its first on.
+    # Nothing of the attempt that was given up: each share's requests are there once, from its first
+    # on.
     indices = sorted(record.index for record in run.records(measurement.trial.key))
     assert len(indices) == len(set(indices))
     assert indices[:6] == list(range(6))
@@ -153,7 +155,8 @@ def test_a_client_process_that_stood_still_for_a_moment_is_seen_in_the_health_of
     assert flagged
     assert "client_bound" in str(flagged[0]["flags"])
     (measurement,) = finished(tmp_path).finished().values()
-    # Measured again, as its numbers meant nothing; the pause was of one process, and that of the trial is the worst.
+    # Measured again, as its numbers meant nothing; the pause was of one process, and that of the
+    # trial is the worst.
     assert 3 == len(measurement.workers)
     assert measurement.health.stood_still == max(w.health.stood_still or 0.0 for w in measurement.workers)
 
@@ -184,7 +187,8 @@ def die_with_their_sweep(tmp_path: Path) -> None:
     _, alive = psutil.wait_procs(clients, timeout=10)
     assert not [p for p in alive if p.status() != psutil.STATUS_ZOMBIE]
     assert not [path for path in tmp_path.rglob("*") if path.is_file() and KEY.encode() in path.read_bytes()]
-    # The same command again goes on; with another number of processes the trials of before still count.
+    # The same command again goes on; with another number of processes the trials of before still
+    # count.
     said = frontier("sweep", "sweep.yaml", "--set", "workers=2", cwd=tmp_path)
     assert said.code in (0, 4, 5), said.err
     assert 1 == len(list((tmp_path / "runs").iterdir()))

@@ -1,4 +1,5 @@
-"""Files in the formats of other tools: real ones under tests/data, and small ones built after their documented form."""
+"""Files in the formats of other tools: real ones under tests/data, and small ones built after their
+documented form."""
 
 import json
 from collections.abc import Sequence
@@ -37,14 +38,39 @@ def said(tree: Any, name: str = "file.json") -> ImportedFile:
 def vllm(**more: Any) -> dict[str, Any]:
     """A result of vllm bench serve."""
     return {
-        "date": "20261120-131428", "endpoint_type": "openai", "backend": "openai", "label": None, "model_id": "org/m",
-        "tokenizer_id": "org/m", "num_prompts": 100, "request_rate": "inf", "burstiness": 1.0, "max_concurrency": 8,
-        "duration": 10.0, "completed": 100, "failed": 0, "total_input_tokens": 12800, "total_output_tokens": 6400,
-        "request_throughput": 10.0, "request_goodput": None, "output_throughput": 640.0,
-        "total_token_throughput": 1920.0, "mean_ttft_ms": 50.0, "median_ttft_ms": 48.0, "std_ttft_ms": 4.0,
-        "p99_ttft_ms": 80.0, "mean_tpot_ms": 11.9, "median_tpot_ms": 11.8, "p99_tpot_ms": 14.0, "mean_itl_ms": 11.9,
-        "median_itl_ms": 11.0, "p99_itl_ms": 30.0, "mean_e2el_ms": 799.7, "median_e2el_ms": 790.0, "p99_e2el_ms": 900.0,
-    } | more  # fmt: skip
+        "date": "20261120-131428",
+        "endpoint_type": "openai",
+        "backend": "openai",
+        "label": None,
+        "model_id": "org/m",
+        "tokenizer_id": "org/m",
+        "num_prompts": 100,
+        "request_rate": "inf",
+        "burstiness": 1.0,
+        "max_concurrency": 8,
+        "duration": 10.0,
+        "completed": 100,
+        "failed": 0,
+        "total_input_tokens": 12800,
+        "total_output_tokens": 6400,
+        "request_throughput": 10.0,
+        "request_goodput": None,
+        "output_throughput": 640.0,
+        "total_token_throughput": 1920.0,
+        "mean_ttft_ms": 50.0,
+        "median_ttft_ms": 48.0,
+        "std_ttft_ms": 4.0,
+        "p99_ttft_ms": 80.0,
+        "mean_tpot_ms": 11.9,
+        "median_tpot_ms": 11.8,
+        "p99_tpot_ms": 14.0,
+        "mean_itl_ms": 11.9,
+        "median_itl_ms": 11.0,
+        "p99_itl_ms": 30.0,
+        "mean_e2el_ms": 799.7,
+        "median_e2el_ms": 790.0,
+        "p99_e2el_ms": 900.0,
+    } | more
 
 
 def _latencies(name: str, values: Sequence[float]) -> dict[str, float]:
@@ -64,40 +90,56 @@ def vllm_detailed(records: Sequence[Record], concurrency: int, **more: Any) -> d
     seconds = max(r.end for r in records) - min(r.sent for r in records)
     output = sum(r.completion_tokens or 0 for r in ok)
     fine = [r.outcome is Outcome.OK for r in records]
-    return vllm(
-        num_prompts=len(records), completed=len(ok), failed=len(records) - len(ok), max_concurrency=concurrency,
-        duration=seconds, request_throughput=len(ok) / seconds, output_throughput=output / seconds,
-        total_output_tokens=output, total_input_tokens=sum(r.prompt_tokens or 0 for r in ok),
-        start_times=[1234.5 + r.sent for r in records],
-        ttfts=[(r.first or r.sent) - r.sent if good else 0.0 for r, good in zip(records, fine, strict=True)],
-        itls=[[g / 1e6 for g in r.gaps] if good else [] for r, good in zip(records, fine, strict=True)],
-        **_latencies("ttft", [(r.first or r.sent) - r.sent for r in ok]),
-        **_latencies("e2el", [(r.last or r.sent) - r.sent for r in ok]),
-        input_lens=[r.prompt_tokens or 0 for r in records],
-        output_lens=[(r.completion_tokens or 0) if good else 0 for r, good in zip(records, fine, strict=True)],
-        errors=["" if good else "HTTP 500" for good in fine], generated_texts=["..."] * len(records),
-    ) | more  # fmt: skip
+    return (
+        vllm(
+            num_prompts=len(records),
+            completed=len(ok),
+            failed=len(records) - len(ok),
+            max_concurrency=concurrency,
+            duration=seconds,
+            request_throughput=len(ok) / seconds,
+            output_throughput=output / seconds,
+            total_output_tokens=output,
+            total_input_tokens=sum(r.prompt_tokens or 0 for r in ok),
+            start_times=[1234.5 + r.sent for r in records],
+            ttfts=[(r.first or r.sent) - r.sent if good else 0.0 for r, good in zip(records, fine, strict=True)],
+            itls=[[g / 1e6 for g in r.gaps] if good else [] for r, good in zip(records, fine, strict=True)],
+            **_latencies("ttft", [(r.first or r.sent) - r.sent for r in ok]),
+            **_latencies("e2el", [(r.last or r.sent) - r.sent for r in ok]),
+            input_lens=[r.prompt_tokens or 0 for r in records],
+            output_lens=[(r.completion_tokens or 0) if good else 0 for r, good in zip(records, fine, strict=True)],
+            errors=["" if good else "HTTP 500" for good in fine],
+            generated_texts=["..."] * len(records),
+        )
+        | more
+    )
 
 
 def aiperf(**more: Any) -> dict[str, Any]:
     """A profile_export_aiperf.json."""
     ms = {"unit": "ms"}
     return {
-        "schema_version": "1.4", "aiperf_version": "0.13.0", "benchmark_id": "db6d",
-        "request_throughput": {"unit": "requests/sec", "avg": 10.0}, "request_count": {"unit": "requests", "avg": 64.0},
+        "schema_version": "1.4",
+        "aiperf_version": "0.13.0",
+        "benchmark_id": "db6d",
+        "request_throughput": {"unit": "requests/sec", "avg": 10.0},
+        "request_count": {"unit": "requests", "avg": 64.0},
         "time_to_first_token": ms | {"avg": 66.7, "p50": 65.5, "p90": 75.2, "p95": 76.1, "p99": 83.7, "count": 64},
         "inter_token_latency": ms | {"avg": 10.0, "p50": 9.9, "p99": 12.0, "count": 64},
         "inter_chunk_latency": ms | {"avg": 10.0, "p50": 9.0, "p99": 25.0},
         "request_latency": ms | {"avg": 376.7, "p50": 370.0, "p99": 450.0, "count": 64},
         "output_token_throughput": {"unit": "tokens/sec", "avg": 320.0},
-        "output_sequence_length": {"unit": "tokens", "avg": 32.0}, "benchmark_duration": {"unit": "sec", "avg": 6.4},
+        "output_sequence_length": {"unit": "tokens", "avg": 32.0},
+        "benchmark_duration": {"unit": "sec", "avg": 6.4},
         "input_config": {
-            "models": {"items": [{"name": "org/m"}]}, "endpoint": {"urls": ["http://h"], "streaming": True},
+            "models": {"items": [{"name": "org/m"}]},
+            "endpoint": {"urls": ["http://h"], "streaming": True},
             "datasets": [{"type": "synthetic", "prompts": {"isl": {"mean": 200.0}, "osl": {"mean": 32.0}}}],
             "phases": [{"kind": "warmup", "concurrency": 1}, {"kind": "profiling", "concurrency": 4}],
         },
-        "was_cancelled": False, "is_complete": True,
-    } | more  # fmt: skip
+        "was_cancelled": False,
+        "is_complete": True,
+    } | more
 
 
 def aiperf_lines(records: Sequence[Record]) -> bytes:
@@ -107,8 +149,12 @@ def aiperf_lines(records: Sequence[Record]) -> bytes:
     for r in records:
         start = epoch + round(r.sent * 1e9)
         good = r.outcome is Outcome.OK
-        meta = {"request_start_ns": start, "request_end_ns": epoch + round(r.end * 1e9) if good else start,
-                "benchmark_phase": "profiling", "was_cancelled": False}  # fmt: skip
+        meta = {
+            "request_start_ns": start,
+            "request_end_ns": epoch + round(r.end * 1e9) if good else start,
+            "benchmark_phase": "profiling",
+            "was_cancelled": False,
+        }
         metrics: dict[str, Any] = {}
         if good:
             assert r.first is not None
@@ -153,13 +199,17 @@ def guidellm(streams: int = 8, **more: Any) -> dict[str, Any]:
         },
         "requests": {"successful": [], "errored": [], "incomplete": [], "total": None},
         "duration": 10.0,
-    }  # fmt: skip
+    }
     return {
         "metadata": {"version": 2, "guidellm_version": "0.8.0"},
-        "config": {"spec": {"backend": {"kind": "openai_http", "model": "org/m"},
-                            "data": [{"kind": "synthetic_text", "prompt_tokens": 32, "output_tokens": 8}]}},
+        "config": {
+            "spec": {
+                "backend": {"kind": "openai_http", "model": "org/m"},
+                "data": [{"kind": "synthetic_text", "prompt_tokens": 32, "output_tokens": 8}],
+            }
+        },
         "benchmarks": [one | more],
-    }  # fmt: skip
+    }
 
 
 def guidellm_detailed(records: Sequence[Record], streams: int) -> dict[str, Any]:
@@ -173,12 +223,14 @@ def guidellm_detailed(records: Sequence[Record], streams: int) -> dict[str, Any]
         assert r.last is not None
         items.append(
             {
-                "request_start_time": epoch + r.sent, "request_end_time": epoch + r.end,
-                "time_to_first_token_ms": (r.first - r.sent) * 1e3, "output_tokens": r.completion_tokens,
+                "request_start_time": epoch + r.sent,
+                "request_end_time": epoch + r.end,
+                "time_to_first_token_ms": (r.first - r.sent) * 1e3,
+                "output_tokens": r.completion_tokens,
                 "prompt_tokens": r.prompt_tokens,
                 "info": {"timings": {"last_token_iteration": epoch + r.last, "token_iterations": r.events}},
             }
-        )  # fmt: skip
+        )
     seconds = max(r.end for r in records) - min(r.sent for r in records)
     one["scheduler_state"] = {"successful_requests": len(items), "errored_requests": 0}
     one["metrics"] = {
@@ -195,15 +247,37 @@ def genai_bench(**more: Any) -> dict[str, Any]:
     """One result of genai-bench."""
 
     def stats(mean: float) -> dict[str, float]:
-        return {"min": mean, "max": mean, "mean": mean, "p25": mean, "p50": mean, "p75": mean, "p90": mean,
-                "p95": 1.1 * mean, "p99": 1.2 * mean}  # fmt: skip
+        return {
+            "min": mean,
+            "max": mean,
+            "mean": mean,
+            "p25": mean,
+            "p50": mean,
+            "p75": mean,
+            "p90": mean,
+            "p95": 1.1 * mean,
+            "p99": 1.2 * mean,
+        }
 
     of = {
-        "scenario": "D(100,100)", "num_concurrency": 4, "batch_size": 1, "run_duration": 10,
-        "mean_output_throughput_tokens_per_s": 400.0, "mean_input_throughput_tokens_per_s": 400.0,
-        "mean_total_tokens_throughput_tokens_per_s": 800.0, "requests_per_second": 4.0, "num_error_requests": 0,
-        "num_completed_requests": 40, "num_requests": 40, "error_codes_frequency": {},
-        "stats": {"ttft": stats(0.1), "tpot": stats(0.009), "e2e_latency": stats(0.991),
-                  "num_input_tokens": stats(100.0), "num_output_tokens": stats(100.0)},
-    }  # fmt: skip
+        "scenario": "D(100,100)",
+        "num_concurrency": 4,
+        "batch_size": 1,
+        "run_duration": 10,
+        "mean_output_throughput_tokens_per_s": 400.0,
+        "mean_input_throughput_tokens_per_s": 400.0,
+        "mean_total_tokens_throughput_tokens_per_s": 800.0,
+        "requests_per_second": 4.0,
+        "num_error_requests": 0,
+        "num_completed_requests": 40,
+        "num_requests": 40,
+        "error_codes_frequency": {},
+        "stats": {
+            "ttft": stats(0.1),
+            "tpot": stats(0.009),
+            "e2e_latency": stats(0.991),
+            "num_input_tokens": stats(100.0),
+            "num_output_tokens": stats(100.0),
+        },
+    }
     return {"aggregated_metrics": of | more, "individual_request_metrics": [], "_time_unit": "s"}

@@ -1,4 +1,5 @@
-"""Arrival traces: the times in the files of others, placed within the step of a coarse clock, and played at a rate."""
+"""Arrival traces: the times in the files of others, placed within the step of a coarse clock, and
+played at a rate."""
 
 import random
 from itertools import islice

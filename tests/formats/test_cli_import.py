@@ -61,8 +61,12 @@ def test_json_says_what_was_made(here: Path, capsys: pytest.CaptureFixture[str])
     assert 0 == run(["import", *minimax(), "-o", "r", "--json", "--deployment", "mi355x"])
     tree = json.loads(capsys.readouterr().out)
     assert ("frontier.import/1", "r", 8, 0, ["mi355x"]) == (
-        tree["schema"], tree["run"], tree["points"], tree["trials"], tree["deployments"],
-    )  # fmt: skip
+        tree["schema"],
+        tree["run"],
+        tree["points"],
+        tree["trials"],
+        tree["deployments"],
+    )
     assert {"vLLM bench serve"} == {source["format"] for source in tree["files"]}
     assert 0 == run(["show", "r", "--json"])
     points = json.loads(capsys.readouterr().out)["points"]
@@ -167,8 +171,10 @@ def many(deployments: int) -> str:
     """A table of so many deployments in two shapes."""
     rows = [
         f"{c},{isl},256,a100-{'fp8' if i % 2 else 'bf16'}-tp{i},{c * (90 + i)},{30 + c}"
-        for i in range(deployments) for isl in (1024, 8192) for c in (1, 8, 32)
-    ]  # fmt: skip
+        for i in range(deployments)
+        for isl in (1024, 8192)
+        for c in (1, 8, 32)
+    ]
     return "\n".join(["concurrency,isl,osl,deployment,output_throughput,p99_ttft_ms", *rows]) + "\n"
 
 

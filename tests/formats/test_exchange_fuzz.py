@@ -1,4 +1,5 @@
-"""Whatever a foreign file holds, it is read or refused with a word, never a traceback, and never into nonsense."""
+"""Whatever a foreign file holds, it is read or refused with a word, never a traceback, and never
+into nonsense."""
 
 import json
 import math
@@ -28,9 +29,23 @@ def closed_loop(n: int = 40, streams: int = 4) -> list[Record]:
     for i in range(n):
         sent = (i // streams) * 1.0 + (i % streams) * 0.25
         records.append(
-            Record(i, i % streams, sent, Outcome.OK, sent + 0.999, 16, 4, first=sent + 0.1, last=sent + 0.999,
-                   prompt_tokens=16, completion_tokens=4, events=4, reads=4, gaps=(300_000, 300_000, 299_000))
-        )  # fmt: skip
+            Record(
+                i,
+                i % streams,
+                sent,
+                Outcome.OK,
+                sent + 0.999,
+                16,
+                4,
+                first=sent + 0.1,
+                last=sent + 0.999,
+                prompt_tokens=16,
+                completion_tokens=4,
+                events=4,
+                reads=4,
+                gaps=(300_000, 300_000, 299_000),
+            )
+        )
     return records
 
 
@@ -48,24 +63,65 @@ TREES: dict[str, Callable[[], Any]] = {
     "inference-perf": lambda: real("inference-perf/stage-2.json"),
     "inferencex": lambda: real("inferencex-agg/agentic-c64.json"),
     "llm-d": lambda: {
-        "version": "0.2", "run": {"uid": "x"},
-        "scenario": {"load": {"standardized": {"tool": "t", "concurrency": 8, "input_seq_len": {"value": 32},
-                                               "output_seq_len": {"value": 8}}}},
-        "results": {"request_performance": {"aggregate": {
-            "requests": {"total": 9, "failures": 0},
-            "latency": {"time_to_first_token": {"units": "s", "mean": 0.1, "p99": 0.2}},
-            "throughput": {"output_token_rate": {"units": "tokens/s", "mean": 5.0}}}}},
+        "version": "0.2",
+        "run": {"uid": "x"},
+        "scenario": {
+            "load": {
+                "standardized": {
+                    "tool": "t",
+                    "concurrency": 8,
+                    "input_seq_len": {"value": 32},
+                    "output_seq_len": {"value": 8},
+                }
+            }
+        },
+        "results": {
+            "request_performance": {
+                "aggregate": {
+                    "requests": {"total": 9, "failures": 0},
+                    "latency": {"time_to_first_token": {"units": "s", "mean": 0.1, "p99": 0.2}},
+                    "throughput": {"output_token_rate": {"units": "tokens/s", "mean": 5.0}},
+                }
+            }
+        },
     },
     "aiperf lines": lambda: [json.loads(line) for line in aiperf_lines(closed_loop()).splitlines()],
-}  # fmt: skip
+}
 
 ODD = st.one_of(
-    st.none(), st.booleans(), st.integers(-5, 5), st.integers(), st.floats(), st.text(max_size=20),
-    st.sampled_from([1e308, -1e308, 10**400, "inf", "nan", "1e9", "=1", "\x00\x1b[2J", "../../x", "\u202e",
-                     "sk-" + "a" * 40,
-                     0.0, -0.0, 1e-300, [], {}, [[]], [None], {"unit": "ms"}, [1, "x"], {"mean": "x"}]),
+    st.none(),
+    st.booleans(),
+    st.integers(-5, 5),
+    st.integers(),
+    st.floats(),
+    st.text(max_size=20),
+    st.sampled_from(
+        [
+            1e308,
+            -1e308,
+            10**400,
+            "inf",
+            "nan",
+            "1e9",
+            "=1",
+            "\x00\x1b[2J",
+            "../../x",
+            "\u202e",
+            "sk-" + "a" * 40,
+            0.0,
+            -0.0,
+            1e-300,
+            [],
+            {},
+            [[]],
+            [None],
+            {"unit": "ms"},
+            [1, "x"],
+            {"mean": "x"},
+        ]
+    ),
     st.lists(st.floats(), max_size=3),
-)  # fmt: skip
+)
 
 
 def places(tree: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
@@ -168,9 +224,26 @@ def test_unchanged_they_are_all_read(kind: str) -> None:
 
 
 COLUMNS = st.sampled_from(
-    ["concurrency", "shape", "isl", "osl", "n", "failed", "p99_ttft", "p99_ttft_ms", "output_throughput", "error_rate",
-     "deployment", "model", "gpus", "valid", "flags", "p99_ttft_low", "x"]
-)  # fmt: skip
+    [
+        "concurrency",
+        "shape",
+        "isl",
+        "osl",
+        "n",
+        "failed",
+        "p99_ttft",
+        "p99_ttft_ms",
+        "output_throughput",
+        "error_rate",
+        "deployment",
+        "model",
+        "gpus",
+        "valid",
+        "flags",
+        "p99_ttft_low",
+        "x",
+    ]
+)
 CELLS = st.one_of(
     st.sampled_from(["8", "1024/256", "0.1", "inf", "-1", "", "=1+1", "1e400", "nan", "true"]),
     st.text(max_size=8),

@@ -39,7 +39,9 @@ def measured(concurrency: int, deployment: str = "default") -> Point:
     """A point with intervals, as from a sweep."""
     rate = 100.0 * concurrency
     return Point(
-        deployment, Shape.of(1024, 256), concurrency,
+        deployment,
+        Shape.of(1024, 256),
+        concurrency,
         {
             "output_throughput": Estimate(rate, 0.98 * rate, 1.02 * rate, 2000, 0.98 * rate, 1.02 * rate),
             "request_throughput": Estimate(rate / 256, rate / 260, rate / 250, 2000),
@@ -49,12 +51,18 @@ def measured(concurrency: int, deployment: str = "default") -> Point:
             "error_rate": Estimate(0.0, 0.0, 0.002, 2000),
         },
         2000,
-    )  # fmt: skip
+    )
 
 
 def points() -> list[Point]:
-    broken = Point("default", Shape.of(1024, 256), 64, {"p99_ttft": Estimate(math.inf, 1.0, math.inf, 900)}, 900,
-                   flags=(Flag("errors", "5%", "1%", "look"),))  # fmt: skip
+    broken = Point(
+        "default",
+        Shape.of(1024, 256),
+        64,
+        {"p99_ttft": Estimate(math.inf, 1.0, math.inf, 900)},
+        900,
+        flags=(Flag("errors", "5%", "1%", "look"),),
+    )
     return [measured(8), measured(16), broken]
 
 
@@ -74,12 +82,21 @@ def test_csv_has_values_and_interval_ends_and_nothing_for_nothing() -> None:
     assert list(FIRST) == list(rows[0])[: len(FIRST)]
     first, _, broken = rows
     assert ("8", "2000", "true", "true", "1024/256", "1024") == (
-        first["concurrency"], first["n"], first["valid"], first["on_frontier"], first["shape"], first["isl"],
-    )  # fmt: skip
+        first["concurrency"],
+        first["n"],
+        first["valid"],
+        first["on_frontier"],
+        first["shape"],
+        first["isl"],
+    )
     assert ("0.08", "0.072", "") == (first["p99_ttft"], first["p99_ttft_low"], first["p99_ttft_high"])
     assert ("false", "false", "errors", "inf", "") == (
-        broken["valid"], broken["on_frontier"], broken["flags"], broken["p99_ttft"], broken["output_throughput"],
-    )  # fmt: skip
+        broken["valid"],
+        broken["on_frontier"],
+        broken["flags"],
+        broken["p99_ttft"],
+        broken["output_throughput"],
+    )
 
 
 def test_columns_are_in_the_same_order_every_time() -> None:
@@ -190,8 +207,10 @@ def test_prometheus_reads_every_gauge() -> None:
     assert 0.072 == pytest.approx(read["frontier_p99_ttft_low_seconds", at])
     assert math.inf == read["frontier_p99_ttft_high_seconds", at]
     assert (1, 1, 2000) == (
-        read["frontier_point_valid", at], read["frontier_point_on_frontier", at], read["frontier_point_requests", at],
-    )  # fmt: skip
+        read["frontier_point_valid", at],
+        read["frontier_point_on_frontier", at],
+        read["frontier_point_requests", at],
+    )
     of = (("deployment", "default"), ("shape", "1024/256"))
     assert 8 == read["frontier_operating_point_concurrency", of]
     assert 1 == read["frontier_verdict", (*of, ("verdict", "meets"))]

@@ -130,9 +130,15 @@ def test_a_gap_that_is_no_time_is_refused() -> None:
 
 @pytest.mark.parametrize(
     ("key", "value", "what"),
-    [("ttfts", -1.0, "times"), ("start_times", -1e9, "times"), ("ttfts", 1e14, "times"), ("input_lens", -5, "tokens"),
-     ("output_lens", -5, "tokens"), ("output_lens", 1e14, "tokens")],
-)  # fmt: skip
+    [
+        ("ttfts", -1.0, "times"),
+        ("start_times", -1e9, "times"),
+        ("ttfts", 1e14, "times"),
+        ("input_lens", -5, "tokens"),
+        ("output_lens", -5, "tokens"),
+        ("output_lens", 1e14, "tokens"),
+    ],
+)
 def test_a_request_that_cannot_have_been_is_refused(key: str, value: float, what: str) -> None:
     tree = vllm_detailed(requests()[:40], 2)
     tree[key][3] = value
@@ -167,8 +173,8 @@ IN_FLIGHT = 16
 
 @cache
 def in_step(apart: float = 0.0, counted: float = 1.0) -> tuple[Record, ...]:
-    """128/64 tokens at 16 in flight from a client that starts all at once and pauses a share `apart` between requests;
-    its tool counts `counted` times the tokens that were streamed.
+    """128/64 tokens at 16 in flight from a client that starts all at once and pauses a share
+    `apart` between requests; its tool counts `counted` times the tokens that were streamed.
     """
     spec = EngineSpec.from_mapping({"step_base": "5ms", "per_decode": "60us", "noise": "0.05"})
     records, _ = closed_loop(spec, Shape.of(128, 64), IN_FLIGHT, requests=1500, stagger=False, seed=3)

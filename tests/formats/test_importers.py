@@ -132,9 +132,10 @@ def test_aiperf_names_are_ours() -> None:
 
 def test_aiperf_prefers_percentiles_in_which_failures_are_infinite() -> None:
     tree = aiperf(
-        error_request_count={"unit": "requests", "avg": 1.0}, request_count={"unit": "requests", "avg": 199.0},
+        error_request_count={"unit": "requests", "avg": 1.0},
+        request_count={"unit": "requests", "avg": 199.0},
         adj_time_to_first_token={"unit": "ms", "p50": 67.0, "p99": 99.0, "count": 200},
-    )  # fmt: skip
+    )
     got = values(said(tree))
     assert 0.099 == pytest.approx(got["p99_ttft"])
     assert math.isinf(got["mean_ttft"])
@@ -176,8 +177,13 @@ def test_guidellm_of_a_rate_has_the_mean_in_flight() -> None:
 def test_genai_bench_has_its_scenario_for_a_shape_and_its_unit() -> None:
     result = only(said(genai_bench()))
     assert (4, 40, 0, 100, 100, True) == (
-        result.concurrency, result.ok, result.failed, result.isl, result.osl, result.stated,
-    )  # fmt: skip
+        result.concurrency,
+        result.ok,
+        result.failed,
+        result.isl,
+        result.osl,
+        result.stated,
+    )
     assert 0.12 == pytest.approx(result.figures["p99_ttft"])
     assert 400 == result.figures["output_throughput"]
     in_ms = genai_bench() | {"_time_unit": "ms"}

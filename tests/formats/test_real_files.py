@@ -31,8 +31,12 @@ def test_a_raw_result_of_inferencex_is_read_to_the_digit() -> None:
     assert 0 == value["error_rate"]
     estimate = point.metrics["p99_ttft"]
     assert (-math.inf, math.inf, -math.inf, math.inf, 40) == (
-        estimate.low, estimate.high, estimate.lower, estimate.upper, estimate.n,
-    )  # fmt: skip
+        estimate.low,
+        estimate.high,
+        estimate.lower,
+        estimate.upper,
+        estimate.n,
+    )
     assert not point.flags
 
 

@@ -1,4 +1,5 @@
-"""Session files: the turns that each format gives, its units, cut histories, and what is refused with which words."""
+"""Session files: the turns that each format gives, its units, cut histories, and what is refused
+with which words."""
 
 import json
 import pickle
@@ -60,22 +61,36 @@ def test_a_shape_has_the_figures_of_its_file(path: Path) -> None:
 
 def test_of_bailian_a_turn_adds_what_its_prompt_has_beyond_all_that_was_said_in_seconds(path: Path) -> None:
     def row(chat: int, parent: int, at: float, tokens: int, out: int, turn: int) -> dict[str, Any]:
-        return {"chat_id": chat, "parent_chat_id": parent, "timestamp": at, "input_length": tokens,
-                "output_length": out, "turn": turn, "type": "text", "hash_ids": [1, 2]}  # fmt: skip
+        return {
+            "chat_id": chat,
+            "parent_chat_id": parent,
+            "timestamp": at,
+            "input_length": tokens,
+            "output_length": out,
+            "turn": turn,
+            "type": "text",
+            "hash_ids": [1, 2],
+        }
 
     rows = [
-        row(1, -1, 0.5, 500, 100, 1), row(2, -1, 1.0, 50, 10, 1), row(3, 1, 20.5, 640, 60, 2),
-        row(4, 3, 30.0, 720, 30, 3), row(5, 2, 31.0, 90, 10, 2),
-        row(6, 5, 40.0, 95, 10, 3),      # 100 tokens were said: its history was cut
-        row(7, 999, 41.0, 77, 5, 2),     # began before the trace
-        row(8, 3, 42.0, 801, 5, 3),      # another answer to what 4 answered too
-        row(9, -1, 43.0, 12, 0, 1),      # no answer
-    ]  # fmt: skip
+        row(1, -1, 0.5, 500, 100, 1),
+        row(2, -1, 1.0, 50, 10, 1),
+        row(3, 1, 20.5, 640, 60, 2),
+        row(4, 3, 30.0, 720, 30, 3),
+        row(5, 2, 31.0, 90, 10, 2),
+        row(6, 5, 40.0, 95, 10, 3),  # 100 tokens were said: its history was cut
+        row(7, 999, 41.0, 77, 5, 2),  # began before the trace
+        row(8, 3, 42.0, 801, 5, 3),  # another answer to what 4 answered too
+        row(9, -1, 43.0, 12, 0, 1),  # no answer
+    ]
     file = file_of(path, rows)
     assert turns_of(path, rows) == [
-        ((500, 100, 0.0), (40, 60, 20.0), (20, 30, 9.5)), ((50, 10, 0.0), (30, 10, 30.0)), ((95, 10, 0.0),),
-        ((77, 5, 0.0),), ((801, 5, 0.0),),
-    ]  # fmt: skip
+        ((500, 100, 0.0), (40, 60, 20.0), (20, 30, 9.5)),
+        ((50, 10, 0.0), (30, 10, 30.0)),
+        ((95, 10, 0.0),),
+        ((77, 5, 0.0),),
+        ((801, 5, 0.0),),
+    ]
     assert (file.tool, file.sessions, file.requests) == ("Bailian", 5, 8)
     assert (file.cut, file.begun, file.left_out) == (1, 2, 1)
 
@@ -100,15 +115,21 @@ def test_of_mooncake_a_session_is_told_by_its_blocks_and_times_are_in_millisecon
 
     # All begin with block 0, a system prompt; the last block of a list is not full.
     rows = [
-        row(0, 1100, 30, 0, 1, 2), row(0, 600, 30, 0, 50), row(3000, 1300, 50, 0, 3, 4),
-        row(6000, 1700, 40, 0, 1, 5, 6), row(9000, 2100, 20, 0, 3, 7, 8, 9), row(9000, 700, 30, 0, 60),
+        row(0, 1100, 30, 0, 1, 2),
+        row(0, 600, 30, 0, 50),
+        row(3000, 1300, 50, 0, 3, 4),
+        row(6000, 1700, 40, 0, 1, 5, 6),
+        row(9000, 2100, 20, 0, 3, 7, 8, 9),
+        row(9000, 700, 30, 0, 60),
         row(12000, 2300, 10, 0, 1, 5, 11, 12),
-    ]  # fmt: skip
+    ]
     file = file_of(path, rows)
     assert turns_of(path, rows) == [
-        ((1100, 30, 0.0), (570, 40, 6.0), (560, 10, 6.0)), ((600, 30, 0.0),), ((1300, 50, 0.0), (750, 20, 6.0)),
+        ((1100, 30, 0.0), (570, 40, 6.0), (560, 10, 6.0)),
+        ((600, 30, 0.0),),
+        ((1300, 50, 0.0), (750, 20, 6.0)),
         ((700, 30, 0.0),),
-    ]  # fmt: skip
+    ]
     assert (file.tool, file.cut, file.begun) == ("Mooncake", 0, 0)
 
 

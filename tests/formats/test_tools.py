@@ -1,4 +1,5 @@
-"""Files that five tools wrote of the same simulated engine: what each says, and what its requests show."""
+"""Files that five tools wrote of the same simulated engine: what each says, and what its requests
+show."""
 
 import json
 from typing import Any

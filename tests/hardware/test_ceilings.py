@@ -44,7 +44,9 @@ class Clock:
 
 
 class Pair:
-    """Two GPUs at known speeds: 4 TB/s, 700 TFLOP/s in bf16, all-reduces with a latency of 20 us at 400 GB/s."""
+    """Two GPUs at known speeds: 4 TB/s, 700 TFLOP/s in bf16, all-reduces with a latency of 20 us at
+    400 GB/s.
+    """
 
     name, backend, devices, memory = "NVIDIA H200", "fake", 2, 150e9
     no_room = MemoryError
@@ -120,10 +122,18 @@ def test_known_speeds_are_measured_as_they_are() -> None:
 
 @pytest.mark.parametrize(
     ("name", "sheet"),
-    [("NVIDIA H100 80GB HBM3", "h100"), ("NVIDIA H100 PCIe", "h100-pcie"), ("NVIDIA A100-SXM4-80GB", "a100"),
-     ("NVIDIA L40S", "l40s"), ("NVIDIA L4", "l4"), ("NVIDIA GB200", "gb200"), ("AMD Instinct MI300X", "mi300x"),
-     ("NVIDIA GeForce RTX 4090", None), ("x86_64", None)],
-)  # fmt: skip
+    [
+        ("NVIDIA H100 80GB HBM3", "h100"),
+        ("NVIDIA H100 PCIe", "h100-pcie"),
+        ("NVIDIA A100-SXM4-80GB", "a100"),
+        ("NVIDIA L40S", "l40s"),
+        ("NVIDIA L4", "l4"),
+        ("NVIDIA GB200", "gb200"),
+        ("AMD Instinct MI300X", "mi300x"),
+        ("NVIDIA GeForce RTX 4090", None),
+        ("x86_64", None),
+    ],
+)
 def test_a_device_is_found_in_the_data_sheets_by_its_own_name(name, sheet) -> None:
     assert data_sheet(name) is (None if sheet is None else HARDWARE[sheet])
 
@@ -191,17 +201,22 @@ def test_memory_that_is_taken_is_said_with_the_way_out() -> None:
 
 
 class FakeCuda:
-    """What torch says of one or two H100s, with the data on the processor: the code for GPUs, run without one."""
+    """What torch says of one or two H100s, with the data on the processor: the code for GPUs, run
+    without one.
+    """
 
     def __init__(self, torch, devices: int, hip: str | None = None) -> None:
         self._torch, self.devices = torch, devices
         self.version = SimpleNamespace(hip=hip)
         self.waits = 0
         self.cuda = SimpleNamespace(
-            device_count=lambda: devices, synchronize=self._wait, get_device_capability=lambda _: (9, 0),
+            device_count=lambda: devices,
+            synchronize=self._wait,
+            get_device_capability=lambda _: (9, 0),
             get_device_properties=lambda _: SimpleNamespace(name="NVIDIA H100 80GB HBM3", total_memory=80 * 2**30),
-            nccl=SimpleNamespace(all_reduce=self._all_reduce), OutOfMemoryError=torch.cuda.OutOfMemoryError,
-        )  # fmt: skip
+            nccl=SimpleNamespace(all_reduce=self._all_reduce),
+            OutOfMemoryError=torch.cuda.OutOfMemoryError,
+        )
 
     def __getattr__(self, name):
         found = getattr(self._torch, name)

@@ -60,7 +60,8 @@ def test_the_share_of_light_keeps_the_doubt_of_the_throughput() -> None:
 
 
 def test_mbu_and_mfu_are_what_a_hand_computes() -> None:
-    # 64 decoding: 27.89 GB a step; in 16.7 ms that is half of 3.35 TB/s. A TTFT of zero: all of them decode.
+    # 64 decoding: 27.89 GB a step; in 16.7 ms that is half of 3.35 TB/s. A TTFT of zero: all of
+    # them decode.
     found = distance(H100, measured(64, 64 / 0.01665, 0.01665, ttft=0.0))
     assert found is not None
     assert found.mbu is not None
@@ -119,11 +120,21 @@ def test_where_the_memory_is_full_a_common_prefix_leaves_room_for_more() -> None
 
 
 def without_overhead(name: str, precision: str, shape: Shape, c: int) -> tuple[ModelRoofline, Point]:
-    """The roofline of two H100, and what the simulated engine measures that reaches its costs in full."""
-    spec = EngineSpec.from_mapping({
-        "model": name, "hardware": "h100", "tp": 2, "precision": precision, "efficiency": 1.0, "overhead": 0,
-        "ingest": 0, "prefix_cache": True,
-    })  # fmt: skip
+    """The roofline of two H100, and what the simulated engine measures that reaches its costs in
+    full.
+    """
+    spec = EngineSpec.from_mapping(
+        {
+            "model": name,
+            "hardware": "h100",
+            "tp": 2,
+            "precision": precision,
+            "efficiency": 1.0,
+            "overhead": 0,
+            "ingest": 0,
+            "prefix_cache": True,
+        }
+    )
     roofline = ModelRoofline.of(card(name), hardware("h100"), 2, precision, max_num_seqs=spec.max_num_seqs)
     run = closed_loop_arrays(spec, shape, c, requests=10 * c)
     tpot, ttft = (sorted(values)[len(values) // 2] for values in (run.tpot, run.ttft))

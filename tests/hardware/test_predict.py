@@ -143,8 +143,10 @@ def test_a_simulated_engine_is_predicted_between_and_beyond():
     assert model.at(16).tpot.value == pytest.approx(truth[16].tpot, rel=0.03)
     assert model.at(64).tpot.value == pytest.approx(truth[64].tpot, rel=0.15)
     assert ("between", "beyond", "other shape") == (
-        model.at(16).reach, model.at(64).reach, model.elsewhere(256, 128, 16).reach,
-    )  # fmt: skip
+        model.at(16).reach,
+        model.at(64).reach,
+        model.elsewhere(256, 128, 16).reach,
+    )
 
 
 def test_a_full_memory_is_seen_in_the_queue_and_explains_it():

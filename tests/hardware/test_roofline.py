@@ -35,9 +35,16 @@ def test_experts_touched_are_those_of_uniform_routing(tokens, experts):
 
 @pytest.mark.parametrize(
     ("name", "billions"),
-    [("llama-3.1-8b", 8.03), ("llama-3.1-70b", 70.6), ("qwen3-32b", 32.8), ("qwen3-235b", 235), ("deepseek-r1", 671),
-     ("gpt-oss-120b", 117), ("minimax-m2.5", 230)],
-)  # fmt: skip
+    [
+        ("llama-3.1-8b", 8.03),
+        ("llama-3.1-70b", 70.6),
+        ("qwen3-32b", 32.8),
+        ("qwen3-235b", 235),
+        ("deepseek-r1", 671),
+        ("gpt-oss-120b", 117),
+        ("minimax-m2.5", 230),
+    ],
+)
 def test_a_card_has_the_parameters_its_model_is_known_for(name, billions):
     m = card(name)
     total = m.dense_params + m.moe_layers * m.experts * m.expert_params + 2 * m.head_params
@@ -78,9 +85,10 @@ def test_a_windowed_layer_looks_back_no_further_than_its_window():
     roofline = ModelRoofline.of(card("gpt-oss-120b"), hardware("b200"))
     assert 64 == roofline.seen(64)
     assert (4096 + 128) / 2 == roofline.seen(4096)
-    assert roofline.prefill(8192).flops < ModelRoofline.of(
-        card({**_plain("gpt-oss-120b"), "windowed_layers": 0}), hardware("b200")
-    ).prefill(8192).flops  # fmt: skip
+    assert (
+        roofline.prefill(8192).flops
+        < ModelRoofline.of(card({**_plain("gpt-oss-120b"), "windowed_layers": 0}), hardware("b200")).prefill(8192).flops
+    )
 
 
 def _plain(name):
@@ -132,26 +140,53 @@ def test_names_are_read_as_people_write_them():
 
 def test_a_card_comes_from_a_hugging_face_config():
     llama = {
-        "model_type": "llama", "num_hidden_layers": 32, "hidden_size": 4096, "num_attention_heads": 32,
-        "num_key_value_heads": 8, "intermediate_size": 14336, "vocab_size": 128256, "max_position_embeddings": 131072,
-    }  # fmt: skip
+        "model_type": "llama",
+        "num_hidden_layers": 32,
+        "hidden_size": 4096,
+        "num_attention_heads": 32,
+        "num_key_value_heads": 8,
+        "intermediate_size": 14336,
+        "vocab_size": 128256,
+        "max_position_embeddings": 131072,
+    }
     made = card(llama)
     assert made.dense_params == card("llama-3.1-8b").dense_params
     deepseek = {
-        "model_type": "deepseek_v3", "num_hidden_layers": 61, "hidden_size": 7168, "num_attention_heads": 128,
-        "num_key_value_heads": 128, "intermediate_size": 18432, "vocab_size": 129280, "n_routed_experts": 256,
-        "num_experts_per_tok": 8, "moe_intermediate_size": 2048, "n_shared_experts": 1, "first_k_dense_replace": 3,
-        "q_lora_rank": 1536, "kv_lora_rank": 512, "qk_rope_head_dim": 64, "qk_nope_head_dim": 128, "v_head_dim": 128,
+        "model_type": "deepseek_v3",
+        "num_hidden_layers": 61,
+        "hidden_size": 7168,
+        "num_attention_heads": 128,
+        "num_key_value_heads": 128,
+        "intermediate_size": 18432,
+        "vocab_size": 129280,
+        "n_routed_experts": 256,
+        "num_experts_per_tok": 8,
+        "moe_intermediate_size": 2048,
+        "n_shared_experts": 1,
+        "first_k_dense_replace": 3,
+        "q_lora_rank": 1536,
+        "kv_lora_rank": 512,
+        "qk_rope_head_dim": 64,
+        "qk_nope_head_dim": 128,
+        "v_head_dim": 128,
         "quantization_config": {"quant_method": "fp8"},
-    }  # fmt: skip
+    }
     made = card(deepseek)
     assert (card("deepseek-r1").active_params, 35_136, "fp8") == (made.active_params, made.kv_elements, made.precision)
     gpt = {
-        "num_hidden_layers": 36, "hidden_size": 2880, "num_attention_heads": 64, "num_key_value_heads": 8,
-        "head_dim": 64, "intermediate_size": 2880, "vocab_size": 201088, "num_local_experts": 128,
-        "num_experts_per_tok": 4, "sliding_window": 128, "layer_types": ["sliding_attention", "full_attention"] * 18,
+        "num_hidden_layers": 36,
+        "hidden_size": 2880,
+        "num_attention_heads": 64,
+        "num_key_value_heads": 8,
+        "head_dim": 64,
+        "intermediate_size": 2880,
+        "vocab_size": 201088,
+        "num_local_experts": 128,
+        "num_experts_per_tok": 4,
+        "sliding_window": 128,
+        "layer_types": ["sliding_attention", "full_attention"] * 18,
         "quantization_config": {"quant_method": "mxfp4"},
-    }  # fmt: skip
+    }
     made = card(gpt)
     assert (128, 18, "fp4") == (made.window, made.windowed_layers, made.precision)
     assert made.active_params == card("gpt-oss-120b").active_params
@@ -179,7 +214,8 @@ def test_nothing_measured_on_silicon_was_faster_than_light():
             card(row["model"]), hardware(row["system"]), int(row["tp"]), row["precision"], "fp8"
         )
         shape = Shape(*(Lengths("fixed", 0.9 * int(row[key]), 1, 1) for key in ("isl", "osl")))
-        # Real prompts and answers were up to a tenth shorter than asked, and the cache may hold one byte per number.
+        # Real prompts and answers were up to a tenth shorter than asked, and the cache may hold one
+        # byte per number.
         limits = roofline.limits(shape, int(row["concurrency"]))
         assert limits.tpot <= float(row["tpot_ms"]) / 1e3
         assert limits.ttft <= float(row["ttft_ms"]) / 1e3

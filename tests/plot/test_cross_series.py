@@ -1,4 +1,5 @@
-"""The contexts figure: what keeps the SLA against the input length or the shared prefix, with the hardware's bounds."""
+"""The contexts figure: what keeps the SLA against the input length or the shared prefix, with the
+hardware's bounds."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -49,7 +50,8 @@ def test_it_shows_each_operating_point_at_its_input_length() -> None:
 
 
 def test_above_it_are_the_roofline_and_what_fits_in_memory_by_hand() -> None:
-    # 80 GB less 16 GB of weights, 128 kB of KV a token: 488,281 tokens; a request looks back on its prompt + 128.
+    # 80 GB less 16 GB of weights, 128 kB of KV a token: 488,281 tokens; a request looks back on its
+    # prompt + 128.
     light = GivenRoofline(bandwidth=3.35e12, weights=16e9, kv_per_token=131_072, memory=80e9)
     figure = contexts_figure(views(), {"default": light})
     room = lines(figure, 1)["run at once at most"]
@@ -68,10 +70,12 @@ def test_above_it_are_the_roofline_and_what_fits_in_memory_by_hand() -> None:
 
 def test_a_length_at_which_nothing_is_inside_is_at_the_edge_and_one_that_is_not_proven_is_not_drawn() -> None:
     some = views()
-    none = dataclasses.replace(some[3], decision=toy_decision(list(some[3].points), concurrency=None,
-                               verdict=Verdict.VIOLATES, candidate=1))  # fmt: skip
-    open_ = dataclasses.replace(some[1], decision=toy_decision(list(some[1].points), concurrency=None,
-                                verdict=Verdict.UNPROVEN, candidate=4))  # fmt: skip
+    none = dataclasses.replace(
+        some[3], decision=toy_decision(list(some[3].points), concurrency=None, verdict=Verdict.VIOLATES, candidate=1)
+    )
+    open_ = dataclasses.replace(
+        some[1], decision=toy_decision(list(some[1].points), concurrency=None, verdict=Verdict.UNPROVEN, candidate=4)
+    )
     figure = contexts_figure([some[0], open_, some[2], none], {})
     assert [1024, 16384, 65536] == [x for x, _ in lines(figure, 0)["measured"]]
     assert 0.0 == lines(figure, 0)["measured"][-1][1] == lines(figure, 1)["measured"][-1][1]

@@ -1,4 +1,5 @@
-"""Pictures drawn: right kinds of file, the same bytes again, text that stays text, and nothing hostile in it."""
+"""Pictures drawn: right kinds of file, the same bytes again, text that stays text, and nothing
+hostile in it."""
 
 import io
 import subprocess

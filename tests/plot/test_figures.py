@@ -1,4 +1,5 @@
-"""The companion figures: what is in them, as data, against the points and samples; and that they are drawn as said."""
+"""The companion figures: what is in them, as data, against the points and samples; and that they
+are drawn as said."""
 
 import dataclasses
 import itertools
@@ -84,14 +85,42 @@ def sample(c: int, n: int = 400, *, failures: int = 0, spread: float = 0.5) -> W
     gaps = rng.lognormal(math.log(0.01), 0.3, 5000)
     zeros = np.zeros(BLOCKS)
     return WindowData(
-        "default", SHAPE, c, np.array([0.0]), np.array([100.0]), np.linspace(0, 99, n), np.zeros(n, dtype=np.int64),
-        ttft, tpot, e2e, ok, isl, osl, np.zeros(n), np.zeros(n, dtype=bool), np.zeros(n), isl, osl,
-        np.zeros(n), np.full(n, 100), np.ones(n, dtype=np.int64),
+        "default",
+        SHAPE,
+        c,
+        np.array([0.0]),
+        np.array([100.0]),
+        np.linspace(0, 99, n),
+        np.zeros(n, dtype=np.int64),
+        ttft,
+        tpot,
+        e2e,
+        ok,
+        isl,
+        osl,
+        np.zeros(n),
+        np.zeros(n, dtype=bool),
+        np.zeros(n),
+        isl,
+        osl,
+        np.zeros(n),
+        np.full(n, 100),
+        np.ones(n, dtype=np.int64),
         np.full(n, 500),
-        np.full(BLOCKS, 5.0), zeros, zeros, zeros, tuple(LogHistogram.of(part) for part in np.split(gaps, BLOCKS)),
-        np.array([float(c)]), (ClientHealth(loop_lag_p99=0.0004, cpu_share=0.2),), ("vllm 0.33",),
-        ({"num_requests_running": float(c), "num_preemptions_total": 2.0},), ("requests",), 0, {"ok": n - failures}, {},
-    )  # fmt: skip
+        np.full(BLOCKS, 5.0),
+        zeros,
+        zeros,
+        zeros,
+        tuple(LogHistogram.of(part) for part in np.split(gaps, BLOCKS)),
+        np.array([float(c)]),
+        (ClientHealth(loop_lag_p99=0.0004, cpu_share=0.2),),
+        ("vllm 0.33",),
+        ({"num_requests_running": float(c), "num_preemptions_total": 2.0},),
+        ("requests",),
+        0,
+        {"ok": n - failures},
+        {},
+    )
 
 
 SAMPLES = {c: sample(c) for c in (1, 8, 64)}

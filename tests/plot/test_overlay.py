@@ -1,4 +1,5 @@
-"""Several frontiers in one panel: told apart, named, and no winner without intervals that say so."""
+"""Several frontiers in one panel: told apart, named, and no winner without intervals that say
+so."""
 
 import dataclasses
 from collections.abc import Iterable
@@ -328,10 +329,11 @@ def test_what_is_not_drawn_is_said() -> None:
 def test_an_operating_point_off_the_axes_is_said() -> None:
     of = chosen(64)
     points = [
-        p if p.concurrency != 64 else
-        dataclasses.replace(p, metrics={k: v for k, v in p.metrics.items() if k != "p99_ttft"})
+        p
+        if p.concurrency != 64
+        else dataclasses.replace(p, metrics={k: v for k, v in p.metrics.items() if k != "p99_ttft"})
         for p in of.points
-    ]  # fmt: skip
+    ]
     gone = dataclasses.replace(of, points=points)
     text = said(together([Group(("a", "b"), (gone, view(2000, "b")))]))
     assert "the operating point c=64 is not on these axes: it has no p99 TTFT" in text

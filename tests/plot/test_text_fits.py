@@ -1,4 +1,5 @@
-"""Every text as it is really drawn lies inside its figure and on no other text, in the cases that crowd it most."""
+"""Every text as it is really drawn lies inside its figure and on no other text, in the cases that
+crowd it most."""
 
 import dataclasses
 import itertools
@@ -98,7 +99,8 @@ def test_no_text_leaves_the_figure_or_lies_on_another(case: str, width: int | No
     assert len(found) > 10
     assert [] == [text for text, box in found if not (edge.contains(*box.min) and edge.contains(*box.max))]
     pairs = [(a, b, Bbox.intersection(one, other)) for (a, one), (b, other) in itertools.combinations(found, 2)]
-    # An extent has the room of letters that reach above and below the line: touching by less than that is no overlap.
+    # An extent has the room of letters that reach above and below the line: touching by less than
+    # that is no overlap.
     assert [] == [(a, b) for a, b, common in pairs if common and common.width > 1.5 and common.height > 2.5]
 
 

@@ -119,10 +119,16 @@ def toy_decision(points: list[Point], limits: tuple[Limit, ...] = (LIMIT,), **ch
         verdict, chosen, about = judgements[0].verdict, None, judgements[0]
     point = next(p for p in points if p.concurrency == about.concurrency)
     fields: dict[str, object] = {
-        "deployment": point.deployment, "shape": point.shape, "limits": limits, "verdict": verdict,
-        "concurrency": chosen, "binding": about.binding, "metrics": point.metrics, "judgements": tuple(judgements),
+        "deployment": point.deployment,
+        "shape": point.shape,
+        "limits": limits,
+        "verdict": verdict,
+        "concurrency": chosen,
+        "binding": about.binding,
+        "metrics": point.metrics,
+        "judgements": tuple(judgements),
         "candidate": None if passing else about.concurrency,
-    }  # fmt: skip
+    }
     decision = Decision(**(fields | changes))  # type: ignore[arg-type]
     return explain(decision, {p.concurrency: p for p in points}, "output_throughput")
 
@@ -153,19 +159,33 @@ def starred(panel: Panel) -> list[float]:
 
 
 def picture(
-    points: list[Point], frontier: Frontier, decision: Decision | None = None, *, limits: Sequence[Limit] = (),
-    footer: Provenance | None = None, light: Roofline | None = None, gpus: int | None = None,
-) -> Picture:  # fmt: skip
+    points: list[Point],
+    frontier: Frontier,
+    decision: Decision | None = None,
+    *,
+    limits: Sequence[Limit] = (),
+    footer: Provenance | None = None,
+    light: Roofline | None = None,
+    gpus: int | None = None,
+) -> Picture:
     """The picture of one frontier."""
     return small_multiples([View(points, frontier, decision, limits, light, gpus)], footer=footer)
 
 
 def with_times(points: Iterable[Point], missing: tuple[str, ...] = ()) -> list[Point]:
-    """The points with a time breakdown: a queue that grows, and what `missing` names in the unexplained rest."""
+    """The points with a time breakdown: a queue that grows, and what `missing` names in the
+    unexplained rest.
+    """
     timed = []
     for p in points:
-        parts = {"connect": 0.0, "network": 0.002, "front_end": 0.004, "queue": 1e-4 * p.concurrency**1.5,
-                 "prefill": 0.040, "decode": 1.0 + 0.01 * p.concurrency}  # fmt: skip
+        parts = {
+            "connect": 0.0,
+            "network": 0.002,
+            "front_end": 0.004,
+            "queue": 1e-4 * p.concurrency**1.5,
+            "prefill": 0.040,
+            "decode": 1.0 + 0.01 * p.concurrency,
+        }
         rest = 0.010 + sum(parts.pop(name) for name in missing)
         ttft = sum(parts.values()) - parts["decode"] + rest - 0.010
         timed.append(replace(p, time=TimeBreakdown(p.n, ttft, sum(parts.values()) + rest, parts, rest, missing)))

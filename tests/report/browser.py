@@ -1,4 +1,5 @@
-"""A headless Chromium driven over its DevTools socket: enough to click, hover, print and see what a page asked for."""
+"""A headless Chromium driven over its DevTools socket: enough to click, hover, print and see what a
+page asked for."""
 
 import asyncio
 import base64
@@ -110,10 +111,16 @@ class Tab:
     def complaints(self) -> list[str]:
         """Exceptions and errors on the console."""
         thrown = [str(told) for name, told in self.events if name == "Runtime.exceptionThrown"]
-        logged = [str(told["entry"]["text"]) for name, told in self.events
-                  if name == "Log.entryAdded" and told["entry"]["level"] == "error"]  # fmt: skip
-        called = [str(told) for name, told in self.events
-                  if name == "Runtime.consoleAPICalled" and told["type"] in ("error", "warning", "assert")]  # fmt: skip
+        logged = [
+            str(told["entry"]["text"])
+            for name, told in self.events
+            if name == "Log.entryAdded" and told["entry"]["level"] == "error"
+        ]
+        called = [
+            str(told)
+            for name, told in self.events
+            if name == "Runtime.consoleAPICalled" and told["type"] in ("error", "warning", "assert")
+        ]
         return thrown + logged + called
 
 
@@ -132,13 +139,25 @@ def in_browser(visit: Callable[[Tab], Any]) -> None:
                 await asyncio.gather(tab._reader, return_exceptions=True)
 
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as home:
-        options = ["--headless=new", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-dev-shm-usage",
-                   "--remote-debugging-port=0", "--remote-debugging-address=127.0.0.1", "--window-size=1200,900",
-                   f"--user-data-dir={home}", "about:blank"]  # fmt: skip
+        options = [
+            "--headless=new",
+            "--no-sandbox",
+            "--disable-gpu",
+            "--no-first-run",
+            "--disable-dev-shm-usage",
+            "--remote-debugging-port=0",
+            "--remote-debugging-address=127.0.0.1",
+            "--window-size=1200,900",
+            f"--user-data-dir={home}",
+            "about:blank",
+        ]
         process = subprocess.Popen(
-            [command, *options], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+            [command, *options],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
             env=os.environ | {"HOME": home},
-        )  # fmt: skip
+        )
         try:
             assert process.stderr is not None
             for line in process.stderr:

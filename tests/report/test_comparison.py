@@ -116,9 +116,11 @@ def test_per_gpu_is_said_with_the_number_of_each_and_what_the_whole_comes_to() -
 
 @pytest.mark.parametrize(
     ("gpus", "known", "unknown"),
-    [((8, None), "bf16 has 8 GPUs", "that of fp8 is not known; give it with --set-b gpus=N."),
-     ((None, 1), "fp8 has 1 GPU", "that of bf16 is not known; give it with --set-a gpus=N.")],
-)  # fmt: skip
+    [
+        ((8, None), "bf16 has 8 GPUs", "that of fp8 is not known; give it with --set-b gpus=N."),
+        ((None, 1), "fp8 has 1 GPU", "that of bf16 is not known; give it with --set-a gpus=N."),
+    ],
+)
 def test_where_the_gpus_of_one_are_not_known_it_says_so(
     gpus: tuple[int | None, int | None], known: str, unknown: str
 ) -> None:
@@ -147,8 +149,10 @@ def test_the_picture_divides_by_what_the_verdict_divided_by() -> None:
     whole, per_gpu, unknown = drawn_of((None, None)), drawn_of((2, 4)), drawn_of((2, None))
 
     assert ["output throughput (tok/s)", "output throughput per GPU (tok/s)", "output throughput (tok/s)"] == [
-        whole[0], per_gpu[0], unknown[0],
-    ]  # fmt: skip
+        whole[0],
+        per_gpu[0],
+        unknown[0],
+    ]
     assert whole[1] == unknown[1] == pytest.approx(2 * per_gpu[1])
     assert "fp8 is better than bf16 per GPU" in per_gpu[2]
     assert "Per GPU: bf16 has 2 GPUs, fp8 4" in per_gpu[2]

@@ -1,4 +1,5 @@
-"""Where a limit is set: the words of each engine, and the emitted lines against each tool's own parser or validator."""
+"""Where a limit is set: the words of each engine, and the emitted lines against each tool's own
+parser or validator."""
 
 import importlib.util
 import json
@@ -50,10 +51,16 @@ def test_the_answer_of_a_sweep_names_the_knob_where_the_engine_is_known() -> Non
 @pytest.mark.parametrize(
     ("said", "engine"),
     [
-        (["vllm 0.32.0 (uvicorn)", "vllm 0.32.1"], "vllm"), (["sglang"], "sglang"), (["openai"], None), ([None], None),
-        (["vllm 0.32.0, started at 12"], "vllm"), (["vllm", "sglang"], None), ([], None), (["virtual"], None),
+        (["vllm 0.32.0 (uvicorn)", "vllm 0.32.1"], "vllm"),
+        (["sglang"], "sglang"),
+        (["openai"], None),
+        ([None], None),
+        (["vllm 0.32.0, started at 12"], "vllm"),
+        (["vllm", "sglang"], None),
+        ([], None),
+        (["virtual"], None),
     ],
-)  # fmt: skip
+)
 def test_the_engine_is_the_first_word_of_what_a_server_says_of_itself(said: list, engine: str | None) -> None:
     assert engine == engine_of(said)
 
@@ -174,8 +181,8 @@ SCALED_OBJECT = {
         },
     },
 }
-"""What KEDA's ScaledObject (keda.sh/v1alpha1) asks of the fields used here, after its custom resource definition; a
-cluster drops or refuses fields that it does not know."""
+"""What KEDA's ScaledObject (keda.sh/v1alpha1) asks of the fields used here, after its custom
+resource definition; a cluster drops or refuses fields that it does not know."""
 
 
 def test_keda_takes_its_scaled_object() -> None:

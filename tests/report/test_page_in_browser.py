@@ -1,4 +1,5 @@
-"""The page in a real browser: it asks for nothing, complains of nothing, sorts, links, prints, reads without script."""
+"""The page in a real browser: it asks for nothing, complains of nothing, sorts, links, prints,
+reads without script."""
 
 import dataclasses
 from functools import cache
@@ -76,8 +77,9 @@ def test_a_reader_with_scripts(page: Path) -> None:
         assert [] == tab.complaints()
 
         # What is not the page's own script is not run.
-        await tab.look("{const s = document.createElement('script'); s.textContent = 'window.owned = 1';"
-                       "document.body.append(s);}")  # fmt: skip
+        await tab.look(
+            "{const s = document.createElement('script'); s.textContent = 'window.owned = 1';document.body.append(s);}"
+        )
         assert await tab.look("window.owned") is None
         assert any("Content Security Policy" in text for text in tab.complaints())
         assert [page.resolve().as_uri()] == tab.asked_for()
@@ -124,7 +126,8 @@ def test_a_narrow_screen_scrolls_tables_not_the_page(page: Path) -> None:
         focusable = "[...document.querySelectorAll('.scroll')].every(e => e.tabIndex === 0 && e.ariaLabel)"
         assert await tab.look(focusable)
 
-        # Where dark is asked for, paper, text and every ink of the pictures change; in print they do not.
+        # Where dark is asked for, paper, text and every ink of the pictures change; in print they
+        # do not.
         looks = (
             "['body', 'svg text', '[id$=mark-0-64] use', 'g[id*=patch_1] path']"
             ".map(s => document.querySelector(s)).map(e => e.localName + getComputedStyle(e).fill"

@@ -158,7 +158,9 @@ def judged(
 
 
 def drive(progress: Progress, clock: Clock, series_count: int = 1) -> None:
-    """A sweep as the conductor reports it: a scan, a proof, the announcement, a setting of the frontier."""
+    """A sweep as the conductor reports it: a scan, a proof, the announcement, a setting of the
+    frontier.
+    """
     progress.expect(1140.0, 2400.0)
     for c, value in ((1, 0.008), (8, 0.012), (64, 0.028), (128, 0.041)):
         one = judged(c, Phase.SCAN, value, math.inf, Verdict.VIOLATES if value > 0.03 else Verdict.UNPROVEN)
@@ -389,7 +391,9 @@ def test_numbers_in_a_text_plot_never_run_into_each_other() -> None:
 
 
 class Screen:
-    """A terminal as far as the live view uses it: lines, the cursor moved up, and what is below it erased."""
+    """A terminal as far as the live view uses it: lines, the cursor moved up, and what is below it
+    erased.
+    """
 
     def __init__(self, text: str) -> None:
         self.lines: list[str] = []

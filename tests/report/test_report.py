@@ -32,9 +32,11 @@ def usual() -> Report:
     points[-1] = toy_point(128, flags=(Flag("errors", "4.2%", "1%", "lower the concurrency"),))
     view = View(points, toy_frontier(points), toy_decision(points, LIMITS, notes=("a note",)), LIMITS, gpus=1)
     return Report(
-        [view], Provenance(run="7f3a91", model="model-x", server="vllm 0.33"),
-        "endpoint: http://x/v1\nsla:\n  p99_ttft: 500ms\n", ("frontier sweep sweep.yaml",),
-    )  # fmt: skip
+        [view],
+        Provenance(run="7f3a91", model="model-x", server="vllm 0.33"),
+        "endpoint: http://x/v1\nsla:\n  p99_ttft: 500ms\n",
+        ("frontier sweep sweep.yaml",),
+    )
 
 
 def viewed(report: Report, **changes: object) -> Report:
@@ -89,17 +91,29 @@ def test_the_page_says_where_the_time_goes() -> None:
 def test_the_page_says_everything_it_must(dress: str) -> None:
     text = read(page_html(usual)).text if dress == "html" else report_markdown(usual())
     wanted = (
-        "Run at concurrency 64", "2,825", "tightest", "errors", "Lower the concurrency", "7f3a91", "model-x",
-        "frontier sweep sweep.yaml", "p99_ttft: 500ms", "What this does not cover", NOT_SAID[0][:40], "95% CI",
+        "Run at concurrency 64",
+        "2,825",
+        "tightest",
+        "errors",
+        "Lower the concurrency",
+        "7f3a91",
+        "model-x",
+        "frontier sweep sweep.yaml",
+        "p99_ttft: 500ms",
+        "What this does not cover",
+        NOT_SAID[0][:40],
+        "95% CI",
         "Glossary",
-    )  # fmt: skip
+    )
 
     for phrase in wanted:
         assert phrase in text, phrase
 
 
 def test_the_whole_text_of_the_page_and_its_markdown() -> None:
-    """A first screen with sentence, figures, why not more or less, production; the rest below it; definitions."""
+    """A first screen with sentence, figures, why not more or less, production; the rest below it;
+    definitions.
+    """
     points = [toy_point(c, n=1200) for c in (1, 8, 32, 56, 64, 80)]
     points.append(toy_point(96, n=1200, flags=(Flag("lockstep", "8.1", "2", "stagger the starts"),)))
     (decision,) = solve_all(points, LIMITS)
@@ -246,8 +260,10 @@ def hostile() -> Report:
     points = toy_points((1, 8, 64, 96), shape=shape, flags=(Flag(HOSTILE, HOSTILE, HOSTILE, HOSTILE, fatal=False),))
     return Report(
         [View(points, toy_frontier(points), toy_decision(points, notes=(HOSTILE,)), (LIMIT,))],
-        Provenance(run=HOSTILE, model=HOSTILE, server=HOSTILE), f"# ```\nmodel: {HOSTILE}\n", (HOSTILE,),
-    )  # fmt: skip
+        Provenance(run=HOSTILE, model=HOSTILE, server=HOSTILE),
+        f"# ```\nmodel: {HOSTILE}\n",
+        (HOSTILE,),
+    )
 
 
 def test_markdown_escapes_what_would_be_markup() -> None:

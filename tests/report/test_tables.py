@@ -159,7 +159,9 @@ FEW = {"p99_ttft": Estimate(0.325, 0.3, math.inf, 300, lower=0.3, need=1000)}
 
 
 def a_better_one(*, chosen: int, undecided: int, excluded: bool = False) -> Decision:
-    """The decision on toy points: one proven, one that would give more and has too few requests, or was excluded."""
+    """The decision on toy points: one proven, one that would give more and has too few requests, or
+    was excluded.
+    """
     points = [toy_point(c, n=1200) for c in (1, chosen, 80)]
     other = toy_point(undecided, n=1200, flags=(WAVES,) if excluded else ())
     points.append(other if excluded else dataclasses.replace(other, metrics={**other.metrics, **FEW}))
@@ -168,8 +170,9 @@ def a_better_one(*, chosen: int, undecided: int, excluded: bool = False) -> Deci
 
 @pytest.mark.parametrize("width", [80, 100])
 def test_an_answer_names_the_better_setting_first_and_says_what_it_covers(width: int) -> None:
-    """A better setting that is not proven, one that was excluded and is more than half of the throughput, no answer
-    yet, and a proof that a later visit contradicted; each with the command that decides on a line of its own.
+    """A better setting that is not proven, one that was excluded and is more than half of the
+    throughput, no answer yet, and a proof that a later visit contradicted; each with the command
+    that decides on a line of its own.
     """
     none = solve_all([dataclasses.replace(p, metrics={**p.metrics, **FEW}) for p in toy_points((56,))], LIMITS)[0]
     corrected = solve_all([toy_point(c, n=1200) for c in (32, 80)], LIMITS)[0]
@@ -252,8 +255,10 @@ def test_the_sign_of_a_missing_bound_is_not_needed_for_an_answer_that_is_there()
     few = Estimate(0.45, 0.42, math.inf, 300, lower=0.42, need=1000)
     points[2] = dataclasses.replace(points[2], metrics={**points[2].metrics, "p99_e2e": few})
     decision = toy_decision(points)
-    table = [points_table(points, [toy_frontier(points)], LIMITS, decisions=[d], width=120)
-             for d in (decision, dataclasses.replace(decision, concurrency=None))]  # fmt: skip
+    table = [
+        points_table(points, [toy_frontier(points)], LIMITS, decisions=[d], width=120)
+        for d in (decision, dataclasses.replace(decision, concurrency=None))
+    ]
 
     assert ["; not needed for the answer" in text for text in table] == [True, False]
 

@@ -67,8 +67,10 @@ def test_a_warning_says_that_it_widens_the_bounds() -> None:
 
 
 def test_many_settings_with_few_figures_are_listed_under_each() -> None:
-    few = [toy_point(c, flags=(Flag("few", "401 requests" if c == 8 else "400 requests", "1000", "ask for more"),))
-           for c in (1, 2, 4, 8, 16, 32)]  # fmt: skip
+    few = [
+        toy_point(c, flags=(Flag("few", "401 requests" if c == 8 else "400 requests", "1000", "ask for more"),))
+        for c in (1, 2, 4, 8, 16, 32)
+    ]
     (kind,) = flag_kinds(few)
 
     assert "few (limit 1000): 400 requests at c=1, c=2, c=4, c=16, c=32; 401 requests at c=8" == kind.text()
@@ -87,8 +89,10 @@ def test_of_many_figures_the_first_are_listed_and_of_a_shared_one_every_setting(
 
 
 def test_a_limit_that_depends_on_the_setting_stands_beside_each_figure() -> None:
-    few = [toy_point(c, flags=(Flag("few", f"{n} requests", least, "ask for more"),))
-           for c, n, least in ((42, 400, "1000"), (64, 1200, "1280"))]  # fmt: skip
+    few = [
+        toy_point(c, flags=(Flag("few", f"{n} requests", least, "ask for more"),))
+        for c, n, least in ((42, 400, "1000"), (64, 1200, "1280"))
+    ]
     (kind,) = flag_kinds(few)
 
     assert "few: c=42 400 requests (limit 1000), c=64 1200 requests (limit 1280)" == kind.text()

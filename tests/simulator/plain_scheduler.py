@@ -1,6 +1,8 @@
-"""The scheduler written again as plainly as possible: every request counted one by one in every step.
+"""The scheduler written again as plainly as possible: every request counted one by one in every
+step.
 
-It shares the price of a step, the random disturbances and the luck of drafts with the real one, and nothing else.
+It shares the price of a step, the random disturbances and the luck of drafts with the real one, and
+nothing else.
 """
 
 import math
@@ -23,7 +25,9 @@ class Plain:
 
     @property
     def known(self) -> int:
-        """Prompt tokens and generated tokens: what must be in the cache before the next token can be made."""
+        """Prompt tokens and generated tokens: what must be in the cache before the next token can
+        be made.
+        """
         return self.prompt + self.made
 
 
@@ -95,7 +99,9 @@ class PlainScheduler:
         return min(self.spec.speculation.tokens, self.longest - request.known)
 
     def find_blocks(self, request: Plain, length: int, preempted: list[int], at: int) -> bool:
-        """Blocks for `length` tokens; the last in the batch loses its own until there are enough."""
+        """Blocks for `length` tokens; the last in the batch loses its own until there are
+        enough.
+        """
         while math.ceil(length / self.spec.block_size) > request.blocks:
             if self.free > 0:
                 self.free -= 1
@@ -146,6 +152,13 @@ class PlainScheduler:
             self.running.remove(request)
             self.free += request.blocks
         return PlainStep(
-            now, duration, [r.name for r in [*decodes, *first]], [r.name for r in first],
-            [r.name for r in finished], preempted, prefilled, free, counts,
-        )  # fmt: skip
+            now,
+            duration,
+            [r.name for r in [*decodes, *first]],
+            [r.name for r in first],
+            [r.name for r in finished],
+            preempted,
+            prefilled,
+            free,
+            counts,
+        )

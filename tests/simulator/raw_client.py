@@ -1,5 +1,5 @@
-"""A small closed-loop client written for these tests alone: asyncio streams, one connection per stream, no parsing
-beyond finding the events. It owes nothing to the package's own client."""
+"""A small closed-loop client written for these tests alone: asyncio streams, one connection per
+stream, no parsing beyond finding the events. It owes nothing to the package's own client."""
 
 import asyncio
 import json
@@ -31,7 +31,9 @@ def request_bytes(path: str, body: dict, key: str = "") -> bytes:
 
 
 async def one(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, path: str, body: dict, key: str) -> Seen:
-    """One streamed completion over an open connection; token events are stamped when they are read."""
+    """One streamed completion over an open connection; token events are stamped when they are
+    read.
+    """
     seen = Seen(key, time.perf_counter())
     writer.write(request_bytes(path, body, key))
     tail = b""

@@ -70,8 +70,12 @@ def test_a_wrong_mapping_is_refused_by_the_name_of_its_key(mapping, words):
 def test_text_as_a_command_line_gives_it_is_understood():
     spec = READ({"max_num_seqs": "16", "noise": "5%", "drift": "-0.01", "prefix_cache": "true", "efficiency": "0.5"})
     assert (16, 0.05, -0.01, True, 0.5) == (
-        spec.max_num_seqs, spec.noise, spec.drift, spec.prefix_cache, spec.efficiency,
-    )  # fmt: skip
+        spec.max_num_seqs,
+        spec.noise,
+        spec.drift,
+        spec.prefix_cache,
+        spec.efficiency,
+    )
 
 
 @pytest.mark.parametrize(

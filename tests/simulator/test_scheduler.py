@@ -145,7 +145,8 @@ def test_the_last_to_arrive_is_preempted_and_later_recomputed():
     scheduler.submit(1, 60, 60)
     steps = run_out(scheduler)
     out = [(step.number, step.preempted) for step in steps if step.preempted]
-    # Each holds 15 blocks of 4 after the prompt; 40 blocks are full when both hold 80 tokens, that is after 20 decodes.
+    # Each holds 15 blocks of 4 after the prompt; 40 blocks are full when both hold 80 tokens, that
+    # is after 20 decodes.
     assert [(21, (1,))] == out
     back = next(step for step in steps if 1 in step.first and step.number > 21)
     assert 60 + 21 == back.prefilled

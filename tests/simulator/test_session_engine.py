@@ -1,4 +1,5 @@
-"""Sessions on the simulated engine in virtual time: live sessions, order of turns, the prefix cache across turns."""
+"""Sessions on the simulated engine in virtual time: live sessions, order of turns, the prefix cache
+across turns."""
 
 import dataclasses
 import itertools

@@ -21,9 +21,7 @@ QUIET = EngineSpec(
 
 def speculating(spec: EngineSpec, tokens: int, acceptance: float, draft: float = 0.05) -> EngineSpec:
     room = max(spec.max_batched_tokens, spec.max_num_seqs * (1 + tokens))
-    return dataclasses.replace(
-        spec, speculation=Speculation(tokens, acceptance, draft), max_batched_tokens=room
-    )  # fmt: skip
+    return dataclasses.replace(spec, speculation=Speculation(tokens, acceptance, draft), max_batched_tokens=room)
 
 
 speculations = st.tuples(st.integers(1, 5), st.sampled_from([0.0, 0.3, 0.8, 1.0]), st.sampled_from([0.0, 0.1]))
@@ -65,7 +63,9 @@ def test_every_step_equals_that_of_the_plain_scheduler(spec, speculation, reques
 @settings(max_examples=15, deadline=None)
 @given(specs(), requests_drawn)
 def test_drafts_that_are_never_accepted_only_cost_time(spec, requests):
-    """The order of tokens and of preemptions without room for doubt: memory in plenty, so that drafts need none."""
+    """The order of tokens and of preemptions without room for doubt: memory in plenty, so that
+    drafts need none.
+    """
     spec = dataclasses.replace(spec, kv_tokens=100_000, noise=0.0, stalls=None)
     useless = speculating(spec, 3, 0.0)
     spec = dataclasses.replace(spec, max_batched_tokens=useless.max_batched_tokens)
@@ -129,7 +129,8 @@ def test_tpot_falls_as_the_tokens_of_a_step_and_records_agree_with_arrays():
     drafted = dataclasses.replace(drafted, per_decode=0.0)
     plain = dataclasses.replace(plain, per_decode=0.0)
     fast, slow = (closed_loop_arrays(s, shape, 8, requests=300) for s in (drafted, plain))
-    # A request ends when its last token is there: what its last step yields beyond is lost, so a little less is won.
+    # A request ends when its last token is there: what its last step yields beyond is lost, so a
+    # little less is won.
     assert slow.tpot.mean() / fast.tpot.mean() == pytest.approx(Speculation(4, 0.7).expected, rel=0.03)
     records, window = closed_loop(drafted, shape, 8, requests=300)
     inside = [r for r in records if window.start <= r.sent <= window.end]

@@ -30,7 +30,8 @@ def test_one_stream_alone_gets_exactly_the_priced_latency():
 
 
 def test_a_request_on_the_way_waits_for_the_step_under_way():
-    # With the ingest delay the next request misses the step that begins at once, so it waits for it when others decode.
+    # With the ingest delay the next request misses the step that begins at once, so it waits for it
+    # when others decode.
     alone = truth(dataclasses.replace(QUIET, ingest=1e-3), Shape.of(64, 8), 1, "mean_ttft", requests=10)
     assert alone == pytest.approx(truth(QUIET, Shape.of(64, 8), 1, "mean_ttft", requests=10) + 1e-3)
 

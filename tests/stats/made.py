@@ -1,4 +1,5 @@
-"""Samples and histories made up from a law of latency, without a server: quick, seeded, and clean of flags."""
+"""Samples and histories made up from a law of latency, without a server: quick, seeded, and clean
+of flags."""
 
 import math
 
@@ -13,7 +14,9 @@ SHAPE = Shape.of(512, 100)
 
 
 def bounds(x, p, confidence=0.95):
-    """The one-sided lower and upper bound of the percentile p, each at `confidence`; x in the order of sending."""
+    """The one-sided lower and upper bound of the percentile p, each at `confidence`; x in the order
+    of sending.
+    """
     if not len(x):
         return -math.inf, math.inf
     effective, ordered = intervals.n_eff(x, p), np.sort(x)
@@ -23,7 +26,9 @@ def bounds(x, p, confidence=0.95):
 
 
 def sample(concurrency, ttft, tpot, *, start=0.0, ok=None, shape=SHAPE, deployment="d"):
-    """One window in which request i of a closed loop of `concurrency` had ttft[i] and tpot[i], in seconds."""
+    """One window in which request i of a closed loop of `concurrency` had ttft[i] and tpot[i], in
+    seconds.
+    """
     ttft, tpot = np.asarray(ttft, float), np.asarray(tpot, float)
     n, osl = len(ttft), shape.osl.low
     ok = np.ones(n, bool) if ok is None else np.asarray(ok)
@@ -35,18 +40,40 @@ def sample(concurrency, ttft, tpot, *, start=0.0, ok=None, shape=SHAPE, deployme
     finished = np.full(BLOCKS, finished.mean()) * (1 + 0.005 * np.cos(np.arange(BLOCKS) * 2.4))
     whole = {"events": np.full(n, osl), "reads": np.full(n, osl), "text_chars": np.full(n, 5 * osl)}
     return WindowData(
-        deployment=deployment, shape=shape, concurrency=concurrency, starts=np.array([start]),
-        ends=np.array([start + length]), sent=sent, window=np.zeros(n, np.int64), ttft=np.where(ok, ttft, math.inf),
-        tpot=np.where(ok, tpot, math.inf), e2e=np.where(ok, e2e, math.inf), ok=ok,
-        silence=np.zeros(n), hollow=np.zeros(n, bool), irregular=np.full(n, math.nan),
-        asked_isl=np.full(n, float(shape.isl.low)), asked_osl=np.full(n, float(osl)),
-        prompt_tokens=np.full(n, float(shape.isl.low)), completion_tokens=np.full(n, float(osl)),
-        cached_tokens=np.zeros(n), block_seconds=np.full(BLOCKS, length / BLOCKS),
-        block_output_tokens=finished * osl, block_input_tokens=finished * shape.isl.low, block_finished=finished,
-        block_itl=tuple(LogHistogram() for _ in range(BLOCKS)), in_flight=np.full(BLOCKS, float(concurrency)),
-        health=(ClientHealth(),), server_identities=(None,), server=({},), ended=("requests",), client_failures=0,
-        outcomes={"ok": int(ok.sum()), "timeout": int((~ok).sum())}, whole_run={}, **whole,
-    )  # fmt: skip
+        deployment=deployment,
+        shape=shape,
+        concurrency=concurrency,
+        starts=np.array([start]),
+        ends=np.array([start + length]),
+        sent=sent,
+        window=np.zeros(n, np.int64),
+        ttft=np.where(ok, ttft, math.inf),
+        tpot=np.where(ok, tpot, math.inf),
+        e2e=np.where(ok, e2e, math.inf),
+        ok=ok,
+        silence=np.zeros(n),
+        hollow=np.zeros(n, bool),
+        irregular=np.full(n, math.nan),
+        asked_isl=np.full(n, float(shape.isl.low)),
+        asked_osl=np.full(n, float(osl)),
+        prompt_tokens=np.full(n, float(shape.isl.low)),
+        completion_tokens=np.full(n, float(osl)),
+        cached_tokens=np.zeros(n),
+        block_seconds=np.full(BLOCKS, length / BLOCKS),
+        block_output_tokens=finished * osl,
+        block_input_tokens=finished * shape.isl.low,
+        block_finished=finished,
+        block_itl=tuple(LogHistogram() for _ in range(BLOCKS)),
+        in_flight=np.full(BLOCKS, float(concurrency)),
+        health=(ClientHealth(),),
+        server_identities=(None,),
+        server=({},),
+        ended=("requests",),
+        client_failures=0,
+        outcomes={"ok": int(ok.sum()), "timeout": int((~ok).sum())},
+        whole_run={},
+        **whole,
+    )
 
 
 class Server:

@@ -75,7 +75,9 @@ def test_windows_joined_keep_their_sessions_apart() -> None:
 
 
 def test_the_bounds_hold_where_the_requests_of_a_session_are_alike() -> None:
-    """Each session has a level of its own, over many time blocks: the requests are worth far fewer independent ones."""
+    """Each session has a level of its own, over many time blocks: the requests are worth far fewer
+    independent ones.
+    """
     level, streams, sessions = 0.35, 40, 3
     n = streams * sessions * TURNS
     truth = math.exp(2.3263 * math.hypot(level, 0.1))  # the p99 over all sessions

@@ -1,7 +1,9 @@
-"""How often a bound is wrong: the statement "the p99 is at most this, 95 % sure", checked where the truth is known.
+"""How often a bound is wrong: the statement "the p99 is at most this, 95 % sure", checked where the
+truth is known.
 
-A bound is false when it lies below the true percentile; "no bound" is never false. The bound that takes requests for
-independent is the control: if it were not false far more often, the test would not see the dependence it is there for.
+A bound is false when it lies below the true percentile; "no bound" is never false. The bound that
+takes requests for independent is the control: if it were not false far more often, the test would
+not see the dependence it is there for.
 """
 
 import math
@@ -98,7 +100,8 @@ def test_windows_apart_in_time_see_what_no_single_run_can() -> None:
 
 @pytest.mark.slow
 def test_claims_about_gaps_hold_though_gaps_are_many_and_dependent() -> None:
-    # 200 requests of 50 gaps, one after the other; the gaps wander over many requests (exp of an AR1 with 0.99).
+    # 200 requests of 50 gaps, one after the other; the gaps wander over many requests (exp of an
+    # AR1 with 0.99).
     rng, spread = np.random.default_rng(24), 0.5
     true = 0.01 * math.exp(spread * float(dist.norm.ppf(0.95)))
     false = naive = refused = 0
@@ -117,14 +120,28 @@ def test_claims_about_gaps_hold_though_gaps_are_many_and_dependent() -> None:
 
 
 def one_stream(micros: NDArray[np.int64]) -> WindowData:
-    """The window of a single stream whose requests have these gaps, microseconds per request and gap."""
+    """The window of a single stream whose requests have these gaps, microseconds per request and
+    gap.
+    """
     records, now = [], 0.0
     for i, gaps in enumerate(micros.tolist()):
         last = now + sum(gaps) * 1e-6
         records.append(
-            Record(i, 0, now, Outcome.OK, last, 1, len(gaps) + 1, first=now, last=last, events=len(gaps) + 1,
-                   completion_tokens=len(gaps) + 1, gaps=tuple(gaps))
-        )  # fmt: skip
+            Record(
+                i,
+                0,
+                now,
+                Outcome.OK,
+                last,
+                1,
+                len(gaps) + 1,
+                first=now,
+                last=last,
+                events=len(gaps) + 1,
+                completion_tokens=len(gaps) + 1,
+                gaps=tuple(gaps),
+            )
+        )
         now = last
     trial = Trial("a", Shape.of(1, 51), 1, 0, Phase.GRID, len(records), 0, 0.0, 0.0, 0.0, "f")
     return window_data(Measurement(trial, 0.0, Window(0.0, now), "requests"), records)
@@ -140,8 +157,8 @@ def test_claims_about_a_simulated_server_hold() -> None:
 @pytest.mark.parametrize("concurrency", [8, 32, 64])
 @pytest.mark.parametrize(("stalls", "most"), [(None, 0.085), (Stalls(every=2.0, duration=0.2), 0.14)])
 def test_claims_about_many_simulated_servers_hold(concurrency: int, stalls: Stalls | None, most: float) -> None:
-    # Stalls that hit every stream at once, in windows of ten of them, are the hardest: up to 11 % for the p95 of E2E.
-    # Two standard errors of 150 repetitions are 3.5 %.
+    # Stalls that hit every stream at once, in windows of ten of them, are the hardest: up to 11 %
+    # for the p95 of E2E. Two standard errors of 150 repetitions are 3.5 %.
     found = of_server(concurrency, ("p99_ttft", "p99_tpot", "p95_e2e"), repetitions=150, stalls=stalls)
     for name, tallied in found.items():
         assert tallied.false <= most, name
@@ -184,7 +201,9 @@ def of_server(
 
 @dataclass
 class Widened:
-    """Of the upper bounds of many windows: how many were false, how many infinite, and the median of bound / truth."""
+    """Of the upper bounds of many windows: how many were false, how many infinite, and the median
+    of bound / truth.
+    """
 
     false: float
     refused: float
@@ -192,7 +211,9 @@ class Widened:
 
 
 def wandering(rng: np.random.Generator, n: int, speed: Floats, noise: float, start: float = 0.0) -> WindowData:
-    """A window of 16 in flight in which every latency goes with this speed (a logarithm per request)."""
+    """A window of 16 in flight in which every latency goes with this speed (a logarithm per
+    request).
+    """
     ttft, tpot = (
         middle * np.exp(speed + spread * rng.standard_normal(n)) for middle, spread in ((0.1, noise), (0.01, noise / 3))
     )
@@ -201,16 +222,20 @@ def wandering(rng: np.random.Generator, n: int, speed: Floats, noise: float, sta
     sent, length = start + apart.cumsum() - apart, float(apart.sum())
     finished = np.bincount(np.minimum((sent - start) / length * BLOCKS, BLOCKS - 1).astype(int), minlength=BLOCKS)
     return replace(
-        one, sent=sent, ends=np.array([start + length]), block_seconds=np.full(BLOCKS, length / BLOCKS),
-        block_finished=finished.astype(float), block_output_tokens=finished * 100.0,
-    )  # fmt: skip
+        one,
+        sent=sent,
+        ends=np.array([start + length]),
+        block_seconds=np.full(BLOCKS, length / BLOCKS),
+        block_finished=finished.astype(float),
+        block_output_tokens=finished * 100.0,
+    )
 
 
 def wander(
     name: str, deviation: float, lasts: float, noise: float, *, n: int, windows: int = 1, repetitions: int
 ) -> Widened:
-    """Bounds where the logarithm of the speed is an AR(1) of this deviation that lasts this share of a window; windows
-    lie three of their lengths apart.
+    """Bounds where the logarithm of the speed is an AR(1) of this deviation that lasts this share
+    of a window; windows lie three of their lengths apart.
     """
     p, quantity = float(name[1:3]) / 100, name.split("_")[1]
     middle, spread = {"ttft": (0.1, noise), "tpot": (0.01, noise / 3)}[quantity]
@@ -235,9 +260,10 @@ def wander(
 def widened(ratios: list[float]) -> Widened:
     finite = [ratio for ratio in ratios if math.isfinite(ratio)]
     return Widened(
-        sum(ratio < 1 for ratio in ratios) / len(ratios), 1 - len(finite) / len(ratios),
+        sum(ratio < 1 for ratio in ratios) / len(ratios),
+        1 - len(finite) / len(ratios),
         float(np.median(finite)) if finite else math.inf,
-    )  # fmt: skip
+    )
 
 
 def test_bounds_hold_where_the_speed_wanders_and_windows_apart_narrow_them() -> None:
@@ -319,7 +345,9 @@ def test_bounds_of_many_convoys_hold(spec: EngineSpec, most: float, name: str) -
     "most_at_once", [pytest.param(256, marks=pytest.mark.slow), 31, pytest.param(20, marks=pytest.mark.slow)]
 )
 def test_bounds_hold_where_one_of_32_is_missing_in_flight(most_at_once: int) -> None:
-    """31 streams called 32: on a server that has room, one that makes the 32nd wait, and one that makes many wait."""
+    """31 streams called 32: on a server that has room, one that makes the 32nd wait, and one that
+    makes many wait.
+    """
     shape = Shape(Lengths.normal(256, 120), Lengths.normal(32, 16))
     spec = EngineSpec(noise=0.05, max_num_seqs=most_at_once)
     trial = Trial("a", shape, 32, 0, Phase.GRID, 600, 0, 0.0, 0.0, 60.0, "f")

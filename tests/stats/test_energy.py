@@ -1,4 +1,5 @@
-"""Joules per token: against the energy and the tokens added up, and where a power may be taken from at all."""
+"""Joules per token: against the energy and the tokens added up, and where a power may be taken from
+at all."""
 
 import dataclasses
 import math

@@ -1,4 +1,5 @@
-"""Estimates and points: values against definitions, bounds against the statistics, floors, failures, directions."""
+"""Estimates and points: values against definitions, bounds against the statistics, floors,
+failures, directions."""
 
 import math
 from dataclasses import replace
@@ -20,7 +21,9 @@ from tests.stats.made import bounds
 
 
 def a_sample(n: int = 1200, *, seed: int = 0, concurrency: int = 4, start: float = 0.0, **changes: Any) -> WindowData:
-    """A steady window of independent requests of 10 tokens: TTFT near 50 ms, TPOT near 10 ms; then the changes."""
+    """A steady window of independent requests of 10 tokens: TTFT near 50 ms, TPOT near 10 ms; then
+    the changes.
+    """
     rng = np.random.default_rng(seed)
     ttft, tpot = rng.lognormal(-3, 0.3, n), rng.lognormal(-4.6, 0.1, n)
     seconds = float((ttft + 9 * tpot).sum()) / concurrency
@@ -342,13 +345,16 @@ def test_all_within_is_attained_at_one_with_an_interval() -> None:
 def with_unknown(sample: WindowData, which: np.ndarray[Any, Any]) -> WindowData:
     """The same, these answers without a count: what they were stays in E2E."""
     return replace(
-        sample, tpot=np.where(which, math.nan, sample.tpot),
+        sample,
+        tpot=np.where(which, math.nan, sample.tpot),
         completion_tokens=np.where(which, math.nan, sample.completion_tokens),
-    )  # fmt: skip
+    )
 
 
 def test_unknown_latencies_bound_as_endless_and_as_nothing_and_the_value_is_of_the_known() -> None:
-    """Against an oracle: whatever the unknown were, the bounds of the whole lie within those of the rest."""
+    """Against an oracle: whatever the unknown were, the bounds of the whole lie within those of the
+    rest.
+    """
     sample = a_sample(1200)
     gone = np.arange(1200) % 150 == 7
     found = known(with_unknown(sample, gone), "p95_tpot")

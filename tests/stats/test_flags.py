@@ -1,4 +1,5 @@
-"""Each flag: what provokes it, what is just inside its limit, and how seldom healthy windows are flagged."""
+"""Each flag: what provokes it, what is just inside its limit, and how seldom healthy windows are
+flagged."""
 
 import math
 import re
@@ -87,9 +88,14 @@ def test_a_healthy_window_has_no_flag() -> None:
 
 def test_every_flag_says_what_was_measured_its_limit_and_a_way_out() -> None:
     broken = replace(
-        failed(healthy(), 40), server_identities=("x", "y"), ended=("server_lost",), in_flight=np.full(BLOCKS, 4.0),
-        health=(ClientHealth(cpu_share=0.99),), cached_tokens=healthy().prompt_tokens, concurrency=8,
-    )  # fmt: skip
+        failed(healthy(), 40),
+        server_identities=("x", "y"),
+        ended=("server_lost",),
+        in_flight=np.full(BLOCKS, 4.0),
+        health=(ClientHealth(cpu_share=0.99),),
+        cached_tokens=healthy().prompt_tokens,
+        concurrency=8,
+    )
     for flag in flags(broken, (Limit("p99_ttft", 1.0),)):
         assert "" not in (flag.name, flag.measured, flag.limit, flag.advice)
     assert {"errors", "server_lost", "server_changed", "client_bound", "cache_contaminated"} <= set(found(broken))
@@ -238,7 +244,9 @@ def test_a_hollow_first_token_is_fatal_where_a_ttft_is_claimed(limits: tuple[Lim
 def test_uneven_gaps_of_a_busy_server_are_not_hollow_and_a_token_sent_ahead_is(
     blank: float, sent_ahead: bool, flagged: bool
 ) -> None:
-    """A share of the answers begins with a line break. Every fifth gap is ten times as long, or only those after it."""
+    """A share of the answers begins with a line break. Every fifth gap is ten times as long, or
+    only those after it.
+    """
     rng, records = np.random.default_rng(3), []
     for i in range(600):
         gaps = np.where(rng.random(31) < (0.0 if sent_ahead else 0.2), 100_000, 10_000)
@@ -248,11 +256,24 @@ def test_uneven_gaps_of_a_busy_server_are_not_hollow_and_a_token_sent_ahead_is(
         last = 0.03 + float(gaps.sum()) * 1e-6
         records.append(
             Record(
-                i, 0, i / 100, Outcome.OK, i / 100 + last, 100, 32, first=i / 100 + 0.03, last=i / 100 + last,
-                prompt_tokens=100, completion_tokens=32, events=32, reads=32, text_chars=99, gaps=tuple(gaps.tolist()),
+                i,
+                0,
+                i / 100,
+                Outcome.OK,
+                i / 100 + last,
+                100,
+                32,
+                first=i / 100 + 0.03,
+                last=i / 100 + last,
+                prompt_tokens=100,
+                completion_tokens=32,
+                events=32,
+                reads=32,
+                text_chars=99,
+                gaps=tuple(gaps.tolist()),
                 first_text=i / 100 + 0.03 + float(gaps[0]) * 1e-6 if is_blank else None,
             )
-        )  # fmt: skip
+        )
     trial = Trial("d", Shape.of(100, 32), 40, 0, Phase.GRID, 600, 1, 0, 0, 60, "x")
     found = window_data(Measurement(trial, 0.0, Window(0.0, 6.0), "requests"), records)
     assert flagged is ("hollow_first" in {flag.name for flag in flags(found)})
@@ -278,24 +299,33 @@ def test_a_count_that_contradicts_what_was_asked_or_streamed_is_a_mismatch(
     one = healthy()
     n, each = one.n, np.ones(one.n)
     told = replace(
-        one, asked_osl=each * asked, completion_tokens=each * counted,
-        events=np.full(n, chunks), reads=np.full(n, chunks),
+        one,
+        asked_osl=each * asked,
+        completion_tokens=each * counted,
+        events=np.full(n, chunks),
+        reads=np.full(n, chunks),
         tpot=(one.e2e - one.ttft) / (counted - 1) if counted > 1 else each * math.nan,
-    )  # fmt: skip
+    )
     assert flagged is ("token_mismatch" in found(told))
 
 
 @pytest.mark.parametrize(("text_per_token", "flagged"), [(5, False), (2.5, True)])
 def test_chunks_of_several_tokens_have_the_text_of_several(text_per_token: float, flagged: bool) -> None:
-    """A fifth of the answers has twice as many tokens as chunks, the others one a chunk of five characters."""
+    """A fifth of the answers has twice as many tokens as chunks, the others one a chunk of five
+    characters.
+    """
     one = healthy()
     odd = np.arange(one.n) % 5 == 0
     chunks = np.where(odd, 50, 100)
     text = np.where(odd, 100 * text_per_token, 500).astype(np.int64)
     told = replace(
-        one, asked_osl=np.zeros(one.n), completion_tokens=np.full(one.n, 100.0), events=chunks, reads=chunks,
+        one,
+        asked_osl=np.zeros(one.n),
+        completion_tokens=np.full(one.n, 100.0),
+        events=chunks,
+        reads=chunks,
         text_chars=text,
-    )  # fmt: skip
+    )
     assert flagged is ("token_mismatch" in found(told))
 
 
@@ -490,13 +520,19 @@ def test_a_burst_start_of_equal_requests_is_lockstep_and_a_staggered_one_is_not(
 
 @pytest.mark.parametrize(("together", "flagged"), [(3, False), (4, True)])
 def test_the_dispersion_of_sends_has_its_limit_at_two(together: int, flagged: bool) -> None:
-    # Groups of `together` sent at once, evenly apart: each fills one of `together` bins, so the dispersion is one less.
+    # Groups of `together` sent at once, evenly apart: each fills one of `together` bins, so the
+    # dispersion is one less.
     n, e2e = 360, 1.0
     sent = np.repeat(np.arange(n // together), together) * e2e * together / 8 + 0.01
     steps = replace(
-        trimmed(healthy(), n), sent=sent, starts=np.array([0.0]), ends=np.array([n / 8 * e2e]), e2e=np.full(n, e2e),
-        ttft=np.full(n, 0.1), tpot=np.full(n, math.nan),
-    )  # fmt: skip
+        trimmed(healthy(), n),
+        sent=sent,
+        starts=np.array([0.0]),
+        ends=np.array([n / 8 * e2e]),
+        e2e=np.full(n, e2e),
+        ttft=np.full(n, 0.1),
+        tpot=np.full(n, math.nan),
+    )
     assert flagged is ("lockstep" in found(steps))
 
 
@@ -517,16 +553,21 @@ def test_one_or_two_streams_are_never_in_lockstep(n: int) -> None:
 
 
 def trend(change: float, seed: int = 5) -> WindowData:
-    """A window whose second half is faster or slower by this factor in everything, with two percent of noise."""
+    """A window whose second half is faster or slower by this factor in everything, with two percent
+    of noise.
+    """
     rng = np.random.default_rng(seed)
     one = simulated(1000, seed=seed)
     half = one.sent > one.sent[one.n // 2]
     factor = np.where(half, change, 1.0)
     blocks = np.where(np.arange(BLOCKS) >= BLOCKS // 2, 1 / change, 1.0) * rng.normal(1, 0.01, BLOCKS)
     return replace(
-        one, ttft=one.ttft * factor, tpot=one.tpot * factor, e2e=one.e2e * factor,
+        one,
+        ttft=one.ttft * factor,
+        tpot=one.tpot * factor,
+        e2e=one.e2e * factor,
         block_output_tokens=one.block_output_tokens.mean() * blocks,
-    )  # fmt: skip
+    )
 
 
 @pytest.mark.parametrize(("change", "flagged"), [(1.0, False), (1.03, False), (1.10, True), (0.90, True)])

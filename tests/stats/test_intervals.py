@@ -96,7 +96,8 @@ def slow_upper(x: Floats, p: float, confidence: float) -> float:
     w = max(1.0, slow_vif(x, sorted(x)[math.ceil(towards * len(x) - 1e-9) - 1]))
     effective = int(len(x) / (1.1 * max(v, math.sqrt(v * w))))
     for k in range(effective):
-        # The k+1-th smallest of `effective` independent values is a bound when enough of them lie below the percentile.
+        # The k+1-th smallest of `effective` independent values is a bound when enough of them lie
+        # below the percentile.
         if sum(dist.binom.pmf(range(k + 1), effective, p)) >= confidence:
             return float(sorted(x)[min(len(x), math.ceil((k + 1) / effective * len(x) - 1e-9)) - 1])
     return math.inf
@@ -200,7 +201,8 @@ def test_too_few_have_no_bounds() -> None:
 
 
 def test_the_largest_of_a_series_worth_three_is_no_lower_bound() -> None:
-    # The largest of three independent values is below the p99 in 97 of 100 cases; that of a thousand is not.
+    # The largest of three independent values is below the p99 in 97 of 100 cases; that of a
+    # thousand is not.
     assert 990 == intervals.lower_rank(0.99, 1000, 3)
 
 
@@ -267,9 +269,10 @@ def test_mid_p_counts_what_was_seen_half(hits: int, n: int) -> None:
 @given(st.integers(0, 60), st.floats(60, 5000))
 def test_the_shown_interval_of_a_share_lies_between_the_exact_one_and_the_claims_bounds(hits: int, n: float) -> None:
     (a, z), (b, y), (c, x) = (
-        intervals.clopper_pearson(hits, n, 0.975), intervals.mid_p(hits, n, 0.975),
-        intervals.clopper_pearson(hits, n, 0.95)
-    )  # fmt: skip
+        intervals.clopper_pearson(hits, n, 0.975),
+        intervals.mid_p(hits, n, 0.975),
+        intervals.clopper_pearson(hits, n, 0.95),
+    )
     assert a - 1e-9 <= b <= c + 1e-9
     assert x - 1e-9 <= y <= z + 1e-9
 

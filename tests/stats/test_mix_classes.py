@@ -1,4 +1,5 @@
-"""Classes of a mix in window data: whose requests they are, and that the load of a class is off as that of all is."""
+"""Classes of a mix in window data: whose requests they are, and that the load of a class is off as
+that of all is."""
 
 import dataclasses
 
@@ -23,9 +24,14 @@ def mixed(n: int = 4000, concurrency: int = 16, in_flight: float = 1.0, seed: in
     ttft = np.where(index, 0.6, 0.1) * np.exp(0.1 * rng.standard_normal(n))
     found = made.sample(concurrency, ttft, np.full(n, 0.01))
     return dataclasses.replace(
-        found, shape=MIX, class_index=index, session=np.arange(n), turn=np.zeros(n, np.int64), reusable=np.zeros(n),
+        found,
+        shape=MIX,
+        class_index=index,
+        session=np.arange(n),
+        turn=np.zeros(n, np.int64),
+        reusable=np.zeros(n),
         in_flight=np.full_like(found.in_flight, concurrency * in_flight),
-    )  # fmt: skip
+    )
 
 
 def test_a_class_has_its_own_requests_and_its_part_of_the_load() -> None:
@@ -40,7 +46,9 @@ def test_a_class_has_its_own_requests_and_its_part_of_the_load() -> None:
 
 @pytest.mark.parametrize("missing", [0.0, 0.05])
 def test_the_load_of_a_class_is_off_by_the_share_that_the_whole_is_off(missing: float) -> None:
-    """A class is held to its own part of the load: neither blamed for rounding nor excused for what is missing."""
+    """A class is held to its own part of the load: neither blamed for rounding nor excused for what
+    is missing.
+    """
     sample = mixed(in_flight=1 - missing)
     for name in ("chat", "rag"):
         part = narrowed(sample, name)
@@ -53,14 +61,18 @@ def test_the_load_of_a_class_is_off_by_the_share_that_the_whole_is_off(missing: 
 
 
 def test_which_classes_a_stretch_of_time_holds_is_no_wander() -> None:
-    """A stretch with more slow requests is no slower server; the slow twin looks at each class alone."""
+    """A stretch with more slow requests is no slower server; the slow twin looks at each class
+    alone.
+    """
     sample = mixed()
     order = np.argsort(sample.class_index[:2000], kind="stable")
     clumped = dataclasses.replace(
         sample,
-        **{name: np.concatenate([getattr(sample, name)[:2000][order], getattr(sample, name)[2000:]])
-           for name in ("class_index", "ttft", "tpot", "e2e")},
-    )  # fmt: skip
+        **{
+            name: np.concatenate([getattr(sample, name)[:2000][order], getattr(sample, name)[2000:]])
+            for name in ("class_index", "ttft", "tpot", "e2e")
+        },
+    )
     alone = [of_latencies(narrowed(clumped, name))["ttft"].deviation for name in ("chat", "rag")]
     assert of_latencies(clumped)["ttft"].deviation < 2 * max(alone) < 0.05
     blind = dataclasses.replace(clumped, class_index=np.zeros(sample.n, np.int64))

@@ -13,7 +13,9 @@ LENGTH = 32
 
 
 def answer(rng: random.Random, model: random.Random, flips: float, noise: float, shift: float = 0.0) -> Answer:
-    """Tokens that are all 0 but for those that differ: for the share `flips` by the model, for `noise` by chance."""
+    """Tokens that are all 0 but for those that differ: for the share `flips` by the model, for
+    `noise` by chance.
+    """
     tokens = []
     for _ in range(LENGTH):
         u = model.random()
@@ -96,7 +98,9 @@ def test_log_probabilities_are_as_far_apart_as_they_are() -> None:
 
 @pytest.mark.parametrize("seeds", [25, pytest.param(300, marks=pytest.mark.slow)])
 def test_a_planted_loss_of_two_points_is_found_and_none_is_invented(seeds: int) -> None:
-    """200 prompts of 32 tokens, with a reference that differs from itself; intervals hold the truth."""
+    """200 prompts of 32 tokens, with a reference that differs from itself; intervals hold the
+    truth.
+    """
     itself = 0.996**2 + 0.004**2
     found = invented = covered = shares = 0
     for seed in range(seeds):
@@ -121,7 +125,9 @@ def test_a_perfect_agreement_is_not_claimed_for_sure() -> None:
 def scored(
     name: str, seed: int, right: float, *, steady: float = 0.9, prompts: int = 200, distinct: int = 0
 ) -> Answers:
-    """Answers that are right (1) or wrong (0): each prompt is as hard for all; a pass flips the rest of `steady`."""
+    """Answers that are right (1) or wrong (0): each prompt is as hard for all; a pass flips the
+    rest of `steady`.
+    """
     distinct, passes = distinct or prompts, []
     hard = np.random.default_rng(seed).random(distinct)
     for turn in range(2):
@@ -142,7 +148,8 @@ def test_scores_are_means_and_their_loss_is_paired() -> None:
     assert found.itself.value == pytest.approx(np.mean(rows[2]) - np.mean(rows[3]))
     assert beside(a, b).quality == found.mine
     assert found.loss.low <= found.loss.lower <= found.loss.value <= found.loss.upper <= found.loss.high
-    # Paired: what is hard for one is hard for the other, so the loss is known far better than two scores apart.
+    # Paired: what is hard for one is hard for the other, so the loss is known far better than two
+    # scores apart.
     assert found.loss.high - found.loss.low < 0.8 * np.hypot(
         found.mine.high - found.mine.low, found.reference.high - found.reference.low
     )
@@ -176,7 +183,9 @@ def test_prompts_that_come_again_are_no_other_prompts() -> None:
 @pytest.mark.parametrize("seeds", [10, pytest.param(500, marks=pytest.mark.slow)])
 @pytest.mark.parametrize(("right", "steady", "lost"), [(0.7, 0.9, 0.08), (0.98, 0.99, 0.02), (0.6, 1.0, 0.0)])
 def test_the_interval_of_a_lost_score_holds_the_truth(right: float, steady: float, lost: float, seeds: int) -> None:
-    """True loss: the share of prompts that only the reference gets right, less what flips at random undo."""
+    """True loss: the share of prompts that only the reference gets right, less what flips at random
+    undo.
+    """
     truth = lost * (2 * steady - 1)
     covered = bounded = claimed = 0
     for seed in range(seeds):

@@ -1,4 +1,5 @@
-"""What a reader feels: first visible token, second token, smooth text; against a slow twin that plays raw stamps."""
+"""What a reader feels: first visible token, second token, smooth text; against a slow twin that
+plays raw stamps."""
 
 import json
 import math
@@ -35,7 +36,9 @@ NO_TOKEN = ("role",)
 
 @dataclass(frozen=True)
 class Streamed:
-    """The raw stamps of an answer, as they were read from the socket: (seconds, kind), and the server's own count."""
+    """The raw stamps of an answer, as they were read from the socket: (seconds, kind), and the
+    server's own count.
+    """
 
     sent: float
     events: tuple[tuple[float, str], ...]
@@ -77,7 +80,9 @@ def _sse(event: object) -> bytes:
 
 
 def runs_dry(answer: Streamed, speed: float) -> bool:
-    """Play it: text fills a buffer as it comes, the reader empties it from the first visible token on."""
+    """Play it: text fills a buffer as it comes, the reader empties it from the first visible token
+    on.
+    """
     tokens = [(at, kind) for at, kind in answer.events if kind not in NO_TOKEN]
     each = (answer.counted or len(tokens)) / len(tokens)
     begins = next((at for at, kind in tokens if kind == "text"), None)
@@ -129,10 +134,27 @@ def answers_of(n: int, slow: float, seed: int = 1) -> list[Record]:
         gaps[10] = 4_000_000 if rng.random() < slow else gaps[10]
         first = sent + rng.uniform(0.1, 0.2)
         last = first + sum(gaps) / 1e6
-        made.append(Record(
-                i, 0, sent, Outcome.OK, last, 9, 20, first=first, visible=first + 0.04, last=last, prompt_tokens=9,
-                completion_tokens=20, events=20, reads=20, text_chars=90, text_bytes=90, gaps=tuple(gaps),
-        ))  # fmt: skip
+        made.append(
+            Record(
+                i,
+                0,
+                sent,
+                Outcome.OK,
+                last,
+                9,
+                20,
+                first=first,
+                visible=first + 0.04,
+                last=last,
+                prompt_tokens=9,
+                completion_tokens=20,
+                events=20,
+                reads=20,
+                text_chars=90,
+                text_bytes=90,
+                gaps=tuple(gaps),
+            )
+        )
         sent = last
     return made
 

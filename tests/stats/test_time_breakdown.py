@@ -1,4 +1,5 @@
-"""Time breakdown against known truth: an engine whose parts can be computed, Little's law, and facts made by hand."""
+"""Time breakdown against known truth: an engine whose parts can be computed, Little's law, and
+facts made by hand."""
 
 from pathlib import Path
 from typing import Any
@@ -60,10 +61,16 @@ def test_alone_every_part_is_what_the_engine_costs() -> None:
 
 @pytest.mark.parametrize(
     "keys",
-    [{}, {"max_num_seqs": 4}, {"kv_tokens": 700}, {"noise": 0.2},
-              {"max_num_seqs": 32, "max_batched_tokens": 64}, {"speculation": {"tokens": 3, "acceptance": 0.6}}],
+    [
+        {},
+        {"max_num_seqs": 4},
+        {"kv_tokens": 700},
+        {"noise": 0.2},
+        {"max_num_seqs": 32, "max_batched_tokens": 64},
+        {"speculation": {"tokens": 3, "acceptance": 0.6}},
+    ],
     ids=str,
-)  # fmt: skip
+)
 @pytest.mark.parametrize("c", [3, 16])
 def test_the_parts_add_up_to_what_was_measured_at_any_load(keys: dict[str, Any], c: int) -> None:
     found, _ = measured(spec(**keys), c)
@@ -82,14 +89,31 @@ def test_the_queue_agrees_with_littles_law() -> None:
 
 
 def facts(n: int = 100, **more: float | None) -> dict[str, float]:
-    """Of 100 requests: connect 1, network 20, front end 4, queue 30, prefill 45, decode 900, unexplained 10 ms."""
-    means = {"request_queue_time": 0.030, "request_prefill_time": 0.045, "request_decode_time": 0.900,
-             "time_to_first_token": 0.079, "e2e_request_latency": 0.979}  # fmt: skip
-    server = {f"{name}_seconds_{part}": n * (mean if part == "sum" else 1) for name, mean in means.items()
-              for part in ("sum", "count")}  # fmt: skip
-    client = {"client_first_count": 100.0, "client_first_ttft_sum": 10.0, "client_first_connect_sum": 0.1,
-              "client_count": 100.0, "client_ttft_sum": 10.0, "client_connect_sum": 0.1, "client_e2e_sum": 101.0,
-              "client_tokens": 2000.0}  # fmt: skip
+    """Of 100 requests: connect 1, network 20, front end 4, queue 30, prefill 45, decode 900,
+    unexplained 10 ms.
+    """
+    means = {
+        "request_queue_time": 0.030,
+        "request_prefill_time": 0.045,
+        "request_decode_time": 0.900,
+        "time_to_first_token": 0.079,
+        "e2e_request_latency": 0.979,
+    }
+    server = {
+        f"{name}_seconds_{part}": n * (mean if part == "sum" else 1)
+        for name, mean in means.items()
+        for part in ("sum", "count")
+    }
+    client = {
+        "client_first_count": 100.0,
+        "client_first_ttft_sum": 10.0,
+        "client_first_connect_sum": 0.1,
+        "client_count": 100.0,
+        "client_ttft_sum": 10.0,
+        "client_connect_sum": 0.1,
+        "client_e2e_sum": 101.0,
+        "client_tokens": 2000.0,
+    }
     return {k: v for k, v in (server | client | more).items() if v is not None}
 
 
@@ -121,19 +145,38 @@ def test_windows_are_joined_by_their_requests_not_by_their_means() -> None:
 def test_what_an_engine_does_not_tell_is_named_and_stays_in_the_rest() -> None:
     cases: dict[str, tuple[dict[str, float], tuple[str, ...], dict[str, float]]] = {
         # TGI: no TTFT, but E2E; prefill and decode in one, which the client's stamps divide.
-        "tgi": (without("time_to_first_token_seconds", "request_prefill_time_seconds", "request_decode_time_seconds",
-                        e2e_request_latency_seconds_sum=98.9, request_inference_time_seconds_sum=95.5,
-                        request_inference_time_seconds_count=100.0),
-                (), {"network": 0.020, "front_end": 0.004, "queue": 0.030, "prefill": 0.045, "decode": 0.910}),
+        "tgi": (
+            without(
+                "time_to_first_token_seconds",
+                "request_prefill_time_seconds",
+                "request_decode_time_seconds",
+                e2e_request_latency_seconds_sum=98.9,
+                request_inference_time_seconds_sum=95.5,
+                request_inference_time_seconds_count=100.0,
+            ),
+            (),
+            {"network": 0.020, "front_end": 0.004, "queue": 0.030, "prefill": 0.045, "decode": 0.910},
+        ),
         # llama.cpp: seconds of prefill and decode without a count.
-        "llama.cpp": (without("time_to_first_token_seconds", "request_queue_time_seconds",
-                              "e2e_request_latency_seconds", request_prefill_time_seconds_count=None,
-                              request_decode_time_seconds_count=None, generation_tokens_total=2000.0),
-                      ("network", "front_end", "queue"), {"prefill": 0.045, "decode": 0.900}),
+        "llama.cpp": (
+            without(
+                "time_to_first_token_seconds",
+                "request_queue_time_seconds",
+                "e2e_request_latency_seconds",
+                request_prefill_time_seconds_count=None,
+                request_decode_time_seconds_count=None,
+                generation_tokens_total=2000.0,
+            ),
+            ("network", "front_end", "queue"),
+            {"prefill": 0.045, "decode": 0.900},
+        ),
         # SGLang: the prefill stage has the queue's count.
-        "sglang": (without("request_decode_time_seconds", request_prefill_time_seconds_count=None), (),
-                   {"network": 0.020, "front_end": 0.004, "prefill": 0.045, "decode": 0.910}),
-    }  # fmt: skip
+        "sglang": (
+            without("request_decode_time_seconds", request_prefill_time_seconds_count=None),
+            (),
+            {"network": 0.020, "front_end": 0.004, "prefill": 0.045, "decode": 0.910},
+        ),
+    }
     for name, (told, missing, parts) in cases.items():
         found = time_breakdown([told])
         assert found is not None
@@ -151,8 +194,12 @@ def test_with_others_load_or_half_of_the_replicas_nothing_is_said() -> None:
         assert why in found.refused
         assert found.refused in time_sentence(1, found)
     assert time_breakdown([facts(102)]).parts  # type: ignore[union-attr]
-    tokens = without("request_queue_time_seconds", "request_decode_time_seconds", "e2e_request_latency_seconds",
-                     generation_tokens_total=2500.0)  # fmt: skip
+    tokens = without(
+        "request_queue_time_seconds",
+        "request_decode_time_seconds",
+        "e2e_request_latency_seconds",
+        generation_tokens_total=2500.0,
+    )
     assert "2,500 tokens" in time_breakdown([tokens]).refused  # type: ignore[union-attr]
     del tokens["generation_tokens_total"]
     assert "does not count its requests" in time_breakdown([tokens]).refused  # type: ignore[union-attr]
@@ -194,12 +241,21 @@ def test_answers_on_a_slow_network_are_no_load_of_others() -> None:
 
     def facts(finished: float) -> dict[str, float]:
         return {
-            "observed_from": 0.0, "observed_until": 10.0, "client_count": 100.0, "client_ttft_sum": 80.0,
-            "client_connect_sum": 0.0, "client_e2e_sum": 200.0, "client_first_count": 100.0,
-            "client_first_ttft_sum": 80.0, "client_first_connect_sum": 0.0, "client_tokens": 1000.0,
-            "time_to_first_token_seconds_sum": 20.0, "time_to_first_token_seconds_count": 100.0,
-            "e2e_request_latency_seconds_sum": 140.0, "e2e_request_latency_seconds_count": finished,
-        }  # fmt: skip
+            "observed_from": 0.0,
+            "observed_until": 10.0,
+            "client_count": 100.0,
+            "client_ttft_sum": 80.0,
+            "client_connect_sum": 0.0,
+            "client_e2e_sum": 200.0,
+            "client_first_count": 100.0,
+            "client_first_ttft_sum": 80.0,
+            "client_first_connect_sum": 0.0,
+            "client_tokens": 1000.0,
+            "time_to_first_token_seconds_sum": 20.0,
+            "time_to_first_token_seconds_count": 100.0,
+            "e2e_request_latency_seconds_sum": 140.0,
+            "e2e_request_latency_seconds_count": finished,
+        }
 
     near, far = time_breakdown([facts(106.0)]), time_breakdown([facts(110.0)])
     assert near is not None
@@ -210,21 +266,34 @@ def test_answers_on_a_slow_network_are_no_load_of_others() -> None:
 
 
 def test_answers_that_end_together_at_an_edge_are_no_load_of_others() -> None:
-    """40 streams in lockstep on a network of 300 ms: the server counts 40 answers 150 ms before they have come."""
+    """40 streams in lockstep on a network of 300 ms: the server counts 40 answers 150 ms before
+    they have come.
+    """
     ends = [wave + 0.15 for wave in range(5) for _ in range(40)]
     columns = {
-        "last": np.array(ends), "first": np.array(ends) - 0.5, "began": np.array(ends) - 0.9,
-        "connect": np.zeros(200), "completion_tokens": np.full(200, 10.0),
-    }  # fmt: skip
+        "last": np.array(ends),
+        "first": np.array(ends) - 0.5,
+        "began": np.array(ends) - 0.9,
+        "connect": np.zeros(200),
+        "completion_tokens": np.full(200, 10.0),
+    }
     for begin, until, finished, refused in (
-        (0.05, 4.5, 160, ""), (0.05, 3.99, 120, ""), (0.2, 4.1, 160, ""), (0.2, 4.5, 160, ""),
-        (0.05, 4.5, 140, "every replica"), (0.2, 4.1, 180, "others used it too"), (0.2, 4.5, 180, "others"),
-    ):  # fmt: skip
+        (0.05, 4.5, 160, ""),
+        (0.05, 3.99, 120, ""),
+        (0.2, 4.1, 160, ""),
+        (0.2, 4.5, 160, ""),
+        (0.05, 4.5, 140, "every replica"),
+        (0.2, 4.1, 180, "others used it too"),
+        (0.2, 4.5, 180, "others"),
+    ):
         server = {
-            "observed_from": begin, "observed_until": until, "time_to_first_token_seconds_sum": 0.1 * finished,
-            "time_to_first_token_seconds_count": float(finished), "e2e_request_latency_seconds_sum": 0.6 * finished,
+            "observed_from": begin,
+            "observed_until": until,
+            "time_to_first_token_seconds_sum": 0.1 * finished,
+            "time_to_first_token_seconds_count": float(finished),
+            "e2e_request_latency_seconds_sum": 0.6 * finished,
             "e2e_request_latency_seconds_count": float(finished),
-        }  # fmt: skip
+        }
         found = time_breakdown([server | client_sums(columns, np.full(200, True), server)])
         assert found is not None
         assert refused in found.refused

@@ -1,4 +1,5 @@
-"""Time breakdown over HTTP with something between: a slow way, two replicas behind a balancer, somebody else's load."""
+"""Time breakdown over HTTP with something between: a slow way, two replicas behind a balancer,
+somebody else's load."""
 
 import asyncio
 import contextlib
@@ -26,7 +27,9 @@ SHAPE = Shape.of(64, 32)
 
 @contextlib.contextmanager
 def balancer(*urls: str, delay: float = 0.0) -> Iterator[str]:
-    """A TCP relay to these servers in turn, which holds every read back for `delay` seconds on its way."""
+    """A TCP relay to these servers in turn, which holds every read back for `delay` seconds on its
+    way.
+    """
     ports = itertools.cycle([urlsplit(url).port for url in urls])
     tasks: list[asyncio.Task[None] | None] = []
     ready: queue.Queue[tuple[str, asyncio.AbstractEventLoop, asyncio.Event]] = queue.Queue()

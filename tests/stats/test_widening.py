@@ -1,4 +1,5 @@
-"""What warnings add to intervals, against slow twins and known truth; nothing without a warning, never less."""
+"""What warnings add to intervals, against slow twins and known truth; nothing without a warning,
+never less."""
 
 import math
 from dataclasses import replace
@@ -113,7 +114,9 @@ def test_windows_far_apart_are_more_stretches_than_windows_in_a_row() -> None:
 
 @pytest.mark.parametrize("lasts", [1, 6, 20, 60])
 def test_the_scatter_of_windows_shows_no_more_stretches_than_there_are(lasts: int) -> None:
-    """Of a wander that is faster than a window, as long, and longer, over twelve windows in a row of 20 blocks each."""
+    """Of a wander that is faster than a window, as long, and longer, over twelve windows in a row
+    of 20 blocks each.
+    """
     rng, n, windows = np.random.default_rng(5), 240, np.repeat(np.arange(12), 20)
     rho = math.exp(-1 / lasts)
     apart = np.abs(np.subtract.outer(np.arange(n), np.arange(n)))

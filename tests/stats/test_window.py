@@ -1,4 +1,5 @@
-"""Which requests and tokens count, against a slow twin that looks at one event at a time, and against known bias."""
+"""Which requests and tokens count, against a slow twin that looks at one event at a time, and
+against known bias."""
 
 import math
 import random
@@ -37,13 +38,29 @@ def record(
     first = sent + wait
     last = first + sum(gaps) * 1e-6
     return Record(
-        index, 0, sent, outcome, last, 100, len(gaps) + 1, first=first, visible=first, last=last, prompt_tokens=100,
-        completion_tokens=len(gaps) + 1, cached_tokens=0, events=len(gaps) + 1, reads=len(gaps) + 1, gaps=gaps,
-    )  # fmt: skip
+        index,
+        0,
+        sent,
+        outcome,
+        last,
+        100,
+        len(gaps) + 1,
+        first=first,
+        visible=first,
+        last=last,
+        prompt_tokens=100,
+        completion_tokens=len(gaps) + 1,
+        cached_tokens=0,
+        events=len(gaps) + 1,
+        reads=len(gaps) + 1,
+        gaps=gaps,
+    )
 
 
 def random_records(n: int, seed: int) -> list[Record]:
-    """Every kind there is: failures, cut-off ones, missing counts, several tokens per event, gaps not kept."""
+    """Every kind there is: failures, cut-off ones, missing counts, several tokens per event, gaps
+    not kept.
+    """
     rng = random.Random(seed)
     made: list[Record] = []
     for i in range(n):
@@ -221,7 +238,8 @@ def test_tokens_of_a_chunk_of_several_are_spread_over_its_events() -> None:
 
 
 def test_in_flight_is_the_time_integral() -> None:
-    # Two seconds of window: one request throughout, one for the first half second, a failing one for the last quarter.
+    # Two seconds of window: one request throughout, one for the first half second, a failing one
+    # for the last quarter.
     records = [
         record(0.0, wait=1.0, gaps=(4_000_000,)),
         record(0.5, wait=0.5, gaps=(500_000,)),

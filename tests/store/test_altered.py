@@ -146,7 +146,9 @@ def test_a_sweep_stops_at_a_changed_trial_and_measures_it_again_once_it_is_remov
 
 
 def test_an_unchanged_run_is_not_read_again(run: Path) -> None:
-    """The cache answers: records that cannot be opened are not missed, as long as their state is known."""
+    """The cache answers: records that cannot be opened are not missed, as long as their state is
+    known.
+    """
     caches = {p: p.read_bytes() for p in (run / "derived" / "samples").iterdir()}
     stamps = {p: p.stat().st_mtime_ns for p in caches}
     load(run)
@@ -154,7 +156,9 @@ def test_an_unchanged_run_is_not_read_again(run: Path) -> None:
 
 
 def test_a_copied_run_makes_its_caches_anew_and_a_strangers_cache_answers_nothing(run: Path) -> None:
-    """A cache may be forged with every digest in place; it counts only for the file it was made from, here."""
+    """A cache may be forged with every digest in place; it counts only for the file it was made
+    from, here.
+    """
     cache = run / "derived" / "samples" / f"{KEY}.sample"
     opened = RunDirectory.read(run)
     state = opened.mark(KEY)[0]
@@ -171,7 +175,9 @@ def test_a_copied_run_makes_its_caches_anew_and_a_strangers_cache_answers_nothin
 
 
 def test_a_change_right_after_the_records_were_read_is_seen(tmp_path: Path) -> None:
-    """Times of files go by ticks: a state that may have a second of the same name is not trusted."""
+    """Times of files go by ticks: a state that may have a second of the same name is not
+    trusted.
+    """
     with open_run(tmp_path / "run") as run:
         finish(run, trial())
         for _ in range(30):
@@ -240,13 +246,23 @@ def test_an_import_made_before_has_no_hash_and_is_read(aggregates: Path) -> None
 @pytest.mark.parametrize(
     "change",
     [
-        {"n": "many"}, {"concurrency": None}, {"concurrency": 0}, {"concurrency": 1e300}, {"values": {"p99_ttft": []}},
-        {"values": {"no_such_metric": 1.0}}, {"values": 5}, {"deployment": ["a"]}, {"shape": {}}, {"flags": [{}]},
-        {"flags": [{"name": 1, "measured": 2, "limit": 3, "advice": 4}]}, {"notes": [1]}, {"whole_run": {"x": "y"}},
+        {"n": "many"},
+        {"concurrency": None},
+        {"concurrency": 0},
+        {"concurrency": 1e300},
+        {"values": {"p99_ttft": []}},
+        {"values": {"no_such_metric": 1.0}},
+        {"values": 5},
+        {"deployment": ["a"]},
+        {"shape": {}},
+        {"flags": [{}]},
+        {"flags": [{"name": 1, "measured": 2, "limit": 3, "advice": 4}]},
+        {"notes": [1]},
+        {"whole_run": {"x": "y"}},
         {"repeats": -1},
     ],
     ids=str,
-)  # fmt: skip
+)
 def test_aggregates_of_the_wrong_type_are_refused_with_the_file_named(
     change: dict[str, object], aggregates: Path
 ) -> None:

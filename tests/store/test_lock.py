@@ -102,7 +102,9 @@ def test_a_holder_on_another_machine_is_named_with_its_last_sign_of_life(
 
 @pytest.mark.fault("a lock held by another machine")
 def test_another_machines_name_is_believed_where_the_kernels_lock_is_free(file: Path) -> None:
-    """As on NFS with locks of its own on each machine: the kernel's lock says nothing of the others."""
+    """As on NFS with locks of its own on each machine: the kernel's lock says nothing of the
+    others.
+    """
     write(file, pid=17, host="node-b", boot="of node-b")
     with pytest.raises(StoreError, match="in use by process 17 on node-b") as caught:
         lock.take(file)
@@ -117,7 +119,9 @@ def test_another_machines_name_is_believed_where_the_kernels_lock_is_free(file: 
 
 @pytest.mark.fault("a lock left by a killed process, an earlier boot, a reused process number")
 def test_the_lock_of_a_killed_container_on_this_machine_is_free(file: Path) -> None:
-    """Started again it has another host name, and the process numbers are its own; the kernel is the same."""
+    """Started again it has another host name, and the process numbers are its own; the kernel is
+    the same.
+    """
     boot = Holder.me().boot
     if boot is None:
         pytest.skip("nothing tells this machine's boots apart")

@@ -16,17 +16,39 @@ def sample() -> WindowData:
     n = 5
     values = {f.name: np.linspace(0.1, 0.9, n) for f in dataclasses.fields(WindowData)}
     blocks = {name: np.arange(BLOCKS, dtype=np.float64) for name in values if name.startswith("block_")}
-    return WindowData(**values | blocks | {
-        "deployment": "d", "shape": Shape(Lengths.normal(512, 40), Lengths.fixed(64)), "concurrency": 4,
-        "starts": np.array([1.0]), "ends": np.array([9.0]), "window": np.zeros(n, np.int64),
-        "ttft": np.array([0.1, math.inf, math.nan, 0.2, 0.3]), "ok": np.array([True, False, True, True, True]),
-        "hollow": np.zeros(n, dtype=bool), "odd_finishes": {"content_filter": 1},
-        "events": np.arange(n), "reads": np.arange(n), "text_chars": np.arange(n), "in_flight": np.full(BLOCKS, 4.0),
-        "block_itl": (LogHistogram.of([0.01, 0.02, 0.0]), LogHistogram(), *(LogHistogram.of([0.5]),) * (BLOCKS - 2)),
-        "health": (ClientHealth(),), "server_identities": (None,), "server": ({"hits": 2.0},), "ended": ("requests",),
-        "client_failures": 0, "outcomes": {"ok": 4, "timeout": 1}, "whole_run": {"p99_ttft": math.inf},
-        "open_loop": False,
-    })  # fmt: skip
+    return WindowData(
+        **values
+        | blocks
+        | {
+            "deployment": "d",
+            "shape": Shape(Lengths.normal(512, 40), Lengths.fixed(64)),
+            "concurrency": 4,
+            "starts": np.array([1.0]),
+            "ends": np.array([9.0]),
+            "window": np.zeros(n, np.int64),
+            "ttft": np.array([0.1, math.inf, math.nan, 0.2, 0.3]),
+            "ok": np.array([True, False, True, True, True]),
+            "hollow": np.zeros(n, dtype=bool),
+            "odd_finishes": {"content_filter": 1},
+            "events": np.arange(n),
+            "reads": np.arange(n),
+            "text_chars": np.arange(n),
+            "in_flight": np.full(BLOCKS, 4.0),
+            "block_itl": (
+                LogHistogram.of([0.01, 0.02, 0.0]),
+                LogHistogram(),
+                *(LogHistogram.of([0.5]),) * (BLOCKS - 2),
+            ),
+            "health": (ClientHealth(),),
+            "server_identities": (None,),
+            "server": ({"hits": 2.0},),
+            "ended": ("requests",),
+            "client_failures": 0,
+            "outcomes": {"ok": 4, "timeout": 1},
+            "whole_run": {"p99_ttft": math.inf},
+            "open_loop": False,
+        }
+    )
 
 
 def test_a_sample_comes_back_as_it_was(sample: WindowData) -> None:

@@ -37,9 +37,27 @@ def measurement(of: Trial) -> Measurement:
 
 def record(index: int = 0) -> Record:
     return Record(
-        index, 1, 0.25, Outcome.OK, 1.5, 256, 32, 0.5, 0.5, 1.25, 257, 32, 0, 32, 30, 90, 80, "length", 200,
+        index,
+        1,
+        0.25,
+        Outcome.OK,
+        1.5,
+        256,
+        32,
+        0.5,
+        0.5,
+        1.25,
+        257,
+        32,
+        0,
+        32,
+        30,
+        90,
+        80,
+        "length",
+        200,
         gaps=(10, 20, 30),
-    )  # fmt: skip
+    )
 
 
 def open_run(path: Path, identity: str = "same") -> RunDirectory:
@@ -70,13 +88,20 @@ def test_a_trial_left_without_commit_leaves_nothing(tmp_path: Path) -> None:
 @given(
     st.builds(
         Record,
-        index=st.integers(0, 10**9), stream=st.integers(0, 10**4), sent=st.floats(0, 1e5).map(lambda x: round(x, 6)),
-        outcome=st.sampled_from(Outcome), end=st.floats(0, 1e5).map(lambda x: round(x, 6)),
-        asked_isl=st.integers(0, 10**6), asked_osl=st.integers(0, 10**6), error=st.none() | st.text(max_size=50),
-        first=st.none() | st.floats(0, 1e5).map(lambda x: round(x, 6)), prompt_tokens=st.none() | st.integers(0, 10**6),
-        resent=st.booleans(), gaps=st.lists(st.integers(0, 10**9), max_size=20).map(tuple),
+        index=st.integers(0, 10**9),
+        stream=st.integers(0, 10**4),
+        sent=st.floats(0, 1e5).map(lambda x: round(x, 6)),
+        outcome=st.sampled_from(Outcome),
+        end=st.floats(0, 1e5).map(lambda x: round(x, 6)),
+        asked_isl=st.integers(0, 10**6),
+        asked_osl=st.integers(0, 10**6),
+        error=st.none() | st.text(max_size=50),
+        first=st.none() | st.floats(0, 1e5).map(lambda x: round(x, 6)),
+        prompt_tokens=st.none() | st.integers(0, 10**6),
+        resent=st.booleans(),
+        gaps=st.lists(st.integers(0, 10**9), max_size=20).map(tuple),
     )
-)  # fmt: skip
+)
 def test_any_record_survives_the_file(written: Record) -> None:
     error = None if written.error is None else stored(written.error)
     assert replace(written, error=error) == decode_record(encode_record(written))
@@ -139,21 +164,36 @@ def test_a_journal_line_that_does_not_fit_leaves_no_half_of_it(tmp_path: Path) -
 
 
 OURS = (
-    "manifest.json.8.tmp", "config.yaml.12345.tmp", "trials/{key}.jsonl.part", "evidence/{key}.json.77.tmp",
-    "derived/frontier.png.7.tmp", "derived/samples/{key}.sample.7.tmp", "verify/trials/{key}.jsonl.part",
+    "manifest.json.8.tmp",
+    "config.yaml.12345.tmp",
+    "trials/{key}.jsonl.part",
+    "evidence/{key}.json.77.tmp",
+    "derived/frontier.png.7.tmp",
+    "derived/samples/{key}.sample.7.tmp",
+    "verify/trials/{key}.jsonl.part",
     "verify/evidence/{key}.json.77.tmp",
-)  # fmt: skip
+)
 NOT_OURS = (
-    "notes.tmp", "notes.2024.tmp", "download.part", "trials/mine.part", "trials/{key}.jsonl.part.old",
-    "evidence/notes.2024.tmp", "derived/notes.2024.tmp", "sub/trials/mine.part", "sub/trials/{key}.jsonl.part",
-    "sub/manifest.json.8.tmp", "below/verify/trials/{key}.jsonl.part", "logs/vllm.log.7.tmp", "manifest.json.tmp",
-)  # fmt: skip
+    "notes.tmp",
+    "notes.2024.tmp",
+    "download.part",
+    "trials/mine.part",
+    "trials/{key}.jsonl.part.old",
+    "evidence/notes.2024.tmp",
+    "derived/notes.2024.tmp",
+    "sub/trials/mine.part",
+    "sub/trials/{key}.jsonl.part",
+    "sub/manifest.json.8.tmp",
+    "below/verify/trials/{key}.jsonl.part",
+    "logs/vllm.log.7.tmp",
+    "manifest.json.tmp",
+)
 
 
 @pytest.mark.fault("files of other names, and other runs, below a run that is resumed", times=len(NOT_OURS))
 def test_only_our_own_leftovers_are_cleared_away(tmp_path: Path) -> None:
-    """By their exact names in the run's own directories: what lies below may be a run of its own, with a trial in
-    flight."""
+    """By their exact names in the run's own directories: what lies below may be a run of its own,
+    with a trial in flight."""
     open_run(tmp_path / "run").close()
     files = {name: tmp_path / "run" / name.format(key=trial().key) for name in (*OURS, *NOT_OURS)}
     for file in files.values():
@@ -176,7 +216,9 @@ def test_a_directory_with_files_of_our_names_that_we_did_not_write_is_left_alone
 
 
 def test_a_trial_measured_again_and_killed_before_its_records_stays_the_trial_it_was(tmp_path: Path) -> None:
-    """The moment between the new evidence and the new records, with records of the same size and of another."""
+    """The moment between the new evidence and the new records, with records of the same size and of
+    another.
+    """
     for more in (0, 1):
         with open_run(tmp_path / f"run{more}") as run:
             finish(run, trial())
@@ -194,7 +236,9 @@ def test_a_trial_measured_again_and_killed_before_its_records_stays_the_trial_it
 
 
 def test_a_journal_line_that_no_sweep_writes_is_left_out(tmp_path: Path) -> None:
-    """A run may be a stranger's, and damaged: what reads the journal may rely on what is in a line."""
+    """A run may be a stranger's, and damaged: what reads the journal may rely on what is in a
+    line.
+    """
     file = tmp_path / "journal.jsonl"
     file.write_text(
         """\

@@ -1,4 +1,5 @@
-"""The Grafana dashboard: Grafana's own model of one reads it whole, and Prometheus answers all that it asks."""
+"""The Grafana dashboard: Grafana's own model of one reads it whole, and Prometheus answers all that
+it asks."""
 
 import json
 import math
@@ -87,7 +88,9 @@ def test_panels_have_names_of_their_own_and_do_not_overlap() -> None:
 
 
 def exported() -> dict[str, list[dict[str, str]]]:
-    """Every metric with its labels, of a sweep whose first trial is finished and whose second is running."""
+    """Every metric with its labels, of a sweep whose first trial is finished and whose second is
+    running.
+    """
     trials = make_plan(load_config(SWEEP, "s")).trials
     telemetry = Telemetry(Told())
     telemetry.plan(3, 0)
@@ -155,10 +158,17 @@ def test_a_prometheus_that_scrapes_a_sweep_answers_every_query(tmp_path: Path) -
             f"scrape_configs: [{{job_name: frontier, static_configs: [{{targets: ['{ours}']}}]}}]\n"
         )
         scraper = subprocess.Popen(
-            ["prometheus", "--config.file=prometheus.yml", "--web.listen-address=127.0.0.1:0",
-             "--storage.tsdb.path=data"],
-            cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
-        )  # fmt: skip
+            [
+                "prometheus",
+                "--config.file=prometheus.yml",
+                "--web.listen-address=127.0.0.1:0",
+                "--storage.tsdb.path=data",
+            ],
+            cwd=tmp_path,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
         assert scraper.stderr is not None
         theirs = next(
             f"http://{f[1]}" for line in scraper.stderr if (f := re.search(r"Listening on\D+(127\.0\.0\.1:\d+)", line))

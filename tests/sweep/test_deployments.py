@@ -1,4 +1,5 @@
-"""Deployments that the sweep starts, waits for and stops: with real servers, real signals and real kills."""
+"""Deployments that the sweep starts, waits for and stops: with real servers, real signals and real
+kills."""
 
 import contextlib
 import io
@@ -37,7 +38,8 @@ deployments:
 
 
 ENDED = (0, 4, 5)
-"""Met, unproven, or invalid: the last where this machine is too busy to measure on, which the sweep then says."""
+"""Met, unproven, or invalid: the last where this machine is too busy to measure on, which the sweep
+then says."""
 
 
 def free_port() -> int:

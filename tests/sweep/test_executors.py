@@ -1,7 +1,8 @@
-"""The contract of an executor (`sweep.backend.Backend`): what carries out trials, whatever it runs them on.
+"""The contract of an executor (`sweep.backend.Backend`): what carries out trials, whatever it runs
+them on.
 
-Another one gets a line in EXECUTORS. A sweep by it must leave a run without contradictions, which holds it to the
-rules of the closed loop, of the window and of the seeds; the rest is below.
+Another one gets a line in EXECUTORS. A sweep by it must leave a run without contradictions, which
+holds it to the rules of the closed loop, of the window and of the seeds; the rest is below.
 """
 
 import asyncio

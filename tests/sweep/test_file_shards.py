@@ -1,4 +1,5 @@
-"""Shards that only share a timetable and a directory: the load of one process, and a merge of all or nothing."""
+"""Shards that only share a timetable and a directory: the load of one process, and a merge of all
+or nothing."""
 
 import asyncio
 import shutil
@@ -46,9 +47,12 @@ def simulator() -> Iterator[SimulatorProcess]:
 
 def opened(config: Config, text: str, shard: ShardOf, folder: Path) -> RunDirectory:
     return RunDirectory.open_for_sweep(
-        folder / shard.name, identity=config.identity(), canonical=config.canonical(), config_text=text,
+        folder / shard.name,
+        identity=config.identity(),
+        canonical=config.canonical(),
+        config_text=text,
         facts={"shard": shard_facts(shard)},
-    )  # fmt: skip
+    )
 
 
 @pytest.fixture(scope="module")
@@ -186,11 +190,21 @@ def test_the_timetable_is_the_same_for_all_shards_and_printed(tmp_path: Path) ->
     (tmp_path / "grid.yaml").write_text(GRID.format(url="http://127.0.0.1:1/v1"))
     said = [
         frontier(
-            "shard", "grid.yaml", "--index", str(i), "--of", "3", "--start-at", "2026-11-22T07:00:00Z", "-o", "night",
-            "--dry-run", cwd=tmp_path,
+            "shard",
+            "grid.yaml",
+            "--index",
+            str(i),
+            "--of",
+            "3",
+            "--start-at",
+            "2026-11-22T07:00:00Z",
+            "-o",
+            "night",
+            "--dry-run",
+            cwd=tmp_path,
         )
         for i in range(3)
-    ]  # fmt: skip
+    ]
     assert [0, 0, 0] == [s.code for s in said]
     assert "2 trials from 2026-11-22 07:00:00 UTC, 29 s in all" in said[0].out
     assert "07:00:17  default-32x16-c0005-grid-r1  window 07:00:17 to 07:00:19, held to 07:00:29" in said[0].out
@@ -204,12 +218,27 @@ def test_the_real_commands_run_and_merge_two_shards(simulator: SimulatorProcess,
     start_at = str(time.time() + 8.0)
     shards = [
         subprocess.Popen(
-            [sys.executable, "-m", "frontier", "shard", "grid.yaml", "--index", str(i), "--of", "2",
-             "--start-at", start_at, "-o", "night"],
-            cwd=tmp_path, stderr=subprocess.PIPE, text=True,
+            [
+                sys.executable,
+                "-m",
+                "frontier",
+                "shard",
+                "grid.yaml",
+                "--index",
+                str(i),
+                "--of",
+                "2",
+                "--start-at",
+                start_at,
+                "-o",
+                "night",
+            ],
+            cwd=tmp_path,
+            stderr=subprocess.PIPE,
+            text=True,
         )
         for i in range(2)
-    ]  # fmt: skip
+    ]
     for shard in shards:
         assert (shard.communicate(timeout=90), 0)[1] == shard.returncode
     said = frontier("merge", "night", "-o", "runs/night", cwd=tmp_path)

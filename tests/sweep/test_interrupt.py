@@ -183,14 +183,21 @@ def take_terminal() -> None:
 @pytest.mark.slow
 @pytest.mark.fault("a closed terminal")
 def test_a_terminal_that_goes_away_ends_the_sweep_as_it_should(tmp_path: Path) -> None:
-    """As when an ssh connection breaks: the kernel sends SIGHUP, and whatever is said then fails."""
+    """As when an ssh connection breaks: the kernel sends SIGHUP, and whatever is said then
+    fails.
+    """
     (tmp_path / "sweep.yaml").write_text(SLOW.replace("requests: 4", "requests: 5000"))
     ours, theirs = pty.openpty()
     process = subprocess.Popen(
-        [sys.executable, "-m", "frontier", "sweep", "sweep.yaml"], cwd=tmp_path, stdin=theirs, stdout=theirs,
-        stderr=theirs, start_new_session=True, preexec_fn=take_terminal,
+        [sys.executable, "-m", "frontier", "sweep", "sweep.yaml"],
+        cwd=tmp_path,
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+        start_new_session=True,
+        preexec_fn=take_terminal,
         env={**os.environ, "TERM": "xterm-256color"},
-    )  # fmt: skip
+    )
     os.close(theirs)
     seen = b""
     while b"in flight" not in seen:

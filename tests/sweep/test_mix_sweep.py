@@ -1,4 +1,5 @@
-"""A sweep of a mix on the simulated engine: answers by class, records, resume, and what does not know mixes."""
+"""A sweep of a mix on the simulated engine: answers by class, records, resume, and what does not
+know mixes."""
 
 import json
 import math
@@ -33,12 +34,16 @@ repeats: 1
 refine: 0
 """
 SWEPT = (
-    TEXT.replace("  chat: {share: 60%, sla: {p90_ttft: 80ms}}\n  agent: {share: 40%, sla: {later: {p90_ttft: 1s}}}",
-                 "  chat: {sla: {p90_ttft: 120ms}}\n  rag: {share: [10%, 60%]}")
-    .replace("{name: agent, turns: 3, first: 600, per_turn: 40/8, think: 100ms, system: 200}",
-             "{name: rag, isl: 1200, osl: 4}")
+    TEXT.replace(
+        "  chat: {share: 60%, sla: {p90_ttft: 80ms}}\n  agent: {share: 40%, sla: {later: {p90_ttft: 1s}}}",
+        "  chat: {sla: {p90_ttft: 120ms}}\n  rag: {share: [10%, 60%]}",
+    )
+    .replace(
+        "{name: agent, turns: 3, first: 600, per_turn: 40/8, think: 100ms, system: 200}",
+        "{name: rag, isl: 1200, osl: 4}",
+    )
     .replace("[2, 8, 32]", "[8]")
-)  # fmt: skip
+)
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,5 @@
-"""What a night promises, in virtual time: money is kept to, turns are taken, and a lost server is left alone."""
+"""What a night promises, in virtual time: money is kept to, turns are taken, and a lost server is
+left alone."""
 
 import asyncio
 import time
@@ -76,7 +77,9 @@ def test_deployments_that_are_up_take_turns_setting_by_setting(tmp_path: Path) -
 
 
 class Loses(Clock):
-    """Loses its server under the second trial; it answers again at the `answers`-th time it is asked."""
+    """Loses its server under the second trial; it answers again at the `answers`-th time it is
+    asked.
+    """
 
     answers = 3
     wait: float | None = None

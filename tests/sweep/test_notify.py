@@ -1,4 +1,5 @@
-"""`on_finish`: somebody is told how the sweep ended; bounded, without secrets, and whatever happens to it."""
+"""`on_finish`: somebody is told how the sweep ended; bounded, without secrets, and whatever happens
+to it."""
 
 import json
 import time

@@ -39,8 +39,14 @@ def numbers(*tokens: str) -> str:
 
 
 COMPLETION = {"choices": [{"text": " a b", "logprobs": {"tokens": [" a", " b"], "token_logprobs": [-0.5, -1.23456]}}]}
-CHAT = {"choices": [{"message": {"content": "x", "reasoning_content": "why "},
-                     "logprobs": {"content": [{"token": "x", "logprob": -2}]}}]}  # fmt: skip
+CHAT = {
+    "choices": [
+        {
+            "message": {"content": "x", "reasoning_content": "why "},
+            "logprobs": {"content": [{"token": "x", "logprob": -2}]},
+        }
+    ]
+}
 
 
 @pytest.mark.parametrize(
@@ -69,8 +75,9 @@ def asked_of(
     target = Target(url, "m", api, dialect="vllm")  # type: ignore[arg-type]
     sender = SimpleNamespace(
         run=SimpleNamespace(config=SimpleNamespace(prompts=file, seed=1)),
-        backend=SimpleNamespace(target=lambda _: target), stop=asyncio.Event(),
-    )  # fmt: skip
+        backend=SimpleNamespace(target=lambda _: target),
+        stop=asyncio.Event(),
+    )
     return run(quality._ask(sender, DECISION, prompts, scorer))  # type: ignore[arg-type]
 
 
@@ -198,8 +205,9 @@ def test_what_is_not_ready_for_it_is_refused(tmp_path: Path) -> None:
     measured = load(tmp_path / "run")
     with pytest.raises(UsageError, match="has no operating point"):
         quality.quality_checks(measured, measured.limits())  # too few requests for a p95
-    bare = dataclasses.replace(measured, config=measured.config.model_copy(update={
-        "deployments": measured.config.deployments[:1]}))  # fmt: skip
+    bare = dataclasses.replace(
+        measured, config=measured.config.model_copy(update={"deployments": measured.config.deployments[:1]})
+    )
     with pytest.raises(UsageError, match="does not say what the answers are compared with"):
         quality.quality_checks(bare, measured.limits())
     session = Shape.of(64, 16)

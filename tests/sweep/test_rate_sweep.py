@@ -1,4 +1,5 @@
-"""A sweep at rates: points by rate, the proven rate, JSON, resume, real HTTP, and what does not know rates."""
+"""A sweep at rates: points by rate, the proven rate, JSON, resume, real HTTP, and what does not
+know rates."""
 
 import json
 import re
@@ -181,7 +182,8 @@ def test_a_search_without_a_rate_is_planned_for_what_is_known(tmp_path: Path) ->
     assert low < 3 < high, "the limit breaks within a factor of two"
     (tmp_path / "url.yaml").write_text(AUTO.format(endpoint="http://127.0.0.1:1/v1"))
     said = " ".join(frontier("sweep", "url.yaml", "--dry-run", cwd=tmp_path, here=True).out.split())
-    # A p95 of 3 s is a mean of 2 s: 16 requests of 2 s are 8 per second, and three quarters of it 6.
+    # A p95 of 3 s is a mean of 2 s: 16 requests of 2 s are 8 per second, and three quarters of it
+    # 6.
     assert "Planned for 6 req/s, three quarters of what 16 requests in flight give, each as slow as the SLA" in said
 
 

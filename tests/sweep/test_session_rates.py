@@ -1,4 +1,5 @@
-"""Sessions that arrive at a rate: the proven rate and its truth, turns due by their answers, words, resume, a file."""
+"""Sessions that arrive at a rate: the proven rate and its truth, turns due by their answers, words,
+resume, a file."""
 
 import dataclasses
 import json
@@ -84,9 +85,12 @@ def test_a_sweep_of_sessions_at_rates_goes_on_where_it_ended(run: Run, tmp_path:
 
 
 SHAPE = Shape(
-    Lengths.fixed(1), Lengths.fixed(8), "chat", arrivals=POISSON,
+    Lengths.fixed(1),
+    Lengths.fixed(8),
+    "chat",
+    arrivals=POISSON,
     session=Session(Lengths.fixed(4), Lengths.fixed(64), Lengths.fixed(16), think=2.0),
-)  # fmt: skip
+)
 
 
 def a_trial(rate: float, requests: int = 1_200, warmup: float = 15.0) -> Trial:
@@ -177,8 +181,9 @@ def test_the_first_look_shows_how_long_sessions_last_and_is_taken_again() -> Non
 
 
 @pytest.mark.parametrize(
-    ("load_key", "sessions"), [("concurrency: [2, 6]", False), pytest.param("rate: [4]", True, marks=pytest.mark.slow)],
-)  # fmt: skip
+    ("load_key", "sessions"),
+    [("concurrency: [2, 6]", False), pytest.param("rate: [4]", True, marks=pytest.mark.slow)],
+)
 def test_sessions_of_a_file_are_swept(load_key: str, sessions: bool, tmp_path: Path) -> None:
     turns = [{"new": 64, "out": 8}, {"new": 16, "out": 8, "pause": 0.4}, {"new": 24, "out": 6, "pause": 0.7}]
     lines = [{"turns": turns[: 1 + i % 3]} for i in range(30)]

@@ -1,4 +1,5 @@
-"""A sweep of sessions on the simulated engine: answers by class, resume, files, and what does not know sessions."""
+"""A sweep of sessions on the simulated engine: answers by class, resume, files, and what does not
+know sessions."""
 
 import json
 import shutil
@@ -70,8 +71,12 @@ def test_records_have_their_labels_and_other_runs_their_old_form(run: Run, tmp_p
     lines = [json.loads(line) for line in file.read_text().splitlines() if '"session"' in line]
     assert {"session", "turn", "reusable"} <= set(lines[0])
     plain = tmp_path / "plain"
-    swept(plain, TEXT.replace("{name: agent, turns: 4, first: 600, per_turn: 40/12, think: 300ms, system: 200}", "64/8")
-          .replace("sla: {first: {p90_ttft: 200ms}, later: {p90_ttft: 60ms}}", "sla: {p90_ttft: 200ms}"))  # fmt: skip
+    swept(
+        plain,
+        TEXT.replace("{name: agent, turns: 4, first: 600, per_turn: 40/12, think: 300ms, system: 200}", "64/8").replace(
+            "sla: {first: {p90_ttft: 200ms}, later: {p90_ttft: 60ms}}", "sla: {p90_ttft: 200ms}"
+        ),
+    )
     (file, *_) = sorted((plain / "trials").glob("*c0008*.jsonl"))
     assert not {"session", "turn", "reusable"} & set().union(*(json.loads(x) for x in file.read_text().splitlines()))
     (evidence, *_) = sorted((plain / "evidence").glob("*c0008*.json"))

@@ -17,9 +17,17 @@ from tests.sweeps import ENGINES, config_text, open_run, swept
 
 TEXT = config_text(ENGINES["smooth"])
 DEFAULTING = (
-    ["show"], ["show", "--json"], ["solve"], ["solve", "--json"], ["plot", "-o", "p.svg"], ["report", "-o", "p.md"],
-    ["export", "--csv"], ["predict"], ["verify"], ["status"],
-)  # fmt: skip
+    ["show"],
+    ["show", "--json"],
+    ["solve"],
+    ["solve", "--json"],
+    ["plot", "-o", "p.svg"],
+    ["report", "-o", "p.md"],
+    ["export", "--csv"],
+    ["predict"],
+    ["verify"],
+    ["status"],
+)
 QUICK = (["show"], ["solve", "--json"], ["verify"], ["status"])
 """Of those, the ones that are tried each time."""
 
@@ -40,7 +48,9 @@ def aged(path: Path, seconds: float) -> None:
 
 @pytest.fixture(scope="module")
 def three_runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An old run that was begun first and measured last, another one, and a failed start that is newer than both."""
+    """An old run that was begun first and measured last, another one, and a failed start that is
+    newer than both.
+    """
     runs = tmp_path_factory.mktemp("standing") / "runs"
     for name, age in (("other", 500.0), ("good", 300.0)):
         swept(runs / name, TEXT)
@@ -59,7 +69,9 @@ def here(three_runs: Path, tmp_path: Path) -> Path:
 
 
 def cut(path: Path, left: int, event: str | None, **facts: object) -> None:
-    """The run as it was with so many of its trials finished, its journal ending in `event` (None: killed)."""
+    """The run as it was with so many of its trials finished, its journal ending in `event` (None:
+    killed).
+    """
     for file in sorted((path / "trials").iterdir())[left:]:
         file.unlink()
     lines = (path / "journal.jsonl").read_text().splitlines()
@@ -121,9 +133,15 @@ def looked_at(cwd: Path) -> dict[str, str]:
     """What each command says of runs/good: all that a person sees, blanks as one."""
     said: dict[str, Said] = {
         name: frontier(name, "runs/good", *more, cwd=cwd, here=True)
-        for name, more in (("show", ()), ("solve", ()), ("plot", ("-o", "p.svg")), ("report", ("-o", "p.html")),
-                           ("export", ("--csv",)), ("predict", ()))
-    }  # fmt: skip
+        for name, more in (
+            ("show", ()),
+            ("solve", ()),
+            ("plot", ("-o", "p.svg")),
+            ("report", ("-o", "p.html")),
+            ("export", ("--csv",)),
+            ("predict", ()),
+        )
+    }
     pages = {"picture": (cwd / "p.svg").read_text(), "page": (cwd / "p.html").read_text()}
     pages["markdown"] = frontier("report", "runs/good", "-o", "-", cwd=cwd).out
     texts = {name: one.out + one.err for name, one in said.items()} | pages
@@ -240,18 +258,24 @@ FITS, EXPECTED = "all of it fits, even if each trial takes its longest", "all of
 @pytest.mark.parametrize(
     ("settings", "said", "fits"),
     [
-        ("time=60min", f"{EXPECTED}; what has no room because the proofs take longer (at most 45 min) is dropped",
-         (True, True, False)),
+        (
+            "time=60min",
+            f"{EXPECTED}; what has no room because the proofs take longer (at most 45 min) is dropped",
+            (True, True, False),
+        ),
         ("time=3h", FITS, (True, True, True)),
         ("requests=300000", EXPECTED, (True, True, True)),
         ("requests=50000", f"{EXPECTED}; what has no room because the proofs", (True, True, False)),
         ("time=11min refine=0", FITS, (True, True, True)),
-        ("time=20min", "trials of the grid fit if each takes its longest, but not all that completes the frontiers",
-         (True, False, False)),
+        (
+            "time=20min",
+            "trials of the grid fit if each takes its longest, but not all that completes the frontiers",
+            (True, False, False),
+        ),
         ("time=20min repeats=2", "the operating point is expected to be proven within it; ", (True, False, False)),
         ("time=5min", "the operating point may not be proven within it: 7 of 14 trials", (False, False, False)),
     ],
-)  # fmt: skip
+)
 def test_what_a_dry_run_says_to_fit_holds_with_the_search(
     settings: str, said: str, fits: tuple[bool, bool, bool], tmp_path: Path
 ) -> None:
@@ -271,16 +295,22 @@ def test_what_a_dry_run_says_to_fit_holds_with_the_search(
 @pytest.mark.parametrize(
     ("more", "said"),
     [
-        ("sla: {p99_ttft: 1s}\n",
-         ("operating point (about 19 min), then complete the frontier (about 1 h 20 min more). About 1 h 40 min "
-          "in all, at most 9 h 10 min; by requests as slow as the SLA allows, as nothing is measured ")),
+        (
+            "sla: {p99_ttft: 1s}\n",
+            (
+                "operating point (about 19 min), then complete the frontier (about 1 h 20 min more). About 1 h 40 min "
+                "in all, at most 9 h 10 min; by requests as slow as the SLA allows, as nothing is measured "
+            ),
+        ),
         ("sla: {p99_ttft: 1s}\nbudget: {time: 20min}\n", "is measured yet. The budget ends it after 20 min."),
         ("", "Plan: complete the frontier (about 15 min); without an SLA there is nothing to prove."),
         ("sla: {p99_ttft: 1s}\nrefine: 0\n", "Plan: measure the listed settings (about 10 min); refine: 0 proves"),
-        ("sla: {p99_ttft: 1s}\nhardware: h100\nmodel: llama-3.1-8b\nmax_time: 20s\n",
-         "max_time 20 s is too short to prove c=1, 2"),
+        (
+            "sla: {p99_ttft: 1s}\nhardware: h100\nmodel: llama-3.1-8b\nmax_time: 20s\n",
+            "max_time 20 s is too short to prove c=1, 2",
+        ),
     ],
-)  # fmt: skip
+)
 def test_a_dry_run_says_what_will_be_done_with_its_time_and_a_bound(more: str, said: str, tmp_path: Path) -> None:
     text = f"endpoint: http://127.0.0.1:9/v1\nshapes: [1024/256]\n{more}"
     (tmp_path / "sweep.yaml").write_text(text)

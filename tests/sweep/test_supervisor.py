@@ -1,4 +1,5 @@
-"""The supervisor: a command of the user's runs as long as the sweep holds the pipe, and nothing of it is left after."""
+"""The supervisor: a command of the user's runs as long as the sweep holds the pipe, and nothing of
+it is left after."""
 
 import json
 import os
@@ -25,10 +26,12 @@ def supervise(tmp_path: Path) -> Iterator[Start]:
     def begin(command: str, **job: object) -> subprocess.Popen[bytes]:
         process = subprocess.Popen(
             [sys.executable, "-m", "frontier.sweep.supervisor"],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=tmp_path,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            cwd=tmp_path,
             env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2]), "MY_KEY": "hunter2-and-more"},
             start_new_session=True,
-        )  # fmt: skip
+        )
         begun.append(process)
         assert process.stdin is not None
         process.stdin.write(json.dumps({"command": command, "log": str(tmp_path / "a.log"), **job}).encode() + b"\n")
@@ -100,9 +103,13 @@ def test_a_signal_while_the_command_is_being_started_does_not_lose_it(tmp_path: 
     """
     job = {"command": "echo $$ > sh.pid; exec sleep 600", "log": str(tmp_path / "a.log"), "within": 0.5}
     process = subprocess.Popen(
-        [sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}, start_new_session=True,
-    )  # fmt: skip
+        [sys.executable, "-c", script],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
+        start_new_session=True,
+    )
     assert process.stdin is not None
     process.stdin.write(json.dumps(job).encode() + b"\n")
     process.stdin.flush()

@@ -259,7 +259,9 @@ def test_what_is_left_to_be_measured_again_is_so_after_a_restart_and_given_up_fo
     config = load_config(text, "sweep.yaml")
 
     def session(most: int) -> list[str]:
-        """The events of one start that is stopped after so many trials, all of them on a busy machine."""
+        """The events of one start that is stopped after so many trials, all of them on a busy
+        machine.
+        """
         backend, stop = Busy({"default": config.deployments[0].engine_spec()}), asyncio.Event()
         backend.busy = 99
 

@@ -1,4 +1,5 @@
-"""Whole sweeps over real HTTP in real time: the operating point is the one the engine's virtual twin says is true."""
+"""Whole sweeps over real HTTP in real time: the operating point is the one the engine's virtual
+twin says is true."""
 
 import asyncio
 import time
@@ -17,8 +18,8 @@ from tests.virtual_truth import truth
 
 GRID = (2, 8, 16, 32)
 
-# (engine, SLA, requests): the limit stands well between two settings of the truth, by more than loopback and a busy
-# machine add.
+# (engine, SLA, requests): the limit stands well between two settings of the truth, by more than
+# loopback and a busy machine add.
 CASES = {
     "smooth": ("{step_base: 8ms, per_decode: 100us, per_prefill_token: 20us, noise: 0.05}", "{p90_tpot: 14.5ms}", 250),
     "KV cliff": (
@@ -72,7 +73,9 @@ def test_the_operating_point_over_http_is_the_true_one(family: str, tmp_path: Pa
 
 
 def unlike_its_twin(run: Run, config: Config) -> list[str]:
-    """Where a run's figures are further from virtual time's than their own intervals, 3 % and a millisecond a token."""
+    """Where a run's figures are further from virtual time's than their own intervals, 3 % and a
+    millisecond a token.
+    """
     spec, shape = config.deployments[0].engine_spec(), config.shapes[0]
     off = []
     for point in run.points():

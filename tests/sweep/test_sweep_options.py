@@ -1,4 +1,5 @@
-"""`frontier sweep` with --set, --only, --until and --add-concurrency, on the simulator in virtual time."""
+"""`frontier sweep` with --set, --only, --until and --add-concurrency, on the simulator in virtual
+time."""
 
 import json
 from collections.abc import Iterator

@@ -1,4 +1,5 @@
-"""Several client processes in a whole sweep: `workers: auto` over HTTP, and client processes that fail repeatedly."""
+"""Several client processes in a whole sweep: `workers: auto` over HTTP, and client processes that
+fail repeatedly."""
 
 import asyncio
 from collections.abc import Iterator
@@ -57,8 +58,8 @@ def measurements(path: Path) -> dict[int, Measurement]:
 def test_auto_takes_a_second_process_where_the_measured_latency_asks_for_it(
     simulator: SimulatorProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One stream gets some 230 tokens a second, so eight are expected to get over 1,200, and 1,000 are set as the most
-    of one process; what they then get is sent by two.
+    """One stream gets some 230 tokens a second, so eight are expected to get over 1,200, and 1,000
+    are set as the most of one process; what they then get is sent by two.
     """
     monkeypatch.setattr("frontier.client.processes.cores", lambda: 8)
     monkeypatch.setattr("frontier.client.processes.client_capacity", lambda: 1_000)

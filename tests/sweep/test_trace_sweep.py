@@ -1,4 +1,5 @@
-"""A sweep whose arrivals are those of a trace: its truth in virtual time, what a run keeps, and real HTTP."""
+"""A sweep whose arrivals are those of a trace: its truth in virtual time, what a run keeps, and
+real HTTP."""
 
 import json
 import random

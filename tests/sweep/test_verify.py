@@ -1,4 +1,5 @@
-"""The open-loop check: Poisson arrivals at the rate that the operating point served, judged by the same rules."""
+"""The open-loop check: Poisson arrivals at the rate that the operating point served, judged by the
+same rules."""
 
 import asyncio
 import heapq
@@ -44,14 +45,19 @@ def swept(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 class Queue:
-    """A server of so many places, each a request at a time, at most the trial's concurrency of them: what arrives when
-    all are taken waits. `stop_at`: the trial of this number is interrupted by the user; `kill_at`: it is killed.
+    """A server of so many places, each a request at a time, at most the trial's concurrency of
+    them: what arrives when all are taken waits. `stop_at`: the trial of this number is interrupted
+    by the user; `kill_at`: it is killed.
     """
 
     def __init__(
-        self, places: int, service: float, identity: str = "virtual", stop_at: int | None = None,
+        self,
+        places: int,
+        service: float,
+        identity: str = "virtual",
+        stop_at: int | None = None,
         kill_at: int | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.places, self.service, self.identity = places, service, identity
         self.stop_at, self.kill_at = stop_at, kill_at
         self.rates: list[float] = []
@@ -89,8 +95,24 @@ class Queue:
             if self.stop_at == len(self.rates):
                 self.user_stop.set()
                 on_tick(TrialProgress("window", opened, 0, sent, number, 0))
-            on_record(Record(number, 0, start, Outcome.OK, end, 256, 32, first=first, last=end, prompt_tokens=256,
-                        completion_tokens=32, events=32, reads=32, scheduled=due))  # fmt: skip
+            on_record(
+                Record(
+                    number,
+                    0,
+                    start,
+                    Outcome.OK,
+                    end,
+                    256,
+                    32,
+                    first=first,
+                    last=end,
+                    prompt_tokens=256,
+                    completion_tokens=32,
+                    events=32,
+                    reads=32,
+                    scheduled=due,
+                )
+            )
             number += 1
             if self.kill_at == len(self.rates) and number > 20:
                 raise KeyboardInterrupt
@@ -246,7 +268,9 @@ def test_the_command_sends_real_arrivals_and_answers(tmp_path: Path) -> None:
 
 @pytest.fixture
 def night(tmp_path: Path) -> Path:
-    """A run of low concurrencies, so that a search takes few requests, in which nothing was found before."""
+    """A run of low concurrencies, so that a search takes few requests, in which nothing was found
+    before.
+    """
     text = config_text(ENGINES["smooth"], sla="{p90_ttft: 200ms}", requests=200)
     sweep_in_virtual_time(tmp_path / "night", text.replace("[1, 2, 4, 8, 16, 32, 64]", "[1, 2, 4, 8]"))
     return tmp_path / "night"
@@ -373,8 +397,9 @@ def test_a_queue_that_grows_ends_a_trial_whose_limits_do_not_see_it() -> None:
 
     def answered(due: float, waited: float) -> Record:
         at = due + waited
-        return Record(0, 0, at, Outcome.OK, at + 1, 256, 32, first=at + 0.5, last=at + 1, completion_tokens=32,
-                      scheduled=due)  # fmt: skip
+        return Record(
+            0, 0, at, Outcome.OK, at + 1, 256, 32, first=at + 0.5, last=at + 1, completion_tokens=32, scheduled=due
+        )
 
     watch.record(answered(1.0, 16.0))
     assert not watch.halt.is_set()  # in the warm-up
