@@ -10,10 +10,12 @@ from typing import Any
 import pytest
 
 from tests.commands import frontier
+from tests.record_runs import CONFIGS, said
 from tests.sweeps import commands_in_virtual_time
 
 DATA = Path(__file__).parent / "data" / "runs"
 THEN: dict[str, Any] = json.loads((DATA / "runs-0.1.0.json").read_text())
+THEN_1_0: dict[str, Any] = json.loads((DATA / "runs-1.0.0.json").read_text())
 
 
 @pytest.fixture(scope="module")
@@ -22,6 +24,23 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with tarfile.open(DATA / "runs-0.1.0.tar.gz") as archive:
         archive.extractall(path, filter="data")
     return path
+
+
+@pytest.fixture(scope="module")
+def runs_1_0(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("earlier")
+    with tarfile.open(DATA / "runs-1.0.0.tar.xz") as archive:
+        archive.extractall(path, filter="data")
+    return path
+
+
+@pytest.mark.parametrize("command", sorted(THEN_1_0))
+def test_the_same_is_said_of_the_runs_of_1_0(runs_1_0: Path, command: str) -> None:
+    agrees(THEN_1_0[command], said(runs_1_0, *command.split()))
+
+
+def test_a_run_of_each_kind_is_recorded(runs_1_0: Path) -> None:
+    assert set(CONFIGS) <= {path.name for path in runs_1_0.iterdir()}
 
 
 def answer(runs: Path, command: str) -> tuple[int, Any]:
