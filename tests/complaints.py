@@ -9,8 +9,8 @@ from frontier.config import Setting, load_config
 from frontier.errors import Complaint, ConfigError
 from tests.golden import assert_golden_row
 
-Place = tuple[int, int]
-"""Line and column, from 1."""
+Place = tuple[int, int] | str
+"""Line and column, from 1, or the option ('--set requests=many')."""
 
 
 def refused(text: str, *settings: str, **more: Any) -> tuple[Complaint, ...]:
@@ -26,7 +26,9 @@ def printed(complaints: tuple[Complaint, ...]) -> str:
     return str(ConfigError("s.yaml", complaints))
 
 
-def assert_complaints(complaints: tuple[Complaint, ...], *places: Place, part: str = "") -> None:
-    """The complaints stand at these places, and in these words in the row of the running test."""
-    assert [(c.line, c.column) for c in complaints] == list(places)
+def assert_complaints(complaints: tuple[Complaint, ...], *places: Place | None, part: str = "") -> None:
+    """The complaints stand at these places (None: of the whole text), and in these words in the row
+    of the running test.
+    """
+    assert [c.where or (c.line and (c.line, c.column)) for c in complaints] == list(places)
     assert_golden_row("complaints", printed(complaints), part)
