@@ -102,7 +102,7 @@ def test_limits_of_a_class_stand_under_its_name() -> None:
         Limit("later.p99_ttft", 0.5, 0.2),
         Limit("later.p50_tpot", 0.03),
     )
-    assert str(limits[1]) == "p99 TTFT of later turns ≤ 500 ms"
+    assert_golden_row("answers", str(limits[1]))
     assert parse_sla("p99_ttft<=2s, later.p99_ttft<=200ms..500ms, later.p50_tpot<=30ms") == limits
     tiers = config(more="sla: {gold: {later: {p99.9_ttft: 1s}}, silver: {p99_ttft: 9s}}").tiers
     assert tiers == (("gold", (Limit("later.p99.9_ttft", 1.0),)), ("silver", (Limit("p99_ttft", 9.0),)))

@@ -8,6 +8,7 @@ from frontier.model import Limit, Series
 from frontier.next_step import _sla
 from frontier.plan import make_plan
 from tests.complaints import assert_complaints, refused
+from tests.golden import assert_golden_row
 
 SHAPES = "[{name: chat, isl: 512, osl: 256}, {name: rag, isl: 8192, osl: 128}, {name: code, isl: 2048, osl: 64}]"
 TWO = SHAPES.replace(", {name: code, isl: 2048, osl: 64}", "")
@@ -63,7 +64,7 @@ def test_a_class_may_be_a_session_with_limits_of_its_turns() -> None:
     )
     assert found.shapes[0].classes == ("chat", "agent", "agent.first", "agent.later")
     assert [limit.metric for limit in found.limits] == ["agent.p99_tpot", "agent.later.p99_ttft"]
-    assert str(found.limits[1]) == "p99 TTFT of later turns of agent ≤ 300 ms"
+    assert_golden_row("answers", str(found.limits[1]))
 
 
 IN_A_CLASS = {
