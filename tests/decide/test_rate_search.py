@@ -16,6 +16,7 @@ from frontier.simulator.spec import EngineSpec
 from frontier.simulator.virtual import closed_loop_arrays, virtual_trial
 from frontier.stats.from_records import window_data
 from frontier.stats.window import WindowData
+from tests.golden import assert_golden_row
 from tests.virtual_truth import truth
 
 MOST_TRIALS = 150
@@ -147,7 +148,8 @@ def test_a_rate_that_is_lost_is_not_sent_again() -> None:
     shape = dataclasses.replace(Shape.of(64, 8), arrivals=POISSON)
     policy = SearchPolicy((Rate.of(4),), lost=Rate.of(4))
     done = search.next_ask(policy, shape, [("", [Limit("p90_ttft", 1.0)])], [])
-    assert done == Done("the server was lost at 4 req/s")
+    assert (Done, None, None) == (type(done), done.proven, done.located)
+    assert_golden_row("progress", done.reason)
 
 
 def test_what_is_searched_for_breaks_no_limit_on_three_deployments() -> None:
