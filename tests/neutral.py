@@ -14,3 +14,10 @@ def neutral(text: str, *folders: Path) -> str:
 def without_numbers(text: str) -> str:
     """`text` with each number as N, for what a run in real time measured."""
     return re.sub(r"\d+(,\d{3})*(\.\d+)*", "N", text)
+
+
+def line_of(text: str, *parts: str) -> str:
+    """The first line of `text` that holds all these parts."""
+    lines = [line for line in text.splitlines() if all(part in line for part in parts)]
+    assert lines, text
+    return lines[0]
