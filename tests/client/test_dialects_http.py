@@ -111,6 +111,7 @@ def test_an_engine_behind_a_gateway_is_forced_where_its_dialect_is_named(server:
     found = look(target(server, "litellm", dialect="vllm", api="completions"))
     assert ("vllm", "completions", None) == (found.target.dialect, found.target.api, found.ids)
     sent = [json.loads(body) for path, body in server.bodies[before:] if path.startswith("/litellm/v1/completions")]
+    assert sent
     assert all(body["ignore_eos"] and body["min_tokens"] for body in sent)
 
 

@@ -155,6 +155,7 @@ def test_the_loaded_model_of_an_ollama_is_picked(server: Hostile) -> None:
 def test_a_hostile_name_is_printed_without_its_control_characters(server: Hostile) -> None:
     Engine("p_escape", model="\x1b[2J\x07evil").install()
     found = look(target(server, "p_escape"))
+    assert found.checks
     assert all(check.detail.isprintable() for check in found.checks)
     assert "\x1b" not in refusal(target(server, "p_escape", model="good")).what
 

@@ -78,6 +78,7 @@ def test_json_has_the_rate_beside_a_concurrency_that_is_null(run: Run) -> None:
     assert isinstance(decision.concurrency, Rate)
     (tree,) = decisions_json([decision])["shapes"]
     assert (tree["concurrency"], tree["rate"], tree["shape"]) == (None, decision.concurrency.per_second, "short")
+    assert tree["judgements"]
     assert all(j["concurrency"] is None and j["rate"] > 0 for j in tree["judgements"])
     points = points_json(run.points(), run.frontiers(run.points()))["points"]
     assert {5.0, 40.0} <= {point["rate"] for point in points}
@@ -232,4 +233,5 @@ budget: {time: 6min}
     spec, shape = run.config.deployments[0].engine_spec(), run.config.shapes[0]
     assert truth(spec, shape, decision.concurrency, "p50_ttft", requests=6_000) <= 0.04 * 1.1
     records = [json.loads(line) for line in sorted((tmp_path / "run" / "trials").glob("*"))[0].read_text().splitlines()]
+    assert records
     assert all(record["scheduled"] <= record["sent"] + 1e-6 for record in records)

@@ -105,6 +105,7 @@ def test_each_arrival_is_a_session_whose_later_turns_are_due_after_their_thinkin
     sessions = defaultdict(list)
     for record in records:
         sessions[record.session].append(record)
+    assert sessions
     assert all([r.turn for r in turns] == list(range(len(turns))) for turns in sessions.values()), "from the first one"
     firsts = sorted(turns[0].scheduled for turns in sessions.values())
     assert firsts[-1] / len(firsts) == pytest.approx(1 / 5.0, rel=0.1)

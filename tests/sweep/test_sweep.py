@@ -210,6 +210,7 @@ def test_a_budget_of_time_is_kept_and_most_of_it_used(tmp_path: Path) -> None:
     assert end == "budget"
     assert 0.45 * spent < backend.now - Clock.now <= 0.6 * spent
     assert 7 == len({t.concurrency for t in fewer.finished if t.repeat == 1 and t.phase is Phase.GRID})
+    assert len(fewer.finished) >= 7
     assert all(t.repeat == 1 for t in fewer.finished[:7]), "every setting once comes first"
     early = next(note for note in fewer.notes if "budget" in note)
     assert_golden_row("progress", without_numbers(early))
@@ -341,6 +342,7 @@ def test_every_shape_is_scanned_and_proven_before_any_frontier_is_completed(size
         assert {1, 4, 16, 64} <= {p.concurrency for p in run.points() if p.shape == shape}
     begun = [line for line in RunDirectory.read(path).journal_lines() if line["event"] == "trial_begun"]
     assert [pytest.approx(left, abs=0.1) for left in told.left[: len(begun)]] == [line["left"] for line in begun]
+    assert begun
     assert all(line["left"] < line["left_at_most"] for line in begun)
     assert min(x for x in told.left[:-1] if x is not None) > 0, "never nothing left while something is to come"
     assert took / 3 < (told.left[0] or 0.0) < 3 * took, "expected before the first trial"

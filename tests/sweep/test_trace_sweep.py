@@ -167,6 +167,7 @@ def test_over_http_requests_come_when_the_trace_says(tmp_path: Path) -> None:
     records = sorted((json.loads(line) for line in lines), key=lambda record: record["index"])
     expected = list(islice(shape.arrivals.times(100.0, trial.seed), len(records)))
     assert [record["scheduled"] for record in records] == pytest.approx(expected, abs=2e-6)
+    assert records
     assert all(record["sent"] >= record["scheduled"] - 1e-6 for record in records)
     late = np.median([record["sent"] - record["scheduled"] for record in records])
     assert late < 0.05
