@@ -18,6 +18,8 @@ from unittest.mock import patch
 
 import frontier
 from frontier.config import Config, load_config
+from frontier.decide.operating_point import exit_code
+from frontier.errors import ExitCode
 from frontier.formats.arrivals import kept, with_trace
 from frontier.model import Decision, Flag, Measurement, Trial
 from frontier.plan import Better, Progress, make_plan
@@ -223,3 +225,25 @@ def without_last_trials(run: Run, again: Path, number: int) -> list[Trial]:
         for file in [*again.glob(f"trials/{trial.key}.*"), *again.glob(f"evidence/{trial.key}.*")]:
             file.unlink()
     return lost
+
+
+def own_exit_code(path: Path) -> ExitCode:
+    """What a sweep that came to its end must exit with, by the records it kept. A busy machine
+    decides whether points of a run in real time are flagged, and so which code it is.
+    """
+    run = load(path)
+    if run.limits():
+        return exit_code(run.solve())
+    return ExitCode.YES if any(point.valid for point in run.points()) else ExitCode.FAILED
+
+
+def resumed_without(run: Run, again: Path, text: str, setting: str) -> NotebookRun:
+    """A copy of a run that was swept again without the trials of one setting ('c0032'); only they
+    were measured.
+    """
+    shutil.copytree(run.path, again)
+    for file in [*again.glob(f"trials/*{setting}*"), *again.glob(f"evidence/*{setting}*")]:
+        file.unlink()
+    resumed, told, _ = sweep_in_virtual_time(again, text)
+    assert [int(setting[1:])] == [trial.concurrency for trial in told.finished]
+    return resumed
