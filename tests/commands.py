@@ -28,6 +28,11 @@ class Said:
     out: str
     err: str
 
+    @property
+    def error(self) -> str:
+        """The error that it ended with, and its way out."""
+        return self.err[self.err.rindex("error: ") :]
+
 
 def _heed_signals() -> None:
     """Also where the tests themselves run under nohup, or in the background of a shell, which has
