@@ -321,10 +321,10 @@ def test_a_number_that_cannot_be_is_refused_in_a_few_short_lines(
 
 
 def test_a_load_that_takes_for_ever_is_refused_with_what_may_be_asked(night: Path) -> None:
-    for load in ("1e-300", "0.9%", "0", "-80%", "nan%", "1001%", "1e300"):
-        said = frontier("verify", "run", "--load", load, cwd=night, here=True)
-        assert (2, "") == (said.code, said.out), load
-        assert_golden_row("messages", said.err.replace(repr(load), "LOAD"))
+    for share in ("1e-300", "0.9%", "0", "-80%", "nan%", "1001%", "1e300"):
+        said = frontier("verify", "run", "--load", share, cwd=night, here=True)
+        assert (2, "") == (said.code, said.out), share
+        assert_golden_row("messages", said.err.replace(repr(share), "SHARE"))
 
 
 def test_a_time_that_is_past_is_refused_while_something_is_left_to_do(tmp_path: Path) -> None:
