@@ -4,6 +4,7 @@ looked at."""
 import contextlib
 import io
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -26,6 +27,11 @@ class Said:
     code: int
     out: str
     err: str
+
+    @property
+    def error(self) -> str:
+        """The error that it ended with, and its way out."""
+        return self.err[self.err.rindex("error: ") :]
 
 
 def _heed_signals() -> None:
@@ -66,6 +72,13 @@ def frontier(*arguments: str | Path, cwd: Path, here: bool | None = None, timeou
     finally:
         process.kill()
     return Said(process.returncode, out, err)
+
+
+def unmeasured(text: str) -> str:
+    """The text with N for each number (not in a name, as p99) and at most two spaces in a row: of a
+    measured run, for the golden rows.
+    """
+    return re.sub(r" {3,}", "  ", re.sub(r"(?<![A-Za-z\d.,])\d+([.,]\d+)*", "N", text))
 
 
 def _here(arguments: list[str], cwd: Path, environ: dict[str, str]) -> Said:

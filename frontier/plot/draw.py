@@ -23,7 +23,7 @@ from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import FancyArrowPatch
-from matplotlib.ticker import FixedFormatter, FixedLocator, LogLocator, MaxNLocator, NullLocator
+from matplotlib.ticker import FixedFormatter, FixedLocator, Locator, LogLocator, MaxNLocator, NullLocator
 
 from frontier.plot.data import FORMATS, Axis, Bar, Line, Mark, Panel, Picture, Role, Theme
 from frontier.plot.layout import PanelLayout, Placed, fit, line_height, text_width, ticks_that_fit, wrap
@@ -408,14 +408,19 @@ def ticks_of(axis: Axis, length: float, points: float, upright: bool) -> Sequenc
         return kept
     subs = ((1, 1.5, 2, 3, 4, 5, 6, 8), (1, 2, 3, 5, 7), (1, 2, 5), (1, 3), (1,))
     steps = [MaxNLocator(n, steps=[1, 2, 2.5, 5, 10]) for n in (9, 6, 4, 3, 2)]
-    inside = [
-        [(float(v), tick_text(v)) for v in locator.tick_values(low, high) if low <= v <= high * (1 + 1e-9)]
-        for locator in ([LogLocator(subs=of, numticks=99) for of in subs] if axis.log else steps)
-    ]
-    choices = [ticks for ticks in inside if 3 <= len(ticks) <= 10]
+
+    def inside(locators: Sequence[Locator]) -> list[list[tuple[float, str]]]:
+        return [
+            [(float(v), tick_text(v)) for v in locator.tick_values(low, high) if low <= v <= high * (1 + 1e-9)]
+            for locator in locators
+        ]
+
+    every = inside([LogLocator(subs=of, numticks=99) for of in subs] if axis.log else steps)
+    choices = [ticks for ticks in every if 3 <= len(ticks) <= 10]
     if not choices and axis.log and axis.high < 30 * axis.low:  # hardly a round number: ticks as if it were linear
-        return ticks_of(Axis("", axis.low, axis.high), length, points, upright)
-    return ticks_that_fit(axis, choices or [max(inside, key=len)], length, points, upright)
+        every = inside(steps)
+        choices = [ticks for ticks in every if 3 <= len(ticks) <= 10]
+    return ticks_that_fit(axis, choices or [max(every, key=len)], length, points, upright)
 
 
 def tick_text(value: float) -> str:

@@ -21,6 +21,7 @@ from frontier.simulator.process import SimulatorProcess
 from frontier.simulator.spec import EngineSpec
 from tests import servers
 from tests.commands import frontier
+from tests.golden import assert_golden_row
 
 
 @pytest.fixture(scope="module")
@@ -56,8 +57,8 @@ def test_no_server_is_told_with_what_else_listens(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(discover, "USUAL_PORTS", (1,))
     error = run().exception
     assert isinstance(error, UsageError)
-    assert "no server was found on this machine's ports 1" in str(error)
     assert "frontier probe http://host:port/v1" in str(error)
+    assert_golden_row("messages", error.what.partition(";")[0])  # what else listens differs between machines
 
 
 def test_something_that_never_answers_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -82,16 +83,15 @@ def test_the_servers_of_a_config_are_probed_as_it_reaches_them(simulator: Simula
     assert [True, False] == [d["usable"] for d in told["deployments"]]
     plain = frontier("probe", "two.yaml", cwd=tmp_path)
     assert [line for line in plain.out.splitlines() if line.endswith(":") and " " not in line] == ["here:", "gone:"]
-    assert "fail usable                cannot reach http://127.0.0.1:1" in plain.out
+    assert 1 == len([line for line in plain.out.splitlines() if line.startswith("fail usable")])
 
 
 def test_what_is_neither_an_address_nor_a_config_is_refused(tmp_path: Path) -> None:
-    said = frontier("probe", "localhost:8000", cwd=tmp_path)
-    assert 2 == said.code
-    assert "neither an address nor a config file" in said.err
+    neither = frontier("probe", "localhost:8000", cwd=tmp_path)
     (tmp_path / "sim.yaml").write_text("endpoint: simulator\nshapes: [100/10]\n")
-    said = frontier("probe", "sim.yaml", cwd=tmp_path)
-    assert (2, True) == (said.code, "needs no probe" in said.err)
+    embedded = frontier("probe", "sim.yaml", cwd=tmp_path)
+    assert [2, 2] == [neither.code, embedded.code]
+    assert_golden_row("messages", f"{neither.error}\n{embedded.error}")
 
 
 def test_a_key_said_back_by_the_server_is_not_shown(tmp_path: Path) -> None:
@@ -122,9 +122,9 @@ def test_two_hundred_thousand_models_take_no_longer_than_their_bytes(tmp_path: P
         unnamed = frontier("probe", url, cwd=tmp_path)
         wrong = frontier("probe", url, "--model", "none", cwd=tmp_path)
         took = time.monotonic() - began
-    assert "m199999, one of 200000" in named.out
+    assert "m199999" in named.out
     assert unnamed.code == wrong.code == 5
-    assert "it serves m0, m1, m2, m3, m4 and 199,995 more" in unnamed.out
+    assert ["m0", "m1", "m2", "m3", "m4"] == re.findall(r"\bm\d+", unnamed.out)[:5]
     assert max(len(said.out) for said in (unnamed, wrong)) < 5_000
     assert took < 60, "with a comparison of all with all it was minutes"
 
