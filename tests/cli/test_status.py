@@ -27,6 +27,7 @@ warmup: 100ms
 """
 
 
+@pytest.mark.process
 @pytest.mark.slow
 def test_a_running_sweep_is_told_and_followed_to_its_end(tmp_path: Path) -> None:
     (tmp_path / "sweep.yaml").write_text(SLOW)

@@ -677,6 +677,7 @@ def false_alarms(repetitions: int, sizes: tuple[int, ...]) -> tuple[int, int, se
     return windows, flagged, names
 
 
+@pytest.mark.slow
 def test_healthy_windows_are_hardly_ever_flagged() -> None:
     windows, flagged, names = false_alarms(2, (60, 300))
     assert 84 == windows
