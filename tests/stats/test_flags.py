@@ -211,6 +211,7 @@ def test_answers_without_a_count_are_flagged_where_others_have_one(share: float,
         ({"content_filter": 0.005}, False, False),
         ({"content_filter": 0.05}, True, False),
         ({"content_filter": 0.05, "strange": 0.0001}, True, False),
+        ({"content_filter": 0.014, "strange": 0.014}, True, False),
         ({"strange": 0.05}, True, True),
     ],
 )
