@@ -120,8 +120,9 @@ def standing(run: RunDirectory, config: Config, finished: Mapping[str, Trial]) -
     done = {k for k, t in planned.items() if k in finished or (not plan.sized and _setting(t) in measured)}
     last, over = _last(lines)
     running = not over and run.held()
+    ended: Any = last["event"] if last["event"] in ENDS else "killed"
     return Standing(
-        end="running" if running else last["event"] if last["event"] in ENDS else "killed",
+        end="running" if running else ended,
         reason=str(last.get("reason", "")),
         planned=len(planned),
         done=len(done),

@@ -118,7 +118,8 @@ def test_a_default_sweep_of_fixed_lengths_is_answered_and_ctrl_c_keeps_the_answe
     here, log, out = swept
     (answer,) = re.findall(r"^Run at concurrency (\d+) ", out, re.M)
     assert int(answer) <= 38, "the engine's TPOT is 10 ms there"
-    assert int(answer) >= 24 or "this machine was busy" in log
+    least = 1 if "busy" in log else 24  # a busy machine proves less, and says so
+    assert least <= int(answer)
     (shape,) = json.loads(run("frontier solve --json", here))["shapes"]
     assert (int(answer), "meets") == (shape["concurrency"], shape["verdict"])
 
@@ -130,7 +131,7 @@ def test_a_later_sla_names_a_better_setting_and_the_command_pasted_proves_it(swe
     (later,) = set(re.findall(r"`(frontier solve --sla '[^']*')`", README))
     (shape,) = json.loads(run(f"{later} --json", here, 0, 4))["shapes"]
     before, step = shape["concurrency"], shape["next_step"]
-    assert before is None or step["concurrency"] > before
+    assert step["concurrency"] > (before or 0)
     assert f"\n  {step['command']}\n" in run(later, here, 0, 4)
     (inside,) = (here / "runs").iterdir()
     (printed,) = json.loads(run(f"{later.replace('solve', 'solve .')} --json", inside, 0, 4))["shapes"]

@@ -84,7 +84,9 @@ class Estimate:
         """
 
         def over(x: float, otherwise: float) -> float:
-            return x if math.isnan(x) else numerator / x if 0 < x < math.inf else otherwise
+            if math.isnan(x):
+                return x
+            return numerator / x if 0 < x < math.inf else otherwise
 
         return Estimate(
             value=0.0 if math.isinf(self.value) else over(self.value, math.inf),

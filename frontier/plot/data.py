@@ -89,7 +89,9 @@ class Axis:
         """1 for what no axis holds above (infinite), -1 for what this one does not hold below (0 on
         a logarithm).
         """
-        return 1 if value == math.inf else -1 if self.log and value <= 0 else 0
+        if value == math.inf:
+            return 1
+        return -1 if self.log and value <= 0 else 0
 
     def shown(self, value: float) -> float:
         """The value, or the edge where it is `off`."""

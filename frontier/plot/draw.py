@@ -514,7 +514,9 @@ def _draw_mark(axes: Axes, mark: Mark, colours: dict[str, str], name: str) -> No
     if mark.struck:
         axes.plot(mark.x, mark.y, marker=STRIKE, ms=16, mec=colours["text"], mew=1.3, zorder=5, gid=name + "-strike")
     hollow = mark.role in (Role.FLAGGED, Role.PREDICTED)
-    face = paper if hollow else blend(colour, paper, 0.35) if mark.pale else colour
+    face = blend(colour, paper, 0.35) if mark.pale else colour
+    if hollow:
+        face = paper
     shape = ">" if mark.beyond else SHAPES.get(mark.role, "o")
     edge, thick, size = (paper, 0.6, 8.0) if mark.role is Role.DOMINATED else (colour, 1.4, 8.0)
     if mark.role is Role.PREDICTED:

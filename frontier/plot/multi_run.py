@@ -359,8 +359,9 @@ def _panel_sentence(group: Group) -> str:
     if not best.others:
         return f"Only {name} is proven inside {promise} ({value}){clauses}"
     if best.sure:
-        some = len(best.others) + 1 < len(group.names)
-        of = " of those proven" if some else " that is proven" if best.may_give else ""
+        of = " that is proven" if best.may_give else ""
+        if len(best.others) + 1 < len(group.names):
+            of = " of those proven"
         return f"{name} carries the most{of} inside {promise}: {words}{clauses}"
     reason = "within the interval of the next" if speed.has_interval else "but intervals are not known"
     return f"No clear winner inside {promise}: {name} carries {words}, {reason}{clauses}"

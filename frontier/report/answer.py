@@ -262,7 +262,9 @@ def load_trial_text(trial: LoadTrial, limits: Sequence[Limit]) -> str:
         if (e := point.metrics.get(limit.metric)) is not None
     ]
     invalid = invalid_because(trial, tuple(limits))
-    cut = f"  not valid: {invalid}" if invalid else "  ended early: clearly too much" if trial.overloaded else ""
+    cut = "  ended early: clearly too much" if trial.overloaded else ""
+    if invalid:
+        cut = f"  not valid: {invalid}"
     return f"{verb:<5}  {format_number(trial.load)} requests/s  {'; '.join(values)}{cut}"
 
 

@@ -213,7 +213,9 @@ def report_of(
     """Everything a page of the run is made of; `options` are those it was asked for with. Pictures
     are drawn of the first two objectives.
     """
-    checks = CHECKS if not run.is_imported else IMPORTED_REQUEST_CHECKS if run.histories else IMPORTED_CHECKS
+    checks = CHECKS
+    if run.is_imported:
+        checks = IMPORTED_REQUEST_CHECKS if run.histories else IMPORTED_CHECKS
     return Report(
         views=views_of(run, limits, (objectives[0], objectives[1]) if objectives else None),
         pooled=pooled_of([run], objectives, limits) if objectives else (),
@@ -261,6 +263,9 @@ def _section(view: View, samples: Mapping[Any, Mapping[int, WindowData]]) -> Sec
     sides = _sides(decision) if decision else {}
     arrivals = arrival_rate(points, chosen) if chosen is not None else None
     diagnosis = diagnose(points, samples.get(frontier.series, {}), decision)
+    notes: tuple[str, ...] = () if view.sla else (no_sla_sentence(points, frontier, gpus),)
+    if decision:
+        notes = tuple(reason_sentences(decision, tuple(sides.values())))
     return Section(
         name=frontier.series.label(),
         verdict=f"{headline(decision, gpus)}." if decision else None,
@@ -274,11 +279,7 @@ def _section(view: View, samples: Mapping[Any, Mapping[int, WindowData]]) -> Sec
             *((f"What binds at {head}", clean(text, 800)) for head, text in diagnosis_lines(diagnosis)),
         ),
         production=tuple(production_lines(decision, arrivals)) if decision else (),
-        notes=tuple(reason_sentences(decision, tuple(sides.values())))
-        if decision
-        else ()
-        if view.sla
-        else (no_sla_sentence(points, frontier, gpus),),
+        notes=notes,
         heads=tuple(column.long or column.head for column in columns),
         rows=tuple(
             (point.concurrency, role_of(point, frontier, chosen), cells)

@@ -132,7 +132,9 @@ def per_request(limits: Iterable[Limit]) -> Mapping[str, float]:
         m = limit.of
         if m.quantity is None or m.quantity == "itl" or m.p is None:
             continue
-        promise = limit.promise if not m.inverted else 1 / limit.promise if limit.promise > 0 else math.inf
+        promise = limit.promise
+        if m.inverted:
+            promise = 1 / promise if promise > 0 else math.inf
         if m.quantity not in chosen or m.p > chosen[m.quantity][0]:
             chosen[m.quantity] = (m.p, promise)
     return {quantity: promise for quantity, (_, promise) in chosen.items()}

@@ -41,7 +41,9 @@ def encode_record(record: Record) -> bytes:
     for name, default in _DEFAULTS.items():
         value = getattr(record, name)
         if value != default:
-            line[name] = round(value, 6) if name in _TIMES else stored(value) if name in _WORDS else value
+            if name in _TIMES:
+                value = round(value, 6)
+            line[name] = stored(value) if name in _WORDS else value
     return orjson.dumps(line, option=orjson.OPT_APPEND_NEWLINE)
 
 

@@ -94,10 +94,11 @@ def test_a_server_that_always_fails_has_no_valid_point_and_no_latency(
     found = ended[name]
     assert {outcome} == set(found.outcomes) - {Outcome.CANCELLED}
     assert any(flag.name in ("errors", "no_requests", "server_lost") for flag in found.point.flags)
-    p99 = found.point.metrics.get("p99_ttft")
-    assert p99 is None or math.isinf(p99.value)
-    rate = found.point.metrics.get("error_rate")
-    assert rate is None or rate.value == 1
+    failed = set(found.outcomes) != {Outcome.CANCELLED}
+    for metric, value in (("p99_ttft", math.inf), ("error_rate", 1.0)):
+        assert ({value} if found.point.n and failed else set()) == {
+            estimate.value for name, estimate in found.point.metrics.items() if name == metric
+        }
 
 
 @pytest.mark.parametrize("name", GOOD)

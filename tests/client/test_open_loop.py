@@ -62,6 +62,7 @@ def test_arrivals_of_a_trace_come_when_it_says_at_the_rate(server: Hostile) -> N
     assert "requests" == measurement.ended
     due = [r.scheduled for r in records]
     assert due == pytest.approx(list(islice(bunches.times(200, 11), len(due))), abs=1e-6)
+    assert records
     assert all(r.sent >= (r.scheduled or 0) for r in records)
     gaps = [b - a for a, b in pairwise(r.scheduled or 0.0 for r in records)]
     assert bunches.trace is not None
@@ -102,4 +103,5 @@ def test_later_turns_that_no_caller_was_free_for_are_charged_from_when_they_were
     assert never >= {0}
     assert len({r.index for r in records}) == len(records)
     ends = {(r.session, r.turn): r.end for r in records}
+    assert later
     assert all((r.scheduled or 0) >= ends[r.session, (r.turn or 0) - 1] - 1e-6 for r in later)

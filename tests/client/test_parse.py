@@ -348,8 +348,9 @@ def test_whatever_a_server_sends_ends_in_one_outcome_and_sane_counts(
     record = read([r for r in reads if r], dialect, api, kind, step=2)
     assert record.outcome in Outcome
     assert (record.error is None) is (record.outcome is Outcome.OK)
-    assert record.error is None or (record.error.isprintable() and len(record.error) <= 300)
+    assert (record.error or "").isprintable()
+    assert len(record.error or "") <= 300
     assert (record.first is None) is (record.events == 0)
     assert record.outcome is not Outcome.OK or record.events > 0
     counts = (record.prompt_tokens, record.completion_tokens, record.cached_tokens)
-    assert all(c is None or (type(c) is int and c >= 0) for c in counts)
+    assert [] == [c for c in counts if c is not None and (type(c) is not int or c < 0)]

@@ -127,7 +127,7 @@ def test_the_first_sessions_begin_part_of_the_way_in(chats: list[Record]) -> Non
     records = chats
     firsts = [turns[0].turn for number, turns in by_session(records).items() if number < STREAMS]
     assert len(set(firsts)) > 1
-    assert all(r.turn == 0 for r in records if r.session >= STREAMS and r.reusable and r.reusable == 96)
+    assert {0} == {r.turn for r in records if r.session >= STREAMS and r.reusable == 96}
 
 
 def test_a_failed_turn_ends_its_session() -> None:
@@ -205,6 +205,7 @@ def test_a_mix_sends_sessions_and_requests_of_the_classes_that_the_seed_draws(en
     assert len({r.index for r in records}) == len(records)
     sessions = by_session(records)
     classes = {number: {r.class_index for r in turns} for number, turns in sessions.items()}
+    assert classes
     assert all(len(of) == 1 for of in classes.values()), "a session is of one class"
     whole = {number: turns for number, turns in sessions.items() if number >= STREAMS}
     chats = [turns for turns in whole.values() if turns[0].class_index == 1]
@@ -214,6 +215,7 @@ def test_a_mix_sends_sessions_and_requests_of_the_classes_that_the_seed_draws(en
     assert {(len(turns), turns[0].turn, turns[0].reusable) for turns in chats} == {(1, 0, 80)}
     assert sum(turns[0].prompt_tokens for turns in chats) / len(chats) == pytest.approx(200, rel=0.05)
     later = [r for turns in agents for r in turns[1:]]
+    assert later
     assert all(r.cached_tokens == (r.reusable - 1) // 16 * 16 for r in later)
     # The classes begin with different words, each of which the engine has in its cache.
     assert sum(turns[0].cached_tokens >= 64 for turns in chats) > 0.9 * len(chats)

@@ -10,6 +10,7 @@ from benchmarks import gate as study
 from frontier.decide import gate as judging
 from frontier.decide.gate import GateRules, Measured, gate, in_turn, judged_metrics, key_changes
 from frontier.model import Estimate, Limit, Shape
+from tests.golden import assert_golden_row
 from tests.stats.made import sample
 
 NAMES = ("output_throughput", "p50_ttft", "p50_tpot")
@@ -135,7 +136,7 @@ def test_a_stated_spread_is_not_used_where_days_differ_by_more_or_intervals_are_
     new = [measured(0.02, DAY * 9, spread=0.001)]
     found = stated(loud, new, 0.005)
     assert (None, judged(loud, new, "history").changes) == (found.spread, found.changes)
-    assert "The stated spread is not used" in found.notes[0]
+    assert_golden_row("answers", found.notes[0])
     assert stated(loud, new, 0.05).spread == 0.05
     assert stated([measured(0.0)], [measured(0.0, DAY)], 0.01).verdict == "not resolved"
 

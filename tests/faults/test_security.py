@@ -27,6 +27,8 @@ from frontier.text import MOST, Secrets
 from tests import servers
 from tests.commands import Said, frontier, start
 from tests.faults.encodings import ENCODINGS, LONG_KEY, SHORT_KEY, leaked
+from tests.golden import assert_golden_row
+from tests.neutral import neutral
 
 KEY = "planted-KEY-5f1e0c77"
 HEADER = "planted-HEADER-91b2"
@@ -302,9 +304,10 @@ def key_file(tmp_path: Path, text: str = KEY + "\n", mode: int = 0o600) -> Path:
 def test_a_key_file_is_read_when_only_its_owner_may(tmp_path: Path) -> None:
     assert KEY == read_key_file(key_file(tmp_path))
     for mode in (0o644, 0o640, 0o606, 0o620):
-        with pytest.raises(UsageError, match=f"others may read or write it .mode {mode:04o}.") as caught:
+        with pytest.raises(UsageError) as caught:
             read_key_file(key_file(tmp_path, mode=mode))
         assert caught.value.hint == f"chmod 600 {tmp_path / 'key'}"
+        assert_golden_row("messages", neutral(str(caught.value), tmp_path), f"{mode:04o}")
 
 
 @pytest.mark.parametrize("text", ["two\nlines", "esc\x1b[0m", "ключ", "x" * 9000])
@@ -321,8 +324,9 @@ def test_an_empty_key_file_is_refused(text: str, tmp_path: Path) -> None:
 
 
 def test_a_key_file_that_is_missing_or_a_directory_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="there is no key file"):
+    with pytest.raises(UsageError) as missing:
         read_key_file(tmp_path / "none")
+    assert_golden_row("messages", neutral(str(missing.value), tmp_path))
     with pytest.raises(UsageError):
         read_key_file(tmp_path)
 
@@ -344,8 +348,9 @@ def test_a_key_file_serves_a_sweep_and_is_copied_nowhere(tmp_path: Path) -> None
 
 def test_a_key_named_twice_is_refused() -> None:
     text = CONFIG.format(url="http://h:1/v1", more="api_key_env: A_KEY\napi_key_file: key")
-    with pytest.raises(ConfigError, match="the key is named twice"):
+    with pytest.raises(ConfigError) as refused:
         load_config(text, "sweep.yaml")
+    assert_golden_row("complaints", str(refused.value))
 
 
 @pytest.mark.parametrize(

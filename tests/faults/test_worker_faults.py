@@ -3,6 +3,7 @@ processes running."""
 
 import asyncio
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -25,6 +26,8 @@ from frontier.simulator.process import SimulatorProcess
 from frontier.simulator.spec import EngineSpec
 from frontier.store.run_dir import RunDirectory
 from tests.commands import frontier, start
+from tests.golden import assert_golden_row
+from tests.sweeps import own_exit_code
 
 KEY = "sk-workers-0123456789abcdef"
 SWEEP = """\
@@ -90,13 +93,10 @@ def test_a_killed_client_process_costs_its_trial_which_is_run_again_without_it(t
     process = sweep_until_sending(tmp_path)
     client_processes(process.pid)[1].kill()
     _, err = process.communicate(timeout=90)
-    assert process.returncode in (0, 4, 5), err  # on a busy machine its points may be flagged
-    assert "was lost: signal 9 ended it" in err
-    assert "is run again without that process" in err
-    assert "c=6 is sent by 2 client processes" in err
-    (lost,) = [event for event in events(tmp_path) if event["event"] == "worker_lost"]
-    assert "signal 9" in str(lost["reason"])
     run = finished(tmp_path)
+    assert process.returncode == own_exit_code(run.path), err
+    (lost,) = [event for event in events(tmp_path) if event["event"] == "worker_lost"]
+    assert_golden_row("progress", re.sub(r"process \d \(pid \d+\)", "process N (pid N)", str(lost["reason"])))
     (measurement,) = run.finished().values()
     assert [3, 3] == [worker.streams for worker in measurement.workers]
     # Nothing of the attempt that was given up: each share's requests are there once, from its first
@@ -115,13 +115,10 @@ def test_a_trial_whose_client_processes_are_killed_three_times_is_sent_by_what_i
         wait_until_sending(process, connections)
         client_processes(process.pid)[0].kill()
     _, err = process.communicate(timeout=90)
-    assert process.returncode in (0, 4, 5), err
-    assert 2 == err.count("is run again without that process")
-    assert "client processes failed 3 times under c=12, at last: client process" in err
-    assert "1 put off after a loss; tried again now" in err
-    assert "c=12 is sent by one client process" in err
-    assert 3 == sum(event["event"] == "worker_lost" for event in events(tmp_path))
     run = finished(tmp_path)
+    assert process.returncode == own_exit_code(run.path), err
+    assert 3 == sum(event["event"] == "worker_lost" for event in events(tmp_path))
+    assert 1 == err.count("put off after a loss")
     (measurement,) = run.finished().values()
     assert () == measurement.workers
     indices = [record.index for record in run.records(measurement.trial.key)]
@@ -135,8 +132,9 @@ def test_a_client_process_that_does_not_answer_costs_its_trial(tmp_path: Path) -
     process = sweep_until_sending(tmp_path)
     client_processes(process.pid)[0].send_signal(signal.SIGSTOP)
     _, err = process.communicate(timeout=120)
-    assert process.returncode in (0, 4, 5), err
-    assert "did not answer for 10 s" in err
+    assert process.returncode == own_exit_code(finished(tmp_path).path), err
+    (lost,) = [event for event in events(tmp_path) if event["event"] == "worker_lost"]
+    assert "10 s" in str(lost["reason"])
     (measurement,) = finished(tmp_path).finished().values()
     assert 2 == len(measurement.workers)
 
@@ -190,10 +188,12 @@ def die_with_their_sweep(tmp_path: Path) -> None:
     # The same command again goes on; with another number of processes the trials of before still
     # count.
     said = frontier("sweep", "sweep.yaml", "--set", "workers=2", cwd=tmp_path)
-    assert said.code in (0, 4, 5), said.err
-    assert 1 == len(list((tmp_path / "runs").iterdir()))
+    (path,) = (tmp_path / "runs").iterdir()
+    assert said.code == own_exit_code(path), said.err
+    begun = [event for event in events(tmp_path) if event["event"] == "trial_begun"]
     again = frontier("sweep", "sweep.yaml", "--set", "workers=1", cwd=tmp_path)
-    assert "nothing is left to measure" in again.err
+    assert said.code == again.code
+    assert begun == [event for event in events(tmp_path) if event["event"] == "trial_begun"], "nothing is left"
     assert 2 == len(next(iter(finished(tmp_path).finished().values())).workers)
 
 
@@ -234,8 +234,9 @@ class Delayed(ProcessWorker):
 
 @pytest.mark.fault("a client process that begins late", times=1)
 def test_a_client_process_that_begins_late_makes_no_trial(simulator: SimulatorProcess) -> None:
-    with pytest.raises(WorkerLostError, match=r"client process 2 \(pid \d+\) began [01]\.\d s after the others"):
+    with pytest.raises(WorkerLostError) as late:
         send(simulator, [ProcessWorker(1), Delayed(2)])
+    assert re.match(r"client process 2 \(pid \d+\) began [01]\.\d s after ", late.value.what), late.value.what
 
 
 TIME = ["unshare", "--user", "--map-root-user", "--fork", "--kill-child", "--time", "--monotonic", "600"]
@@ -263,4 +264,5 @@ def test_a_client_process_whose_clock_is_ten_minutes_ahead_changes_nothing(
     assert max(own.clock_bound, other.clock_bound) == measurement.health.clock_bound
     firsts = [min(record.sent for record in records if record.stream % 2 == share) for share in (0, 1)]
     assert firsts == pytest.approx([0.0, 0.0], abs=0.2)
+    assert records
     assert all(0 < record.end - record.sent < 5 for record in records)

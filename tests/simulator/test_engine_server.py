@@ -74,7 +74,7 @@ def test_chat_streams_as_vllm_does(simulator):
     assert {"role": "assistant", "content": ""} == got[0]["choices"][0]["delta"]
     tokens = got[1:-1]
     assert 4 == len(tokens)
-    assert all(event["choices"][0]["delta"]["content"] for event in tokens)
+    assert "" not in [event["choices"][0]["delta"]["content"] for event in tokens]
     assert [None, None, None, "length"] == [event["choices"][0]["finish_reason"] for event in tokens]
     assert [] == got[-1]["choices"]
     assert 4 == got[-1]["usage"]["completion_tokens"]
@@ -85,7 +85,7 @@ def test_completions_stream_one_event_per_token_and_no_usage_unless_asked(simula
     body = {"prompt": [5, 6, 7], "max_tokens": 3, "stream": True}
     got = events(call(simulator, "POST", "/v1/completions", body)[2])
     assert 3 == len(got)
-    assert all(event["choices"][0]["text"] for event in got)
+    assert "" not in [event["choices"][0]["text"] for event in got]
     assert not any("usage" in event for event in got)
 
 
@@ -161,7 +161,7 @@ def test_the_truth_names_each_token_of_a_request(simulator):
     (truth,) = json.loads(call(simulator, "GET", "/truth?id=mine")[2])["requests"]
     assert sent < truth["receipt"] < truth["scheduled"][0] < back
     assert 6 == len(truth["scheduled"]) == len(truth["actual"])
-    assert all(late >= due for due, late in zip(truth["scheduled"], truth["actual"], strict=True))
+    assert min(np.subtract(truth["actual"], truth["scheduled"])) >= 0
     assert np.diff(truth["scheduled"]) == pytest.approx(1e-3, abs=1e-9)
     assert 1 < len(json.loads(call(simulator, "GET", "/truth")[2])["requests"])
 
@@ -210,7 +210,7 @@ def test_over_http_and_in_virtual_time_the_engine_gives_the_same_latencies():
     # What a client sees has the machine's own lateness on top.
     assert np.median([s.tpot for s in seen]) == pytest.approx(np.median(virtual.tpot), rel=0.10)
     assert np.median([s.ttft for s in seen]) == pytest.approx(np.median(virtual.ttft), rel=0.35)
-    assert all(24 == len(s.events) for s in seen)
+    assert {24} == {len(s.events) for s in seen}
 
 
 def test_a_late_step_does_not_delay_the_schedule(simulator):
@@ -242,7 +242,7 @@ def test_natural_lengths_end_with_stop_and_ignore_eos_forces_the_length():
 
         assert any("stop" == reason for _, reason in lengths())
         assert {(200, "length")} == set(lengths(ignore_eos=True))
-        assert all(count >= 100 for count, _ in lengths(min_tokens=100))
+        assert min(count for count, _ in lengths(min_tokens=100)) >= 100
 
 
 def test_a_repeated_prompt_is_cached_only_where_the_cache_is_on(simulator):

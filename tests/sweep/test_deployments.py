@@ -21,6 +21,9 @@ from frontier.errors import UsageError
 from frontier.model import Phase
 from frontier.plan import make_plan
 from tests.commands import Said, frontier, start
+from tests.golden import assert_golden_row
+from tests.neutral import line_of, neutral
+from tests.sweeps import own_exit_code
 
 SERVE = f"exec {sys.executable} -m frontier serve-sim --port {{port}} --set step_base=2ms"
 TEXT = """\
@@ -35,11 +38,6 @@ warmup: 50ms
 max_time: 60s
 deployments:
 """
-
-
-ENDED = (0, 4, 5)
-"""Met, unproven, or invalid: the last where this machine is too busy to measure on, which the sweep
-then says."""
 
 
 def free_port() -> int:
@@ -71,6 +69,11 @@ def events(tmp_path: Path, *names: str) -> list[tuple[object, object]]:
     return [(e["event"], e.get("deployment")) for e in journal(tmp_path) if e["event"] in names]
 
 
+def the_run(tmp_path: Path) -> Path:
+    (run,) = (tmp_path / "runs").iterdir()
+    return run
+
+
 def sweep(tmp_path: Path, *options: str, **environ: str) -> Said:
     said = frontier("sweep", "sweep.yaml", *options, cwd=tmp_path, **environ)
     assert "Traceback" not in said.err
@@ -83,7 +86,7 @@ def test_deployments_are_started_one_after_another_and_stopped(tmp_path: Path) -
     serve = SERVE.format(port=port)
     written(tmp_path, port, started("plain", serve), started("wide", f"{serve} --set max_num_seqs=4", ", quality: 0.9"))
     said = sweep(tmp_path)
-    assert said.code in ENDED, said.err
+    assert said.code == own_exit_code(the_run(tmp_path)), said.err
     assert not answers(port)
     assert [("starting", "plain"), ("stopped", "plain"), ("starting", "wide"), ("stopped", "wide")] == events(
         tmp_path, "starting", "stopped"
@@ -131,7 +134,7 @@ def test_the_second_ctrl_c_leaves_while_the_server_is_still_being_stopped(tmp_pa
     process = running_trial(tmp_path)
     process.send_signal(signal.SIGINT)
     assert process.stderr is not None
-    assert any("stopping: the trial in flight" in line for line in process.stderr)
+    assert any(line.startswith("stopping: ") for line in process.stderr)
     process.send_signal(signal.SIGINT)
     assert 130 == process.wait(60)
     assert not (tmp_path / "stopped").exists(), "it does not wait for the stop command"
@@ -200,8 +203,10 @@ def test_one_that_does_not_start_is_told_with_its_last_lines_and_the_others_are_
     written(tmp_path, port, started("broken", broken), started("plain", SERVE.format(port=port)))
     said = sweep(tmp_path)
     assert said.code == 5
-    assert "broken ended with status 7" in said.err
+    assert "broken" in line_of(said.err, "status 7")
     assert "torch.OutOfMemoryError: 80 GiB" in said.err
+    (lost,) = [line for line in journal(tmp_path) if line["event"] == "dropped"]
+    assert "status 7" in str(lost["reason"])
     points = json.loads(frontier("show", "--json", cwd=tmp_path).out)["points"]
     assert 2 == len(points)
     (not_measured,) = [line for line in said.err.splitlines() if line.startswith("Left out: broken-32x4 c=1")]
@@ -217,8 +222,8 @@ def test_one_that_never_gets_ready_is_given_up_in_time(tmp_path: Path) -> None:
     said = sweep(tmp_path)
     assert said.code == 5
     assert time.monotonic() - began < 60
-    assert "slow was not ready within 2 s" in said.err
-    assert "still loading" in said.err
+    (given_up,) = [line for line in journal(tmp_path) if line["event"] == "dropped"]
+    assert_golden_row("messages", neutral(str(given_up["reason"])))
 
 
 @pytest.mark.slow
@@ -226,9 +231,11 @@ def test_the_ready_command_is_asked_too(tmp_path: Path) -> None:
     port = free_port()
     serve = SERVE.format(port=port)
     written(tmp_path, port, f"{{name: a, start: {json.dumps(serve)}, ready: {{command: 'test -e warm', within: 5s}}}}")
-    assert "its ready command has not succeeded" in sweep(tmp_path).err
+    said = sweep(tmp_path)
+    assert said.code == 5
+    assert "ready command" in line_of(said.err, "within 5 s")
     (tmp_path / "warm").touch()
-    assert sweep(tmp_path).code in ENDED
+    assert sweep(tmp_path).code == own_exit_code(the_run(tmp_path))
 
 
 @pytest.mark.slow
@@ -240,7 +247,8 @@ def test_a_server_that_is_there_already_is_not_taken_for_the_one_to_be_started(t
         written(tmp_path, port, started("plain", SERVE.format(port=port)))
         said = sweep(tmp_path)
     assert said.code == 5
-    assert f"something answers at http://127.0.0.1:{port}/v1 before plain is started" in said.err
+    (refused,) = [line for line in journal(tmp_path) if line["event"] == "dropped"]
+    assert_golden_row("messages", neutral(str(refused["reason"])))
 
 
 @pytest.mark.fault("a server that the sweep started crashes")
@@ -253,7 +261,7 @@ def test_one_that_crashes_in_a_trial_is_started_again_and_the_sweep_goes_on(tmp_
     time.sleep(1)
     os.kill(int((tmp_path / "server.pid").read_text().split()[-1]), signal.SIGKILL)
     _, err = process.communicate(timeout=120)
-    assert process.returncode in ENDED, err
+    assert process.returncode == own_exit_code(the_run(tmp_path)), err
     assert 2 == len(events(tmp_path, "starting"))
     assert 1 == len(events(tmp_path, "server_lost"))
     assert ("finished", None) == events(tmp_path, "finished", "server_lost")[-1], err
@@ -267,8 +275,8 @@ def test_commands_of_a_config_in_a_run_directory_are_not_run_unasked(tmp_path: P
     (tmp_path / "sweep.yaml").rename(tmp_path / "run" / "config.yaml")
     said = frontier("sweep", "run/config.yaml", cwd=tmp_path, here=True)
     assert said.code == 2
-    assert "run/config.yaml lies in a run directory, and would:\n  run  touch pwned; sleep 60\n" in said.err
-    assert "copy it to a file of your own" in said.err
+    assert "  run  touch pwned; sleep 60\n" in said.err
+    assert_golden_row("messages", neutral(said.err))
     assert not (tmp_path / "pwned").exists()
 
 
@@ -282,7 +290,7 @@ def test_secrets_that_a_config_in_a_run_directory_names_are_not_sent_unasked(tmp
     assert said.code == 2
     assert "  send  $CLOUD_KEY to https://elsewhere.invalid/v1\n" in said.err
     assert "  send  $OTHER_KEY to https://elsewhere.invalid/v1\n" in said.err
-    assert "refusing to go on: config.yaml is inside a run directory and was not confirmed" in said.err
+    assert_golden_row("messages", neutral(said.err))
 
 
 def test_verifying_a_run_sends_a_key_where_the_users_own_config_sends_it(tmp_path: Path) -> None:
@@ -296,8 +304,9 @@ def test_verifying_a_run_sends_a_key_where_the_users_own_config_sends_it(tmp_pat
     consent_to_reach(run, config, own)
     own.write_text(text.replace("mine", "other"))
     for begun_with in (own, run.parent / "sweep.yaml", tmp_path / "gone.yaml"):
-        with pytest.raises(UsageError, match="if the run is yours, go where its config"):
+        with pytest.raises(UsageError) as refused:
             consent_to_reach(run, config, begun_with)
+        assert_golden_row("messages", neutral(str(refused.value), tmp_path), begun_with.name)
     consent_to_reach(run, load_config(text.replace("api_key_env: CLOUD_KEY\n", ""), "config.yaml"), None)
 
 

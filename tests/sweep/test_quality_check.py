@@ -18,6 +18,8 @@ from frontier.model import Answer, Answers, Decision, Shape, Verdict
 from frontier.run import load
 from frontier.sweep import quality
 from frontier.sweep.quality import Scorer
+from tests.golden import assert_golden_row
+from tests.neutral import neutral
 from tests.servers import serving
 from tests.sweeps import sweep_in_virtual_time
 
@@ -132,7 +134,7 @@ def test_too_many_failures_end_it() -> None:
         pytest.raises(MeasurementError) as error,
     ):
         asked_of(url)
-    assert "of 20 answers of d could not be compared" in str(error.value)
+    assert_golden_row("messages", neutral(str(error.value)))
 
 
 def test_a_few_failures_are_kept_as_such() -> None:
@@ -203,16 +205,19 @@ deployments:
 def test_what_is_not_ready_for_it_is_refused(tmp_path: Path) -> None:
     sweep_in_virtual_time(tmp_path / "run", CONFIG)
     measured = load(tmp_path / "run")
-    with pytest.raises(UsageError, match="has no operating point"):
+    with pytest.raises(UsageError) as undecided:
         quality.quality_checks(measured, measured.limits())  # too few requests for a p95
+    assert_golden_row("messages", neutral(str(undecided.value), tmp_path), "undecided")
     bare = dataclasses.replace(
         measured, config=measured.config.model_copy(update={"deployments": measured.config.deployments[:1]})
     )
-    with pytest.raises(UsageError, match="does not say what the answers are compared with"):
+    with pytest.raises(UsageError) as unreferenced:
         quality.quality_checks(bare, measured.limits())
+    assert_golden_row("messages", neutral(str(unreferenced.value), tmp_path), "unreferenced")
     session = Shape.of(64, 16)
     talk = measured.config.model_copy(
         update={"given_shapes": (dataclasses.replace(session, session=SimpleNamespace()),)}
     )
-    with pytest.raises(UsageError, match="is a session"):
+    with pytest.raises(UsageError) as sessions:
         quality.quality_checks(dataclasses.replace(measured, config=talk), measured.limits())
+    assert_golden_row("messages", neutral(str(sessions.value), tmp_path), "sessions")

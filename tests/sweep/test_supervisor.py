@@ -75,7 +75,7 @@ wait
 """A shell with a child in its group, and one that has left the group and does not heed SIGTERM."""
 
 
-@pytest.mark.parametrize("how", ["let go", "SIGTERM", "the sweep is killed"])
+@pytest.mark.parametrize("how", ["let go", "SIGTERM", "killed sweep"])
 def test_nothing_is_left_of_a_command_whatever_it_started(how: str, supervise: Start, tmp_path: Path) -> None:
     process = supervise(TREE, within=0.5)
     assert "started" == told(process)["event"]

@@ -12,6 +12,7 @@ from frontier.config import load_config
 from frontier.plan import make_plan
 from frontier.sweep.telemetry import Telemetry
 from tests.commands import frontier, http_sweep, start, until_said
+from tests.golden import assert_golden_row
 from tests.sweeps import Told
 
 TEXT = http_sweep("[1, 3]", requests=100, shape="32/4")
@@ -95,4 +96,4 @@ def test_a_taken_port_is_told(tmp_path: Path) -> None:
         port = str(taken.getsockname()[1])
         said = frontier("sweep", "sweep.yaml", "--prometheus", port, cwd=tmp_path, here=True)
     assert said.code == 2
-    assert f"cannot serve metrics on 127.0.0.1:{port}" in said.err
+    assert_golden_row("messages", said.err[said.err.index("error: ") :].replace(port, "PORT"))
