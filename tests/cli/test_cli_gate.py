@@ -15,7 +15,7 @@ import yaml
 from frontier.run import load
 from tests.commands import Said, frontier, unmeasured
 from tests.golden import assert_golden_row
-from tests.sweeps import commands_in_virtual_time, swept
+from tests.sweeps import ENGINES, commands_in_virtual_time, config_text, swept
 
 TEXT = """\
 deployments: [{{name: base, endpoint: simulator, simulator: {{step_base: {base}us, {more}}}}}{second}]
@@ -106,22 +106,16 @@ def test_runs_that_alternate_are_pairs(runs: Path, tmp_path: Path) -> None:
     assert ("in turn", 3) == (verdict(said)["design"], verdict(said)["units"]), said.err
 
 
-SWEEP = """\
-endpoint: simulator
-simulator: {step_base: 5ms, per_decode: 60us, per_prefill_token: 20us, noise: 0.05}
-shapes: [64/16]
-concurrency: [2, 8, 32]
-sla: {p90_tpot: 7ms}
-requests: 200
-repeats: 1
-refine: 0
-seed: SEED
-"""
+def seeded(seed: int, shapes: str = "[64/16]") -> str:
+    """The config of a sweep in virtual time."""
+    text = config_text(ENGINES["smooth"], sla="{p90_tpot: 7ms}", requests=200).replace("repeats: 3", "repeats: 1")
+    text = text.replace("[256/32]", shapes).replace("[1, 2, 4, 8, 16, 32, 64]", "[2, 8, 32]")
+    return f"{text}seed: {seed}\n"
 
 
 def test_a_second_sweep_proves_what_the_first_proved_and_is_gated(tmp_path: Path) -> None:
-    swept(tmp_path / "base", SWEEP.replace("SEED", "1"))
-    (tmp_path / "new.yaml").write_text(SWEEP.replace("SEED", "2"))
+    swept(tmp_path / "base", seeded(1))
+    (tmp_path / "new.yaml").write_text(seeded(2))
     with commands_in_virtual_time():
         said = frontier("sweep", "new.yaml", "-o", "new", "--prove", "base", cwd=tmp_path, here=True)
         nothing = frontier("sweep", "new.yaml", "-o", "own", "--prove", "nowhere", cwd=tmp_path, here=True)
@@ -141,9 +135,9 @@ def test_a_second_sweep_proves_what_the_first_proved_and_is_gated(tmp_path: Path
 
 
 def test_each_series_proves_what_the_run_proved_in_it(tmp_path: Path) -> None:
-    text = SWEEP.replace("shapes: [64/16]", "shapes: [64/16, 2048/16]")
-    swept(tmp_path / "base", text.replace("SEED", "1"))
-    (tmp_path / "new.yaml").write_text(text.replace("SEED", "2"))
+    shapes = "[64/16, 2048/16]"
+    swept(tmp_path / "base", seeded(1, shapes))
+    (tmp_path / "new.yaml").write_text(seeded(2, shapes))
     with commands_in_virtual_time():
         said = frontier("sweep", "new.yaml", "-o", "new", "--prove", "base", cwd=tmp_path, here=True)
     proven = {d.series: d.concurrency for d in load(tmp_path / "base").solve()}

@@ -2,7 +2,6 @@
 
 import json
 import signal
-import time
 from pathlib import Path
 
 import pytest
@@ -10,34 +9,18 @@ import pytest
 from frontier.cli.status import line, page, read_state
 from frontier.config import load_config
 from frontier.decide.wording import trial_words
-from tests.commands import frontier, start, unmeasured
+from tests.commands import frontier, http_sweep, start, unmeasured, until_trial
 from tests.golden import assert_golden_row
 from tests.sweeps import ENGINES, config_text, open_run, sweep_in_virtual_time
-
-SLOW = """\
-endpoint: simulator
-simulator: {step_base: 10ms, per_decode: 10us, per_prefill_token: 10us}
-shapes: [64/20]
-concurrency: [1, 4]
-sla: {p99_ttft: 500ms}
-requests: 100000
-repeats: 1
-refine: 0
-warmup: 100ms
-"""
 
 
 @pytest.mark.process
 @pytest.mark.slow
 def test_a_running_sweep_is_told_and_followed_to_its_end(tmp_path: Path) -> None:
-    (tmp_path / "sweep.yaml").write_text(SLOW)
+    (tmp_path / "sweep.yaml").write_text(http_sweep("[1, 4]", requests=100_000, shape="64/20", step="10ms"))
     sweep = start("sweep", "sweep.yaml", cwd=tmp_path)
-    deadline = time.monotonic() + 60
-    told: dict[str, object] = {}
-    while time.monotonic() < deadline and not told.get("running"):
-        if list(tmp_path.glob("runs/*/manifest.json")):
-            told = json.loads(frontier("status", "--json", cwd=tmp_path).out)
-        time.sleep(0.2)
+    until_trial(sweep, tmp_path)
+    told = json.loads(frontier("status", "--json", cwd=tmp_path).out)
     assert ("running", 0, 2, 2) == (told["state"], told["done"], told["planned"], told["left"])
     running = told["running"]
     assert isinstance(running, dict)

@@ -32,24 +32,13 @@ from frontier.stats.from_records import window_data
 from frontier.store.run_dir import RunDirectory
 from frontier.sweep.backend import VirtualBackend
 from tests.commands import frontier as run_frontier
-from tests.commands import start
+from tests.commands import http_sweep, start, until_trial
 from tests.golden import assert_golden_row
 from tests.neutral import neutral, without_numbers
 from tests.store.test_store import open_run, record, trial
 from tests.sweeps import ENGINES, config_text, own_exit_code, sweep_in_virtual_time
 
-SWEEP = """\
-endpoint: simulator
-simulator: {step_base: 2ms, per_decode: 10us, per_prefill_token: 10us}
-shapes: [32/8]
-concurrency: [1, 4]
-sla: {p90_ttft: 500ms}
-requests: 60
-repeats: 1
-refine: 0
-warmup: 100ms
-max_time: 20s
-"""
+SWEEP = http_sweep("[1, 4]", requests=60, more="max_time: 20s\n")
 BIG = SWEEP.replace("requests: 60", "requests: 600")
 VIRTUAL = (
     config_text(ENGINES["smooth"], requests=100)
@@ -72,9 +61,7 @@ def finished(run: Path) -> list[int]:
 def test_a_file_size_limit_ends_the_sweep_with_the_command_to_resume_and_keeps_finished_trials(tmp_path: Path) -> None:
     (tmp_path / "sweep.yaml").write_text(SWEEP)
     process = start("sweep", "sweep.yaml", "-o", "run", cwd=tmp_path)
-    assert process.stderr is not None
-    while "1 of 2 settings" not in (line := process.stderr.readline()):
-        assert line, "the sweep ended before its first trial"
+    until_trial(process, tmp_path, finished=1)
     resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (4000, 4000))
     _, err = process.communicate(timeout=60)
     assert process.returncode == 5
@@ -197,9 +184,7 @@ def test_an_error_of_the_disk_is_reported_with_its_cause(
 def test_a_run_directory_that_is_moved_ends_the_sweep_which_resumes_at_the_new_place(tmp_path: Path) -> None:
     (tmp_path / "sweep.yaml").write_text(SWEEP)
     process = start("sweep", "sweep.yaml", "-o", "run", cwd=tmp_path)
-    assert process.stderr is not None
-    while "1 of 2 settings" not in (line := process.stderr.readline()):
-        assert line, "the sweep ended before its first trial"
+    until_trial(process, tmp_path, finished=1)
     (tmp_path / "run").rename(tmp_path / "moved")
     _, err = process.communicate(timeout=60)
     assert process.returncode == 5
@@ -392,10 +377,7 @@ def test_a_trial_in_which_this_process_was_stopped_is_flagged() -> None:
 def test_a_trial_in_which_the_sweep_was_stopped_is_measured_again(tmp_path: Path) -> None:
     (tmp_path / "sweep.yaml").write_text(SWEEP.replace("[1, 4]", "[2]").replace("requests: 60", "requests: 300"))
     process = start("sweep", "sweep.yaml", "-o", "run", cwd=tmp_path)
-    deadline = time.monotonic() + 60
-    while not list((tmp_path / "run").glob("trials/*.part")):
-        assert time.monotonic() < deadline, "the sweep did not begin its trial"
-        time.sleep(0.05)
+    until_trial(process, tmp_path)
     time.sleep(0.5)  # into the window
     process.send_signal(signal.SIGSTOP)
     time.sleep(1.5)

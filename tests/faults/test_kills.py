@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from frontier.store.run_dir import RunDirectory
-from tests.commands import frontier, start
+from tests.commands import frontier, http_sweep, start, until_trial
 from tests.golden import assert_golden_row
 from tests.sweeps import own_exit_code
 
@@ -58,26 +58,12 @@ def test_a_kill_before_any_step_on_the_disk_loses_no_finished_trial() -> None:
     assert int(said.split()[0]) >= 55
 
 
-SWEEP = """\
-endpoint: simulator
-simulator: {step_base: 2ms, per_decode: 10us, per_prefill_token: 10us}
-shapes: [32/8]
-concurrency: [1, 2, 4]
-sla: {p90_ttft: 500ms}
-requests: 20
-repeats: 1
-refine: 0
-warmup: 100ms
-max_time: 10s
-"""
-
-
 @pytest.mark.process
 @pytest.mark.fault("SIGKILL at a random moment", times=12)
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_the_real_command_killed_again_and_again_ends_as_if_it_had_not_been(tmp_path: Path) -> None:
-    (tmp_path / "sweep.yaml").write_text(SWEEP)
+    (tmp_path / "sweep.yaml").write_text(http_sweep("[1, 2, 4]", requests=20, more="max_time: 10s\n"))
     rng, done, simulators = random.Random(3), 0, []
     for _ in range(12):
         process = start("sweep", "sweep.yaml", cwd=tmp_path)
@@ -104,11 +90,9 @@ def test_the_real_command_killed_again_and_again_ends_as_if_it_had_not_been(tmp_
 @pytest.mark.process
 @pytest.mark.fault("a second start on the same run")
 def test_a_second_start_on_a_running_sweep_is_refused_and_does_not_disturb_it(tmp_path: Path) -> None:
-    (tmp_path / "sweep.yaml").write_text(SWEEP.replace("requests: 20", "requests: 400"))
+    (tmp_path / "sweep.yaml").write_text(http_sweep("[1, 2, 4]", requests=400, more="max_time: 10s\n"))
     first = start("sweep", "sweep.yaml", cwd=tmp_path)
-    assert first.stderr is not None
-    while "  about " not in (line := first.stderr.readline()):  # it holds its lock by then
-        assert line
+    until_trial(first, tmp_path)  # it holds its lock by then
     said = frontier("sweep", "sweep.yaml", cwd=tmp_path, here=True)
     assert said.code == 2
     (run,) = (tmp_path / "runs").iterdir()

@@ -25,23 +25,12 @@ from frontier.plan import make_plan
 from frontier.run import load
 from frontier.sweep.backend import HttpBackend
 from frontier.sweep.conductor import Conductor, SweepEnd
-from tests.commands import frontier, start
+from tests.commands import frontier, http_sweep, start, until_trial
 from tests.golden import assert_golden_row
 from tests.neutral import line_of
 from tests.sweeps import Told, open_run
 
-SLOW = """\
-endpoint: simulator
-simulator: {step_base: 10ms, per_decode: 10us, per_prefill_token: 10us}
-shapes: [64/20]
-concurrency: [1, 4]
-sla: {p99_ttft: 500ms}
-requests: 4
-repeats: 1
-refine: 0
-warmup: 100ms
-max_time: 20s
-"""
+SLOW = http_sweep("[1, 4]", requests=4, shape="64/20", step="10ms", more="max_time: 20s\n")
 
 
 @pytest.mark.process
@@ -80,11 +69,7 @@ def started(tmp_path: Path, **how: Callable[[], object]) -> subprocess.Popen[str
     """A sweep whose first trial is under way."""
     (tmp_path / "sweep.yaml").write_text(SLOW.replace("requests: 4", "requests: 5000") + "on_finish: 'cat > told'\n")
     process = start("sweep", "sweep.yaml", cwd=tmp_path, **how)
-    deadline = time.monotonic() + 60
-    while not list(tmp_path.glob("runs/*/trials/*.part")):
-        assert process.poll() is None, process.communicate()[1]
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+    until_trial(process, tmp_path)
     return process
 
 
@@ -242,9 +227,7 @@ def test_ctrl_c_while_the_server_is_not_there_yet(tmp_path: Path) -> None:
 def test_a_killed_sweep_goes_on_with_the_same_command(tmp_path: Path) -> None:
     (tmp_path / "sweep.yaml").write_text(SLOW)
     process = start("sweep", "sweep.yaml", cwd=tmp_path)
-    assert process.stderr is not None
-    while "1 of 2 settings" not in (line := process.stderr.readline()):
-        assert line, "the sweep ended before its first trial"
+    until_trial(process, tmp_path, finished=1)
     process.kill()
     process.communicate()
     (run,) = (tmp_path / "runs").iterdir()
