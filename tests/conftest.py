@@ -28,16 +28,19 @@ MAY = ("process", "smoke", "engine")
 _seen: list[str] = []
 
 
-def _watch(event: str, _: tuple[Any, ...]) -> None:
-    if event in REAL_PARTS:
+CAPACITY = "frontier.client.capacity"
+"""Measured once in each process, by whichever test comes first to a dry run that shows it."""
+
+
+def _watch(event: str, arguments: tuple[Any, ...]) -> None:
+    if event in REAL_PARTS and CAPACITY not in str(arguments):
         _seen.append(REAL_PARTS[event])
 
 
 sys.addaudithook(_watch)
 
 
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
+def _guarded(item: pytest.Item) -> Iterator[None]:
     """A test without processes, servers and their clocks is quick and cannot be disturbed; one that
     has them belongs to the lane of processes, but for a handful of smoke tests.
     """
@@ -45,6 +48,18 @@ def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
     yield
     if _seen and not any(item.get_closest_marker(name) for name in MAY):
         pytest.fail(f"this test {_seen[0]}: mark it process", pytrace=False)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_setup(item: pytest.Item) -> Iterator[None]:
+    """Fixtures count too: those of a module for the first test that needs them."""
+    yield from _guarded(item)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
+    """What the test itself does."""
+    yield from _guarded(item)
 
 
 def pytest_configure(config: pytest.Config) -> None:

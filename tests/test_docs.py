@@ -50,6 +50,7 @@ SLOW = "frontier ceilings "
 """Measures this machine's memory for seconds."""
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(
     ("document", "command"),
     [pytest.param(*shown, marks=[pytest.mark.slow] if shown[1].startswith(SLOW) else []) for shown in commands()],

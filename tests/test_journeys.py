@@ -28,6 +28,7 @@ def reader(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, str
         yield here, url
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(
     "number",
     [

@@ -230,6 +230,7 @@ def test_the_command_pasted_makes_the_answer_green(swept, tmp_path):
     assert "on_finish: /bin/true" in (tmp_path / "my runs" / "a" / "config.yaml").read_text()
 
 
+@pytest.mark.process
 def test_a_config_that_was_changed_since_is_not_taken(swept, tmp_path):
     shutil.copytree(swept, tmp_path, dirs_exist_ok=True)
     for file in (tmp_path / "sweep.yaml", swept / "sweep.yaml"):

@@ -44,6 +44,7 @@ def test_the_wheel_holds_the_package_and_its_notices_alone(here: tuple[Path, Pat
     assert about == {f"{NAME}.dist-info/{end}" for end in ends}
 
 
+@pytest.mark.process
 def test_the_source_distribution_holds_no_data_of_others_and_no_cache(here: tuple[Path, Path]) -> None:
     with tarfile.open(here[1]) as sdist:
         names = {name.removeprefix(f"{NAME}/") for name in sdist.getnames()}
@@ -52,6 +53,7 @@ def test_the_source_distribution_holds_no_data_of_others_and_no_cache(here: tupl
     assert names == code() | configs | set(more.split())
 
 
+@pytest.mark.process
 @pytest.mark.slow
 def test_a_build_elsewhere_has_the_same_bytes(here: tuple[Path, Path], tmp_path: Path) -> None:
     """Of a copy with other times and another order, and caches that are not git's."""

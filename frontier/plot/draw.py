@@ -400,12 +400,7 @@ def ticks_of(axis: Axis, length: float, points: float, upright: bool) -> Sequenc
     """
     low, high = sorted((axis.low, axis.high))
     if axis.ticks:
-        kept: list[tuple[float, str]] = []
-        for value in axis.ticks:
-            wider = sorted([*kept, (value, tick_text(value))])
-            if ticks_that_fit(axis, [wider], length, points, upright) == wider:
-                kept = wider
-        return kept
+        return _own_ticks(axis, length, points, upright)
     subs = ((1, 1.5, 2, 3, 4, 5, 6, 8), (1, 2, 3, 5, 7), (1, 2, 5), (1, 3), (1,))
     steps = [MaxNLocator(n, steps=[1, 2, 2.5, 5, 10]) for n in (9, 6, 4, 3, 2)]
 
@@ -421,6 +416,16 @@ def ticks_of(axis: Axis, length: float, points: float, upright: bool) -> Sequenc
         every = inside(steps)
         choices = [ticks for ticks in every if 3 <= len(ticks) <= 10]
     return ticks_that_fit(axis, choices or [max(every, key=len)], length, points, upright)
+
+
+def _own_ticks(axis: Axis, length: float, points: float, upright: bool) -> list[tuple[float, str]]:
+    """Those of the axis's own ticks that fit, the first of them first."""
+    kept: list[tuple[float, str]] = []
+    for value in axis.ticks:
+        wider = sorted([*kept, (value, tick_text(value))])
+        if ticks_that_fit(axis, [wider], length, points, upright) == wider:
+            kept = wider
+    return kept
 
 
 def tick_text(value: float) -> str:

@@ -92,6 +92,7 @@ def points(request: pytest.FixtureRequest) -> Iterator[dict[str, Point]]:
     gc.set_threshold(*thresholds)
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(
     "name", [name if name in EVERY_TIME else pytest.param(name, marks=pytest.mark.slow) for name in LIARS]
 )

@@ -183,6 +183,7 @@ def test_a_measured_run_is_consistent_and_holds_no_key(measured: Path, tmp_path:
     assert (result.found, result.unchecked) == ((), ())
 
 
+@pytest.mark.process
 def test_lengths_that_the_seed_does_not_give_are_found(measured: Path, tmp_path: Path) -> None:
     files = contents(packed(measured, tmp_path / "claim.zip"))
     name = next(name for name in files if "c0004-grid" in name and "trials" in name)

@@ -91,6 +91,7 @@ def test_the_servers_of_a_config_are_probed_as_it_reaches_them(simulator: Simula
     assert 1 == len([line for line in plain.out.splitlines() if line.startswith("fail usable")])
 
 
+@pytest.mark.process
 def test_what_is_neither_an_address_nor_a_config_is_refused(tmp_path: Path) -> None:
     neither = frontier("probe", "localhost:8000", cwd=tmp_path)
     (tmp_path / "sim.yaml").write_text("endpoint: simulator\nshapes: [100/10]\n")

@@ -85,6 +85,7 @@ def test_it_is_then_an_axis_a_column_and_a_limit(asked: tuple[Path, Said]) -> No
     assert_golden_row("messages", again.error)
 
 
+@pytest.mark.process
 def test_a_picture_has_all_deployments_and_the_frontier_over_them(asked: tuple[Path, Said]) -> None:
     cwd, _ = asked
     assert 0 == frontier("plot", "run", "--objectives", "quality,cost,p95_ttft", "-o", "q.svg", cwd=cwd).code

@@ -21,6 +21,8 @@ from frontier.stats.from_records import window_data
 from tests.client.hostile import BEHAVIOURS, Hostile
 from tests.client.test_client import FAILURES, GOOD
 
+pytestmark = pytest.mark.process
+
 SHAPE = Shape.of(7, 5)
 LIMITS = Timeouts(connect=5.0, first_byte=0.5, idle=0.5, total=0.8)
 PATIENT = Timeouts(connect=5.0, first_byte=5.0, idle=5.0, total=10.0)
@@ -73,7 +75,6 @@ All = dict[str, Ended]
 EVERY = sorted({*BEHAVIOURS} & {*GOOD, *(name for name, _, _ in FAILURES), *MORE})
 
 
-@pytest.mark.process
 @pytest.mark.parametrize("name", EVERY)
 def test_every_request_is_on_record_once_with_its_outcome(ended: All, name: str) -> None:
     found = ended[name]

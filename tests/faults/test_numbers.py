@@ -149,6 +149,7 @@ def telling(values: tuple[str, ...]) -> servers.Handler:
     return handler
 
 
+@pytest.mark.process
 @pytest.mark.fault("numbers at the edges of floats in a server's metrics")
 @pytest.mark.parametrize(
     "values",

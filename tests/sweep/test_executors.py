@@ -40,6 +40,7 @@ EXECUTORS: dict[str, tuple[str, Callable[[Config], Backend]]] = {
 """What the config of each has beside TEXT, and how it is made."""
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("name", [pytest.param(n, marks=[pytest.mark.slow] * ("two" in n)) for n in EXECUTORS])
 def test_an_executor_keeps_its_contract(name: str, tmp_path: Path) -> None:
     more, make = EXECUTORS[name]

@@ -43,6 +43,7 @@ from tests.sweeps import (
 GRID = (1, 2, 4, 8, 16, 32, 64)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", ["smooth", "infeasible", pytest.param("KV cliff", marks=pytest.mark.slow)])
 def test_the_operating_point_is_the_true_one(family: str, tmp_path: Path) -> None:
     text = config_text(ENGINES[family], requests=800)
@@ -360,6 +361,7 @@ def test_the_time_left_is_never_more_than_the_budget_has(tmp_path: Path) -> None
     assert all(0 <= (left or 0.0) <= 40.0 for left in told.left)
 
 
+@pytest.mark.slow
 def test_a_search_takes_no_more_than_its_share_while_another_shape_has_no_answer(
     sized: tuple[Path, Told, float], tmp_path: Path
 ) -> None:
