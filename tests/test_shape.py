@@ -4,6 +4,7 @@ The exceptions were there when the rules came. Their lists only shrink: a functi
 leaves its list, and nothing is added.
 """
 
+import ast
 import tokenize
 from collections import Counter
 from pathlib import Path
@@ -95,6 +96,17 @@ COMPLEX = {
 }
 MANY_ARGUMENTS = 8
 """Functions of more than eight arguments, each marked with `noqa: PLR0913`."""
+
+
+def test_no_conditional_expression_stands_in_another() -> None:
+    nested = [
+        f"{path.relative_to(ROOT)}:{node.lineno}"
+        for path in FILES
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.IfExp)
+        and any(isinstance(part, ast.IfExp) for part in (node.test, node.body, node.orelse))
+    ]
+    assert nested == []
 
 
 def test_functions_stay_within_their_cognitive_complexity() -> None:

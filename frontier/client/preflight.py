@@ -247,7 +247,9 @@ class _Questions:
 
     def note(self, name: str, good: bool | None, detail: str) -> None:
         """Add a check; `good` None is neither good nor bad."""
-        state: Literal["ok", "note", "warn"] = "note" if good is None else "ok" if good else "warn"
+        state: Literal["ok", "note", "warn"] = "ok" if good else "warn"
+        if good is None:
+            state = "note"
         self.checks.append(Check(name, state, self.target.cleaned(detail)))
 
     async def run(self, concurrency: int, wait: float) -> Preflight:

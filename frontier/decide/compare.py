@@ -271,7 +271,9 @@ def _ratio(a: _Curve, b: _Curve, worst: float, floor: float | None) -> Estimate:
     """
     least = float(min(a.gain.min(), b.gain.min())) if floor is None else floor
     (area_a, draws_a), (area_b, draws_b) = a.area((least, worst)), b.area((least, worst))
-    value = area_b / area_a if area_a > 0 else (math.inf if area_b > 0 else math.nan)
+    value = math.inf if area_b > 0 else math.nan
+    if area_a > 0:
+        value = area_b / area_a
     if draws_a is None or draws_b is None:
         return Estimate.without_interval(value, 0)
     with np.errstate(divide="ignore", invalid="ignore"):

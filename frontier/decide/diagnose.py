@@ -146,7 +146,10 @@ def diagnose_setting(
     # Without its clock an engine that has much to do cannot be told from one that runs slowly.
     unsure = not here.complete or alone.concurrency > FEW
     unsure |= lead in (Resource.PREFILL, Resource.DECODE) and here.clock is None
-    kind = "outside" if certain else "partial" if unsure else "clear" if weights[lead] >= CLEAR * total else "shared"
+    if certain or unsure:
+        kind = "outside" if certain else "partial"
+    else:
+        kind = "clear" if weights[lead] >= CLEAR * total else "shared"
     # Where the client or a refusal spoils the load, the server's own signs are those of another
     # load.
     inside = [] if certain and lead is not Resource.CLOCKS else ranked
@@ -277,7 +280,9 @@ def _prompt_share(here: Signs, alone: Signs) -> float:
 def _evidence(resource: Resource, here: Signs, alone: Signs) -> str:
     """How the resource shows, with numbers."""
     parts, wait = here.parts, here.waiting
-    waiting = "" if wait is None else "; no request waits" if wait < SOME else f"; {format_number(wait)} requests wait"
+    waiting = ""
+    if wait is not None:
+        waiting = "; no request waits" if wait < SOME else f"; {format_number(wait)} requests wait"
     kv = "" if here.kv_max is None else f"the KV cache is {format_share(here.kv_max)} full at most"
     work = f"prompts themselves take {format_share(min(1.0, _prompt_share(here, alone)))} of the engine's time"
     match resource:

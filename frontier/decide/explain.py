@@ -426,4 +426,6 @@ def half_undecided(decision: Decision) -> bool:
 def binding_limit(decision: Decision) -> Limit | None:
     """The limit with the least headroom, else the first."""
     figure = tightest_figure(decision)
-    return figure.limit if figure else decision.limits[0] if decision.limits else None
+    if figure:
+        return figure.limit
+    return decision.limits[0] if decision.limits else None

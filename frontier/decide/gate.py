@@ -289,7 +289,9 @@ def _change(name: str, worse: float, error: float, freedom: float, rules: GateRu
         return Change(name, worse_share(name, worse), -math.inf, math.inf, math.inf, "not resolved")
     alarm, passes, caught = (float(stats.t.ppf(p, freedom)) for p in (1 - rules.level, 1 - MISS, CAUGHT))
     low, high = worse_share(name, worse - alarm * error), worse_share(name, worse + passes * error)
-    verdict: Answer = "no worse" if high <= rules.allow else "worse" if low > 0 else "not resolved"
+    verdict: Answer = "worse" if low > 0 else "not resolved"
+    if high <= rules.allow:
+        verdict = "no worse"
     smallest = worse_share(name, (alarm + caught) * error)
     return Change(name, worse_share(name, worse), low, high, smallest, verdict)
 

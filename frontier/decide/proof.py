@@ -219,7 +219,9 @@ def claim_points(
     earlier = {trial.concurrency for trial, _ in history if trial.phase is Phase.CONFIRM}
     points = []
     for c, sample in sorted(claim_windows(history).items()):
-        alpha = judged[c].alpha if c in judged else EARLIER_ALPHA if c in earlier else None
+        alpha = EARLIER_ALPHA if c in earlier else None
+        if c in judged:
+            alpha = judged[c].alpha
         if alpha is None:
             points.append(_point(sample, tuple(names), limits, price))
             continue

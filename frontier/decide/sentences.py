@@ -289,7 +289,9 @@ def sentence(reason: Reason) -> str:
     settings = [setting(c) for c in reason.settings] or [""]
     limit, estimate = reason.limit, reason.estimate
     known = estimate is not None and not math.isnan(estimate.value)
-    gain = "" if reason.gain is None else f"{reason.gain:+.1%}" if abs(reason.gain) < 0.01 else f"{reason.gain:+.0%}"
+    gain = ""
+    if reason.gain is not None:
+        gain = f"{reason.gain:+.1%}" if abs(reason.gain) < 0.01 else f"{reason.gain:+.0%}"
     label = metric(reason.metric).label if reason.metric else ""
     value = value_text(reason.metric, estimate.value) if reason.metric and known and estimate else "–"
     promise = limit_value_text(limit.metric, limit.promise) if limit else ""

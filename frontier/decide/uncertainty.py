@@ -115,7 +115,9 @@ def _drawn(sample: WindowData, m: Metric, picks: Ints, limits: tuple[Limit, ...]
     with np.errstate(divide="ignore"):
         if m.name == "cost":
             return (price or 0.0) / 3600.0 * 1e6 / rate
-        return watts / rate if m.name == "energy" else rate / watts if m.name == "tokens_per_joule" else rate
+        if m.name == "energy":
+            return watts / rate
+        return rate / watts if m.name == "tokens_per_joule" else rate
 
 
 def _ratio(totals: Floats, weights: Floats, picks: Ints) -> Floats:
