@@ -146,10 +146,7 @@ def diagnose_setting(
     # Without its clock an engine that has much to do cannot be told from one that runs slowly.
     unsure = not here.complete or alone.concurrency > FEW
     unsure |= lead in (Resource.PREFILL, Resource.DECODE) and here.clock is None
-    if certain or unsure:
-        kind = "outside" if certain else "partial"
-    else:
-        kind = "clear" if weights[lead] >= CLEAR * total else "shared"
+    kind = "outside" if certain else _kind(weights[lead], total, unsure=unsure)
     # Where the client or a refusal spoils the load, the server's own signs are those of another
     # load.
     inside = [] if certain and lead is not Resource.CLOCKS else ranked
@@ -160,6 +157,13 @@ def diagnose_setting(
     )
     second = tuple(replace(suspect, probability=SECOND) for suspect in others)
     return SettingDiagnosis(concurrency, roles, limited, (first, *second), basis=kind)
+
+
+def _kind(lead: float, total: float, *, unsure: bool) -> str:
+    """How far the first of the suspects inside the server stands out."""
+    if unsure:
+        return "partial"
+    return "clear" if lead >= CLEAR * total else "shared"
 
 
 def _outside(here: Signs, signs: Sequence[Signs]) -> dict[Resource, str]:
