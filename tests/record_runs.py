@@ -74,14 +74,14 @@ def statements(folder: Path) -> dict[str, Any]:
     return {line: said(folder, *line.split()) for line in [*lines, "compare closed stated"]}
 
 
-def main() -> None:
+def main(data: Path = DATA) -> None:
     """Make the runs, and write both files."""
     with tempfile.TemporaryDirectory() as place:
         folder, version = Path(place), package.__version__
         for name, text in CONFIGS.items():
             sweep_in_virtual_time(folder / name, text.replace("ENGINE", ENGINE))
-        (DATA / f"runs-{version}.json").write_text(json.dumps(statements(folder), sort_keys=True) + "\n")
-        with tarfile.open(DATA / f"runs-{version}.tar.xz", "w:xz") as archive:
+        (data / f"runs-{version}.json").write_text(json.dumps(statements(folder), sort_keys=True) + "\n")
+        with tarfile.open(data / f"runs-{version}.tar.xz", "w:xz") as archive:
             for name in CONFIGS:
                 archive.add(folder / name, name, filter=lambda file: None if "/derived" in file.name else file)
 

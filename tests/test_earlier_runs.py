@@ -12,7 +12,7 @@ import pytest
 
 from tests.commands import frontier
 from tests.golden import assert_golden_row
-from tests.record_runs import CONFIGS, said
+from tests.record_runs import CONFIGS, main, said
 from tests.sweeps import commands_in_virtual_time
 
 DATA = Path(__file__).parent / "data" / "runs"
@@ -43,6 +43,16 @@ def test_the_same_is_said_of_the_runs_of_1_0(runs_1_0: Path, command: str) -> No
 
 def test_a_run_of_each_kind_is_recorded(runs_1_0: Path) -> None:
     assert set(CONFIGS) <= {path.name for path in runs_1_0.iterdir()}
+
+
+@pytest.mark.slow
+def test_runs_are_recorded_anew(tmp_path: Path) -> None:
+    main(tmp_path)
+    (statements,) = tmp_path.glob("*.json")
+    (archive,) = tmp_path.glob("*.tar.xz")
+    assert set(THEN_1_0) == set(json.loads(statements.read_text()))
+    with tarfile.open(archive) as runs:
+        assert set(CONFIGS) == {name.partition("/")[0] for name in runs.getnames()}
 
 
 def answer(runs: Path, command: str) -> tuple[int, Any]:
