@@ -61,14 +61,19 @@ def answer(runs: Path, command: str) -> tuple[int, Any]:
     return said.code, json.loads(said.out)
 
 
+WORDS = {"notes", "advice", "change", "effect", "evidence", "measured", "proven", "command"}
+"""Fields that hold sentences, which may be reworded."""
+
+
 def agrees(then: Any, now: Any, where: str = "") -> None:
-    """All that was said then is said now; numbers to nine digits, as other builds of numpy add up
-    in another order.
+    """All that was said then is said now, sentences apart; numbers to nine digits, as other builds
+    of numpy add up in another order.
     """
     if isinstance(then, dict):
         assert set(then) <= set(now), where
         for name, value in then.items():
-            agrees(value, now[name], f"{where}.{name}")
+            if name not in WORDS:
+                agrees(value, now[name], f"{where}.{name}")
     elif isinstance(then, list):
         assert len(then) == len(now), where
         for i, (one, other) in enumerate(zip(then, now, strict=True)):
