@@ -112,13 +112,6 @@ def frontier(*arguments: str | Path, cwd: Path, here: bool | None = None, timeou
     return Said(process.returncode, out, err)
 
 
-def unmeasured(text: str) -> str:
-    """The text with N for each number (not in a name, as p99) and at most two spaces in a row: of a
-    measured run, for the golden rows.
-    """
-    return re.sub(r" {3,}", "  ", re.sub(r"(?<![A-Za-z\d.,])\d+([.,]\d+)*", "N", text))
-
-
 def _here(arguments: list[str], cwd: Path, environ: dict[str, str]) -> Said:
     """In this process, with its own directory, environment and streams; all of them as before
     afterwards.

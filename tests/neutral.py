@@ -12,8 +12,10 @@ def neutral(text: str, *folders: Path) -> str:
 
 
 def without_numbers(text: str) -> str:
-    """`text` with each number as N, for what a run in real time measured."""
-    return re.sub(r"\d+(,\d{3})*(\.\d+)*", "N", text)
+    """`text` with N for each number that is no part of a name (p99), and at most two spaces in a
+    row: for what a run measured.
+    """
+    return re.sub(r" {3,}", "  ", re.sub(r"(?<![A-Za-z\d.,])\d+([.,]\d+)*", "N", text))
 
 
 def line_of(text: str, *parts: str) -> str:

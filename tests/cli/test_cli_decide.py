@@ -11,8 +11,9 @@ import pytest
 
 from frontier.model import ClientHealth
 from frontier.run import load
-from tests.commands import Said, frontier, unmeasured
+from tests.commands import Said, frontier
 from tests.golden import assert_golden_row
+from tests.neutral import without_numbers
 from tests.sweeps import sweep_in_virtual_time
 
 CONFIG = """\
@@ -62,7 +63,7 @@ def test_every_tier_is_answered_and_the_worst_sets_the_exit_code(cwd: Path) -> N
     text = frontier("solve", "runs/night", cwd=cwd)
     assert 3 == text.code
     assert text.out.index("gold") < text.out.index("silver")
-    assert_golden_row("answers", unmeasured(text.out))
+    assert_golden_row("answers", without_numbers(text.out))
 
 
 def test_one_tier_is_answered_when_named(cwd: Path) -> None:
@@ -101,7 +102,7 @@ def test_several_shapes_get_their_own_answer_and_one_for_all(cwd: Path) -> None:
     assert {"default": None} == none["common"]
     (some,), (nothing,) = (of["tiers"][0]["notes"] for of in (found, none))
     assert f" {alone['long']} " in some
-    assert_golden_row("answers", unmeasured(f"{some}\n{nothing}"))
+    assert_golden_row("answers", without_numbers(f"{some}\n{nothing}"))
 
 
 def test_an_answer_carries_bracket_headroom_cost_and_what_random_arrivals_may_be_planned(cwd: Path) -> None:
@@ -116,7 +117,9 @@ def test_an_answer_carries_bracket_headroom_cost_and_what_random_arrivals_may_be
     arrival = long["arrival_rate"]
     assert arrival["cap"] == long["concurrency"]
     assert 0 < arrival["rate"] * 32 <= 0.8 * throughput * 1.05
-    assert_golden_row("answers", unmeasured(frontier("solve", "runs/fast", "--sla", "p99_ttft<=130ms", cwd=cwd).out))
+    assert_golden_row(
+        "answers", without_numbers(frontier("solve", "runs/fast", "--sla", "p99_ttft<=130ms", cwd=cwd).out)
+    )
 
 
 def test_a_range_says_where_the_setting_lies(cwd: Path) -> None:
@@ -124,7 +127,7 @@ def test_a_range_says_where_the_setting_lies(cwd: Path) -> None:
     for shape in found["shapes"]:
         assert 0.040 < shape["metrics"]["p99_ttft"]["value"] < 0.130
     said = frontier("solve", "runs/night", "--sla", "p99_ttft<=40ms..130ms", cwd=cwd)
-    assert_golden_row("answers", unmeasured(said.out))
+    assert_golden_row("answers", without_numbers(said.out))
 
 
 def test_a_config_without_an_sla_needs_one(cwd: Path, tmp_path: Path) -> None:
@@ -153,7 +156,7 @@ def test_a_faster_server_is_better_and_the_other_way_round_a_regression(cwd: Pat
     assert (3, "worse") == (code, found["verdict"])
     said = frontier("compare", "runs/night", "runs/fast", "--sla", "p99_ttft<=150ms", cwd=cwd)
     assert_golden_row("messages", said.err)
-    assert_golden_row("answers", unmeasured(said.out))
+    assert_golden_row("answers", without_numbers(said.out))
 
 
 def test_the_same_run_twice_is_not_resolved_but_proven_no_worse_within_a_margin(cwd: Path) -> None:
@@ -208,7 +211,7 @@ def test_show_says_how_sure_the_frontier_is_and_where_capacity_ends(cwd: Path) -
     text = frontier("show", "runs/night", cwd=cwd, COLUMNS="80")
     assert max(map(len, text.out.splitlines())) <= 80
     assert 2 == len([note for found in (short, long) for note in found["notes"] if f"c={found['knee']}" in note])
-    assert_golden_row("answers", unmeasured("\n".join([*short["notes"], *long["notes"]])))
+    assert_golden_row("answers", without_numbers("\n".join([*short["notes"], *long["notes"]])))
 
 
 def test_an_invalid_setting_has_no_part_in_the_band_nor_in_the_odds_of_others(cwd: Path) -> None:

@@ -13,8 +13,9 @@ import pytest
 import yaml
 
 from frontier.run import load
-from tests.commands import Said, frontier, unmeasured
+from tests.commands import Said, frontier
 from tests.golden import assert_golden_row
+from tests.neutral import without_numbers
 from tests.sweeps import ENGINES, commands_in_virtual_time, config_text, swept
 
 TEXT = """\
@@ -74,7 +75,7 @@ def test_a_history_tells_a_regression_from_an_ordinary_day(runs: Path) -> None:
     assert 0.1 < change["at_least"] < change["value"] < 0.2
     assert change["verdict"] == "worse"
     assert (8, 8) == (verdict(slow)["at_proven"]["proven"], verdict(slow)["at_proven"]["at"])
-    assert_golden_row("answers", unmeasured(frontier("compare", "--gate", "main", "slow", cwd=runs).out))
+    assert_golden_row("answers", without_numbers(frontier("compare", "--gate", "main", "slow", cwd=runs).out))
 
 
 def test_two_deployments_of_one_sweep_are_judged_in_pairs_of_repeats(runs: Path) -> None:
@@ -91,7 +92,7 @@ def test_a_single_run_as_baseline_says_nothing(runs: Path) -> None:
     said = frontier("compare", "--gate", "main/night-0", "same", "--json", cwd=runs)
     assert (4, 1) == (said.code, verdict(said)["units"])
     assert {(None, None)} == {(change["at_least"], change["smallest"]) for change in verdict(said)["changes"]}
-    assert_golden_row("answers", unmeasured(frontier("compare", "--gate", "main/night-0", "same", cwd=runs).out))
+    assert_golden_row("answers", without_numbers(frontier("compare", "--gate", "main/night-0", "same", cwd=runs).out))
 
 
 def test_runs_that_alternate_are_pairs(runs: Path, tmp_path: Path) -> None:

@@ -9,8 +9,9 @@ import pytest
 from frontier.cli.status import line, page, read_state
 from frontier.config import load_config
 from frontier.decide.wording import trial_words
-from tests.commands import frontier, http_sweep, start, unmeasured, until_trial
+from tests.commands import frontier, http_sweep, start, until_trial
 from tests.golden import assert_golden_row
+from tests.neutral import without_numbers
 from tests.sweeps import ENGINES, config_text, open_run, sweep_in_virtual_time
 
 
@@ -59,7 +60,7 @@ def test_a_sweep_that_was_killed_is_said_to_be_with_the_way_on(event: str, kille
         assert "running" == read_state(tmp_path / "run")["state"]
     told = read_state(tmp_path / "run")
     assert ["stopped", "killed" if killed else event] == [told["state"], told["end"]]
-    assert_golden_row("answers", unmeasured(line(told)))
+    assert_golden_row("answers", without_numbers(line(told)))
 
 
 def test_what_ended_the_sweep_is_said_once(tmp_path: Path) -> None:
@@ -81,4 +82,4 @@ def test_a_run_held_by_another_machine_is_said_to_be_not_seen(tmp_path: Path) ->
     assert told["state"] == "running"
     second = page(told)[1]
     assert "\x1b" not in second
-    assert_golden_row("answers", unmeasured(second))
+    assert_golden_row("answers", without_numbers(second))
