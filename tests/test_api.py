@@ -44,6 +44,7 @@ def test_the_public_names_are_these() -> None:
         _ = frontier.nothing
 
 
+@pytest.mark.process
 def test_importing_the_package_imports_nothing_heavy() -> None:
     code = "import sys, frontier; print(sorted({'numpy', 'pandas', 'aiohttp', 'pydantic'} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

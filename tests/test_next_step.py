@@ -209,6 +209,7 @@ def next_step_there(where, name):
     return shape["next_step"]["command"], shape["next_step"]["concurrency"]
 
 
+@pytest.mark.process
 def test_the_command_works_where_it_is_printed_and_asks_for_no_consent(swept):
     own = "frontier sweep sweep.yaml -o {} --set sla.p90_tpot=8ms --set on_finish=/bin/true --prove 32"
     later = own + " --set sla.p90_tpot=9.5ms"
@@ -218,6 +219,7 @@ def test_the_command_works_where_it_is_printed_and_asks_for_no_consent(swept):
         assert f"cd {swept} && {later.format(run)}" == next_step_there(swept / place, name)[0]
 
 
+@pytest.mark.process
 def test_the_command_pasted_makes_the_answer_green(swept, tmp_path):
     shutil.copytree(swept, tmp_path, dirs_exist_ok=True)
     command, c = next_step_there(tmp_path, "my runs/a")

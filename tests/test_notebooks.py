@@ -26,6 +26,7 @@ def printed(file: Path) -> list[str]:
     return ["".join("".join(output["text"]) for output in found) for found in streams]
 
 
+@pytest.mark.process
 @pytest.mark.slow
 @pytest.mark.parametrize("notebook", sorted(NOTEBOOKS.glob("*.ipynb")), ids=lambda p: p.stem)
 def test_a_notebook_runs_and_prints_what_is_stored(notebook: Path, tmp_path: Path) -> None:

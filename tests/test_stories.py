@@ -69,6 +69,7 @@ def run(line: str, cwd: Path, *codes: int) -> str:
     return out
 
 
+@pytest.mark.process
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_the_quickstart_ends_proven_in_75_seconds(tmp_path: Path) -> None:
@@ -112,6 +113,7 @@ def swept(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, str,
         yield here, "".join(log) + err, out
 
 
+@pytest.mark.process
 @pytest.mark.slow
 @pytest.mark.timeout(1500)
 def test_a_default_sweep_of_fixed_lengths_is_answered_and_ctrl_c_keeps_the_answer(swept: tuple[Path, str, str]) -> None:
@@ -124,6 +126,7 @@ def test_a_default_sweep_of_fixed_lengths_is_answered_and_ctrl_c_keeps_the_answe
     assert (int(answer), "meets") == (shape["concurrency"], shape["verdict"])
 
 
+@pytest.mark.process
 @pytest.mark.slow
 @pytest.mark.timeout(1500)
 def test_a_later_sla_names_a_better_setting_and_the_command_pasted_proves_it(swept: tuple[Path, str, str]) -> None:

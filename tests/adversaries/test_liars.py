@@ -111,6 +111,7 @@ def test_the_page_states_how_many_there_are() -> None:
     assert len(LIARS) == sum(map(int, re.findall(r"\| (\d+) \|", table)))
 
 
+@pytest.mark.process
 def test_an_honest_server_is_believed() -> None:
     """Alone, and up to three times: the machine may be busy with something else."""
     limits = (Limit(*CONTROL.limit),)

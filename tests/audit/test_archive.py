@@ -183,6 +183,7 @@ def test_a_bomb_is_refused_before_it_is_unpacked(pack: Path, monkeypatch: pytest
     assert_refused(pack, "claim")
 
 
+@pytest.mark.process
 def test_an_audit_of_a_large_file_takes_little_memory(pack: Path) -> None:
     """100 MB of one byte: the records are copied block by block."""
     files, small = contents(pack), zipped(contents(pack), pack.with_name("small.zip"))

@@ -170,6 +170,7 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return here / "run"
 
 
+@pytest.mark.process
 def test_a_measured_run_is_consistent_and_holds_no_key(measured: Path, tmp_path: Path) -> None:
     assert list(contradictions(load(measured))) == []
     said = frontier("pack", measured, "-o", "claim.zip", cwd=tmp_path, MY_KEY=SECRET)

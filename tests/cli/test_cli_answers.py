@@ -107,6 +107,7 @@ def test_status_tells_how_a_run_stands(cwd: Path) -> None:
     assert "21/21 trials" in frontier("status", cwd=cwd).out
 
 
+@pytest.mark.process
 def test_init_prints_a_config_that_a_dry_run_accepts(cwd: Path) -> None:
     said = frontier("init", "http://localhost:8000/v1", cwd=cwd)
     (cwd / "new.yaml").write_text(said.out)

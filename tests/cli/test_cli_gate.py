@@ -244,6 +244,7 @@ def test_both_ci_files_run_the_same_commands() -> None:
     assert 3 == len(steps("github.yml"))
 
 
+@pytest.mark.process
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize(("slower", "code"), [(False, 0), (True, 1)])  # what is neither 0 nor 4 fails the step

@@ -57,6 +57,7 @@ def sweep(tmp_path: Path, endpoint: str, extra: str = "", **environ: str) -> Sai
     return said
 
 
+@pytest.mark.process
 def test_an_endpoint_that_is_down_is_named_with_a_way_out(tmp_path: Path) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
@@ -67,6 +68,7 @@ def test_an_endpoint_that_is_down_is_named_with_a_way_out(tmp_path: Path) -> Non
     assert "frontier probe" in said.err
 
 
+@pytest.mark.process
 def test_a_wrong_model_is_answered_with_the_right_ones(tmp_path: Path) -> None:
     with servers.serving(servers.completing(servers.streaming(usage=True))) as url:
         said = sweep(tmp_path, url, "model: simm\n")
@@ -74,6 +76,7 @@ def test_a_wrong_model_is_answered_with_the_right_ones(tmp_path: Path) -> None:
     assert_golden_row("messages", said.error.replace(url.removesuffix("/v1"), "SERVER"))
 
 
+@pytest.mark.process
 def test_a_server_that_does_not_stream_is_refused(tmp_path: Path) -> None:
     with servers.serving(servers.completing(servers.whole_answer)) as url:
         said = sweep(tmp_path, url)
@@ -81,6 +84,7 @@ def test_a_server_that_does_not_stream_is_refused(tmp_path: Path) -> None:
     assert_golden_row("messages", said.error.replace(url.removesuffix("/v1"), "SERVER"))
 
 
+@pytest.mark.process
 def test_a_server_without_usage_is_refused(tmp_path: Path) -> None:
     with servers.serving(servers.completing(servers.streaming(usage=False))) as url:
         said = sweep(tmp_path, url)
@@ -88,6 +92,7 @@ def test_a_server_without_usage_is_refused(tmp_path: Path) -> None:
     assert_golden_row("messages", said.error.replace(url.removesuffix("/v1"), "SERVER"))
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("status", [401, 403])
 def test_a_refused_key_is_said_with_the_key_to_set(tmp_path: Path, status: int) -> None:
     refuse = servers.refusing(status, "bad key")
@@ -99,6 +104,7 @@ def test_a_refused_key_is_said_with_the_key_to_set(tmp_path: Path, status: int) 
     assert "api_key_env" in said.err
 
 
+@pytest.mark.smoke
 def test_a_key_is_in_no_file_and_no_message(tmp_path: Path) -> None:
     refuse = servers.refusing(401, "the key sekret-9f3 is not valid")
     routes = {**servers.completing(refuse), "GET /v1/models": refuse}
@@ -117,6 +123,7 @@ def test_a_variable_that_is_not_set_is_named(tmp_path: Path) -> None:
     assert_golden_row("messages", said.error)
 
 
+@pytest.mark.process
 def test_a_certificate_nobody_trusts_is_said_so(tmp_path: Path) -> None:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     trustme.CA().issue_cert("127.0.0.1").configure_cert(context)
@@ -127,6 +134,7 @@ def test_a_certificate_nobody_trusts_is_said_so(tmp_path: Path) -> None:
     assert "tls" in said.err
 
 
+@pytest.mark.process
 def test_a_certificate_of_an_own_authority_is_accepted_when_named(tmp_path: Path) -> None:
     authority = trustme.CA()
     authority.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
@@ -160,6 +168,7 @@ def test_a_config_that_is_not_there_is_said_with_how_to_make_one(tmp_path: Path)
     assert_golden_row("messages", said.err)
 
 
+@pytest.mark.process
 @pytest.mark.slow
 def test_a_run_directory_of_another_sweep_is_refused_with_the_difference(tmp_path: Path) -> None:
     with servers.serving(servers.completing(servers.streaming(usage=True))) as url:
@@ -400,6 +409,7 @@ def test_a_key_given_for_its_files_name_is_not_repeated(tmp_path: Path) -> None:
     assert "api_key_file" in said.err
 
 
+@pytest.mark.process
 def test_a_refusal_names_the_commands_own_option(tmp_path: Path) -> None:
     refuse = servers.refusing(401, "no key")
     routes = {**servers.completing(refuse), "GET /v1/models": refuse}

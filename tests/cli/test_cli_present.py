@@ -100,6 +100,7 @@ def test_a_report_for_machines_holds_both_answers(cwd: Path) -> None:
     assert_golden_row("messages", said.error)
 
 
+@pytest.mark.process
 def test_looking_at_a_run_imports_no_client_and_no_optimiser(cwd: Path) -> None:
     """In one process: what a command imported would still be there after the next."""
     code = (
@@ -125,6 +126,7 @@ def test_several_runs_share_a_panel(cwd: Path) -> None:
     assert "day" in words
 
 
+@pytest.mark.slow
 def test_the_deployments_of_a_run_share_a_panel_when_asked(cwd: Path) -> None:
     engine = CONFIG.splitlines()[1].removeprefix("simulator: ")
     head = "\n".join(
@@ -150,6 +152,7 @@ def complete(cwd: Path, words: str) -> Said:
     return frontier(cwd=cwd, here=False, _FRONTIER_COMPLETE="bash_complete", COMP_WORDS=words, COMP_CWORD=last)
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(
     ("words", "offered"),
     [

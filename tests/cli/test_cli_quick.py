@@ -39,6 +39,7 @@ def run(*arguments: str) -> Result:
     return CliRunner().invoke(quick.command, arguments, standalone_mode=False)
 
 
+@pytest.mark.process
 @pytest.mark.slow
 def test_a_short_minute_ends_in_plain_words(simulator: SimulatorProcess, short: None) -> None:
     for _ in range(3):  # a machine at work elsewhere may have no valid point; then it says so
@@ -53,6 +54,7 @@ def test_a_short_minute_ends_in_plain_words(simulator: SimulatorProcess, short: 
     assert not list(Path("runs").glob("quick*"))
 
 
+@pytest.mark.process
 def test_mistakes_are_told_before_a_minute_is_spent(simulator: SimulatorProcess) -> None:
     began = time.perf_counter()
     wrong = run(simulator.url, "--model", "other")
@@ -145,6 +147,7 @@ def test_a_minute_of_the_embedded_engine_in_virtual_time(tmp_path: Path) -> None
     assert [] == list(tmp_path.iterdir())
 
 
+@pytest.mark.process
 @pytest.mark.slow
 def test_the_real_minute(simulator: SimulatorProcess, tmp_path: Path) -> None:
     began = time.perf_counter()

@@ -148,6 +148,7 @@ def test_a_link_into_a_run_and_a_begun_with_that_is_no_file_do_not_help(tmp_path
             consent_to_reach(run / "config.yaml", config, begun_with)
 
 
+@pytest.mark.process
 @pytest.mark.fault("a foreign config")
 @pytest.mark.parametrize("command", ["verify", "probe"])
 def test_a_foreign_run_gets_no_file_and_no_key_out_of_this_machine(command: str, tmp_path: Path) -> None:

@@ -193,6 +193,7 @@ def test_every_number_in_the_table_stands_beside_its_band_or_says_where_that_is(
     assert 2 == bare.out.count("95% band"), "an assumed TTFT has no upper end, and is marked so"
 
 
+@pytest.mark.slow
 def test_a_picture_of_predictions_keeps_the_operating_point_the_sla_and_the_bands(cwd: Path) -> None:
     sweep_in_virtual_time(
         cwd / "decided",

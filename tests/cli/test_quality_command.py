@@ -52,6 +52,7 @@ def asked(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Said]:
     return cwd, frontier("verify", "run", "--quality", "--json", cwd=cwd)
 
 
+@pytest.mark.process
 def test_two_engines_are_compared_under_load(asked: tuple[Path, Said]) -> None:
     cwd, said = asked
     assert 0 == said.code, said.err
@@ -68,6 +69,7 @@ def test_two_engines_are_compared_under_load(asked: tuple[Path, Said]) -> None:
     assert not any(word in kept for word in ("river", "stone", "cloud"))  # numbers, no text
 
 
+@pytest.mark.process
 def test_it_is_then_an_axis_a_column_and_a_limit(asked: tuple[Path, Said]) -> None:
     cwd, _ = asked
     tree = json.loads(frontier("show", "run", "--objectives", "quality,cost", "--json", cwd=cwd).out)
@@ -90,6 +92,7 @@ def test_a_picture_has_all_deployments_and_the_frontier_over_them(asked: tuple[P
     assert ["bf16", "int4"] == [name for name in ("bf16", "int4") if f"{name}, c=8" in drawn]
 
 
+@pytest.mark.process
 def test_stated_quality_needs_no_server_and_may_limit_a_sweep(tmp_path: Path) -> None:
     cwd = made(tmp_path, STATED.replace("p95_ttft: 1s", "p95_ttft: 1s, quality: 0.93"))
     bf16, int4 = load(cwd / "run").solve()
@@ -115,6 +118,7 @@ def test_several_runs_have_one_frontier(tmp_path: Path) -> None:
     assert 0 == frontier("show", "run", "other", "--objectives", "quality,cost", cwd=tmp_path).code
 
 
+@pytest.mark.process
 @pytest.mark.slow
 def test_a_scorer_of_the_users_makes_the_quality(tmp_path: Path) -> None:
     """Half of the answers score 0.75, the others 0.25, whoever gave them."""

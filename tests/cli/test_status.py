@@ -15,6 +15,7 @@ from tests.neutral import without_numbers
 from tests.sweeps import ENGINES, config_text, open_run, sweep_in_virtual_time
 
 
+@pytest.mark.process
 @pytest.mark.slow
 def test_a_running_sweep_is_told_and_followed_to_its_end(tmp_path: Path) -> None:
     (tmp_path / "sweep.yaml").write_text(http_sweep("[1, 4]", requests=100_000, shape="64/20", step="10ms"))

@@ -21,6 +21,8 @@ from tests.client.hostile import BEHAVIOURS, Call, Hostile, chunk, sse
 from tests.golden import assert_golden_row
 from tests.neutral import neutral
 
+pytestmark = pytest.mark.process
+
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[Hostile]:

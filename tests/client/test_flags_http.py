@@ -153,6 +153,7 @@ BUSY = {"client_bound"}
 """What a machine at work on all these trials at once may say of itself."""
 
 
+@pytest.mark.process
 def test_a_healthy_server_has_no_flag(found: Found) -> None:
     seen = {name for name, flag in found["healthy"].flags().items() if flag.fatal} - BUSY
     assert set() == seen - {"under_concurrency", "non_stationary"}, "busy machines apart"
@@ -228,6 +229,7 @@ def test_what_cannot_be_claimed_or_cannot_be_is_said(found: Found) -> None:
     assert "1000 for a p99" in raised["too_few_samples"].limit
 
 
+@pytest.mark.process
 @pytest.mark.slow
 def test_a_client_that_cannot_keep_up_says_so() -> None:
     """A prompt source that takes 30 ms of CPU on the event loop, as a tokenizer would."""
@@ -257,6 +259,7 @@ def test_a_client_that_cannot_keep_up_says_so() -> None:
     assert "16 ±2.00%" == raised["under_concurrency"].limit
 
 
+@pytest.mark.process
 @pytest.mark.slow
 def test_a_collectors_pause_in_the_window_is_seen() -> None:
     engine, kept, records = slow("f_gc"), [], []

@@ -73,6 +73,7 @@ All = dict[str, Ended]
 EVERY = sorted({*BEHAVIOURS} & {*GOOD, *(name for name, _, _ in FAILURES), *MORE})
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("name", EVERY)
 def test_every_request_is_on_record_once_with_its_outcome(ended: All, name: str) -> None:
     found = ended[name]

@@ -61,6 +61,7 @@ def steady(watts: float, seconds: int, step: int = 1, count: int = 2) -> list[by
     return [dcgm([watts] * count, [5e6 + watts * (t // step * step)] * count) for t in range(seconds + 1)]
 
 
+@pytest.mark.process
 def test_a_real_exporter_is_read_beside_the_engine_to_within_three_percent(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(evidence, "_EVERY", 0.04)
     begun, asked = time.perf_counter(), []

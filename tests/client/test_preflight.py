@@ -46,6 +46,7 @@ def look(target: Target) -> Preflight:
     return asyncio.run(preflight(target))
 
 
+@pytest.mark.process
 def test_a_vllm_is_settled_with_exact_token_id_prompts(server: Hostile) -> None:
     Engine("p_vllm").install()
     found = look(target(server, "p_vllm"))
@@ -58,18 +59,21 @@ def test_a_vllm_is_settled_with_exact_token_id_prompts(server: Hostile) -> None:
     assert found.ids == asyncio.run(calibrate(found, [100])).ids
 
 
+@pytest.mark.process
 def test_chat_is_taken_where_completions_is_missing(server: Hostile) -> None:
     Engine("p_chat", apis=("chat",), owner="someone", template_tokens=11).install()
     found = look(target(server, "p_chat"))
     assert ("openai", "chat", None) == (found.target.dialect, found.target.api, found.ids)
 
 
+@pytest.mark.process
 def test_words_are_the_fall_back_where_token_ids_are_refused(server: Hostile) -> None:
     Engine("p_text", takes_ids=False).install()
     found = look(target(server, "p_text"))
     assert ("completions", None) == (found.target.api, found.ids)
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(("template", "per_word"), [(0, 1.0), (11, 1.0), (37, 1.31), (4, 2.6)])
 def test_word_prompts_hit_the_asked_length_as_the_server_counts_it(
     server: Hostile, template: int, per_word: float
@@ -84,6 +88,7 @@ def test_word_prompts_hit_the_asked_length_as_the_server_counts_it(
         assert engine.count(content) == pytest.approx(isl, abs=max(1.3 * per_word, 0.01 * isl))
 
 
+@pytest.mark.process
 def test_a_forced_length_that_is_not_honoured_is_told(server: Hostile) -> None:
     Engine("p_short", honours_length=False).install()
     found = look(target(server, "p_short"))
@@ -98,6 +103,7 @@ def refusal(target: Target, **more: float) -> MeasurementError:
     return caught.value
 
 
+@pytest.mark.process
 def test_a_wrong_model_is_told_with_the_right_ones(server: Hostile) -> None:
     Engine("p_model", model="meta-llama/Llama-3.1-8B-Instruct").install()
     error = refusal(target(server, "p_model", model="llama-3.1-8b"))
@@ -121,6 +127,7 @@ def two_models(name: str, owner: str, **row: object) -> None:
     BEHAVIOURS[name] = answer
 
 
+@pytest.mark.process
 def test_of_several_models_one_must_be_named_or_the_loaded_one_is_picked(server: Hostile) -> None:
     two_models("p_lora", "vllm", parent="m")
     assert_golden_row("messages", neutral(str(refusal(target(server, "p_lora")))))
@@ -133,6 +140,7 @@ def test_of_several_models_one_must_be_named_or_the_loaded_one_is_picked(server:
     assert_golden_row("messages", neutral(str(refused.value)), "none can be picked")
 
 
+@pytest.mark.process
 def test_the_loaded_model_of_an_ollama_is_picked(server: Hostile) -> None:
     faces.install("ollama")
     plain = BEHAVIOURS["ollama"]
@@ -152,6 +160,7 @@ def test_the_loaded_model_of_an_ollama_is_picked(server: Hostile) -> None:
     assert ("ollama", "m") == (found.target.dialect, found.target.model)
 
 
+@pytest.mark.process
 def test_a_hostile_name_is_printed_without_its_control_characters(server: Hostile) -> None:
     Engine("p_escape", model="\x1b[2J\x07evil").install()
     found = look(target(server, "p_escape"))
@@ -160,16 +169,19 @@ def test_a_hostile_name_is_printed_without_its_control_characters(server: Hostil
     assert "\x1b" not in refusal(target(server, "p_escape", model="good")).what
 
 
+@pytest.mark.process
 def test_nobody_there_is_told_with_the_number_of_tries() -> None:
     error = refusal(Target("http://127.0.0.1:1/v1"))
     assert_golden_row("messages", str(error))
 
 
+@pytest.mark.process
 def test_a_gateway_with_nobody_behind_it_is_not_ready(server: Hostile) -> None:
     error = refusal(target(server, "bad_gateway"))
     assert_golden_row("messages", neutral(str(error)))
 
 
+@pytest.mark.process
 def test_a_server_that_does_not_list_its_models_is_told_with_what_it_said(server: Hostile) -> None:
     nowhere = refusal(target(server, "no_such_thing"))
     assert_golden_row("messages", neutral(str(nowhere)), "404")
@@ -182,6 +194,7 @@ def test_a_server_that_does_not_list_its_models_is_told_with_what_it_said(server
     assert_golden_row("messages", neutral(str(listless)), "500")
 
 
+@pytest.mark.process
 def test_a_length_that_nothing_forces_is_no_promise(server: Hostile) -> None:
     engine = Engine("p_unforced", owner="someone").install()
 
@@ -201,6 +214,7 @@ def test_a_length_that_nothing_forces_is_no_promise(server: Hostile) -> None:
         assert (state, detail) == (check.state, check.detail)
 
 
+@pytest.mark.process
 def test_a_missing_key_and_a_wrong_key_are_told_apart(server: Hostile) -> None:
     Engine("p_key", key="sk-right").install()
     assert_golden_row("messages", neutral(str(refusal(target(server, "p_key")))), "without a key")
@@ -209,16 +223,19 @@ def test_a_missing_key_and_a_wrong_key_are_told_apart(server: Hostile) -> None:
     assert look(target(server, "p_key", api_key="sk-right")).honours_length
 
 
+@pytest.mark.process
 def test_a_server_without_usage_cannot_be_measured(server: Hostile) -> None:
     Engine("p_usage", usage=False).install()
     assert "no token counts" in refusal(target(server, "p_usage")).what
 
 
+@pytest.mark.process
 def test_a_server_that_does_not_stream_cannot_be_measured(server: Hostile) -> None:
     error = refusal(target(server, "plain_json", model="m"))
     assert_golden_row("messages", neutral(str(error)))
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(
     ("said", "settles"),
     [
@@ -260,6 +277,7 @@ def only_completions(name: str, said: str) -> None:
     BEHAVIOURS[name] = answer
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(
     "said", ["too_many", "not_ready", "redirect", "invalid", "chatty_error", "error_object", "reset_mid", "html"]
 )
@@ -288,6 +306,7 @@ def refusing(name: str, first: int, status: str, then_over: int = 0) -> Engine:
     return engine
 
 
+@pytest.mark.process
 def test_a_gateway_that_limits_its_callers_is_asked_again(server: Hostile) -> None:
     refusing("p_limits", 2, "503 Service Temporarily Unavailable")
     found = look(target(server, "p_limits"))
@@ -296,6 +315,7 @@ def test_a_gateway_that_limits_its_callers_is_asked_again(server: Hostile) -> No
     assert asyncio.run(calibrate(found, [64])).per_word == pytest.approx(1.0, abs=0.05)
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("status", [413, 504])
 def test_a_prompt_that_cannot_be_counted_is_told_with_a_way_out(server: Hostile, status: int) -> None:
     refusing("p_long", 0, f"{status} {HTTPStatus(status).phrase}", then_over=600)
@@ -305,6 +325,7 @@ def test_a_prompt_that_cannot_be_counted_is_told_with_a_way_out(server: Hostile,
     assert_golden_row("messages", neutral(str(caught.value)))
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(("every", "counted"), [(2, True), (10**9, False)])
 def test_a_prompt_is_counted_where_only_some_answers_tell_the_usage(server: Hostile, every: int, counted: bool) -> None:
     class Forgetful(Engine):
@@ -323,6 +344,7 @@ def test_a_prompt_is_counted_where_only_some_answers_tell_the_usage(server: Host
         assert_golden_row("messages", neutral(str(refused.value)))
 
 
+@pytest.mark.process
 def test_a_prompt_is_counted_by_an_answer_whose_only_token_has_no_text(server: Hostile) -> None:
     class HeldBack(Engine):
         async def speak(self, call: Call, api: str, tokens: int, prompt_tokens: int) -> None:
@@ -339,6 +361,7 @@ def test_a_prompt_is_counted_by_an_answer_whose_only_token_has_no_text(server: H
     assert asyncio.run(calibrate(found, [64])).per_word == pytest.approx(1.0, abs=0.05)
 
 
+@pytest.mark.process
 def test_a_server_that_says_nothing_is_waited_for_once(server: Hostile) -> None:
     only_completions("p_silent", "slow_first_byte")
     error = refusal(Target(server.url("p_silent"), timeouts=Timeouts(1.0, 0.3, 5.0, 5.0)))
@@ -346,6 +369,7 @@ def test_a_server_that_says_nothing_is_waited_for_once(server: Hostile) -> None:
     assert 1 == server.asked("p_silent")
 
 
+@pytest.mark.process
 def test_a_short_answer_in_one_piece_is_told_as_buffered(server: Hostile) -> None:
     only_completions("p_lump", "one_lump")
     (check,) = [c for c in look(target(server, "p_lump", api="chat")).checks if c.name == "unbuffered"]
@@ -353,21 +377,25 @@ def test_a_short_answer_in_one_piece_is_told_as_buffered(server: Hostile) -> Non
     assert_golden_row("messages", check.detail)
 
 
+@pytest.mark.process
 def test_a_redirect_is_told_with_its_aim(server: Hostile) -> None:
     assert f"redirect to http://localhost:{server.port}/good" in refusal(target(server, "redirect", model="m")).what
 
 
+@pytest.mark.process
 def test_tls_trouble_is_not_tried_again(server: Hostile) -> None:
     error = refusal(Target(server.url("good").replace("http:", "https:")))
     assert "no secure connection" in error.what
 
 
+@pytest.mark.process
 def test_https_to_a_plain_port_is_told_as_such(server: Hostile) -> None:
     error = refusal(Target(server.url("good").replace("http:", "https:")))
     assert server.url("good") in (error.hint or "")
     assert_golden_row("messages", neutral(error.hint or ""))
 
 
+@pytest.mark.process
 def test_http_to_a_port_of_tls_is_told_as_such() -> None:
     with Hostile(secure(trustme.CA())) as server:
         error = refusal(Target(server.url("good").replace("https:", "http:")))
@@ -375,6 +403,7 @@ def test_http_to_a_port_of_tls_is_told_as_such() -> None:
         assert_golden_row("messages", neutral(error.hint or ""))
 
 
+@pytest.mark.process
 def test_a_proxy_that_is_not_there_is_named(server: Hostile, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
     monkeypatch.delenv("no_proxy", raising=False)
@@ -383,6 +412,7 @@ def test_a_proxy_that_is_not_there_is_named(server: Hostile, monkeypatch: pytest
     assert_golden_row("messages", neutral(str(error)))
 
 
+@pytest.mark.process
 def test_a_proxy_that_refuses_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     async def no(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
@@ -395,6 +425,7 @@ def test_a_proxy_that_refuses_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     assert_golden_row("messages", neutral(str(error)))
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("scheme", ["http", "https"])
 def test_a_proxy_gets_its_password_and_nobody_reads_it(
     scheme: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
@@ -444,6 +475,7 @@ def test_the_base_url_is_understood_with_and_without_v1() -> None:
         assert "http://h:1/v1/models" == Target(base).url("/v1/models")
 
 
+@pytest.mark.process
 def test_waiting_outlasts_a_server_that_is_still_loading() -> None:
     Engine("late").install()
     with Hostile() as early:

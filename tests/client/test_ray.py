@@ -77,6 +77,7 @@ def test_without_ray_a_sweep_says_what_to_install(spec: Any, monkeypatch: pytest
     assert_golden_row("messages", str(caught.value).replace(shlex.quote(sys.executable), "PYTHON"))
 
 
+@pytest.mark.process
 def test_a_bridge_that_ends_is_said_and_costs_no_sweep_its_process(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whether Ray is installed or not: Python ends at once where it has no standard library."""
     monkeypatch.setenv("PYTHONHOME", "/nowhere")
@@ -95,6 +96,7 @@ def test_a_plan_says_from_where_the_load_is_sent(workers: str, tmp_path: Path) -
     assert_golden_row("answers", sent_from)
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("scheme", ["", "ray://"])
 def test_a_cluster_that_is_not_there_is_said_at_once(scheme: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("frontier.client.ray_workers.importlib.util.find_spec", lambda _: SimpleNamespace(origin="x"))
@@ -125,6 +127,7 @@ def go(
     return measurement, sorted(records, key=lambda r: r.index), names
 
 
+@pytest.mark.process
 @on_ray
 def test_actors_send_the_very_prompts_of_one_process_and_leave_this_one_as_it_was() -> None:
     before = dict(os.environ), signal.getsignal(signal.SIGTERM), sys.excepthook
@@ -150,6 +153,7 @@ def test_actors_send_the_very_prompts_of_one_process_and_leave_this_one_as_it_wa
     assert [] == [p for p in psutil.Process().children(recursive=True) if "ray" in " ".join(p.cmdline())]
 
 
+@pytest.mark.process
 @on_ray
 @pytest.mark.slow
 def test_the_figures_of_1024_streams_on_ray_are_those_of_one_process() -> None:
@@ -257,6 +261,7 @@ def kill_tree(pid: int) -> None:
                 process.kill()
 
 
+@pytest.mark.process
 @on_ray
 @pytest.mark.slow
 def test_a_cluster_of_two_nodes_has_a_client_process_on_each_and_outlives_the_sweep(

@@ -44,6 +44,7 @@ def asked(dialect: str, routes: dict[str, Any]) -> dict[str, str]:
         del BEHAVIOURS["settings"]
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("route", ["/server_info", "/get_server_info"])
 def test_sglang_tells_its_arguments_on_its_new_or_old_route(route: str) -> None:
     told = asked("sglang", {route: SGLANG})
@@ -59,6 +60,7 @@ def test_sglang_tells_its_arguments_on_its_new_or_old_route(route: str) -> None:
     assert "secret-of-the-target" not in str(told)
 
 
+@pytest.mark.process
 def test_an_engine_without_such_a_route_is_not_asked() -> None:
     assert asked("vllm", {"/server_info": SGLANG}) == {}
     assert asked("llamacpp", {"/props": {"total_slots": 4, "chat_template": "long"}}) == {"total_slots": "4"}

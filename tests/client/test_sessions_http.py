@@ -79,6 +79,7 @@ def chats(engine: str) -> list[Record]:
     return load(engine, "api: chat")[0]
 
 
+@pytest.mark.process
 def test_turns_of_a_chat_come_in_order_with_what_was_said_before_and_from_the_cache(chats: list[Record]) -> None:
     require_sessions(chats)
 
@@ -130,6 +131,7 @@ def test_the_first_sessions_begin_part_of_the_way_in(chats: list[Record]) -> Non
     assert {0} == {r.turn for r in records if r.session >= STREAMS and r.reusable == 96}
 
 
+@pytest.mark.process
 def test_a_failed_turn_ends_its_session() -> None:
     spec = dataclasses.replace(SPEC, faults=dataclasses.replace(SPEC.faults, error_rate=0.1))
     with SimulatorProcess(spec) as simulator:
@@ -140,6 +142,7 @@ def test_a_failed_turn_ends_its_session() -> None:
         assert max(r.turn for r in records if r.session == record.session) == record.turn
 
 
+@pytest.mark.process
 def test_the_text_that_comes_back_is_the_answer_without_its_reasoning() -> None:
     """Each turn of a chat sends the user's texts and the answers in turn, as they were streamed."""
     from aiohttp import web
@@ -222,6 +225,7 @@ def test_a_mix_sends_sessions_and_requests_of_the_classes_that_the_seed_draws(en
     assert mix.mix[0].name == "agent"
 
 
+@pytest.mark.process
 def test_sessions_of_a_file_arrive_at_a_rate_and_their_later_turns_when_they_are_due(
     engine: str, tmp_path: Path
 ) -> None:

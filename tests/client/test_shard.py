@@ -112,6 +112,7 @@ def go(
     return run(all_of_it()), sorted(records, key=lambda r: r.index)
 
 
+@pytest.mark.process
 def test_processes_send_the_very_prompts_of_one_and_every_request_is_on_record_once(server: Hostile) -> None:
     engine, asked, seen = Engine("two").install(), trial(requests=60), []
     measurement, records = go(asked, target(server, engine), 2, seen.append)
@@ -143,6 +144,7 @@ def test_processes_send_the_very_prompts_of_one_and_every_request_is_on_record_o
     assert seen[-1].rate is not None
 
 
+@pytest.mark.process
 def test_more_processes_than_streams_leave_some_without(server: Hostile) -> None:
     engine = Engine("few").install()
     measurement, records = go(trial(2, 20), target(server, engine), [Here(i) for i in range(4)])
@@ -150,6 +152,7 @@ def test_more_processes_than_streams_leave_some_without(server: Hostile) -> None
     assert {0, 1} == {r.stream for r in records}
 
 
+@pytest.mark.process
 @pytest.mark.slow
 def test_the_figures_of_two_processes_are_those_of_one() -> None:
     """The embedded engine, whose speed is known: intervals that hold the truth overlap."""
@@ -193,6 +196,7 @@ def test_a_clock_that_is_minutes_off_changes_nothing(server: Hostile, minutes: f
     assert all(a == pytest.approx(b, abs=0.1) for a, b in zip(served, sent, strict=True))
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("worker", [Here(1, version="0.0.1"), Here(1, slow=LATE + 0.5)], ids=["version", "late"])
 def test_a_worker_of_another_version_or_late_makes_no_trial(server: Hostile, worker: Here) -> None:
     engine = Engine("mixed").install()
@@ -202,6 +206,7 @@ def test_a_worker_of_another_version_or_late_makes_no_trial(server: Hostile, wor
     assert_golden_row("messages", without_numbers(str(lost.value).replace(__version__, "VERSION")))
 
 
+@pytest.mark.process
 def test_a_clock_that_runs_at_another_pace_makes_no_trial(server: Hostile) -> None:
     engine, drifting = Engine("drifting").install(), Here(1)
     began = time.perf_counter()
@@ -225,12 +230,14 @@ class Slow(Here):
         return await super().call(method, *arguments)
 
 
+@pytest.mark.process
 def test_a_worker_that_ends_later_than_the_others_gives_no_record_twice(server: Hostile) -> None:
     engine = Engine("unequal").install()
     _, records = go(trial(4, 20), target(server, engine), [Here(0), Slow(1)])
     assert len(records) == len({r.index for r in records}) == engine.served
 
 
+@pytest.mark.process
 def test_stop_ends_all_processes_at_once_with_everything_on_record(server: Hostile) -> None:
     engine = Engine("stopped_two", ttft=5.0).install()
     began = time.perf_counter()
@@ -242,6 +249,7 @@ def test_stop_ends_all_processes_at_once_with_everything_on_record(server: Hosti
     assert [Outcome.CANCELLED] * 6 == [r.outcome for r in records]
 
 
+@pytest.mark.process
 @pytest.mark.slow
 def test_a_server_that_is_gone_for_all_processes_ends_the_trial() -> None:
     asked = trial(4, 100000)

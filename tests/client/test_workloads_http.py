@@ -23,6 +23,8 @@ from tests.client.proxies import Forward, listening
 from tests.golden import assert_golden_row
 from tests.neutral import neutral
 
+pytestmark = pytest.mark.process
+
 SALT = 7
 
 

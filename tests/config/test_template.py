@@ -35,6 +35,7 @@ def test_it_loads_without_a_word(endpoint: str, model: str | None) -> None:
     assert (None if endpoint == "simulator" else model) == deployment.model
 
 
+@pytest.mark.slow
 @given(st.text(min_size=1, max_size=40).filter(lambda t: t.isprintable() and t.strip()))
 def test_any_models_name_survives(model: str) -> None:
     config = load_config(commented_config("http://h", model), "sweep.yaml")
@@ -100,6 +101,7 @@ def test_concurrencies_go_up_to_what_the_server_holds(kv_tokens: int | None, slo
     assert ("holds about" in text) == (kv_tokens is not None)
 
 
+@pytest.mark.process
 def test_init_reads_the_room_of_the_kv_cache_of_all_ranks_and_the_slots(tmp_path: Path) -> None:
     models = {"object": "list", "data": [{"id": "m", "owned_by": "vllm", "max_model_len": 4096}]}
     metrics = b"".join(
@@ -138,6 +140,7 @@ def asked(url: str, cwd: Path, *more: str, **environ: str) -> Said:
     return frontier("init", url, *more, cwd=cwd, **environ)
 
 
+@pytest.mark.process
 def test_init_asks_the_server_and_a_template_says_that_none_answered(tmp_path: Path) -> None:
     with SimulatorProcess(EngineSpec.from_mapping({"step_base": "2ms", "max_model_len": 710})) as simulator:
         said = asked(simulator.url, tmp_path)
@@ -155,6 +158,7 @@ def test_init_asks_the_server_and_a_template_says_that_none_answered(tmp_path: P
     assert load_config(gone.out, "sweep.yaml").deployments[0].model is None
 
 
+@pytest.mark.process
 def test_init_of_a_server_that_wants_a_key_says_so_and_takes_it(tmp_path: Path) -> None:
     refuse = servers.refusing(401, "no key")
     with servers.serving({"GET /v1/models": refuse}) as url:
@@ -165,6 +169,7 @@ def test_init_of_a_server_that_wants_a_key_says_so_and_takes_it(tmp_path: Path) 
     assert "sekret" not in keyed.out + keyed.err
 
 
+@pytest.mark.process
 def test_init_of_something_that_never_answers_is_not_waited_for(tmp_path: Path) -> None:
     with socket.socket() as silent:
         silent.bind(("127.0.0.1", 0))

@@ -137,6 +137,7 @@ def test_the_ramp_doubles_until_more_arrives_than_is_served_and_measures_how_muc
     assert done.proven is not None
 
 
+@pytest.mark.slow
 def test_the_same_history_asks_for_the_same_trial_wherever_it_was_cut() -> None:
     deployment = next(d for seed in range(9) if (d := Deployment.of(seed)) is not None)
     done, asks, history = searched(deployment)
@@ -153,6 +154,7 @@ def test_a_rate_that_is_lost_is_not_sent_again() -> None:
     assert_golden_row("progress", done.reason)
 
 
+@pytest.mark.slow
 def test_what_is_searched_for_breaks_no_limit_on_three_deployments() -> None:
     results = [studied(d, 6_000) for seed in (1, 4, 7) if (d := Deployment.of(seed)) is not None]
     assert sum(result.breaks for result in results) == 0

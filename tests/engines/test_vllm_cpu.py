@@ -47,6 +47,7 @@ def alive(pid: int) -> bool:
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
 
 
+@pytest.mark.process
 def test_every_process_of_the_engine_is_ended_even_one_that_ignores_the_request(tmp_path: Path) -> None:
     command = pretend(tmp_path, SERVER)
     with running(tmp_path, grace_s=0.3) as url:
@@ -57,6 +58,7 @@ def test_every_process_of_the_engine_is_ended_even_one_that_ignores_the_request(
     assert not alive(helper)
 
 
+@pytest.mark.process
 def test_the_engine_is_ended_when_the_test_fails(tmp_path: Path) -> None:
     command = pretend(tmp_path, SERVER)
     with pytest.raises(ZeroDivisionError), running(tmp_path, grace_s=0.1):
@@ -64,6 +66,7 @@ def test_the_engine_is_ended_when_the_test_fails(tmp_path: Path) -> None:
     assert not alive(int(Path(f"{command}.pids").read_text()))
 
 
+@pytest.mark.process
 def test_an_engine_that_dies_is_noticed_at_once_and_its_last_words_are_told(tmp_path: Path) -> None:
     pretend(tmp_path, "import sys\nprint('no such instruction')\nsys.exit(3)")
     start = time.monotonic()
@@ -73,6 +76,7 @@ def test_an_engine_that_dies_is_noticed_at_once_and_its_last_words_are_told(tmp_
     assert time.monotonic() - start < 30
 
 
+@pytest.mark.process
 def test_an_engine_that_never_answers_is_given_up_and_ended(tmp_path: Path) -> None:
     command = pretend(tmp_path, "import os, time\nopen(__file__ + '.pid', 'w').write(str(os.getpid()))\ntime.sleep(60)")
     with pytest.raises(EngineError) as silent, running(tmp_path, ready_within_s=1):
@@ -93,6 +97,7 @@ def test_a_missing_engine_names_the_command_and_a_failed_install_its_reason(tmp_
     assert why_missing(tmp_path) is not None
 
 
+@pytest.mark.process
 @pytest.mark.slow
 def test_an_install_without_packages_says_so_in_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PIP_NO_INDEX", "1")
@@ -105,6 +110,7 @@ def test_an_install_without_packages_says_so_in_one_line(tmp_path: Path, monkeyp
     assert " uv " in reason
 
 
+@pytest.mark.process
 def test_an_install_that_runs_out_of_time_says_so(tmp_path: Path) -> None:
     with pytest.raises(EngineError) as late:
         install(tmp_path, limit_s=0.05)

@@ -55,6 +55,7 @@ def finished(run: Path) -> list[int]:
 # --- the disk
 
 
+@pytest.mark.process
 @pytest.mark.fault("file size limit")
 @pytest.mark.slow
 def test_a_file_size_limit_ends_the_sweep_with_the_command_to_resume_and_keeps_finished_trials(tmp_path: Path) -> None:
@@ -95,6 +96,7 @@ fcntl.ioctl(s, 0x8914, struct.pack('16sh14x', b'lo', 0x1 | 0x40))"
 """
 
 
+@pytest.mark.process
 @pytest.mark.fault("disk full")
 @pytest.mark.slow
 def test_a_full_disk_ends_the_sweep_and_with_room_again_it_goes_on(tmp_path: Path) -> None:
@@ -176,6 +178,7 @@ def test_an_error_of_the_disk_is_reported_with_its_cause(
     assert RunDirectory.read(tmp_path / "run").journal_lines()[-1]["event"] == "failed"
 
 
+@pytest.mark.process
 @pytest.mark.fault("run directory moved or removed")
 @pytest.mark.slow
 def test_a_run_directory_that_is_moved_ends_the_sweep_which_resumes_at_the_new_place(tmp_path: Path) -> None:
@@ -208,6 +211,7 @@ def test_a_run_that_can_only_be_read_is_read(tmp_path: Path, monkeypatch: pytest
 # --- descriptors and ports
 
 
+@pytest.mark.process
 @pytest.mark.fault("too few file descriptors or local ports")
 @pytest.mark.slow
 def test_too_few_open_files_end_a_sweep_before_anything_is_sent(tmp_path: Path) -> None:
@@ -245,6 +249,7 @@ def test_the_number_of_local_ports_is_the_systems() -> None:
     assert watchdog.local_ports() == high - low + 1
 
 
+@pytest.mark.process
 @pytest.mark.fault("local ports taken away during the sweep")
 @pytest.mark.slow
 def test_running_out_of_ports_counts_against_the_client_and_not_the_server(tmp_path: Path) -> None:
@@ -366,6 +371,7 @@ def test_a_trial_in_which_this_process_was_stopped_is_flagged() -> None:
     assert watch.health(0, 0).stood_still == 3.0
 
 
+@pytest.mark.process
 @pytest.mark.fault("this process stopped for a while (SIGSTOP, Ctrl-Z)")
 @pytest.mark.slow
 def test_a_trial_in_which_the_sweep_was_stopped_is_measured_again(tmp_path: Path) -> None:

@@ -75,6 +75,7 @@ def test_closed_standard_input_or_error_changes_no_answer(closed: tuple[int, ...
     assert (0, shown, "") == run(*ANSWER, cwd=tmp_path, before=closing(*closed))
 
 
+@pytest.mark.process
 @pytest.mark.fault(STREAMS)
 def test_with_closed_standard_output_the_answer_goes_to_standard_error(tmp_path: Path, shown: str) -> None:
     assert (0, "", shown) == run(*ANSWER, cwd=tmp_path, before=closing(1))
@@ -95,6 +96,7 @@ def test_with_full_standard_output_the_answer_goes_to_standard_error_and_exits_5
     assert err == wanted + conversation + failed
 
 
+@pytest.mark.process
 @pytest.mark.fault(STREAMS)
 @pytest.mark.parametrize("before", [closing(0, 1, 2), filling(1, 2)])
 def test_the_exit_code_holds_where_nothing_can_be_written(before: Callable[[], None], tmp_path: Path) -> None:
@@ -109,6 +111,7 @@ def test_no_socket_gets_the_descriptor_of_a_standard_stream(before: Callable[[],
         assert 0 == run("probe", url, cwd=tmp_path, before=before)[0]
 
 
+@pytest.mark.process
 @pytest.mark.fault(STREAMS)
 @pytest.mark.slow
 @pytest.mark.parametrize("before", [closing(1, 2), filling(1, 2)])
@@ -146,6 +149,7 @@ def test_a_reader_that_closes_the_pipe_does_not_change_the_exit_code(
     assert (code, b"") == (process.returncode, process.stderr)
 
 
+@pytest.mark.process
 def test_an_output_that_does_not_block_gets_every_byte() -> None:
     """Another process may have made a shared pipe non-blocking: the writer waits while it is
     full.
@@ -160,6 +164,7 @@ def test_an_output_that_does_not_block_gets_every_byte() -> None:
     assert reader.communicate(timeout=10)[0].strip() == b"300000"
 
 
+@pytest.mark.process
 @pytest.mark.fault(ODD)
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1", "cp1252", "utf-16", "ascii:strict"])
 def test_characters_that_an_encoding_lacks_are_written_in_ascii(encoding: str, tmp_path: Path) -> None:
@@ -235,12 +240,14 @@ def test_an_odd_environment_changes_no_answer(environ: dict[str, str], tmp_path:
     assert out.encode("ascii", "ignore") == wanted.out.encode("ascii", "ignore")
 
 
+@pytest.mark.process
 @pytest.mark.fault(ODD)
 def test_help_survives_where_docstrings_do_not(tmp_path: Path, shown: str) -> None:
     assert shown.count("\n") > 5, "there is something to lose"
     assert (0, shown, "") == run(*ANSWER, cwd=tmp_path, PYTHONOPTIMIZE="2")
 
 
+@pytest.mark.process
 @pytest.mark.fault(ODD)
 def test_an_argument_that_is_not_utf_8_is_named(tmp_path: Path) -> None:
     code, out, err = run("show", os.fsdecode(b"runs/\xff\xfe"), cwd=tmp_path)

@@ -35,18 +35,21 @@ def lost_and_torn(said: str) -> tuple[int, ...]:
     return tuple(map(int, found.groups()))
 
 
+@pytest.mark.smoke
 @pytest.mark.fault("SIGKILL at a random moment", times=3)
 def test_kills_at_random_moments_lose_no_finished_trial() -> None:
     """With this seed in one sweep, so that little is run beside what the kills ask for."""
     assert (0, 0) == lost_and_torn(study("--kills", "3", "--seed", "919"))
 
 
+@pytest.mark.process
 @pytest.mark.fault("SIGKILL at a random moment", times=40)
 @pytest.mark.slow
 def test_forty_kills_at_random_moments_lose_no_finished_trial() -> None:
     assert (0, 0) == lost_and_torn(study("--kills", "40", "--seed", str(time.time_ns() % 10**6)))
 
 
+@pytest.mark.process
 @pytest.mark.fault("SIGKILL before an open, fsync, rename, removal, mkdir or lock", times=55)
 @pytest.mark.slow
 def test_a_kill_before_any_step_on_the_disk_loses_no_finished_trial() -> None:
@@ -55,6 +58,7 @@ def test_a_kill_before_any_step_on_the_disk_loses_no_finished_trial() -> None:
     assert int(said.split()[0]) >= 55
 
 
+@pytest.mark.process
 @pytest.mark.fault("SIGKILL at a random moment", times=12)
 @pytest.mark.slow
 @pytest.mark.timeout(600)
@@ -83,6 +87,7 @@ def test_the_real_command_killed_again_and_again_ends_as_if_it_had_not_been(tmp_
     assert not [p for p in alive if p.status() != psutil.STATUS_ZOMBIE], "a simulator outlived its sweep"
 
 
+@pytest.mark.process
 @pytest.mark.fault("a second start on the same run")
 def test_a_second_start_on_a_running_sweep_is_refused_and_does_not_disturb_it(tmp_path: Path) -> None:
     (tmp_path / "sweep.yaml").write_text(http_sweep("[1, 2, 4]", requests=400, more="max_time: 10s\n"))

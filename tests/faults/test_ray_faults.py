@@ -27,6 +27,7 @@ from tests.faults.test_worker_faults import KEY, SWEEP, events, finished
 from tests.sweeps import own_exit_code
 
 pytestmark = [
+    pytest.mark.process,
     pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="Ray is not installed: pip install '.[ray]'"),
     pytest.mark.slow,
 ]

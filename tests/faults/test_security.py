@@ -248,6 +248,7 @@ class Mimic(Parrot):
         return response
 
 
+@pytest.mark.process
 @pytest.mark.fault("a key said back")
 def test_no_part_of_a_long_key_is_stored_or_printed_in_any_encoding(tmp_path: Path) -> None:
     environ = {"MY_KEY": LONG_KEY, "MY_HEADER": SHORT_KEY}
@@ -273,6 +274,7 @@ def test_no_part_of_a_long_key_is_stored_or_printed_in_any_encoding(tmp_path: Pa
     assert [] == [s.err for s in said if "Traceback" in s.err]
 
 
+@pytest.mark.process
 @pytest.mark.slow
 def test_the_key_is_on_no_command_line(tmp_path: Path) -> None:
     parrot = Parrot()
@@ -331,6 +333,7 @@ def test_a_key_file_that_is_missing_or_a_directory_is_refused(tmp_path: Path) ->
         read_key_file(tmp_path)
 
 
+@pytest.mark.process
 @pytest.mark.slow
 def test_a_key_file_serves_a_sweep_and_is_copied_nowhere(tmp_path: Path) -> None:
     key_file(tmp_path)
@@ -422,6 +425,7 @@ def test_yaml_is_data_and_never_code(text: str, tmp_path: Path, monkeypatch: pyt
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.process
 @pytest.mark.fault("an answer without end")
 def test_an_error_body_without_end_is_cut(tmp_path: Path) -> None:
     async def endless(request: web.Request) -> web.StreamResponse:
@@ -438,6 +442,7 @@ def test_an_error_body_without_end_is_cut(tmp_path: Path) -> None:
     assert len(said.out) < 5000
 
 
+@pytest.mark.process
 @pytest.mark.slow
 def test_nothing_listens_beyond_this_machine(tmp_path: Path) -> None:
     process = subprocess.Popen(

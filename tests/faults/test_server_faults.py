@@ -66,6 +66,7 @@ def storm(server: FaultyServer) -> None:
 SLOW = pytest.mark.slow
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(
     "fault",
     [
@@ -88,6 +89,7 @@ def test_a_server_that_comes_back_costs_the_trial_in_flight_and_no_more(
     assert [0.0, 0.0] == [p.metrics["error_rate"].value for p in load(tmp_path / "run").points()]
 
 
+@pytest.mark.process
 @pytest.mark.fault("crash, and stays away")
 @pytest.mark.slow
 def test_a_server_that_stays_away_ends_the_sweep_with_what_is_finished(server: FaultyServer, tmp_path: Path) -> None:
@@ -143,6 +145,7 @@ def test_a_setting_that_crashes_the_server_every_time_is_given_up_and_the_rest_g
     assert why in line_of(page.replace("\\", ""), "Left out", "64x8 c=4")
 
 
+@pytest.mark.process
 @pytest.mark.fault("429 with Retry-After")
 @pytest.mark.slow
 def test_a_server_that_says_retry_after_is_left_alone_that_long(server: FaultyServer, tmp_path: Path) -> None:
@@ -154,6 +157,7 @@ def test_a_server_that_says_retry_after_is_left_alone_that_long(server: FaultySe
     assert flagged.metrics["error_rate"].value > 0
 
 
+@pytest.mark.process
 @pytest.mark.fault("another model behind the address, between trials")
 def test_another_model_behind_the_same_address_is_never_mixed_in(server: FaultyServer, tmp_path: Path) -> None:
     def reload(_: object) -> None:
@@ -181,6 +185,7 @@ def test_a_server_that_is_restarted_between_trials_costs_nothing(server: FaultyS
     assert [0.0, 0.0] == [p.metrics["error_rate"].value for p in load(tmp_path / "run").points()]
 
 
+@pytest.mark.process
 @pytest.mark.fault("another model or version after a crash")
 @pytest.mark.slow
 def test_another_model_after_a_crash_is_not_waited_for(server: FaultyServer, tmp_path: Path) -> None:
@@ -196,6 +201,7 @@ def test_another_model_after_a_crash_is_not_waited_for(server: FaultyServer, tmp
     assert "another server answers" in str(journal(tmp_path / "run", "given_up")[0]["reason"])
 
 
+@pytest.mark.process
 @pytest.mark.fault("certificate expires")
 @pytest.mark.slow
 def test_a_certificate_that_expires_in_the_sweep_is_named(tmp_path: Path) -> None:

@@ -86,6 +86,7 @@ def on_hosts(script: str, folder: Path, before: str = "") -> str:
     return said.stdout + said.stderr + "".join(path.read_text() for path in sorted(folder.glob("*.err")))
 
 
+@pytest.mark.process
 @pytest.mark.slow
 def test_shards_on_two_hosts_measure_a_server_on_a_third(tmp_path: Path) -> None:
     said = on_hosts(
@@ -110,6 +111,7 @@ def test_shards_on_two_hosts_measure_a_server_on_a_third(tmp_path: Path) -> None
     assert "2 client processes" in line_of(shown.out, "c=5 of 32/16")
 
 
+@pytest.mark.process
 @pytest.mark.fault("a full disk under one shard", times=1)
 @pytest.mark.slow
 def test_a_full_disk_under_one_shard_ends_it_and_the_merge_names_it(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from tests.golden import assert_golden_row
 ROOT = Path(__file__).parents[2]
 
 
+@pytest.mark.process
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_a_sweep_of_faults_is_accounted_for_to_the_last_request() -> None:

@@ -149,6 +149,7 @@ def contents(root: Path) -> dict[str, bytes | None]:
     return {str(p.relative_to(root)): p.read_bytes() if p.is_file() else None for p in sorted(root.rglob("*"))}
 
 
+@pytest.mark.process
 @pytest.mark.fault("a link, FIFO, socket or device in a run directory", times=len(KINDS))
 @pytest.mark.parametrize(("place", "act"), CASES, ids=lambda x: getattr(x, "__name__", str(x)))
 def test_a_special_file_in_a_run_is_refused_by_name_and_nothing_behind_it_changes(
@@ -267,6 +268,7 @@ def prompts(file: Path) -> str:
     return str(read_prompts(file))
 
 
+@pytest.mark.process
 @pytest.mark.fault("a FIFO, socket, device or endless file where the user names one", times=5)
 @pytest.mark.parametrize("read", [opened, imported, key, prompts])
 def test_a_special_file_that_the_user_names_is_a_usage_error_without_a_wait(

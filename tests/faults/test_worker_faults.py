@@ -87,6 +87,7 @@ def finished(folder: Path) -> RunDirectory:
     return RunDirectory.read(next((folder / "runs").iterdir()))
 
 
+@pytest.mark.process
 @pytest.mark.fault("SIGKILL of a client process", times=1)
 def test_a_killed_client_process_costs_its_trial_which_is_run_again_without_it(tmp_path: Path) -> None:
     (tmp_path / "sweep.yaml").write_text(SWEEP)
@@ -106,6 +107,7 @@ def test_a_killed_client_process_costs_its_trial_which_is_run_again_without_it(t
     assert indices[:6] == list(range(6))
 
 
+@pytest.mark.process
 @pytest.mark.fault("SIGKILL of a client process", times=3)
 @pytest.mark.slow
 def test_a_trial_whose_client_processes_are_killed_three_times_is_sent_by_what_is_left(tmp_path: Path) -> None:
@@ -125,6 +127,7 @@ def test_a_trial_whose_client_processes_are_killed_three_times_is_sent_by_what_i
     assert len(indices) == len(set(indices))
 
 
+@pytest.mark.process
 @pytest.mark.fault("a client process that stands still", times=1)
 @pytest.mark.slow
 def test_a_client_process_that_does_not_answer_costs_its_trial(tmp_path: Path) -> None:
@@ -139,6 +142,7 @@ def test_a_client_process_that_does_not_answer_costs_its_trial(tmp_path: Path) -
     assert 2 == len(measurement.workers)
 
 
+@pytest.mark.process
 @pytest.mark.fault("a client process that stands still", times=1)
 @pytest.mark.slow
 def test_a_client_process_that_stood_still_for_a_moment_is_seen_in_the_health_of_the_trial(tmp_path: Path) -> None:
@@ -159,6 +163,7 @@ def test_a_client_process_that_stood_still_for_a_moment_is_seen_in_the_health_of
     assert measurement.health.stood_still == max(w.health.stood_still or 0.0 for w in measurement.workers)
 
 
+@pytest.mark.process
 @pytest.mark.fault("SIGKILL of a sweep with client processes", times=1)
 @pytest.mark.slow
 def test_client_processes_die_with_their_sweep_and_hide_the_key(
@@ -232,6 +237,7 @@ class Delayed(ProcessWorker):
         return await super().call(method, *arguments)
 
 
+@pytest.mark.process
 @pytest.mark.fault("a client process that begins late", times=1)
 def test_a_client_process_that_begins_late_makes_no_trial(simulator: SimulatorProcess) -> None:
     with pytest.raises(WorkerLostError) as late:
@@ -242,6 +248,7 @@ def test_a_client_process_that_begins_late_makes_no_trial(simulator: SimulatorPr
 TIME = ["unshare", "--user", "--map-root-user", "--fork", "--kill-child", "--time", "--monotonic", "600"]
 
 
+@pytest.mark.process
 @pytest.mark.fault("a client process whose clock is minutes off", times=1)
 def test_a_client_process_whose_clock_is_ten_minutes_ahead_changes_nothing(
     simulator: SimulatorProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -420,6 +420,7 @@ def check(chart: Panel) -> None:
     assert [] == off, chart.title
 
 
+@pytest.mark.slow
 def test_dark_png_pdf_and_hostile_names() -> None:
     shape = Shape(SHAPE.isl, SHAPE.osl, name="$x^{2$ <script>alert(1)</script> " + "long " * 20)
     for figure in all_figures((8,), shape):

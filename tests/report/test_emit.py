@@ -212,6 +212,7 @@ def test_expressions_are_promql(engine: str | None) -> None:
         assert (engine or "vllm") + ":" in expression
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("engine", ["vllm", "sglang"])
 def test_prometheus_takes_its_rules(engine: str, tmp_path: Path) -> None:
     promtool = shutil.which("promtool")
@@ -225,6 +226,7 @@ def test_prometheus_takes_its_rules(engine: str, tmp_path: Path) -> None:
     assert "4 rules found" in done.stdout
 
 
+@pytest.mark.process
 def test_prometheus_raises_the_alert_when_people_are_too_many(tmp_path: Path) -> None:
     promtool = shutil.which("promtool")
     if promtool is None:

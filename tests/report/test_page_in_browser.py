@@ -41,6 +41,7 @@ FIRST = "table.points"
 COLUMN = f"[...document.querySelector('{FIRST}').tBodies[0].rows].map(r => r.cells[%d].dataset.v)"
 
 
+@pytest.mark.smoke
 def test_a_reader_with_scripts(page: Path) -> None:
     async def visit(tab: Tab) -> None:
         await tab.open(page)
@@ -87,6 +88,7 @@ def test_a_reader_with_scripts(page: Path) -> None:
     in_browser(visit)
 
 
+@pytest.mark.process
 def test_a_reader_without_scripts_a_printer_and_a_screen_reader(page: Path) -> None:
     async def visit(tab: Tab) -> None:
         await tab.open(page, scripts=False)
@@ -114,6 +116,7 @@ def test_a_reader_without_scripts_a_printer_and_a_screen_reader(page: Path) -> N
     in_browser(visit)
 
 
+@pytest.mark.process
 def test_a_narrow_screen_scrolls_tables_not_the_page(page: Path) -> None:
     async def visit(tab: Tab) -> None:
         await tab.open(page)

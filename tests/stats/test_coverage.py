@@ -147,6 +147,7 @@ def one_stream(micros: NDArray[np.int64]) -> WindowData:
     return window_data(Measurement(trial, 0.0, Window(0.0, now), "requests"), records)
 
 
+@pytest.mark.slow
 def test_claims_about_a_simulated_server_hold() -> None:
     for found in of_server(32, ("p99_ttft", "p99_tpot", "p95_e2e"), repetitions=16).values():
         assert found.false <= 2 / 16

@@ -211,6 +211,7 @@ def test_answers_without_a_count_are_flagged_where_others_have_one(share: float,
         ({"content_filter": 0.005}, False, False),
         ({"content_filter": 0.05}, True, False),
         ({"content_filter": 0.05, "strange": 0.0001}, True, False),
+        ({"content_filter": 0.014, "strange": 0.014}, True, False),
         ({"strange": 0.05}, True, True),
     ],
 )
@@ -677,6 +678,7 @@ def false_alarms(repetitions: int, sizes: tuple[int, ...]) -> tuple[int, int, se
     return windows, flagged, names
 
 
+@pytest.mark.slow
 def test_healthy_windows_are_hardly_ever_flagged() -> None:
     windows, flagged, names = false_alarms(2, (60, 300))
     assert 84 == windows

@@ -233,6 +233,7 @@ def test_a_part_below_zero_is_none_of_the_time_and_the_rest_says_so() -> None:
     assert sum(found.parts.values()) + found.rest == pytest.approx(found.e2e)
 
 
+@pytest.mark.process
 def test_over_http_at_most_3_percent_is_unexplained_and_the_front_end_is_found(tmp_path: Path) -> None:
     records: list[Record] = []
     shape = Shape.of(64, 32)

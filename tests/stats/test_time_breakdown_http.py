@@ -22,7 +22,7 @@ from frontier.stats.from_records import window_data
 from frontier.stats.time_breakdown import time_breakdown
 from tests.stats.test_time_breakdown import counted
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.process]
 SHAPE = Shape.of(64, 32)
 
 

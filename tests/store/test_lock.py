@@ -54,6 +54,7 @@ def killed_holder(file: Path) -> int:
     return child.pid
 
 
+@pytest.mark.process
 @pytest.mark.fault("a lock left by a killed process, an earlier boot, a reused process number")
 def test_the_lock_of_a_killed_process_is_free_and_tells_who_held_it(file: Path) -> None:
     pid = killed_holder(file)
@@ -67,6 +68,7 @@ def test_the_lock_of_a_killed_process_is_free_and_tells_who_held_it(file: Path) 
     again.close()
 
 
+@pytest.mark.process
 def test_somebody_who_only_looks_does_not_turn_a_start_away(file: Path) -> None:
     lock.take(file).close()
     with file.open("rb") as looking:
@@ -162,6 +164,7 @@ def test_without_locks_in_the_file_system_what_is_written_decides(file: Path, mo
     assert not lock.held(file)
 
 
+@pytest.mark.process
 def test_a_lock_that_outlives_its_process_is_said_to_be_that(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pid = killed_holder(file)
     with file.open("rb") as child_of_it:

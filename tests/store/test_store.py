@@ -141,6 +141,7 @@ def test_a_torn_journal_line_is_left_out(tmp_path: Path) -> None:
         assert ["created"] == [line["event"] for line in run.journal_lines()]
 
 
+@pytest.mark.process
 def test_a_journal_line_that_does_not_fit_leaves_no_half_of_it(tmp_path: Path) -> None:
     """The disk is full in the midst of a line; with room again the next line stands alone."""
     script = """if True:
@@ -431,6 +432,7 @@ def _write_trials_for_ever(path: Path) -> None:
                 writer.commit(measurement(trial(repeat=repeat)))
 
 
+@pytest.mark.process
 def test_a_kill_at_any_moment_loses_at_most_the_trial_in_flight(tmp_path: Path) -> None:
     path = tmp_path / "run"
     context = multiprocessing.get_context("fork")

@@ -133,6 +133,7 @@ def answered(address: str, query: str) -> list[dict[str, Any]]:
     return [one for one in series if math.isfinite(float(one["value"][1]))]
 
 
+@pytest.mark.process
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.which("prometheus") is None, reason="no prometheus is installed here")
 def test_a_prometheus_that_scrapes_a_sweep_answers_every_query(tmp_path: Path) -> None:

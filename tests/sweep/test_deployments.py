@@ -80,6 +80,7 @@ def sweep(tmp_path: Path, *options: str, **environ: str) -> Said:
     return said
 
 
+@pytest.mark.process
 @pytest.mark.slow
 def test_deployments_are_started_one_after_another_and_stopped(tmp_path: Path) -> None:
     port = free_port()
@@ -123,6 +124,7 @@ def test_however_the_sweep_ends_its_server_is_stopped(number: signal.Signals, tm
     assert not answers(port)
 
 
+@pytest.mark.process
 @pytest.mark.slow
 @pytest.mark.fault("any signal to a sweep that started its server")
 def test_the_second_ctrl_c_leaves_while_the_server_is_still_being_stopped(tmp_path: Path) -> None:
@@ -158,6 +160,7 @@ def running_trial(tmp_path: Path) -> subprocess.Popen[str]:
     raise AssertionError(process.communicate()[1])
 
 
+@pytest.mark.process
 @pytest.mark.fault("any signal to a sweep that started its server")
 def test_ctrl_c_while_a_server_loads_stops_both(tmp_path: Path) -> None:
     port = free_port()
@@ -172,6 +175,7 @@ def test_ctrl_c_while_a_server_loads_stops_both(tmp_path: Path) -> None:
         os.kill(int((tmp_path / "server.pid").read_text()), 0)
 
 
+@pytest.mark.process
 @pytest.mark.slow
 @pytest.mark.fault("any signal to a sweep that started its server")
 def test_ctrl_c_does_not_wait_for_a_ready_command(tmp_path: Path) -> None:
@@ -195,6 +199,7 @@ def test_ctrl_c_does_not_wait_for_a_ready_command(tmp_path: Path) -> None:
         os.kill(int((tmp_path / "asked.pid").read_text()), 0)
 
 
+@pytest.mark.process
 @pytest.mark.fault("a server that the sweep starts does not come up")
 @pytest.mark.slow
 def test_one_that_does_not_start_is_told_with_its_last_lines_and_the_others_are_measured(tmp_path: Path) -> None:
@@ -213,6 +218,7 @@ def test_one_that_does_not_start_is_told_with_its_last_lines_and_the_others_are_
     assert "its last lines" not in not_measured, "they stand elsewhere"
 
 
+@pytest.mark.process
 @pytest.mark.fault("a server that the sweep starts does not come up")
 @pytest.mark.slow
 def test_one_that_never_gets_ready_is_given_up_in_time(tmp_path: Path) -> None:
@@ -226,6 +232,7 @@ def test_one_that_never_gets_ready_is_given_up_in_time(tmp_path: Path) -> None:
     assert_golden_row("messages", neutral(str(given_up["reason"])))
 
 
+@pytest.mark.process
 @pytest.mark.slow
 def test_the_ready_command_is_asked_too(tmp_path: Path) -> None:
     port = free_port()
@@ -238,6 +245,7 @@ def test_the_ready_command_is_asked_too(tmp_path: Path) -> None:
     assert sweep(tmp_path).code == own_exit_code(the_run(tmp_path))
 
 
+@pytest.mark.process
 @pytest.mark.slow
 def test_a_server_that_is_there_already_is_not_taken_for_the_one_to_be_started(tmp_path: Path) -> None:
     with socket.socket() as other:
@@ -251,6 +259,7 @@ def test_a_server_that_is_there_already_is_not_taken_for_the_one_to_be_started(t
     assert_golden_row("messages", neutral(str(refused["reason"])))
 
 
+@pytest.mark.process
 @pytest.mark.fault("a server that the sweep started crashes")
 @pytest.mark.slow
 def test_one_that_crashes_in_a_trial_is_started_again_and_the_sweep_goes_on(tmp_path: Path) -> None:
@@ -267,6 +276,7 @@ def test_one_that_crashes_in_a_trial_is_started_again_and_the_sweep_goes_on(tmp_
     assert ("finished", None) == events(tmp_path, "finished", "server_lost")[-1], err
 
 
+@pytest.mark.process
 def test_commands_of_a_config_in_a_run_directory_are_not_run_unasked(tmp_path: Path) -> None:
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "manifest.json").write_text("{}")
@@ -317,6 +327,7 @@ class Terminal(io.StringIO):
         return True
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(("typed", "run"), [("n\n", False), ("\n", False), ("", False), ("y\n", True)])
 def test_at_a_terminal_it_is_asked_first_with_every_command_shown(
     typed: str, run: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

@@ -87,6 +87,7 @@ def shards_in(folder: Path) -> list[Path]:
     return sorted(path for path in folder.iterdir() if path.name.startswith("shard"))
 
 
+@pytest.mark.process
 def test_the_merged_run_has_every_record_of_every_shard_once_on_one_clock(night: Path, tmp_path: Path) -> None:
     assert 2 == merge_shards(night, tmp_path / "run", {}, pytest.fail)
     merged, parts = RunDirectory.read(tmp_path / "run"), [RunDirectory.read(path) for path in shards_in(night)]
@@ -209,6 +210,7 @@ def test_the_timetable_is_the_same_for_all_shards_and_printed(tmp_path: Path) ->
     assert not (tmp_path / "night").exists()
 
 
+@pytest.mark.process
 @pytest.mark.slow
 def test_the_real_commands_run_and_merge_two_shards(simulator: SimulatorProcess, tmp_path: Path) -> None:
     (tmp_path / "grid.yaml").write_text(GRID.format(url=simulator.url))

@@ -33,6 +33,7 @@ from tests.sweeps import Told, open_run
 SLOW = http_sweep("[1, 4]", requests=4, shape="64/20", step="10ms", more="max_time: 20s\n")
 
 
+@pytest.mark.process
 @pytest.mark.slow
 @pytest.mark.parametrize("stage", ["warmup", "window", "hold"])
 def test_stopping_in_any_stage_keeps_finished_trials_and_drops_the_one_in_flight(stage: str, tmp_path: Path) -> None:
@@ -95,6 +96,7 @@ def in_stage(stage: str, port: int) -> bool:
     return False
 
 
+@pytest.mark.process
 @pytest.mark.slow
 @pytest.mark.fault("SIGINT, SIGTERM, SIGHUP")
 @pytest.mark.parametrize("stage", ["ramp", "warmup", "window", "hold"])
@@ -118,6 +120,7 @@ def test_ctrl_c_in_any_stage_of_a_trial_is_answered_alike(stage: str, tmp_path: 
     assert "interrupted" == ended(tmp_path)
 
 
+@pytest.mark.process
 @pytest.mark.fault("SIGINT, SIGTERM, SIGHUP")
 def test_the_second_ctrl_c_leaves_at_once(tmp_path: Path) -> None:
     process = started(tmp_path)
@@ -136,6 +139,7 @@ def ended(tmp_path: Path) -> str:
     return str(json.loads(journal.read_text().splitlines()[-1])["event"])
 
 
+@pytest.mark.process
 @pytest.mark.slow
 @pytest.mark.fault("a closed terminal")
 @pytest.mark.slow
@@ -149,6 +153,7 @@ def test_a_closed_terminal_that_says_so_twice_is_one_wish(tmp_path: Path) -> Non
     assert (130, "interrupted") == (process.returncode, ended(tmp_path))
 
 
+@pytest.mark.process
 @pytest.mark.slow
 @pytest.mark.fault("a closed terminal, under nohup")
 def test_under_nohup_a_closed_terminal_changes_nothing(tmp_path: Path) -> None:
@@ -167,6 +172,7 @@ def take_terminal() -> None:
     fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 
 
+@pytest.mark.process
 @pytest.mark.slow
 @pytest.mark.fault("a closed terminal")
 def test_a_terminal_that_goes_away_ends_the_sweep_as_it_should(tmp_path: Path) -> None:
@@ -194,6 +200,7 @@ def test_a_terminal_that_goes_away_ends_the_sweep_as_it_should(tmp_path: Path) -
     assert (130, "interrupted") == (process.returncode, ended(tmp_path))
 
 
+@pytest.mark.process
 @pytest.mark.slow
 @pytest.mark.fault("SIGINT, SIGTERM, SIGHUP")
 def test_ctrl_c_while_the_server_is_not_there_yet(tmp_path: Path) -> None:
@@ -214,6 +221,7 @@ def test_ctrl_c_while_the_server_is_not_there_yet(tmp_path: Path) -> None:
     assert err.rstrip().endswith("frontier sweep sweep.yaml")
 
 
+@pytest.mark.process
 @pytest.mark.slow
 @pytest.mark.fault("SIGKILL at a random moment")
 def test_a_killed_sweep_goes_on_with_the_same_command(tmp_path: Path) -> None:

@@ -104,6 +104,7 @@ def test_tables_for_programs_have_a_rate_in_requests_per_second(run: Run) -> Non
     assert any("rate40" in name for name in names)
 
 
+@pytest.mark.slow
 def test_tables_and_commands_name_rates(run: Run, tmp_path: Path) -> None:
     table = points_table(run.points(), run.frontiers(run.points()), run.limits(), width=160)
     assert " rate " in table.splitlines()[1]
@@ -121,6 +122,7 @@ def test_tables_and_commands_name_rates(run: Run, tmp_path: Path) -> None:
         assert frontier(*command, cwd=tmp_path, here=True).code == 2
 
 
+@pytest.mark.slow
 def test_a_sweep_at_rates_goes_on_where_it_ended(run: Run, tmp_path: Path) -> None:
     again = tmp_path / "again"
     lost = without_last_trials(run, again, 3)
@@ -214,6 +216,7 @@ def test_rates_are_added_to_a_run_as_concurrencies_are(tmp_path: Path) -> None:
     assert_golden_row("messages", neutral(said.err, path), "with -o")
 
 
+@pytest.mark.process
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_over_http_the_proven_rate_is_near_the_true_one(tmp_path: Path) -> None:

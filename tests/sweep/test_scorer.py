@@ -17,6 +17,8 @@ from frontier.sweep.quality import Scorer
 from frontier.text import Secrets
 from tests.golden import assert_golden_row
 
+pytestmark = pytest.mark.process
+
 ROWS = [
     {"id": "1.1", "prompt": "2 + 2?", "answer": "It is 4.", "reference": "4"},
     {"id": "2.1", "prompt": "A line\nof two lines?", "answer": "no\nidea", "reference": None},

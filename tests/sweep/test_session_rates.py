@@ -48,6 +48,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     return load(path)
 
 
+@pytest.mark.process
 @pytest.mark.slow
 def test_the_answer_is_the_highest_proven_rate_of_sessions_and_holds_in_truth(run: Run) -> None:
     (decision,) = run.solve()
@@ -62,6 +63,7 @@ def test_the_answer_is_the_highest_proven_rate_of_sessions_and_holds_in_truth(ru
     assert_golden_row("answers", "\n".join(production_lines(decision, None)))
 
 
+@pytest.mark.process
 @pytest.mark.slow
 def test_rates_count_sessions_and_requests_per_second_stand_beside_them(run: Run) -> None:
     points = {p.concurrency: p for p in run.points()}
@@ -75,6 +77,7 @@ def test_rates_count_sessions_and_requests_per_second_stand_beside_them(run: Run
     assert over, "more arrived than is served"
 
 
+@pytest.mark.process
 @pytest.mark.slow
 def test_a_sweep_of_sessions_at_rates_goes_on_where_it_ended(run: Run, tmp_path: Path) -> None:
     again = tmp_path / "again"

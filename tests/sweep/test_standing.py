@@ -195,6 +195,7 @@ def test_a_run_that_is_not_finished_says_so_wherever_it_is_looked_at(
         assert "interrupted" == tree["unfinished"]["end"]
 
 
+@pytest.mark.slow
 def test_a_finished_run_and_an_import_say_nothing_of_it(tmp_path: Path) -> None:
     swept(tmp_path / "runs" / "good", TEXT)
     assert [] == [name for name, text in looked_at(tmp_path).items() if "unfinished:" in text]
@@ -316,6 +317,7 @@ def test_a_dry_run_says_what_will_be_done_with_its_time_and_a_bound(more: str, t
     assert tree["expected_seconds"] < parts["longest_seconds"]
 
 
+@pytest.mark.process
 def test_the_command_that_goes_on_is_the_users_own_where_its_config_is_still_the_same(tmp_path: Path) -> None:
     (tmp_path / "sweep.yaml").write_text(TEXT.replace("requests: 400", "requests: 100000"))
     sweep = start("sweep", "sweep.yaml", "-o", "my runs/a", cwd=tmp_path)

@@ -52,6 +52,7 @@ def test_the_operating_point_is_the_true_one(family: str, tmp_path: Path) -> Non
     assert decision.verdict is (Verdict.VIOLATES if family == "infeasible" else Verdict.MEETS)
 
 
+@pytest.mark.process
 @pytest.mark.slow
 def test_refining_finds_a_higher_setting_that_truly_meets(tmp_path: Path) -> None:
     text = config_text(ENGINES["smooth"], sla="{p99_tpot: 8ms}", refine=4)
@@ -202,6 +203,7 @@ def sweep_by_the_clock(path: Path, text: str) -> tuple[Clock, Told, str]:
     return backend, *conduct_by_the_clock(path, text, backend)
 
 
+@pytest.mark.slow
 def test_a_budget_of_time_is_kept_and_most_of_it_used(tmp_path: Path) -> None:
     text = config_text(ENGINES["smooth"], refine=2)
     whole, _, _ = sweep_by_the_clock(tmp_path / "whole", text)
@@ -329,6 +331,7 @@ def sized(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Told, float]:
     return path, told, backend.now - Clock.now
 
 
+@pytest.mark.slow
 def test_every_shape_is_scanned_and_proven_before_any_frontier_is_completed(sized: tuple[Path, Told, float]) -> None:
     path, told, took = sized
     answered = [(d.shape.label, d.concurrency) for d, _, _ in told.announcements]
@@ -383,6 +386,7 @@ def test_the_pasted_command_proves_a_setting_under_another_sla(tmp_path: Path) -
     assert (2, True) == (refused.code, "--prove 8,x: write concurrencies" in refused.err)
 
 
+@pytest.mark.slow
 def test_a_setting_is_proven_in_the_shapes_whose_answer_it_can_change(
     sized: tuple[Path, Told, float], tmp_path: Path
 ) -> None:

@@ -58,6 +58,7 @@ def sweep_over_http(path: Path, text: str) -> tuple[Run, Told, SweepEnd]:
     return load(path), told, end
 
 
+@pytest.mark.process
 @pytest.mark.slow
 @pytest.mark.parametrize("family", CASES)
 def test_the_operating_point_over_http_is_the_true_one(family: str, tmp_path: Path) -> None:
@@ -87,6 +88,7 @@ def unlike_its_twin(run: Run, config: Config) -> list[str]:
     return off
 
 
+@pytest.mark.process
 @pytest.mark.slow
 def test_a_sweep_over_http_and_its_virtual_twin_agree(tmp_path: Path) -> None:
     engine = "{step_base: 6ms, per_decode: 50us, per_prefill_token: 20us, noise: 0.05}"
@@ -102,6 +104,7 @@ def test_a_sweep_over_http_and_its_virtual_twin_agree(tmp_path: Path) -> None:
     pytest.skip("this machine was too busy to measure on, three times, and the sweep said so")
 
 
+@pytest.mark.process
 @pytest.mark.slow
 def test_a_small_sweep_over_http_ends_in_points_with_evidence(tmp_path: Path) -> None:
     text = text_of("{step_base: 3ms, per_decode: 20us}", "{p90_ttft: 10s}", (1, 4), 40)
@@ -120,6 +123,7 @@ def test_a_small_sweep_over_http_ends_in_points_with_evidence(tmp_path: Path) ->
         assert sample.server[0], "the server's own metrics are evidence"
 
 
+@pytest.mark.process
 @pytest.mark.slow
 def test_a_trial_that_runs_over_the_budgets_time_is_cut_off_and_said_to_be(tmp_path: Path) -> None:
     text = text_of("{step_base: 3ms, per_decode: 20us}", "{p90_ttft: 10s}", (1, 4), 900_000) + "budget: {time: 4s}\n"

@@ -58,6 +58,7 @@ def measurements(path: Path) -> dict[int, Measurement]:
     return {m.trial.concurrency: m for m in RunDirectory.read(path).finished().values()}
 
 
+@pytest.mark.process
 def test_auto_takes_a_second_process_where_the_measured_latency_asks_for_it(
     simulator: SimulatorProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -119,6 +120,7 @@ def test_a_setting_under_which_client_processes_fail_three_times_is_put_off_and_
     assert {} == load(tmp_path / "run").skipped
 
 
+@pytest.mark.process
 @pytest.mark.slow
 @pytest.mark.fault("client processes that fail under a trial again and again", times=1)
 def test_a_setting_under_which_client_processes_always_fail_is_left_out_and_the_lower_ones_decide(

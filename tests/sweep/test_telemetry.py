@@ -6,6 +6,7 @@ import urllib.request
 from pathlib import Path
 from types import SimpleNamespace
 
+import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from frontier.config import load_config
@@ -70,6 +71,7 @@ def test_the_running_trial_is_told_and_gone_when_it_has_ended() -> None:
     assert not any(name[0] == "frontier_trial_running" for name in read(telemetry.text()))
 
 
+@pytest.mark.process
 def test_a_sweep_serves_them_on_loopback_while_it_runs(tmp_path: Path) -> None:
     (tmp_path / "sweep.yaml").write_text(TEXT.replace("requests: 100", "requests: 100000"))
     process = start("sweep", "sweep.yaml", "--prometheus", "0", cwd=tmp_path)
@@ -88,6 +90,7 @@ def test_a_sweep_serves_them_on_loopback_while_it_runs(tmp_path: Path) -> None:
         process.communicate()
 
 
+@pytest.mark.process
 def test_a_taken_port_is_told(tmp_path: Path) -> None:
     (tmp_path / "sweep.yaml").write_text(TEXT)
     with socket.socket() as taken:

@@ -60,6 +60,7 @@ def swept_run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     return load(here / "run")
 
 
+@pytest.mark.process
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [4, 5])
 def test_the_proven_rate_keeps_the_limit_over_the_whole_trace(seed: int, tmp_path: Path) -> None:
@@ -154,6 +155,7 @@ def test_a_file_of_the_config_is_shown_before_a_sweep_from_a_stranger() -> None:
         with_trace(config)
 
 
+@pytest.mark.process
 @pytest.mark.slow
 def test_over_http_requests_come_when_the_trace_says(tmp_path: Path) -> None:
     file = bursty(tmp_path / "a.txt", count=100)

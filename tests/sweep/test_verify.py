@@ -246,6 +246,7 @@ def test_what_cannot_be_checked_says_why(
         assert_golden_row("messages", capsys.readouterr().err, load)
 
 
+@pytest.mark.process
 @pytest.mark.slow
 def test_the_command_sends_real_arrivals_and_answers(tmp_path: Path) -> None:
     path = tmp_path / "run"
@@ -431,6 +432,7 @@ def test_find_sizes_its_trials_itself(swept: Path, capsys: pytest.CaptureFixture
 QUICK = "{step_base: 2ms, per_decode: 100us, per_prefill_token: 5us, noise: 0.05}"
 
 
+@pytest.mark.process
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_the_command_finds_a_rate_of_a_real_server_and_goes_on_after_ctrl_c(tmp_path: Path) -> None:
