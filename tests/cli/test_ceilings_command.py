@@ -13,6 +13,7 @@ from tests.commands import frontier
 from tests.golden import assert_golden_row
 
 
+@pytest.mark.process
 def test_the_ceilings_of_this_processor_are_answered_and_stored(tmp_path: Path) -> None:
     said = frontier("ceilings", "--device", "cpu", "--seconds", "0.01", "-o", "c.yaml", "--json", cwd=tmp_path)
     assert said.code == 0, said.err

@@ -73,6 +73,7 @@ def started(tmp_path: Path, **how: Callable[[], object]) -> subprocess.Popen[str
     return process
 
 
+@pytest.mark.process
 @pytest.mark.fault("SIGINT, SIGTERM, SIGHUP")
 @pytest.mark.parametrize(
     "number", [signal.SIGINT, *(pytest.param(n, marks=pytest.mark.slow) for n in (signal.SIGTERM, signal.SIGHUP))]
