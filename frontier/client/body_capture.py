@@ -396,7 +396,7 @@ class CapturingProtocol(ResponseHandler):
 class PooledConnection:
     """A connection and the protocol on it; `used` once it carried a request, or was opened ahead of
     one. `number` is its number in the trial, `left` how many requests it may still carry (None: any
-    number).
+    number), `held` whether the next turn of a session is to go out on it.
     """
 
     connection: Connection
@@ -404,6 +404,7 @@ class PooledConnection:
     number: int | None
     used: bool = False
     left: int | None = None
+    held: bool = False
 
     @property
     def alive(self) -> bool:
@@ -451,25 +452,40 @@ class FastPost:
         path = str(url) if self._forwarded else url.raw_path_qs
         self._head = _request_head(path, self._request.headers)
         self._idle: list[PooledConnection] = []
+        self._in_use = 0
         self._renewal = renewal
         self._spares: list[PooledConnection] = []
         self._opening: set[asyncio.Task[None]] = set()
 
     async def connection(self, *, fresh: bool, wanted: int | None = None) -> PooledConnection:
-        """A free connection: the one with the number `wanted`, else the one used last, or a new
-        one, which `fresh` asks for. Raises as aiohttp's connector.
+        """A free connection: the one with the number `wanted`, else the one used last that no
+        session holds. Without any a new one, as where `fresh` asks for it; but one that is held
+        where every stream has its own already. Raises as aiohttp's connector.
         """
-        while self._idle and not fresh:
-            idle = self._idle.pop(self._place(wanted))
-            if idle.alive:
-                return idle
-            idle.close()
-        return await self._open(fresh=fresh)
+        self._in_use += 1
+        try:
+            while not fresh and (place := self._place(wanted)) is not None:
+                idle = self._idle.pop(place)
+                if idle.alive:
+                    return idle
+                idle.close()
+            return await self._open(fresh=fresh)
+        except BaseException:
+            self._in_use -= 1
+            raise
 
-    def _place(self, wanted: int | None) -> int:
-        """Where in the list the idle connection of this number is; else the last."""
-        numbers = () if wanted is None else enumerate(idle.number for idle in self._idle)
-        return next((place for place, number in numbers if number == wanted), -1)
+    def _place(self, wanted: int | None) -> int | None:
+        """Where in the list the connection is that `connection` gives; None for a new one."""
+        last = len(self._idle) - 1
+        if wanted is not None:
+            for place, idle in enumerate(self._idle):
+                if idle.number == wanted:
+                    return place
+        for place in range(last, -1, -1):
+            if not self._idle[place].held:
+                return place
+        # The one that is asked for is counted already.
+        return last if last >= 0 and last + 1 + self._in_use > self._renewal.streams else None
 
     async def _open(self, *, fresh: bool) -> PooledConnection:
         while True:
@@ -529,9 +545,11 @@ class FastPost:
                 return message.code, message.headers, payload
 
     def keep(self, pooled: PooledConnection, *, held: bool = False) -> None:
-        """Keep it for the next request where that is allowed. One that has carried its requests is
-        replaced once the next is open, unless it is `held` for the next turn of its session.
+        """Take it back, for the next request where that is allowed. One that has carried its
+        requests is replaced once the next is open, unless it is `held` for the next turn of its
+        session.
         """
+        self._in_use -= 1
         if not pooled.alive:
             pooled.close()
             return
@@ -540,7 +558,13 @@ class FastPost:
             # The stream goes on to its next send first.
             asyncio.get_running_loop().call_soon(pooled.close)
             pooled = spare
+        pooled.held = held
         self._idle.append(pooled)
+
+    def drop(self, pooled: PooledConnection) -> None:
+        """Take it back, and close it."""
+        self._in_use -= 1
+        pooled.close()
 
     def _spare(self) -> PooledConnection | None:
         """A connection that was opened ahead and still lives."""

@@ -107,6 +107,7 @@ class ClosedLoop:
         self.trial, self.client, self.pipeline = trial, client, pipeline
         self.monitor, self.decide, self.evidence = monitor, decide, evidence
         self.numbers = share.streams(trial.streams)
+        self.client.renewal.streams = len(self.numbers) if trial.rate is None else 0
         self.target = client.target
         self.url = URL(self.target.request_url, encoded=True)
         self.clock = client.clock

@@ -12,7 +12,8 @@ from collections.abc import Iterator
 
 class Renewal:
     """The connections of a trial's requests. `numbers` gives each its number, `requests_each` is
-    how many requests each carries (None: it is kept as long as it lives).
+    how many requests each carries (None: it is kept as long as it lives). Of a closed loop each of
+    the `streams` has one of its own, which its session holds while its user thinks.
 
     `ahead` counts the connections that were opened ahead, `renewed` those that were replaced by
     one, and `failed` the new ones that could not be opened, or that the other side closed before
@@ -22,6 +23,7 @@ class Renewal:
     def __init__(self, numbers: Iterator[int] | None = None) -> None:
         self.numbers = itertools.count() if numbers is None else numbers
         self.requests_each: float | None = None
+        self.streams = 0
         self.ahead = self.renewed = self.failed = 0
         self._owed = 0.0
 
