@@ -81,23 +81,25 @@ def least_requests(sample: WindowData, p: float, confidence: float = CONFIDENCE)
 
 def worth(sample: WindowData, x: Floats, has: Bools, p: float) -> float:
     """How many independent values x, of the requests that `has` marks, are worth at most for the
-    percentile p, by how much connections differ in their share beyond it.
+    percentile p, by how much connections differ in their share beyond it. Also beyond higher ones:
+    where a few connections are slow, their requests lie there and not at the percentile itself.
     """
     numbers = clusters(sample)
     if numbers is None:
         return math.inf
-    at_p, steadier = (_vif(numbers[has], _beyond(x, intervals.quantile(x, q))) for q in (p, intervals.steadier(p)))
-    return len(x) / intervals.inflation(at_p, steadier)
+    mine, tail = numbers[has], 1 - p
+
+    def vif(q: float) -> float:
+        value = intervals.quantile(x, q)
+        return _vif(mine, np.isinf(x) if math.isinf(value) else x > value)
+
+    return len(x) / intervals.inflation(max(vif(1 - tail / k) for k in (1, 2, 4)), vif(intervals.steadier(p)))
 
 
 def share_worth(sample: WindowData, hits: Bools) -> float:
     """As `worth`, for the share of all requests that are `hits`."""
     numbers = clusters(sample)
     return math.inf if numbers is None else sample.n / max(1.0, _vif(numbers, hits))
-
-
-def _beyond(x: Floats, value: float) -> Bools:
-    return np.isinf(x) if math.isinf(value) else x > value
 
 
 def _vif(numbers: Ints, hits: Bools) -> float:
