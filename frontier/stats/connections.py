@@ -26,10 +26,16 @@ def clusters(sample: WindowData) -> Ints | None:
     """
     if not sample.n or len(sample.connection) != sample.n:
         return None
-    without = np.where(sample.connection < 0, np.arange(1, sample.n + 1), 0)
-    pairs = np.stack([sample.window, sample.connection, without])
-    _, numbers = np.unique(pairs, axis=1, return_inverse=True)
+    most = int(sample.connection.max()) + 1
+    own = np.where(sample.connection < 0, most + np.arange(sample.n), sample.connection)
+    _, numbers = np.unique(sample.window * (most + sample.n) + own, return_inverse=True)
     return numbers.reshape(-1).astype(np.int64)
+
+
+def _shared(sample: WindowData) -> Ints | None:
+    """The `clusters` where some connection carried more than one request, else None."""
+    numbers = clusters(sample)
+    return None if numbers is None or int(numbers.max()) + 1 == sample.n else numbers
 
 
 @functools.lru_cache(maxsize=64)
@@ -84,7 +90,7 @@ def worth(sample: WindowData, x: Floats, has: Bools, p: float) -> float:
     percentile p, by how much connections differ in their share beyond it. Also beyond higher ones:
     where a few connections are slow, their requests lie there and not at the percentile itself.
     """
-    numbers = clusters(sample)
+    numbers = _shared(sample)
     if numbers is None:
         return math.inf
     mine, tail = numbers[has], 1 - p
@@ -98,7 +104,7 @@ def worth(sample: WindowData, x: Floats, has: Bools, p: float) -> float:
 
 def share_worth(sample: WindowData, hits: Bools) -> float:
     """As `worth`, for the share of all requests that are `hits`."""
-    numbers = clusters(sample)
+    numbers = _shared(sample)
     return math.inf if numbers is None else sample.n / max(1.0, _vif(numbers, hits))
 
 
