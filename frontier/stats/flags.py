@@ -490,10 +490,14 @@ def _too_few(sample: WindowData, limits: tuple[Limit, ...]) -> Iterator[Flag]:
 
 
 def _few_connections(sample: WindowData, limits: tuple[Limit, ...]) -> Iterator[Flag]:
-    """A replica behind a balancer is met by a connection, so that few of these may have met few."""
+    """A replica behind a balancer is met by a connection, so that few of these may have met few.
+    Not said where requests are too few: more of them bring more connections.
+    """
     hardest = max((p for limit in limits if (p := limit.of.p) is not None), default=None)
     seen = connections.count(sample)
-    if hardest is None or seen is None or seen >= (least := connections.needed(sample, hardest)):
+    if hardest is None or seen is None or sample.n < claim_floor(hardest, sample.streams):
+        return
+    if seen >= (least := connections.needed(sample, hardest)):
         return
     label = f"p{hardest * 100:g}"
     yield Flag(
