@@ -346,8 +346,11 @@ class Served:
 
     @classmethod
     async def ask(cls, client: Client) -> "Served":
-        """What the client's target says now."""
-        listed = json_of(await client.ask("/v1/models", 2.0))
+        """What the client's target says now; nothing more where it does not get its list across."""
+        exchange = await client.ask("/v1/models", 2.0)
+        if exchange.failure is not None:
+            return cls(None, None)
+        listed = json_of(exchange)
         known = isinstance(listed, dict) and isinstance(listed.get("data"), list)
         return cls(frozenset(models_of(listed)[0]) if known else None, await version_of(client, 2.0))
 
@@ -408,7 +411,7 @@ class Evidence:
         """What the server says otherwise now, after the last request, than it did before the first,
         in words; None: nothing, or it does not say.
         """
-        if self._served is None:
+        if self._served is None or self._served == Served(None, None):
             return None
         async with Client(self._target) as client:
             changed = self._served.differences(await Served.ask(client))
