@@ -237,6 +237,7 @@ _SENTENCES = {
     Cause.CROSSES: "{c}{gives} is not proven: {evidence}; {decide}.",
     Cause.TOO_FEW: "{c}{gives} is not proven: {evidence}, but {n} requests prove no {label}; {decide}.",
     Cause.UNBOUNDED: "{c}{gives} is not proven: {n} requests cannot bound {label} ({value}, limit {limit}); {decide}.",
+    Cause.FEW_CONNECTIONS: "{c}{gives} is not proven: {flags}; {decide}.",
     Cause.NO_INTERVAL: "{c}{gives} is not proven: {evidence}; --point-estimates decides on the value alone.",
     Cause.NOT_MEASURED: "{c}{gives} is not proven: {label} was not measured.",
     Cause.SCANNED: "{c}{gives} was only looked at: {label} {value}, limit {limit}; {decide}.",

@@ -284,4 +284,6 @@ def _record(request: Sent, run: Took) -> Record:
         turn=request.turn,
         reusable=request.reusable,
         class_index=request.class_index,
+        # A connection costs nothing here: each session has its own, and so has a request alone.
+        connection=request.index if request.session is None else request.session,
     )
