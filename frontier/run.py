@@ -25,6 +25,7 @@ from frontier.decide.diagnose import Diagnosis, diagnose
 from frontier.decide.proof import by_concurrency, claim_points, claim_windows
 from frontier.decide.server_settings import ServerSettings, settings_of
 from frontier.decide.sla_result import Answer, answer
+from frontier.decide.users import arrival_rate
 from frontier.decide.verdict import judge
 from frontier.errors import UsageError
 from frontier.formats.config_file import config_of
@@ -265,7 +266,15 @@ class Run:
         its shapes.
         """
         asked = [(name, tuple(limits)) for name, limits in (self.config.tiers if tiers is None else tiers)]
-        return tuple(answer(name, limits, *self._decide(limits, options), self.gpus) for name, limits in asked)
+        return tuple(self._answer(name, limits, *self._decide(limits, options)) for name, limits in asked)
+
+    def _answer(
+        self, tier: str, limits: tuple[Limit, ...], points: Sequence[Point], decisions: tuple[Decision, ...]
+    ) -> Answer:
+        mine = by_series(points)
+        rates = {d.series: arrival_rate(d, mine.get(d.series, ()), self.samples(d.series)) for d in decisions}
+        known = {series: rate for series, rate in rates.items() if rate is not None}
+        return answer(tier, limits, decisions, self.gpus, known)
 
     def _decide(
         self, limits: tuple[Limit, ...], options: Mapping[str, bool]

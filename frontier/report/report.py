@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from frontier.decide.capacity import arrival_rate
 from frontier.decide.diagnose import diagnose, diagnosis_lines
 from frontier.decide.explain import figures
 from frontier.decide.pareto import Pooled
@@ -24,6 +23,7 @@ from frontier.decide.sentences import (
     sentence,
 )
 from frontier.decide.server_settings import ServerSettings
+from frontier.decide.users import arrival_rate
 from frontier.decide.wording import (
     MISSING,
     NO_BOUND,
@@ -263,7 +263,7 @@ def _section(view: View, report: Report) -> Section:
     chosen, columns = view.chosen, point_columns(points, frontier, view.sla, view.chosen, gpus)
     rows = tuple(figure_row(figure, gpus) for figure in figures(decision)) if decision else ()
     sides = _sides(decision) if decision else {}
-    arrivals = arrival_rate(points, chosen) if chosen is not None else None
+    arrivals = arrival_rate(decision, points, samples) if decision is not None else None
     diagnosis = diagnose(points, samples, decision, report.settings.get(frontier.series.deployment))
     return Section(
         name=frontier.series.label(),

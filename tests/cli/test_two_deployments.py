@@ -142,14 +142,14 @@ LOST, OPEN, INVALID = Verdict.VIOLATES, Verdict.UNPROVEN, Verdict.INVALID
     ],
 )
 def test_the_winner_is_named_as_far_as_it_is_proven(decisions: list[Decision], note: str | None) -> None:
-    found = answer("", (Limit("p99_ttft", 0.5),), (), decisions)
+    found = answer("", (Limit("p99_ttft", 0.5),), decisions)
     assert ([] if note is None else [note]) == [one.note for one in found.best]
 
 
 def test_the_winner_is_found_per_gpu_where_all_are_known() -> None:
     pair = [decided("a", 100), decided("b", 150)]
-    (whole,) = answer("", (), (), pair, {"a": 1, "b": None}).best
-    (each,) = answer("", (), (), pair, {"a": 1, "b": 2}).best
+    (whole,) = answer("", (), pair, {"a": 1, "b": None}).best
+    (each,) = answer("", (), pair, {"a": 1, "b": 2}).best
     assert ("b", False, 150.0) == (whole.decision.deployment, whole.per_gpu, whole.rate)
     assert ("a", True, 100.0, True) == (each.decision.deployment, each.per_gpu, each.rate, each.sure)
 
