@@ -385,8 +385,8 @@ def _rate_in_production(decision: Decision, rate: Rate, arrivals: ArrivalRate | 
         most += f" ({trimmed(format_number(rate.per_second * decision.shape.requests))} requests/s)"
     needs = []
     if arrivals is not None:
-        where = knob_sentence(decision.engine, arrivals.cap)
-        needs = [f"It needs room for {count(arrivals.cap, 'request')} in flight, the most there were: {where}."]
+        room = f"It needs room for {count(arrivals.cap, 'request')} in flight, the most there were"
+        needs = [f"{room} in the server and its queue: set no lower limit at your gateway."]
     return [
         f"Holds for {decision.shape.arrivals} arrivals of up to {most} at one replica; a wait counts.",
         *needs,

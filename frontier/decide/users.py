@@ -277,15 +277,18 @@ class ArrivalRate:
 
 def arrival_rate(decision: Decision, points: Sequence[Point], samples: Mapping[int, WindowData]) -> ArrivalRate | None:
     """What an operating point is worth to independent users. None where it is known of no request
-    how long it took, for sessions, whose requests do not arrive at random, for mixes, whose classes
-    take different times, and where no rate is expected to hold.
+    how long it took and where no rate is expected to hold; in closed loop also for sessions, whose
+    requests do not arrive at random, and for mixes, whose classes take different times.
     """
     load = decision.concurrency
-    if load is None or decision.shape.kind != "shape" or load not in samples:
+    if load is None or load not in samples:
         return None
     if isinstance(load, Rate):
         most, mean = in_flight(samples[load])
-        return ArrivalRate(most, max(1, round(mean)), load.per_second)
+        each = decision.shape.requests if decision.shape.has_sessions else 1.0
+        return ArrivalRate(most, max(1, round(mean)), load.per_second * each)
+    if decision.shape.kind != "shape":
+        return None
     try:
         replica = _replica(decision, points, samples)
     except UsageError:

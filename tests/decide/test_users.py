@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from scipy.special import gammaincc
 from scipy.stats import binom
 
+from benchmarks import arrivals
 from benchmarks import people as study
 from frontier.decide import users
 from frontier.decide.users import (
@@ -348,3 +349,24 @@ def test_people_counted_by_a_rate_that_holds_keep_the_sla() -> None:
         served = (dataclasses.replace(alone, law=law).served(cap, people, 5000, seed=3) for law in study.LAWS)
         kept += [each.keeps(case.limits) for each in served]
     assert sum(kept) >= 19  # of 20
+
+
+# --- the study of independent arrivals
+
+
+@pytest.mark.slow
+def test_the_estimated_rate_holds_and_is_near_the_highest() -> None:
+    """Deployments without pauses, which a window cannot miss: none of the estimates is broken."""
+    results = [arrivals.deployment(number) for number in (0, 1, 3, 8, 13, 15)]
+    assert all(result["estimated"] and arrivals.holds(result) for result in results)
+    assert np.median([result["estimated"] / arrivals.most(result) for result in results]) > 0.65
+
+
+def test_the_tables_of_that_study_count_what_holds() -> None:
+    curve = [(0.5, 0.1), (0.6, 0.5), (0.7, 2.0)]
+    rows = [{"family": "plain", "estimated": share, "curve": curve} for share in (0.5, 0.6, 0.69, None)]
+    assert 0.6 < arrivals.most(rows[0]) < 0.7
+    assert [arrivals.holds(row) for row in rows[:3]] == [True, True, False]
+    assert arrivals.most({"curve": [(0.1, 3.0)]}) == 0.0
+    cells = arrivals.tables(rows).splitlines()[2].split(" | ")
+    assert cells[:4] == ["| all", "4", "3", "2"]
