@@ -36,8 +36,6 @@ COMPLEX = {
     "config/schema.py: _wrong_metrics": 30,
     "decide/completion.py: next_ask": 21,
     "decide/diagnose.py: diagnose": 21,
-    "decide/diagnose.py: diagnose_setting": 25,
-    "decide/diagnose.py: _holder": 35,
     "decide/explain.py: _chosen": 26,
     "decide/gate.py: changes": 51,
     "decide/gate.py: gate": 30,

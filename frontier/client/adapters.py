@@ -19,6 +19,10 @@ from frontier.text import MOST
 Content = str | list[int]
 NOTHING, VISIBLE, REASONING, TOOL = range(4)
 """What an event brought: no token, or a token on that channel."""
+NAMED = ("model", "system_fingerprint")
+"""Fields of an event that say who answered."""
+_MOST_NAMED = 8
+"""Values of them that are kept of an answer."""
 _SEEN = 2 * MOST
 """Bytes of an event that is not understood. More than of its words is looked at: they are cut only
 when redacted."""
@@ -30,7 +34,7 @@ class StreamState:
 
     `usage` is the last one seen (some send a running count in every chunk). `showed`: a text since
     this was last set to False had a visible character. `texts` are the pieces of the answer,
-    without its reasoning, where it is asked for.
+    without its reasoning, where it is asked for. `named` are the values of NAMED that it gave.
     """
 
     text_bytes: int = 0
@@ -42,6 +46,7 @@ class StreamState:
     usage: Mapping[str, Any] | None = None
     showed: bool = False
     texts: list[str] | None = None
+    named: set[tuple[str, str]] = field(default_factory=set, compare=False)
 
     @property
     def terminal(self) -> bool:
@@ -193,6 +198,10 @@ def _json(state: StreamState, data: bytes) -> dict[str, Any] | None:
     except orjson.JSONDecodeError:
         event = None
     if isinstance(event, dict):
+        for name in NAMED:
+            value = event.get(name)
+            if value and isinstance(value, str) and len(state.named) < _MOST_NAMED:
+                state.named.add((name, value[:MOST]))
         return event
     state.malformed = f"an event is not a JSON object: {data[:_SEEN].decode(errors='replace')}"
     return None

@@ -27,6 +27,7 @@ from aiohttp.connector import Connection
 from aiohttp.http import HttpProcessingError
 from yarl import URL
 
+from frontier.client.renewal import Renewal
 from frontier.errors import UsageError
 
 # --- Private names of aiohttp.
@@ -391,13 +392,19 @@ class CapturingProtocol(ResponseHandler):
 # --- POSTs over such connections.
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class PooledConnection:
-    """A connection and the protocol on it; `used` once it carried a request."""
+    """A connection and the protocol on it; `used` once it carried a request, or was opened ahead of
+    one. `number` is its number in the trial, `left` how many requests it may still carry (None: any
+    number), `held` whether the next turn of a session is to go out on it.
+    """
 
     connection: Connection
     protocol: CapturingProtocol
+    number: int | None
     used: bool = False
+    left: int | None = None
+    held: bool = False
 
     @property
     def alive(self) -> bool:
@@ -411,10 +418,11 @@ class PooledConnection:
 
 class FastPost:
     """POSTs to one address over kept-alive connections. `connection()` opens or reuses one,
-    `keep()` gives it back.
+    `keep()` gives it back, and replaces it where the `renewal` wants another.
 
     `proxy` are the options that aiohttp takes for a request through a proxy (see
-    `Proxies.options`).
+    `Proxies.options`). A proxy that forwards requests has connections of its own to the server,
+    about which nothing is known: ours have no number then, and none is renewed.
     """
 
     def __init__(
@@ -424,6 +432,7 @@ class FastPost:
         headers: Mapping[str, str],
         proxy: Mapping[str, Any],
         timeout: float,
+        renewal: Renewal,
     ) -> None:
         assert session.connector is not None
         self._connector = session.connector
@@ -439,30 +448,60 @@ class FastPost:
         )
         # A proxy that forwards gets the whole address; through a tunnel (TLS) the server itself is
         # spoken to.
-        path = str(url) if proxy and url.scheme == "http" else url.raw_path_qs
+        self._forwarded = bool(proxy) and url.scheme == "http"
+        path = str(url) if self._forwarded else url.raw_path_qs
         self._head = _request_head(path, self._request.headers)
         self._idle: list[PooledConnection] = []
+        self._in_use = 0
+        self._renewal = renewal
+        self._spares: list[PooledConnection] = []
+        self._opening: set[asyncio.Task[None]] = set()
 
-    async def connection(self, *, fresh: bool) -> PooledConnection:
-        """A free connection: the one used last, or a new one, which `fresh` asks for. Raises as
-        aiohttp's connector.
+    async def connection(self, *, fresh: bool, wanted: int | None = None) -> PooledConnection:
+        """A free connection: the one with the number `wanted`, else the one used last that no
+        session holds. Without any a new one, as where `fresh` asks for it; but one that is held
+        where every stream has its own already. Raises as aiohttp's connector.
         """
-        while self._idle and not fresh:
-            idle = self._idle.pop()
-            if idle.alive:
-                return idle
-            idle.close()
+        self._in_use += 1
+        try:
+            while not fresh and (place := self._place(wanted)) is not None:
+                idle = self._idle.pop(place)
+                if idle.alive:
+                    return idle
+                idle.close()
+            return await self._open(fresh=fresh)
+        except BaseException:
+            self._in_use -= 1
+            raise
+
+    def _place(self, wanted: int | None) -> int | None:
+        """Where in the list the connection is that `connection` gives; None for a new one."""
+        last = len(self._idle) - 1
+        if wanted is not None:
+            for place, idle in enumerate(self._idle):
+                if idle.number == wanted:
+                    return place
+        for place in range(last, -1, -1):
+            if not self._idle[place].held:
+                return place
+        # The one that is asked for is counted already.
+        return last if last >= 0 and last + 1 + self._in_use > self._renewal.streams else None
+
+    async def _open(self, *, fresh: bool) -> PooledConnection:
         while True:
             connection = await self._connector.connect(self._request, traces=[], timeout=self._timeout)
             protocol = connection.protocol
             assert isinstance(protocol, CapturingProtocol)
             # The connector may hand over one on which the session has sent a request.
             if not (fresh and protocol.requests):
-                return PooledConnection(connection, protocol, used=protocol.requests > 0)
+                number = None if self._forwarded else next(self._renewal.numbers)
+                return PooledConnection(connection, protocol, number, used=protocol.requests > 0)
             connection.close()
 
     def send(self, pooled: PooledConnection, body: bytes) -> None:
-        """Write the whole request, in one piece."""
+        """Write the whole request, in one piece. With the last one that the connection is to carry
+        the next connection is opened.
+        """
         protocol = pooled.protocol
         protocol.begin_capture()
         pooled.used = True
@@ -470,6 +509,28 @@ class FastPost:
         if transport is None:
             raise aiohttp.ServerDisconnectedError
         transport.writelines((self._head % len(body), body))
+        if self._renewal.requests_each is not None and not self._forwarded:
+            self._count(pooled)
+
+    def _count(self, pooled: PooledConnection) -> None:
+        """One request fewer that it may carry; at the last the opening of the next begins."""
+        if pooled.left is None:
+            pooled.left = self._renewal.allowance() or 1
+        pooled.left -= 1
+        if pooled.left == 0 or (pooled.left < 0 and not self._spares and not self._opening):
+            opening = asyncio.create_task(self._open_ahead())
+            self._opening.add(opening)
+            opening.add_done_callback(self._opening.discard)
+
+    async def _open_ahead(self) -> None:
+        try:
+            spare = await self._open(fresh=True)
+        except (aiohttp.ClientError, OSError, TimeoutError):
+            self._renewal.failed += 1
+            return
+        spare.used = True
+        self._renewal.ahead += 1
+        self._spares.append(spare)
 
     async def answer(self, pooled: PooledConnection) -> tuple[int, Mapping[str, str], aiohttp.StreamReader]:
         """Status, headers and body of the final answer; interim (1xx) ones are passed over."""
@@ -483,19 +544,47 @@ class FastPost:
             if message.code >= 200 or message.code == 101:
                 return message.code, message.headers, payload
 
-    def keep(self, pooled: PooledConnection) -> None:
-        """Keep it for the next request where that is allowed."""
-        if pooled.alive:
-            self._idle.append(pooled)
-        else:
+    def keep(self, pooled: PooledConnection, *, held: bool = False) -> None:
+        """Take it back, for the next request where that is allowed. One that has carried its
+        requests is replaced once the next is open, unless it is `held` for the next turn of its
+        session.
+        """
+        self._in_use -= 1
+        if not pooled.alive:
             pooled.close()
+            return
+        if pooled.left is not None and pooled.left <= 0 and not held and (spare := self._spare()) is not None:
+            self._renewal.renewed += 1
+            # The stream goes on to its next send first.
+            asyncio.get_running_loop().call_soon(pooled.close)
+            pooled = spare
+        pooled.held = held
+        self._idle.append(pooled)
+
+    def drop(self, pooled: PooledConnection) -> None:
+        """Take it back, and close it."""
+        self._in_use -= 1
+        pooled.close()
+
+    def _spare(self) -> PooledConnection | None:
+        """A connection that was opened ahead and still lives."""
+        while self._spares:
+            spare = self._spares.pop()
+            if spare.alive:
+                return spare
+            self._renewal.failed += 1
+            spare.close()
+        return None
 
     def close(self) -> None:
         """Hand the idle connections back to the connector, whose own closing waits for TLS to say
         goodbye.
         """
-        while self._idle:
-            self._idle.pop().connection.release()
+        for opening in self._opening:
+            opening.cancel()
+        for pool in (self._idle, self._spares):
+            while pool:
+                pool.pop().connection.release()
 
 
 def _request_head(path: str, headers: Mapping[str, str]) -> bytes:

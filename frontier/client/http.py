@@ -11,7 +11,7 @@ import errno
 import ssl
 import time
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
@@ -22,6 +22,7 @@ from yarl import URL
 
 from frontier.client.adapters import NO_REQUEST, PreparedRequest
 from frontier.client.body_capture import MAX_BODY, BodyCapture, FastPost, FramingError, capture_bodies, missing_names
+from frontier.client.renewal import Renewal
 from frontier.client.target import Proxies, Target, Timeouts
 from frontier.errors import UsageError
 from frontier.model import Outcome
@@ -46,8 +47,9 @@ class Exchange:
     `failure` is None when the body came to its proper end. `headers` ignore case. `connect`:
     seconds until a connection was open, from `sent` on; 0 on one that was. `reused`: it went out on
     a connection that had carried a request before; `resent`: that one died, and it went out once
-    more, on a fresh one. `limit`: seconds it may take in all, beside the target's own limits.
-    `cut`: why this client gave it up.
+    more, on a fresh one. `connection` is the number of the connection in the trial, None where it
+    is not known; `held`: the next turn of a session is to find it again. `limit`: seconds it may
+    take in all, beside the target's own limits. `cut`: why this client gave it up.
 
     The last fields say which `request` of a trial it is, the stream that sent it, and when it was
     due on the client's clock (open loop only). `parser` is its AnswerParser, where it was parsed
@@ -64,6 +66,8 @@ class Exchange:
     connect: float = 0.0
     reused: bool = False
     resent: bool = False
+    connection: int | None = None
+    held: bool = False
     limit: float | None = None
     task: "asyncio.Task[Any] | None" = None
     capture: BodyCapture | None = None
@@ -105,17 +109,26 @@ class Client:
 
     A POST takes the fast path (`body_capture.py`). Everything else, and with `fast` False every
     request, goes through an aiohttp session, which stamps a read when its task wakes: the same
-    answers, at more CPU time for each. `proxies` are those of the environment where none are given.
+    answers, at more CPU time for each; its connections have no numbers and are not renewed.
+    `proxies` are those of the environment where none are given, `numbers` those that connections
+    get.
     """
 
     def __init__(
-        self, target: Target, clock: Clock = time.perf_counter, *, fast: bool = True, proxies: Proxies | None = None
+        self,
+        target: Target,
+        clock: Clock = time.perf_counter,
+        *,
+        fast: bool = True,
+        proxies: Proxies | None = None,
+        numbers: Iterator[int] | None = None,
     ) -> None:
         self.target = target
         self.clock = clock
         self.in_flight: set[Exchange] = set()
         self.opened = 0
         self.resent = 0
+        self.renewal = Renewal(numbers)
         self._headers = target.request_headers()
         self._proxies = (proxies or Proxies.of_environment()) if target.trust_env else Proxies()
         self._proxies.options(URL(target.base_url))
@@ -211,16 +224,18 @@ class Client:
         """A small question beside the load, without a body: to a path of the target, or to a full
         address.
         """
-        return await self._exchange(method, path if "://" in path else self.target.url(path), None, limit)
+        exchange = Exchange(self.clock(), limit=limit)
+        return await self._exchange(exchange, method, path if "://" in path else self.target.url(path), None)
 
-    async def post(self, url: URL | str, body: bytes) -> Exchange:
-        """One request to its end. Never raises for what the network or the server does; see
-        `Exchange.failure`.
+    async def post(self, url: URL | str, body: bytes, *, connection: int | None = None, held: bool = False) -> Exchange:
+        """One request to its end, on the connection of this number if it is free. Never raises for
+        what the network or the server does; see `Exchange.failure`.
         """
-        return await self._exchange("POST", url if isinstance(url, URL) else URL(url, encoded=True), body, None)
+        exchange = Exchange(self.clock(), connection=connection, held=held)
+        return await self._exchange(exchange, "POST", url if isinstance(url, URL) else URL(url, encoded=True), body)
 
-    async def _exchange(self, method: str, url: URL | str, body: bytes | None, limit: float | None) -> Exchange:
-        exchange = Exchange(self.clock(), limit=limit, task=asyncio.current_task(), secrets=self._secrets)
+    async def _exchange(self, exchange: Exchange, method: str, url: URL | str, body: bytes | None) -> Exchange:
+        exchange.task, exchange.secrets = asyncio.current_task(), self._secrets
         self.in_flight.add(exchange)
         try:
             for may_resend in (True, False):
@@ -264,9 +279,11 @@ class Client:
         if pool is None:
             assert self._session is not None, "use the client as a context manager"
             timeout = self.target.timeouts.connect
-            pool = FastPost(self._session, url, self._headers, self._proxies.options(url), timeout)
+            pool = FastPost(self._session, url, self._headers, self._proxies.options(url), timeout, self.renewal)
             self._pools[url] = pool
-        connection = await pool.connection(fresh=exchange.resent)
+        wanted, exchange.connection = exchange.connection, None
+        connection = await pool.connection(fresh=exchange.resent, wanted=wanted)
+        exchange.connection = connection.number
         whole = False
         try:
             exchange.reused = connection.used
@@ -286,7 +303,7 @@ class Client:
         finally:
             # A server that has closed a kept connection without a word will do so again: the fresh
             # one is not kept.
-            pool.keep(connection) if whole and not exchange.resent else connection.close()
+            pool.keep(connection, held=exchange.held) if whole and not exchange.resent else pool.drop(connection)
 
     async def _request(self, exchange: Exchange, method: str, url: URL | str, body: bytes | None) -> None:
         """The fallback: aiohttp's own interface."""

@@ -272,6 +272,7 @@ def to_record(parser: AnswerParser, zero: float) -> Record:
         reusable=None if turn is None else turn.reusable,
         class_index=None if turn is None else turn.class_index,
         connect=exchange.connect,
+        connection=exchange.connection,
     )
 
 

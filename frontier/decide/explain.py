@@ -30,7 +30,15 @@ _WORTH_SAYING = 0.01
 CLEARLY_MORE = 0.10
 """The gain in throughput from which an undecided higher setting is named in the headline."""
 _OPEN = (Verdict.MARGINAL, Verdict.UNPROVEN)
-UNDECIDED = (Cause.CROSSES, Cause.TOO_FEW, Cause.UNBOUNDED, Cause.NO_INTERVAL, Cause.NOT_MEASURED, Cause.SCANNED)
+UNDECIDED = (
+    Cause.CROSSES,
+    Cause.TOO_FEW,
+    Cause.UNBOUNDED,
+    Cause.FEW_CONNECTIONS,
+    Cause.NO_INTERVAL,
+    Cause.NOT_MEASURED,
+    Cause.SCANNED,
+)
 """Why a setting is neither inside nor outside its limit."""
 PASSING = frozenset(
     {
@@ -42,6 +50,7 @@ PASSING = frozenset(
         "repeats_differ",
         "client_bound",
         "resent",
+        "too_few_connections",
         "too_few_samples",
         "server_lost",
         "server_restarted",
@@ -130,10 +139,19 @@ def _setting(
         cut=cut,
         flags=point.fatal if point is not None else (),
     )
+    reason = _of_connections(reason, point)
     step = decision.rejected
     if step is not None and step.concurrency == concurrency:
         return dataclasses.replace(reason, metric=step.metric, gain=step.gain, cost=step.cost)
     return reason
+
+
+def _of_connections(reason: Reason, point: Point | None) -> Reason:
+    """The reason with its cause named, where what is missing for a bound is connections."""
+    few = () if point is None else tuple(flag for flag in point.flags if flag.name == "too_few_connections")
+    if not few or reason.cause is not Cause.UNBOUNDED:
+        return reason
+    return dataclasses.replace(reason, cause=Cause.FEW_CONNECTIONS, flags=few)
 
 
 def _cause(decision: Decision, judged: Judgement, estimate: Estimate | None, limit: Limit | None) -> Cause:
@@ -218,7 +236,7 @@ def _next_step(decision: Decision, points: Mapping[int, Point], settings: Iterab
             continue
         speed = point.value("output_throughput")
         known, requests = speed if math.isfinite(speed) else None, requests_to_decide(point, decision.limits)
-        steps.append(NextStep(c, reason.gain, known, reason.flags, requests))
+        steps.append(NextStep(c, reason.gain, known, point.fatal, requests))
     return max(
         steps,
         default=None,

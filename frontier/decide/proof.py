@@ -45,6 +45,8 @@ PER_STREAM = 4
 and its end."""
 SPARE = 0.05
 """By how much the share of a class in a window may be below its share in all."""
+SPARE_CONNECTIONS = 1.25
+"""Connections of a setting of the grid over those that a claim needs: some carry fewer requests."""
 DEPENDENCE_CAP = 4.0
 """Most requests that stand for one independent request when a window is sized: a short scan's
 inflation is noisy."""
@@ -429,6 +431,20 @@ def window_size(
         requests = dependence(scanned, limit) * independent / scanned.shape.class_share(limit.of.group)
         size = max(size, math.ceil(requests), fewest_requests(scanned.shape, limit, concurrency))
     return -(-size // WINDOWS)
+
+
+def connections_wanted(limits: Sequence[Limit], trial: Trial, windows: int = 1) -> int:
+    """Over how many connections the requests of a trial's window are to be spread, so that all
+    windows of a proof, or the `windows` of a setting of the grid, have as many as the hardest
+    percentile needs (`stats.connections`); 0 where nothing is claimed. Without limits as a p99
+    needs.
+    """
+    p = max((limit.of.p for limit in limits if limit.of.p is not None), default=None if limits else 0.99)
+    if p is None or trial.phase in SCANS:
+        return 0
+    if trial.phase in (*PROOFS, Phase.VISIT):
+        return -(-intervals.needed(p, 1 - SPEND * ALPHA * (1 - SPEND) ** (ASCENTS - 1)) // WINDOWS)
+    return math.ceil(SPARE_CONNECTIONS * intervals.needed(p) / windows)
 
 
 def shortage(earlier: Sequence[Candidate], limit: Limit) -> float:

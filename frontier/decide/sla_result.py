@@ -11,9 +11,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from frontier import metrics
-from frontier.decide import capacity
 from frontier.decide.traffic import break_sentence, share_breaks
-from frontier.model import Decision, Limit, Point, Series, Verdict, by_series, setting
+from frontier.decide.users import ArrivalRate
+from frontier.model import Decision, Limit, Series, Verdict, setting
 from frontier.units import format_number
 
 
@@ -87,7 +87,7 @@ class Answer:
     decisions: tuple[Decision, ...]
     common: Mapping[str, int | None] = field(default_factory=dict)
     cheapest: tuple[Cheapest, ...] = ()
-    arrivals: Mapping[Series, capacity.ArrivalRate] = field(default_factory=dict)
+    arrivals: Mapping[Series, ArrivalRate] = field(default_factory=dict)
     best: tuple[Best, ...] = ()
 
     @property
@@ -126,23 +126,16 @@ class Answer:
 def answer(
     tier: str,
     limits: Sequence[Limit],
-    points: Sequence[Point],
     decisions: Sequence[Decision],
     gpus: Mapping[str, int | None] | None = None,
+    arrivals: Mapping[Series, ArrivalRate] | None = None,
 ) -> Answer:
-    """The decisions of `operating_point.solve_all` with what they say together; `points` are those
-    decided on.
+    """The decisions of `operating_point.solve_all` with what they say together; `arrivals` is what
+    each is worth to independent users.
 
     Where the number of GPUs of every deployment is known, deployments are compared per GPU.
     """
     shapes = Counter(d.deployment for d in decisions)
-    groups = by_series(points)
-    arrivals = {
-        d.series: rate
-        for d in decisions
-        if d.concurrency is not None
-        and (rate := capacity.arrival_rate(groups.get(d.series, ()), d.concurrency)) is not None
-    }
     rivals = [[d for d in decisions if d.shape == shape] for shape in dict.fromkeys(d.shape for d in decisions)]
     rivals = [group for group in rivals if len(group) > 1]
     return Answer(
@@ -151,7 +144,7 @@ def answer(
         tuple(decisions),
         common([d for d in decisions if shapes[d.deployment] > 1 and d.shape.arrivals is None]),
         tuple(cheapest for group in rivals if (cheapest := _cheapest_deployment(group)) is not None),
-        arrivals,
+        arrivals or {},
         tuple(best for group in rivals if (best := best_deployment(group, gpus or {})) is not None),
     )
 

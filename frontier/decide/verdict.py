@@ -164,13 +164,17 @@ def deciding_bound(estimate: Estimate, limit: Limit) -> float | None:
 @dataclass(frozen=True, slots=True)
 class Check:
     """An operating point to be checked with Poisson arrivals: `requests` of them at `rate` per
-    second, which is `load` times what the closed loop served.
+    second after `warmup` seconds, with at most the point's concurrency in flight. The rate is
+    `load` times what the closed loop served; `asked`: a user named it so, and it is not the rate
+    that was estimated for independent users.
     """
 
     decision: Decision
     rate: float
     load: float
     requests: int
+    warmup: float = 0.0
+    asked: bool = False
 
     @property
     def seconds(self) -> float:
@@ -183,7 +187,7 @@ class Checked:
     """The answer of a check: the open loop's point beside the closed loop's, and the verdict of the
     open loop.
 
-    `in_flight` requests were in flight on average, `cap` were allowed.
+    `in_flight` requests were in flight or waited on average; `cap` were allowed in flight.
     """
 
     check: Check

@@ -173,7 +173,8 @@ def _verified(checked: Checked, width: int, again: str) -> str:
         f"{share}the rate of {setting(decision.concurrency or 0)}   {decision.series.label(longest=40)}"
     )
     rows = [_open_row(point, decision, limit, checked.judgement.binding) for limit in decision.limits]
-    lines = [f"{point.n:,} requests, {format_number(checked.in_flight)} in flight on average, at most {checked.cap:,}"]
+    there = f"{format_number(checked.in_flight)} in flight or waiting on average"
+    lines = [f"{point.n:,} requests, at most {checked.cap:,} in flight; what came beyond waited, which counts; {there}"]
     lines += [clean(note, 300) for note in checked.notes]
     if not checked.notes:
         lines += [f"{flag_words(flag)}; {flag.advice}" for flag in point.fatal]
@@ -188,7 +189,7 @@ def _to_decide(checked: Checked, again: str) -> list[str]:
     """What would decide a check that is not proven, with the command."""
     if checked.judgement.need is None:
         return ["too close to the limit to decide at this rate; find the rate that holds:", f"  {again} --find"]
-    load = "" if checked.check.load == 1.0 else f" --load {trimmed(format_number(checked.check.load * 100))}%"
+    load = "" if not checked.check.asked else f" --load {trimmed(format_number(checked.check.load * 100))}%"
     need = checked.judgement.need
     return [f"about {roughly(need)} requests would decide:", f"  {again}{load} --requests {need}"]
 

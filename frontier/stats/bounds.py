@@ -1,8 +1,9 @@
 """Bounds from dependent requests: estimates of a percentile, a mean or a share, at the effective
 sample size.
 
-Three things make requests worth less than their number: neighbours are alike, the turns of a
-session are alike, and the server's speed wanders. Each of these only ever widens a bound.
+Four things make requests worth less than their number: neighbours are alike, the turns of a
+session are alike, the requests of a connection are alike, and the server's speed wanders. Each of
+these only ever widens a bound.
 """
 
 import math
@@ -13,7 +14,7 @@ import numpy as np
 
 from frontier.metrics import claim_floor
 from frontier.model import Estimate
-from frontier.stats import intervals
+from frontier.stats import connections, intervals
 from frontier.stats.wander import Wander, evened
 from frontier.stats.widening import widening
 from frontier.stats.window import BLOCKS, Bools, Floats, Ints, WindowData
@@ -57,6 +58,7 @@ def percentile(
     """
     x, windows = values[has], sample.window[has]
     worth = _worth_of_sessions(sample, lambda order: intervals.n_eff(values[order][has[order]], p))
+    worth = min(worth, connections.worth(sample, x, has, p))
     exact = _ranked(sample, x, windows, p, confidence, worth)
     if wander is None or not wander.deviation:
         return exact
@@ -161,7 +163,7 @@ def _ranked(
         lambda rank: float(ordered[rank - 1]),
         confidence,
         requests=len(x),
-        least=claim_floor(p, sample.streams),
+        least=connections.least_requests(sample, p, confidence),
         failed=float(np.isinf(x).mean()),
     )
 
@@ -266,7 +268,7 @@ def share(sample: WindowData, hits: Bools, confidence: float) -> Estimate:
     """
     n, windows = len(hits), sample.window
     effective = _worth_of_sessions(sample, lambda order: intervals.share_n_eff(hits[order]))
-    effective = min(effective, intervals.share_n_eff(hits))
+    effective = min(effective, intervals.share_n_eff(hits), connections.share_worth(sample, hits))
     value = float(hits.mean())
     counts = np.bincount(windows).astype(np.float64)
     hits_of_window = np.bincount(windows, hits, len(counts)).astype(np.float64)

@@ -38,7 +38,7 @@ def exit_code(*answers):
 
 
 def asked(points, limits=(TTFT,)):
-    return sla_result.answer("gold", limits, points, operating_point.solve_all(points, limits))
+    return sla_result.answer("gold", limits, operating_point.solve_all(points, limits))
 
 
 def test_several_shapes_have_one_concurrency_that_keeps_the_sla_in_all():
@@ -76,14 +76,6 @@ def test_the_cheapest_setting_inside_the_sla_is_on_the_decision():
     assert (4, 4) == (decision.cheapest, decision.throughput_optimum)
     (free,) = asked([point(1, 0.1)]).decisions
     assert free.cheapest is None
-
-
-def test_an_operating_point_comes_with_a_rate_to_plan_on():
-    found = asked([point(c, 0.1 if c < 64 else 0.9) for c in (1, 8, 16, 32, 64)])
-    ((at, rate),) = found.arrivals.items()
-    assert (("d", SHAPE), 32, 15) == (at, rate.cap, rate.streams)
-    assert 7.5 == pytest.approx(rate.rate)  # what 15 streams do, less than 80 % of what 32 do
-    assert {} == asked([point(8, 0.9)]).arrivals
 
 
 def test_the_worst_of_all_tiers_is_the_exit_code():
