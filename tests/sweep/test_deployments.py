@@ -316,7 +316,7 @@ def test_verifying_a_run_sends_a_key_where_the_users_own_config_sends_it(tmp_pat
     for begun_with in (own, run.parent / "sweep.yaml", tmp_path / "gone.yaml"):
         with pytest.raises(UsageError) as refused:
             consent_to_reach(run, config, begun_with)
-        assert_golden_row("messages", neutral(str(refused.value), tmp_path), begun_with.name)
+        assert_golden_row("messages", neutral(str(refused.value), tmp_path), str(begun_with.relative_to(tmp_path)))
     consent_to_reach(run, load_config(text.replace("api_key_env: CLOUD_KEY\n", ""), "config.yaml"), None)
 
 
