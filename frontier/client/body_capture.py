@@ -396,7 +396,8 @@ class CapturingProtocol(ResponseHandler):
 class PooledConnection:
     """A connection and the protocol on it; `used` once it carried a request, or was opened ahead of
     one. `number` is its number in the trial, `left` how many requests it may still carry (None: any
-    number), `held` whether the next turn of a session is to go out on it.
+    number), `held` whether the next turn of a session is to go out on it. `before` is the one that
+    it replaces, kept open until it has brought an answer; `restored` had its replacement die.
     """
 
     connection: Connection
@@ -405,6 +406,8 @@ class PooledConnection:
     used: bool = False
     left: int | None = None
     held: bool = False
+    before: "PooledConnection | None" = None
+    restored: bool = False
 
     @property
     def alive(self) -> bool:
@@ -464,15 +467,25 @@ class FastPost:
         """
         self._in_use += 1
         try:
+            if fresh and (restored := self._take_restored()) is not None:
+                return restored
             while not fresh and (place := self._place(wanted)) is not None:
                 idle = self._idle.pop(place)
                 if idle.alive:
                     return idle
-                idle.close()
+                self._in_use += 1
+                self.drop(idle)
             return await self._open(fresh=fresh)
         except BaseException:
             self._in_use -= 1
             raise
+
+    def _take_restored(self) -> PooledConnection | None:
+        """A connection whose replacement died before it answered, and which has answered itself."""
+        for place, idle in enumerate(self._idle):
+            if idle.restored and idle.alive:
+                return self._idle.pop(place)
+        return None
 
     def _place(self, wanted: int | None) -> int | None:
         """Where in the list the connection is that `connection` gives; None for a new one."""
@@ -515,9 +528,10 @@ class FastPost:
     def _count(self, pooled: PooledConnection) -> None:
         """One request fewer that it may carry; at the last the opening of the next begins."""
         if pooled.left is None:
-            pooled.left = self._renewal.allowance() or 1
+            pooled.left = self._renewal.rest()
         pooled.left -= 1
-        if pooled.left == 0 or (pooled.left < 0 and not self._spares and not self._opening):
+        due = pooled.left == 0 or (pooled.left < 0 and not self._spares and not self._opening)
+        if due and self._renewal.possible:
             opening = asyncio.create_task(self._open_ahead())
             self._opening.add(opening)
             opening.add_done_callback(self._opening.discard)
@@ -528,7 +542,7 @@ class FastPost:
         except (aiohttp.ClientError, OSError, TimeoutError):
             self._renewal.failed += 1
             return
-        spare.used = True
+        spare.used, spare.left = True, self._renewal.allowance()
         self._renewal.ahead += 1
         self._spares.append(spare)
 
@@ -542,6 +556,9 @@ class FastPost:
                     self._request.request_info, (), status=error.code, message=error.message
                 ) from error
             if message.code >= 200 or message.code == 101:
+                if pooled.before is not None:
+                    pooled.before.close()
+                    pooled.before = None
                 return message.code, message.headers, payload
 
     def keep(self, pooled: PooledConnection, *, held: bool = False) -> None:
@@ -555,16 +572,19 @@ class FastPost:
             return
         if pooled.left is not None and pooled.left <= 0 and not held and (spare := self._spare()) is not None:
             self._renewal.renewed += 1
-            # The stream goes on to its next send first.
-            asyncio.get_running_loop().call_soon(pooled.close)
-            pooled = spare
+            spare.before, pooled = pooled, spare
         pooled.held = held
         self._idle.append(pooled)
 
     def drop(self, pooled: PooledConnection) -> None:
-        """Take it back, and close it."""
+        """Take it back, and close it. One that has never answered gives way to the one before."""
         self._in_use -= 1
         pooled.close()
+        if (before := pooled.before) is not None:
+            pooled.before, before.restored = None, True
+            self._renewal.renewed -= 1
+            self._renewal.failed += 1
+            self._idle.append(before)
 
     def _spare(self) -> PooledConnection | None:
         """A connection that was opened ahead and still lives."""
@@ -584,7 +604,10 @@ class FastPost:
             opening.cancel()
         for pool in (self._idle, self._spares):
             while pool:
-                pool.pop().connection.release()
+                pooled = pool.pop()
+                if pooled.before is not None:
+                    pooled.before.close()
+                pooled.connection.release()
 
 
 def _request_head(path: str, headers: Mapping[str, str]) -> bytes:

@@ -303,7 +303,8 @@ class Client:
         finally:
             # A server that has closed a kept connection without a word will do so again: the fresh
             # one is not kept.
-            pool.keep(connection, held=exchange.held) if whole and not exchange.resent else pool.drop(connection)
+            lasting = whole and (connection.restored or not exchange.resent)
+            pool.keep(connection, held=exchange.held) if lasting else pool.drop(connection)
 
     async def _request(self, exchange: Exchange, method: str, url: URL | str, body: bytes | None) -> None:
         """The fallback: aiohttp's own interface."""
