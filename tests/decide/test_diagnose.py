@@ -444,6 +444,7 @@ def test_show_and_the_page_say_what_binds(tmp_path: Path) -> None:
     (batch_cap,) = (line for line in page.splitlines() if f"c={violation['concurrency']}, first violation" in line)
     assert Resource.BATCH.words in batch_cap
     assert violation["suspects"][0]["evidence"] in batch_cap
+    assert violation["suspects"][0]["evidence"] in " ".join(said.out.split())
 
 
 @pytest.mark.parametrize("shape", ["4096/8", "1536/8", "2560/24", "8192/16"])
