@@ -174,7 +174,7 @@ def _draw(
     limits: "Sequence[Limit]",
 ) -> None:
     """Write each comparison as a picture with its verdict as the title."""
-    from frontier.cli.plot import check_formats, other_limits, save_pictures
+    from frontier.cli.plot import beside_an_answer, check_formats, other_limits, save_pictures
     from frontier.plot.multi_run import overlay
     from frontier.plot.selection import views_of
 
@@ -184,4 +184,5 @@ def _draw(
         {(view.frontier.deployment, view.frontier.shape): view for view in views_of(run, limits, axes)} for run in runs
     )
     pictures = [overlay(a[c.a, c.shape], b[c.b, c.shape], c, names=names, more=more) for c in comparisons]
-    save_pictures(pictures, files, [Series(c.a, c.shape) for c in comparisons])
+    with beside_an_answer():
+        save_pictures(pictures, files, [Series(c.a, c.shape) for c in comparisons])

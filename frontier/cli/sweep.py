@@ -359,12 +359,13 @@ def _answer(run: "Run", as_json: bool) -> "Sequence[Decision]":
 
 def _draw(run: "Run") -> None:
     """Draw the picture, where it can be: the sweep has ended well without it."""
-    from frontier.cli.plot import frontier_picture, picture_files, save_pictures
+    from frontier.cli.plot import beside_an_answer, frontier_picture, picture_files, save_pictures
     from frontier.plot.selection import check_panels
 
     try:
-        check_panels(run)
-        save_pictures([frontier_picture(run, run.limits())], picture_files(run, "frontier"))
+        with beside_an_answer():
+            check_panels(run)
+            save_pictures([frontier_picture(run, run.limits())], picture_files(run, "frontier"))
     except UsageError as error:  # too many frontiers for a picture
         common.say(f"no picture was drawn: {error}")
     except OSError as error:  # a full or read-only disk
