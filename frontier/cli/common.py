@@ -41,7 +41,7 @@ def harmless(text: str) -> str:
     sequences, overrides of the writing direction) and without secrets, recognised by their form or
     as values of the environment.
     """
-    return without_controls(Secrets.of((), environment_secrets(os.environ)).redact(text))
+    return without_controls(Secrets.of(environment_secrets(os.environ)).redact(text))
 
 
 def say(text: str = "") -> None:
