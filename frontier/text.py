@@ -199,7 +199,8 @@ _SCHEME = re.compile(r"\b(?:Bearer|Basic)\s+([A-Za-z0-9+/._~=-]{8,})", re.IGNORE
 _USERINFO = re.compile(r"://([^/\s@]+)@")
 _SECRET_KEY = re.compile(
     r"""(?ix) ( (?: api[_-]?key | authorization | password | passwd | secret | cookie | credential
-    | (?: \b | access[_-] | auth[_-] | bearer[_-] | session[_-] ) token ) [\w-]{0,80} ["']? \s*:\s* ) (?!\$\{) \S.*$"""
+    | (?: access | auth | bearer | session )[_-]token | \btoken(?!s\b|iz) )
+    [\w-]{0,80} ["']? \s*:\s* ) (?!\$\{) \S.*$"""
 )
 _SECRET_NAME = re.compile(r"auth|api[-_]?key|token(?!iz)|secret|passw|cookie|credential", re.IGNORECASE)
 
@@ -236,8 +237,8 @@ def looks_random(text: str) -> bool:
 def masked_line(line: str | None) -> str | None:
     """A line of a config without what stands behind a key whose name says that it is a secret.
 
-    >>> masked_line("api_key_env: hunter2")
-    'api_key_env: ***'
+    >>> masked_line("api_key_env: hunter2"), masked_line("budget: {tokens: 1e30}")
+    ('api_key_env: ***', 'budget: {tokens: 1e30}')
     """
     return None if line is None else _SECRET_KEY.sub(rf"\1{MASK}", line)
 
