@@ -126,6 +126,7 @@ def _gate(
     else:
         fresh = common.runs_in([b])
         old = [path for path in common.runs_in([a]) if path.resolve() not in {new.resolve() for new in fresh}]
+        old = common.without_copies(old, beside=fresh)
         if not old:
             raise UsageError(f"{a} holds no run but those of {b}", "name a baseline that was measured before")
         new = [read(path) for path in fresh]

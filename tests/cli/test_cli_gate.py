@@ -12,8 +12,10 @@ from pathlib import Path
 import pytest
 import yaml
 
+from frontier.cli.common import runs_in
 from frontier.run import load
 from tests.commands import frontier
+from tests.golden import assert_golden_row
 from tests.sweeps import commands_in_virtual_time, swept
 
 TEXT = """\
@@ -92,6 +94,44 @@ def test_runs_that_alternate_are_pairs(runs: Path, tmp_path: Path) -> None:
             (target / "manifest.json").write_text(json.dumps({**manifest, "created": 1.79e9 + 600 * day}))
     said = frontier("compare", "--gate", "a", "b", cwd=tmp_path)
     assert "3 pairs measured in turn" in said.out, said.out + said.err
+
+
+@pytest.fixture
+def copies(runs: Path, tmp_path: Path) -> Path:
+    """Nine nights of which six are copies of one: another name, another day, another config."""
+    for night in range(3):
+        shutil.copytree(runs / "main" / f"night-{night}", tmp_path / "nights" / f"night-{night}")
+    for copy in range(6):
+        target = tmp_path / "nights" / f"copy-{copy}"
+        shutil.copytree(runs / "main" / "night-0", target)
+        manifest = json.loads((target / "manifest.json").read_text())
+        (target / "manifest.json").write_text(json.dumps({**manifest, "created": 1.79e9 + DAY * (10 + copy)}))
+        (target / "config.yaml").write_text((target / "config.yaml").read_text() + f"name: copy{copy}\n")
+    return tmp_path
+
+
+def test_copies_of_a_run_are_one_night(copies: Path) -> None:
+    said = frontier("trend", "nights", "--json", cwd=copies)
+    (series,) = json.loads(said.out)["shapes"]
+    assert (4, 3) == (said.code, len(series["runs"]))
+    assert 6 == said.err.count(": a copy, counted once")
+    named = [line for line in said.err.splitlines() if line.startswith("nights/copy-0 ")]
+    assert_golden_row("messages", "\n".join(named))
+
+
+def test_the_copy_that_holds_most_is_kept(runs: Path, tmp_path: Path) -> None:
+    whole = runs / "main" / "night-0"
+    for name in ("part", "whole"):
+        shutil.copytree(whole, tmp_path / name)
+    next((tmp_path / "part" / "trials").iterdir()).unlink()
+    assert [tmp_path / "whole"] == runs_in([tmp_path / "part", tmp_path / "whole"])
+
+
+def test_a_run_is_not_gated_against_its_own_copy(runs: Path, tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        shutil.copytree(runs / "main" / "night-0", tmp_path / name)
+    said = frontier("compare", "--gate", "a", "b", cwd=tmp_path)
+    assert (2, True) == (said.code, "a holds the same trials as b" in said.err)
 
 
 SWEEP = """\
