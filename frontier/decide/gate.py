@@ -46,6 +46,8 @@ of a baseline."""
 _DAY = 86_400.0
 _SAME = ("device", "model")
 """What makes two sides incomparable even when they are measured in turn."""
+_JUDGED = "flags"
+"""What may differ in every design, and is named: a flag is a change that a gate is asked about."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -335,13 +337,15 @@ def gate(
     """NEW against BASE. `proven` is the concurrency that BASE proved, `samples` NEW's window data
     by concurrency.
 
-    A history counts as far as its key is NEW's.
+    A history counts as far as its key is that of its newest run, from which NEW's may differ in its
+    flags.
     """
     paired = design != "history"
     differs = key_changes(base[-1].key, new[-1].key)
-    broken = tuple(f"{name}: {text}" for name, text in differs.items() if not paired or name in _SAME)
-    notes = [f"Changed between the two: {name} {text}." for name, text in differs.items() if paired]
-    same = list(base) if paired else [one for one in base if not key_changes(one.key, new[-1].key)]
+    breaking = _SAME if paired else differs.keys() - {_JUDGED}
+    broken = tuple(f"{name}: {text}" for name, text in differs.items() if name in breaking)
+    notes = [f"Changed between the two: {name} {text}." for name, text in differs.items() if paired or name == _JUDGED]
+    same = list(base) if paired else [one for one in base if not key_changes(one.key, base[-1].key)]
     nearly = common_settings([*(same or base), *new], rules.names)
     settings = tuple(c for c in nearly if all(has(one, (c,), rules.names) for one in new))
     keep = [i for i, one in enumerate(same) if settings and has(one, settings, rules.names)]

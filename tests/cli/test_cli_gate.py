@@ -217,13 +217,37 @@ def test_what_cannot_be_judged_is_refused(arguments: tuple[str, ...], words: str
     assert words in said.err
 
 
-def test_another_engine_is_a_break(runs: Path, tmp_path: Path) -> None:
-    shutil.copytree(runs / "same", tmp_path / "other")
+@pytest.mark.parametrize(("new", "allow", "code"), [("same", "25%", 0), ("slow", "5%", 3)])
+def test_another_flag_is_judged_and_named(runs: Path, tmp_path: Path, new: str, allow: str, code: int) -> None:
+    shutil.copytree(runs / new, tmp_path / "other")
     config = tmp_path / "other" / "config.yaml"
     config.write_text(config.read_text().replace("60us", "70us"))
-    said = frontier("compare", "--gate", runs / "main", "other", cwd=tmp_path)
-    assert 4 == said.code
-    assert "A break, not a regression: flags: per_decode=60us → per_decode=70us." in said.out
+    said = frontier("compare", "--gate", runs / "main", "other", "--allow", allow, "--json", cwd=tmp_path)
+    (shape,) = json.loads(said.out)["shapes"]
+    assert (code, 8, []) == (said.code, shape["units"], shape["breaks"])
+    assert ["Changed between the two: flags per_decode=60us → per_decode=70us."] == shape["notes"]
+
+
+def test_two_runs_of_other_flags_are_judged_by_a_stated_spread(runs: Path, tmp_path: Path) -> None:
+    shutil.copytree(runs / "slow", tmp_path / "other")
+    config = tmp_path / "other" / "config.yaml"
+    config.write_text(config.read_text().replace("60us", "70us"))
+    said = frontier("compare", "--gate", runs / "main" / "night-0", "other", "--spread", "1%", cwd=tmp_path)
+    assert 3 == said.code
+    assert "flags per_decode=60us → per_decode=70us" in said.out
+
+
+def test_another_device_is_a_break(runs: Path, tmp_path: Path) -> None:
+    shutil.copytree(runs / "same", tmp_path / "other")
+    manifest = json.loads((tmp_path / "other" / "manifest.json").read_text())
+    (tmp_path / "other" / "manifest.json").write_text(json.dumps({**manifest, "client": "another machine"}))
+    for night in range(2):
+        shutil.copytree(runs / "main" / f"night-{night}", tmp_path / "main" / str(night))
+        there = tmp_path / "main" / str(night) / "manifest.json"
+        there.write_text(json.dumps({**json.loads(there.read_text()), "client": "this machine"}))
+    said = frontier("compare", "--gate", "main", "other", "--json", cwd=tmp_path)
+    (shape,) = json.loads(said.out)["shapes"]
+    assert (4, ["device: this machine → another machine"]) == (said.code, shape["breaks"])
 
 
 def test_a_trend_is_a_table_a_file_a_figure_and_json(runs: Path, tmp_path: Path) -> None:
