@@ -148,12 +148,16 @@ def _require_room(path: Path, plan: "Plan") -> None:
 
 
 def _require_run(request: "SweepRequest", path: Path) -> None:
-    """Raise what `_open` would, but for the lock, and what the prompts' file would; nothing is
-    written.
+    """Raise what `_open` would, but for the lock, and what the prompts' file or a missing Ray
+    would; nothing is written.
     """
     from frontier.client.prompts import read_prompts
     from frontier.formats.config_file import require_run
 
+    if request.config.ray is not None:
+        from frontier.client.ray_workers import require_ray
+
+        require_ray()
     if request.config.prompts != "random":
         read_prompts(Path(request.config.prompts))
     with _saying_the_difference(request, path):
