@@ -128,3 +128,21 @@ def test_mixes_differ_in_their_seeds_and_files() -> None:
     assert len({t.seed for t in trials}) == len(trials) == len({t.key for t in trials})
     assert Series("default", found.shapes[0]).label() == "chat90%+rag10%"
     assert found.identity() != config().identity() == config(MIX.replace("500ms", "1s")).identity()
+
+
+EQUAL = "[{name: chat, isl: 512, osl: 256}, {name: api, isl: 512, osl: 256}, {name: bot, isl: 512, osl: 256}]"
+
+
+def test_classes_of_equal_lengths_are_told_apart_by_their_names() -> None:
+    (mix,) = config("{chat: {share: 50%}, api: {share: 20%}, bot: {}}", EQUAL).shapes
+    assert ("chat", "api", "bot") == mix.classes
+    assert "two shapes are called chat" in complaint("{chat: {share: 50%}, api: {}}", EQUAL.replace("bot", "chat"))
+    without_names = "[{name: chat, isl: 512, osl: 256}, 8/8, 8/8]"
+    assert "two shapes are called 8/8" in complaint("{chat: {share: 50%}, api: {}}", without_names)
+
+
+def test_shapes_of_equal_lengths_are_refused_without_traffic_alone() -> None:
+    with pytest.raises(ConfigError) as caught:
+        load_config(f"endpoint: http://h:8000/v1\nshapes: {EQUAL}\n", "t.yaml")
+    assert ["512/256 is given twice"] * 2 == [c.what for c in caught.value.complaints]
+    assert "given twice" not in complaint("{chat: {share: 200%}, api: {}}", EQUAL)
