@@ -15,6 +15,7 @@ from frontier.formats.importing import read_files, store
 from frontier.formats.session_files import read_sessions
 from frontier.plan import Progress, make_plan
 from frontier.report.notebook import NotebookRun, load
+from frontier.standing import lost_server
 from frontier.store.files import read_config
 from frontier.store.run_dir import read_manifest
 from frontier.sweep import backend
@@ -38,7 +39,7 @@ def run_sweep(config_file: str | Path, run: str | Path, environ: Mapping[str, st
             return await Conductor(config, make_plan(config), directory, server, Progress(), asyncio.Event()).conduct()
 
         if run_loop(conduct()) == "server_lost":
-            raise MeasurementError("the server was lost and did not come back", "call it again to go on")
+            raise MeasurementError(lost_server(directory.journal_lines()), "call it again to go on")
     return load(run)
 
 

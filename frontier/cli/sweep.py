@@ -339,6 +339,7 @@ def _conclude(path: Path, end: "SweepEnd", again: str, as_json: bool) -> "tuple[
     from frontier.cli.dry_run import larger_budget
     from frontier.decide.operating_point import exit_code
     from frontier.report.report import skipped_lines
+    from frontier.standing import lost_server
 
     run = common.read_run(path, allow_empty=True)
     if end == "interrupted":
@@ -358,9 +359,8 @@ def _conclude(path: Path, end: "SweepEnd", again: str, as_json: bool) -> "tuple[
         decisions = ()
         common.say(f"no trial was finished; {path} holds the journal")
     if end == "server_lost":
-        reason = RunDirectory.read(path).journal_lines()[-1].get("reason", "")
-        lost = f"the server was lost and did not come back: {reason}"
-        common.say(f"{lost}\nfinished trials are kept; go on with\n  {again}")
+        why = lost_server(RunDirectory.read(path).journal_lines())
+        common.say(f"{why}\nfinished trials are kept; go on with\n  {again}")
     if end == "server_lost" or not run.histories:
         return ExitCode.FAILED, decisions
     if end == "budget":
@@ -439,6 +439,8 @@ def _finish_facts(path: Path, end: str, code: int, decisions: "Sequence[Decision
     """The JSON that on_finish gets: where, how the sweep ended, each shape's verdict, and all of
     that as a sentence.
     """
+    from frontier.standing import lost_server
+
     shapes = [
         {"deployment": d.deployment, "shape": d.shape.label, "verdict": d.verdict.value, **load_facts(d.concurrency)}
         for d in decisions
@@ -448,7 +450,8 @@ def _finish_facts(path: Path, end: str, code: int, decisions: "Sequence[Decision
         + (f" at {in_words(d.concurrency)}" if d.concurrency is not None else "")
         for d in decisions
     ]
-    text = f"frontier: {path.name} {end.replace('_', ' ')}" + (f": {reason}" if reason else "")
+    how = lost_server(RunDirectory.read(path).journal_lines()) if end == "server_lost" else end.replace("_", " ")
+    text = f"frontier: {path.name} {how}" + (f": {reason}" if reason else "")
     return {
         "schema": "frontier.finish/1",
         "run": str(path),

@@ -361,7 +361,6 @@ def test_a_server_that_says_nothing_is_waited_for_once(server: Hostile) -> None:
     assert 1 == server.asked("p_silent")
 
 
-@pytest.mark.fault("an answer without an end, before anything is measured")
 @pytest.mark.parametrize("name", ["endless_tokens", "endless_pings"])
 def test_an_answer_without_end_is_given_up(server: Hostile, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("frontier.client.http._ENDLESS", 0.5)
