@@ -17,7 +17,8 @@ wakes.
 import asyncio
 import functools
 import inspect
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -111,6 +112,17 @@ _BATCH = 128
 """Reads stored before they are unpacked together, which is cheaper than one by one but must not
 take long."""
 _END = b"\r\n\r\n"
+_LAST = (_END, *(b"]" + end for end in (b"", b"\n", b"\n\n", b"\r\n", b"\n\r\n", b"\n\n\r\n")))
+"""How the last read of a body ends, or the chunk with [DONE], if it is not too short to tell."""
+_SHORT = 8
+_DONE = re.compile(rb"(?:^|[\r\n])data: ?\[DONE\]\s*\Z")
+GRACE = 0.05
+"""Seconds after [DONE] in which the end of the body is awaited: the answer is complete without."""
+
+
+def ends_with_done(reads: Sequence[bytes]) -> bool:
+    """Whether a body, however its reads cut it, ends with the [DONE] of an event stream."""
+    return _DONE.search(b"".join(read[-32:] for read in reads[-24:])[-32:]) is not None
 
 
 def _chunk_heads(length: int) -> tuple[bytes, ...]:
@@ -311,9 +323,14 @@ class CapturingProtocol(ResponseHandler):
         if capture.running:
             capture.raw_stamps.append(stamp)
             capture.raw_reads.append(data)
-            # The last read of a body ends so, or is too short to tell.
-            if data.endswith(_END) or len(data) < 4 or len(capture.raw_reads) >= _BATCH:
+            if data.endswith(_LAST) or len(data) < _SHORT or len(capture.raw_reads) >= _BATCH:
                 self._unpack()
+            return
+        if self._head is None and (self._payload is None or self._payload.is_eof()) and data.strip():
+            # Nothing is asked for. What comes would be taken for the answer to the next request.
+            self._should_close = True
+            if self.transport is not None:
+                self.transport.close()
             return
         if self._head is not None:
             self._head += data
@@ -354,16 +371,31 @@ class CapturingProtocol(ResponseHandler):
     def _unpack(self) -> None:
         capture = self.capture
         try:
-            if not capture.unpack():
-                return
+            ended = capture.unpack()
         except FramingError as error:
             self._give_up(error)
             return
-        capture.running = False
-        if capture.surplus:
+        if ended:
+            self._finish()
+        elif ends_with_done(capture.reads):
+            asyncio.get_running_loop().call_later(GRACE, self._finish_without_end, capture)
+
+    def _finish(self) -> None:
+        self.capture.running = False
+        if self.capture.surplus:
             self._should_close = True
         if self._payload is not None:
             self._payload.feed_eof()  # wakes the task that waits for the end
+
+    def _finish_without_end(self, capture: BodyCapture) -> None:
+        """The last chunk has not come after [DONE]: the answer is complete, and the connection is
+        not used again.
+        """
+        if capture is self.capture and capture.running:
+            self._unpack()
+            if capture.running and ends_with_done(capture.reads):
+                self._should_close = True
+                self._finish()
 
     def _give_up(self, error: FramingError) -> None:
         self.capture.running = False

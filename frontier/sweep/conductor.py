@@ -111,8 +111,7 @@ class Conductor:
             gone = self._failures.given_up
             if end == "finished" and (gone or self._runner.dropped):
                 end = "server_lost" if gone else "budget"
-            reason = {"reason": "; ".join(gone.values())} if gone else {}
-            self.run.journal(end, spent=self._ledger.spent().tree(), **reason)
+            self.run.journal(end, spent=self._ledger.spent().tree(), **self._failures.facts())
             return end
         except FrontierError as error:
             self._journal_failure(error)
@@ -190,7 +189,7 @@ class Conductor:
                 raise _Interrupted
         there = [d for d in group if d.name not in self._failures.given_up]
         if not there:
-            reason = next(iter(self._failures.given_up[d.name] for d in group)).splitlines()[0]
+            reason = next(iter(self._failures.given_up[d.name].why for d in group)).splitlines()[0]
             self._leave_out(todo, reason.removesuffix(LAST_LINES))
             return
         await self._passes(there, todo)
