@@ -56,6 +56,7 @@ _COUNTS = (
     "turn",
     "reusable",
     "class_index",
+    "stream",
 )
 _OF_RECORD = (*_TIMES, *_COUNTS, "connect")
 """The columns that are taken from a record as they are."""
@@ -123,6 +124,7 @@ def window_data(measurement: Measurement, records: Iterable[Record], *, open_loo
         outcomes={_OUTCOMES[int(code)].value: int(count) for code, count in zip(codes, counts, strict=True)},
         whole_run=_whole_run(everything),
         open_loop=open_loop,
+        stream=np.empty(0, np.int64) if open_loop else kept["stream"].astype(np.int64),
         **arrays,
         **_reader(kept, ok),
         **_turns(kept, trial.shape),
