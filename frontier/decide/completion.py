@@ -21,10 +21,12 @@ from frontier.decide.proof import (
     PROOFS,
     WINDOWS,
     History,
+    candidates,
     claim_points,
     joined,
     nearest,
     pilot_point,
+    scans,
     violation,
     window_size,
 )
@@ -41,7 +43,7 @@ from frontier.decide.search import (
 )
 from frontier.decide.verdict import judge
 from frontier.metrics import fewest_to_bound
-from frontier.model import Limit, Phase, Point, Rate, Shape, Verdict, setting
+from frontier.model import Limit, NextStep, Phase, Point, Rate, Shape, Verdict, setting
 from frontier.stats.window import Floats, WindowData
 
 FRONTIER_SETTINGS = 4
@@ -85,7 +87,8 @@ def next_ask(
 
     First comes what may be better, as an operating point that is proven later has to be visited
     itself: as long as it ends in the `room` until the planned end, or `within` the budget if it may
-    give clearly more, as the headline would name it. Then the settings of the config and visits of
+    give clearly more. What the headline would name as such is proven even where the search sees no
+    chance: each setting once, so that this ends. Then the settings of the config and visits of
     the operating point, in turns, so that the visits are spread over the time. These are owed
     whatever time they take. What then has a place in the `spare` seconds that they leave of the
     room: candidates that give little more, settings between those of the config, and further
@@ -102,6 +105,10 @@ def next_ask(
         longest = min(within, room if may_be_better(better, limits, history) else spare)
         if clearly or proof + _more_visits(better, points, limits, history) <= longest:
             return replace(better, value=max(0.0, more) / (WINDOWS * seconds))
+    elif (named := _named(tiers, history)) is not None and named.concurrency < policy.lost:
+        seconds = _seconds(named, pilot_points(limits, history))
+        if USUAL_PROOF * WINDOWS * seconds <= within:
+            return replace(named, value=max(0.0, gain(named.concurrency, limits, history)) / (WINDOWS * seconds))
     setting = _setting(policy, limits, history)
     gap = _gap(policy, limits, history)
     if gap is not None and may_be_better(gap, limits, history):
@@ -114,6 +121,46 @@ def next_ask(
         return visit
     further = next_visit(limits, history, spare) if limits else None
     return rest or _again(policy, limits, history) or further or Done("the frontier is complete")
+
+
+def _named(tiers: Sequence[tuple[str, Sequence[Limit]]], history: History) -> Ask | None:
+    """The first window of a proof of the setting that an answer would name as one that may give
+    clearly more and is not decided; None where there is none, or its proof was begun before.
+    """
+    begun = {trial.concurrency for trial, _ in history if trial.phase is Phase.PROVE}
+    for limits in (tuple(limits) for _, limits in tiers if limits):
+        step = _next_step(limits, tuple(history))
+        if step is None or step.requests is None or step.concurrency in begun or isinstance(step.concurrency, Rate):
+            continue
+        c = step.concurrency
+        if gain(c, limits, history) < CLEARLY_MORE:
+            continue  # only beside a violation that what is proven contradicts
+        size = window_size(nearest(scans(history), c), limits, c, tuple(candidates(history, limits)))
+        return Ask(c, Phase.PROVE, size, f"{setting(c)} may give clearly more than what is proven; proving it")
+    return None
+
+
+@functools.lru_cache(maxsize=64)
+def _next_step(limits: tuple[Limit, ...], history: History) -> NextStep | None:
+    """The next step of the decision by what is known so far, settings that were only looked at
+    included; None without an operating point, which is the search's to find.
+    """
+    points, looked = _decidable(limits, history)
+    if not points:
+        return None
+    decision = operating_point.solve(points, limits, scanned=looked, history=history)
+    return None if decision.concurrency is None else decision.next_step
+
+
+def _decidable(limits: tuple[Limit, ...], history: History) -> tuple[list[Point], list[Point]]:
+    """What is decided on: the settings of which something may be claimed, and those looked at that
+    violate a limit; and the others that were only looked at.
+    """
+    claims = claim_points(history, limits, names=("output_throughput", *(limit.metric for limit in limits)))
+    known = {p.concurrency for p in claims}
+    others = [p for c, p in pilot_points(limits, history).items() if c not in known]
+    violating = [p for p in others if judge(p, limits).verdict is Verdict.VIOLATES]
+    return [*claims, *violating], [p for p in others if p not in violating]
 
 
 def _again(policy: SearchPolicy, limits: tuple[Limit, ...], history: History) -> Ask | None:
@@ -136,10 +183,7 @@ def unconfirmed(limits: tuple[Limit, ...], history: History) -> tuple[int, ...]:
     """The settings whose violation in one trial does not count yet (see `Decision.unconfirmed`)."""
     if not limits:
         return ()
-    claims = claim_points(history, limits, names=("output_throughput", *(limit.metric for limit in limits)))
-    known = {p.concurrency for p in claims}
-    looked = [p for c, p in pilot_points(limits, history).items() if c not in known]
-    points = [*claims, *(p for p in looked if judge(p, limits).verdict is Verdict.VIOLATES)]
+    points, _ = _decidable(limits, history)
     return operating_point.solve(points, limits).unconfirmed if points else ()
 
 
