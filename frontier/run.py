@@ -44,7 +44,7 @@ from frontier.model import (
     by_series,
     load_columns,
 )
-from frontier.next_step import with_command
+from frontier.next_step import shared_commands, with_command
 from frontier.standing import Standing, skipped, standing
 from frontier.stats import cost_energy, quality, window
 from frontier.stats import estimate as summarize
@@ -259,7 +259,9 @@ class Run:
         its shapes.
         """
         asked = [(name, tuple(limits)) for name, limits in (self.config.tiers if tiers is None else tiers)]
-        return tuple(answer(name, limits, *self._decide(limits, options), self.gpus) for name, limits in asked)
+        found = [answer(name, limits, *self._decide(limits, options), self.gpus) for name, limits in asked]
+        again = None if self.standing is None else self.standing.again
+        return tuple(replace(each, commands=shared_commands(each, self.config, again)) for each in found)
 
     def _decide(
         self, limits: tuple[Limit, ...], options: Mapping[str, bool]

@@ -8,6 +8,7 @@ these by the same rules, for the time left.
 """
 
 import functools
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -17,6 +18,7 @@ import numpy as np
 from frontier.decide import operating_point, search
 from frontier.decide.claim import PROVEN, STAKES, claim_of, late_shares, proof_windows
 from frontier.decide.explain import CLEARLY_MORE
+from frontier.decide.placement import LOWER
 from frontier.decide.proof import (
     PROOFS,
     WINDOWS,
@@ -43,7 +45,7 @@ from frontier.decide.search import (
 )
 from frontier.decide.verdict import judge
 from frontier.metrics import fewest_to_bound
-from frontier.model import Limit, NextStep, Phase, Point, Rate, Shape, Verdict, setting
+from frontier.model import Limit, NextStep, Phase, Point, Rate, Series, Shape, Verdict, setting
 from frontier.stats.window import Floats, WindowData
 
 FRONTIER_SETTINGS = 4
@@ -67,6 +69,8 @@ judgement at the latest."""
 WORTH_NAMING = 0.02
 """A better candidate is named with an announcement, and decided later, when it may give so much
 more, as a share."""
+SHARED = 3
+"""Concurrencies that are tried at most as the one of all shapes."""
 LATER_WORTH = 0.001
 """The share of throughput for which one more window of a proof is measured once there is an answer,
 while there is time to spare."""
@@ -135,9 +139,14 @@ def _named(tiers: Sequence[tuple[str, Sequence[Limit]]], history: History) -> As
         c = step.concurrency
         if gain(c, limits, history) < CLEARLY_MORE:
             continue  # only beside a violation that what is proven contradicts
-        size = window_size(nearest(scans(history), c), limits, c, tuple(candidates(history, limits)))
-        return Ask(c, Phase.PROVE, size, f"{setting(c)} may give clearly more than what is proven; proving it")
+        return _proof(c, limits, history, f"{setting(c)} may give clearly more than what is proven; proving it")
     return None
+
+
+def _proof(c: int, limits: tuple[Limit, ...], history: History, reason: str) -> Ask:
+    """The next window of a proof at c, of the size that its first had."""
+    earlier = tuple(itertools.takewhile(lambda k: k.concurrency != c, candidates(history, limits)))
+    return Ask(c, Phase.PROVE, window_size(nearest(scans(history), c), limits, c, earlier), reason)
 
 
 @functools.lru_cache(maxsize=64)
@@ -161,6 +170,61 @@ def _decidable(limits: tuple[Limit, ...], history: History) -> tuple[list[Point]
     others = [p for c, p in pilot_points(limits, history).items() if c not in known]
     violating = [p for p in others if judge(p, limits).verdict is Verdict.VIOLATES]
     return [*claims, *violating], [p for p in others if p not in violating]
+
+
+def next_shared(
+    tiers: Sequence[tuple[str, Sequence[Limit]]], histories: Mapping[Series, History]
+) -> tuple[Series, Ask] | None:
+    """The next window that proves one concurrency in all of these series of one deployment, whose
+    server has one limit on requests in flight: of each SLA the lowest of the operating points, and
+    the lowest of all SLAs in each of them. None where that is done, or where a series has no
+    operating point.
+    """
+    limited = [tuple(limits) for _, limits in tiers if limits]
+    lowest: dict[tuple[Limit, ...], int] = {}
+    for limits in limited:
+        points = [operating_concurrency(limits, history) for history in histories.values()]
+        known = [c for c in points if c is not None]
+        if not known or len(known) < len(points):
+            return None
+        lowest[limits] = min(known)
+    if len(histories) * len(limited) < 2:
+        return None
+    wanted = dict.fromkeys([*lowest.items(), *((limits, min(lowest.values())) for limits in limited)])
+    asks = (_to_share(c, limits, histories) for limits, c in wanted)
+    return next((ask for ask in asks if ask is not None), None)
+
+
+def _to_share(c: int, limits: tuple[Limit, ...], histories: Mapping[Series, History]) -> tuple[Series, Ask] | None:
+    """The next window of a proof of this concurrency in every series, or of a lower one where it
+    was given up in one: SHARED of them at most.
+    """
+    for _ in range(SHARED):
+        standing = {series: _stands(c, limits, tuple(history)) for series, history in histories.items()}
+        if Verdict.VIOLATES not in standing.values():
+            left = next((series for series, verdict in standing.items() if verdict is not Verdict.MEETS), None)
+            reason = f"{setting(c)} is to be proven in every shape, as a server has one limit"
+            return None if left is None else (left, _proof(c, limits, histories[left], reason))
+        if c == 1:
+            return None
+        c = max(1, math.floor(LOWER * c))
+    return None
+
+
+@functools.lru_cache(maxsize=256)
+def _stands(c: int, limits: tuple[Limit, ...], history: History) -> Verdict:
+    """MEETS: proven below every violation; VIOLATES: not, and more of a proof decides nothing; else
+    UNPROVEN.
+    """
+    points, _ = _decidable(limits, history)
+    decision = operating_point.solve(points, limits)
+    judged = decision.judgement(c)
+    if decision.first_fail is not None and decision.first_fail <= c:
+        return Verdict.VIOLATES
+    if judged is not None and judged.verdict is Verdict.MEETS:
+        return Verdict.MEETS
+    given_up = any(k.concurrency == c and k.verdict is Verdict.VIOLATES for k in candidates(history, limits))
+    return Verdict.VIOLATES if given_up else Verdict.UNPROVEN
 
 
 def _again(policy: SearchPolicy, limits: tuple[Limit, ...], history: History) -> Ask | None:
@@ -282,10 +346,13 @@ def _visit(c: int, points: Mapping[int, Point], reason: str = "") -> Ask:
     return Ask(c, Phase.VISIT, math.ceil(VISIT_TURNS * in_flight(c, points)), reason, longer(VISIT_SECONDS, c, points))
 
 
-def worth_proving(settings: Sequence[int], limits: tuple[Limit, ...], history: History) -> tuple[int, ...]:
+def worth_proving(
+    settings: Sequence[int], limits: tuple[Limit, ...], history: History, *, shared: bool = False
+) -> tuple[int, ...]:
     """Those of these settings whose proof can change the answer, by all other data: below every
     setting that violates a limit, and above the operating point or seen to give more. Without data
-    each can.
+    each can. Where one concurrency is `shared` by several shapes, a lower one that is not proven
+    can as well.
     """
     others = [(trial, sample) for trial, sample in history if trial.concurrency not in settings]
     if not others:
@@ -294,9 +361,12 @@ def worth_proving(settings: Sequence[int], limits: tuple[Limit, ...], history: H
         claim_points(others, limits, names=("output_throughput", *(limit.metric for limit in limits))), limits
     )
     point, most = decision.concurrency or 0, decision.first_fail or math.inf
-    return tuple(
-        c for c in settings if c < most and (c > point or c in decision.unconfirmed or gain(c, limits, history) > 0)
-    )
+
+    def changes(c: int) -> bool:
+        lacks = shared and _stands(c, limits, tuple(history)) is Verdict.UNPROVEN
+        return c > point or c in decision.unconfirmed or lacks or gain(c, limits, history) > 0
+
+    return tuple(c for c in settings if c < most and changes(c))
 
 
 # -- what is to come

@@ -12,7 +12,7 @@ import dataclasses
 import itertools
 import math
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -21,7 +21,7 @@ from frontier.decide import operating_point
 from frontier.decide.explain import CLEARLY_MORE
 from frontier.decide.proof import (
     LOOKS,
-    PROOFS,
+    SCANS,
     SPEND,
     WINDOWS,
     Candidate,
@@ -96,11 +96,8 @@ class State:
 
     @classmethod
     def of(cls, limits: tuple[Limit, ...], history: History) -> "State":
-        samples = joined(history, tuple(Phase))
-        points, curves = _curves(limits, samples)
+        points, curves = _curves(limits, joined(_undisturbed(limits, history), tuple(Phase)))
         contradicted = _contradicted(curves)
-        if quicker := _quickest(limits, history, contradicted):
-            points, curves = _curves(limits, {**samples, **quicker})
         begun = tuple(candidates(history, limits))
         scanned = scans(history)
         looks = Counter(trial.concurrency for trial, _ in history)
@@ -226,19 +223,31 @@ def _contradicted(curves: Iterable["Curve"]) -> frozenset[int]:
     )
 
 
-def _quickest(limits: tuple[Limit, ...], history: History, settings: Collection[int]) -> dict[int, WindowData]:
-    """Of these settings that were looked at more than once, and not yet proven, the look that is
-    furthest inside the limits.
+def _undisturbed(limits: tuple[Limit, ...], history: History) -> History:
+    """The history without looks at a setting that are slower than another look at it by more than
+    noise: a look of a few seconds is all too short for other work on the machine to average out.
     """
-    groups = by_concurrency([(trial, sample) for trial, sample in history if trial.concurrency in settings])
-    proven = {trial.concurrency for trial, _ in history if trial.phase in (*PROOFS, Phase.VISIT)}
-    looks = {c: parts for c, parts in groups.items() if len(parts) > 1 and c not in proven}
+    looks = by_concurrency([(trial, sample) for trial, sample in history if trial.phase in (*SCANS, Phase.GRID)])
+    slow = {id(sample) for parts in looks.values() if len(parts) > 1 for sample in _slower(limits, parts)}
+    return [(trial, sample) for trial, sample in history if id(sample) not in slow] if slow else history
 
-    def over(sample: WindowData) -> float:
-        excess = violation(pilot_point(sample, limits), limits)
-        return math.inf if excess is None else excess
 
-    return {c: min(parts, key=over) for c, parts in looks.items()}
+def _slower(limits: tuple[Limit, ...], looks: Sequence[WindowData]) -> Iterable[WindowData]:
+    """Those of the looks at one setting whose median is above that of the quickest beyond noise."""
+    for limit in limits:
+        if limit.of.p is None or limit.of.quantity in (None, "itl") or limit.of.inverted:
+            continue
+        known = [(look, _logs(quantity(look, limit), limit.promise)) for look in looks]
+        medians = [(look, float(np.median(x)), _noise(x)) for look, x in known if len(x)]
+        _, least, noise = min(medians, key=lambda each: each[1], default=(None, math.inf, 0.0))
+        yield from (look for look, median, own in medians if median - least > CONTRADICTS * math.hypot(noise, own))
+
+
+def _noise(logs: Floats) -> float:
+    """The standard error of a look's median, and what differs from run to run."""
+    with np.errstate(invalid="ignore"):  # infinite where most failed
+        spread = float(np.median(np.abs(logs - np.median(logs)))) / normal_quantile(0.75)
+    return math.hypot((spread if math.isfinite(spread) else FAR) * math.sqrt(1.57 / len(logs)), RUN_TO_RUN)
 
 
 def _proven_by_grid(limits: tuple[Limit, ...], history: History) -> int | None:

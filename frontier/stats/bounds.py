@@ -28,6 +28,8 @@ MOST_NEEDED = 10_000_000
 """More requests than this are not proposed."""
 FEWEST_WINDOWS = 3
 """Windows from which the largest latency of each gives a bound: as many as a proof has at least."""
+_SAYS_NOTHING = math.log(100)
+"""A rough bound this far (in ln) above the median is none."""
 _LARGEST = 100.0
 """Logarithm of the largest bound: beyond it all bounds are alike, and floats end."""
 
@@ -215,7 +217,7 @@ def _ranked(
 def above_windows(largest: Floats, middle: float, p: float, confidence: float) -> float:
     """An upper bound of the percentile p where requests are too much alike for ranks to give one:
     each window counts as a single value, the `largest` latency in it. Infinite for fewer than
-    FEWEST_WINDOWS, and where one is infinite.
+    FEWEST_WINDOWS, where one is infinite, and where it would be a hundred times the median.
 
     Windows begin anew, each with its streams in places of their own, so they are independent
     however much alike the requests of one are: in lockstep a window is one cycle over and over.
@@ -232,7 +234,7 @@ def above_windows(largest: Floats, middle: float, p: float, confidence: float) -
     logs = np.log(largest)
     top = float(logs.max())
     reach = max(top, 2 * top - math.log(middle), intervals.exponential_upper(logs, p, confidence))
-    return math.exp(min(reach, _LARGEST))
+    return math.exp(reach) if reach - math.log(middle) < _SAYS_NOTHING else math.inf
 
 
 def from_ranks(
