@@ -155,7 +155,13 @@ class Conductor:
             return
         every = self._proposals.every_series()
         limits = self.config.limits
-        found = {s: completion.worth_proving(self.prove.of(s), limits, self._runner.history(s)) for s in every}
+        shapes = Counter(series.deployment for series in every)
+        found = {
+            s: completion.worth_proving(
+                self.prove.of(s), limits, self._runner.history(s), shared=shapes[s.deployment] > 1
+            )
+            for s in every
+        }
         if any(found.values()):
             self._proposals.limited = found
             for series in (series for series, settings in found.items() if not settings):
@@ -236,10 +242,12 @@ class Conductor:
         series = self._proposals.series(deployments)
         await self._grid(first)
         await self._answer_all(series)
+        await self._share(series)
         if later:
             self._warn_of_budget(later)
             await self._grid(later)
         await self._complete(series)
+        await self._share(series)  # operating points may be higher by now
 
     async def _grid(self, todo: Sequence[Trial]) -> None:
         put_off = await self._pass(todo)
@@ -291,6 +299,15 @@ class Conductor:
             facts = {"deployment": series.deployment, "shape": series.shape.label, "reason": ask.reason}
             self.run.journal("search_done", **facts)
             self.progress.note(f"{series.label(keep_shape=True)}: {ask.reason}")
+
+    async def _share(self, series: Sequence[Series]) -> None:
+        """Prove one concurrency in all shapes and under all SLAs of each deployment, as far as
+        there is room.
+        """
+        for deployment in dict.fromkeys(one.deployment for one in series):
+            while (found := self._proposals.to_share(deployment, series)) is not None:
+                if await self._run_ask(*found) != "done":
+                    break
 
     async def _complete(self, series: Sequence[Series]) -> None:
         """What completes the frontiers, the most valuable next; of equal ones the one that had the
