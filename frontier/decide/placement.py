@@ -28,6 +28,7 @@ from frontier.decide.proof import (
     allowance,
     ascents_over,
     candidates,
+    claim_points,
     dependence,
     error_left,
     joined,
@@ -199,8 +200,11 @@ class State:
 
 
 def _proven_by_grid(limits: tuple[Limit, ...], history: History) -> int | None:
-    grid = [pilot_point(sample, limits) for sample in joined(history, (Phase.GRID,)).values()]
-    return operating_point.solve(grid, limits).last_pass if grid else None
+    """The highest setting that the grid's own data prove and later visits do not contradict."""
+    own = {trial.concurrency for trial, _ in history if trial.phase is Phase.GRID}
+    grid = [(t, s) for t, s in history if t.concurrency in own and t.phase in (Phase.GRID, Phase.VISIT)]
+    points = claim_points(grid, limits, names=[limit.metric for limit in limits])
+    return operating_point.solve(points, limits).last_pass if points else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ before the first: one that followed the results would be a way to stop at a luck
 import dataclasses
 import functools
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -60,11 +60,17 @@ MOST_SPOILT = 4
 EARLY_OVER = 0.05
 """A candidate whose value is this far (in ln) over its limit before its first judgement gets none.
 """
+LATER_ALPHA = SPEND * ALPHA
+"""The error at which a setting that is no candidate is judged again, with what was measured of it
+after the grid."""
 EARLIER_ALPHA = ALPHA / 15
 """The error of each judgement of a candidate in versions before 0.2: 3 ascents, 5 judgements, equal
 shares."""
 PROOFS = (Phase.PROVE, Phase.CONFIRM)
 SCANS = (Phase.SCAN, Phase.LOCATE)
+CLAIMED = (Phase.GRID, *PROOFS, Phase.VISIT)
+"""The trials whose windows count for a claim. Scans chose where to look, and neither they nor
+frontier trials were sized for a claim."""
 
 
 # --- the data of a setting
@@ -162,6 +168,7 @@ class Candidate:
     windows: int
     point: Point
     proof: Point | None
+    fresh: int = 0
 
     def reach(self, limit: Limit) -> float | None:
         """How far (in ln) the bound lay beyond the value at the last judgement; None where it was
@@ -177,22 +184,25 @@ class Candidate:
 # --- what may be claimed
 
 
+def claimed(history: History) -> dict[int, list[tuple[Trial, WindowData]]]:
+    """Per concurrency the trials that a claim of it stands on, in the history's order: those of the
+    grid, of its proof and its visits together, less those that the client itself spoilt (they say
+    nothing of the server, and another is measured in their place) where there are others.
+    """
+    groups: dict[int, list[tuple[Trial, WindowData]]] = {}
+    for trial, sample in history:
+        if trial.phase in CLAIMED:
+            groups.setdefault(trial.concurrency, []).append((trial, sample))
+    return {c: [ts for ts in mine if not _spoilt(ts[1])] or mine for c, mine in sorted(groups.items())}
+
+
 def claim_windows(history: History) -> dict[int, WindowData]:
-    """Per concurrency the data a claim stands on: proofs with their visits where there are any, the
-    grid's otherwise.
-
-    Scans and frontier trials are left out: the former chose where to look, neither was sized for a
-    claim.
-    """
-    proofs = joined(history, (*PROOFS, Phase.VISIT))
-    return {**joined(history, (Phase.GRID,)), **proofs, **joined(_unspoilt(history), (*PROOFS, Phase.VISIT))}
+    """Per concurrency the data that a claim stands on, joined."""
+    return {c: _joined(mine) for c, mine in claimed(history).items()}
 
 
-def _unspoilt(history: History) -> History:
-    """The history without windows of proofs and visits that the client itself spoilt: they say
-    nothing of the server, and another is measured in their place.
-    """
-    return [(t, s) for t, s in history if t.phase not in (Phase.PROVE, Phase.VISIT) or not _spoilt(s)]
+def _joined(trials: History) -> WindowData:
+    return join(tuple(sample for _, sample in trials))
 
 
 @functools.lru_cache(maxsize=2048)
@@ -209,23 +219,48 @@ def claim_points(
 ) -> tuple[Point, ...]:
     """The points that `operating_point.solve` may decide on, by concurrency.
 
-    A proven setting was judged several times, as one of several, so the one-sided bounds of its
-    limited metrics are those of its last judgement; the two-sided intervals shown stay at 95 %.
-    Between two judgements nothing new is claimed of a candidate. Points of grid settings are the
-    usual ones.
+    A setting is judged several times, as one of several, so the one-sided bounds of its limited
+    metrics are those of its last judgement; the two-sided intervals shown stay at 95 %. Between two
+    judgements nothing new is claimed of a candidate. Points of grid settings that were not measured
+    again are the usual ones.
     """
     limits = tuple(limits)
-    judged = {candidate.concurrency: candidate for candidate in candidates(history, limits)}
-    earlier = {trial.concurrency for trial, _ in history if trial.phase is Phase.CONFIRM}
+    known = {candidate.concurrency: candidate for candidate in candidates(history, limits)}
     points = []
-    for c, sample in sorted(claim_windows(history).items()):
-        alpha = judged[c].alpha if c in judged else EARLIER_ALPHA if c in earlier else None
+    for c, mine in claimed(history).items():
+        candidate = known.get(c)
+        if candidate is None or candidate.verdict is Verdict.UNPROVEN:
+            candidate = _by_grid(mine, limits) or candidate
+        alpha = candidate.alpha if candidate is not None else _alpha({trial.phase for trial, _ in mine})
         if alpha is None:
-            points.append(_point(sample, tuple(names), limits, price))
+            points.append(_point(_joined(mine), tuple(names), limits, price))
             continue
-        point = claim_point(sample, limits, alpha, names=names, price=price)
-        points.append(_with_proof(point, judged[c], limits) if c in judged else point)
+        point = claim_point(_joined(mine), limits, alpha, names=names, price=price)
+        points.append(point if candidate is None else _with_proof(point, candidate, limits))
     return tuple(points)
+
+
+def _alpha(phases: Collection[Phase]) -> float | None:
+    """The error at which the data of a setting are judged that is no candidate, by the phases of
+    its trials; None for the usual one, of a grid that was measured as the config says.
+    """
+    if Phase.CONFIRM in phases:
+        return EARLIER_ALPHA
+    return LATER_ALPHA if Phase.VISIT in phases else None
+
+
+def _by_grid(trials: History, limits: tuple[Limit, ...]) -> Candidate | None:
+    """The standing of a setting that the grid's own data prove, with what was measured of it since;
+    None where they prove nothing, or it was not measured since.
+    """
+    grid = [(trial, sample) for trial, sample in trials if trial.phase is Phase.GRID]
+    if len(grid) in (0, len(trials)) or not limits:
+        return None
+    point = _point(_joined(grid), tuple(limit.metric for limit in limits), limits, None)
+    if judge(point, limits).verdict is not Verdict.MEETS:
+        return None
+    proven = Candidate(trials[0][0].concurrency, Verdict.MEETS, "", LATER_ALPHA, 0, point, point)
+    return _visited(proven, tuple(sample for _, sample in trials), limits)
 
 
 def _with_proof(point: Point, candidate: Candidate, limits: tuple[Limit, ...]) -> Point:
@@ -249,7 +284,7 @@ def _with_proof(point: Point, candidate: Candidate, limits: tuple[Limit, ...]) -
             if then is not None:
                 metrics[limit.metric] = _bounded(now, limit, limit.bound(then), then.need)
             else:
-                need = max(now.need or 0, now.n + 1, now.n * WINDOWS // max(1, candidate.windows))
+                need = max(now.need or 0, now.n + 1, _at_first_look(now.n, candidate))
                 metrics[limit.metric] = _bounded(now, limit, limit.of.worst_possible, need)
         elif then is not None and not limit.of.improves(limit.bound(then), now.value):
             if limit.of.improves(limit.bound(then), limit.bound(now)):
@@ -259,6 +294,11 @@ def _with_proof(point: Point, candidate: Candidate, limits: tuple[Limit, ...]) -
             value = limit.of.format(now.value)
             notes.append(f"{limit.of.label} is that of the proof; with all later trials it was {value}")
     return dataclasses.replace(point, metrics=metrics, notes=tuple(notes))
+
+
+def _at_first_look(n: int, candidate: Candidate) -> int:
+    """Of how many requests the n of a candidate will be when it is judged first."""
+    return int(n * growth(candidate.point.n, candidate.fresh, candidate.windows, WINDOWS) + 1e-9)
 
 
 def _bounded(estimate: Estimate, limit: Limit, bound: float, need: int | None) -> Estimate:
@@ -315,21 +355,10 @@ def candidates(history: History, limits: tuple[Limit, ...]) -> list[Candidate]:
     Which ascent a candidate belongs to follows from how those before it ended: each one given up
     ends an ascent.
     """
-    windows: dict[int, list[WindowData]] = {}
-    visits: dict[int, list[WindowData]] = {}
-    spoilt: dict[int, list[WindowData]] = {}
-    for trial, sample in history:
-        if trial.phase is Phase.PROVE:
-            windows.setdefault(trial.concurrency, [])
-            (spoilt if _spoilt(sample) else windows).setdefault(trial.concurrency, []).append(sample)
-        elif trial.phase is Phase.VISIT and not _spoilt(sample):
-            visits.setdefault(trial.concurrency, []).append(sample)
     judged: list[Candidate] = []
-    for c, parts in windows.items():
-        candidate = _judged(c, parts, limits, error_left(judged), spoilt.get(c, []))
-        if candidate.verdict is Verdict.MEETS and c in visits:
-            candidate = _visited(candidate, (*parts, *visits[c]), limits)
-        judged.append(candidate)
+    for c in dict.fromkeys(trial.concurrency for trial, _ in history if trial.phase is Phase.PROVE):
+        mine = [(t, s) for t, s in history if t.concurrency == c and t.phase in CLAIMED]
+        judged.append(_judged(mine, limits, error_left(judged)))
     return judged
 
 
@@ -352,24 +381,37 @@ def ascents_over(judged: Sequence[Candidate]) -> int:
     return sum(candidate.verdict is Verdict.VIOLATES and candidate.windows >= WINDOWS for candidate in judged)
 
 
-def _judged(
-    c: int, parts: Sequence[WindowData], limits: tuple[Limit, ...], error: float, spoilt: Sequence[WindowData]
-) -> Candidate:
+def _judged(trials: History, limits: tuple[Limit, ...], error: float) -> Candidate:
+    """A candidate, judged after some windows of its proof by all that was measured until then."""
+    clean = [(trial, sample) for trial, sample in trials if not _spoilt(sample)]
+    every = [sample for _, sample in clean or trials]
+    windows = sum(trial.phase is Phase.PROVE for trial, _ in clean)
     verdict, reason, alpha = Verdict.UNPROVEN, "", SPEND * error
     point = proof = None
-    for count in range(1, len(parts) + 1):
-        look = count in LOOKS
-        alpha = SPEND * error * (1 - SPEND) ** max(0, sum(k <= count for k in LOOKS) - 1)
-        point = _judged_point(tuple(parts[:count]), limits, alpha)
-        proof = point if look else proof
-        verdict, reason = _standing(point, limits, alpha, count, look=look)
+    count = fresh = 0
+    for k, (trial, sample) in enumerate(clean, 1):
+        if trial.phase is not Phase.PROVE:
+            continue
+        count, fresh = count + 1, fresh + sample.n
+        alpha = SPEND * error * (1 - SPEND) ** max(0, sum(look <= count for look in LOOKS) - 1)
+        point = _judged_point(tuple(every[:k]), limits, alpha)
+        proof = point if count in LOOKS else proof
+        verdict, reason = _standing(point, limits, alpha, count, fresh)
         if verdict is not Verdict.UNPROVEN:
             break
-    if verdict is Verdict.UNPROVEN and len(spoilt) >= MOST_SPOILT:
+    if verdict is Verdict.UNPROVEN and len(trials) - len(clean) >= MOST_SPOILT:
         verdict, reason = Verdict.VIOLATES, "this machine was too busy to measure it"
     if point is None:
-        point = _judged_point(tuple(spoilt), limits, alpha)
-    return Candidate(c, verdict, reason, alpha, len(parts), point, proof)
+        point = _judged_point(tuple(every), limits, alpha)
+    candidate = Candidate(trials[0][0].concurrency, verdict, reason, alpha, windows, point, proof, fresh)
+    return _visited(candidate, tuple(every), limits) if verdict is Verdict.MEETS else candidate
+
+
+def growth(requests: int, fresh: int, windows: int, until: int) -> float:
+    """How many times as many requests there are after `until` windows of a proof: `windows` of them
+    sent `fresh` of these requests.
+    """
+    return 1 + (until - windows) * fresh / max(1, windows) / max(1, requests)
 
 
 def _visited(candidate: Candidate, parts: tuple[WindowData, ...], limits: tuple[Limit, ...]) -> Candidate:
@@ -384,15 +426,13 @@ def _visited(candidate: Candidate, parts: tuple[WindowData, ...], limits: tuple[
     return dataclasses.replace(candidate, verdict=Verdict.VIOLATES, reason=reason, point=point)
 
 
-def _standing(
-    point: Point, limits: tuple[Limit, ...], alpha: float, windows: int, *, look: bool
-) -> tuple[Verdict, str]:
+def _standing(point: Point, limits: tuple[Limit, ...], alpha: float, windows: int, fresh: int) -> tuple[Verdict, str]:
     """MEETS (proven; only at a look), UNPROVEN (another window), or VIOLATES (give it up) with the
     reason.
 
     Giving up early, on a value or a forecast, costs throughput and never the guarantee.
     """
-    judged = judge(point, limits, alpha=alpha)
+    judged, look = judge(point, limits, alpha=alpha), windows in LOOKS
     over = violation(point, limits)
     if judged.verdict is Verdict.MEETS and look:
         return Verdict.MEETS, ""
@@ -402,7 +442,7 @@ def _standing(
         return Verdict.VIOLATES, f"{judged.binding} is over its limit"
     if not look:
         return Verdict.UNPROVEN, ""
-    most = MAX_WINDOWS * point.n / windows
+    most = point.n * growth(point.n, fresh, windows, MAX_WINDOWS)
     # Where the speed wanders or requests run in step, few windows give a bound far too wide to
     # forecast by: each more narrows it by much.
     wanders = windows < STEADY and any(flag.name in ("non_stationary", "lockstep") for flag in point.flags)

@@ -17,8 +17,7 @@ from typing import Literal
 from frontier.budget import described_trials, parts_left
 from frontier.config import Config, DeploymentConfig
 from frontier.decide import completion
-from frontier.decide.claim import PROOF
-from frontier.decide.proof import SCANS
+from frontier.decide.proof import PROOFS, SCANS
 from frontier.decide.search import Ask
 from frontier.errors import FrontierError, MemoryShortError, StoreError
 from frontier.model import Phase, Series, Trial, load_facts, setting
@@ -281,7 +280,7 @@ class Conductor:
             step = await self._run_ask(series, ask)
             if step == "dropped" or series.deployment in self._failures.given_up:
                 return
-            if ask.phase in PROOF:
+            if ask.phase in (*PROOFS, Phase.VISIT):
                 self._announcer.operating_point(series)
         self._announcer.operating_point(series)
         if (excluded := self._to_repeat(series)) is not None:
@@ -367,7 +366,7 @@ class Conductor:
             and self._again[trial.key] < AGAIN
             and (trial.phase not in SCANS or trial.concurrency not in valid)
         ]
-        return min(open_, key=lambda t: (t.phase not in PROOF, t.concurrency, t.repeat), default=None)
+        return min(open_, key=lambda t: (t.phase not in (*PROOFS, Phase.VISIT), t.concurrency, t.repeat), default=None)
 
     async def _repeat(self, trial: Trial) -> Step:
         reason = self._runner.excluded[trial.key]

@@ -50,6 +50,25 @@ def test_the_operating_point_is_the_true_one(family: str, tmp_path: Path) -> Non
     assert decision.verdict is (Verdict.VIOLATES if family == "infeasible" else Verdict.MEETS)
 
 
+@pytest.mark.parametrize("seed", [1, 4])
+def test_what_a_grid_of_stated_sizes_proved_is_not_taken_back_by_a_short_visit(seed: int, tmp_path: Path) -> None:
+    text = f"""\
+endpoint: simulator
+simulator: {{step_base: 5ms, per_decode: 60us, per_prefill_token: 20us, noise: 0.05, seed: {seed}}}
+shapes: [256/32]
+concurrency: [8, 16]
+sla: {{p99_ttft: 500ms, p99_tpot: 12ms}}
+requests: 1000
+seed: {seed}
+"""
+    run, told, _ = sweep_in_virtual_time(tmp_path / "run", text)
+    (decision,) = run.solve()
+    assert (Verdict.MEETS, 16) == (decision.verdict, decision.concurrency)
+    assert decision.claim is not None
+    assert not decision.claim.corrected
+    assert Phase.VISIT in {trial.phase for trial in told.finished}, "otherwise this tests nothing"
+
+
 @pytest.mark.slow
 def test_refining_finds_a_higher_setting_that_truly_meets(tmp_path: Path) -> None:
     text = config_text(ENGINES["smooth"], sla="{p99_tpot: 8ms}", refine=4)
