@@ -8,8 +8,9 @@ from benchmarks.calibration.servers import Server
 from frontier.budget import Amount, TrialTimes
 from frontier.config import Config, load_config
 from frontier.decide import completion, operating_point, proof, search
+from frontier.decide.changes import History
 from frontier.decide.claim import claim_of, proof_windows
-from frontier.decide.proof import History, pilot_point
+from frontier.decide.proof import pilot_point
 from frontier.decide.search import Ask, Done
 from frontier.forecast import Expected, TimeEstimator, ahead
 from frontier.model import Decision, Phase, Series, Trial
@@ -95,7 +96,9 @@ class Sweep:
         """What may be claimed after so many trials, all by default."""
         limits, history = self.server.limits, self.history[:trials]
         points = proof.claim_points(history, limits, names=search_names(self.server))
-        return operating_point.solve(points or [pilot_point(s, limits) for _, s in history[:1]], limits)
+        return operating_point.solve(
+            points or [pilot_point(s, limits) for _, s in history[:1]], limits, history=history
+        )
 
     def _completion(self) -> Ask | Done:
         times = TrialTimes(tuple(self.taken))
@@ -139,7 +142,7 @@ def answer_first(server: Server, seed: int) -> Answer:
             break
     decision = sweep.decision()
     c = decision.concurrency
-    claim = None if c is None else claim_of(proof_windows(sweep.history, c), server.limits)
+    claim = None if c is None else claim_of(proof_windows(sweep.history, c, server.limits), server.limits)
     return Answer(
         c,
         decision.verdict.value,

@@ -8,6 +8,7 @@ these by the same rules, for the time left.
 """
 
 import functools
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -15,12 +16,12 @@ from dataclasses import replace
 import numpy as np
 
 from frontier.decide import operating_point, search
+from frontier.decide.changes import CLAIMED, MOST_CHANGES, PROOFS, History, Unchanged, spoilt, unchanged
 from frontier.decide.claim import PROVEN, STAKES, claim_of, late_shares, proof_windows
 from frontier.decide.explain import CLEARLY_MORE
 from frontier.decide.proof import (
-    PROOFS,
+    MOST_SPOILT,
     WINDOWS,
-    History,
     claim_points,
     joined,
     nearest,
@@ -29,6 +30,7 @@ from frontier.decide.proof import (
     window_size,
 )
 from frontier.decide.search import (
+    VISIT_TURNS,
     Ask,
     Done,
     SearchPolicy,
@@ -37,18 +39,17 @@ from frontier.decide.search import (
     longer,
     mean_e2e,
     settings_beyond,
+    visit_of,
     widest_gap,
 )
 from frontier.decide.verdict import judge
 from frontier.metrics import fewest_to_bound
-from frontier.model import Limit, Phase, Point, Rate, Shape, Verdict, setting
+from frontier.model import Decision, Limit, Phase, Point, Rate, Shape, Verdict, setting
 from frontier.stats.window import Floats, WindowData
 
 FRONTIER_SETTINGS = 4
 """Settings between those of the config that are measured for the frontier, where the config does
 not say."""
-VISIT_TURNS, VISIT_SECONDS = 30, 120.0
-"""A visit lasts this many turns of the operating point, or this long."""
 MOST_TURNS = 600
 """A claim that would not be final after twice the turns of a p99, going by its proof, gets no more
 turns than a p99 needs: something rare is there that more may not rule out soon."""
@@ -62,6 +63,9 @@ need less."""
 USUAL_PROOF = 2.0
 """How many times the least proof one usually takes: half of them are decided at the second
 judgement at the latest."""
+MOST_LAST = 3
+"""So many settings more than are chosen are visited at the end, where each visit changes the
+answer, before it is left at that."""
 WORTH_NAMING = 0.02
 """A better candidate is named with an announcement, and decided later, when it may give so much
 more, as a share."""
@@ -91,17 +95,14 @@ def next_ask(
     room: candidates that give little more, settings between those of the config, and further
     visits.
     """
-    limits = tuple(tiers[0][1]) if tiers else ()
+    limits, every = tuple(tiers[0][1]) if tiers else (), history
+    doubtful, history = _doubtful(tiers, every), unchanged(history, limits)
+    if doubtful is not None or len(history.changes) >= MOST_CHANGES:
+        return doubtful or last_ask(tiers, every) or Done("the server keeps changing")
     policy = _without_skipped(policy, tiers, history)
-    better = search.next_ask(policy, shape, tiers, history, window_worth=LATER_WORTH) if limits else None
-    if isinstance(better, Ask):
-        points, more = pilot_points(limits, history), gain(better.concurrency, limits, history)
-        seconds, begun = _seconds(better, points), _begun(better, history)
-        proof = max(1.0, USUAL_PROOF * WINDOWS - begun) * seconds
-        clearly = more >= CLEARLY_MORE and (begun or proof <= within)
-        longest = min(within, room if may_be_better(better, limits, history) else spare)
-        if clearly or proof + _more_visits(better, points, limits, history) <= longest:
-            return replace(better, value=max(0.0, more) / (WINDOWS * seconds))
+    better = search.next_ask(policy, shape, tiers, every, window_worth=LATER_WORTH) if limits else None
+    if isinstance(better, Ask) and (candidate := _worth(better, limits, history, within, room, spare)) is not None:
+        return candidate
     setting = _setting(policy, limits, history)
     gap = _gap(policy, limits, history)
     if gap is not None and may_be_better(gap, limits, history):
@@ -113,7 +114,86 @@ def next_ask(
     if visit is not None and (rest is None or not _is_after(history, Phase.VISIT)):
         return visit
     further = next_visit(limits, history, spare) if limits else None
-    return rest or _again(policy, limits, history) or further or Done("the frontier is complete")
+    last = rest or _again(policy, limits, history) or further or last_ask(tiers, every)
+    return last or Done("the frontier is complete")
+
+
+def _worth(
+    better: Ask, limits: tuple[Limit, ...], history: History, within: float, room: float, spare: float
+) -> Ask | None:
+    """The next trial of what may be better, where there is time for it."""
+    points, more = pilot_points(limits, history), gain(better.concurrency, limits, history)
+    seconds, begun = _seconds(better, points), _begun(better, history)
+    proof = max(1.0, USUAL_PROOF * WINDOWS - begun) * seconds
+    clearly = more >= CLEARLY_MORE and (begun or proof <= within)
+    longest = min(within, room if may_be_better(better, limits, history) else spare)
+    if clearly or proof + _more_visits(better, points, limits, history) <= longest:
+        return replace(better, value=max(0.0, more) / (WINDOWS * seconds))
+    return None
+
+
+def last_ask(
+    tiers: Sequence[tuple[str, Sequence[Limit]]], history: History, *, marginal_gain: bool = True
+) -> Ask | None:
+    """What a series ends with: a window of each setting that is chosen, after all others, as a
+    claim is about the server as it was when its series ended; and of a load whose last window
+    differs from those before it. None where it ends so.
+    """
+    if (doubtful := _doubtful(tiers, history)) is not None:
+        return doubtful
+    solved = (
+        _solved(tuple(limits), unchanged(history, limits), marginal_gain=marginal_gain) for _, limits in tiers if limits
+    )
+    chosen = list(dict.fromkeys(d.concurrency for d in solved if d is not None and d.concurrency is not None))
+    clean = [trial for trial, sample in history if not spoilt(sample)]
+    last = {t.concurrency for t in clean[-len(chosen) :] if t.phase in CLAIMED}
+    missing = [c for c in chosen if c not in last]
+    in_vain = all(spoilt(sample) for _, sample in history[-MOST_SPOILT:])
+    visits = itertools.takewhile(lambda trial: trial.phase is Phase.VISIT, reversed(clean))
+    if not missing or in_vain or len({trial.concurrency for trial in visits}) > len(chosen) + MOST_LAST:
+        return None
+    limits = tuple(tiers[0][1])
+    return visit_of(missing[0], pilot_points(limits, history), f"the last look at {setting(missing[0])}")
+
+
+def _doubtful(tiers: Sequence[tuple[str, Sequence[Limit]]], history: History) -> Ask | None:
+    """Another window of a load whose last one differs from those before it, unless this machine is
+    too busy to measure it; one of what was the operating point until the server changed; and one of
+    a setting that meets, where a lower one was over a limit since.
+    """
+    for limits in (tuple(limits) for _, limits in tiers if limits):
+        for c in unchanged(history, limits).suspect:
+            last = [sample for trial, sample in history if trial.concurrency == c][-MOST_SPOILT:]
+            if not all(spoilt(sample) for sample in last):
+                reason = f"{setting(c)} is not as it was; measuring it again"
+                return visit_of(c, pilot_points(limits, history), reason)
+        again = search.revisit(limits, history) or _contradicted(limits, unchanged(history, limits))
+        if again is not None:
+            return again
+    return None
+
+
+def _contradicted(limits: tuple[Limit, ...], history: Unchanged) -> Ask | None:
+    """Another window of the highest setting that meets, where a lower one was over a limit since.
+    The server may have changed, or latency may not grow with load: only windows of one load tell.
+    """
+    decision = _solved(limits, history, marginal_gain=True)
+    meeting = [j.concurrency for j in decision.judgements if j.verdict is Verdict.MEETS] if decision else []
+    if decision is None or not meeting:
+        return None
+    highest, over = max(meeting), {*decision.holes, *decision.unconfirmed}
+    places = {trial.concurrency: k for k, (trial, _) in enumerate(history)}
+    if all(places[c] < places[highest] for c in over if c in places):
+        return None
+    reason = f"{setting(highest)} met the SLA before a lower setting was over it; measuring it again"
+    return visit_of(highest, pilot_points(limits, history), reason)
+
+
+@functools.lru_cache(maxsize=64)
+def _solved(limits: tuple[Limit, ...], history: Unchanged, *, marginal_gain: bool) -> Decision | None:
+    """The decision as an answer has it; None where nothing may be claimed of any setting."""
+    points = _decidable(limits, history)
+    return operating_point.solve(points, limits, marginal_gain=marginal_gain, history=history) if points else None
 
 
 def _again(policy: SearchPolicy, limits: tuple[Limit, ...], history: History) -> Ask | None:
@@ -125,7 +205,8 @@ def _again(policy: SearchPolicy, limits: tuple[Limit, ...], history: History) ->
     if not again:
         return None
     c = max(again)
-    first = next(trial for trial, _ in history if trial.concurrency == c and trial.phase is not Phase.VISIT)
+    mine = [trial for trial, _ in history if trial.concurrency == c]
+    first = next((trial for trial in mine if trial.phase is not Phase.VISIT), mine[0])
     reason = f"{setting(c)} was over a limit in its only trial, and a higher setting is proven"
     phase = Phase.GRID if c in policy.grid else Phase.FRONTIER
     seconds = None if policy.requests else longer(GRID_SECONDS, c, pilot_points(limits, history))
@@ -134,13 +215,18 @@ def _again(policy: SearchPolicy, limits: tuple[Limit, ...], history: History) ->
 
 def unconfirmed(limits: tuple[Limit, ...], history: History) -> tuple[int, ...]:
     """The settings whose violation in one trial does not count yet (see `Decision.unconfirmed`)."""
-    if not limits:
-        return ()
+    points = _decidable(limits, history) if limits else []
+    return operating_point.solve(points, limits).unconfirmed if points else ()
+
+
+def _decidable(limits: tuple[Limit, ...], history: History) -> list[Point]:
+    """The points that are decided on: those of which something may be claimed, and looks that break
+    a limit.
+    """
     claims = claim_points(history, limits, names=("output_throughput", *(limit.metric for limit in limits)))
     known = {p.concurrency for p in claims}
     looked = [p for c, p in pilot_points(limits, history).items() if c not in known]
-    points = [*claims, *(p for p in looked if judge(p, limits).verdict is Verdict.VIOLATES)]
-    return operating_point.solve(points, limits).unconfirmed if points else ()
+    return [*claims, *(p for p in looked if judge(p, limits).verdict is Verdict.VIOLATES)]
 
 
 def may_be_better(ask: Ask, limits: tuple[Limit, ...], history: History) -> bool:
@@ -202,11 +288,11 @@ def _is_after(history: History, phase: Phase) -> bool:
 
 def operating_concurrency(limits: tuple[Limit, ...], history: History) -> int | None:
     """The operating point by what may be claimed so far; None where there is none."""
-    return _operating_concurrency(limits, tuple(history))
+    return _operating_concurrency(limits, unchanged(history, limits))
 
 
 @functools.lru_cache(maxsize=64)
-def _operating_concurrency(limits: tuple[Limit, ...], history: History) -> int | None:
+def _operating_concurrency(limits: tuple[Limit, ...], history: Unchanged) -> int | None:
     names = ("output_throughput", *(limit.metric for limit in limits))
     points = claim_points(history, limits, names=names)
     return operating_point.solve(points, limits).concurrency if points else None
@@ -221,9 +307,9 @@ def next_visit(limits: tuple[Limit, ...], history: History, spare: float = 0.0) 
     c = operating_concurrency(limits, history)
     if c is None:
         return None
-    claim = claim_of(proof_windows(history, c), limits)
+    claim = claim_of(proof_windows(history, c, limits), limits)
     points = pilot_points(limits, history)
-    visit = _visit(c, points, "")
+    visit = visit_of(c, points, "")
     if claim is None:
         return None
     fills = claim.turns < MOST_TURNS and spare < math.inf and _seconds(visit, points) <= 2 * spare
@@ -232,10 +318,6 @@ def next_visit(limits: tuple[Limit, ...], history: History, spare: float = 0.0) 
     visit = replace(visit, reason=f"the claim of {setting(c)} covers {claim.turns} turns; visiting it again")
     unseen = 1 - 0.05 ** (1 / (claim.turns + VISIT_TURNS))
     return replace(visit, value=max(0.0, claim.unseen_share - unseen) / _seconds(visit, points))
-
-
-def _visit(c: int, points: Mapping[int, Point], reason: str = "") -> Ask:
-    return Ask(c, Phase.VISIT, math.ceil(VISIT_TURNS * in_flight(c, points)), reason, longer(VISIT_SECONDS, c, points))
 
 
 def worth_proving(settings: Sequence[int], limits: tuple[Limit, ...], history: History) -> tuple[int, ...]:
@@ -266,6 +348,7 @@ def trials_left(
     setting that it is expected to be.
     """
     limits = tuple(tiers[0][1]) if tiers else ()
+    history = unchanged(history, limits)
     policy = _without_skipped(policy, tiers, history)
     points = dict(pilot_points(limits, history))
     trials = [(_setting_ask(policy, limits, c, history), 1) for c in _settings_left(policy, history) if c != point]
@@ -280,7 +363,7 @@ def trials_left(
         trials.append((_gap_ask(policy, gap, points), 1))
         points = dict(sorted([*points.items(), _midpoint(gap, points)]))
     if limits and point is not None:
-        visit = _visit(point, points)
+        visit = visit_of(point, points)
         trials.append((visit, math.ceil(_turns_to_go(limits, history, point) / _turns_of(visit, points))))
     return [(ask, count) for ask, count in trials if count]
 
@@ -291,7 +374,7 @@ def further_visits(limits: tuple[Limit, ...], history: History, point: int) -> t
     say little.
     """
     points = pilot_points(limits, history)
-    visit, claim = _visit(point, points), claim_of(proof_windows(history, point), limits)
+    visit, claim = visit_of(point, points), claim_of(proof_windows(history, point, limits), limits)
     turns = max(_most_turns(limits, history, point), 0 if claim is None else claim.turns)
     return visit, math.ceil(max(0, MOST_TURNS - turns) / _turns_of(visit, points))
 
@@ -319,7 +402,7 @@ def _midpoint(gap: tuple[int, int], points: Mapping[int, Point]) -> tuple[int, P
 
 def _turns_to_go(limits: tuple[Limit, ...], history: History, c: int) -> int:
     """How many more turns a setting is visited for."""
-    claim = claim_of(proof_windows(history, c), limits)
+    claim = claim_of(proof_windows(history, c, limits), limits)
     return max(0, _most_turns(limits, history, c) - (claim.turns if claim is not None else 0))
 
 
@@ -327,7 +410,8 @@ def _most_turns(limits: tuple[Limit, ...], history: History, c: int) -> int:
     """The turns after which an operating point is not visited again, by the data from before its
     first visit.
     """
-    proof = proof_windows([(t, s) for t, s in history if t.phase is not Phase.VISIT], c)
+    kept = unchanged(history, limits)
+    proof = proof_windows([(t, s) for t, s in kept if t.phase is not Phase.VISIT], c)
     needed = _turns_needed(proof, limits)
     return round(MORE_TURNS * needed) if needed < MOST_TURNS else _turns_needed([], limits)
 
@@ -414,7 +498,7 @@ def edge(limits: tuple[Limit, ...], points: Mapping[int, Point]) -> int | None:
 
 def pilot_points(limits: tuple[Limit, ...], history: History) -> Mapping[int, Point]:
     """What planning needs of every setting, by concurrency, from all of its trials."""
-    return {c: pilot_point(sample, limits) for c, sample in joined(history, tuple(Phase)).items()}
+    return {c: pilot_point(sample, limits) for c, sample in joined(unchanged(history, limits), tuple(Phase)).items()}
 
 
 def _gap(policy: SearchPolicy, limits: tuple[Limit, ...], history: History) -> Ask | None:

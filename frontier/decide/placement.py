@@ -18,13 +18,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from frontier.decide import operating_point
+from frontier.decide.changes import History, latencies, unchanged
 from frontier.decide.explain import CLEARLY_MORE
 from frontier.decide.proof import (
     LOOKS,
     SPEND,
     WINDOWS,
     Candidate,
-    History,
     allowance,
     ascents_over,
     candidates,
@@ -34,7 +34,6 @@ from frontier.decide.proof import (
     joined,
     nearest,
     pilot_point,
-    quantity,
     rising,
     scans,
     violation,
@@ -91,6 +90,7 @@ class State:
 
     @classmethod
     def of(cls, limits: tuple[Limit, ...], history: History) -> "State":
+        history = unchanged(history, limits)
         samples = joined(history, tuple(Phase))
         points = {c: pilot_point(sample, limits) for c, sample in sorted(samples.items())}
         points = {c: p for c, p in points.items() if violation(p, limits) is not None}
@@ -258,7 +258,7 @@ class Curve:
             level = {c: max(-FAR, min(FAR, limit.excess(p.metrics[limit.metric].value))) for c, p in points.items()}
             level = level if m.name in RISING else rising(level, {c: p.n for c, p in points.items()})
             return cls(part, level, {c: points[c].n for c in level}, {}, {})
-        logs = {c: _logs(quantity(narrowed(s, part.group), limit), limit.promise) for c, s in samples.items()}
+        logs = {c: _logs(latencies(narrowed(s, part.group), limit), limit.promise) for c, s in samples.items()}
         logs = {c: x for c, x in logs.items() if len(x)}
         medians = {c: max(-FAR, min(FAR, float(np.median(x)))) for c, x in logs.items()}
         level = rising(medians, {c: p.n for c, p in points.items()})

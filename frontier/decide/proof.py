@@ -15,17 +15,13 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-import numpy as np
-
+from frontier.decide.changes import CLAIMED, PROOFS, History, latencies, spoilt, unchanged
 from frontier.decide.verdict import judge
 from frontier.metrics import DEFAULT_METRICS, claim_floor
 from frontier.model import Estimate, Limit, Phase, Point, Shape, Trial, Verdict
-from frontier.stats import estimate, intervals, load_flags, window
-from frontier.stats.window import Floats, WindowData
+from frontier.stats import estimate, intervals, window
+from frontier.stats.window import WindowData
 
-History = Sequence[tuple[Trial, WindowData]]
-"""The finished trials of one series in the order in which they ended: by the journal, as clocks can
-be set."""
 Load = TypeVar("Load", int, float)
 """Requests in flight, or arrivals per second."""
 
@@ -66,11 +62,9 @@ after the grid."""
 EARLIER_ALPHA = ALPHA / 15
 """The error of each judgement of a candidate in versions before 0.2: 3 ascents, 5 judgements, equal
 shares."""
-PROOFS = (Phase.PROVE, Phase.CONFIRM)
 SCANS = (Phase.SCAN, Phase.LOCATE)
-CLAIMED = (Phase.GRID, *PROOFS, Phase.VISIT)
-"""The trials whose windows count for a claim. Scans chose where to look, and neither they nor
-frontier trials were sized for a claim."""
+NEWEST = 0.99
+"""Confidence with which the newest window of a setting is over a limit for it to break the SLA."""
 
 
 # --- the data of a setting
@@ -184,30 +178,26 @@ class Candidate:
 # --- what may be claimed
 
 
-def claimed(history: History) -> dict[int, list[tuple[Trial, WindowData]]]:
+def claimed(history: History, limits: Sequence[Limit] = ()) -> dict[int, list[tuple[Trial, WindowData]]]:
     """Per concurrency the trials that a claim of it stands on, in the history's order: those of the
-    grid, of its proof and its visits together, less those that the client itself spoilt (they say
-    nothing of the server, and another is measured in their place) where there are others.
+    grid, of its proof and its visits together, as far as the server did not change in what the
+    limits are on, less those that the client itself spoilt (they say nothing of the server, and
+    another is measured in their place) where there are others.
     """
     groups: dict[int, list[tuple[Trial, WindowData]]] = {}
-    for trial, sample in history:
+    for trial, sample in unchanged(history, limits):
         if trial.phase in CLAIMED:
             groups.setdefault(trial.concurrency, []).append((trial, sample))
-    return {c: [ts for ts in mine if not _spoilt(ts[1])] or mine for c, mine in sorted(groups.items())}
+    return {c: [ts for ts in mine if not spoilt(ts[1])] or mine for c, mine in sorted(groups.items())}
 
 
-def claim_windows(history: History) -> dict[int, WindowData]:
-    """Per concurrency the data that a claim stands on, joined."""
-    return {c: _joined(mine) for c, mine in claimed(history).items()}
+def claim_windows(history: History, limits: Sequence[Limit] = ()) -> dict[int, WindowData]:
+    """Per concurrency the data that a claim about the limits stands on, joined."""
+    return {c: _joined(mine) for c, mine in claimed(history, limits).items()}
 
 
 def _joined(trials: History) -> WindowData:
     return join(tuple(sample for _, sample in trials))
-
-
-@functools.lru_cache(maxsize=2048)
-def _spoilt(sample: WindowData) -> bool:
-    return bool(sample.n) and any(flag.fatal for flag in load_flags.client(sample))
 
 
 def claim_points(
@@ -225,19 +215,37 @@ def claim_points(
     again are the usual ones.
     """
     limits = tuple(limits)
+    history = unchanged(history, limits)
     known = {candidate.concurrency: candidate for candidate in candidates(history, limits)}
     points = []
-    for c, mine in claimed(history).items():
+    for c, mine in claimed(history, limits).items():
         candidate = known.get(c)
         if candidate is None or candidate.verdict is Verdict.UNPROVEN:
-            candidate = _by_grid(mine, limits) or candidate
+            candidate = _by_grid(mine, limits) or candidate or _of_visits(mine, limits)
         alpha = candidate.alpha if candidate is not None else _alpha({trial.phase for trial, _ in mine})
         if alpha is None:
-            points.append(_point(_joined(mine), tuple(names), limits, price))
-            continue
-        point = claim_point(_joined(mine), limits, alpha, names=names, price=price)
-        points.append(point if candidate is None else _with_proof(point, candidate, limits))
+            point = _point(_joined(mine), tuple(names), limits, price)
+        else:
+            point = claim_point(_joined(mine), limits, alpha, names=names, price=price)
+        point = point if candidate is None else _with_proof(point, candidate, limits)
+        points.append(_as_it_was_last(point, mine[-1][1], limits) if len(mine) > 1 else point)
     return tuple(points)
+
+
+def _as_it_was_last(point: Point, newest: WindowData, limits: tuple[Limit, ...]) -> Point:
+    """The point with the newest window's value of each limit that this window alone is surely over,
+    whatever those before it were.
+    """
+    metrics, notes = dict(point.metrics), list(point.notes)
+    for limit in limits:
+        last = _strict(newest, limit.metric, limits, NEWEST, None)
+        if last is not None and limit.breaks(limit.bad_bound(last)):
+            before = metrics.get(limit.metric)
+            metrics[limit.metric] = last
+            if before is not None and before.n > last.n:
+                value = limit.of.format(before.value)
+                notes.append(f"{limit.of.label} is that of the newest trial; with all earlier ones it was {value}")
+    return dataclasses.replace(point, metrics=metrics, notes=tuple(notes))
 
 
 def _alpha(phases: Collection[Phase]) -> float | None:
@@ -355,7 +363,7 @@ def candidates(history: History, limits: tuple[Limit, ...]) -> list[Candidate]:
     Which ascent a candidate belongs to follows from how those before it ended: each one given up
     ends an ascent.
     """
-    judged: list[Candidate] = []
+    history, judged = unchanged(history, limits), list[Candidate]()
     for c in dict.fromkeys(trial.concurrency for trial, _ in history if trial.phase is Phase.PROVE):
         mine = [(t, s) for t, s in history if t.concurrency == c and t.phase in CLAIMED]
         judged.append(_judged(mine, limits, error_left(judged)))
@@ -383,7 +391,7 @@ def ascents_over(judged: Sequence[Candidate]) -> int:
 
 def _judged(trials: History, limits: tuple[Limit, ...], error: float) -> Candidate:
     """A candidate, judged after some windows of its proof by all that was measured until then."""
-    clean = [(trial, sample) for trial, sample in trials if not _spoilt(sample)]
+    clean = [(trial, sample) for trial, sample in trials if not spoilt(sample)]
     every = [sample for _, sample in clean or trials]
     windows = sum(trial.phase is Phase.PROVE for trial, _ in clean)
     verdict, reason, alpha = Verdict.UNPROVEN, "", SPEND * error
@@ -412,6 +420,16 @@ def growth(requests: int, fresh: int, windows: int, until: int) -> float:
     sent `fresh` of these requests.
     """
     return 1 + (until - windows) * fresh / max(1, windows) / max(1, requests)
+
+
+def _of_visits(trials: History, limits: tuple[Limit, ...]) -> Candidate | None:
+    """The standing of a setting of which nothing but visits is left, as the server changed: these
+    say what it is like now, and are no proof.
+    """
+    if any(trial.phase is not Phase.VISIT for trial, _ in trials):
+        return None
+    point = _judged_point(tuple(sample for _, sample in trials), limits, LATER_ALPHA)
+    return Candidate(trials[0][0].concurrency, Verdict.UNPROVEN, "", LATER_ALPHA, 0, point, None)
 
 
 def _visited(candidate: Candidate, parts: tuple[WindowData, ...], limits: tuple[Limit, ...]) -> Candidate:
@@ -500,7 +518,7 @@ def dependence(scanned: WindowData, limit: Limit) -> float:
     """How many requests stand for one independent request, as far as a scan shows it,
     DEPENDENCE_CAP at most.
     """
-    p, values = limit.of.p, quantity(scanned, limit)
+    p, values = limit.of.p, latencies(scanned, limit)
     if p is None or not len(values):
         return 1.0
     return min(DEPENDENCE_CAP, len(values) / max(1.0, intervals.n_eff(values, p)))
@@ -513,12 +531,3 @@ def allowance(p: float, effective: int, alpha: float) -> float:
     """
     violations = intervals.binomial_quantile(alpha, effective, 1 - p) - 1 if effective >= 1 else -1
     return (violations + 0.5) / effective if violations >= 0 else 0.0
-
-
-def quantity(sample: WindowData, limit: Limit) -> Floats:
-    """The per-request values of the latency that is limited (else, and for gaps: of e2e), those
-    that are known.
-    """
-    mine = window.narrowed(sample, limit.of.group)
-    values: Floats = getattr(mine, limit.of.quantity or "e2e", mine.e2e)
-    return values[~np.isnan(values)]

@@ -17,7 +17,8 @@ from typing import Literal
 from frontier.budget import described_trials, parts_left
 from frontier.config import Config, DeploymentConfig
 from frontier.decide import completion
-from frontier.decide.proof import PROOFS, SCANS
+from frontier.decide.changes import PROOFS
+from frontier.decide.proof import SCANS
 from frontier.decide.search import Ask
 from frontier.errors import FrontierError, MemoryShortError, StoreError
 from frontier.model import Phase, Series, Trial, load_facts, setting

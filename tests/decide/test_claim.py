@@ -122,7 +122,7 @@ def test_failed_requests_count_as_late():
 
 def test_without_any_success_there_is_no_turn():
     none = made.sample(2, np.full(20, 0.1), np.full(20, TPOT), ok=np.zeros(20, bool))
-    assert Claim("early", 0, 1.0) == claim.claim_of([none], [TTFT])
+    assert Claim("early", 0, 1.0, until=float(none.ends[-1])) == claim.claim_of([none], [TTFT])
     assert claim.claim_of([], [TTFT]) is None
 
 
@@ -193,7 +193,7 @@ def test_a_proven_point_carries_its_claim_and_says_so():
     )
     assert (
         "Early claim: 150 turns (one turn: the time of one request); a stall of the whole server rarer than one turn "
-        "in 50 may not have been seen."
+        "in 50 may not have been seen. Last measured 1970-01-01 00:15 UTC."
     ) == claim_sentence(d)
     assert claim_sentence(d) in d.notes
     assert "Final claim: 400 turns" in claim_sentence(decided([(Phase.PROVE, window(400))]))
