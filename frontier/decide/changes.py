@@ -46,7 +46,7 @@ FEWEST, GROWS = 4, 0.005
 """Fewest windows of a load of which a growth is told, and the error of that."""
 MOST_SUSPECT = 3
 """So many windows that differ from those before, and not in one way, are noise."""
-MOST_CHANGES = 4
+MOST_CHANGES = 3
 """A server that changed so often is not searched any further."""
 
 

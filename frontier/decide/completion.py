@@ -25,6 +25,7 @@ from frontier.decide.proof import (
     claim_points,
     joined,
     nearest,
+    over_at_last,
     pilot_point,
     violation,
     window_size,
@@ -157,12 +158,13 @@ def last_ask(
 
 
 def _doubtful(tiers: Sequence[tuple[str, Sequence[Limit]]], history: History) -> Ask | None:
-    """Another window of a load whose last one differs from those before it, unless this machine is
-    too busy to measure it; one of what was the operating point until the server changed; and one of
-    a setting that meets, where a lower one was over a limit since.
+    """Another window of a load whose last one differs from those before it, or is over a limit that
+    all keep, unless this machine is too busy to measure it; one of what was the operating point
+    until the server changed; and one of a setting that meets, where a lower one was over a limit
+    since.
     """
     for limits in (tuple(limits) for _, limits in tiers if limits):
-        for c in unchanged(history, limits).suspect:
+        for c in (*unchanged(history, limits).suspect, *over_at_last(history, limits)):
             last = [sample for trial, sample in history if trial.concurrency == c][-MOST_SPOILT:]
             if not all(spoilt(sample) for sample in last):
                 reason = f"{setting(c)} is not as it was; measuring it again"

@@ -11,7 +11,7 @@ before the first: one that followed the results would be a way to stop at a luck
 import dataclasses
 import functools
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -215,36 +215,58 @@ def claim_points(
     again are the usual ones.
     """
     limits = tuple(limits)
-    history = unchanged(history, limits)
+    every = _claims(unchanged(history, limits), limits, tuple(names), price)
+    return tuple(_as_it_was_last(point, windows[-1], limits) for point, windows in every)
+
+
+def over_at_last(history: History, limits: tuple[Limit, ...]) -> tuple[int, ...]:
+    """The settings that all of their data prove, and whose newest window alone is surely over a
+    limit where the one before it was not.
+    """
+    return tuple(
+        point.concurrency
+        for point, windows in _claims(unchanged(history, limits), limits, (), None)
+        if len(windows) > 1
+        and judge(point, limits).verdict is Verdict.MEETS
+        and _over(windows[-1], limits)
+        and not _over(windows[-2], limits)
+    )
+
+
+def _claims(
+    history: History, limits: tuple[Limit, ...], names: tuple[str, ...], price: float | None
+) -> Iterator[tuple[Point, list[WindowData]]]:
+    """Of each setting the point of all of its data, and the windows that it stands on."""
     known = {candidate.concurrency: candidate for candidate in candidates(history, limits)}
-    points = []
     for c, mine in claimed(history, limits).items():
         candidate = known.get(c)
         if candidate is None or candidate.verdict is Verdict.UNPROVEN:
             candidate = _by_grid(mine, limits) or candidate or _of_visits(mine, limits)
         alpha = candidate.alpha if candidate is not None else _alpha({trial.phase for trial, _ in mine})
         if alpha is None:
-            point = _point(_joined(mine), tuple(names), limits, price)
+            point = _point(_joined(mine), names, limits, price)
         else:
             point = claim_point(_joined(mine), limits, alpha, names=names, price=price)
-        point = point if candidate is None else _with_proof(point, candidate, limits)
-        points.append(_as_it_was_last(point, mine[-1][1], limits) if len(mine) > 1 else point)
-    return tuple(points)
+        yield point if candidate is None else _with_proof(point, candidate, limits), [sample for _, sample in mine]
+
+
+def _over(newest: WindowData, limits: tuple[Limit, ...]) -> dict[Limit, Estimate]:
+    """The limits that a window alone is surely over, with its estimates."""
+    found = {limit: _strict(newest, limit.metric, limits, NEWEST, None) for limit in limits}
+    return {limit: e for limit, e in found.items() if e is not None and limit.breaks(limit.bad_bound(e))}
 
 
 def _as_it_was_last(point: Point, newest: WindowData, limits: tuple[Limit, ...]) -> Point:
-    """The point with the newest window's value of each limit that this window alone is surely over,
-    whatever those before it were.
+    """The point; where all data meet and the newest window alone is surely over a limit, with the
+    value of this window.
     """
+    if not limits or point.n <= newest.n or judge(point, limits).verdict is not Verdict.MEETS:
+        return point
     metrics, notes = dict(point.metrics), list(point.notes)
-    for limit in limits:
-        last = _strict(newest, limit.metric, limits, NEWEST, None)
-        if last is not None and limit.breaks(limit.bad_bound(last)):
-            before = metrics.get(limit.metric)
-            metrics[limit.metric] = last
-            if before is not None and before.n > last.n:
-                value = limit.of.format(before.value)
-                notes.append(f"{limit.of.label} is that of the newest trial; with all earlier ones it was {value}")
+    for limit, last in _over(newest, limits).items():
+        value = limit.of.format(metrics[limit.metric].value)
+        metrics[limit.metric] = last
+        notes.append(f"{limit.of.label} is that of the newest trial; with all earlier ones it was {value}")
     return dataclasses.replace(point, metrics=metrics, notes=tuple(notes))
 
 

@@ -411,7 +411,7 @@ def skip_reason(concurrency: int, history: History, limits: Sequence[Limit]) -> 
     if isinstance(concurrency, Rate):
         over = min((t.concurrency for t, s in history if rate_search.is_overloaded(s)), default=math.inf)
         return f"at {over} more arrives than is served" if concurrency >= over else None
-    below = {c: s for c, s in joined(unchanged(history, limits), (Phase.GRID,)).items() if c < concurrency}
+    below = {c: s for c, s in joined(history, (Phase.GRID,)).items() if c < concurrency}
     if not below:
         return None
     last = max(below)

@@ -150,12 +150,17 @@ def test_a_lost_trial_is_measured_again_and_the_answer_is_the_uninterrupted_one(
     for file in lost:
         file.unlink()
     resumed, told, _ = sweep_in_virtual_time(tmp_path / "run", text)
-    assert {4, 16} == {trial.concurrency for trial in told.finished}
+    (chosen,) = (decision.concurrency for decision in whole.solve())
+    assert [4, 16] == sorted(trial.concurrency for trial in told.finished if trial.phase is Phase.GRID)
+    assert [(chosen, Phase.VISIT)] == [(t.concurrency, t.phase) for t in told.finished if t.phase is not Phase.GRID]
     for one, other in ((whole, resumed), (resumed, whole)):
         (decision,) = one.solve()
         assert (other.solve()[0].concurrency, Verdict.MEETS) == (decision.concurrency, decision.verdict)
-        values = {p.concurrency: (p.n, p.metrics["p99_ttft"].value) for p in one.points()}
-        assert values == {p.concurrency: (p.n, p.metrics["p99_ttft"].value) for p in other.points()}
+        values, others = (
+            {p.concurrency: (p.n, p.metrics["p99_ttft"].value) for p in run.points() if p.concurrency != chosen}
+            for run in (one, other)
+        )
+        assert values == others
 
 
 def test_derived_files_can_be_deleted_or_damaged_without_changing_the_answer(tmp_path: Path) -> None:
@@ -391,7 +396,8 @@ def test_the_pasted_command_proves_a_setting_under_another_sla(tmp_path: Path) -
     assert "Plan: prove c=8" in said.err
     assert "Run at concurrency 8" in said.out
     finished = [measurement.trial for measurement in RunDirectory.read(tmp_path / "run").finished().values()]
-    assert {(8, Phase.PROVE)} == {(t.concurrency, t.phase) for t in finished if t.phase is not Phase.GRID}
+    added = {(t.concurrency, t.phase) for t in finished if t.phase is not Phase.GRID}
+    assert {(4, Phase.VISIT), (8, Phase.PROVE)} == added, "the first sweep ended with a window of its answer"
     refused = frontier("sweep", "sweep.yaml", "--prove", "8,x", cwd=tmp_path, here=True)
     assert (2, True) == (refused.code, "--prove 8,x: write concurrencies" in refused.err)
 
@@ -407,7 +413,9 @@ def test_a_setting_is_proven_in_the_shapes_whose_answer_it_can_change(
     named = min(c for c in range(points[low] + 1, points[high]) if c not in tried)
     told, end = conduct_by_the_clock(tmp_path / "run", SIZED, clocked(SIZED), prove=ToProve((named,)))
     assert end == "finished"
-    assert {(low, named)} == {(trial.shape.label, trial.concurrency) for trial in told.finished}
+    proofs = {(t.shape.label, t.concurrency) for t in told.finished if t.phase is not Phase.VISIT}
+    assert {(low, named)} == proofs
+    assert {low} == {trial.shape.label for trial in told.finished}
     assert any(f"{high}: c={named} cannot change the answer" in note for note in told.notes)
 
 
