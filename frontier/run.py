@@ -21,6 +21,7 @@ from frontier.config import Config
 from frontier.config.deployment import QualityConfig
 from frontier.decide import operating_point, pareto, uncertainty
 from frontier.decide.capacity import FrontierSummary, summarise
+from frontier.decide.changes import unchanged
 from frontier.decide.diagnose import Diagnosis, diagnose
 from frontier.decide.proof import by_concurrency, claim_points, claim_windows
 from frontier.decide.server_settings import ServerSettings, settings_of
@@ -159,7 +160,7 @@ class Run:
     def samples(self, series: Series) -> dict[int, WindowData]:
         """Per concurrency the data its point stands on; none for imported aggregates."""
         history = self.histories.get(series, [])
-        claimed = claim_windows(history)
+        claimed = claim_windows(history, self.limits())
         groups = by_concurrency(history)
         return {c: claimed[c] if c in claimed else window.join(parts) for c, parts in groups.items()}
 
@@ -199,7 +200,7 @@ class Run:
         """
         metrics, price = tuple(dict.fromkeys((*DEFAULT_METRICS, *names))), self._price(series[0])
         history = self.histories[series]
-        samples = claim_windows(history)
+        samples = claim_windows(history, limits)
         claims = claim_points(history, limits, names=metrics, price=price)
         looser = [(trial, sample) for trial, sample in history if trial.concurrency not in samples]
         joined = [window.join(parts) for parts in by_concurrency(looser).values()]
@@ -302,15 +303,18 @@ class Run:
         """What may be claimed; and what was only looked at, of which nothing can be.
 
         A setting run to locate, which may not be claimed, counts where it breaks the SLA. It is
-        judged by its bounds even when the decision is by point estimates.
+        judged by its bounds even when the decision is by point estimates. What was measured before
+        the server changed breaks nothing.
         """
         points: list[Point] = []
         scanned: list[Point] = []
         for series in self.histories:
             claims, others = self._points_of(series, limits, self.config.objectives)
             points += claims
+            kept = {trial.concurrency for trial, _ in unchanged(self.histories[series], limits)}
             for point in others:
-                (points if judge(point, limits).verdict is Verdict.VIOLATES else scanned).append(point)
+                breaks = point.concurrency in kept and judge(point, limits).verdict is Verdict.VIOLATES
+                (points if breaks else scanned).append(point)
         return [*points, *self._aggregates()], scanned
 
     def diagnoses(self, points: Sequence[Point], decisions: Sequence[Decision]) -> tuple[Diagnosis, ...]:

@@ -34,7 +34,6 @@ COMPLEX = {
     "client/facts.py: _clock_facts": 22,
     "client/loop.py: ClosedLoop.stream": 23,
     "config/schema.py: _wrong_metrics": 30,
-    "decide/completion.py: next_ask": 21,
     "decide/diagnose.py: diagnose": 21,
     "decide/explain.py: _chosen": 26,
     "decide/gate.py: changes": 51,

@@ -42,6 +42,7 @@ FAMILIES = (
     "no_noise",
     "noise_0.5",
     "noise_1",
+    "stated_sizes",
 )
 """New ones come last: a family's place is part of the seed of its deployments."""
 STEP_NOISE = {"no_noise": 0.0, "noise_0.5": 0.005, "noise_1": 0.01}
@@ -51,6 +52,8 @@ its latencies, for a whole run."""
 NIGHT = 100_000
 """Seeds of one sweep: a server's trials with seeds of the same NIGHT are one night on one machine.
 """
+STATED = (300, 1000, 2000)
+"""Requests of a trial that the configs of the family of stated sizes may ask for."""
 APART = 600.0
 """Seconds between the starts of successive trials when no start time is given."""
 _EMPTY = tuple(LogHistogram() for _ in range(BLOCKS))
@@ -58,13 +61,14 @@ _EMPTY = tuple(LogHistogram() for _ in range(BLOCKS))
 
 class Server(Protocol):
     """A deployment under one SLA. `band` are concurrencies that are slower than higher ones, if
-    any.
+    any. `requests` are those of a trial that its config states; None: the sweep sizes its trials.
     """
 
     family: str
     shape: Shape
     limits: tuple[Limit, ...]
     band: tuple[int, int] | None
+    requests: int | None
 
     def trial(self, trial: Trial, seed: int, at: float | None = None) -> WindowData:
         """One window of it, started `at` seconds into its sweep (None: trials follow each other by
@@ -365,6 +369,7 @@ class Process:
         self.law, self.family, self.limits, self.seed = law, family, limits, seed
         self.shape = Shape.of(512, round(law.osl))
         self.band = law.band
+        self.requests: int | None = None
         self._truth: dict[int, Truth] = {}
         self._night: tuple[int, Path] | None = None
         self._many_nights: Path | None = None
@@ -379,6 +384,8 @@ class Process:
         names = draw_metrics(rng)
         limits = draw_limits(rng, names, bare.truth(1), bare.truth(TOP), infeasible=family == "infeasible")
         server = cls(bare.law, family, limits, seed)
+        if family == "stated_sizes":
+            server.requests = int(rng.choice(STATED))
         if family == "rare_stalls":
             return cls(dataclasses.replace(bare.law, rare=draw_rare(rng, server)), family, limits, seed)
         return server
@@ -676,6 +683,7 @@ class Engine:
         self.spec, self.family, self.shape, self.limits, self.seed = spec, family, shape, limits, seed
         self.run_effect, self.band, self.worse, self.wander = run_effect, band, worse, wander
         self.rare: RareStalls | None = None
+        self.requests: int | None = None
         self.truth = lru_cache(maxsize=None)(self._truth)  # type: ignore[method-assign]
         self.phase_seconds = lru_cache(maxsize=None)(self._phase_seconds)
         self._night: tuple[int, Path] | None = None
@@ -709,6 +717,8 @@ class Engine:
         server = cls(spec, family, shape, (), run_effect, band, worse, seed, wander)
         names = draw_metrics(rng)
         server.limits = draw_limits(rng, names, server.truth(1), server.truth(TOP), infeasible=family == "infeasible")
+        if family == "stated_sizes":
+            server.requests = int(rng.choice(STATED))
         if family == "rare_stalls":
             server.rare = draw_rare(rng, server)
             server.truth.cache_clear()  # type: ignore[attr-defined]

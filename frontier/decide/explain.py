@@ -6,9 +6,10 @@ pages and pictures only lay them out.
 import dataclasses
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import MappingProxyType
 
+from frontier.decide.changes import Change, Growth
 from frontier.decide.verdict import RISING, deciding_bound, judge
 from frontier.metrics import claim_floor, metric
 from frontier.model import (
@@ -31,6 +32,7 @@ CLEARLY_MORE = 0.10
 """The gain in throughput from which an undecided higher setting is named in the headline."""
 _OPEN = (Verdict.MARGINAL, Verdict.UNPROVEN)
 UNDECIDED = (
+    Cause.STALE,
     Cause.CROSSES,
     Cause.TOO_FEW,
     Cause.UNBOUNDED,
@@ -60,36 +62,45 @@ PASSING = frozenset(
 meaning."""
 
 
+@dataclass(frozen=True, slots=True)
+class Server:
+    """What happened to the server meanwhile: settings that a later visit contradicted
+    (`corrected`), the `changes` that made earlier trials stale, latencies that grow past their
+    limit (`growing`), and settings that were not measured since the last change (`stale`).
+    """
+
+    corrected: tuple[int, ...] = ()
+    changes: tuple[Change, ...] = ()
+    growing: Mapping[int, Growth] = field(default_factory=dict)
+    stale: frozenset[int] = frozenset()
+
+
 def explain(
     decision: Decision,
     points: Mapping[int, Point],
     rate: str | None = None,
     *,
     cuts: Mapping[int, Cut] = MappingProxyType({}),
-    corrected: tuple[int, ...] = (),
+    server: Server = Server(),
     given_up: Collection[int] = (),
     unworthy: Collection[int] = (),
     point_estimates: bool = False,
 ) -> Decision:
     """The decision with its explanation and its next step. `points` are those decided on and those
     that were only scanned, by concurrency; `rate` names the throughput. `cuts` say what cut a proof
-    short; `corrected` are settings that a later visit contradicted, `given_up` those whose proof
-    was ended as too dear, `unworthy` those whose gain would not be worth their tail.
+    short, `server` what happened to it; `given_up` are settings whose proof was ended as too dear,
+    `unworthy` those whose gain would not be worth their tail.
     """
     judged = {j.concurrency: j for j in decision.judgements}
-    settings = tuple(
-        _setting(decision, points.get(c), judged.get(c), c, _gain(decision, points, c, rate), cuts.get(c))
-        for c in sorted(judged.keys() | points.keys())
-    )
+    every = sorted(judged.keys() | points.keys())
+    gains = {c: _gain(decision, points, c, rate) for c in every}
+    said = (_setting(decision, points.get(c), judged.get(c), c, gains[c], cuts.get(c)) for c in every)
+    settings = tuple(_of_server(reason, server) for reason in said)
     by_concurrency = {reason.settings[0]: reason for reason in settings}
-    reasons = [*([Reason(Cause.CORRECTED, corrected)] if corrected else []), *_undefined(decision)]
     open_settings = [reason for reason in settings if reason.settings[0] not in unworthy]
     step = None if point_estimates else _next_step(decision, points, open_settings, given_up)
     decision = dataclasses.replace(decision, next_step=step)
-    if decision.concurrency is not None:
-        reasons += _chosen(decision, decision.concurrency, by_concurrency)
-    else:
-        reasons += _no_answer(decision, points, by_concurrency)
+    reasons = [*_happened(server), *_undefined(decision), *_answered(decision, points, by_concurrency)]
     reasons += _other_optima(decision, points, rate)
     reasons += _non_monotone(decision)
     if decision.verdict is not Verdict.INVALID:
@@ -102,7 +113,34 @@ def explain(
     return dataclasses.replace(decision, explanation=Explanation(settings, tuple(reasons), remarks))
 
 
+def _answered(decision: Decision, points: Mapping[int, Point], settings: Mapping[int, Reason]) -> list[Reason]:
+    """Why the operating point is the answer, or why there is none."""
+    if decision.concurrency is not None:
+        return _chosen(decision, decision.concurrency, settings)
+    return _no_answer(decision, points, settings)
+
+
+def _happened(server: Server) -> list[Reason]:
+    """What is said first: what the server did to the answer."""
+    reasons = [Reason(Cause.CORRECTED, server.corrected)] if server.corrected else []
+    if server.changes:
+        change = server.changes[-1]
+        reasons.append(Reason(Cause.CHANGED, (change.concurrency,), change.metric, growth=math.expm1(change.by)))
+    return reasons
+
+
 # --- each setting
+
+
+def _of_server(reason: Reason, server: Server) -> Reason:
+    """The reason, or what the server did to its setting where that decides."""
+    (c,) = reason.settings
+    if c in server.growing:
+        growth = server.growing[c]
+        return dataclasses.replace(reason, cause=Cause.GROWS, metric=growth.limit.metric, growth=growth.per_minute)
+    if c in server.stale and reason.cause in (Cause.NOT_JUDGED, Cause.SCANNED):
+        return dataclasses.replace(reason, cause=Cause.STALE)
+    return reason
 
 
 def _setting(
@@ -266,7 +304,7 @@ def _chosen(decision: Decision, chosen: int, settings: Mapping[int, Reason]) -> 
         reasons.append(dataclasses.replace(here, cause=Cause.ACCEPTED))
     reasons += _range(decision)
     higher = [c for c in sorted(settings) if c > chosen]
-    above = [c for c in higher if settings[c].cause not in (Cause.NOT_JUDGED, Cause.SCANNED)]
+    above = [c for c in higher if settings[c].cause not in (Cause.NOT_JUDGED, Cause.SCANNED, Cause.STALE)]
     better = settings[decision.next_step.concurrency] if decision.next_step is not None else None
     if higher and not above:
         return [*reasons, better if better is not None else settings[higher[0]]]

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from frontier.decide import operating_point
+from frontier.decide.changes import History, latencies, unchanged
 from frontier.decide.explain import CLEARLY_MORE
 from frontier.decide.proof import (
     LOOKS,
@@ -25,17 +26,16 @@ from frontier.decide.proof import (
     SPEND,
     WINDOWS,
     Candidate,
-    History,
     allowance,
     ascents_over,
     by_concurrency,
     candidates,
+    claim_points,
     dependence,
     error_left,
     joined,
     nearest,
     pilot_point,
-    quantity,
     rising,
     scans,
     violation,
@@ -96,6 +96,7 @@ class State:
 
     @classmethod
     def of(cls, limits: tuple[Limit, ...], history: History) -> "State":
+        history = unchanged(history, limits)
         points, curves = _curves(limits, joined(_undisturbed(limits, history), tuple(Phase)))
         contradicted = _contradicted(curves)
         begun = tuple(candidates(history, limits))
@@ -237,7 +238,7 @@ def _slower(limits: tuple[Limit, ...], looks: Sequence[WindowData]) -> Iterable[
     for limit in limits:
         if limit.of.p is None or limit.of.quantity in (None, "itl") or limit.of.inverted:
             continue
-        known = [(look, _logs(quantity(look, limit), limit.promise)) for look in looks]
+        known = [(look, _logs(latencies(look, limit), limit.promise)) for look in looks]
         medians = [(look, float(np.median(x)), _noise(x)) for look, x in known if len(x)]
         _, least, noise = min(medians, key=lambda each: each[1], default=(None, math.inf, 0.0))
         yield from (look for look, median, own in medians if median - least > CONTRADICTS * math.hypot(noise, own))
@@ -251,8 +252,11 @@ def _noise(logs: Floats) -> float:
 
 
 def _proven_by_grid(limits: tuple[Limit, ...], history: History) -> int | None:
-    grid = [pilot_point(sample, limits) for sample in joined(history, (Phase.GRID,)).values()]
-    return operating_point.solve(grid, limits).last_pass if grid else None
+    """The highest setting that the grid's own data prove and later visits do not contradict."""
+    own = {trial.concurrency for trial, _ in history if trial.phase is Phase.GRID}
+    grid = [(t, s) for t, s in history if t.concurrency in own and t.phase in (Phase.GRID, Phase.VISIT)]
+    points = claim_points(grid, limits, names=[limit.metric for limit in limits])
+    return operating_point.solve(points, limits).last_pass if points else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -307,7 +311,7 @@ class Curve:
             level = {c: max(-FAR, min(FAR, limit.excess(p.metrics[limit.metric].value))) for c, p in points.items()}
             level = level if m.name in RISING else rising(level, {c: p.n for c, p in points.items()})
             return cls(part, level, {c: points[c].n for c in level}, {}, {})
-        logs = {c: _logs(quantity(narrowed(s, part.group), limit), limit.promise) for c, s in samples.items()}
+        logs = {c: _logs(latencies(narrowed(s, part.group), limit), limit.promise) for c, s in samples.items()}
         logs = {c: x for c, x in logs.items() if len(x)}
         medians = {c: max(-FAR, min(FAR, float(np.median(x)))) for c, x in logs.items()}
         level = rising(medians, {c: p.n for c, p in points.items()})

@@ -15,23 +15,27 @@ candidate of another tier adds that breaks it and passes. What it comes to is me
 docs/calibration.md.
 """
 
+import functools
 import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from frontier.decide import rate_search
+from frontier.decide import operating_point, rate_search
 from frontier.decide.capacity import knee
+from frontier.decide.changes import CLAIMED, MOST_CHANGES, History, Unchanged, spoilt, unchanged
 from frontier.decide.load_search import LoadAsk
 from frontier.decide.placement import State, candidate
 from frontier.decide.proof import (
     ASCENTS,
-    History,
+    MOST_SPOILT,
     ascents_over,
     candidates,
+    claim_points,
     joined,
     nearest,
+    pilot_point,
     scans,
     violation,
     window_size,
@@ -47,6 +51,8 @@ WINDOW_WORTH = 0.008
 measured."""
 TURNS = 2.0
 """The least window of a trial that the search sizes by time, in times of a request."""
+VISIT_TURNS, VISIT_SECONDS = 30, 120.0
+"""A visit lasts this many turns of a setting, or this long."""
 SESSION_TURNS = 8.0
 """Requests of each stream that a look holds where they are of classes: turns of sessions, or a mix.
 """
@@ -139,6 +145,11 @@ def next_ask(
     limited = [tuple(limits) for _, limits in tiers if limits]
     if not limited:
         return Done("no limit to search for")
+    if len(unchanged(history, limited[0]).changes) >= MOST_CHANGES:
+        return Done("the server keeps changing")
+    for limits in limited:
+        if (again := revisit(limits, history)) is not None:
+            return again
     if shape.arrivals is not None:
         return _at_rates(policy, shape, limited, history)
     if policy.prove:
@@ -163,7 +174,7 @@ def _at_rates(policy: SearchPolicy, shape: Shape, tiers: Sequence[tuple[Limit, .
     """
     ends = []
     for limits in tiers:
-        step = rate_search.next_ask(shape, policy.grid, limits, history, policy.warmup)
+        step = rate_search.next_ask(shape, policy.grid, limits, unchanged(history, limits), policy.warmup)
         if not isinstance(step, LoadAsk):
             ends.append(Done(step.reason, proven=None if step.proven is None else shape.load(Rate.of(step.proven))))
             continue
@@ -180,6 +191,35 @@ def _at_rates(policy: SearchPolicy, shape: Shape, tiers: Sequence[tuple[Limit, .
 def settings_beyond(policy: SearchPolicy, history: History) -> set[int]:
     """The settings used beyond those of the grid. One that was looked at and then proven is one."""
     return {trial.concurrency for trial, _ in history} - set(policy.grid)
+
+
+# --- after a change of the server
+
+
+def revisit(limits: tuple[Limit, ...], history: History) -> Ask | None:
+    """A window of what was the operating point until the server changed, where it was not measured
+    since: as it may be as it was, which is known sooner than all is searched anew.
+    """
+    since = 0 if isinstance(history, Unchanged) else unchanged(history, limits).since
+    before = tuple(history[:since])
+    point = _operating_point(limits, before) if before else None
+    later = [sample for trial, sample in history[since:] if trial.concurrency == point and trial.phase in CLAIMED]
+    if point is None or any(not spoilt(sample) for sample in later) or len(later) >= MOST_SPOILT:
+        return None
+    points = {c: pilot_point(sample, limits) for c, sample in joined(before, tuple(Phase)).items()}
+    return visit_of(point, points, f"the server changed; is c={point} as it was?")
+
+
+@functools.lru_cache(maxsize=64)
+def _operating_point(limits: tuple[Limit, ...], history: History) -> int | None:
+    names = ("output_throughput", *(limit.metric for limit in limits))
+    points = claim_points(history, limits, names=names)
+    return operating_point.solve(points, limits).concurrency if points else None
+
+
+def visit_of(c: int, points: Mapping[int, Point], reason: str = "") -> Ask:
+    """A visit of a setting."""
+    return Ask(c, Phase.VISIT, math.ceil(VISIT_TURNS * in_flight(c, points)), reason, longer(VISIT_SECONDS, c, points))
 
 
 # --- scan
@@ -312,6 +352,7 @@ def _as_asked(policy: SearchPolicy, limits: tuple[Limit, ...], history: History)
 
     The windows count as those of any candidate, so they share its error.
     """
+    history = unchanged(history, limits)
     judged = {k.concurrency: k for k in candidates(history, limits)}
     for c in sorted(policy.prove):
         if c in judged and judged[c].verdict is not Verdict.UNPROVEN:

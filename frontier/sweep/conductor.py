@@ -17,7 +17,7 @@ from typing import Literal
 from frontier.budget import described_trials, parts_left
 from frontier.config import Config, DeploymentConfig
 from frontier.decide import completion
-from frontier.decide.claim import PROOF
+from frontier.decide.changes import PROOFS
 from frontier.decide.proof import SCANS
 from frontier.decide.search import Ask
 from frontier.errors import FrontierError, MemoryShortError, StoreError
@@ -247,7 +247,8 @@ class Conductor:
             self._warn_of_budget(later)
             await self._grid(later)
         await self._complete(series)
-        await self._share(series)  # operating points may be higher by now
+        while await self._share(series):  # operating points may be higher by now
+            await self._complete(series)  # a series ends with a window of what it names
 
     async def _grid(self, todo: Sequence[Trial]) -> None:
         put_off = await self._pass(todo)
@@ -288,7 +289,7 @@ class Conductor:
             step = await self._run_ask(series, ask)
             if step == "dropped" or series.deployment in self._failures.given_up:
                 return
-            if ask.phase in PROOF:
+            if ask.phase in (*PROOFS, Phase.VISIT):
                 self._announcer.operating_point(series)
         self._announcer.operating_point(series)
         if (excluded := self._to_repeat(series)) is not None:
@@ -300,14 +301,17 @@ class Conductor:
             self.run.journal("search_done", **facts)
             self.progress.note(f"{series.label(keep_shape=True)}: {ask.reason}")
 
-    async def _share(self, series: Sequence[Series]) -> None:
+    async def _share(self, series: Sequence[Series]) -> bool:
         """Prove one concurrency in all shapes and under all SLAs of each deployment, as far as
-        there is room.
+        there is room; whether anything was measured.
         """
+        measured = False
         for deployment in dict.fromkeys(one.deployment for one in series):
             while (found := self._proposals.to_share(deployment, series)) is not None:
                 if await self._run_ask(*found) != "done":
                     break
+                measured = True
+        return measured
 
     async def _complete(self, series: Sequence[Series]) -> None:
         """What completes the frontiers, the most valuable next; of equal ones the one that had the
@@ -383,7 +387,7 @@ class Conductor:
             and self._again[trial.key] < AGAIN
             and (trial.phase not in SCANS or trial.concurrency not in valid)
         ]
-        return min(open_, key=lambda t: (t.phase not in PROOF, t.concurrency, t.repeat), default=None)
+        return min(open_, key=lambda t: (t.phase not in (*PROOFS, Phase.VISIT), t.concurrency, t.repeat), default=None)
 
     async def _repeat(self, trial: Trial) -> Step:
         reason = self._runner.excluded[trial.key]

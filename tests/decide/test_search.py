@@ -112,12 +112,11 @@ def test_where_the_config_states_requests_the_first_looks_are_its_trials():
 
 
 def test_proven_settings_carry_bounds_at_the_error_of_their_judgement_and_shown_intervals_at_95():
-    server = Server(**SMOOTH)
-    history = [*grid(server, (8,), requests=2000)]
-    history.append((trial(8, Phase.PROVE, requests=2000), history[0][1]))
-    (strict,) = proof.claim_points(history, TTFT)
-    (plain,) = proof.claim_points(history[:1], TTFT)
-    assert strict.metrics["p99_ttft"].upper > plain.metrics["p99_ttft"].upper
+    history = grid(Server(**SMOOTH), (8,), requests=2000, repeats=3)
+    (strict,) = proof.claim_points([(replace(t, phase=Phase.PROVE), s) for t, s in history], TTFT)
+    (plain,) = proof.claim_points(history, TTFT)
+    own = proof.claim_point(proof.join(tuple(s for _, s in history)), TTFT, proof.SPEND * ALPHA)
+    assert own.metrics["p99_ttft"] == strict.metrics["p99_ttft"] != plain.metrics["p99_ttft"]
     assert strict.metrics["p99_ttft"].high == plain.metrics["p99_ttft"].high
     assert strict.metrics["p99_tpot"] == plain.metrics["p99_tpot"]  # not limited, so not looked at
 
