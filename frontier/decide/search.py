@@ -199,11 +199,12 @@ def _scan(policy: SearchPolicy, state: State, may_add: bool) -> Ask | None:
     unseen = [c for c in policy.grid if c not in state.points and state.looks.get(c, 0) < LOOKS_AT_MOST]
     if unseen and unseen[0] == policy.grid[0]:
         return look(policy.grid[0], "the lowest setting shows how long a request takes")
-    again = [c for c in state.contradicted if state.looks.get(c, 0) < LOOKS_AT_MOST]
-    if again:
-        # What came over the machine for the length of one look must not bound the search.
-        c = min(again)
-        return _scanned(state.points, c, f"c={c} came out slower than a higher setting; looking once more")
+    return _once_more(state) or _to_edge(policy, state, unseen, may_add)
+
+
+def _to_edge(policy: SearchPolicy, state: State, unseen: Sequence[int], may_add: bool) -> Ask | None:
+    """The next look towards the edge, at one of the grid's `unseen` settings or between them."""
+    look = partial(_look, policy, state.points)
     edge = state.bracket()
     if edge is None:
         lowest = min(state.points, default=1)
@@ -224,6 +225,15 @@ def _scan(policy: SearchPolicy, state: State, may_add: bool) -> Ask | None:
     if inner is None and (not may_add or state.looks.get(middle, 0) >= LOOKS_AT_MOST):
         return None
     return look(inner or middle, f"c={low} is inside the SLA and c={high} is not; looking between them")
+
+
+def _once_more(state: State) -> Ask | None:
+    """Another look at a setting that came out slower than a higher one: what came over the machine
+    for the length of one look must not bound the search.
+    """
+    c = min((c for c in state.contradicted if state.looks.get(c, 0) < LOOKS_AT_MOST), default=None)
+    reason = f"c={c} came out slower than a higher setting; looking once more"
+    return None if c is None else _scanned(state.points, c, reason)
 
 
 def in_flight(load: int, points: Mapping[int, Point]) -> float:
