@@ -207,17 +207,10 @@ def _to_edge(policy: SearchPolicy, state: State, unseen: Sequence[int], may_add:
     look = partial(_look, policy, state.points)
     edge = state.bracket()
     if edge is None:
-        lowest = min(state.points, default=1)
-        if lowest > 1 and may_add and state.looks.get(lowest // 4, 0) < LOOKS_AT_MOST:
-            return look(max(1, lowest // 4), f"c={lowest}, the lowest measured, breaks the SLA")
-        above = [c for c in unseen if not state.points]
-        return look(above[0], "no lower setting could be measured") if above else None
+        return _below_all(policy, state, unseen, may_add)
     low, high = edge
-    if high is None or not any(state.surely_outside(k) for k in state.points if k >= high):
-        above = [c for c in unseen if c > (high or low)]
-        if above:
-            step = above[min(1, len(above) - 1)] if high is None else above[0]
-            return look(step, f"c={low} is inside the SLA; looking higher")
+    if (step := _higher(state, unseen, low, high)) is not None:
+        return look(step, f"c={low} is inside the SLA; looking higher")
     if high is None or high - low <= 1 or high / low <= CLOSE:
         return None
     middle = between(low, high)
@@ -225,6 +218,26 @@ def _to_edge(policy: SearchPolicy, state: State, unseen: Sequence[int], may_add:
     if inner is None and (not may_add or state.looks.get(middle, 0) >= LOOKS_AT_MOST):
         return None
     return look(inner or middle, f"c={low} is inside the SLA and c={high} is not; looking between them")
+
+
+def _higher(state: State, unseen: Sequence[int], low: int, high: int | None) -> int | None:
+    """The next setting to look at above the edge: in double steps until one is surely outside."""
+    if high is not None and any(state.surely_outside(k) for k in state.points if k >= high):
+        return None
+    above = [c for c in unseen if c > (high or low)]
+    return next(iter(above[1:2] if high is None and len(above) > 1 else above), None)
+
+
+def _below_all(policy: SearchPolicy, state: State, unseen: Sequence[int], may_add: bool) -> Ask | None:
+    """The next look where no setting was seen inside the SLA: below the lowest, or at the next
+    where none could be measured.
+    """
+    lowest = min(state.points, default=1)
+    if lowest > 1 and may_add and state.looks.get(lowest // 4, 0) < LOOKS_AT_MOST:
+        reason = f"c={lowest}, the lowest measured, breaks the SLA"
+        return _look(policy, state.points, max(1, lowest // 4), reason)
+    above = [] if state.points else unseen
+    return _look(policy, state.points, above[0], "no lower setting could be measured") if above else None
 
 
 def _once_more(state: State) -> Ask | None:
