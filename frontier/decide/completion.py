@@ -109,10 +109,12 @@ def next_ask(
         longest = min(within, room if may_be_better(better, limits, history) else spare)
         if clearly or proof + _more_visits(better, points, limits, history) <= longest:
             return replace(better, value=max(0.0, more) / (WINDOWS * seconds))
-    elif (named := _named(tiers, history)) is not None and named.concurrency < policy.lost:
-        seconds = _seconds(named, pilot_points(limits, history))
-        if USUAL_PROOF * WINDOWS * seconds <= within:
-            return replace(named, value=max(0.0, gain(named.concurrency, limits, history)) / (WINDOWS * seconds))
+    named = None if isinstance(better, Ask) else _named(policy, tiers, history, within)
+    return named or _completing(policy, limits, history, spare)
+
+
+def _completing(policy: SearchPolicy, limits: tuple[Limit, ...], history: History, spare: float) -> Ask | Done:
+    """The next trial that completes the frontier where no better candidate comes first."""
     setting = _setting(policy, limits, history)
     gap = _gap(policy, limits, history)
     if gap is not None and may_be_better(gap, limits, history):
@@ -127,10 +129,24 @@ def next_ask(
     return rest or _again(policy, limits, history) or further or Done("the frontier is complete")
 
 
-def _named(tiers: Sequence[tuple[str, Sequence[Limit]]], history: History) -> Ask | None:
+def _named(
+    policy: SearchPolicy, tiers: Sequence[tuple[str, Sequence[Limit]]], history: History, within: float
+) -> Ask | None:
     """The first window of a proof of the setting that an answer would name as one that may give
-    clearly more and is not decided; None where there is none, or its proof was begun before.
+    clearly more and is not decided; None where there is none, its proof was begun before, or it
+    does not end `within` so many seconds.
     """
+    ask = _first_named(tiers, history)
+    if ask is None or ask.concurrency >= policy.lost:
+        return None
+    limits = tuple(tiers[0][1])
+    seconds = WINDOWS * _seconds(ask, pilot_points(limits, history))
+    value = max(0.0, gain(ask.concurrency, limits, history)) / seconds
+    return replace(ask, value=value) if USUAL_PROOF * seconds <= within else None
+
+
+def _first_named(tiers: Sequence[tuple[str, Sequence[Limit]]], history: History) -> Ask | None:
+    """`_named`, whatever time it takes."""
     begun = {trial.concurrency for trial, _ in history if trial.phase is Phase.PROVE}
     for limits in (tuple(limits) for _, limits in tiers if limits):
         step = _next_step(limits, tuple(history))
