@@ -46,7 +46,7 @@ from frontier.model import (
     by_series,
     load_columns,
 )
-from frontier.next_step import with_command
+from frontier.next_step import shared_commands, with_command
 from frontier.standing import Standing, skipped, standing
 from frontier.stats import cost_energy, quality, window
 from frontier.stats import estimate as summarize
@@ -266,7 +266,9 @@ class Run:
         its shapes.
         """
         asked = [(name, tuple(limits)) for name, limits in (self.config.tiers if tiers is None else tiers)]
-        return tuple(self._answer(name, limits, *self._decide(limits, options)) for name, limits in asked)
+        again = None if self.standing is None else self.standing.again
+        found = [self._answer(name, limits, *self._decide(limits, options)) for name, limits in asked]
+        return tuple(replace(each, commands=shared_commands(each, self.config, again)) for each in found)
 
     def _answer(
         self, tier: str, limits: tuple[Limit, ...], points: Sequence[Point], decisions: tuple[Decision, ...]
@@ -274,7 +276,7 @@ class Run:
         mine = by_series(points)
         rates = {d.series: arrival_rate(d, mine.get(d.series, ()), self.samples(d.series)) for d in decisions}
         known = {series: rate for series, rate in rates.items() if rate is not None}
-        return answer(tier, limits, decisions, self.gpus, known)
+        return answer(tier, limits, points, decisions, self.gpus, known)
 
     def _decide(
         self, limits: tuple[Limit, ...], options: Mapping[str, bool]

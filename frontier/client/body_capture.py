@@ -17,7 +17,8 @@ wakes.
 import asyncio
 import functools
 import inspect
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -111,6 +112,17 @@ _BATCH = 128
 """Reads stored before they are unpacked together, which is cheaper than one by one but must not
 take long."""
 _END = b"\r\n\r\n"
+_LAST = (_END, *(b"]" + end for end in (b"", b"\n", b"\n\n", b"\r\n", b"\n\r\n", b"\n\n\r\n")))
+"""How the last read of a body ends, or the chunk with [DONE], if it is not too short to tell."""
+_SHORT = 8
+_DONE = re.compile(rb"(?:^|[\r\n])data: ?\[DONE\]\s*\Z")
+GRACE = 0.05
+"""Seconds after [DONE] in which the end of the body is awaited: the answer is complete without."""
+
+
+def ends_with_done(reads: Sequence[bytes]) -> bool:
+    """Whether a body, however its reads cut it, ends with the [DONE] of an event stream."""
+    return _DONE.search(b"".join(read[-32:] for read in reads[-24:])[-32:]) is not None
 
 
 def _chunk_heads(length: int) -> tuple[bytes, ...]:
@@ -311,9 +323,14 @@ class CapturingProtocol(ResponseHandler):
         if capture.running:
             capture.raw_stamps.append(stamp)
             capture.raw_reads.append(data)
-            # The last read of a body ends so, or is too short to tell.
-            if data.endswith(_END) or len(data) < 4 or len(capture.raw_reads) >= _BATCH:
+            if data.endswith(_LAST) or len(data) < _SHORT or len(capture.raw_reads) >= _BATCH:
                 self._unpack()
+            return
+        if self._head is None and (self._payload is None or self._payload.is_eof()) and data.strip():
+            # Nothing is asked for. What comes would be taken for the answer to the next request.
+            self._should_close = True
+            if self.transport is not None:
+                self.transport.close()
             return
         if self._head is not None:
             self._head += data
@@ -354,16 +371,31 @@ class CapturingProtocol(ResponseHandler):
     def _unpack(self) -> None:
         capture = self.capture
         try:
-            if not capture.unpack():
-                return
+            ended = capture.unpack()
         except FramingError as error:
             self._give_up(error)
             return
-        capture.running = False
-        if capture.surplus:
+        if ended:
+            self._finish()
+        elif ends_with_done(capture.reads):
+            asyncio.get_running_loop().call_later(GRACE, self._finish_without_end, capture)
+
+    def _finish(self) -> None:
+        self.capture.running = False
+        if self.capture.surplus:
             self._should_close = True
         if self._payload is not None:
             self._payload.feed_eof()  # wakes the task that waits for the end
+
+    def _finish_without_end(self, capture: BodyCapture) -> None:
+        """The last chunk has not come after [DONE]: the answer is complete, and the connection is
+        not used again.
+        """
+        if capture is self.capture and capture.running:
+            self._unpack()
+            if capture.running and ends_with_done(capture.reads):
+                self._should_close = True
+                self._finish()
 
     def _give_up(self, error: FramingError) -> None:
         self.capture.running = False
@@ -396,7 +428,8 @@ class CapturingProtocol(ResponseHandler):
 class PooledConnection:
     """A connection and the protocol on it; `used` once it carried a request, or was opened ahead of
     one. `number` is its number in the trial, `left` how many requests it may still carry (None: any
-    number), `held` whether the next turn of a session is to go out on it.
+    number), `held` whether the next turn of a session is to go out on it. `before` is the one that
+    it replaces, kept open until it has brought an answer; `restored` had its replacement die.
     """
 
     connection: Connection
@@ -405,6 +438,8 @@ class PooledConnection:
     used: bool = False
     left: int | None = None
     held: bool = False
+    before: "PooledConnection | None" = None
+    restored: bool = False
 
     @property
     def alive(self) -> bool:
@@ -464,15 +499,25 @@ class FastPost:
         """
         self._in_use += 1
         try:
+            if fresh and (restored := self._take_restored()) is not None:
+                return restored
             while not fresh and (place := self._place(wanted)) is not None:
                 idle = self._idle.pop(place)
                 if idle.alive:
                     return idle
-                idle.close()
+                self._in_use += 1
+                self.drop(idle)
             return await self._open(fresh=fresh)
         except BaseException:
             self._in_use -= 1
             raise
+
+    def _take_restored(self) -> PooledConnection | None:
+        """A connection whose replacement died before it answered, and which has answered itself."""
+        for place, idle in enumerate(self._idle):
+            if idle.restored and idle.alive:
+                return self._idle.pop(place)
+        return None
 
     def _place(self, wanted: int | None) -> int | None:
         """Where in the list the connection is that `connection` gives; None for a new one."""
@@ -515,9 +560,10 @@ class FastPost:
     def _count(self, pooled: PooledConnection) -> None:
         """One request fewer that it may carry; at the last the opening of the next begins."""
         if pooled.left is None:
-            pooled.left = self._renewal.allowance() or 1
+            pooled.left = self._renewal.rest()
         pooled.left -= 1
-        if pooled.left == 0 or (pooled.left < 0 and not self._spares and not self._opening):
+        due = pooled.left == 0 or (pooled.left < 0 and not self._spares and not self._opening)
+        if due and self._renewal.possible:
             opening = asyncio.create_task(self._open_ahead())
             self._opening.add(opening)
             opening.add_done_callback(self._opening.discard)
@@ -528,7 +574,7 @@ class FastPost:
         except (aiohttp.ClientError, OSError, TimeoutError):
             self._renewal.failed += 1
             return
-        spare.used = True
+        spare.used, spare.left = True, self._renewal.allowance()
         self._renewal.ahead += 1
         self._spares.append(spare)
 
@@ -542,6 +588,9 @@ class FastPost:
                     self._request.request_info, (), status=error.code, message=error.message
                 ) from error
             if message.code >= 200 or message.code == 101:
+                if pooled.before is not None:
+                    pooled.before.close()
+                    pooled.before = None
                 return message.code, message.headers, payload
 
     def keep(self, pooled: PooledConnection, *, held: bool = False) -> None:
@@ -555,16 +604,19 @@ class FastPost:
             return
         if pooled.left is not None and pooled.left <= 0 and not held and (spare := self._spare()) is not None:
             self._renewal.renewed += 1
-            # The stream goes on to its next send first.
-            asyncio.get_running_loop().call_soon(pooled.close)
-            pooled = spare
+            spare.before, pooled = pooled, spare
         pooled.held = held
         self._idle.append(pooled)
 
     def drop(self, pooled: PooledConnection) -> None:
-        """Take it back, and close it."""
+        """Take it back, and close it. One that has never answered gives way to the one before."""
         self._in_use -= 1
         pooled.close()
+        if (before := pooled.before) is not None:
+            pooled.before, before.restored = None, True
+            self._renewal.renewed -= 1
+            self._renewal.failed += 1
+            self._idle.append(before)
 
     def _spare(self) -> PooledConnection | None:
         """A connection that was opened ahead and still lives."""
@@ -584,7 +636,10 @@ class FastPost:
             opening.cancel()
         for pool in (self._idle, self._spares):
             while pool:
-                pool.pop().connection.release()
+                pooled = pool.pop()
+                if pooled.before is not None:
+                    pooled.before.close()
+                pooled.connection.release()
 
 
 def _request_head(path: str, headers: Mapping[str, str]) -> bytes:

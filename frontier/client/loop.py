@@ -210,10 +210,18 @@ class ClosedLoop:
             if self.connect_failures == 0:
                 self.connect_failing_since = self.clock()
             self.connect_failures += 1
-        if failure is None and exchange.status is not None and exchange.status < 300:
+        good = failure is None or self.complete(exchange)
+        if good and exchange.status is not None and exchange.status < 300:
             return _BACK_OFF[0] if self.failed_at_once(exchange) else 0.0
         requested = min(retry_after(exchange) or 0.0, _LONGEST_RETRY_AFTER)
         return max(requested, min(_BACK_OFF[1], max(_BACK_OFF[0], pause * 2)))
+
+    def complete(self, exchange: Exchange) -> bool:
+        """An answer whose body was cut off, or reset, after all that it had to say."""
+        if exchange.failure is None or exchange.failure[0] not in (Outcome.TRUNCATED, Outcome.STREAM_ERROR):
+            return False
+        parser = exchange.parser = parse_all(exchange, self.target.adapter, self.target.api)
+        return parser.verdict()[0] is Outcome.OK
 
     def failed_at_once(self, exchange: Exchange) -> bool:
         """A quick 2xx answer that is a failure, as an error in a 200 stream: a stream must not spin

@@ -221,7 +221,7 @@ async def ask_once(
     """One streamed request through the target's dialect and api."""
     prompt = Prompt(content, 0, osl, salt, shares)
     request = PreparedRequest(0, target.request_body(prompt), osl, 0, prompt)
-    exchange = await client.post(target.request_url, request.body)
+    exchange = await client.post(target.request_url, request.body, asked=osl)
     exchange.request = request
     return to_record(parse_all(exchange, target.adapter, target.api), exchange.sent), exchange
 

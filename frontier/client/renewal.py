@@ -7,7 +7,11 @@ waits for a handshake; where it is not open in time, the old connection goes on.
 """
 
 import itertools
+import math
 from collections.abc import Iterator
+
+_TRIES = 8
+_GOLDEN = (math.sqrt(5) - 1) / 2
 
 
 class Renewal:
@@ -26,17 +30,26 @@ class Renewal:
         self.streams = 0
         self.ahead = self.renewed = self.failed = 0
         self._owed = 0.0
+        self._begun = 0
 
-    def allowance(self) -> int | None:
-        """How many requests the next connection carries, `requests_each` on average; None without
-        end.
-        """
-        if self.requests_each is None:
-            return None
-        self._owed += self.requests_each
+    @property
+    def possible(self) -> bool:
+        """Whether to go on opening connections ahead: not where hardly any can be used."""
+        return self.failed <= self.renewed + _TRIES
+
+    def allowance(self) -> int:
+        """How many requests the next connection carries, `requests_each` on average."""
+        self._owed += self.requests_each or 1.0
         whole = max(1, int(self._owed))
         self._owed -= whole
         return whole
+
+    def rest(self) -> int:
+        """How many requests one of the connections that were open before carries on: evenly from
+        none to all of an allowance, so that not all of them are replaced at once.
+        """
+        self._begun += 1
+        return max(1, math.ceil((self.requests_each or 1.0) * (self._begun * _GOLDEN % 1)))
 
 
 def requests_each(connections: int, streams: int, requests: float, *, open_loop: bool) -> float | None:

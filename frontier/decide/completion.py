@@ -8,6 +8,7 @@ these by the same rules, for the time left.
 """
 
 import functools
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -17,14 +18,17 @@ import numpy as np
 from frontier.decide import operating_point, search
 from frontier.decide.claim import PROVEN, STAKES, claim_of, late_shares, proof_windows
 from frontier.decide.explain import CLEARLY_MORE
+from frontier.decide.placement import LOWER
 from frontier.decide.proof import (
     PROOFS,
     WINDOWS,
     History,
+    candidates,
     claim_points,
     joined,
     nearest,
     pilot_point,
+    scans,
     violation,
     window_size,
 )
@@ -41,7 +45,7 @@ from frontier.decide.search import (
 )
 from frontier.decide.verdict import judge
 from frontier.metrics import fewest_to_bound
-from frontier.model import Limit, Phase, Point, Rate, Shape, Verdict, setting
+from frontier.model import Limit, NextStep, Phase, Point, Rate, Series, Shape, Verdict, setting
 from frontier.stats.window import Floats, WindowData
 
 FRONTIER_SETTINGS = 4
@@ -65,6 +69,8 @@ judgement at the latest."""
 WORTH_NAMING = 0.02
 """A better candidate is named with an announcement, and decided later, when it may give so much
 more, as a share."""
+SHARED = 3
+"""Concurrencies that are tried at most as the one of all shapes."""
 LATER_WORTH = 0.001
 """The share of throughput for which one more window of a proof is measured once there is an answer,
 while there is time to spare."""
@@ -85,7 +91,8 @@ def next_ask(
 
     First comes what may be better, as an operating point that is proven later has to be visited
     itself: as long as it ends in the `room` until the planned end, or `within` the budget if it may
-    give clearly more, as the headline would name it. Then the settings of the config and visits of
+    give clearly more. What the headline would name as such is proven even where the search sees no
+    chance: each setting once, so that this ends. Then the settings of the config and visits of
     the operating point, in turns, so that the visits are spread over the time. These are owed
     whatever time they take. What then has a place in the `spare` seconds that they leave of the
     room: candidates that give little more, settings between those of the config, and further
@@ -102,6 +109,10 @@ def next_ask(
         longest = min(within, room if may_be_better(better, limits, history) else spare)
         if clearly or proof + _more_visits(better, points, limits, history) <= longest:
             return replace(better, value=max(0.0, more) / (WINDOWS * seconds))
+    elif (named := _named(tiers, history)) is not None and named.concurrency < policy.lost:
+        seconds = _seconds(named, pilot_points(limits, history))
+        if USUAL_PROOF * WINDOWS * seconds <= within:
+            return replace(named, value=max(0.0, gain(named.concurrency, limits, history)) / (WINDOWS * seconds))
     setting = _setting(policy, limits, history)
     gap = _gap(policy, limits, history)
     if gap is not None and may_be_better(gap, limits, history):
@@ -114,6 +125,106 @@ def next_ask(
         return visit
     further = next_visit(limits, history, spare) if limits else None
     return rest or _again(policy, limits, history) or further or Done("the frontier is complete")
+
+
+def _named(tiers: Sequence[tuple[str, Sequence[Limit]]], history: History) -> Ask | None:
+    """The first window of a proof of the setting that an answer would name as one that may give
+    clearly more and is not decided; None where there is none, or its proof was begun before.
+    """
+    begun = {trial.concurrency for trial, _ in history if trial.phase is Phase.PROVE}
+    for limits in (tuple(limits) for _, limits in tiers if limits):
+        step = _next_step(limits, tuple(history))
+        if step is None or step.requests is None or step.concurrency in begun or isinstance(step.concurrency, Rate):
+            continue
+        c = step.concurrency
+        if gain(c, limits, history) < CLEARLY_MORE:
+            continue  # only beside a violation that what is proven contradicts
+        return _proof(c, limits, history, f"{setting(c)} may give clearly more than what is proven; proving it")
+    return None
+
+
+def _proof(c: int, limits: tuple[Limit, ...], history: History, reason: str) -> Ask:
+    """The next window of a proof at c, of the size that its first had."""
+    earlier = tuple(itertools.takewhile(lambda k: k.concurrency != c, candidates(history, limits)))
+    return Ask(c, Phase.PROVE, window_size(nearest(scans(history), c), limits, c, earlier), reason)
+
+
+@functools.lru_cache(maxsize=64)
+def _next_step(limits: tuple[Limit, ...], history: History) -> NextStep | None:
+    """The next step of the decision by what is known so far, settings that were only looked at
+    included; None without an operating point, which is the search's to find.
+    """
+    points, looked = _decidable(limits, history)
+    if not points:
+        return None
+    decision = operating_point.solve(points, limits, scanned=looked, history=history)
+    return None if decision.concurrency is None else decision.next_step
+
+
+def _decidable(limits: tuple[Limit, ...], history: History) -> tuple[list[Point], list[Point]]:
+    """What is decided on: the settings of which something may be claimed, and those looked at that
+    violate a limit; and the others that were only looked at.
+    """
+    claims = claim_points(history, limits, names=("output_throughput", *(limit.metric for limit in limits)))
+    known = {p.concurrency for p in claims}
+    others = [p for c, p in pilot_points(limits, history).items() if c not in known]
+    violating = [p for p in others if judge(p, limits).verdict is Verdict.VIOLATES]
+    return [*claims, *violating], [p for p in others if p not in violating]
+
+
+def next_shared(
+    tiers: Sequence[tuple[str, Sequence[Limit]]], histories: Mapping[Series, History]
+) -> tuple[Series, Ask] | None:
+    """The next window that proves one concurrency in all of these series of one deployment, whose
+    server has one limit on requests in flight: of each SLA the lowest of the operating points, and
+    the lowest of all SLAs in each of them. None where that is done, or where a series has no
+    operating point.
+    """
+    limited = [tuple(limits) for _, limits in tiers if limits]
+    lowest: dict[tuple[Limit, ...], int] = {}
+    for limits in limited:
+        points = [operating_concurrency(limits, history) for history in histories.values()]
+        known = [c for c in points if c is not None]
+        if not known or len(known) < len(points):
+            return None
+        lowest[limits] = min(known)
+    if len(histories) * len(limited) < 2:
+        return None
+    wanted = dict.fromkeys([*lowest.items(), *((limits, min(lowest.values())) for limits in limited)])
+    asks = (_to_share(c, limits, histories) for limits, c in wanted)
+    return next((ask for ask in asks if ask is not None), None)
+
+
+def _to_share(c: int, limits: tuple[Limit, ...], histories: Mapping[Series, History]) -> tuple[Series, Ask] | None:
+    """The next window of a proof of this concurrency in every series, or of a lower one where it
+    was given up in one: SHARED of them at most.
+    """
+    for _ in range(SHARED):
+        standing = {series: _stands(c, limits, tuple(history)) for series, history in histories.items()}
+        if Verdict.VIOLATES not in standing.values():
+            left = next((series for series, verdict in standing.items() if verdict is not Verdict.MEETS), None)
+            reason = f"{setting(c)} is to be proven in every shape, as a server has one limit"
+            return None if left is None else (left, _proof(c, limits, histories[left], reason))
+        if c == 1:
+            return None
+        c = max(1, math.floor(LOWER * c))
+    return None
+
+
+@functools.lru_cache(maxsize=256)
+def _stands(c: int, limits: tuple[Limit, ...], history: History) -> Verdict:
+    """MEETS: proven below every violation; VIOLATES: not, and more of a proof decides nothing; else
+    UNPROVEN.
+    """
+    points, _ = _decidable(limits, history)
+    decision = operating_point.solve(points, limits)
+    judged = decision.judgement(c)
+    if decision.first_fail is not None and decision.first_fail <= c:
+        return Verdict.VIOLATES
+    if judged is not None and judged.verdict is Verdict.MEETS:
+        return Verdict.MEETS
+    given_up = any(k.concurrency == c and k.verdict is Verdict.VIOLATES for k in candidates(history, limits))
+    return Verdict.VIOLATES if given_up else Verdict.UNPROVEN
 
 
 def _again(policy: SearchPolicy, limits: tuple[Limit, ...], history: History) -> Ask | None:
@@ -136,10 +247,7 @@ def unconfirmed(limits: tuple[Limit, ...], history: History) -> tuple[int, ...]:
     """The settings whose violation in one trial does not count yet (see `Decision.unconfirmed`)."""
     if not limits:
         return ()
-    claims = claim_points(history, limits, names=("output_throughput", *(limit.metric for limit in limits)))
-    known = {p.concurrency for p in claims}
-    looked = [p for c, p in pilot_points(limits, history).items() if c not in known]
-    points = [*claims, *(p for p in looked if judge(p, limits).verdict is Verdict.VIOLATES)]
+    points, _ = _decidable(limits, history)
     return operating_point.solve(points, limits).unconfirmed if points else ()
 
 
@@ -238,10 +346,13 @@ def _visit(c: int, points: Mapping[int, Point], reason: str = "") -> Ask:
     return Ask(c, Phase.VISIT, math.ceil(VISIT_TURNS * in_flight(c, points)), reason, longer(VISIT_SECONDS, c, points))
 
 
-def worth_proving(settings: Sequence[int], limits: tuple[Limit, ...], history: History) -> tuple[int, ...]:
+def worth_proving(
+    settings: Sequence[int], limits: tuple[Limit, ...], history: History, *, shared: bool = False
+) -> tuple[int, ...]:
     """Those of these settings whose proof can change the answer, by all other data: below every
     setting that violates a limit, and above the operating point or seen to give more. Without data
-    each can.
+    each can. Where one concurrency is `shared` by several shapes, a lower one that is not proven
+    can as well.
     """
     others = [(trial, sample) for trial, sample in history if trial.concurrency not in settings]
     if not others:
@@ -250,9 +361,12 @@ def worth_proving(settings: Sequence[int], limits: tuple[Limit, ...], history: H
         claim_points(others, limits, names=("output_throughput", *(limit.metric for limit in limits))), limits
     )
     point, most = decision.concurrency or 0, decision.first_fail or math.inf
-    return tuple(
-        c for c in settings if c < most and (c > point or c in decision.unconfirmed or gain(c, limits, history) > 0)
-    )
+
+    def changes(c: int) -> bool:
+        lacks = shared and _stands(c, limits, tuple(history)) is Verdict.UNPROVEN
+        return c > point or c in decision.unconfirmed or lacks or gain(c, limits, history) > 0
+
+    return tuple(c for c in settings if c < most and changes(c))
 
 
 # -- what is to come

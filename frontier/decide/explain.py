@@ -67,13 +67,14 @@ def explain(
     *,
     cuts: Mapping[int, Cut] = MappingProxyType({}),
     corrected: tuple[int, ...] = (),
+    given_up: Collection[int] = (),
     unworthy: Collection[int] = (),
     point_estimates: bool = False,
 ) -> Decision:
     """The decision with its explanation and its next step. `points` are those decided on and those
     that were only scanned, by concurrency; `rate` names the throughput. `cuts` say what cut a proof
-    short; `corrected` are settings that a later visit contradicted, `unworthy` those whose gain
-    would not be worth their tail.
+    short; `corrected` are settings that a later visit contradicted, `given_up` those whose proof
+    was ended as too dear, `unworthy` those whose gain would not be worth their tail.
     """
     judged = {j.concurrency: j for j in decision.judgements}
     settings = tuple(
@@ -83,7 +84,7 @@ def explain(
     by_concurrency = {reason.settings[0]: reason for reason in settings}
     reasons = [*([Reason(Cause.CORRECTED, corrected)] if corrected else []), *_undefined(decision)]
     open_settings = [reason for reason in settings if reason.settings[0] not in unworthy]
-    step = None if point_estimates else _next_step(decision, points, open_settings)
+    step = None if point_estimates else _next_step(decision, points, open_settings, given_up)
     decision = dataclasses.replace(decision, next_step=step)
     if decision.concurrency is not None:
         reasons += _chosen(decision, decision.concurrency, by_concurrency)
@@ -218,10 +219,13 @@ def requests_to_decide(point: Point, limits: Sequence[Limit]) -> int | None:
     return judged.need if judged.verdict in _OPEN else point.n or None
 
 
-def _next_step(decision: Decision, points: Mapping[int, Point], settings: Iterable[Reason]) -> NextStep | None:
+def _next_step(
+    decision: Decision, points: Mapping[int, Point], settings: Iterable[Reason], given_up: Collection[int]
+) -> NextStep | None:
     """The setting below every violation that is not proven, whose values keep every limit, and that
     would give clearly more throughput than the operating point: the most of those that can be
-    decided, else the most. Without an operating point the candidate, else the most throughput.
+    decided, else the most. Without an operating point the candidate, else the most throughput. What
+    was `given_up` cannot be decided.
     """
     below = decision.first_fail if decision.first_fail is not None else math.inf
     steps = []
@@ -235,7 +239,8 @@ def _next_step(decision: Decision, points: Mapping[int, Point], settings: Iterab
         if c >= below or (decision.concurrency is not None and (reason.gain or 0.0) < CLEARLY_MORE):
             continue
         speed = point.value("output_throughput")
-        known, requests = speed if math.isfinite(speed) else None, requests_to_decide(point, decision.limits)
+        known = speed if math.isfinite(speed) else None
+        requests = None if c in given_up else requests_to_decide(point, decision.limits)
         steps.append(NextStep(c, reason.gain, known, point.fatal, requests))
     return max(
         steps,

@@ -14,7 +14,7 @@ from frontier.decide.claim import claim_of, corrected_settings, cut_short, proof
 from frontier.decide.explain import explain
 from frontier.decide.knobs import engine_of
 from frontier.decide.pareto import by_concurrency
-from frontier.decide.proof import WINDOWS, History
+from frontier.decide.proof import WINDOWS, History, candidates
 from frontier.decide.sentences import notes
 from frontier.decide.verdict import RISING, judge
 from frontier.errors import ExitCode
@@ -94,10 +94,20 @@ def solve(
         rate,
         cuts=cut_short(history, limits, end),
         corrected=corrected,
+        given_up=_given_up(history, tuple(limits)),
         point_estimates=point_estimates,
         unworthy=_unworthy(chosen, by_c.values(), limits, rate) if marginal_gain else (),
     )
     return replace(explained, notes=notes(explained))
+
+
+def _given_up(history: History, limits: tuple[Limit, ...]) -> frozenset[int]:
+    """The settings whose proof was given up as too close to a limit: more of it decides nothing."""
+    return frozenset(
+        k.concurrency
+        for k in candidates(history, limits)
+        if k.verdict is Verdict.VIOLATES and k.windows >= WINDOWS and k.point.valid
+    )
 
 
 def _decision(

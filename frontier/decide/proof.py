@@ -175,6 +175,13 @@ class Candidate:
         bound, value = limit.excess(limit.bound(e)), limit.excess(e.value)
         return bound - value if math.isfinite(value) else None
 
+    def shortage(self, limit: Limit) -> float | None:
+        """How many times the requests a bound by ranks would take, where there were too few; None
+        where there were enough, or where the rough bound keeps the limit.
+        """
+        e = self.point.metrics.get(limit.metric)
+        return None if e is None or e.need is None or limit.holds(limit.bound(e)) else e.need / e.n
+
 
 # --- what may be claimed
 
@@ -409,6 +416,9 @@ def _standing(
     # forecast by: each more narrows it by much.
     wanders = windows < STEADY and any(flag.name in ("non_stationary", "lockstep") for flag in point.flags)
     if windows >= MAX_WINDOWS or (not wanders and (judged.need or math.inf) > FORECAST_SLACK * most):
+        e = point.metrics.get(judged.binding or "")
+        if e is not None and e.need is not None:
+            return Verdict.VIOLATES, f"{most:,.0f} requests are too much alike to bound {judged.binding}"
         return Verdict.VIOLATES, f"{judged.binding} is too close to its limit for {most:,.0f} requests to decide"
     return Verdict.UNPROVEN, ""
 
@@ -456,8 +466,9 @@ def shortage(earlier: Sequence[Candidate], limit: Limit) -> float:
     for candidate in earlier:
         e = candidate.point.metrics.get(limit.metric)
         given_up = candidate.verdict is Verdict.VIOLATES and candidate.windows >= STEADY
-        if given_up and e is not None and e.need is not None and not limit.breaks(e.value):
-            missed.append(e.need / e.n)
+        times = candidate.shortage(limit)
+        if given_up and e is not None and times is not None and not limit.breaks(e.value):
+            missed.append(times)
     return min(MOST_LONGER, max(missed))
 
 

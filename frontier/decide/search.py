@@ -199,6 +199,11 @@ def _scan(policy: SearchPolicy, state: State, may_add: bool) -> Ask | None:
     unseen = [c for c in policy.grid if c not in state.points and state.looks.get(c, 0) < LOOKS_AT_MOST]
     if unseen and unseen[0] == policy.grid[0]:
         return look(policy.grid[0], "the lowest setting shows how long a request takes")
+    again = [c for c in state.contradicted if state.looks.get(c, 0) < LOOKS_AT_MOST]
+    if again:
+        # What came over the machine for the length of one look must not bound the search.
+        c = min(again)
+        return _scanned(state.points, c, f"c={c} came out slower than a higher setting; looking once more")
     edge = state.bracket()
     if edge is None:
         lowest = min(state.points, default=1)
@@ -263,6 +268,10 @@ def _per_stream(points: Mapping[int, Point], usual: float) -> float:
 def _look(policy: SearchPolicy, points: Mapping[int, Point], c: int, reason: str) -> Ask:
     if policy.requests is not None and c in policy.grid:
         return Ask(c, Phase.GRID, policy.requests, reason)
+    return _scanned(points, c, reason)
+
+
+def _scanned(points: Mapping[int, Point], c: int, reason: str) -> Ask:
     seconds = longer(SCAN_SECONDS, c, points)
     requests = max(SCAN_REQUESTS, round(_per_stream(points, SCAN_PER_STREAM) * c))
     return Ask(c, Phase.SCAN, requests, reason, seconds)

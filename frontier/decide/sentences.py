@@ -139,7 +139,9 @@ def next_step_words(decision: Decision) -> str:
     if step.command is not None and step.seconds is None:
         return "a sweep would decide"
     if step.requests is None:
-        return "too close to its limit to decide at a reasonable cost"
+        why = next((r for r in decision.explanation.settings if r.settings == (step.concurrency,)), None)
+        alike = why is not None and why.cause is Cause.UNBOUNDED
+        return f"{'requests too much alike' if alike else 'too close to its limit'} to decide at a reasonable cost"
     amount = f"{roughly(step.requests)} requests"
     if step.seconds is None:
         return f"about {amount} would decide"
@@ -423,7 +425,8 @@ def _what_would_decide(reason: Reason) -> str:
     """
     cut = _cut_words(reason.cut, reason.estimate.n) if reason.cut is not None and reason.estimate is not None else ""
     if reason.need is None:
-        return f"{cut}too close to the limit to decide at a reasonable cost"
+        why = "they are too much alike" if reason.cause is Cause.UNBOUNDED else "too close to the limit"
+        return f"{cut}{why} to decide at a reasonable cost"
     return f"{cut}about {roughly(reason.need)} requests would decide"
 
 

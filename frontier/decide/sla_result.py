@@ -13,8 +13,11 @@ from dataclasses import dataclass, field
 from frontier import metrics
 from frontier.decide.traffic import break_sentence, share_breaks
 from frontier.decide.users import ArrivalRate
-from frontier.model import Decision, Limit, Series, Verdict, setting
+from frontier.model import Decision, Limit, Point, Series, Verdict, by_series, setting
 from frontier.units import format_number
+
+_NAMED = 0.01
+"""The share of throughput given up that is named."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +81,9 @@ class Answer:
     `common` holds, per deployment that was measured in several shapes, the one concurrency that
     meets the SLA in all of them, None where none does. `best` has an entry per shape that several
     deployments were measured in and one meets it; `cheapest` one per shape in which several priced
-    deployments do. `arrivals` is the estimated capacity of each operating point for Poisson
+    deployments do. `given_up` is, beside each concurrency that is common, the share of its output
+    throughput that each shape gives up by it. `commands` would prove one where none is common, by
+    deployment. `arrivals` is the estimated capacity of each operating point for Poisson
     arrivals: to plan with, not proven.
     """
 
@@ -89,6 +94,8 @@ class Answer:
     cheapest: tuple[Cheapest, ...] = ()
     arrivals: Mapping[Series, ArrivalRate] = field(default_factory=dict)
     best: tuple[Best, ...] = ()
+    given_up: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    commands: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -108,8 +115,14 @@ class Answer:
             alone = ", ".join(f"{d.shape.label} {d.concurrency if d.concurrency is not None else 'none'}" for d in mine)
             if c is not None:
                 notes.append(f"One concurrency for all shapes{where}: {c} (each alone: {alone}).")
+                lost = {label: share for label, share in self.given_up.get(deployment, {}).items() if share > _NAMED}
+                if lost:
+                    shares = [f"{label} {share:.0%}" for label, share in lost.items()]
+                    notes.append(f"At {setting(c)} shapes give up of their throughput: {', '.join(shares)}.")
             else:
                 notes.append(f"No concurrency measured is proven in every shape{where} (each alone: {alone}).")
+                if deployment in self.commands:
+                    notes.append(f"To prove one in all of them: {self.commands[deployment]}")
         return notes
 
     def _cheapest_notes(self) -> list[str]:
@@ -126,27 +139,46 @@ class Answer:
 def answer(
     tier: str,
     limits: Sequence[Limit],
+    points: Sequence[Point],
     decisions: Sequence[Decision],
     gpus: Mapping[str, int | None] | None = None,
     arrivals: Mapping[Series, ArrivalRate] | None = None,
 ) -> Answer:
-    """The decisions of `operating_point.solve_all` with what they say together; `arrivals` is what
-    each is worth to independent users.
+    """The decisions of `operating_point.solve_all` with what they say together; `points` are those
+    decided on, `arrivals` is what each decision is worth to independent users.
 
     Where the number of GPUs of every deployment is known, deployments are compared per GPU.
     """
     shapes = Counter(d.deployment for d in decisions)
+    shared = common([d for d in decisions if shapes[d.deployment] > 1 and d.shape.arrivals is None])
+    groups = by_series(points)
     rivals = [[d for d in decisions if d.shape == shape] for shape in dict.fromkeys(d.shape for d in decisions)]
     rivals = [group for group in rivals if len(group) > 1]
     return Answer(
         tier,
         tuple(limits),
         tuple(decisions),
-        common([d for d in decisions if shapes[d.deployment] > 1 and d.shape.arrivals is None]),
+        shared,
         tuple(cheapest for group in rivals if (cheapest := _cheapest_deployment(group)) is not None),
         arrivals or {},
         tuple(best for group in rivals if (best := best_deployment(group, gpus or {})) is not None),
+        {name: _given_up(c, [d for d in decisions if d.deployment == name], groups) for name, c in shared.items()},
     )
+
+
+def _given_up(
+    c: int | None, decisions: Sequence[Decision], groups: Mapping[Series, Sequence[Point]]
+) -> dict[str, float]:
+    """The share of its output throughput that each shape gives up at a concurrency; of none
+    nothing, and nothing of a shape whose throughput is not known.
+    """
+    shares = {}
+    for d in decisions if c is not None else ():
+        own = d.metrics.get("output_throughput")
+        there = next((p.value("output_throughput") for p in groups.get(d.series, ()) if p.concurrency == c), math.nan)
+        if own is not None and own.value > 0 and math.isfinite(there):
+            shares[d.shape.label] = 1 - there / own.value
+    return shares
 
 
 def best_deployment(

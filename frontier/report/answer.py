@@ -111,14 +111,15 @@ def _decision(decision: Decision, among: list[Series], gpus: int | None, width: 
 
 
 def answers_json(answers: Sequence[Answer]) -> Tree:
-    """The answer of `frontier solve --json`: `shapes` and `common` are the first tier's, `tiers`
-    has them all.
+    """The answer of `frontier solve --json`: `shapes`, `common` and `common_costs` are the first
+    tier's, `tiers` has them all.
     """
     trees = [_answer_json(tier) for tier in answers]
     return {
         "schema": SOLVE_SCHEMA,
         "shapes": trees[0]["shapes"] if trees else [],
         "common": trees[0]["common"] if trees else {},
+        "common_costs": trees[0]["common_costs"] if trees else {},
         "tiers": trees,
     }
 
@@ -130,6 +131,8 @@ def _answer_json(tier: Answer) -> Tree:
         "limits": tree_of(tier.limits),
         "shapes": [{**decision_json(d), "arrival_rate": tree_of(tier.arrivals.get(d.series))} for d in tier.decisions],
         "common": dict(tier.common),
+        "common_costs": {name: dict(shares) for name, shares in tier.given_up.items()},
+        "common_commands": dict(tier.commands),
         "cheapest": [{**_choice_json(c.decision), "sure": c.sure} for c in tier.cheapest],
         "best": [
             {

@@ -57,6 +57,7 @@ _COUNTS = (
     "reusable",
     "class_index",
     "connection",
+    "stream",
 )
 _OF_RECORD = (*_TIMES, *_COUNTS, "connect")
 """The columns that are taken from a record as they are."""
@@ -127,6 +128,7 @@ def window_data(measurement: Measurement, records: Iterable[Record], *, open_loo
         connection=_connections(kept),
         named=({name: dict(counts) for name, counts in measurement.named.items()},),
         changed=(measurement.changed,),
+        stream=np.empty(0, np.int64) if open_loop else kept["stream"].astype(np.int64),
         **arrays,
         **_reader(kept, ok),
         **_turns(kept, trial.shape),

@@ -46,6 +46,9 @@ class WindowData:
     whether their first gap is, or NaN. Token counts are NaN where the server gave none,
     `text_chars` is how much text came.
 
+    `stream` is the number of the stream, one of the N in flight, that sent each request; empty
+    where that is not known, and at a rate.
+
     `visible` and `second` are seconds to the first visible and to the second token, `pace` is the
     fastest reading in tokens per second that the text stays ahead of (`stats.reader`). A failure,
     and an answer without visible text, have +inf seconds and pace 0. NaN where not known, as in
@@ -117,6 +120,7 @@ class WindowData:
     turn: Ints = field(default_factory=lambda: np.empty(0, np.int64))
     reusable: Floats = field(default_factory=lambda: np.empty(0))
     class_index: Ints = field(default_factory=lambda: np.empty(0, np.int64))
+    stream: Ints = field(default_factory=lambda: np.empty(0, np.int64))
     visible: Floats = field(default_factory=lambda: np.empty(0))
     second: Floats = field(default_factory=lambda: np.empty(0))
     pace: Floats = field(default_factory=lambda: np.empty(0))
@@ -273,6 +277,7 @@ _PER_REQUEST = (
     "reusable",
     "class_index",
     "connection",
+    "stream",
     *READER,
 )
 """The arrays of WindowData with an entry per request."""

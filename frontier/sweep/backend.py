@@ -105,7 +105,8 @@ class VirtualBackend(Backend):
 
 def secrets_of(config: Config, environ: Mapping[str, str]) -> Secrets:
     """Every secret that a config names, and those that the environment names as such."""
-    secrets = Secrets.of(config.on_finish.hidden(environ) if config.on_finish else (), environment_secrets(environ))
+    named = config.on_finish.hidden(environ) if config.on_finish else ()
+    secrets = Secrets.of([*named, *environment_secrets(environ)])
     for deployment in config.deployments:
         key = None
         if deployment.api_key_file is not None:

@@ -130,14 +130,14 @@ LOST, OPEN, INVALID = Verdict.VIOLATES, Verdict.UNPROVEN, Verdict.INVALID
 def test_the_winner_is_named_as_far_as_it_is_proven(
     decisions: list[Decision], winner: str, sure: bool, others: tuple[str, ...], still_open: tuple[str, ...]
 ) -> None:
-    (best,) = answer("", (Limit("p99_ttft", 0.5),), decisions).best
+    (best,) = answer("", (Limit("p99_ttft", 0.5),), (), decisions).best
     assert (winner, sure, others, still_open) == (best.decision.deployment, best.sure, best.others, best.open)
     assert_golden_row("answers", best.note)
 
 
 @pytest.mark.parametrize("decisions", [[decided("a", 100, OPEN), decided("b", 900, LOST)], [decided("a", 100)]])
 def test_where_nothing_is_proven_or_nothing_compared_there_is_no_winner(decisions: list[Decision]) -> None:
-    assert not answer("", (Limit("p99_ttft", 0.5),), decisions).best
+    assert not answer("", (Limit("p99_ttft", 0.5),), (), decisions).best
 
 
 def test_the_winner_is_found_per_gpu_where_all_are_known() -> None:

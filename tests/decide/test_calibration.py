@@ -105,7 +105,7 @@ def direct(server, c, n, moments):
     parts, count, lasted = [], 0, 0.0
     for run, at in enumerate(moments):
         rng = np.random.default_rng([17, run])
-        sent, first, end, tokens, _, edges = server.timeline(c, n, rng, when=(3, at))
+        sent, first, end, tokens, _, edges, _ = server.timeline(c, n, rng, when=(3, at))
         inside = (sent >= edges[0]) & (sent < edges[1])
         parts.append(np.stack([first - sent, (end - first) / (tokens - 1), end - sent])[:, inside])
         count, lasted = count + inside.sum(), lasted + edges[1] - edges[0]

@@ -443,6 +443,7 @@ def test_show_and_the_page_say_what_binds(tmp_path: Path) -> None:
     (batch_cap,) = (line for line in page.splitlines() if f"c={violation['concurrency']}, first violation" in line)
     assert Resource.BATCH.words in batch_cap
     assert violation["suspects"][0]["evidence"] in batch_cap
+    assert violation["suspects"][0]["evidence"] in " ".join(said.out.split())
 
 
 @pytest.mark.parametrize("shape", ["4096/8", "1536/8", "2560/24", "8192/16"])
@@ -460,3 +461,27 @@ def test_prefill_is_not_called_a_cap(shape: str, cap: int, tmp_path: Path) -> No
     suspects = {place["concurrency"]: place["suspects"] for place in told["settings"]}
     assert "batch_cap" not in {suspect["resource"] for named in suspects.values() for suspect in named}
     assert suspects[max(suspects)][0]["resource"] == "prefill"
+
+
+DECODING = """\
+endpoint: simulator
+simulator: {step_base: 5ms, per_decode: 20us, per_prefill_token: 2us, noise: 0.03}
+shapes: [128/64]
+concurrency: [1, 4, 16]
+sla: {p99_tpot: 5.3ms}
+requests: 150
+repeats: 1
+refine: 0
+"""
+
+
+@pytest.mark.parametrize(("hardware", "proposed"), [("", True), ("hardware: {name: h200, precision: fp8}\n", False)])
+def test_what_the_config_says_of_the_server_reaches_the_advice(hardware: str, proposed: bool, tmp_path: Path) -> None:
+    (tmp_path / "runs").mkdir()
+    sweep_in_virtual_time(tmp_path / "runs" / "decode", DECODING + hardware)
+    (told,) = json.loads(frontier("show", "--json", cwd=tmp_path, here=True).out)["diagnosis"]
+    advice = " ".join(s["change"] for place in told["settings"] for s in place["suspects"] if s["resource"] == "decode")
+    assert "--speculative-config" in advice
+    assert ("--quantization fp8" in advice) is proposed
+    frontier("report", "-o", "page.md", cwd=tmp_path, here=True)
+    assert ("--quantization fp8" in (tmp_path / "page.md").read_text()) is proposed

@@ -158,6 +158,8 @@ def looked_at(cwd: Path) -> dict[str, str]:
         (4, None, {}, 2),
         (4, "failed", {"reason": "disk full"}, 2),
         (4, "server_lost", {"reason": "gone"}, 2),
+        (4, "server_lost", {"reason": "gone", "cause": "never_came_up"}, 2),
+        (4, "server_lost", {"reason": "b", "cause": "another"}, 2),
         (4, "finished", {}, 2),
         (21, "interrupted", {}, 7),
     ],
