@@ -41,7 +41,6 @@ COMPLEX = {
     "decide/load_search.py: _prove": 25,
     "decide/placement.py: Curve.of": 22,
     "decide/placement.py: candidate": 23,
-    "decide/search.py: _scan": 36,
     "decide/search.py: skip_reason": 22,
     "decide/sentences.py: sentence": 22,
     "decide/uncertainty.py: _drawn": 21,

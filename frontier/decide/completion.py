@@ -111,9 +111,13 @@ def next_ask(
     if isinstance(better, Ask):
         candidate = _worth(better, limits, history, within, room, spare)
     else:
-        candidate = _to_name(policy, tiers, every, within)
-    if candidate is not None:
-        return candidate
+        candidate = _named(policy, tiers, every, within)
+    rest = candidate or _completing(policy, limits, history, spare)
+    return rest or last_ask(tiers, every) or Done("the frontier is complete")
+
+
+def _completing(policy: SearchPolicy, limits: tuple[Limit, ...], history: History, spare: float) -> Ask | None:
+    """The next trial that completes the frontier where no better candidate comes first."""
     setting = _setting(policy, limits, history)
     gap = _gap(policy, limits, history)
     if gap is not None and may_be_better(gap, limits, history):
@@ -125,8 +129,7 @@ def next_ask(
     if visit is not None and (rest is None or not _is_after(history, Phase.VISIT)):
         return visit
     further = next_visit(limits, history, spare) if limits else None
-    last = rest or _again(policy, limits, history) or further or last_ask(tiers, every)
-    return last or Done("the frontier is complete")
+    return rest or _again(policy, limits, history) or further
 
 
 def _worth(
@@ -212,27 +215,24 @@ def _solved(limits: tuple[Limit, ...], history: Unchanged, *, marginal_gain: boo
     return operating_point.solve(points, limits, marginal_gain=marginal_gain, scanned=looked, history=history)
 
 
-def _to_name(
+def _named(
     policy: SearchPolicy, tiers: Sequence[tuple[str, Sequence[Limit]]], history: History, within: float
 ) -> Ask | None:
-    """The first window of a proof of what an answer would name as a setting that may give clearly
-    more, where there is time for it.
+    """The first window of a proof of the setting that an answer would name as one that may give
+    clearly more and is not decided; None where there is none, its proof was begun before, or it
+    does not end `within` so many seconds.
     """
-    named = _named(tiers, history)
-    if named is None or named.concurrency >= policy.lost:
+    ask = _first_named(tiers, history)
+    if ask is None or ask.concurrency >= policy.lost:
         return None
     limits = tuple(tiers[0][1])
-    seconds = _seconds(named, pilot_points(limits, history))
-    if USUAL_PROOF * WINDOWS * seconds > within:
-        return None
-    return replace(named, value=max(0.0, gain(named.concurrency, limits, history)) / (WINDOWS * seconds))
+    seconds = WINDOWS * _seconds(ask, pilot_points(limits, history))
+    value = max(0.0, gain(ask.concurrency, limits, history)) / seconds
+    return replace(ask, value=value) if USUAL_PROOF * seconds <= within else None
 
 
-def _named(tiers: Sequence[tuple[str, Sequence[Limit]]], every: History) -> Ask | None:
-    """The first window of a proof of the setting that an answer would name as one that may give
-    clearly more and is not decided; None where there is none, or its proof was begun before, of the
-    server as it is now.
-    """
+def _first_named(tiers: Sequence[tuple[str, Sequence[Limit]]], every: History) -> Ask | None:
+    """`_named`, whatever time it takes; begun of the server as it is now."""
     for limits in (tuple(limits) for _, limits in tiers if limits):
         history = unchanged(every, limits)
         begun = {trial.concurrency for trial, _ in history if trial.phase is Phase.PROVE}

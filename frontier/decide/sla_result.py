@@ -115,15 +115,19 @@ class Answer:
             alone = ", ".join(f"{d.shape.label} {d.concurrency if d.concurrency is not None else 'none'}" for d in mine)
             if c is not None:
                 notes.append(f"One concurrency for all shapes{where}: {c} (each alone: {alone}).")
-                lost = {label: share for label, share in self.given_up.get(deployment, {}).items() if share > _NAMED}
-                if lost:
-                    shares = [f"{label} {share:.0%}" for label, share in lost.items()]
-                    notes.append(f"At {setting(c)} shapes give up of their throughput: {', '.join(shares)}.")
             else:
                 notes.append(f"No concurrency measured is proven in every shape{where} (each alone: {alone}).")
-                if deployment in self.commands:
-                    notes.append(f"To prove one in all of them: {self.commands[deployment]}")
+            notes += self._price(deployment, c)
         return notes
+
+    def _price(self, deployment: str, c: int | None) -> list[str]:
+        """What each shape gives up at the common concurrency, or how to prove one."""
+        command = self.commands.get(deployment)
+        if c is None:
+            return [] if command is None else [f"To prove one in all of them: {command}"]
+        shares = self.given_up.get(deployment, {})
+        named = [f"{label} {share:.0%}" for label, share in shares.items() if share > _NAMED]
+        return [f"At {setting(c)} shapes give up of their throughput: {', '.join(named)}."] if named else []
 
     def _cheapest_notes(self) -> list[str]:
         notes = []
@@ -162,8 +166,16 @@ def answer(
         tuple(cheapest for group in rivals if (cheapest := _cheapest_deployment(group)) is not None),
         arrivals or {},
         tuple(best for group in rivals if (best := best_deployment(group, gpus or {})) is not None),
-        {name: _given_up(c, [d for d in decisions if d.deployment == name], groups) for name, c in shared.items()},
+        _all_given_up(shared, decisions, groups),
     )
+
+
+def _all_given_up(
+    shared: Mapping[str, int | None], decisions: Sequence[Decision], groups: Mapping[Series, Sequence[Point]]
+) -> dict[str, dict[str, float]]:
+    """`_given_up` of each deployment."""
+    own = {name: [d for d in decisions if d.deployment == name] for name in shared}
+    return {name: _given_up(c, own[name], groups) for name, c in shared.items()}
 
 
 def _given_up(

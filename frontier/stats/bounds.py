@@ -149,7 +149,9 @@ def wandering(exact: Estimate, even: Estimate, middle: float, p: float, wander: 
         return math.exp(min(middle + both, _LARGEST))
 
     def upper(were: float, bound: float, level: float) -> float:
-        return max(moved(bound, level), exact.value, were if math.isfinite(were) else 0.0)
+        # A rough bound, by windows, takes their wander for a tail, and is no floor of this one.
+        by_ranks = math.isfinite(were) and exact.need is None
+        return max(moved(bound, level), exact.value, were if by_ranks else 0.0)
 
     def lower(were: float, bound: float, level: float) -> float:
         return min(moved(bound, 1 - level), exact.value, were)

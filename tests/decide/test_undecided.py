@@ -42,13 +42,13 @@ def test_what_is_named_is_proven_once_and_not_without_time():
     tiers = [("", TTFT)]
     proven = completion.operating_concurrency(TTFT, history)
     lower = Limit("p99_ttft", 0.9)  # a looser limit, as if asked of the same run
-    named = completion._named([("", (lower,))], history)
+    named = completion._first_named([("", (lower,))], history)
     if named is not None:
         assert named.phase is Phase.PROVE
         assert named.concurrency > proven
         assert completion.gain(named.concurrency, (lower,), history) >= CLEARLY_MORE
         run(server, history, named)
-        again = completion._named([("", (lower,))], history)
+        again = completion._first_named([("", (lower,))], history)
         assert again is None or again.concurrency != named.concurrency
-    assert completion._named(tiers, history) is None
+    assert completion._first_named(tiers, history) is None
     assert sum(k.alpha for k in candidates(history, TTFT)) <= ALPHA

@@ -76,7 +76,7 @@ def test_auto_takes_a_second_process_where_the_measured_latency_asks_for_it(
     assert [4, 4] == [worker.streams for worker in found[8].workers]
     assert (None, 2) == (found[1].health.processes, found[8].health.processes)
     assert found[8].health.clock_bound == max(worker.clock_bound for worker in found[8].workers)
-    (note,) = (note for note in told.notes if "client processes" in note)
+    (note,) = {note for note in told.notes if "client processes" in note}  # said again where it is measured again
     assert_golden_row("progress", note)
     begun = [line for line in RunDirectory.read(path).journal_lines() if line["event"] == "trial_begun"]
     assert [None, 2] == [line.get("client_processes") for line in begun][:2]
@@ -84,7 +84,7 @@ def test_auto_takes_a_second_process_where_the_measured_latency_asks_for_it(
     assert set(range(8)) == {record.stream for record in records}
     assert len({record.index for record in records}) == len(records)
     shown = frontier("show", "runs/auto", cwd=tmp_path)
-    assert_golden_row("pages", re.sub(r"[\d.]+ [µm]?s\b", "TIME", line_of(shown.out, "client processes")))
+    assert_golden_row("pages", re.sub(r"[\d.]+ [µm]?s\b", "TIME", line_of(shown.out, "c=8 of 32/16", "sent by")))
     assert frontier("report", "runs/auto", "-o", "page.md", cwd=tmp_path).code == 0
     assert_golden_row("pages", line_of((tmp_path / "page.md").read_text(), "client processes |"), "report")
 
