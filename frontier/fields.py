@@ -223,7 +223,7 @@ def whole(value: Any, least: int, most: int) -> int:
     """A whole number in least..most."""
     if isinstance(value, bool) or not isinstance(value, int):
         same = isinstance(value, float) and value.is_integer()
-        hint = f"write {value:.0f}" if same else "write it in digits"
+        hint = f"write {value:.0f}" if same and least <= value <= most else "write it in digits"
         if isinstance(value, str) and value.isdecimal() and len(value) < 18:
             hint = f"write {value} without quotes"
         raise Problem(f"{{key}} is a whole number; this is {shown(value)}", f"{hint}, between {least} and {most:,}")
@@ -321,7 +321,9 @@ def duration_text(seconds: float) -> str:
 
 def share(value: Any) -> float:
     """0..1 of '1%' or 0.01. A bare 1 is refused: it may mean 1 % or all of it."""
-    text = value if isinstance(value, str) else f"{value:.12f}".rstrip("0").rstrip(".") if is_number(value) else ""
+    text = value if isinstance(value, str) else ""
+    if is_number(value):
+        text = f"{value:.12f}".rstrip("0").rstrip(".")
     if text.strip() in ("1", "1.0"):
         raise Problem("{key}: 1 could mean 1% or 100%", "write 1% or 100%")
     try:
@@ -342,7 +344,9 @@ def _measure(
         if is_number(value) and not bare:
             raise Problem("{key} needs a unit", f"write {value:g}{unit} if that is meant, or as {example}")
         try:
-            amount = parse(value) if isinstance(value, str) else float(value) if is_number(value) else math.nan
+            amount = float(value) if is_number(value) else math.nan
+            if isinstance(value, str):
+                amount = parse(value)
         except (ValueError, OverflowError):
             amount = math.nan
         if not 0 < amount < math.inf:

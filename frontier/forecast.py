@@ -177,7 +177,8 @@ def ahead(
     if config.searches and point is None and not isinstance(ask, Done):
         now = ask.concurrency if ask is not None else None
         again = any(t.phase is Phase.PROVE and t.concurrency != now for t, _ in history)
-        more = AT_RATES if config.open_loop else AGAIN if again else FIRST
+        closed = AGAIN if again else FIRST
+        more = AT_RATES if config.open_loop else closed
         proofs = (_windows(config, series, policy, history, ask, more),)
         edge = completion.edge(config.limits, completion.pilot_points(config.limits, history)) or 0
         if config.open_loop:  # the search ends with the answer

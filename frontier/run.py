@@ -24,7 +24,9 @@ from frontier.decide.capacity import FrontierSummary, summarise
 from frontier.decide.changes import unchanged
 from frontier.decide.diagnose import Diagnosis, diagnose
 from frontier.decide.proof import by_concurrency, claim_points, claim_windows
+from frontier.decide.server_settings import ServerSettings, settings_of
 from frontier.decide.sla_result import Answer, answer
+from frontier.decide.users import arrival_rate
 from frontier.decide.verdict import judge
 from frontier.errors import UsageError
 from frontier.formats.config_file import config_of
@@ -45,7 +47,7 @@ from frontier.model import (
     by_series,
     load_columns,
 )
-from frontier.next_step import with_command
+from frontier.next_step import shared_commands, with_command
 from frontier.standing import Standing, skipped, standing
 from frontier.stats import cost_energy, quality, window
 from frontier.stats import estimate as summarize
@@ -134,6 +136,11 @@ class Run:
     def is_imported(self) -> bool:
         """Whether it was made by `frontier import`, not measured here."""
         return "imported" in self.manifest
+
+    @property
+    def known_settings(self) -> dict[str, ServerSettings]:
+        """What is known of how each deployment's server runs, by what it told and by the config."""
+        return {d.name: settings_of(d, self.server_settings.get(d.name, {})) for d in self.config.deployments}
 
     @property
     def gpus(self) -> dict[str, int | None]:
@@ -260,7 +267,17 @@ class Run:
         its shapes.
         """
         asked = [(name, tuple(limits)) for name, limits in (self.config.tiers if tiers is None else tiers)]
-        return tuple(answer(name, limits, *self._decide(limits, options), self.gpus) for name, limits in asked)
+        again = None if self.standing is None else self.standing.again
+        found = [self._answer(name, limits, *self._decide(limits, options)) for name, limits in asked]
+        return tuple(replace(each, commands=shared_commands(each, self.config, again)) for each in found)
+
+    def _answer(
+        self, tier: str, limits: tuple[Limit, ...], points: Sequence[Point], decisions: tuple[Decision, ...]
+    ) -> Answer:
+        mine = by_series(points)
+        rates = {d.series: arrival_rate(d, mine.get(d.series, ()), self.samples(d.series)) for d in decisions}
+        known = {series: rate for series, rate in rates.items() if rate is not None}
+        return answer(tier, limits, points, decisions, self.gpus, known)
 
     def _decide(
         self, limits: tuple[Limit, ...], options: Mapping[str, bool]
@@ -305,7 +322,11 @@ class Run:
         decisions.
         """
         decided = {decision.series: decision for decision in decisions}
-        known = (diagnose(mine, self.samples(key), decided.get(key)) for key, mine in by_series(points).items())
+        settings = self.known_settings
+        known = (
+            diagnose(mine, self.samples(key), decided.get(key), settings.get(key[0]))
+            for key, mine in by_series(points).items()
+        )
         return tuple(diagnosis for diagnosis in known if diagnosis is not None)
 
     # -- frontiers

@@ -207,7 +207,7 @@ def format_rough(seconds: float) -> str:
     >>> [format_rough(seconds) for seconds in (7.2, 41, 100, 3580, 7980)]
     ['5 s', '40 s', '2 min', '1 h', '2 h 10 min']
     """
-    step = 5 if seconds < 57.5 else 60 if seconds < 3570 else 600
+    step = next((step for step, below in ((5, 57.5), (60, 3570)) if seconds < below), 600)
     return format_elapsed(max(5, step * round(seconds / step)))
 
 

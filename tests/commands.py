@@ -4,9 +4,11 @@ looked at."""
 import contextlib
 import io
 import os
+import re
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +21,23 @@ of the others would be most of a test's time.
 """
 
 
+def http_sweep(concurrency: str, *, requests: int, shape: str = "32/8", step: str = "2ms", more: str = "") -> str:
+    """The config of a sweep of the embedded engine that the real command runs over HTTP, in trials
+    of a few seconds.
+    """
+    return f"""\
+endpoint: simulator
+simulator: {{step_base: {step}, per_decode: 10us, per_prefill_token: 10us}}
+shapes: [{shape}]
+concurrency: {concurrency}
+sla: {{p90_ttft: 500ms}}
+requests: {requests}
+repeats: 1
+refine: 0
+warmup: 100ms
+{more}"""
+
+
 @dataclass(frozen=True, slots=True)
 class Said:
     """What a command answered (stdout), said (stderr) and ended with."""
@@ -26,6 +45,11 @@ class Said:
     code: int
     out: str
     err: str
+
+    @property
+    def error(self) -> str:
+        """The error that it ended with, and its way out."""
+        return self.err[self.err.rindex("error: ") :]
 
 
 def _heed_signals() -> None:
@@ -50,6 +74,26 @@ def start(
         text=True,
         preexec_fn=preexec_fn,
     )
+
+
+def until_said(process: subprocess.Popen[str], pattern: str) -> re.Match[str]:
+    """The match of the first line of a started command's messages that matches."""
+    assert process.stderr is not None
+    for line in process.stderr:
+        if match := re.search(pattern, line):
+            return match
+    raise AssertionError(f"it ended without a line like {pattern!r}")
+
+
+def until_trial(process: subprocess.Popen[str], run: Path, *, finished: int = 0) -> None:
+    """Wait until a started sweep, whose run is in this folder or below it, has so many finished
+    trials and one under way.
+    """
+    deadline = time.monotonic() + 60
+    while not (list(run.rglob("trials/*.part")) and len(list(run.rglob("trials/*.jsonl"))) >= finished):
+        assert process.poll() is None, process.communicate()[1]
+        assert time.monotonic() < deadline, "the sweep did not come so far"
+        time.sleep(0.01)
 
 
 def frontier(*arguments: str | Path, cwd: Path, here: bool | None = None, timeout: float = 120, **environ: str) -> Said:

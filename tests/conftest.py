@@ -1,11 +1,13 @@
-"""The same examples for the same code: a test fails because of a change, not by luck. Bytecode for
-what tests start.
+"""The same examples for the same code: a test fails because of a change, not by luck. Lanes of
+tests: what starts a process or a server says so. Bytecode for what tests start.
 
 New examples are searched for with  pytest --hypothesis-profile=search
 """
 
 import os
 import sys
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -13,6 +15,36 @@ from hypothesis import settings
 settings.register_profile("same", derandomize=True, database=None)
 settings.register_profile("search", derandomize=False, print_blob=True)
 settings.load_profile("same")
+
+REAL_PARTS = {
+    "subprocess.Popen": "starts a process",
+    "os.fork": "starts a process",
+    "os.posix_spawn": "starts a process",
+    "socket.bind": "opens a server",
+    "socket.connect": "connects to a server",
+}
+"""Events of the interpreter (PEP 578) that the fast lane leaves to `process` and smoke tests."""
+MAY = ("process", "smoke", "engine")
+_seen: list[str] = []
+
+
+def _watch(event: str, _: tuple[Any, ...]) -> None:
+    if event in REAL_PARTS:
+        _seen.append(REAL_PARTS[event])
+
+
+sys.addaudithook(_watch)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
+    """A test without processes, servers and their clocks is quick and cannot be disturbed; one that
+    has them belongs to the lane of processes, but for a handful of smoke tests.
+    """
+    _seen.clear()
+    yield
+    if _seen and not any(item.get_closest_marker(name) for name in MAY):
+        pytest.fail(f"this test {_seen[0]}: mark it process", pytrace=False)
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -3,7 +3,9 @@ with."""
 
 import asyncio
 import contextlib
+import hashlib
 import math
+import pickle
 import shutil
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,7 +16,10 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
+import frontier
 from frontier.config import Config, load_config
+from frontier.decide.operating_point import exit_code
+from frontier.errors import ExitCode
 from frontier.formats.arrivals import kept, with_trace
 from frontier.model import Decision, Flag, Measurement, Trial
 from frontier.plan import Better, Progress, make_plan
@@ -105,15 +110,36 @@ def swept(path: Path, text: str) -> tuple[Told, SweepEnd]:
 
 @cache
 def _made(text: str) -> tuple[Path, Told, SweepEnd]:
-    """The run of a config, made once: the engine's noise has a seed, so another would be the
-    same.
+    """The run of a config, made once: the engine's noise has a seed, so another would be the same.
+
+    It is kept until the package or this module changes, and written whole: the two processes of the
+    tests may both make it.
     """
-    path = Path(_KEPT.name) / str(len(list(Path(_KEPT.name).iterdir())))
-    with no_fsync():
-        return path, *_sweep(path, text)
+    kept = KEPT / _code() / hashlib.sha256(text.encode()).hexdigest()[:32]
+    if not kept.exists():
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        place = Path(tempfile.mkdtemp(dir=kept.parent, prefix="making-"))
+        with no_fsync():
+            told, end = _sweep(place / "run", text)
+        (place / "end.pickle").write_bytes(pickle.dumps((told, end)))
+        with contextlib.suppress(OSError):  # the other process was first
+            place.rename(kept)
+        shutil.rmtree(place, ignore_errors=True)
+    return kept / "run", *pickle.loads((kept / "end.pickle").read_bytes())
 
 
-_KEPT = tempfile.TemporaryDirectory()
+KEPT = Path(__file__).parent.parent / ".pytest_cache" / "sweeps"
+
+
+@cache
+def _code() -> str:
+    """A hash of what a sweep in virtual time is made by; the runs of other code are removed."""
+    files = [Path(__file__), *sorted(Path(frontier.__file__).parent.rglob("*.py"))]
+    code = hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()[:16]
+    for old in KEPT.glob("*"):
+        if old.name != code:
+            shutil.rmtree(old, ignore_errors=True)
+    return code
 
 
 def _sweep(path: Path, text: str) -> tuple[Told, SweepEnd]:
@@ -199,3 +225,25 @@ def without_last_trials(run: Run, again: Path, number: int) -> list[Trial]:
         for file in [*again.glob(f"trials/{trial.key}.*"), *again.glob(f"evidence/{trial.key}.*")]:
             file.unlink()
     return lost
+
+
+def own_exit_code(path: Path) -> ExitCode:
+    """What a sweep that came to its end must exit with, by the records it kept. A busy machine
+    decides whether points of a run in real time are flagged, and so which code it is.
+    """
+    run = load(path)
+    if run.limits():
+        return exit_code(run.solve())
+    return ExitCode.YES if any(point.valid for point in run.points()) else ExitCode.FAILED
+
+
+def resumed_without(run: Run, again: Path, text: str, setting: str) -> NotebookRun:
+    """A copy of a run that was swept again without the trials of one setting ('c0032'); only they
+    were measured.
+    """
+    shutil.copytree(run.path, again)
+    for file in [*again.glob(f"trials/*{setting}*"), *again.glob(f"evidence/*{setting}*")]:
+        file.unlink()
+    resumed, told, _ = sweep_in_virtual_time(again, text)
+    assert [int(setting[1:])] == [trial.concurrency for trial in told.finished]
+    return resumed

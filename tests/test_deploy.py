@@ -90,6 +90,7 @@ max_time: 3s
 """
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("shell", ["sh", "bash"])
 def test_the_slurm_script_is_a_shell_script(shell: str) -> None:
     if shutil.which(shell) is None:
@@ -123,6 +124,7 @@ def run_slurm(folder: Path, url: str, tasks: int, srun: str = SRUN) -> subproces
     return subprocess.run(["sh", script], cwd=folder, env=environ, capture_output=True, text=True, check=False)
 
 
+@pytest.mark.process
 @pytest.mark.slow
 @pytest.mark.timeout(180)
 def test_the_slurm_script_measures_with_two_tasks_and_merges(tmp_path: Path) -> None:
@@ -137,6 +139,7 @@ def test_the_slurm_script_measures_with_two_tasks_and_merges(tmp_path: Path) -> 
     assert (6, True, Phase.GRID) == (point.concurrency, point.n > 50, next(iter(run.histories.values()))[0][0].phase)
 
 
+@pytest.mark.process
 @pytest.mark.slow
 def test_a_task_that_fails_ends_the_slurm_script_before_the_merge(tmp_path: Path) -> None:
     said = run_slurm(tmp_path, "http://127.0.0.1:9/v1", 1, "#!/bin/sh\nexit 7\n")
@@ -166,6 +169,7 @@ def test_the_image_is_pinned_and_not_root() -> None:
     assert not re.search(r"\b(sudo|curl|wget|ADD)\b", IMAGE)
 
 
+@pytest.mark.process
 @pytest.mark.slow
 def test_what_the_image_copies_is_enough_to_build_the_package(tmp_path: Path) -> None:
     for line in re.findall(r"^COPY (?!--from)(.+)$", IMAGE, re.MULTILINE):

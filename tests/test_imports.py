@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 import frontier
 
 ROOT = Path(frontier.__file__).parent
@@ -117,6 +119,7 @@ def test_pure_rooms_read_no_clock_no_file_and_no_unseeded_randomness() -> None:
     assert [] == wrong
 
 
+@pytest.mark.smoke
 def test_help_imports_nothing_heavy() -> None:
     code = (
         "import sys\n"
@@ -129,6 +132,7 @@ def test_help_imports_nothing_heavy() -> None:
     assert done.stderr.strip() == "[]"
 
 
+@pytest.mark.smoke
 def test_a_sweep_begins_without_what_only_its_answer_needs(tmp_path: Path) -> None:
     (tmp_path / "sweep.yaml").write_text(
         "endpoint: http://127.0.0.1:9/v1\nmodel: m\nshapes: [32/4]\nconcurrency: [1, 2]\nsla: {p99_ttft: 1s}\n"
@@ -145,6 +149,7 @@ def test_a_sweep_begins_without_what_only_its_answer_needs(tmp_path: Path) -> No
     assert done.stderr.splitlines()[-1] == "[]"
 
 
+@pytest.mark.smoke
 def test_no_garbage_is_looked_for_at_exit() -> None:
     code = (
         "import atexit, gc, sys\n"

@@ -20,6 +20,7 @@ from frontier.decide.traffic import (
 from frontier.metrics import metric
 from frontier.model import Decision, Estimate, Judgement, Lengths, Session, Shape, TrafficClass, Verdict
 from frontier.model.session_plans import class_of, plan_session
+from tests.golden import assert_golden_row
 
 CHAT = Shape(Lengths.uniform(100, 300), Lengths.fixed(40), "chat", prefix=0.5)
 AGENT = Shape.of_session(
@@ -134,12 +135,8 @@ def test_the_share_at_which_a_class_breaks_lies_between_proven_and_violated() ->
     fifty = decision(SWEPT[2], 8, c8="meets", c16="violates", c32="violates")
     (found,) = share_breaks([ten, thirty, fifty])
     assert found == ShareBreak("default", "rag", 32, 0.3, 0.5, 16, "chat.p99_ttft")
-    said = break_sentence(found)
-    assert said == (
-        "At concurrency 32 every limit is proven with 30% rag; with 50% p99 TTFT of chat is violated, at concurrency "
-        "16 already. So the share at which it breaks is between 30% and 50%."
-    )
-    assert break_title(found) == "At concurrency 32 chat breaks its limits between 30% and 50% rag"
+    assert_golden_row("answers", break_sentence(found))
+    assert_golden_row("pictures", break_title(found))
 
 
 def test_what_is_neither_proven_nor_violated_is_left_between() -> None:
@@ -148,8 +145,9 @@ def test_what_is_neither_proven_nor_violated_is_left_between() -> None:
     (found,) = share_breaks([ten, unproven, fifty])
     assert (found.kept, found.broken, found.violated_at) == (0.1, 0.5, 32)
     (found,) = share_breaks([ten, unproven])
-    assert break_sentence(found).endswith("proven with 10% rag; no higher share of the sweep is known to break one.")
-    assert break_title(found) == "At concurrency 32 every class keeps its limits with 10% rag"
+    assert (found.concurrency, found.kept, found.broken) == (32, 0.1, None)
+    assert_golden_row("answers", break_sentence(found))
+    assert_golden_row("pictures", break_title(found))
     assert share_breaks([decision(SWEPT[0], None, c1="violates"), fifty]) == []
 
 
@@ -165,10 +163,7 @@ def test_shares_of_requests_and_of_time_in_flight() -> None:
     shares = class_shares(SWEPT[0], metrics)
     assert shares["chat"].requests == 0.9
     assert shares["rag"].in_flight == pytest.approx(400 / 1300)
-    assert shares_sentence(SWEPT[0], metrics) == (
-        "chat: 90% of sessions started, 90% of requests, 69.2% of those in flight; rag: 10% of sessions started, 10% "
-        "of requests, 30.8% of those in flight."
-    )
+    assert_golden_row("answers", shares_sentence(SWEPT[0], metrics))
     failed = metrics | {"rag.mean_e2e": Estimate(float("inf"), 1.0, float("inf"), 100)}
     assert class_shares(SWEPT[0], failed)["rag"].in_flight is None
     assert class_shares(SWEPT[0], {}) == {}

@@ -26,6 +26,7 @@ def printed(file: Path) -> list[str]:
     return ["".join("".join(output["text"]) for output in found) for found in streams]
 
 
+@pytest.mark.process
 @pytest.mark.slow
 @pytest.mark.parametrize("notebook", sorted(NOTEBOOKS.glob("*.ipynb")), ids=lambda p: p.stem)
 def test_a_notebook_runs_and_prints_what_is_stored(notebook: Path, tmp_path: Path) -> None:
@@ -43,6 +44,7 @@ def test_a_notebook_runs_and_prints_what_is_stored(notebook: Path, tmp_path: Pat
 def test_a_notebook_is_stored_with_its_outputs_and_without_errors_or_paths(notebook: Path) -> None:
     text = notebook.read_text()
     cells = [cell for cell in json.loads(text)["cells"] if cell["cell_type"] == "code"]
+    assert cells
     assert all(cell["outputs"] for cell in cells)
     assert "/tmp/" not in text
     assert '"output_type": "error"' not in text

@@ -34,6 +34,7 @@ def code() -> set[str]:
     return {str(p.relative_to(ROOT)) for p in (ROOT / "frontier").rglob("*.py")} | {f"frontier/{name}" for name in DATA}
 
 
+@pytest.mark.process
 def test_the_wheel_holds_the_package_and_its_notices_alone(here: tuple[Path, Path]) -> None:
     with zipfile.ZipFile(here[0]) as wheel:
         names = set(wheel.namelist())

@@ -69,12 +69,13 @@ def test_the_first_trials_are_each_shape_on_each_deployment_at_the_lowest_concur
     assert {("bf16", "1024/256", 1), ("fp8", "1024/256", 1), ("bf16", "64/16", 1), ("fp8", "64/16", 1)} == {
         (t.deployment, t.shape.label, t.concurrency) for t in trials[:4]
     }
-    assert all(t.concurrency > 1 for t in trials[4:32])
+    assert min(t.concurrency for t in trials[4:32]) > 1
 
 
 def test_deployments_take_turns_setting_by_setting_and_neither_is_always_first() -> None:
     later = plan().trials[4:]
     pairs = list(itertools.pairwise(later))[::2]
+    assert pairs
     assert all((a.shape, a.concurrency) == (b.shape, b.concurrency) for a, b in pairs)
     assert all({"bf16", "fp8"} == {a.deployment, b.deployment} for a, b in pairs)
     assert {"bf16", "fp8"} == {a.deployment for a, _ in pairs}
@@ -89,7 +90,7 @@ def test_a_drift_of_the_machine_does_not_look_like_concurrency() -> None:
             ranks.setdefault(trial.concurrency, []).append(i / len(block))
     # 160 places each, uniform on 0..1: the mean has a standard error of 0.023; four of them are
     # allowed.
-    assert all(abs(statistics.fmean(places) - 0.5) < 0.092 for places in ranks.values())
+    assert max(abs(statistics.fmean(places) - 0.5) for places in ranks.values()) < 0.092
 
 
 def test_the_same_config_gives_the_same_plan_and_another_seed_another_order() -> None:
@@ -104,7 +105,7 @@ def test_no_two_trials_share_a_seed_a_key_or_a_fingerprint() -> None:
         trials += [make_trial(config, config.deployments[0], config.shapes[0], c, phase, 1, 200) for c in (1, 2, 3)]
     for what in ({t.seed for t in trials}, {t.key for t in trials}, {t.fingerprint for t in trials}):
         assert len(trials) == len(what)
-    assert all(0 <= t.seed < 2**60 for t in trials)
+    assert [] == [t for t in trials if not 0 <= t.seed < 2**60]
 
 
 def test_seeds_and_fingerprints_are_the_same_on_every_machine() -> None:

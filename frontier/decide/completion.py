@@ -19,14 +19,17 @@ from frontier.decide import operating_point, search
 from frontier.decide.changes import CLAIMED, MOST_CHANGES, PROOFS, History, Unchanged, spoilt, unchanged
 from frontier.decide.claim import PROVEN, STAKES, claim_of, late_shares, proof_windows
 from frontier.decide.explain import CLEARLY_MORE
+from frontier.decide.placement import LOWER
 from frontier.decide.proof import (
     MOST_SPOILT,
     WINDOWS,
+    candidates,
     claim_points,
     joined,
     nearest,
     over_at_last,
     pilot_point,
+    scans,
     violation,
     window_size,
 )
@@ -45,7 +48,7 @@ from frontier.decide.search import (
 )
 from frontier.decide.verdict import judge
 from frontier.metrics import fewest_to_bound
-from frontier.model import Decision, Limit, Phase, Point, Rate, Shape, Verdict, setting
+from frontier.model import Decision, Limit, NextStep, Phase, Point, Rate, Series, Shape, Verdict, setting
 from frontier.stats.window import Floats, WindowData
 
 FRONTIER_SETTINGS = 4
@@ -70,6 +73,8 @@ answer, before it is left at that."""
 WORTH_NAMING = 0.02
 """A better candidate is named with an announcement, and decided later, when it may give so much
 more, as a share."""
+SHARED = 3
+"""Concurrencies that are tried at most as the one of all shapes."""
 LATER_WORTH = 0.001
 """The share of throughput for which one more window of a proof is measured once there is an answer,
 while there is time to spare."""
@@ -90,7 +95,8 @@ def next_ask(
 
     First comes what may be better, as an operating point that is proven later has to be visited
     itself: as long as it ends in the `room` until the planned end, or `within` the budget if it may
-    give clearly more, as the headline would name it. Then the settings of the config and visits of
+    give clearly more. What the headline would name as such is proven even where the search sees no
+    chance: each setting once, so that this ends. Then the settings of the config and visits of
     the operating point, in turns, so that the visits are spread over the time. These are owed
     whatever time they take. What then has a place in the `spare` seconds that they leave of the
     room: candidates that give little more, settings between those of the config, and further
@@ -104,6 +110,13 @@ def next_ask(
     better = search.next_ask(policy, shape, tiers, every, window_worth=LATER_WORTH) if limits else None
     if isinstance(better, Ask) and (candidate := _worth(better, limits, history, within, room, spare)) is not None:
         return candidate
+    named = None if isinstance(better, Ask) else _named(policy, tiers, every, within)
+    last = named or _completing(policy, limits, history, spare) or last_ask(tiers, every)
+    return last or Done("the frontier is complete")
+
+
+def _completing(policy: SearchPolicy, limits: tuple[Limit, ...], history: History, spare: float) -> Ask | None:
+    """The next trial that completes the frontier where no better candidate comes first."""
     setting = _setting(policy, limits, history)
     gap = _gap(policy, limits, history)
     if gap is not None and may_be_better(gap, limits, history):
@@ -115,8 +128,7 @@ def next_ask(
     if visit is not None and (rest is None or not _is_after(history, Phase.VISIT)):
         return visit
     further = next_visit(limits, history, spare) if limits else None
-    last = rest or _again(policy, limits, history) or further or last_ask(tiers, every)
-    return last or Done("the frontier is complete")
+    return rest or _again(policy, limits, history) or further
 
 
 def _worth(
@@ -194,8 +206,124 @@ def _contradicted(limits: tuple[Limit, ...], history: Unchanged) -> Ask | None:
 @functools.lru_cache(maxsize=64)
 def _solved(limits: tuple[Limit, ...], history: Unchanged, *, marginal_gain: bool) -> Decision | None:
     """The decision as an answer has it; None where nothing may be claimed of any setting."""
-    points = _decidable(limits, history)
+    points, _ = _decidable(limits, history)
     return operating_point.solve(points, limits, marginal_gain=marginal_gain, history=history) if points else None
+
+
+def _named(
+    policy: SearchPolicy, tiers: Sequence[tuple[str, Sequence[Limit]]], history: History, within: float
+) -> Ask | None:
+    """The first window of a proof of the setting that an answer would name as one that may give
+    clearly more and is not decided; None where there is none, its proof was begun before, or it
+    does not end `within` so many seconds.
+    """
+    ask = _first_named(tiers, history)
+    if ask is None or ask.concurrency >= policy.lost:
+        return None
+    limits = tuple(tiers[0][1])
+    seconds = WINDOWS * _seconds(ask, pilot_points(limits, history))
+    value = max(0.0, gain(ask.concurrency, limits, history)) / seconds
+    return replace(ask, value=value) if USUAL_PROOF * seconds <= within else None
+
+
+def _first_named(tiers: Sequence[tuple[str, Sequence[Limit]]], history: History) -> Ask | None:
+    """`_named`, whatever time it takes."""
+    for limits in (tuple(limits) for _, limits in tiers if limits):
+        kept = unchanged(history, limits)
+        begun = {trial.concurrency for trial, _ in kept if trial.phase is Phase.PROVE}
+        step = _next_step(limits, kept)
+        if step is None or step.requests is None or step.concurrency in begun or isinstance(step.concurrency, Rate):
+            continue
+        c = step.concurrency
+        if gain(c, limits, history) < CLEARLY_MORE:
+            continue  # only beside a violation that what is proven contradicts
+        return _proof(c, limits, history, f"{setting(c)} may give clearly more than what is proven; proving it")
+    return None
+
+
+def _proof(c: int, limits: tuple[Limit, ...], history: History, reason: str) -> Ask:
+    """The next window of a proof at c, of the size that its first had."""
+    history = unchanged(history, limits)
+    earlier = tuple(itertools.takewhile(lambda k: k.concurrency != c, candidates(history, limits)))
+    return Ask(c, Phase.PROVE, window_size(nearest(scans(history), c), limits, c, earlier), reason)
+
+
+@functools.lru_cache(maxsize=64)
+def _next_step(limits: tuple[Limit, ...], history: Unchanged) -> NextStep | None:
+    """The next step of the decision by what is known so far, settings that were only looked at
+    included; None without an operating point, which is the search's to find.
+    """
+    points, looked = _decidable(limits, history)
+    if not points:
+        return None
+    decision = operating_point.solve(points, limits, scanned=looked, history=history)
+    return None if decision.concurrency is None else decision.next_step
+
+
+def _decidable(limits: tuple[Limit, ...], history: History) -> tuple[list[Point], list[Point]]:
+    """What is decided on: the settings of which something may be claimed, and those looked at that
+    violate a limit; and the others that were only looked at.
+    """
+    claims = claim_points(history, limits, names=("output_throughput", *(limit.metric for limit in limits)))
+    known = {p.concurrency for p in claims}
+    others = [p for c, p in pilot_points(limits, history).items() if c not in known]
+    violating = [p for p in others if judge(p, limits).verdict is Verdict.VIOLATES]
+    return [*claims, *violating], [p for p in others if p not in violating]
+
+
+def next_shared(
+    tiers: Sequence[tuple[str, Sequence[Limit]]], histories: Mapping[Series, History]
+) -> tuple[Series, Ask] | None:
+    """The next window that proves one concurrency in all of these series of one deployment, whose
+    server has one limit on requests in flight: of each SLA the lowest of the operating points, and
+    the lowest of all SLAs in each of them. None where that is done, or where a series has no
+    operating point.
+    """
+    limited = [tuple(limits) for _, limits in tiers if limits]
+    lowest: dict[tuple[Limit, ...], int] = {}
+    for limits in limited:
+        points = [operating_concurrency(limits, history) for history in histories.values()]
+        known = [c for c in points if c is not None]
+        if not known or len(known) < len(points):
+            return None
+        lowest[limits] = min(known)
+    if len(histories) * len(limited) < 2:
+        return None
+    wanted = dict.fromkeys([*lowest.items(), *((limits, min(lowest.values())) for limits in limited)])
+    asks = (_to_share(c, limits, histories) for limits, c in wanted)
+    return next((ask for ask in asks if ask is not None), None)
+
+
+def _to_share(c: int, limits: tuple[Limit, ...], histories: Mapping[Series, History]) -> tuple[Series, Ask] | None:
+    """The next window of a proof of this concurrency in every series, or of a lower one where it
+    was given up in one: SHARED of them at most.
+    """
+    for _ in range(SHARED):
+        standing = {series: _stands(c, limits, unchanged(history, limits)) for series, history in histories.items()}
+        if Verdict.VIOLATES not in standing.values():
+            left = next((series for series, verdict in standing.items() if verdict is not Verdict.MEETS), None)
+            reason = f"{setting(c)} is to be proven in every shape, as a server has one limit"
+            return None if left is None else (left, _proof(c, limits, histories[left], reason))
+        if c == 1:
+            return None
+        c = max(1, math.floor(LOWER * c))
+    return None
+
+
+@functools.lru_cache(maxsize=256)
+def _stands(c: int, limits: tuple[Limit, ...], history: Unchanged) -> Verdict:
+    """MEETS: proven below every violation; VIOLATES: not, and more of a proof decides nothing; else
+    UNPROVEN.
+    """
+    points, _ = _decidable(limits, history)
+    decision = operating_point.solve(points, limits)
+    judged = decision.judgement(c)
+    if decision.first_fail is not None and decision.first_fail <= c:
+        return Verdict.VIOLATES
+    if judged is not None and judged.verdict is Verdict.MEETS:
+        return Verdict.MEETS
+    given_up = any(k.concurrency == c and k.verdict is Verdict.VIOLATES for k in candidates(history, limits))
+    return Verdict.VIOLATES if given_up else Verdict.UNPROVEN
 
 
 def _again(policy: SearchPolicy, limits: tuple[Limit, ...], history: History) -> Ask | None:
@@ -217,18 +345,10 @@ def _again(policy: SearchPolicy, limits: tuple[Limit, ...], history: History) ->
 
 def unconfirmed(limits: tuple[Limit, ...], history: History) -> tuple[int, ...]:
     """The settings whose violation in one trial does not count yet (see `Decision.unconfirmed`)."""
-    points = _decidable(limits, history) if limits else []
+    if not limits:
+        return ()
+    points, _ = _decidable(limits, history)
     return operating_point.solve(points, limits).unconfirmed if points else ()
-
-
-def _decidable(limits: tuple[Limit, ...], history: History) -> list[Point]:
-    """The points that are decided on: those of which something may be claimed, and looks that break
-    a limit.
-    """
-    claims = claim_points(history, limits, names=("output_throughput", *(limit.metric for limit in limits)))
-    known = {p.concurrency for p in claims}
-    looked = [p for c, p in pilot_points(limits, history).items() if c not in known]
-    return [*claims, *(p for p in looked if judge(p, limits).verdict is Verdict.VIOLATES)]
 
 
 def may_be_better(ask: Ask, limits: tuple[Limit, ...], history: History) -> bool:
@@ -322,10 +442,13 @@ def next_visit(limits: tuple[Limit, ...], history: History, spare: float = 0.0) 
     return replace(visit, value=max(0.0, claim.unseen_share - unseen) / _seconds(visit, points))
 
 
-def worth_proving(settings: Sequence[int], limits: tuple[Limit, ...], history: History) -> tuple[int, ...]:
+def worth_proving(
+    settings: Sequence[int], limits: tuple[Limit, ...], history: History, *, shared: bool = False
+) -> tuple[int, ...]:
     """Those of these settings whose proof can change the answer, by all other data: below every
     setting that violates a limit, and above the operating point or seen to give more. Without data
-    each can.
+    each can. Where one concurrency is `shared` by several shapes, a lower one that is not proven
+    can as well.
     """
     others = [(trial, sample) for trial, sample in history if trial.concurrency not in settings]
     if not others:
@@ -334,9 +457,12 @@ def worth_proving(settings: Sequence[int], limits: tuple[Limit, ...], history: H
         claim_points(others, limits, names=("output_throughput", *(limit.metric for limit in limits))), limits
     )
     point, most = decision.concurrency or 0, decision.first_fail or math.inf
-    return tuple(
-        c for c in settings if c < most and (c > point or c in decision.unconfirmed or gain(c, limits, history) > 0)
-    )
+
+    def changes(c: int) -> bool:
+        lacks = shared and _stands(c, limits, unchanged(history, limits)) is Verdict.UNPROVEN
+        return c > point or c in decision.unconfirmed or lacks or gain(c, limits, history) > 0
+
+    return tuple(c for c in settings if c < most and changes(c))
 
 
 # -- what is to come

@@ -36,6 +36,7 @@ UNDECIDED = (
     Cause.CROSSES,
     Cause.TOO_FEW,
     Cause.UNBOUNDED,
+    Cause.FEW_CONNECTIONS,
     Cause.NO_INTERVAL,
     Cause.NOT_MEASURED,
     Cause.SCANNED,
@@ -51,6 +52,7 @@ PASSING = frozenset(
         "repeats_differ",
         "client_bound",
         "resent",
+        "too_few_connections",
         "too_few_samples",
         "server_lost",
         "server_restarted",
@@ -80,13 +82,14 @@ def explain(
     *,
     cuts: Mapping[int, Cut] = MappingProxyType({}),
     server: Server = Server(),
+    given_up: Collection[int] = (),
     unworthy: Collection[int] = (),
     point_estimates: bool = False,
 ) -> Decision:
     """The decision with its explanation and its next step. `points` are those decided on and those
     that were only scanned, by concurrency; `rate` names the throughput. `cuts` say what cut a proof
-    short, `server` what happened to it; `unworthy` are settings whose gain would not be worth their
-    tail.
+    short, `server` what happened to it; `given_up` are settings whose proof was ended as too dear,
+    `unworthy` those whose gain would not be worth their tail.
     """
     judged = {j.concurrency: j for j in decision.judgements}
     every = sorted(judged.keys() | points.keys())
@@ -95,7 +98,7 @@ def explain(
     settings = tuple(_of_server(reason, server) for reason in said)
     by_concurrency = {reason.settings[0]: reason for reason in settings}
     open_settings = [reason for reason in settings if reason.settings[0] not in unworthy]
-    step = None if point_estimates else _next_step(decision, points, open_settings)
+    step = None if point_estimates else _next_step(decision, points, open_settings, given_up)
     decision = dataclasses.replace(decision, next_step=step)
     reasons = [*_happened(server), *_undefined(decision), *_answered(decision, points, by_concurrency)]
     reasons += _other_optima(decision, points, rate)
@@ -175,10 +178,19 @@ def _setting(
         cut=cut,
         flags=point.fatal if point is not None else (),
     )
+    reason = _of_connections(reason, point)
     step = decision.rejected
     if step is not None and step.concurrency == concurrency:
         return dataclasses.replace(reason, metric=step.metric, gain=step.gain, cost=step.cost)
     return reason
+
+
+def _of_connections(reason: Reason, point: Point | None) -> Reason:
+    """The reason with its cause named, where what is missing for a bound is connections."""
+    few = () if point is None else tuple(flag for flag in point.flags if flag.name == "too_few_connections")
+    if not few or reason.cause is not Cause.UNBOUNDED:
+        return reason
+    return dataclasses.replace(reason, cause=Cause.FEW_CONNECTIONS, flags=few)
 
 
 def _cause(decision: Decision, judged: Judgement, estimate: Estimate | None, limit: Limit | None) -> Cause:
@@ -245,10 +257,13 @@ def requests_to_decide(point: Point, limits: Sequence[Limit]) -> int | None:
     return judged.need if judged.verdict in _OPEN else point.n or None
 
 
-def _next_step(decision: Decision, points: Mapping[int, Point], settings: Iterable[Reason]) -> NextStep | None:
+def _next_step(
+    decision: Decision, points: Mapping[int, Point], settings: Iterable[Reason], given_up: Collection[int]
+) -> NextStep | None:
     """The setting below every violation that is not proven, whose values keep every limit, and that
     would give clearly more throughput than the operating point: the most of those that can be
-    decided, else the most. Without an operating point the candidate, else the most throughput.
+    decided, else the most. Without an operating point the candidate, else the most throughput. What
+    was `given_up` cannot be decided.
     """
     below = decision.first_fail if decision.first_fail is not None else math.inf
     steps = []
@@ -262,8 +277,9 @@ def _next_step(decision: Decision, points: Mapping[int, Point], settings: Iterab
         if c >= below or (decision.concurrency is not None and (reason.gain or 0.0) < CLEARLY_MORE):
             continue
         speed = point.value("output_throughput")
-        known, requests = speed if math.isfinite(speed) else None, requests_to_decide(point, decision.limits)
-        steps.append(NextStep(c, reason.gain, known, reason.flags, requests))
+        known = speed if math.isfinite(speed) else None
+        requests = None if c in given_up else requests_to_decide(point, decision.limits)
+        steps.append(NextStep(c, reason.gain, known, point.fatal, requests))
     return max(
         steps,
         default=None,

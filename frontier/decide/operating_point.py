@@ -17,7 +17,7 @@ from frontier.decide.claim import claim_of, corrected_settings, cut_short, proof
 from frontier.decide.explain import Server, explain
 from frontier.decide.knobs import engine_of
 from frontier.decide.pareto import by_concurrency
-from frontier.decide.proof import WINDOWS
+from frontier.decide.proof import WINDOWS, candidates
 from frontier.decide.sentences import notes
 from frontier.decide.verdict import RISING, judge
 from frontier.errors import ExitCode
@@ -103,6 +103,7 @@ def solve(
         rate,
         cuts=cut_short(history, limits, end),
         server=Server(corrected, kept.changes, growing, _stale(history, kept)),
+        given_up=_given_up(kept, tuple(limits)),
         point_estimates=point_estimates,
         unworthy=_unworthy(chosen, by_c.values(), limits, rate) if marginal_gain else (),
     )
@@ -140,6 +141,15 @@ def _unproven(judgement: Judgement, growth: Growth) -> Judgement:
 def _stale(history: History, kept: Unchanged) -> frozenset[int]:
     """The settings of which nothing is known since the server changed."""
     return frozenset({trial.concurrency for trial, _ in history} - {trial.concurrency for trial, _ in kept})
+
+
+def _given_up(history: History, limits: tuple[Limit, ...]) -> frozenset[int]:
+    """The settings whose proof was given up as too close to a limit: more of it decides nothing."""
+    return frozenset(
+        k.concurrency
+        for k in candidates(history, limits)
+        if k.verdict is Verdict.VIOLATES and k.windows >= WINDOWS and k.point.valid
+    )
 
 
 def _decision(

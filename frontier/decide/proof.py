@@ -41,6 +41,8 @@ PER_STREAM = 4
 and its end."""
 SPARE = 0.05
 """By how much the share of a class in a window may be below its share in all."""
+SPARE_CONNECTIONS = 1.25
+"""Connections of a setting of the grid over those that a claim needs: some carry fewer requests."""
 DEPENDENCE_CAP = 4.0
 """Most requests that stand for one independent request when a window is sized: a short scan's
 inflation is noisy."""
@@ -173,6 +175,13 @@ class Candidate:
             return None
         bound, value = limit.excess(limit.bound(e)), limit.excess(e.value)
         return bound - value if math.isfinite(value) else None
+
+    def shortage(self, limit: Limit) -> float | None:
+        """How many times the requests a bound by ranks would take, where there were too few; None
+        where there were enough, or where the rough bound keeps the limit.
+        """
+        e = self.point.metrics.get(limit.metric)
+        return None if e is None or e.need is None or limit.holds(limit.bound(e)) else e.need / e.n
 
 
 # --- what may be claimed
@@ -487,6 +496,9 @@ def _standing(point: Point, limits: tuple[Limit, ...], alpha: float, windows: in
     # forecast by: each more narrows it by much.
     wanders = windows < STEADY and any(flag.name in ("non_stationary", "lockstep") for flag in point.flags)
     if windows >= MAX_WINDOWS or (not wanders and (judged.need or math.inf) > FORECAST_SLACK * most):
+        e = point.metrics.get(judged.binding or "")
+        if e is not None and e.need is not None:
+            return Verdict.VIOLATES, f"{most:,.0f} requests are too much alike to bound {judged.binding}"
         return Verdict.VIOLATES, f"{judged.binding} is too close to its limit for {most:,.0f} requests to decide"
     return Verdict.UNPROVEN, ""
 
@@ -511,6 +523,20 @@ def window_size(
     return -(-size // WINDOWS)
 
 
+def connections_wanted(limits: Sequence[Limit], trial: Trial, windows: int = 1) -> int:
+    """Over how many connections the requests of a trial's window are to be spread, so that all
+    windows of a proof, or the `windows` of a setting of the grid, have as many as the hardest
+    percentile needs (`stats.connections`); 0 where nothing is claimed. Without limits as a p99
+    needs.
+    """
+    p = max((limit.of.p for limit in limits if limit.of.p is not None), default=None if limits else 0.99)
+    if p is None or trial.phase in SCANS:
+        return 0
+    if trial.phase in (*PROOFS, Phase.VISIT):
+        return -(-intervals.needed(p, 1 - SPEND * ALPHA * (1 - SPEND) ** (ASCENTS - 1)) // WINDOWS)
+    return math.ceil(SPARE_CONNECTIONS * intervals.needed(p) / windows)
+
+
 def shortage(earlier: Sequence[Candidate], limit: Limit) -> float:
     """How many times more requests a bound would have needed in candidates that were given up for
     want of one, at most MOST_LONGER; 1 where there are none. A stall of the server makes all
@@ -520,8 +546,9 @@ def shortage(earlier: Sequence[Candidate], limit: Limit) -> float:
     for candidate in earlier:
         e = candidate.point.metrics.get(limit.metric)
         given_up = candidate.verdict is Verdict.VIOLATES and candidate.windows >= STEADY
-        if given_up and e is not None and e.need is not None and not limit.breaks(e.value):
-            missed.append(e.need / e.n)
+        times = candidate.shortage(limit)
+        if given_up and e is not None and times is not None and not limit.breaks(e.value):
+            missed.append(times)
     return min(MOST_LONGER, max(missed))
 
 

@@ -239,19 +239,18 @@ def _scan(policy: SearchPolicy, state: State, may_add: bool) -> Ask | None:
     unseen = [c for c in policy.grid if c not in state.points and state.looks.get(c, 0) < LOOKS_AT_MOST]
     if unseen and unseen[0] == policy.grid[0]:
         return look(policy.grid[0], "the lowest setting shows how long a request takes")
+    return _once_more(state) or _to_edge(policy, state, unseen, may_add)
+
+
+def _to_edge(policy: SearchPolicy, state: State, unseen: Sequence[int], may_add: bool) -> Ask | None:
+    """The next look towards the edge, at one of the grid's `unseen` settings or between them."""
+    look = partial(_look, policy, state.points)
     edge = state.bracket()
     if edge is None:
-        lowest = min(state.points, default=1)
-        if lowest > 1 and may_add and state.looks.get(lowest // 4, 0) < LOOKS_AT_MOST:
-            return look(max(1, lowest // 4), f"c={lowest}, the lowest measured, breaks the SLA")
-        above = [c for c in unseen if not state.points]
-        return look(above[0], "no lower setting could be measured") if above else None
+        return _below_all(policy, state, unseen, may_add)
     low, high = edge
-    if high is None or not any(state.surely_outside(k) for k in state.points if k >= high):
-        above = [c for c in unseen if c > (high or low)]
-        if above:
-            step = above[min(1, len(above) - 1)] if high is None else above[0]
-            return look(step, f"c={low} is inside the SLA; looking higher")
+    if (step := _higher(state, unseen, low, high)) is not None:
+        return look(step, f"c={low} is inside the SLA; looking higher")
     if high is None or high - low <= 1 or high / low <= CLOSE:
         return None
     middle = between(low, high)
@@ -259,6 +258,35 @@ def _scan(policy: SearchPolicy, state: State, may_add: bool) -> Ask | None:
     if inner is None and (not may_add or state.looks.get(middle, 0) >= LOOKS_AT_MOST):
         return None
     return look(inner or middle, f"c={low} is inside the SLA and c={high} is not; looking between them")
+
+
+def _higher(state: State, unseen: Sequence[int], low: int, high: int | None) -> int | None:
+    """The next setting to look at above the edge: in double steps until one is surely outside."""
+    if high is not None and any(state.surely_outside(k) for k in state.points if k >= high):
+        return None
+    above = [c for c in unseen if c > (high or low)]
+    return next(iter(above[1:2] if high is None and len(above) > 1 else above), None)
+
+
+def _below_all(policy: SearchPolicy, state: State, unseen: Sequence[int], may_add: bool) -> Ask | None:
+    """The next look where no setting was seen inside the SLA: below the lowest, or at the next
+    where none could be measured.
+    """
+    lowest = min(state.points, default=1)
+    if lowest > 1 and may_add and state.looks.get(lowest // 4, 0) < LOOKS_AT_MOST:
+        reason = f"c={lowest}, the lowest measured, breaks the SLA"
+        return _look(policy, state.points, max(1, lowest // 4), reason)
+    above = [] if state.points else unseen
+    return _look(policy, state.points, above[0], "no lower setting could be measured") if above else None
+
+
+def _once_more(state: State) -> Ask | None:
+    """Another look at a setting that came out slower than a higher one: what came over the machine
+    for the length of one look must not bound the search.
+    """
+    c = min((c for c in state.contradicted if state.looks.get(c, 0) < LOOKS_AT_MOST), default=None)
+    reason = f"c={c} came out slower than a higher setting; looking once more"
+    return None if c is None else _scanned(state.points, c, reason)
 
 
 def in_flight(load: int, points: Mapping[int, Point]) -> float:
@@ -303,6 +331,10 @@ def _per_stream(points: Mapping[int, Point], usual: float) -> float:
 def _look(policy: SearchPolicy, points: Mapping[int, Point], c: int, reason: str) -> Ask:
     if policy.requests is not None and c in policy.grid:
         return Ask(c, Phase.GRID, policy.requests, reason)
+    return _scanned(points, c, reason)
+
+
+def _scanned(points: Mapping[int, Point], c: int, reason: str) -> Ask:
     seconds = longer(SCAN_SECONDS, c, points)
     requests = max(SCAN_REQUESTS, round(_per_stream(points, SCAN_PER_STREAM) * c))
     return Ask(c, Phase.SCAN, requests, reason, seconds)

@@ -8,10 +8,10 @@ the medium.
 import math
 from collections.abc import Sequence
 
-from frontier.decide.capacity import ArrivalRate
 from frontier.decide.explain import UNDECIDED, Figure, half_undecided, tightest_figure
 from frontier.decide.knobs import knob_sentence
 from frontier.decide.traffic import shares_sentence
+from frontier.decide.users import ArrivalRate
 from frontier.decide.wording import (
     bound_text,
     ci_text,
@@ -147,7 +147,9 @@ def next_step_words(decision: Decision) -> str:
     if step.command is not None and step.seconds is None:
         return "a sweep would decide"
     if step.requests is None:
-        return "too close to its limit to decide at a reasonable cost"
+        why = next((r for r in decision.explanation.settings if r.settings == (step.concurrency,)), None)
+        alike = why is not None and why.cause is Cause.UNBOUNDED
+        return f"{'requests too much alike' if alike else 'too close to its limit'} to decide at a reasonable cost"
     amount = f"{roughly(step.requests)} requests"
     if step.seconds is None:
         return f"about {amount} would decide"
@@ -247,6 +249,7 @@ _SENTENCES = {
     Cause.CROSSES: "{c}{gives} is not proven: {evidence}; {decide}.",
     Cause.TOO_FEW: "{c}{gives} is not proven: {evidence}, but {n} requests prove no {label}; {decide}.",
     Cause.UNBOUNDED: "{c}{gives} is not proven: {n} requests cannot bound {label} ({value}, limit {limit}); {decide}.",
+    Cause.FEW_CONNECTIONS: "{c}{gives} is not proven: {flags}; {decide}.",
     Cause.NO_INTERVAL: "{c}{gives} is not proven: {evidence}; --point-estimates decides on the value alone.",
     Cause.NOT_MEASURED: "{c}{gives} is not proven: {label} was not measured.",
     Cause.SCANNED: "{c}{gives} was only looked at: {label} {value}, limit {limit}; {decide}.",
@@ -384,7 +387,7 @@ def production_lines(decision: Decision, arrivals: ArrivalRate | None) -> list[s
     if decision.concurrency is None:
         return []
     if isinstance(decision.concurrency, Rate):
-        return _rate_in_production(decision, decision.concurrency)
+        return _rate_in_production(decision, decision.concurrency, arrivals)
     if decision.shape.has_sessions:
         return _sessions_in_production(decision, decision.concurrency)
     where = knob_sentence(decision.engine, decision.concurrency)
@@ -392,21 +395,26 @@ def production_lines(decision: Decision, arrivals: ArrivalRate | None) -> list[s
     if arrivals is not None:
         rate = trimmed(format_number(arrivals.rate))
         lines.append(
-            f"Independent users (Poisson arrivals): about {rate} requests/s, estimated from closed-loop data; "
-            "frontier verify --find proves the highest rate."
+            f"Independent users (Poisson arrivals): about {rate} requests/s with that limit, estimated from "
+            "closed-loop data; frontier verify checks it, and --find proves the highest rate."
         )
     return lines
 
 
-def _rate_in_production(decision: Decision, rate: Rate) -> list[str]:
+def _rate_in_production(decision: Decision, rate: Rate, arrivals: ArrivalRate | None) -> list[str]:
     """As `production_lines`, of a rate: it was measured without a limit on requests in flight but
-    the engine's own.
+    the engine's own, so a limit must leave room for as many as there were.
     """
     most = f"{trimmed(format_number(rate.per_second))} {rate.arrivals}"
     if decision.shape.has_sessions:
         most += f" ({trimmed(format_number(rate.per_second * decision.shape.requests))} requests/s)"
+    needs = []
+    if arrivals is not None:
+        room = f"It needs room for {count(arrivals.cap, 'request')} in flight, the most there were"
+        needs = [f"{room} in the server and its queue: set no lower limit at your gateway."]
     return [
         f"Holds for {decision.shape.arrivals} arrivals of up to {most} at one replica; a wait counts.",
+        *needs,
         "Limit the rate at your gateway, or scale out before it: replicas = peak rate / this rate, rounded up.",
     ]
 
@@ -439,7 +447,8 @@ def _what_would_decide(reason: Reason) -> str:
     """
     cut = _cut_words(reason.cut, reason.estimate.n) if reason.cut is not None and reason.estimate is not None else ""
     if reason.need is None:
-        return f"{cut}too close to the limit to decide at a reasonable cost"
+        why = "they are too much alike" if reason.cause is Cause.UNBOUNDED else "too close to the limit"
+        return f"{cut}{why} to decide at a reasonable cost"
     return f"{cut}about {roughly(reason.need)} requests would decide"
 
 

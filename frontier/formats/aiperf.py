@@ -198,7 +198,9 @@ def _failed(index: int, node: Node, sent: float, prompt: int | None) -> Record:
     code = error.number("code")
     words = " ".join(filter(None, (error.text("code"), error.text("type"), error.text("message", 120))))
     cancelled = node.at("metadata").tree.get("was_cancelled") is True
-    outcome = Outcome.CANCELLED if cancelled else Outcome.HTTP_ERROR if code else Outcome.STREAM_ERROR
+    outcome = Outcome.HTTP_ERROR if code else Outcome.STREAM_ERROR
+    if cancelled:
+        outcome = Outcome.CANCELLED
     end = max(sent, sent + (_time(node, "request_end_ns") - _time(node, "request_start_ns")))
     status = int(code) if code is not None and 100 <= code <= 599 else None
     return Record(

@@ -265,6 +265,6 @@ class _HuggingFaceConfig(BaseModel):
                 "name": str(self.name),
                 "window": self.window if windowed else 0,
                 "windowed_layers": windowed,
-                "precision": "fp8" if "fp8" in method else "fp4" if "fp4" in method else "bf16",
+                "precision": next((precision for precision in ("fp8", "fp4") if precision in method), "bf16"),
             }
         )

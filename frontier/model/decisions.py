@@ -220,6 +220,7 @@ class Cause(StrEnum):
     CROSSES = "crosses"
     TOO_FEW = "too_few"
     UNBOUNDED = "unbounded"
+    FEW_CONNECTIONS = "few_connections"
     NO_INTERVAL = "no_interval"
     SCANNED = "scanned"
     NOT_MEASURED = "not_measured"

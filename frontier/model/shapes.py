@@ -332,7 +332,9 @@ class Shape:
     @property
     def kind(self) -> Literal["shape", "session", "mix"]:
         """What messages call it."""
-        return "mix" if self.mix else "shape" if self.session is None else "session"
+        if self.mix:
+            return "mix"
+        return "shape" if self.session is None else "session"
 
     @property
     def classes(self) -> tuple[str, ...]:

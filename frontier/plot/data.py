@@ -89,7 +89,9 @@ class Axis:
         """1 for what no axis holds above (infinite), -1 for what this one does not hold below (0 on
         a logarithm).
         """
-        return 1 if value == math.inf else -1 if self.log and value <= 0 else 0
+        if value == math.inf:
+            return 1
+        return -1 if self.log and value <= 0 else 0
 
     def shown(self, value: float) -> float:
         """The value, or the edge where it is `off`."""
@@ -329,6 +331,11 @@ class View:
         if not point.valid or point.concurrency in self.frontier.excluded:
             return Role.FLAGGED
         return Role.FRONTIER if point.concurrency in self.frontier.members else Role.DOMINATED
+
+
+def mark_id(panel: int, concurrency: float) -> str:
+    """The id of a setting's mark in an SVG, for a page to link it to its row."""
+    return f"mark-{panel}-{concurrency:g}"
 
 
 def breaks(point: Point, limits: Sequence[Limit]) -> bool:

@@ -15,18 +15,30 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cache
 
-import matplotlib as mpl
 import numpy as np
-from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.collections import LineCollection
-from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
-from matplotlib.patches import FancyArrowPatch
-from matplotlib.ticker import FixedFormatter, FixedLocator, LogLocator, MaxNLocator, NullLocator
 
-from frontier.plot.data import FORMATS, Axis, Bar, Line, Mark, Panel, Picture, Role, Theme
-from frontier.plot.layout import PanelLayout, Placed, fit, line_height, text_width, ticks_that_fit, wrap
+from frontier.errors import DrawingError
+from frontier.plot.data import FORMATS, Axis, Bar, Line, Mark, Panel, Picture, Role, Theme, mark_id
+from frontier.text import clean
+
+# matplotlib reads the user's settings when it is imported, and fails on some of them with any
+# exception: a backend that does not exist, a matplotlibrc that is not UTF-8 or cannot be read.
+try:
+    import matplotlib as mpl
+    from matplotlib.axes import Axes
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.collections import LineCollection
+    from matplotlib.figure import Figure
+    from matplotlib.lines import Line2D
+    from matplotlib.patches import FancyArrowPatch
+    from matplotlib.ticker import FixedFormatter, FixedLocator, Locator, LogLocator, MaxNLocator, NullLocator
+
+    from frontier.plot.layout import PanelLayout, Placed, fit, line_height, text_width, ticks_that_fit, wrap
+except Exception as error:
+    raise DrawingError(
+        f"matplotlib cannot be loaded: {clean(f'{type(error).__name__}: {error}')}",
+        "unset MPLBACKEND, or mend the matplotlibrc: here, in $MATPLOTLIBRC or in ~/.config/matplotlib",
+    ) from error
 
 # Okabe & Ito's colours (2008), told apart by colour-blind readers too; a shape or a text always
 # says the same. Thin lines and text take the "text" colour of a role where its own is too bright
@@ -118,11 +130,6 @@ def dark_colours() -> dict[str, str]:
 def ink(role: Role, theme: Theme = "light") -> str:
     """The colour of a role as text or a thin line."""
     return COLOURS[theme].get(f"{role.value} text", COLOURS[theme][role.value])
-
-
-def mark_id(panel: int, concurrency: float) -> str:
-    """The id of a setting's mark in an SVG, for a page to link it to its row."""
-    return f"mark-{panel}-{concurrency:g}"
 
 
 @contextmanager
@@ -408,14 +415,19 @@ def ticks_of(axis: Axis, length: float, points: float, upright: bool) -> Sequenc
         return kept
     subs = ((1, 1.5, 2, 3, 4, 5, 6, 8), (1, 2, 3, 5, 7), (1, 2, 5), (1, 3), (1,))
     steps = [MaxNLocator(n, steps=[1, 2, 2.5, 5, 10]) for n in (9, 6, 4, 3, 2)]
-    inside = [
-        [(float(v), tick_text(v)) for v in locator.tick_values(low, high) if low <= v <= high * (1 + 1e-9)]
-        for locator in ([LogLocator(subs=of, numticks=99) for of in subs] if axis.log else steps)
-    ]
-    choices = [ticks for ticks in inside if 3 <= len(ticks) <= 10]
+
+    def inside(locators: Sequence[Locator]) -> list[list[tuple[float, str]]]:
+        return [
+            [(float(v), tick_text(v)) for v in locator.tick_values(low, high) if low <= v <= high * (1 + 1e-9)]
+            for locator in locators
+        ]
+
+    every = inside([LogLocator(subs=of, numticks=99) for of in subs] if axis.log else steps)
+    choices = [ticks for ticks in every if 3 <= len(ticks) <= 10]
     if not choices and axis.log and axis.high < 30 * axis.low:  # hardly a round number: ticks as if it were linear
-        return ticks_of(Axis("", axis.low, axis.high), length, points, upright)
-    return ticks_that_fit(axis, choices or [max(inside, key=len)], length, points, upright)
+        every = inside(steps)
+        choices = [ticks for ticks in every if 3 <= len(ticks) <= 10]
+    return ticks_that_fit(axis, choices or [max(every, key=len)], length, points, upright)
 
 
 def tick_text(value: float) -> str:
@@ -509,7 +521,9 @@ def _draw_mark(axes: Axes, mark: Mark, colours: dict[str, str], name: str) -> No
     if mark.struck:
         axes.plot(mark.x, mark.y, marker=STRIKE, ms=16, mec=colours["text"], mew=1.3, zorder=5, gid=name + "-strike")
     hollow = mark.role in (Role.FLAGGED, Role.PREDICTED)
-    face = paper if hollow else blend(colour, paper, 0.35) if mark.pale else colour
+    face = blend(colour, paper, 0.35) if mark.pale else colour
+    if hollow:
+        face = paper
     shape = ">" if mark.beyond else SHAPES.get(mark.role, "o")
     edge, thick, size = (paper, 0.6, 8.0) if mark.role is Role.DOMINATED else (colour, 1.4, 8.0)
     if mark.role is Role.PREDICTED:

@@ -407,8 +407,7 @@ class PanelLayout:
         for degrees in DIRECTIONS:
             cos, sin = math.cos(math.radians(degrees)) * side, math.sin(math.radians(degrees)) * over
             near_x, near_y = x + cos * away, y + sin * away
-            x0 = near_x if cos > 0.3 else near_x - wide if cos < -0.3 else near_x - wide / 2
-            y0 = near_y if sin > 0.3 else near_y - tall if sin < -0.3 else near_y - tall / 2
+            x0, y0 = near_x - _behind(cos) * wide, near_y - _behind(sin) * tall
             tip = min(max(x, x0), x0 + wide), min(max(y, y0), y0 + tall)
             length = math.hypot(tip[0] - x, tip[1] - y) or 1.0
             begin = x + (tip[0] - x) / length * start, y + (tip[1] - y) / length * start
@@ -446,8 +445,19 @@ def _rank(mark: Mark) -> tuple[int, float]:
     before others.
     """
     c = round(mark.concurrency)
-    roundness = 1 if c & (c - 1) == 0 else 2 if c % 16 == 0 else 3 if c % 8 == 0 else 4
+    kinds = (c & (c - 1) == 0, c % 16 == 0, c % 8 == 0, True)
+    roundness = 1 + kinds.index(True)
     return roundness + (0 if mark.role is Role.FRONTIER else 1), mark.concurrency
+
+
+def _behind(direction: float) -> float:
+    """Which share of a box lies behind the point where its leader ends, along one axis, for a
+    leader of this direction (a cosine or a sine): a box beside the place starts there, one above or
+    below it is centred.
+    """
+    if abs(direction) <= 0.3:
+        return 0.5
+    return 0.0 if direction > 0 else 1.0
 
 
 def ticks_that_fit(

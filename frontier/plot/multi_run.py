@@ -328,7 +328,7 @@ def _is_judged(group: Group) -> bool:
     return metric(up).better == "higher" and any(view.decision is not None for view in group.views)
 
 
-def _best(group: Group) -> Best | None:
+def best_of(group: Group) -> Best | None:
     """Which of the group gives the most as far as it is proven, by the rule of `frontier solve`;
     None: nothing is.
     """
@@ -346,7 +346,7 @@ def _best(group: Group) -> Best | None:
 
 
 def _panel_sentence(group: Group) -> str:
-    promise, best = _promise([group]), _best(group)
+    promise, best = _promise([group]), best_of(group)
     clauses = _clauses(group, best)
     if best is None:
         two = len(group.names) == 2
@@ -359,8 +359,9 @@ def _panel_sentence(group: Group) -> str:
     if not best.others:
         return f"Only {name} is proven inside {promise} ({value}){clauses}"
     if best.sure:
-        some = len(best.others) + 1 < len(group.names)
-        of = " of those proven" if some else " that is proven" if best.may_give else ""
+        of = " that is proven" if best.may_give else ""
+        if len(best.others) + 1 < len(group.names):
+            of = " of those proven"
         return f"{name} carries the most{of} inside {promise}: {words}{clauses}"
     reason = "within the interval of the next" if speed.has_interval else "but intervals are not known"
     return f"No clear winner inside {promise}: {name} carries {words}, {reason}{clauses}"
@@ -371,7 +372,7 @@ def _clauses(group: Group, best: Best | None) -> str:
     is.
     """
     kinds: dict[str, list[str]] = {}
-    for name, kind in _unproven(group, best).items():
+    for name, kind in without_proof(group, best).items():
         kinds.setdefault(kind, []).append(name)
     clauses = []
     for kind, names in kinds.items():
@@ -390,7 +391,7 @@ def _clauses(group: Group, best: Best | None) -> str:
     return "".join(f"; {clause}" for clause in clauses if clause)
 
 
-def _unproven(group: Group, best: Best | None) -> dict[str, str]:
+def without_proof(group: Group, best: Best | None) -> dict[str, str]:
     """Those of which nothing is proven, and why: 'higher' where a value inside the SLA is above the
     best.
     """
@@ -425,12 +426,12 @@ def _workloads_sentence(groups: Sequence[Group], names: Sequence[str]) -> str:
     outcomes: Counter[str] = Counter()
     won: Counter[str] = Counter()
     for group in groups:
-        best = _best(group)
+        best = best_of(group)
         if absent := [name for name in names if name not in group.names]:
             outcomes[f"{_listed(absent)} {'was' if len(absent) == 1 else 'were'} not measured"] += 1
         elif best is None:
             outcomes["nothing is proven"] += 1
-        elif others := _unproven(group, best):
+        elif others := without_proof(group, best):
             proven = [best.decision.deployment, *best.others]
             higher = [name for name, kind in others.items() if kind == "higher"]
             above = f", though {_owned(higher)} frontier is higher" if higher else ""

@@ -60,6 +60,13 @@ def save(picture: Picture, path: Path, *, width: int | None = None, theme: Theme
     write_output(path, render(picture, path.suffix.removeprefix(".").lower(), width=width, theme=theme))
 
 
+def _columns(panels: int) -> int:
+    """Columns of a picture of so many panels."""
+    if panels == 1:
+        return 1
+    return 2 if panels <= 4 else 3
+
+
 def small_multiples(views: Sequence[View], *, footer: Provenance | None = None) -> Picture:
     """One panel per view, in reading order, under one title, one legend line and, for several, a
     table of answers.
@@ -88,7 +95,7 @@ def small_multiples(views: Sequence[View], *, footer: Provenance | None = None) 
         notes=tuple(notes),
         foot=foot_line(views, footer),
         description=describe(views, title),
-        columns=1 if one else 2 if len(views) <= 4 else 3,
+        columns=_columns(len(views)),
         tall=505.0 if one else 300.0,
         width=1100 if len(views) <= 4 else 1500,
     )

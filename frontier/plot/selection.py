@@ -70,7 +70,9 @@ def pooled_of(runs: Sequence[Run], objectives: Sequence[str], limits: Sequence[L
         points = run.points(limits, names=objectives)
         check_axes(points, objectives, str(run.path))
         several = len({p.deployment for p in points}) > 1
-        owner = "{}" if len(runs) == 1 else f"{name} · {{}}" if several else name
+        owner = f"{name} · {{}}" if several else name
+        if len(runs) == 1:
+            owner = "{}"
         owned += [replace(p, deployment=owner.format(p.deployment)) for p in points]
     return pooled(owned, objectives, limits)
 

@@ -196,7 +196,9 @@ def _whole_parts(text: str, room: int) -> str:
     cut = text
     while cell_len(cut) > room and "   " in cut.lstrip():
         cut = cut[: cut.rindex("   ")].rstrip()
-    return cut if cell_len(cut) <= room else "" if text.startswith("   ") else set_cell_size(cut, room)
+    if cell_len(cut) <= room:
+        return cut
+    return "" if text.startswith("   ") else set_cell_size(cut, room)
 
 
 def _so_far_text(tick: "TrialProgress") -> str:
@@ -262,7 +264,9 @@ def text_plot(spots: Mapping[int, Spot], *, across: str, up: str, width: int = 6
                 styles[row][start + i] = "bold blue" if concurrency in on_it else "dim"
     text = Text(no_wrap=True, overflow="ellipsis")
     for i in range(height):
-        number = format_number(top) if i == 0 else "0" if i == height - 1 else ""
+        number = "0" if i == height - 1 else ""
+        if i == 0:
+            number = format_number(top)
         text.append(f"{number:>{MARGIN - 1}} │", style="dim")
         for ch, style in zip(grid[i], styles[i], strict=True):
             text.append(ch, style=style)

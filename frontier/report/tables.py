@@ -222,7 +222,9 @@ def point_columns(
         estimates = [point.metrics.get(name) for point in points]
         if not any(estimates):
             continue
-        rank = 1 if name in asked or name == "output_throughput" else 5 if metric(name).group else _RANKS.get(name, 4)
+        rank = 5 if metric(name).group else _RANKS.get(name, 4)
+        if name in asked or name == "output_throughput":
+            rank = 1
         cells = tuple(_metric_cell(name, estimate, of_limit.get(name), gpus) for estimate in estimates)
         columns.append(Column(_head(name, gpus), cells, rank, interval_rank=rank + 5))
     rates = [point.metrics.get("error_rate") for point in points]

@@ -111,8 +111,7 @@ class Conductor:
             gone = self._failures.given_up
             if end == "finished" and (gone or self._runner.dropped):
                 end = "server_lost" if gone else "budget"
-            reason = {"reason": "; ".join(gone.values())} if gone else {}
-            self.run.journal(end, spent=self._ledger.spent().tree(), **reason)
+            self.run.journal(end, spent=self._ledger.spent().tree(), **self._failures.facts())
             return end
         except FrontierError as error:
             self._journal_failure(error)
@@ -156,7 +155,13 @@ class Conductor:
             return
         every = self._proposals.every_series()
         limits = self.config.limits
-        found = {s: completion.worth_proving(self.prove.of(s), limits, self._runner.history(s)) for s in every}
+        shapes = Counter(series.deployment for series in every)
+        found = {
+            s: completion.worth_proving(
+                self.prove.of(s), limits, self._runner.history(s), shared=shapes[s.deployment] > 1
+            )
+            for s in every
+        }
         if any(found.values()):
             self._proposals.limited = found
             for series in (series for series, settings in found.items() if not settings):
@@ -190,7 +195,7 @@ class Conductor:
                 raise _Interrupted
         there = [d for d in group if d.name not in self._failures.given_up]
         if not there:
-            reason = next(iter(self._failures.given_up[d.name] for d in group)).splitlines()[0]
+            reason = next(iter(self._failures.given_up[d.name].why for d in group)).splitlines()[0]
             self._leave_out(todo, reason.removesuffix(LAST_LINES))
             return
         await self._passes(there, todo)
@@ -237,10 +242,13 @@ class Conductor:
         series = self._proposals.series(deployments)
         await self._grid(first)
         await self._answer_all(series)
+        await self._share(series)
         if later:
             self._warn_of_budget(later)
             await self._grid(later)
         await self._complete(series)
+        await self._share(series)  # operating points may be higher by now
+        await self._complete(series)  # a series ends with a window of what is chosen
 
     async def _grid(self, todo: Sequence[Trial]) -> None:
         put_off = await self._pass(todo)
@@ -292,6 +300,15 @@ class Conductor:
             facts = {"deployment": series.deployment, "shape": series.shape.label, "reason": ask.reason}
             self.run.journal("search_done", **facts)
             self.progress.note(f"{series.label(keep_shape=True)}: {ask.reason}")
+
+    async def _share(self, series: Sequence[Series]) -> None:
+        """Prove one concurrency in all shapes and under all SLAs of each deployment, as far as
+        there is room.
+        """
+        for deployment in dict.fromkeys(one.deployment for one in series):
+            while (found := self._proposals.to_share(deployment, series)) is not None:
+                if await self._run_ask(*found) != "done":
+                    break
 
     async def _complete(self, series: Sequence[Series]) -> None:
         """What completes the frontiers, the most valuable next; of equal ones the one that had the

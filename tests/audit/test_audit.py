@@ -18,7 +18,7 @@ from frontier._version import __version__
 from frontier.audit.archive import unpacked
 from frontier.audit.check import DERIVED, _changed, audit, differences, state
 from frontier.audit.contradictions import contradictions
-from frontier.errors import FrontierError, UsageError
+from frontier.errors import FrontierError, UsageError, exit_code
 from frontier.run import load
 from frontier.simulator.process import SimulatorProcess
 from frontier.simulator.spec import EngineSpec
@@ -26,18 +26,10 @@ from frontier.store.run_dir import RunDirectory
 from frontier.text import Secrets
 from tests.audit.packs import Files, contents, hashed_again, of_json, packed, stated_again, written, zipped
 from tests.commands import frontier
-from tests.sweeps import ENGINES, config_text, sweep_in_virtual_time
+from tests.golden import assert_golden_row
 
-TEXT = config_text(ENGINES["smooth"], requests=120, sla="{p50_ttft: 50ms}").replace("1, 2, 4, 8, 16, 32, 64", "2, 4")
 KEY = "default-256x32-c0002-grid-r1"
 SECRET = "sk-planted-0123456789abcdef"
-
-
-@pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("audited") / "run"
-    sweep_in_virtual_time(path, TEXT)
-    return path
 
 
 @pytest.fixture(scope="module")
@@ -54,15 +46,12 @@ def found(files: Files, tmp_path: Path) -> tuple[str, ...]:
 
 def test_pack_and_audit_as_a_user_does(run: Path, tmp_path: Path) -> None:
     said = frontier("pack", run, "-o", "claim.zip", cwd=tmp_path)
-    assert (said.code, said.err) == (0, "anyone checks it with  frontier audit claim.zip\n")
+    assert said.code == 0
+    assert said.err.endswith("  frontier audit claim.zip\n")
     assert re.fullmatch(r"[0-9a-f]{64}  claim\.zip\n", said.out)
     said = frontier("audit", "claim.zip", cwd=tmp_path)
     assert (said.code, said.err) == (0, "")
-    assert said.out.startswith(f"claim.zip  made by frontier {__version__}\n")
-    assert "2 points and the answers" in said.out
-    assert "256/32: concurrency 4 meets p50 TTFT ≤ 50 ms" in said.out
-    assert "of 6 trials" in said.out
-    assert "Self-consistent, origin unknown" in said.out
+    assert_golden_row("answers", said.out.replace(__version__, "VERSION"))
     assert not re.search("authentic|genuine|trustworthy|valid", said.out)
     tree = orjson.loads(frontier("audit", "claim.zip", "--json", cwd=tmp_path).out)
     assert (tree["self_consistent"], tree["origin"], tree["contradictions"]) == (True, "unknown", [])
@@ -72,7 +61,7 @@ def test_pack_and_audit_as_a_user_does(run: Path, tmp_path: Path) -> None:
 def test_nothing_of_this_machine_is_claimed(run: Path, whole: Files) -> None:
     claim = whole["claim.json"].decode()
     assert str(run.parent) not in claim
-    assert "frontier sweep CONFIG" in claim or "next_step" not in claim or '"next_step": null' in claim
+    assert re.findall(r'"next_step": ([^,}]+)', claim) == ["null"], "a finished run has none"
 
 
 def test_an_import_is_audited_and_says_what_cannot_be(tmp_path: Path) -> None:
@@ -83,10 +72,13 @@ def test_an_import_is_audited_and_says_what_cannot_be(tmp_path: Path) -> None:
     files = contents(packed(tmp_path / "imported", tmp_path / "claim.zip"))
     result = audit(tmp_path / "claim.zip")
     assert result.found == ()
-    assert result.unchecked == ("its points are aggregates of another tool: there are no requests to derive them from",)
+    assert len(result.unchecked) == 1
+    assert_golden_row("answers", result.unchecked[0], "unchecked")
     files["run/imported.jsonl"] = files["run/imported.jsonl"].replace(b"300", b"900")
-    assert any("imported.jsonl is not the file that was packed" in line for line in found(files, tmp_path))
-    assert any("output_throughput" in line for line in found(hashed_again(files), tmp_path))
+    assert_golden_row("answers", "\n".join(found(files, tmp_path)), "as it is")
+    again = found(hashed_again(files), tmp_path)
+    assert [line for line in again if "output_throughput" in line]
+    assert_golden_row("answers", "\n".join(again), "hashed again")
 
 
 def test_a_run_of_an_earlier_version_is_audited_and_says_what_cannot_be(tmp_path: Path) -> None:
@@ -96,7 +88,8 @@ def test_a_run_of_an_earlier_version_is_audited_and_says_what_cannot_be(tmp_path
     packed(tmp_path / "before", tmp_path / "claim.zip")
     result = audit(tmp_path / "claim.zip")
     assert result.found == ()
-    assert any("have no hash: an earlier version measured them" in line for line in result.unchecked)
+    assert result.unchecked
+    assert_golden_row("answers", "\n".join(result.unchecked))
 
 
 def test_a_pack_of_another_version_says_what_it_cannot_check(whole: Files, tmp_path: Path) -> None:
@@ -105,7 +98,9 @@ def test_a_pack_of_another_version_says_what_it_cannot_check(whole: Files, tmp_p
 
     result = audit(zipped({**whole, "claim.json": of_json(version, whole["claim.json"])}, tmp_path / "x.zip"))
     assert result.consistent
-    assert result.unchecked == (f"it was made by frontier 0.9.3, this is {__version__}: a number may be defined anew",)
+    (unchecked,) = result.unchecked
+    assert "0.9.3" in unchecked
+    assert_golden_row("answers", unchecked.replace(__version__, "VERSION"))
 
 
 @pytest.mark.parametrize(
@@ -136,22 +131,25 @@ def test_a_run_that_was_changed_is_not_packed(run: Path, tmp_path: Path) -> None
     file.write_bytes(file.read_bytes()[:-2] + b" }\n")
     said = frontier("pack", copy, "-o", "claim.zip", cwd=tmp_path)
     assert said.code == 2
-    assert "was changed or damaged" in said.err
+    assert f"{KEY}.jsonl" in said.err
+    assert_golden_row("messages", said.err.replace(str(tmp_path), "HERE"))
     assert not (tmp_path / "claim.zip").exists()
 
 
 def test_a_running_sweep_is_not_packed(run: Path, tmp_path: Path) -> None:
+    run = Path(shutil.copytree(run, tmp_path / "run"))
     manifest = RunDirectory.read(run).manifest
     with RunDirectory.open_for_sweep(
         run,
         identity=manifest["identity"],
         canonical=manifest["canonical"],
-        config_text=TEXT,
+        config_text=RunDirectory.read(run).config_text(),
         facts={},
     ):
         said = frontier("pack", run, "-o", "claim.zip", cwd=tmp_path)
     assert said.code == 2
-    assert "a sweep is running on" in said.err
+    assert_golden_row("messages", said.err.replace(str(tmp_path), "HERE"))
+    assert not (tmp_path / "claim.zip").exists()
 
 
 # --- a sweep over HTTP: keys, seeds and lengths
@@ -167,10 +165,12 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> Path:
             "requests: 60\nrepeats: 1\nrefine: 0\nwarmup: 100ms\nsla: {p50_ttft: 1s}\n"
         )
         said = frontier("sweep", "sweep.yaml", "-o", "run", cwd=here, MY_KEY=SECRET)
-    assert said.code in (0, 3, 4, 5), said.err
+    # On a busy machine its point may be flagged, and the answer is another.
+    assert said.code == exit_code(decision.verdict for decision in load(here / "run").solve()), said.err
     return here / "run"
 
 
+@pytest.mark.process
 def test_a_measured_run_is_consistent_and_holds_no_key(measured: Path, tmp_path: Path) -> None:
     assert list(contradictions(load(measured))) == []
     said = frontier("pack", measured, "-o", "claim.zip", cwd=tmp_path, MY_KEY=SECRET)
@@ -192,7 +192,9 @@ def test_lengths_that_the_seed_does_not_give_are_found(measured: Path, tmp_path:
     tree["asked_isl"] = asked + 1 if asked < 128 else asked - 1
     lines[20] = orjson.dumps(tree) + b"\n"
     edited = audit(stated_again(files | {name: b"".join(lines)}, tmp_path))
-    assert [line for line in edited.found if "asks for other lengths than its trial's prompts have" in line]
+    (line,) = edited.found
+    assert line.startswith("trial default-64-128x4-16-c0004-grid-r1: ")
+    assert_golden_row("answers", line)
 
 
 # --- one edit of each kind, with every hash and the answers made again
@@ -242,38 +244,39 @@ def in_config(old: bytes, new: bytes) -> Callable[[Files], None]:
 
 
 EDITS = {
-    "first token earlier": (in_record("first", lambda t: t - 0.01), "do not add up"),
-    "last token earlier": (in_record("last", lambda t: t - 0.01), "do not add up"),
-    "a gap shorter": (in_record("gaps", lambda g: [*g[:5], g[5] - 900, *g[6:]]), "do not add up"),
-    "a gap less": (in_record("gaps", lambda g: g[:-1]), "one fewer than its chunks"),
-    "sent after its first token": (in_record("sent", lambda t: t + 5), "ends before it begins"),
-    "sent before the last answer": (in_record("sent", lambda t: t - 0.02), "before their stream had its last answer"),
-    "tokens more": (in_record("completion_tokens", lambda n: n + 40), "tokens, its records"),
-    "cached more than sent": (in_record("cached_tokens", lambda _: 999), "a count of a request is impossible"),
-    "another output length": (in_record("asked_osl", lambda n: n - 1), "asks for other lengths"),
-    "a failure made a success": (in_record("error", lambda _: "boom"), "a success and a failure"),
-    "a request taken out": (without_line(40), "the journal has"),
-    "one twice": (in_record("index", lambda n: n - 1), "two requests have one number"),
-    "a stream that is not there": (in_record("stream", lambda _: 2), "of a stream that it does not have"),
-    "a window cut": (in_evidence("window", "end", change=lambda t: t * 0.7), "ended by 120"),
-    "a window drawn out": (in_evidence("window", "end", change=lambda t: t + 1.5), "goes on after enough was sent"),
-    "a window opened early": (in_evidence("window", "start", change=lambda _: 0.0), ""),
-    "another seed": (in_evidence("trial", "seed", change=lambda n: n + 1), "its seed is not that of its setting"),
-    "fewer requests": (in_evidence("trial", "requests", change=lambda _: 20), "was not planned by this config"),
-    "another server": (in_evidence("server_identity", change=lambda _: "H100"), "none that the journal names"),
-    "sent again": (in_evidence("health", "resent", change=lambda _: 3), "were sent again, and 0 by its records"),
-    "ended otherwise": (in_evidence("ended", change=lambda _: "time"), "in the journal"),
-    "another load in the config": (in_config(b"requests: 120", b"requests: 60"), "another config"),
+    "first token earlier": in_record("first", lambda t: t - 0.01),
+    "last token earlier": in_record("last", lambda t: t - 0.01),
+    "a gap shorter": in_record("gaps", lambda g: [*g[:5], g[5] - 900, *g[6:]]),
+    "a gap less": in_record("gaps", lambda g: g[:-1]),
+    "sent after its first token": in_record("sent", lambda t: t + 5),
+    "sent before the last answer": in_record("sent", lambda t: t - 0.02),
+    "tokens more": in_record("completion_tokens", lambda n: n + 40),
+    "cached more than sent": in_record("cached_tokens", lambda _: 999),
+    "another output length": in_record("asked_osl", lambda n: n - 1),
+    "a failure made a success": in_record("error", lambda _: "boom"),
+    "a request taken out": without_line(40),
+    "one twice": in_record("index", lambda n: n - 1),
+    "a stream that is not there": in_record("stream", lambda _: 2),
+    "a window cut": in_evidence("window", "end", change=lambda t: t * 0.7),
+    "a window drawn out": in_evidence("window", "end", change=lambda t: t + 1.5),
+    "a window opened early": in_evidence("window", "start", change=lambda _: 0.0),
+    "another seed": in_evidence("trial", "seed", change=lambda n: n + 1),
+    "fewer requests": in_evidence("trial", "requests", change=lambda _: 20),
+    "another server": in_evidence("server_identity", change=lambda _: "H100"),
+    "sent again": in_evidence("health", "resent", change=lambda _: 3),
+    "ended otherwise": in_evidence("ended", change=lambda _: "time"),
+    "another load in the config": in_config(b"requests: 120", b"requests: 60"),
 }
 
 
 @pytest.mark.parametrize("what", EDITS)
 def test_an_edit_contradicts_what_else_is_there(what: str, whole: Files, tmp_path: Path) -> None:
-    edit, words = EDITS[what]
     files = dict(whole)
-    edit(files)
+    EDITS[what](files)
     again = list(contradictions(load(written(files, tmp_path))))
-    assert [line for line in again if words in line], again
+    edited = "manifest.json" if what == "another load in the config" else f"trial {KEY}:"
+    assert {line.startswith(edited) for line in again} == {True}
+    assert_golden_row("answers", "\n".join(again).replace(f"trial {KEY}: ", ""))
 
 
 def test_the_first_contradictions_are_printed_and_the_rest_counted(whole: Files, tmp_path: Path) -> None:
@@ -286,20 +289,22 @@ def test_the_first_contradictions_are_printed_and_the_rest_counted(whole: Files,
     said = frontier("audit", "claim.zip", cwd=tmp_path)
     assert said.code == 3
     assert said.out.count("contradiction: points ") == 10
-    assert re.search(
-        r"points default 256/32 c=2 metrics \w+ value: stated [\d.e-]+, the records give [\d.e-]+", said.out
-    )
+    unwrapped = re.sub(r"\n(?!contradiction:|and )", " ", said.out)
+    figures = re.findall(r"c=2 metrics \w+ value: \w+ ([\d.e-]+), [a-z ]+ ([\d.e-]+)$", unwrapped, re.MULTILINE)
+    assert len(figures) == 10
+    halves = [(float(derived) or 1.0) / 2 for _, derived in figures]
+    assert [float(stated) for stated, _ in figures] == pytest.approx(halves)
     assert re.search(r"^and \d+ more$", said.out, re.MULTILINE)
-    assert said.out.endswith("Not self-consistent: do not rely on it.\n")
+    assert_golden_row("answers", said.out.splitlines()[-1])
 
 
 def test_what_is_added_to_the_claim_is_found(whole: Files, tmp_path: Path) -> None:
     def boast(tree: dict[str, Any]) -> None:
         tree["certified_by"] = "somebody"
 
-    assert found({**whole, "claim.json": of_json(boast, whole["claim.json"])}, tmp_path) == (
-        "claim.json states certified_by, which no pack does",
-    )
+    (line,) = found({**whole, "claim.json": of_json(boast, whole["claim.json"])}, tmp_path)
+    assert "certified_by" in line
+    assert_golden_row("answers", line)
 
 
 WRONG = [

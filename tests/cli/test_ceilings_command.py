@@ -2,14 +2,18 @@
 
 import importlib.util
 import json
+import sys
 from pathlib import Path
 
 import pytest
 
 from frontier.config import load_config
+from frontier.errors import install_command
 from tests.commands import frontier
+from tests.golden import assert_golden_row
 
 
+@pytest.mark.process
 def test_the_ceilings_of_this_processor_are_answered_and_stored(tmp_path: Path) -> None:
     said = frontier("ceilings", "--device", "cpu", "--seconds", "0.01", "-o", "c.yaml", "--json", cwd=tmp_path)
     assert said.code == 0, said.err
@@ -17,7 +21,7 @@ def test_the_ceilings_of_this_processor_are_answered_and_stored(tmp_path: Path) 
     assert "frontier.ceilings/1" == tree["schema"]
     measured = {line["name"]: line["measured"] for line in tree["ceilings"]}
     assert {"memory_bandwidth", "matmul_fp32", "attention"} <= set(measured)
-    assert all(value > 0 for value in measured.values())
+    assert min(measured.values()) > 0
     assert "wrote c.yaml" in said.err
     text = "endpoint: http://h:8000\nmodel: qwen3-0.6b\nshapes: [64/16]\n" + (tmp_path / "c.yaml").read_text()
     roofline = load_config(text, "s.yaml").deployments[0].roofline()
@@ -31,5 +35,5 @@ def test_the_ceilings_of_this_processor_are_answered_and_stored(tmp_path: Path) 
 def test_a_gpu_without_torch_is_refused_with_the_way_out(tmp_path: Path) -> None:
     said = frontier("ceilings", "--device", "cuda", cwd=tmp_path)
     assert (said.code, said.out) == (2, "")
-    assert "torch is not installed" in said.err
-    assert "-m pip install torch" in said.err
+    assert install_command("torch") in said.err
+    assert_golden_row("messages", said.err.replace(sys.executable, "PYTHON"))

@@ -12,6 +12,8 @@ import pytest
 from frontier.model import ClientHealth
 from frontier.run import load
 from tests.commands import Said, frontier
+from tests.golden import assert_golden_row
+from tests.neutral import without_numbers
 from tests.sweeps import sweep_in_virtual_time
 
 CONFIG = """\
@@ -60,17 +62,17 @@ def test_every_tier_is_answered_and_the_worst_sets_the_exit_code(cwd: Path) -> N
     assert 3 == said.code
     text = frontier("solve", "runs/night", cwd=cwd)
     assert 3 == text.code
-    assert text.out.index("gold   p99 TTFT ≤ 1 ms") < text.out.index("silver   p99 TTFT ≤ 130 ms and p99 TPOT ≤ 60 ms")
+    assert text.out.index("gold") < text.out.index("silver")
+    assert_golden_row("answers", without_numbers(text.out))
 
 
 def test_one_tier_is_answered_when_named(cwd: Path) -> None:
     said, found = solve(cwd, "--tier", "silver")
     assert (0, ["silver"]) == (said.code, [t["tier"] for t in found["tiers"]])
     wrong = frontier("solve", "runs/night", "--tier", "bronze", cwd=cwd)
-    assert 2 == wrong.code
-    assert "it has gold, silver" in wrong.err
     both = frontier("solve", "runs/night", "--tier", "gold", "--sla", "p99_ttft<=1s", cwd=cwd)
-    assert (2, "give one of them") == (both.code, both.err.strip().splitlines()[-1].strip())
+    assert [2, 2] == [wrong.code, both.code]
+    assert_golden_row("messages", f"{wrong.err}\n{both.err}")
 
 
 def test_five_slas_are_answered_in_seconds_with_reasons(cwd: Path) -> None:
@@ -87,7 +89,7 @@ def test_five_slas_are_answered_in_seconds_with_reasons(cwd: Path) -> None:
     assert list(asked) == [t["tier"] for t in found["tiers"]]
     verdicts = [{s["verdict"] for s in t["shapes"]} for t in found["tiers"]]
     assert [{"meets"}, {"meets"}, {"meets"}, {"unproven"}, {"violates"}] == verdicts
-    assert all(s["notes"] for t in found["tiers"] for s in t["shapes"])
+    assert [2] * 5 == [sum(bool(s["notes"]) for s in t["shapes"]) for t in found["tiers"]], "each has its reasons"
     assert 3 == said.code
 
 
@@ -96,14 +98,11 @@ def test_several_shapes_get_their_own_answer_and_one_for_all(cwd: Path) -> None:
     alone = {s["shape"]: s["concurrency"] for s in found["shapes"]}
     assert alone["short"] > alone["long"] > 0
     assert {"default": alone["long"]} == found["common"]
-    said = frontier("solve", "runs/night", "--sla", "p99_ttft<=130ms", cwd=cwd)
-    note = (
-        f"One concurrency for all shapes: {alone['long']} (each alone: short {alone['short']}, long {alone['long']})."
-    )
-    assert note in " ".join(said.out.split())
     _, none = solve(cwd, "--sla", "p99_ttft<=1ms")
     assert {"default": None} == none["common"]
-    assert any("No concurrency measured is proven in every shape" in note for note in none["tiers"][0]["notes"])
+    (some,), (nothing,) = (of["tiers"][0]["notes"] for of in (found, none))
+    assert f" {alone['long']} " in some
+    assert_golden_row("answers", without_numbers(f"{some}\n{nothing}"))
 
 
 def test_an_answer_carries_bracket_headroom_cost_and_what_random_arrivals_may_be_planned(cwd: Path) -> None:
@@ -118,15 +117,17 @@ def test_an_answer_carries_bracket_headroom_cost_and_what_random_arrivals_may_be
     arrival = long["arrival_rate"]
     assert arrival["cap"] == long["concurrency"]
     assert 0 < arrival["rate"] * 32 <= 0.8 * throughput * 1.05
-    said = frontier("solve", "runs/fast", "--sla", "p99_ttft<=130ms", cwd=cwd).out
-    assert "% left" in said
-    assert "$" in said
-    assert "Independent users (Poisson arrivals)" in said
+    assert_golden_row(
+        "answers", without_numbers(frontier("solve", "runs/fast", "--sla", "p99_ttft<=130ms", cwd=cwd).out)
+    )
 
 
 def test_a_range_says_where_the_setting_lies(cwd: Path) -> None:
+    _, found = solve(cwd, "--sla", "p99_ttft<=40ms..130ms")
+    for shape in found["shapes"]:
+        assert 0.040 < shape["metrics"]["p99_ttft"]["value"] < 0.130
     said = frontier("solve", "runs/night", "--sla", "p99_ttft<=40ms..130ms", cwd=cwd)
-    assert "between comfort 40 ms and promise 130 ms" in " ".join(said.out.split())
+    assert_golden_row("answers", without_numbers(said.out))
 
 
 def test_a_config_without_an_sla_needs_one(cwd: Path, tmp_path: Path) -> None:
@@ -154,8 +155,8 @@ def test_a_faster_server_is_better_and_the_other_way_round_a_regression(cwd: Pat
     code, found = compared(cwd, "fast", "night")
     assert (3, "worse") == (code, found["verdict"])
     said = frontier("compare", "runs/night", "runs/fast", "--sla", "p99_ttft<=150ms", cwd=cwd)
-    assert "left out, as only runs/night measured it: default short" in said.err
-    assert said.out.startswith("better   fast against night   long")
+    assert_golden_row("messages", said.err)
+    assert_golden_row("answers", without_numbers(said.out))
 
 
 def test_the_same_run_twice_is_not_resolved_but_proven_no_worse_within_a_margin(cwd: Path) -> None:
@@ -169,18 +170,12 @@ def test_the_same_run_twice_is_not_resolved_but_proven_no_worse_within_a_margin(
     assert "--within" in wrong.err
 
 
-@pytest.mark.parametrize(
-    ("b", "reason"),
-    [
-        ("other", "different workloads: runs/night measured short: 256/32, long: 1024/32 and runs/other long: 512/32"),
-        ("natural", "different output lengths (ignore_eos): True in runs/night, False in runs/natural"),
-        ("missing", "runs/missing"),
-    ],
-)
-def test_what_cannot_be_compared_is_refused_with_the_reason(cwd: Path, b: str, reason: str) -> None:
+@pytest.mark.parametrize("b", ["other", "natural", "missing"])
+def test_what_cannot_be_compared_is_refused_with_the_reason(cwd: Path, b: str) -> None:
     said = frontier("compare", "runs/night", f"runs/{b}", cwd=cwd)
     assert (2, "") == (said.code, said.out)
-    assert reason in said.err
+    assert f"runs/{b}" in said.err
+    assert_golden_row("messages", said.err)
 
 
 def test_runs_of_different_numbers_of_gpus_are_compared_per_gpu(cwd: Path) -> None:
@@ -189,8 +184,9 @@ def test_runs_of_different_numbers_of_gpus_are_compared_per_gpu(cwd: Path) -> No
     assert {(1, 2, True)} == {(*s["gpus"], s["per_gpu"]) for s in found["shapes"]}
     same = compared(cwd, "night", "night", "--set", "gpus=2")
     assert (4, "not resolved") == (same[0], same[1]["verdict"])
-    said = frontier("compare", "runs/night", "runs/night", "--sla", "p99_ttft<=150ms", "--set-a", "gpus=1", cwd=cwd)
-    assert "that of B is not known; give it with --set-b gpus=N." in " ".join(said.out.split())
+    _, one = compared(cwd, "night", "night", "--set-a", "gpus=1")
+    assert {(1, None, False)} == {(*s["gpus"], s["per_gpu"]) for s in one["shapes"]}
+    assert [1, 1] == [sum("--set-b gpus=N" in note for note in s["notes"]) for s in one["shapes"]]
 
 
 # --- what is said of a run as a whole
@@ -207,12 +203,15 @@ def test_show_says_how_sure_the_frontier_is_and_where_capacity_ends(cwd: Path) -
         assert 1 == sum(fit["best"] for fit in found["fits"])
         assert found["knee"] in (1, 4, 8, 16, 32)
     points = json.loads(said.out)["points"]
-    assert all(0.8 < p["littles_law"]["value"] < 1.2 for p in points)
-    assert all(0 <= p["probability"] <= 1 for p in points)
+    assert [10, 10, 10] == [
+        len(points),
+        sum(0.8 < p["littles_law"]["value"] < 1.2 for p in points),
+        sum(0 <= p["probability"] <= 1 for p in points),
+    ]
     text = frontier("show", "runs/night", cwd=cwd, COLUMNS="80")
-    assert 2 == text.out.count("Knee: the most throughput per latency is at c=")
-    assert 2 == text.out.count("A tool without a window")
     assert max(map(len, text.out.splitlines())) <= 80
+    assert 2 == len([note for found in (short, long) for note in found["notes"] if f"c={found['knee']}" in note])
+    assert_golden_row("answers", without_numbers("\n".join([*short["notes"], *long["notes"]])))
 
 
 def test_an_invalid_setting_has_no_part_in_the_band_nor_in_the_odds_of_others(cwd: Path) -> None:

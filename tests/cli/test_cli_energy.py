@@ -10,8 +10,12 @@ from pathlib import Path
 import pytest
 
 import frontier as api
+from frontier.metrics import metric
+from frontier.model import Power
+from frontier.stats.cost_energy import power_text
 from frontier.store.trial_files import sealed, unsealed
 from tests.commands import Said, frontier
+from tests.golden import assert_golden_row
 from tests.sweeps import sweep_in_virtual_time
 
 CONFIG = """\
@@ -45,6 +49,9 @@ def points(said: Said) -> list[dict[str, object]]:
     return json.loads(said.out)["points"]
 
 
+STATED_POWER = power_text([Power(1400.0, "stated")])
+
+
 def drew(run: Path, watts: float, gpus: int) -> None:
     """nvidia-smi had been there."""
     for file in (run / "evidence").glob("*.json"):
@@ -55,13 +62,13 @@ def drew(run: Path, watts: float, gpus: int) -> None:
 
 def test_nothing_knows_it_unless_it_is_said(cwd: Path) -> None:
     plain = frontier("show", "night", "--json", cwd=cwd)
-    assert all("energy" not in p["metrics"] and p["power"] is None for p in points(plain))
-    said = frontier("plot", "night", "--objectives", "energy,p95_ttft", "-o", "e.svg", cwd=cwd)
-    assert 2 == said.code
-    assert "energy is not known of any point of " in said.err
-    assert "\n  say what it draws, as  --set hardware.power=5600W" in said.err
-    said = frontier("plot", "night", "--objectives", "cost,p95_ttft", "-o", "e.svg", cwd=cwd)
-    assert (2, True) == (said.code, "as  --set 'price=$12/h'" in said.err)
+    assert [(False, None)] * 3 == [("energy" in p["metrics"], p["power"]) for p in points(plain)]
+    energy = frontier("plot", "night", "--objectives", "energy,p95_ttft", "-o", "e.svg", cwd=cwd)
+    cost = frontier("plot", "night", "--objectives", "cost,p95_ttft", "-o", "e.svg", cwd=cwd)
+    assert [2, 2] == [energy.code, cost.code]
+    assert "--set hardware.power=" in energy.err
+    assert "--set 'price=" in cost.err
+    assert_golden_row("messages", f"{energy.err}\n{cost.err}")
 
 
 def test_stated_beside_the_run_it_is_drawn_listed_and_named(cwd: Path) -> None:
@@ -73,8 +80,8 @@ def test_stated_beside_the_run_it_is_drawn_listed_and_named(cwd: Path) -> None:
         assert {"watts": 1400.0, "source": "stated", "by": ""} == p["power"]
     assert 0 == frontier("plot", "night", "--objectives", "energy,p95_ttft", *STATED, "-o", "e.svg", cwd=cwd).code
     drawn = (cwd / "e.svg").read_text().replace("\u00a0", " ")
-    assert "energy per output token (J/tok, log scale)" in drawn
-    assert "power stated in the config, not measured, 1,400 W" in drawn
+    assert metric("energy").label in drawn
+    assert STATED_POWER in drawn
     assert before == (cwd / "night" / "config.yaml").read_text()
 
 
@@ -83,18 +90,20 @@ def test_the_config_states_it_too_and_every_answer_names_it(cwd: Path) -> None:
     file.write_text(file.read_text() + "hardware: {power: 1.4kW}\n")
     rows = list(csv.DictReader(io.StringIO(frontier("export", "night", "--csv", cwd=cwd).out)))
     assert [("1400.0", "stated")] * 3 == [(row["power_w"], row["power_source"]) for row in rows]
-    assert all(float(row["energy"]) > 0 for row in rows)
-    assert "power: stated in the config, not measured, 1,400 W" in frontier("report", "night", "-o", "-", cwd=cwd).out
-    assert "energy: power stated in the config" in frontier("show", "night", cwd=cwd).out
+    assert [True] * 3 == [float(row["energy"]) > 0 for row in rows]
+    assert STATED_POWER.removeprefix("power ") in frontier("report", "night", "-o", "-", cwd=cwd).out
+    assert STATED_POWER in frontier("show", "night", cwd=cwd).out
     solved = frontier("solve", "night", "--sla", "p95_ttft<=200ms, energy<=1000", cwd=cwd)
-    assert "J/tok: power stated in the config, not measured, 1,400 W" in " ".join(solved.out.split())
+    assert STATED_POWER in " ".join(solved.out.split())
+    assert_golden_row("answers", STATED_POWER)
 
 
 def test_what_was_measured_beside_the_server_counts_before_what_is_stated(cwd: Path) -> None:
     drew(cwd / "night", 900.0, 2)
     found = points(frontier("show", "night", "--json", *STATED, cwd=cwd))
     assert [(pytest.approx(900.0), "measured")] * 3 == [(p["power"]["watts"], p["power"]["source"]) for p in found]
-    assert "power: measured by nvidia-smi or an exporter, 900 W" in frontier("report", "night", "-o", "-", cwd=cwd).out
+    known = power_text([Power(900.0, "measured")]).removeprefix("power ")
+    assert known in frontier("report", "night", "-o", "-", cwd=cwd).out
     # Of a machine of eight these two are a part: what all of them drew is not this deployment's.
     drew(cwd / "night", 900.0, 8)
     assert ["stated"] * 3 == [
@@ -103,21 +112,22 @@ def test_what_was_measured_beside_the_server_counts_before_what_is_stated(cwd: P
 
 
 def test_a_setting_that_decides_what_is_measured_is_refused(cwd: Path) -> None:
-    said = frontier("show", "night", "--set", "concurrency=[1]", cwd=cwd)
-    assert (2, True) == (said.code, "--set concurrency=[1] would be another measurement" in said.err)
-    said = frontier("show", "night", "--set", "hardware.power=700", cwd=cwd)
-    assert (2, True) == (said.code, "needs a unit" in said.err)
+    other = frontier("show", "night", "--set", "concurrency=[1]", cwd=cwd)
+    bare = frontier("show", "night", "--set", "hardware.power=700", cwd=cwd)
+    assert [2, 2] == [other.code, bare.code]
+    assert_golden_row("messages", f"{other.err}\n{bare.err}")
 
 
 def test_the_axis_across_alone_may_be_named(cwd: Path) -> None:
     assert 0 == frontier("plot", "night", "--x", "p50_interactivity", "--set", "gpus=8", "-o", "x.svg", cwd=cwd).code
     drawn = (cwd / "x.svg").read_text()
-    assert "p50 interactivity (tok/s/user)" in drawn
-    assert "output throughput per GPU (tok/s)" in drawn
-    said = frontier("plot", "night", "--x", "interactivity", "-o", "x.svg", cwd=cwd)
-    assert (2, True) == (said.code, "did you mean 'p50_interactivity'?" in said.err)
-    said = frontier("plot", "night", "--x", "p99_e2e", "--objectives", "cost,p99_e2e", "-o", "x.svg", cwd=cwd)
-    assert (2, True) == (said.code, "give one of them" in said.err)
+    assert metric("p50_interactivity").label in drawn
+    assert "per GPU" in drawn
+    typo = frontier("plot", "night", "--x", "interactivity", "-o", "x.svg", cwd=cwd)
+    twice = frontier("plot", "night", "--x", "p99_e2e", "--objectives", "cost,p99_e2e", "-o", "x.svg", cwd=cwd)
+    assert [2, 2] == [typo.code, twice.code]
+    assert "p50_interactivity" in typo.err
+    assert_golden_row("messages", f"{typo.err}\n{twice.err}")
 
 
 def test_a_notebook_gets_the_same(cwd: Path) -> None:

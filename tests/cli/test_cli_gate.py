@@ -12,9 +12,12 @@ from pathlib import Path
 import pytest
 import yaml
 
+from frontier.cli.common import runs_in
 from frontier.run import load
-from tests.commands import frontier
-from tests.sweeps import commands_in_virtual_time, swept
+from tests.commands import Said, frontier
+from tests.golden import assert_golden_row
+from tests.neutral import without_numbers
+from tests.sweeps import ENGINES, commands_in_virtual_time, config_text, swept
 
 TEXT = """\
 deployments: [{{name: base, endpoint: simulator, simulator: {{step_base: {base}us, {more}}}}}{second}]
@@ -55,15 +58,25 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return here
 
 
+def verdict(said: Said) -> dict:
+    """The one series of an answer in JSON."""
+    (shape,) = json.loads(said.out)["shapes"]
+    return shape
+
+
 def test_a_history_tells_a_regression_from_an_ordinary_day(runs: Path) -> None:
-    same = frontier("compare", "--gate", "main", "same", "--allow", "25%", cwd=runs)
-    slow = frontier("compare", "--gate", "main", "slow", cwd=runs)
+    same = frontier("compare", "--gate", "main", "same", "--allow", "25%", "--json", cwd=runs)
+    slow = frontier("compare", "--gate", "main", "slow", "--json", cwd=runs)
     assert (0, 3) == (same.code, slow.code), same.out + slow.out
-    assert same.out.startswith("no worse   same against main   256/32\n  8 days of main, at c=2, c=8\n")
-    assert slow.out.startswith("worse   slow against main   256/32\n")
-    assert re.search(r"output throughput +-\d+\.\d% +worse by at least \d+\.\d% \(99\.7%\) +caught \d+\.\d%", slow.out)
-    assert "SLA at c=8" in slow.out
-    assert "caught: the smallest loss that would raise an alarm in 90% of cases." in slow.out
+    assert ("no worse", "history", 8, [2, 8]) == tuple(
+        verdict(same)[name] for name in ("verdict", "design", "units", "settings")
+    )
+    change = next(change for change in verdict(slow)["changes"] if change["metric"] == "output_throughput")
+    assert ("worse", "slow", "main") == (verdict(slow)["verdict"], verdict(slow)["b"], verdict(slow)["a"])
+    assert 0.1 < change["at_least"] < change["value"] < 0.2
+    assert change["verdict"] == "worse"
+    assert (8, 8) == (verdict(slow)["at_proven"]["proven"], verdict(slow)["at_proven"]["at"])
+    assert_golden_row("answers", without_numbers(frontier("compare", "--gate", "main", "slow", cwd=runs).out))
 
 
 def test_two_deployments_of_one_sweep_are_judged_in_pairs_of_repeats(runs: Path) -> None:
@@ -77,9 +90,10 @@ def test_two_deployments_of_one_sweep_are_judged_in_pairs_of_repeats(runs: Path)
 
 
 def test_a_single_run_as_baseline_says_nothing(runs: Path) -> None:
-    said = frontier("compare", "--gate", "main/night-0", "same", cwd=runs)
-    assert 4 == said.code
-    assert "One pair or day says nothing" in said.out
+    said = frontier("compare", "--gate", "main/night-0", "same", "--json", cwd=runs)
+    assert (4, 1) == (said.code, verdict(said)["units"])
+    assert {(None, None)} == {(change["at_least"], change["smallest"]) for change in verdict(said)["changes"]}
+    assert_golden_row("answers", without_numbers(frontier("compare", "--gate", "main/night-0", "same", cwd=runs).out))
 
 
 def test_runs_that_alternate_are_pairs(runs: Path, tmp_path: Path) -> None:
@@ -90,49 +104,80 @@ def test_runs_that_alternate_are_pairs(runs: Path, tmp_path: Path) -> None:
             shutil.copytree(runs / "main" / f"night-{night}", target)
             manifest = json.loads((target / "manifest.json").read_text())
             (target / "manifest.json").write_text(json.dumps({**manifest, "created": 1.79e9 + 600 * day}))
+    said = frontier("compare", "--gate", "a", "b", "--json", cwd=tmp_path)
+    assert ("in turn", 3) == (verdict(said)["design"], verdict(said)["units"]), said.err
+
+
+@pytest.fixture
+def copies(runs: Path, tmp_path: Path) -> Path:
+    """Nine nights of which six are copies of one: another name, another day, another config."""
+    for night in range(3):
+        shutil.copytree(runs / "main" / f"night-{night}", tmp_path / "nights" / f"night-{night}")
+    for copy in range(6):
+        target = tmp_path / "nights" / f"copy-{copy}"
+        shutil.copytree(runs / "main" / "night-0", target)
+        manifest = json.loads((target / "manifest.json").read_text())
+        (target / "manifest.json").write_text(json.dumps({**manifest, "created": 1.79e9 + DAY * (10 + copy)}))
+        (target / "config.yaml").write_text((target / "config.yaml").read_text() + f"name: copy{copy}\n")
+    return tmp_path
+
+
+def test_copies_of_a_run_are_one_night(copies: Path) -> None:
+    said = frontier("trend", "nights", "--json", cwd=copies)
+    (series,) = json.loads(said.out)["shapes"]
+    assert (4, 3) == (said.code, len(series["runs"]))
+    assert 6 == said.err.count(": a copy, counted once")
+    named = [line for line in said.err.splitlines() if line.startswith("nights/copy-0 ")]
+    assert_golden_row("messages", "\n".join(named))
+
+
+def test_the_copy_that_holds_most_is_kept(runs: Path, tmp_path: Path) -> None:
+    whole = runs / "main" / "night-0"
+    for name in ("part", "whole"):
+        shutil.copytree(whole, tmp_path / name)
+    next((tmp_path / "part" / "trials").iterdir()).unlink()
+    assert [tmp_path / "whole"] == runs_in([tmp_path / "part", tmp_path / "whole"])
+
+
+def test_a_run_is_not_gated_against_its_own_copy(runs: Path, tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        shutil.copytree(runs / "main" / "night-0", tmp_path / name)
     said = frontier("compare", "--gate", "a", "b", cwd=tmp_path)
-    assert "3 pairs measured in turn" in said.out, said.out + said.err
+    assert (2, True) == (said.code, "a holds the same trials as b" in said.err)
 
 
-SWEEP = """\
-endpoint: simulator
-simulator: {step_base: 5ms, per_decode: 60us, per_prefill_token: 20us, noise: 0.05}
-shapes: [64/16]
-concurrency: [2, 8, 32]
-sla: {p90_tpot: 7ms}
-requests: 200
-repeats: 1
-refine: 0
-seed: SEED
-"""
+def seeded(seed: int, shapes: str = "[64/16]") -> str:
+    """The config of a sweep in virtual time."""
+    text = config_text(ENGINES["smooth"], sla="{p90_tpot: 7ms}", requests=200).replace("repeats: 3", "repeats: 1")
+    text = text.replace("[256/32]", shapes).replace("[1, 2, 4, 8, 16, 32, 64]", "[2, 8, 32]")
+    return f"{text}seed: {seed}\n"
 
 
 def test_a_second_sweep_proves_what_the_first_proved_and_is_gated(tmp_path: Path) -> None:
-    swept(tmp_path / "base", SWEEP.replace("SEED", "1"))
-    (tmp_path / "new.yaml").write_text(SWEEP.replace("SEED", "2"))
+    swept(tmp_path / "base", seeded(1))
+    (tmp_path / "new.yaml").write_text(seeded(2))
     with commands_in_virtual_time():
         said = frontier("sweep", "new.yaml", "-o", "new", "--prove", "base", cwd=tmp_path, here=True)
         nothing = frontier("sweep", "new.yaml", "-o", "own", "--prove", "nowhere", cwd=tmp_path, here=True)
     (base,), (new,) = (load(tmp_path / side).solve() for side in ("base", "new"))
     assert (0, base.concurrency) == (said.code, new.concurrency), said.err
-    assert f"Plan: prove c={base.concurrency}" in said.err
     assert {base.concurrency} == {point.concurrency for point in load(tmp_path / "new").points()}
-    assert (2, True) == (nothing.code, "--prove nowhere: write concurrencies, or a run" in nothing.err)
     unknown = frontier("compare", "--gate", "base", "new", cwd=tmp_path)
-    assert (4, True) == (unknown.code, "as --spread 1%" in " ".join(unknown.out.split()))
-    gated = frontier("compare", "--gate", "base", "new", "--spread", "0.5%", "--allow", "10%", cwd=tmp_path)
+    assert (4, True) == (unknown.code, "--spread" in unknown.out)
+    gated = frontier("compare", "--gate", "base", "new", "--spread", "0.5%", "--allow", "10%", "--json", cwd=tmp_path)
     assert 0 == gated.code, gated.out
-    words = f"1 day of base, at c={base.concurrency}; runs of one server are stated to differ by 0.5%"
-    assert words in " ".join(gated.out.split())
-    assert f"SLA at c={base.concurrency}" in gated.out
+    one = verdict(gated)
+    assert ("history", 1, [base.concurrency], 0.005) == (one["design"], one["units"], one["settings"], one["spread"])
+    assert base.concurrency == one["at_proven"]["at"]
     two = frontier("compare", "--gate", "base", "--spread", "1%", cwd=tmp_path)
-    assert (2, True) == (two.code, "--spread is for two runs" in two.err)
+    assert [2, 2] == [nothing.code, two.code]
+    assert_golden_row("messages", f"{nothing.err}\n{two.err}")
 
 
 def test_each_series_proves_what_the_run_proved_in_it(tmp_path: Path) -> None:
-    text = SWEEP.replace("shapes: [64/16]", "shapes: [64/16, 2048/16]")
-    swept(tmp_path / "base", text.replace("SEED", "1"))
-    (tmp_path / "new.yaml").write_text(text.replace("SEED", "2"))
+    shapes = "[64/16, 2048/16]"
+    swept(tmp_path / "base", seeded(1, shapes))
+    (tmp_path / "new.yaml").write_text(seeded(2, shapes))
     with commands_in_virtual_time():
         said = frontier("sweep", "new.yaml", "-o", "new", "--prove", "base", cwd=tmp_path, here=True)
     proven = {d.series: d.concurrency for d in load(tmp_path / "base").solve()}
@@ -140,83 +185,111 @@ def test_each_series_proves_what_the_run_proved_in_it(tmp_path: Path) -> None:
     known = {series: c for series, c in proven.items() if c is not None}
     assert known == {point.series: point.concurrency for point in load(tmp_path / "new").points()}, said.err
     for series in set(proven) - set(known):
-        assert f"{series.shape.label}: base proved nothing" in said.err
+        assert f"{series.shape.label}: base" in said.err
 
 
 def test_the_answer_names_the_command_that_measures_what_base_proved(runs: Path, tmp_path: Path) -> None:
     swept(
         tmp_path / "new", TEXT.format(base=5000, seed=31, more=MORE, second="", repeats=1).replace("[2, 8]", "[2, 6]")
     )
-    said = frontier("compare", "--gate", runs / "main", "new", "--allow", "25%", cwd=tmp_path)
-    assert "c=8, which main proved, is not measured in new; the SLA is judged at c=2" in said.out, said.out
-    assert re.search(r"frontier sweep \S+ .*--prove 8$", said.out, re.MULTILINE), said.out
+    said = frontier("compare", "--gate", runs / "main", "new", "--allow", "25%", "--json", cwd=tmp_path)
+    one = verdict(said)
+    assert (8, 2) == (one["at_proven"]["proven"], one["at_proven"]["at"])
+    where, command = one["notes"][-2:]
+    assert re.search(r"frontier sweep \S+ .*--prove 8$", command), command
+    assert_golden_row("answers", where)
 
 
 def test_the_baseline_is_never_the_run_itself(runs: Path) -> None:
-    said = frontier("compare", "--gate", "main", "main/night-3", cwd=runs)
-    assert "7 days of main" in said.out
+    said = frontier("compare", "--gate", "main", "main/night-3", "--json", cwd=runs)
+    assert (7, "main") == (verdict(said)["units"], verdict(said)["a"])
     assert 2 == frontier("compare", "--gate", "main", "main", cwd=runs).code
 
 
 @pytest.mark.parametrize(
-    ("arguments", "words"),
+    "arguments",
     [
-        (("--gate", "main", "same", "--within", "5%"), "--gate takes none of"),
-        (("main/night-0", "same", "--allow", "5%"), "--allow is for --gate"),
-        (("main/night-0", "same", "--spread", "1%"), "--spread is for --gate"),
-        (("--gate", "main", "same", "--allow", "much"), "--allow"),
-        (("--gate", ".", "same"), "neither a run nor a folder of runs"),
-        (("--gate", "both", "--deployment", "base"), "name"),
+        pytest.param(("--gate", "main", "same", "--within", "5%"), id="within"),
+        pytest.param(("main/night-0", "same", "--allow", "5%"), id="allow"),
+        pytest.param(("main/night-0", "same", "--spread", "1%"), id="spread"),
+        pytest.param(("--gate", "main", "same", "--allow", "much"), id="much"),
+        pytest.param(("--gate", ".", "same"), id="empty folder"),
+        pytest.param(("--gate", "both", "--deployment", "base"), id="one deployment"),
     ],
 )
-def test_what_cannot_be_judged_is_refused(arguments: tuple[str, ...], words: str, runs: Path, tmp_path: Path) -> None:
+def test_what_cannot_be_judged_is_refused(arguments: tuple[str, ...], runs: Path, tmp_path: Path) -> None:
     if arguments[1] == ".":
         (tmp_path / "same").mkdir()
     said = frontier("compare", *arguments, cwd=tmp_path if arguments[1] == "." else runs)
     assert 2 == said.code
-    assert words in said.err
+    assert_golden_row("messages", said.err)
 
 
-def test_another_engine_is_a_break(runs: Path, tmp_path: Path) -> None:
-    shutil.copytree(runs / "same", tmp_path / "other")
+@pytest.mark.parametrize(("new", "allow", "code"), [("same", "25%", 0), ("slow", "5%", 3)])
+def test_another_flag_is_judged_and_named(runs: Path, tmp_path: Path, new: str, allow: str, code: int) -> None:
+    shutil.copytree(runs / new, tmp_path / "other")
     config = tmp_path / "other" / "config.yaml"
     config.write_text(config.read_text().replace("60us", "70us"))
-    said = frontier("compare", "--gate", runs / "main", "other", cwd=tmp_path)
-    assert 4 == said.code
-    assert "A break, not a regression: flags: per_decode=60us → per_decode=70us." in said.out
+    said = frontier("compare", "--gate", runs / "main", "other", "--allow", allow, "--json", cwd=tmp_path)
+    (shape,) = json.loads(said.out)["shapes"]
+    assert (code, 8, []) == (said.code, shape["units"], shape["breaks"])
+    assert ["Changed between the two: flags per_decode=60us → per_decode=70us."] == shape["notes"]
+
+
+def test_two_runs_of_other_flags_are_judged_by_a_stated_spread(runs: Path, tmp_path: Path) -> None:
+    shutil.copytree(runs / "slow", tmp_path / "other")
+    config = tmp_path / "other" / "config.yaml"
+    config.write_text(config.read_text().replace("60us", "70us"))
+    said = frontier("compare", "--gate", runs / "main" / "night-0", "other", "--spread", "1%", cwd=tmp_path)
+    assert 3 == said.code
+    assert "flags per_decode=60us → per_decode=70us" in said.out
+
+
+def test_another_device_is_a_break(runs: Path, tmp_path: Path) -> None:
+    shutil.copytree(runs / "same", tmp_path / "other")
+    manifest = json.loads((tmp_path / "other" / "manifest.json").read_text())
+    (tmp_path / "other" / "manifest.json").write_text(json.dumps({**manifest, "client": "another machine"}))
+    for night in range(2):
+        shutil.copytree(runs / "main" / f"night-{night}", tmp_path / "main" / str(night))
+        there = tmp_path / "main" / str(night) / "manifest.json"
+        there.write_text(json.dumps({**json.loads(there.read_text()), "client": "this machine"}))
+    said = frontier("compare", "--gate", "main", "other", "--json", cwd=tmp_path)
+    (shape,) = json.loads(said.out)["shapes"]
+    assert (4, ["device: this machine → another machine"]) == (said.code, shape["breaks"])
 
 
 def test_a_trend_is_a_table_a_file_a_figure_and_json(runs: Path, tmp_path: Path) -> None:
     said = frontier("trend", runs / "main", "-o", "trend.csv", "-o", "trend.png", "-o", "trend.svg", cwd=tmp_path)
     assert 0 == said.code, said.err
-    assert said.out.startswith("no regression   base · 256/32   8 runs\n  Geometric means over c=2, c=8.\n")
     assert len(re.findall(r"^2026-\d\d-\d\d \d\d:\d\d +\S*night-\d +[\d,]+ tok/s", said.out, re.MULTILINE)) == 8
     head, *rows = (tmp_path / "trend.csv").read_text().splitlines()
     assert head.startswith("date,run,deployment,shape,stretch,")
     assert "output_throughput_low" in head
     assert 8 == len(rows)
     assert (tmp_path / "trend.png").read_bytes()[:4] == b"\x89PNG"
-    assert "no regression, 8 runs" in (tmp_path / "trend.svg").read_text()
     tree = json.loads(frontier("trend", runs / "main", "--json", cwd=tmp_path).out)
     assert ("frontier.trend/1", "no worse") == (tree["schema"], tree["verdict"])
-    assert 8 == len(tree["shapes"][0]["runs"])
+    (shape,) = tree["shapes"]
+    assert (8, [2, 8], []) == (len(shape["runs"]), shape["settings"], shape["changes"])
+    assert_golden_row("answers", "\n".join(said.out.splitlines()[:2]))
 
 
 def test_a_regression_is_named_with_its_night(runs: Path, tmp_path: Path) -> None:
     shutil.copytree(runs / "main", tmp_path / "runs")
     for night, speed in enumerate((5990, 6010, 6000, 6020), 8):
         one_run(tmp_path / "runs" / f"night-{night}", speed, night, night)
-    said = frontier("trend", "-o", "trend.svg", cwd=tmp_path)
+    said = frontier("trend", "--json", "-o", "trend.svg", cwd=tmp_path)
     assert 3 == said.code, said.out
-    assert said.out.startswith("regression   base · 256/32   12 runs\n")
-    assert re.search(r"output throughput −\d+\.\d%, worse from night-8 on", said.out)
-    assert re.search(r"output throughput −\d+\.\d%.* since 2026-\d\d-\d\d", (tmp_path / "trend.svg").read_text())
+    one = verdict(said)
+    assert ("worse", 12) == (one["verdict"], len(one["runs"]))
+    (change,) = [change for change in one["changes"] if change["metric"] == "output_throughput"]
+    assert ("night-8", True) == (change["run"], change["change"] > 0.1)
+    assert f"−{change['change']:.1%}" in (tmp_path / "trend.svg").read_text()
 
 
 def test_too_few_runs_are_said(runs: Path) -> None:
-    said = frontier("trend", "main/night-0", "main/night-1", cwd=runs)
-    assert 4 == said.code
-    assert "A change shows with 6 runs at the earliest; since the last break there are 2 runs." in said.out
+    said = frontier("trend", "main/night-0", "main/night-1", "--json", cwd=runs)
+    assert (4, "not resolved", 2) == (said.code, verdict(said)["verdict"], len(verdict(said)["runs"]))
 
 
 ROOT = Path(__file__).parents[2]
@@ -235,6 +308,7 @@ def test_both_ci_files_run_the_same_commands() -> None:
     assert 3 == len(steps("github.yml"))
 
 
+@pytest.mark.process
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize(("slower", "code"), [(False, 0), (True, 1)])  # what is neither 0 nor 4 fails the step

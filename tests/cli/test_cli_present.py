@@ -10,7 +10,10 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
+from frontier.metrics import LATENCIES, metric
+from frontier.run import load
 from tests.commands import Said, frontier
+from tests.golden import assert_golden_row
 from tests.sweeps import sweep_in_virtual_time
 
 CONFIG = """\
@@ -59,29 +62,27 @@ def test_a_timeline_is_of_the_setting_asked_for(cwd: Path) -> None:
     assert 0 == frontier("plot", "--figure", "timeline", "--at", "4", "-o", "four.svg", cwd=cwd).code
     assert "chat c=4 r1" in "".join(ET.parse(cwd / "four.svg").getroot().itertext())
     said = frontier("plot", "--figure", "timeline", "--at", "5", "-o", "five.svg", cwd=cwd)
-    assert (2, True) == (said.code, "was not measured at concurrency 5\n  it was at c=1, 4, 16, 64" in said.err)
+    assert 2 == said.code
+    assert_golden_row("messages", said.error)
 
 
 def test_nothing_to_draw_says_why(cwd: Path) -> None:
-    said = frontier("plot", "--figure", "goodput", "--sla", "output_throughput>=10", "-o", "x.svg", cwd=cwd)
-    assert said.code == 2
-    assert "goodput needs limits on latency" in said.err
-    said = frontier("plot", "--figure", "contexts", "-o", "x.svg", cwd=cwd)
-    assert (2, True) == (said.code, "shapes of several input lengths" in said.err)
+    goodput = frontier("plot", "--figure", "goodput", "--sla", "output_throughput>=10", "-o", "x.svg", cwd=cwd)
+    contexts = frontier("plot", "--figure", "contexts", "-o", "x.svg", cwd=cwd)
+    assert [2, 2] == [goodput.code, contexts.code]
+    assert_golden_row("messages", f"{goodput.error}\n{contexts.error}")
 
 
 @pytest.mark.parametrize(
-    ("axes", "label"),
-    [
-        ("output_throughput,p99_e2e", "p99 end-to-end latency"),
-        ("output_throughput,p50_interactivity", "p50 interactivity"),
-        ("cost,p99_ttft", "cost per million output tokens"),
-        ("goodput,p99_ttft", "goodput"),
-    ],
+    "axes", ["output_throughput,p99_e2e", "output_throughput,p50_interactivity", "cost,p99_ttft", "goodput,p99_ttft"]
 )
-def test_the_axes_are_a_choice(cwd: Path, axes: str, label: str) -> None:
+def test_the_axes_are_a_choice(cwd: Path, axes: str) -> None:
     assert 0 == frontier("plot", "--objectives", axes, "-o", "axes.svg", cwd=cwd).code
-    assert label in "".join(ET.parse(cwd / "axes.svg").getroot().itertext())
+    words = "".join(ET.parse(cwd / "axes.svg").getroot().itertext())
+    for name in axes.split(","):
+        of = metric(name)
+        label = of.label if of.quantity is None else of.label.replace(of.quantity.upper(), LATENCIES[of.quantity])
+        assert label in words
 
 
 def test_a_report_for_machines_holds_both_answers(cwd: Path) -> None:
@@ -95,9 +96,11 @@ def test_a_report_for_machines_holds_both_answers(cwd: Path) -> None:
     assert ["output_throughput", "p99_e2e"] == told["show"]["objectives"]
     assert told["sections"][0]["neighbours"]
     said = frontier("report", "-o", "page.txt", cwd=cwd)
-    assert (2, True) == (said.code, "FILE.json" in said.err)
+    assert 2 == said.code
+    assert_golden_row("messages", said.error)
 
 
+@pytest.mark.process
 def test_looking_at_a_run_imports_no_client_and_no_optimiser(cwd: Path) -> None:
     """In one process: what a command imported would still be there after the next."""
     code = (
@@ -123,6 +126,7 @@ def test_several_runs_share_a_panel(cwd: Path) -> None:
     assert "day" in words
 
 
+@pytest.mark.slow
 def test_the_deployments_of_a_run_share_a_panel_when_asked(cwd: Path) -> None:
     engine = CONFIG.splitlines()[1].removeprefix("simulator: ")
     head = "\n".join(
@@ -135,10 +139,12 @@ def test_the_deployments_of_a_run_share_a_panel_when_asked(cwd: Path) -> None:
     sweep_in_virtual_time(cwd / "other" / "two", f"{head}\ndeployments:\n{several}\n")
     assert 0 == frontier("plot", "other/two", "--overlay", "-o", "two.svg", cwd=cwd).code
     words = "".join(ET.parse(cwd / "two.svg").getroot().itertext()).replace("\u00a0", " ")
-    assert "inside p99 TTFT ≤ 80 ms" in words
-    assert "fp8 carries" in words
+    fp8 = next(d for d in load(cwd / "other" / "two").solve() if d.deployment == "fp8")
+    assert ["bf16", "fp8"] == [name for name in ("bf16", "fp8") if name in words]
+    assert f"run at {fp8.concurrency}" in words
     said = frontier("plot", "other/two", "--overlay", "--figure", "tails", "-o", "two.svg", cwd=cwd)
-    assert (2, True) == (said.code, "name one run for --figure tails" in said.err)
+    assert 2 == said.code
+    assert_golden_row("messages", said.error)
 
 
 def complete(cwd: Path, words: str) -> Said:
@@ -146,6 +152,7 @@ def complete(cwd: Path, words: str) -> Said:
     return frontier(cwd=cwd, here=False, _FRONTIER_COMPLETE="bash_complete", COMP_WORDS=words, COMP_CWORD=last)
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(
     ("words", "offered"),
     [
@@ -174,11 +181,13 @@ def test_a_comparison_is_drawn_with_its_verdict_as_the_title(cwd: Path, tmp_path
     said = frontier("compare", "before", "after", "-o", "both.svg", "--json", cwd=tmp_path)
     assert (4, "wrote both.svg") == (said.code, said.err.splitlines()[-1])
     drawn = "".join(ET.parse(tmp_path / "both.svg").getroot().itertext()).replace("\u00a0", " ")
-    assert "after against before is not resolved: 1× [" in drawn
     assert {"● before", "■ after"} <= set(map(str.strip, drawn.splitlines()))
-    assert "not resolved" == json.loads(said.out)["verdict"]
+    verdict = json.loads(said.out)["verdict"]
+    assert "not resolved" == verdict
+    assert f"is {verdict}: 1× [" in drawn
     said = frontier("compare", "before", "after", "-o", "both.gif", cwd=tmp_path)
-    assert (2, True) == (said.code, "name a FILE.png, .svg or .pdf" in said.err)
+    assert 2 == said.code
+    assert_golden_row("messages", said.error)
 
 
 def test_what_one_panel_cannot_tell_apart_is_refused_before_anything_is_computed(
@@ -193,11 +202,10 @@ def test_what_one_panel_cannot_tell_apart_is_refused_before_anything_is_computed
         raise AssertionError("it was computed first")
 
     monkeypatch.setattr("frontier.plot.selection.views_of", computed)
-    said = frontier("plot", "five", "--overlay", "-o", "x.svg", cwd=tmp_path)
-    assert (2, True) == (said.code, "5 frontiers of 1024/256 in one panel cannot be told apart; at most 4" in said.err)
-    assert "--deployment NAME" in said.err
-    said = frontier("plot", *["five"] * 2, "--deployment", "variant-[0-2]", "-o", "x.svg", cwd=tmp_path)
-    assert (2, True) == (said.code, "6 frontiers of 1024/256" in said.err)
+    five = frontier("plot", "five", "--overlay", "-o", "x.svg", cwd=tmp_path)
+    six = frontier("plot", *["five"] * 2, "--deployment", "variant-[0-2]", "-o", "x.svg", cwd=tmp_path)
+    assert [2, 2] == [five.code, six.code]
+    assert_golden_row("messages", f"{five.error}\n{six.error}")
 
 
 def test_every_answering_command_looks_at_the_run_as_asked(cwd: Path) -> None:
@@ -210,4 +218,5 @@ def test_every_answering_command_looks_at_the_run_as_asked(cwd: Path) -> None:
     assert "cost" in solved["shapes"][0]["metrics"]
     for command in ("export --csv", "solve", "show"):
         said = frontier(*command.split(), "--shape", "4096/1", cwd=cwd)
-        assert (2, True) == (said.code, "no shape is called '4096/1'" in said.err)
+        assert 2 == said.code
+        assert_golden_row("messages", said.error)

@@ -21,6 +21,7 @@ from frontier.simulator.process import SimulatorProcess
 from frontier.simulator.spec import EngineSpec
 from tests import servers
 from tests.commands import frontier
+from tests.golden import assert_golden_row
 
 
 @pytest.fixture(scope="module")
@@ -33,6 +34,7 @@ def run(*arguments: str) -> Result:
     return CliRunner().invoke(probe.command, arguments, standalone_mode=False)
 
 
+@pytest.mark.process
 def test_a_server_is_found_without_an_address(simulator: SimulatorProcess, monkeypatch: pytest.MonkeyPatch) -> None:
     port = int(simulator.url.removesuffix("/v1").rpartition(":")[2])
     monkeypatch.setattr(discover, "USUAL_PORTS", (1, port))
@@ -42,6 +44,7 @@ def test_a_server_is_found_without_an_address(simulator: SimulatorProcess, monke
     assert 0 == said.return_value
 
 
+@pytest.mark.process
 def test_probe_lists_what_a_server_does(simulator: SimulatorProcess, tmp_path: Path) -> None:
     said = frontier("probe", simulator.url, "--json", cwd=tmp_path)
     tree = json.loads(said.out)
@@ -52,14 +55,16 @@ def test_probe_lists_what_a_server_does(simulator: SimulatorProcess, tmp_path: P
     assert "fail" in gone.out
 
 
+@pytest.mark.process
 def test_no_server_is_told_with_what_else_listens(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(discover, "USUAL_PORTS", (1,))
     error = run().exception
     assert isinstance(error, UsageError)
-    assert "no server was found on this machine's ports 1" in str(error)
     assert "frontier probe http://host:port/v1" in str(error)
+    assert_golden_row("messages", error.what.partition(";")[0])  # what else listens differs between machines
 
 
+@pytest.mark.process
 def test_something_that_never_answers_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.socket() as silent:
         silent.bind(("127.0.0.1", 0))
@@ -68,6 +73,7 @@ def test_something_that_never_answers_is_not_waited_for(monkeypatch: pytest.Monk
         assert isinstance(run().exception, UsageError)
 
 
+@pytest.mark.process
 @pytest.mark.slow
 def test_the_servers_of_a_config_are_probed_as_it_reaches_them(simulator: SimulatorProcess, tmp_path: Path) -> None:
     (tmp_path / "two.yaml").write_text(
@@ -82,18 +88,18 @@ def test_the_servers_of_a_config_are_probed_as_it_reaches_them(simulator: Simula
     assert [True, False] == [d["usable"] for d in told["deployments"]]
     plain = frontier("probe", "two.yaml", cwd=tmp_path)
     assert [line for line in plain.out.splitlines() if line.endswith(":") and " " not in line] == ["here:", "gone:"]
-    assert "fail usable                cannot reach http://127.0.0.1:1" in plain.out
+    assert 1 == len([line for line in plain.out.splitlines() if line.startswith("fail usable")])
 
 
 def test_what_is_neither_an_address_nor_a_config_is_refused(tmp_path: Path) -> None:
-    said = frontier("probe", "localhost:8000", cwd=tmp_path)
-    assert 2 == said.code
-    assert "neither an address nor a config file" in said.err
+    neither = frontier("probe", "localhost:8000", cwd=tmp_path)
     (tmp_path / "sim.yaml").write_text("endpoint: simulator\nshapes: [100/10]\n")
-    said = frontier("probe", "sim.yaml", cwd=tmp_path)
-    assert (2, True) == (said.code, "needs no probe" in said.err)
+    embedded = frontier("probe", "sim.yaml", cwd=tmp_path)
+    assert [2, 2] == [neither.code, embedded.code]
+    assert_golden_row("messages", f"{neither.error}\n{embedded.error}")
 
 
+@pytest.mark.process
 def test_a_key_said_back_by_the_server_is_not_shown(tmp_path: Path) -> None:
     said = frontier("probe", "http://127.0.0.1:1/v1", "--api-key-env", "MY_KEY", cwd=tmp_path, MY_KEY="127.0.0.1")
     assert "127.0.0.1" not in said.out
@@ -114,6 +120,7 @@ def completing(models: servers.Handler) -> dict[str, servers.Handler]:
     return {"GET /v1/models": models, "POST /v1/completions": servers.streaming(usage=True)}
 
 
+@pytest.mark.process
 def test_two_hundred_thousand_models_take_no_longer_than_their_bytes(tmp_path: Path) -> None:
     models = listing([f"m{i}" for i in range(200_000)])
     with servers.serving(completing(models)) as url:
@@ -122,9 +129,9 @@ def test_two_hundred_thousand_models_take_no_longer_than_their_bytes(tmp_path: P
         unnamed = frontier("probe", url, cwd=tmp_path)
         wrong = frontier("probe", url, "--model", "none", cwd=tmp_path)
         took = time.monotonic() - began
-    assert "m199999, one of 200000" in named.out
+    assert "m199999" in named.out
     assert unnamed.code == wrong.code == 5
-    assert "it serves m0, m1, m2, m3, m4 and 199,995 more" in unnamed.out
+    assert ["m0", "m1", "m2", "m3", "m4"] == re.findall(r"\bm\d+", unnamed.out)[:5]
     assert max(len(said.out) for said in (unnamed, wrong)) < 5_000
     assert took < 60, "with a comparison of all with all it was minutes"
 
@@ -132,6 +139,7 @@ def test_two_hundred_thousand_models_take_no_longer_than_their_bytes(tmp_path: P
 HUGE = "\u202e\u200b\x07" + "M" * 5_000_000
 
 
+@pytest.mark.process
 def test_what_a_server_says_of_itself_is_bounded_and_clean(tmp_path: Path) -> None:
     async def version(_: web.Request) -> web.StreamResponse:
         return web.json_response({"version": HUGE})
@@ -158,6 +166,7 @@ PAGES = {
 }
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("page", PAGES)
 def test_no_error_page_takes_long_to_read(page: str, tmp_path: Path) -> None:
     async def fail(_: web.Request) -> web.StreamResponse:

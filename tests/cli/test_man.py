@@ -36,6 +36,7 @@ def test_a_page_says_all_that_the_help_says(name: str, pages: Path) -> None:
     assert [word for word in asked if word != "Usage:" and word not in plain.split()] == []
 
 
+@pytest.mark.process
 @pytest.mark.skipif(shutil.which("groff") is None, reason="no groff here")
 def test_groff_has_no_complaint(pages: Path) -> None:
     for page in pages.iterdir():
@@ -44,6 +45,7 @@ def test_groff_has_no_complaint(pages: Path) -> None:
         assert "NAME" in re.sub(r".\x08", "", said.stdout)
 
 
+@pytest.mark.process
 def test_the_module_is_the_command_that_the_documents_name(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "frontier.cli.man"]
     said = subprocess.run([*command, "man1"], cwd=tmp_path, capture_output=True, text=True, check=True)
@@ -60,4 +62,8 @@ def test_what_roff_would_take_for_a_request_is_text(tmp_path: Path) -> None:
     def odd() -> None: ...
 
     page = manual(odd, "frontier odd", "odd")
-    assert "\\&.TH is no request\n\\&'nor this\na back\\eslash and a\\-dash" in page
+    lines = page.splitlines()
+    start = next(i for i, line in enumerate(lines) if line.startswith("\\&.TH"))
+    first, second, third = lines[start : start + 3]
+    assert ["\\&.TH", "\\&'nor"] == [first.split()[0], second.split()[0]]
+    assert ["back\\eslash", "a\\-dash"] == [third.split()[1], third.split()[-1]]

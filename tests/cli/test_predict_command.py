@@ -10,13 +10,15 @@ import pytest
 
 from frontier.config import load_config
 from frontier.decide.prediction import not_faster, predict_config, predict_points
+from frontier.errors import UsageError
 from frontier.hardware.predict import Prediction
-from frontier.hardware.roofline import Limits
-from frontier.model import Estimate, Shape
+from frontier.hardware.roofline import GivenRoofline, Limits
+from frontier.model import Estimate, Flag, Shape
 from frontier.run import load
 from frontier.simulator.virtual import closed_loop_arrays
 from frontier.units import format_seconds
 from tests.commands import frontier
+from tests.golden import assert_golden_row
 from tests.sweeps import sweep_in_virtual_time
 
 ENGINE = "simulator: {model: llama-3.1-8b, hardware: h100, noise: 0.02}\n"
@@ -58,7 +60,7 @@ def answer(cwd: Path, *arguments: str) -> list[dict]:
 
 def test_a_config_is_predicted_at_the_assumed_efficiency_with_its_doubt(cwd: Path) -> None:
     (shape,) = answer(cwd, "server.yaml")
-    assert "60% of the roofline" in shape["basis"]
+    assert "60%" in shape["basis"]
     assert ([], None, "512/64") == (shape["fitted_to"], shape["what_if"], shape["shape"])
     one, many = shape["predictions"]
     assert ("unmeasured", 1) == (one["reach"], one["concurrency"])
@@ -125,13 +127,16 @@ def test_no_prediction_is_faster_than_light(osl: float, slower: str) -> None:
     assert said == not_faster(said, roomy, osl)
 
 
-def test_a_run_predicted_far_beyond_is_held_at_the_speed_of_light_and_says_so(cwd: Path) -> None:
-    (shape,) = answer(cwd, "runs/night", "--concurrency", "8,4096")
-    near, far = shape["predictions"]
-    assert far["light"]["share"] <= 1
-    assert far["metrics"]["output_throughput"]["high"] <= far["light"]["ceiling"]
-    assert near["light"]["share"] < 1
-    assert ("held at the speed of light at c = 4096" in shape["basis"]) == (far["light"]["share"] == 1)
+def test_a_run_predicted_far_beyond_is_held_at_the_roofline_and_says_so(cwd: Path) -> None:
+    roofline = GivenRoofline(bandwidth=3.35e12, weights=16e9, kv_per_token=131_072, memory=80e9)
+    (forecast,) = predict_points(load(cwd / "runs" / "night").points(), lambda _: roofline, (8, 4096))
+    near, far = forecast.predictions
+    at_8, at_4096 = forecast.lights
+    assert at_8 is not None
+    assert at_4096 is not None
+    assert near.throughput.high < at_8.throughput
+    assert far.throughput.value == far.throughput.high == at_4096.throughput
+    assert_golden_row("answers", forecast.basis)
 
 
 def test_the_default_ladder_goes_to_twice_the_highest_and_skips_what_was_measured(cwd: Path) -> None:
@@ -157,11 +162,11 @@ def test_another_shape_is_carried_over_from_the_nearest(cwd: Path) -> None:
 def test_the_table_shows_measured_and_predicted_and_what_they_rest_on(cwd: Path) -> None:
     said = frontier("predict", "runs/night", cwd=cwd)
     assert (4, 9) == (said.out.count("measured"), said.out.count("between") + said.out.count("beyond"))
-    assert "fitted to c = 2, 4, 16, 64; the band holds 95 of 100" in said.out
+    assert_golden_row("answers", "\n".join(said.out.splitlines()[-2:]))
     narrow = frontier("predict", "server.yaml", cwd=cwd, COLUMNS="60")
     assert max(map(len, narrow.out.splitlines())) <= 60
-    assert "TTFT is the least to expect" in " ".join(narrow.out.split())
     assert "≥" in narrow.out
+    assert_golden_row("answers", "\n".join(narrow.out.splitlines()[4:]), "narrow")
 
 
 def test_predictions_are_drawn_dashed_and_named_and_decide_nothing(cwd: Path) -> None:
@@ -169,7 +174,7 @@ def test_predictions_are_drawn_dashed_and_named_and_decide_nothing(cwd: Path) ->
     assert (said.code, "wrote expected.svg") == (0, said.err.strip().splitlines()[-1])
     picture = (cwd / "expected.svg").read_text()
     assert "128 predicted" in picture
-    assert "dashed = predicted, not measured".replace(" ", "\u00a0") in picture
+    assert "◇" in picture
     assert "stroke-dasharray" in picture
     assert "run at" not in picture.lower()
 
@@ -181,14 +186,14 @@ def test_every_number_in_the_table_stands_beside_its_band_or_says_where_that_is(
     band = f"[{format_seconds(ends['low'])}, {format_seconds(ends['high'])}]"
     assert band in wide.out
     assert 3 == wide.out.count("95% band")
-    assert "no room" not in wide.out
     narrow = frontier("predict", "runs/night", "--concurrency", "8", cwd=cwd, COLUMNS="60")
     assert band in narrow.out, "of all bands that of TTFT is the widest, and goes last"
-    assert "no room for that of TPOT: see --json" in " ".join(narrow.out.split())
+    assert [0, 1] == [found.out.count("--json") for found in (wide, narrow)]
     bare = frontier("predict", "server.yaml", cwd=cwd, COLUMNS="120")
     assert 2 == bare.out.count("95% band"), "an assumed TTFT has no upper end, and is marked so"
 
 
+@pytest.mark.slow
 def test_a_picture_of_predictions_keeps_the_operating_point_the_sla_and_the_bands(cwd: Path) -> None:
     sweep_in_virtual_time(
         cwd / "decided",
@@ -200,62 +205,57 @@ def test_a_picture_of_predictions_keeps_the_operating_point_the_sla_and_the_band
     (decision,) = load(cwd / "decided").solve()
     assert decision.concurrency is not None
     assert f'id="mark-0-{decision.concurrency}-star"' in picture
-    assert f"Run at concurrency {decision.concurrency}" in picture
     assert "p99 TTFT ≤ 2 s" in picture
     assert 'id="mark-0-64-strike"' in picture, "64 breaks the limit on p99 TPOT, which is not on these axes"
-    assert "thin bars hold 95 of 100 predictions" in picture
-    assert "drawn over mean TTFT, as predictions are of means" in said.err
-    assert "not drawn, as nothing was measured there: 99/9" in said.err
+    assert_golden_row("messages", said.err)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "what", "hint"),
-    [
-        (("nothing.yaml",), "there is no nothing.yaml", "name a config file or a run's directory"),
-        (("short",), "3 valid points", "frontier predict CONFIG"),
-        (("server.yaml", "--what-if", "hardwear=b200"), "'hardwear=b200' is not understood", "did you mean 'hard"),
-        (("server.yaml", "--what-if", "tp"), "'tp' is not understood", "known: hardware, tp"),
-        (("server.yaml", "--what-if", "hardware=b2000"), "unknown GPU 'b2000'", "did you mean 'b200'?"),
-        (("server.yaml", "--what-if", "model=llama-3.1-70b"), "needs 141 GB of weights", "raise tp"),
-        (("server.yaml", "--what-if", "isl=long"), "isl=long: not a number of tokens", "isl=8192"),
-        (("server.yaml", "--what-if", "isl=900000"), "maximum context length", "use shorter shapes"),
-        (("server.yaml", "--efficiency", "200%"), "--efficiency: '200%'", "between 0% and 100%"),
-        (("server.yaml", "--concurrency", "1,x"), "not a list of whole numbers", "write 1,2,4,256"),
-        (("server.yaml", "--shape", "1/2"), "are for a run", "--what-if isl="),
-        (("priced.yaml", "--what-if", "tp=2"), "has prices of its own", "simulator: {model:"),
-        (("runs/night", "--what-if", "tp=2"), "--what-if needs a CONFIG", "its own hardware"),
-        (("runs/night", "--shape", "long"), "'long' is not a shape", "as 1024/256"),
-        (("runs/night", "-o", "a.gif"), "cannot be written as 'a.gif'", "FILE.png"),
-    ],
-)
-def test_what_cannot_be_predicted_is_refused_in_words(
-    cwd: Path, arguments: tuple[str, ...], what: str, hint: str
-) -> None:
-    said = frontier("predict", *arguments, cwd=cwd)
+REFUSED = {
+    "nothing.yaml": "nothing.yaml",
+    "short": "frontier predict CONFIG",
+    "server.yaml --what-if hardwear=b200": "'hardware'",
+    "server.yaml --what-if tp": "hardware, tp",
+    "server.yaml --what-if hardware=b2000": "'b200'",
+    "server.yaml --what-if model=llama-3.1-70b": "141 GB",
+    "server.yaml --what-if isl=long": "isl=8192",
+    "server.yaml --what-if isl=900000": "131072",
+    "server.yaml --efficiency 200%": "'200%'",
+    "server.yaml --concurrency 1,x": "1,2,4,256",
+    "server.yaml --shape 1/2": "--what-if isl=",
+    "priced.yaml --what-if tp=2": "simulator: {model:",
+    "runs/night --what-if tp=2": "CONFIG",
+    "runs/night --shape long": "1024/256",
+    "runs/night -o a.gif": "FILE.png",
+}
+"""What is refused, and what its message names."""
+
+
+@pytest.mark.parametrize("line", REFUSED)
+def test_what_cannot_be_predicted_is_refused_in_words(cwd: Path, line: str) -> None:
+    said = frontier("predict", *line.split(), cwd=cwd)
     assert (said.code, said.out) == (2, "")
-    assert what in said.err
-    assert hint in said.err
+    assert REFUSED[line] in said.err
+    assert_golden_row("messages", said.err)
 
 
 def test_a_server_whose_model_is_not_known_needs_its_sizes(cwd: Path) -> None:
     (cwd / "unknown.yaml").write_text(SERVER.replace("meta-llama/Llama-3.1-8B-Instruct", "our-own-model"))
     said = frontier("predict", "unknown.yaml", cwd=cwd)
     assert said.code == 2
-    assert "needs the model's sizes and the GPU" in said.err
+    assert_golden_row("messages", said.err)
 
 
 def test_points_with_failures_or_flags_are_not_fitted_to(cwd: Path) -> None:
     run = load(cwd / "runs" / "night")
     (forecast,) = predict_points(run.points(), run.light)
-    assert all(math.isfinite(k.ttft) and math.isfinite(k.tpot) for k in forecast.measured)
-    spoilt = SWEPT.replace("noise: 0.02", "noise: 0.02, drift: 3")  # steps grow threefold a minute: not stationary
-    sweep_in_virtual_time(cwd / "drifting", spoilt)
-    run = load(cwd / "drifting")
-    valid = [p.concurrency for p in run.points() if p.valid]
-    if len(valid) >= 3:
-        assert valid == [k.concurrency for k in predict_points(run.points(), run.light)[0].measured]
-    else:
-        assert "3 valid points" in frontier("predict", "drifting", cwd=cwd).err
+    assert [2, 4, 16, 64] == [k.concurrency for k in forecast.measured if math.isfinite(k.ttft + k.tpot)]
+    flag = Flag("errors", "4%", "1%", "lower the concurrency")
+    points = [dataclasses.replace(p, flags=(flag,)) if p.concurrency == 4 else p for p in run.points()]
+    (forecast,) = predict_points(points, run.light)
+    assert [2, 16, 64] == [k.concurrency for k in forecast.measured]
+    fewer = [dataclasses.replace(p, flags=(flag,)) if p.concurrency == 16 else p for p in points]
+    with pytest.raises(UsageError):
+        predict_points(fewer, run.light)
 
 
 def test_a_forecast_of_a_config_is_reproducible() -> None:

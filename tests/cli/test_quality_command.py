@@ -8,8 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from frontier.config import parse_sla
+from frontier.model import Cause, Verdict
+from frontier.run import load
 from frontier.store.run_dir import RunDirectory
 from tests.commands import Said, frontier
+from tests.golden import assert_golden_row
 from tests.sweeps import sweep_in_virtual_time
 
 ENGINE = "step_base: 4ms, per_decode: 40us, token_noise: 0.3%"
@@ -48,10 +52,10 @@ def asked(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Said]:
     return cwd, frontier("verify", "run", "--quality", "--json", cwd=cwd)
 
 
+@pytest.mark.process
 def test_two_engines_are_compared_under_load(asked: tuple[Path, Said]) -> None:
     cwd, said = asked
     assert 0 == said.code, said.err
-    assert "int4 · 64/24  60 prompts in two passes, greedily, at c=8" in said.err
     tree = json.loads(said.out)
     assert "frontier.quality/1" == tree["schema"]
     int4, bf16 = tree["compared"]
@@ -65,45 +69,44 @@ def test_two_engines_are_compared_under_load(asked: tuple[Path, Said]) -> None:
     assert not any(word in kept for word in ("river", "stone", "cloud"))  # numbers, no text
 
 
+@pytest.mark.process
 def test_it_is_then_an_axis_a_column_and_a_limit(asked: tuple[Path, Said]) -> None:
     cwd, _ = asked
-    shown = frontier("show", "run", "--objectives", "quality,cost", cwd=cwd)
-    assert "Frontier over all deployments, 64/24, settings proven to keep p95 TTFT ≤ 1 s" in shown.out
     tree = json.loads(frontier("show", "run", "--objectives", "quality,cost", "--json", cwd=cwd).out)
     (pool,) = tree["pooled"]
     assert [("bf16", 8), ("int4", 8)] == [(m["deployment"], m["concurrency"]) for m in pool["members"]]
     assert {} == pool["without"]
-    solved = frontier("solve", "run", "--sla", "p95_ttft<=1s,quality>=0.97", cwd=cwd)
-    assert "Run at concurrency 8" in solved.out
-    assert "No setting meets p95 TTFT ≤ 1 s and quality ≥ 0.97" in solved.out
-    assert "service time" not in solved.out  # it is not speed that is too low
+    bf16, int4 = load(cwd / "run").solve(parse_sla("p95_ttft<=1s,quality>=0.97"))
+    assert (Verdict.MEETS, 8) == (bf16.verdict, bf16.concurrency)
+    assert (Verdict.VIOLATES, "quality") == (int4.verdict, int4.binding)
+    assert Cause.SLOW_ALONE not in {reason.cause for reason in int4.explanation.reasons}, "it is not speed"
     again = frontier("verify", "run", "--quality", "--find", cwd=cwd)
-    assert (2, True) == (again.code, "two questions" in again.err)
+    assert 2 == again.code
+    assert_golden_row("messages", again.error)
 
 
 def test_a_picture_has_all_deployments_and_the_frontier_over_them(asked: tuple[Path, Said]) -> None:
     cwd, _ = asked
     assert 0 == frontier("plot", "run", "--objectives", "quality,cost,p95_ttft", "-o", "q.svg", cwd=cwd).code
     drawn = (cwd / "q.svg").read_text().replace("\u00a0", " ")
-    assert "On the frontier of quality and cost per million" in drawn
-    assert all(f"{name}, c=8" in drawn for name in ("bf16", "int4"))
+    assert ["bf16", "int4"] == [name for name in ("bf16", "int4") if f"{name}, c=8" in drawn]
 
 
+@pytest.mark.process
 def test_stated_quality_needs_no_server_and_may_limit_a_sweep(tmp_path: Path) -> None:
     cwd = made(tmp_path, STATED.replace("p95_ttft: 1s", "p95_ttft: 1s, quality: 0.93"))
-    solved = frontier("solve", "run", cwd=cwd)
-    assert "quality" in solved.out
-    assert "stated" in solved.out
-    assert "No setting meets p95 TTFT ≤ 1 s and quality ≥ 0.93" in solved.out
-    report = frontier(
-        "report", "run", "--objectives", "quality,cost,p95_ttft,output_throughput", "-o", "-", cwd=cwd
-    ).out
-    assert "Frontier over all deployments" in report
+    bf16, int4 = load(cwd / "run").solve()
+    assert [Verdict.MEETS, Verdict.VIOLATES] == [bf16.verdict, int4.verdict]
+    assert ("quality", 0.9) == (int4.binding, int4.metrics["quality"].value)
+    axes = "quality,cost,p95_ttft,output_throughput"
+    report = frontier("report", "run", "--objectives", axes, "-o", "-", cwd=cwd)
+    assert (0, True) == (report.code, "64/24" in report.out)
     page = cwd / "page.json"
     assert 0 == frontier("report", "run", "--objectives", "quality,cost", "-o", page, cwd=cwd).code
     assert ["bf16", "int4"] == [m["deployment"] for m in json.loads(page.read_text())["pooled"][0]["members"]]
     nothing = frontier("verify", "run", "--quality", cwd=cwd)
-    assert (2, True) == (nothing.code, "quality: {reference: NAME}" in nothing.err)
+    assert 2 == nothing.code
+    assert_golden_row("messages", nothing.error)
 
 
 def test_several_runs_have_one_frontier(tmp_path: Path) -> None:
@@ -115,6 +118,7 @@ def test_several_runs_have_one_frontier(tmp_path: Path) -> None:
     assert 0 == frontier("show", "run", "other", "--objectives", "quality,cost", cwd=tmp_path).code
 
 
+@pytest.mark.process
 @pytest.mark.slow
 def test_a_scorer_of_the_users_makes_the_quality(tmp_path: Path) -> None:
     """Half of the answers score 0.75, the others 0.25, whoever gave them."""
@@ -127,8 +131,6 @@ def test_a_scorer_of_the_users_makes_the_quality(tmp_path: Path) -> None:
     )
     said = frontier("verify", "run", "--quality", "--scorer", f"{sys.executable} score.py", cwd=cwd)
     assert 0 == said.code, said.err
-    assert "score of bf16" in said.out
-    assert "none is seen: at most" in said.out
     assert '"score":0.75' in next((cwd / "run" / "verify" / "answers").glob("int4-*.json")).read_text()
     tree = json.loads(frontier("show", "run", "--json", cwd=cwd, here=True).out)
     assert {0.5} == {point["metrics"]["quality"]["value"] for point in tree["points"] if point["deployment"] == "int4"}
@@ -138,37 +140,37 @@ def test_a_scorer_is_for_a_check_of_quality(tmp_path: Path) -> None:
     made(tmp_path, STATED)
     for words in (("--scorer", "cat"), ("--quality", "--scorer", " "), ("--find", "--scorer", "cat")):
         said = frontier("verify", "run", *words, cwd=tmp_path, here=True)
-        assert (2, True) == (said.code, "--scorer is a command that scores the answers of --quality" in said.err)
+        assert 2 == said.code
+        assert_golden_row("messages", said.error)
 
 
 @pytest.mark.parametrize(
-    ("line", "message"),
-    [
-        ("quality: {reference: fp16}", "no deployment is called 'fp16'"),
-        ("quality: good", "quality is a number; this is 'good'"),
-        ("quality: {reference: bf16, prompts: 3}", "prompts"),
-        ("quality: {reference: bf16, prompt: 30}", "did you mean 'prompts'"),
-    ],
+    "value", ["{reference: fp16}", "good", "{reference: bf16, prompts: 3}", "{reference: bf16, prompt: 30}"]
 )
-def test_a_quality_that_cannot_be_is_refused(line: str, message: str, tmp_path: Path) -> None:
-    (tmp_path / "s.yaml").write_text(CONFIG.replace("QUALITY1", "quality: 1").replace("QUALITY2", line))
+def test_a_quality_that_cannot_be_is_refused(value: str, tmp_path: Path) -> None:
+    text = CONFIG.replace("QUALITY1", "quality: 1").replace("QUALITY2", f"quality: {value}")
+    (tmp_path / "s.yaml").write_text(text)
     said = frontier("sweep", "s.yaml", "--dry-run", cwd=tmp_path)
-    assert (2, True) == (said.code, message in said.err), said.err
+    assert 2 == said.code
+    assert_golden_row("complaints", said.error)
 
 
 def test_a_sweep_cannot_decide_by_what_is_measured_afterwards(tmp_path: Path) -> None:
     (tmp_path / "s.yaml").write_text(MEASURED.replace("p95_ttft: 1s", "quality: 0.9"))
     said = frontier("sweep", "s.yaml", "--dry-run", cwd=tmp_path)
-    assert (2, True) == (said.code, "decide afterwards" in said.err)
+    assert 2 == said.code
+    assert_golden_row("complaints", said.error)
 
 
 def test_objectives_are_two_to_four(tmp_path: Path) -> None:
     made(tmp_path, STATED)
     for names in ("quality", "quality,quality", "quality,cost,p99_ttft,p50_ttft,p99_e2e"):
         said = frontier("show", "run", "--objectives", names, cwd=tmp_path)
-        assert (2, True) == (said.code, "two to 4 metrics" in said.err)
+        assert 2 == said.code
+        assert_golden_row("messages", said.error.replace(names, "NAMES"), "show")
     said = frontier("compare", "run", "run", "--objectives", "quality,cost,p99_ttft", cwd=tmp_path)
-    assert (2, True) == (said.code, "two metrics" in said.err)
+    assert 2 == said.code
+    assert_golden_row("messages", said.error, "compare")
 
 
 def test_damaged_answers_are_named(tmp_path: Path) -> None:
@@ -177,5 +179,5 @@ def test_damaged_answers_are_named(tmp_path: Path) -> None:
     folder.mkdir(parents=True)
     (folder / "int4-64x24.json").write_text('{"deployment": 4}')
     said = frontier("show", "run", cwd=tmp_path)
-    assert "int4-64x24.json cannot be read" in said.err
+    assert_golden_row("messages", said.err)
     assert RunDirectory.read(tmp_path / "run").answers() == ()  # those of the checks are elsewhere

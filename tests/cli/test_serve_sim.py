@@ -4,9 +4,12 @@ import socket
 import urllib.request
 from pathlib import Path
 
+import pytest
+
 from tests.commands import frontier, start
 
 
+@pytest.mark.smoke
 def test_the_simulator_serves_until_ctrl_c(tmp_path: Path) -> None:
     (tmp_path / "sim.yaml").write_text("endpoint: simulator\nshapes: [16/4]\nsimulator: {step_base: 1ms}\n")
     process = start(
@@ -34,6 +37,7 @@ def test_the_simulator_serves_until_ctrl_c(tmp_path: Path) -> None:
     assert "Traceback" not in err
 
 
+@pytest.mark.process
 def test_a_taken_port_is_said_with_a_way_out(tmp_path: Path) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))

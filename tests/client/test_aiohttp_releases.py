@@ -55,6 +55,7 @@ def allowed() -> tuple[str, str]:
     return f"aiohttp=={oldest}.0", f"aiohttp{bounds}"
 
 
+@pytest.mark.process
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("release", allowed())
@@ -98,6 +99,7 @@ async def ask_once(url: str) -> tuple[bool, int | None]:
         return exchange.capture is not None, exchange.status
 
 
+@pytest.mark.process
 def test_a_private_name_that_aiohttp_lacks_is_a_warning_and_the_fallback() -> None:
     names = (*body_capture._PROTOCOL_NAMES, "renamed")
     with (

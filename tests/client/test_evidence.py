@@ -108,6 +108,7 @@ IDENTITIES = {
 }
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("name", ROUTES)
 def test_an_engine_is_known_by_the_routes_only_it_has(name: str) -> None:
     from tests.client.hostile import BEHAVIOURS, Call, Hostile

@@ -47,6 +47,7 @@ def measured() -> Measurement:
         return run(run_trial(trial, target, prompts, on_record=lambda _: None, expected_e2e=0.05))
 
 
+@pytest.mark.process
 def test_the_gpus_of_the_window_are_kept_with_the_evidence(smi: Path) -> None:
     server = measured().server
     assert 2 == server["gpu_count"]
@@ -58,11 +59,13 @@ def test_the_gpus_of_the_window_are_kept_with_the_evidence(smi: Path) -> None:
     assert "--query-gpu=index,power.draw" in smi.read_text()
 
 
+@pytest.mark.process
 def test_without_a_gpu_nothing_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     assert not [name for name in measured().server if name.startswith("gpu_")]
 
 
+@pytest.mark.process
 @pytest.mark.slow
 def test_a_tool_that_fails_or_hangs_is_no_trouble(smi: Path) -> None:
     tool = smi.parent / "nvidia-smi"

@@ -14,6 +14,8 @@ from frontier.simulator.process import SimulatorProcess
 from frontier.simulator.spec import EngineSpec
 from frontier.stats.stationarity import dispersion
 
+pytestmark = pytest.mark.process
+
 SHAPE, STREAMS = Shape.of(128, 48), 16
 SPEC = EngineSpec(step_base=4e-3, per_prefill_token=1e-4, noise=0.05, seed=2)
 

@@ -112,6 +112,7 @@ def calm(ordinary: Ordinary) -> Ordinary:
     return ordinary
 
 
+@pytest.mark.smoke
 def test_exactly_n_requests_are_in_flight_over_the_window(calm: Ordinary) -> None:
     measurement, records, engine, _ = calm
     window = measurement.window
@@ -162,6 +163,7 @@ def test_the_first_request_of_each_stream_asks_for_a_random_share_of_the_length_
     assert all(r.end <= measurement.window.start for r in firsts.values())
 
 
+@pytest.mark.process
 def test_where_the_length_cannot_be_forced_the_first_sends_are_spread_evenly_over_one_latency(server: Hostile) -> None:
     for attempt in range(3):
         engine = Engine(f"unforced_{attempt}", owner="someone").install()
@@ -220,9 +222,11 @@ def test_progress_walks_through_the_stages(ordinary: Ordinary) -> None:
     _, _, _, seen = ordinary
     order = ["ramp", "warmup", "window", "hold"]
     assert [order.index(p.stage) for p in seen] == sorted(order.index(p.stage) for p in seen)
+    assert seen
     assert all(p.in_flight <= 8 for p in seen)
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("expected_e2e", [None, 30.0])
 def test_of_a_slow_server_all_streams_are_in_flight_when_the_window_opens(
     server: Hostile, expected_e2e: float | None
@@ -236,6 +240,7 @@ def test_of_a_slow_server_all_streams_are_in_flight_when_the_window_opens(
     assert all(r.sent <= measurement.window.start for r in records[:4])
 
 
+@pytest.mark.process
 def test_without_an_estimate_the_first_request_tells_how_far_to_spread(server: Hostile) -> None:
     engine = Engine("alone").install()
     _, records = go(trial(4, 8), target(server, engine, dialect="openai"), expected_e2e=None)
@@ -246,12 +251,14 @@ def test_without_an_estimate_the_first_request_tells_how_far_to_spread(server: H
     assert all(a < b for a, b in pairwise(firsts))
 
 
+@pytest.mark.process
 def test_the_window_lasts_its_least_time_even_when_requests_are_plenty(server: Hostile) -> None:
     engine = Engine("brief").install()
     measurement, _ = go(trial(2, 1, osl=4, min_time=0.5), target(server, engine))
     assert 0.5 <= measurement.window.length < 1.0
 
 
+@pytest.mark.process
 def test_max_time_closes_the_window_with_what_there_is(server: Hostile) -> None:
     engine = Engine("timed").install()
     measurement, records = go(trial(2, 100000, max_time=0.7), target(server, engine))
@@ -260,6 +267,7 @@ def test_max_time_closes_the_window_with_what_there_is(server: Hostile) -> None:
     assert max(r.end for r in records) < 4
 
 
+@pytest.mark.process
 def test_seconds_close_the_window_however_long_the_warm_up_took(server: Hostile) -> None:
     engine = Engine("windowed").install()
     measurement, records = go(trial(2, 100000, warmup=0.4, seconds=0.3), target(server, engine))
@@ -267,25 +275,27 @@ def test_seconds_close_the_window_however_long_the_warm_up_took(server: Hostile)
     assert "time" == measurement.ended
     assert window.start >= 0.4
     assert 0.3 <= window.length < 0.6
-    assert all(r.outcome is Outcome.OK for r in records if window.start <= r.sent <= window.end)
+    assert {Outcome.OK} == {r.outcome for r in records if window.start <= r.sent <= window.end}
 
 
+@pytest.mark.process
 def test_a_window_shorter_than_a_request_lasts_until_one_was_sent(server: Hostile) -> None:
     engine = Engine("long", ttft=0.4).install()
     measurement, records = go(trial(1, 100000, osl=2, warmup=0.0, min_time=0.0, seconds=0.05), target(server, engine))
     window = measurement.window
     assert "time" == measurement.ended
     inside = [r for r in records if window.start <= r.sent <= window.end]
-    assert inside
-    assert all(r.outcome is Outcome.OK for r in inside)
+    assert {Outcome.OK} == {r.outcome for r in inside}
 
 
+@pytest.mark.process
 def test_warm_up_never_takes_more_than_half_of_max_time(server: Hostile) -> None:
     engine = Engine("sluggish", ttft=3.0).install()
     measurement, _ = go(trial(2, 1, max_time=1.0, warmup=30.0), target(server, engine))
     assert 0.5 <= measurement.window.start < 0.9
 
 
+@pytest.mark.process
 def test_stop_ends_the_trial_at_once_with_everything_on_record(server: Hostile) -> None:
     engine = Engine("stopped", ttft=5.0).install()
     began = time.perf_counter()
@@ -305,6 +315,7 @@ def heeds_ctrl_c() -> Iterator[None]:
     signal.signal(signal.SIGINT, before)
 
 
+@pytest.mark.process
 @pytest.mark.usefixtures("heeds_ctrl_c")
 def test_ctrl_c_cancels_and_is_passed_on(server: Hostile) -> None:
     engine = Engine("ctrl_c", ttft=5.0).install()
@@ -325,6 +336,7 @@ def test_ctrl_c_cancels_and_is_passed_on(server: Hostile) -> None:
     assert [Outcome.CANCELLED] * 3 == [r.outcome for r in records]
 
 
+@pytest.mark.process
 @pytest.mark.slow
 def test_a_server_that_was_never_there_is_lost_soon(server: Hostile) -> None:
     began = time.perf_counter()
@@ -335,6 +347,7 @@ def test_a_server_that_was_never_there_is_lost_soon(server: Hostile) -> None:
     assert len(records) < 60
 
 
+@pytest.mark.process
 def test_a_server_that_goes_away_ends_the_trial(server: Hostile) -> None:
     engine = Engine("mortal").install()
     began = time.perf_counter()
@@ -346,6 +359,7 @@ def test_a_server_that_goes_away_ends_the_trial(server: Hostile) -> None:
     assert sum(r.outcome is Outcome.OK for r in records) > 4
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(("how", "outcome"), [("503", Outcome.HTTP_ERROR), ("in stream", Outcome.STREAM_ERROR)])
 def test_failing_requests_do_not_spin(server: Hostile, how: str, outcome: Outcome) -> None:
     engine = Engine(f"failing_{how[:2]}", fail_all=how).install()
@@ -355,6 +369,7 @@ def test_failing_requests_do_not_spin(server: Hostile, how: str, outcome: Outcom
     assert len(records) < 4 * 0.8 / 0.05 * 1.2
 
 
+@pytest.mark.process
 def test_quick_good_answers_are_no_reason_to_pause(server: Hostile) -> None:
     engine = Engine("one_token", ttft=0.005).install()
     measurement, records = go(trial(2, 100, osl=1), target(server, engine))

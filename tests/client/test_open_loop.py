@@ -41,6 +41,7 @@ def in_window(measurement: Measurement, records: list[Record]) -> list[Record]:
     return [r for r in records if r.scheduled is not None and window.start <= r.scheduled < window.end]
 
 
+@pytest.mark.process
 def test_arrivals_come_at_the_rate_and_at_random(server: Hostile) -> None:
     measurement, records = go(server, Engine("poisson").install(), rate=60, cap=64)
     counted = in_window(measurement, records)
@@ -56,12 +57,14 @@ def test_arrivals_come_at_the_rate_and_at_random(server: Hostile) -> None:
     assert late[len(late) // 2] < max(0.01, 3 * (measurement.health.loop_lag_p99 or 0))
 
 
+@pytest.mark.process
 def test_arrivals_of_a_trace_come_when_it_says_at_the_rate(server: Hostile) -> None:
     bunches = of_column("t", "".join(f"{3 * (n // 4) + 0.1 * (n % 4):.6f}\n" for n in range(100)).encode())
     measurement, records = go(server, Engine("trace").install(), rate=200, cap=64, arrivals=bunches)
     assert "requests" == measurement.ended
     due = [r.scheduled for r in records]
     assert due == pytest.approx(list(islice(bunches.times(200, 11), len(due))), abs=1e-6)
+    assert records
     assert all(r.sent >= (r.scheduled or 0) for r in records)
     gaps = [b - a for a, b in pairwise(r.scheduled or 0.0 for r in records)]
     assert bunches.trace is not None
@@ -69,6 +72,7 @@ def test_arrivals_of_a_trace_come_when_it_says_at_the_rate(server: Hostile) -> N
     assert (min(gaps), max(gaps)) == pytest.approx((0.1 / speed, 2.7 / speed), abs=1e-5)
 
 
+@pytest.mark.process
 @pytest.mark.slow
 def test_a_server_that_is_too_slow_is_charged_for_the_queue(server: Hostile) -> None:
     engine = Engine("jam", ttft=0.1, itl=0.0).install()
@@ -83,6 +87,7 @@ def test_a_server_that_is_too_slow_is_charged_for_the_queue(server: Hostile) -> 
     assert len({r.index for r in records}) == len(records)
 
 
+@pytest.mark.process
 @pytest.mark.slow
 def test_later_turns_that_no_caller_was_free_for_are_charged_from_when_they_were_due(server: Hostile) -> None:
     engine = Engine("full", ttft=0.1, itl=0.0).install()
@@ -102,4 +107,5 @@ def test_later_turns_that_no_caller_was_free_for_are_charged_from_when_they_were
     assert never >= {0}
     assert len({r.index for r in records}) == len(records)
     ends = {(r.session, r.turn): r.end for r in records}
+    assert later
     assert all((r.scheduled or 0) >= ends[r.session, (r.turn or 0) - 1] - 1e-6 for r in later)

@@ -3,9 +3,11 @@
 import asyncio
 import base64
 import json
+import re
 import threading
 import time
 from collections.abc import Iterator
+from http import HTTPStatus
 from pathlib import Path
 
 import faces
@@ -22,6 +24,8 @@ from tests.client.certificates import secure
 from tests.client.engine import Engine
 from tests.client.hostile import BEHAVIOURS, Call, Hostile, missing, sse
 from tests.client.proxies import listening
+from tests.golden import assert_golden_row
+from tests.neutral import neutral
 
 
 @pytest.fixture(scope="module")
@@ -43,6 +47,7 @@ def look(target: Target) -> Preflight:
     return asyncio.run(preflight(target))
 
 
+@pytest.mark.process
 def test_a_vllm_is_settled_with_exact_token_id_prompts(server: Hostile) -> None:
     Engine("p_vllm").install()
     found = look(target(server, "p_vllm"))
@@ -55,18 +60,21 @@ def test_a_vllm_is_settled_with_exact_token_id_prompts(server: Hostile) -> None:
     assert found.ids == asyncio.run(calibrate(found, [100])).ids
 
 
+@pytest.mark.process
 def test_chat_is_taken_where_completions_is_missing(server: Hostile) -> None:
     Engine("p_chat", apis=("chat",), owner="someone", template_tokens=11).install()
     found = look(target(server, "p_chat"))
     assert ("openai", "chat", None) == (found.target.dialect, found.target.api, found.ids)
 
 
+@pytest.mark.process
 def test_words_are_the_fall_back_where_token_ids_are_refused(server: Hostile) -> None:
     Engine("p_text", takes_ids=False).install()
     found = look(target(server, "p_text"))
     assert ("completions", None) == (found.target.api, found.ids)
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(("template", "per_word"), [(0, 1.0), (11, 1.0), (37, 1.31), (4, 2.6)])
 def test_word_prompts_hit_the_asked_length_as_the_server_counts_it(
     server: Hostile, template: int, per_word: float
@@ -81,6 +89,7 @@ def test_word_prompts_hit_the_asked_length_as_the_server_counts_it(
         assert engine.count(content) == pytest.approx(isl, abs=max(1.3 * per_word, 0.01 * isl))
 
 
+@pytest.mark.process
 def test_a_forced_length_that_is_not_honoured_is_told(server: Hostile) -> None:
     Engine("p_short", honours_length=False).install()
     found = look(target(server, "p_short"))
@@ -95,10 +104,11 @@ def refusal(target: Target, **more: float) -> MeasurementError:
     return caught.value
 
 
+@pytest.mark.process
 def test_a_wrong_model_is_told_with_the_right_ones(server: Hostile) -> None:
     Engine("p_model", model="meta-llama/Llama-3.1-8B-Instruct").install()
     error = refusal(target(server, "p_model", model="llama-3.1-8b"))
-    assert "the server does not serve 'llama-3.1-8b'; it serves meta-llama/Llama-3.1-8B-Instruct" == error.what
+    assert_golden_row("messages", neutral(str(error)))
 
 
 def two_models(name: str, owner: str, **row: object) -> None:
@@ -118,17 +128,20 @@ def two_models(name: str, owner: str, **row: object) -> None:
     BEHAVIOURS[name] = answer
 
 
+@pytest.mark.process
 def test_of_several_models_one_must_be_named_or_the_loaded_one_is_picked(server: Hostile) -> None:
     two_models("p_lora", "vllm", parent="m")
-    assert "no model was named, and it serves other, m" == refusal(target(server, "p_lora")).what
+    assert_golden_row("messages", neutral(str(refusal(target(server, "p_lora")))))
     found = asyncio.run(preflight(target(server, "p_lora"), pick=True))
     assert "m" == found.target.model
     assert "one of 2" in next(c.detail for c in found.checks if c.name == "model")
     two_models("p_two", "vllm")
-    with pytest.raises(MeasurementError, match="it serves other, m"):
+    with pytest.raises(MeasurementError) as refused:
         asyncio.run(preflight(target(server, "p_two"), pick=True))
+    assert_golden_row("messages", neutral(str(refused.value)), "none can be picked")
 
 
+@pytest.mark.process
 def test_the_loaded_model_of_an_ollama_is_picked(server: Hostile) -> None:
     faces.install("ollama")
     plain = BEHAVIOURS["ollama"]
@@ -148,39 +161,41 @@ def test_the_loaded_model_of_an_ollama_is_picked(server: Hostile) -> None:
     assert ("ollama", "m") == (found.target.dialect, found.target.model)
 
 
+@pytest.mark.process
 def test_a_hostile_name_is_printed_without_its_control_characters(server: Hostile) -> None:
     Engine("p_escape", model="\x1b[2J\x07evil").install()
     found = look(target(server, "p_escape"))
+    assert found.checks
     assert all(check.detail.isprintable() for check in found.checks)
     assert "\x1b" not in refusal(target(server, "p_escape", model="good")).what
 
 
+@pytest.mark.process
 def test_nobody_there_is_told_with_the_number_of_tries() -> None:
     error = refusal(Target("http://127.0.0.1:1/v1"))
-    assert "cannot reach http://127.0.0.1:1/v1: connection refused (3 tries)" == error.what
-    assert "frontier probe http://127.0.0.1:1/v1 --wait 10min" in (error.hint or "")
+    assert_golden_row("messages", str(error))
 
 
+@pytest.mark.process
 def test_a_gateway_with_nobody_behind_it_is_not_ready(server: Hostile) -> None:
     error = refusal(target(server, "bad_gateway"))
-    assert f"{server.url('bad_gateway')}/v1 is not ready: HTTP 502: Bad Gateway (3 tries)" == error.what
-    assert "--wait 10min" in (error.hint or "")
+    assert_golden_row("messages", neutral(str(error)))
 
 
+@pytest.mark.process
 def test_a_server_that_does_not_list_its_models_is_told_with_what_it_said(server: Hostile) -> None:
     nowhere = refusal(target(server, "no_such_thing"))
-    assert "no model was named, and it does not list its models (HTTP 404" in nowhere.what
-    assert f"nothing is at {server.url('no_such_thing')}/v1/models" in (nowhere.hint or "")
+    assert_golden_row("messages", neutral(str(nowhere)), "404")
 
     async def answer(call: Call) -> None:
         await call.json("500 Internal Server Error", b"Internal Server Error")
 
     BEHAVIOURS["p_listless"] = answer
     listless = refusal(target(server, "p_listless"))
-    assert "no model was named, and it does not list its models (HTTP 500: Internal Server Error)" == listless.what
-    assert "name one with  model: NAME  in the config, or with  --model NAME  for probe and quick" == listless.hint
+    assert_golden_row("messages", neutral(str(listless)), "500")
 
 
+@pytest.mark.process
 def test_a_length_that_nothing_forces_is_no_promise(server: Hostile) -> None:
     engine = Engine("p_unforced", owner="someone").install()
 
@@ -200,24 +215,28 @@ def test_a_length_that_nothing_forces_is_no_promise(server: Hostile) -> None:
         assert (state, detail) == (check.state, check.detail)
 
 
+@pytest.mark.process
 def test_a_missing_key_and_a_wrong_key_are_told_apart(server: Hostile) -> None:
     Engine("p_key", key="sk-right").install()
-    assert "refuses a request without a key" in refusal(target(server, "p_key")).what
-    assert "refuses the key it was given" in refusal(target(server, "p_key", api_key="sk-wrong")).what
+    assert_golden_row("messages", neutral(str(refusal(target(server, "p_key")))), "without a key")
+    wrong = refusal(target(server, "p_key", api_key="sk-wrong"))
+    assert_golden_row("messages", neutral(str(wrong)), "a wrong key")
     assert look(target(server, "p_key", api_key="sk-right")).honours_length
 
 
+@pytest.mark.process
 def test_a_server_without_usage_cannot_be_measured(server: Hostile) -> None:
     Engine("p_usage", usage=False).install()
     assert "no token counts" in refusal(target(server, "p_usage")).what
 
 
+@pytest.mark.process
 def test_a_server_that_does_not_stream_cannot_be_measured(server: Hostile) -> None:
     error = refusal(target(server, "plain_json", model="m"))
-    assert "no streamed answer" in error.what
-    assert "/v1/completions and /v1/chat/completions: the answer is application/json, not a stream" in error.what
+    assert_golden_row("messages", neutral(str(error)))
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(
     ("said", "settles"),
     [
@@ -259,24 +278,15 @@ def only_completions(name: str, said: str) -> None:
     BEHAVIOURS[name] = answer
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(
-    ("said", "hint"),
-    [
-        ("too_many", "try again in 7 s, as it asks"),
-        ("not_ready", "it is still loading, overloaded, or limits its callers: try again later"),
-        ("redirect", "write the address it redirects to"),
-        ("invalid", "name its engine with  dialect: NAME"),
-        ("chatty_error", "its log says why"),
-        ("error_object", "its log says why"),
-        ("reset_mid", "its log says why"),
-        ("html", "must stream /v1/completions or /v1/chat/completions"),
-    ],
+    "said", ["too_many", "not_ready", "redirect", "invalid", "chatty_error", "error_object", "reset_mid", "html"]
 )
-def test_each_refusal_has_its_own_way_out(server: Hostile, said: str, hint: str) -> None:
+def test_each_refusal_has_its_own_way_out(server: Hostile, said: str) -> None:
     only_completions(f"p_{said}", said)
     error = refusal(target(server, f"p_{said}"))
-    assert "no streamed answer" in error.what
-    assert hint in (error.hint or "")
+    assert (7.0 if said == "too_many" else None) == error.retry_after
+    assert_golden_row("messages", neutral(str(error)))
 
 
 def refusing(name: str, first: int, status: str, then_over: int = 0) -> Engine:
@@ -297,6 +307,7 @@ def refusing(name: str, first: int, status: str, then_over: int = 0) -> Engine:
     return engine
 
 
+@pytest.mark.process
 def test_a_gateway_that_limits_its_callers_is_asked_again(server: Hostile) -> None:
     refusing("p_limits", 2, "503 Service Temporarily Unavailable")
     found = look(target(server, "p_limits"))
@@ -305,19 +316,17 @@ def test_a_gateway_that_limits_its_callers_is_asked_again(server: Hostile) -> No
     assert asyncio.run(calibrate(found, [64])).per_word == pytest.approx(1.0, abs=0.05)
 
 
-@pytest.mark.parametrize(
-    ("status", "hint"),
-    [("413 Request Entity Too Large", "ask for shorter prompts"), ("504 Gateway Time-out", "proxy_read_timeout")],
-)
-def test_a_prompt_that_cannot_be_counted_is_told_with_a_way_out(server: Hostile, status: str, hint: str) -> None:
-    refusing("p_long", 0, status, then_over=600)
+@pytest.mark.process
+@pytest.mark.parametrize("status", [413, 504])
+def test_a_prompt_that_cannot_be_counted_is_told_with_a_way_out(server: Hostile, status: int) -> None:
+    refusing("p_long", 0, f"{status} {HTTPStatus(status).phrase}", then_over=600)
     found = look(target(server, "p_long"))
     with pytest.raises(MeasurementError) as caught:
         asyncio.run(calibrate(found, [4000]))
-    assert f"a prompt could not be counted: HTTP {status[:3]}: no" == caught.value.what
-    assert hint in (caught.value.hint or "")
+    assert_golden_row("messages", neutral(str(caught.value)))
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(("every", "counted"), [(2, True), (10**9, False)])
 def test_a_prompt_is_counted_where_only_some_answers_tell_the_usage(server: Hostile, every: int, counted: bool) -> None:
     class Forgetful(Engine):
@@ -331,10 +340,12 @@ def test_a_prompt_is_counted_where_only_some_answers_tell_the_usage(server: Host
     if counted:
         assert asyncio.run(calibrate(found, [64])).per_word == pytest.approx(1.0, abs=0.05)
     else:
-        with pytest.raises(MeasurementError, match="no usage in 3 answers"):
+        with pytest.raises(MeasurementError) as refused:
             asyncio.run(calibrate(found, [64]))
+        assert_golden_row("messages", neutral(str(refused.value)))
 
 
+@pytest.mark.process
 def test_a_prompt_is_counted_by_an_answer_whose_only_token_has_no_text(server: Hostile) -> None:
     class HeldBack(Engine):
         async def speak(self, call: Call, api: str, tokens: int, prompt_tokens: int) -> None:
@@ -351,48 +362,81 @@ def test_a_prompt_is_counted_by_an_answer_whose_only_token_has_no_text(server: H
     assert asyncio.run(calibrate(found, [64])).per_word == pytest.approx(1.0, abs=0.05)
 
 
+@pytest.mark.process
 def test_a_server_that_says_nothing_is_waited_for_once(server: Hostile) -> None:
     only_completions("p_silent", "slow_first_byte")
     error = refusal(Target(server.url("p_silent"), timeouts=Timeouts(1.0, 0.3, 5.0, 5.0)))
-    assert "/v1/completions: first_byte: nothing received within 0.3 s" in error.what
-    assert "timeouts: {first_byte: 10min" in (error.hint or "")
+    assert_golden_row("messages", neutral(str(error)))
     assert 1 == server.asked("p_silent")
 
 
+@pytest.mark.process
+@pytest.mark.parametrize("name", ["endless_tokens", "endless_pings"])
+def test_an_answer_without_end_is_given_up(server: Hostile, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("frontier.client.http._ENDLESS", 0.5)
+    monkeypatch.setattr("frontier.client.http._EVENTS_BESIDE", 0)
+    only_completions(f"p_{name}", name)
+    began = time.monotonic()
+    error = refusal(Target(server.url(f"p_{name}"), timeouts=Timeouts(1.0, 2.0, 5.0, 1800.0)))
+    assert time.monotonic() - began < 10
+    assert_golden_row("messages", re.sub(r"127.0.0.1:\d+", "...", str(error)))
+
+
+@pytest.mark.process
+def test_an_answer_longer_than_asked_that_ends_is_measured(server: Hostile, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Long(Engine):
+        async def speak(self, call: Call, api: str, tokens: int, prompt_tokens: int) -> None:
+            await super().speak(call, api, 20 * tokens, prompt_tokens)
+
+    Long("p_longer", ttft=0.0, itl=0.0).install()
+    found = look(target(server, "p_longer"))
+    assert (False, 320) == (found.honours_length, found.probe.completion_tokens)
+
+
+@pytest.mark.process
 def test_a_short_answer_in_one_piece_is_told_as_buffered(server: Hostile) -> None:
     only_completions("p_lump", "one_lump")
     (check,) = [c for c in look(target(server, "p_lump", api="chat")).checks if c.name == "unbuffered"]
-    assert ("warn", "5 tokens in 1 read: something in between buffers the stream") == (check.state, check.detail)
+    assert "warn" == check.state
+    assert_golden_row("messages", check.detail)
 
 
+@pytest.mark.process
 def test_a_redirect_is_told_with_its_aim(server: Hostile) -> None:
     assert f"redirect to http://localhost:{server.port}/good" in refusal(target(server, "redirect", model="m")).what
 
 
+@pytest.mark.process
 def test_tls_trouble_is_not_tried_again(server: Hostile) -> None:
     error = refusal(Target(server.url("good").replace("http:", "https:")))
     assert "no secure connection" in error.what
 
 
+@pytest.mark.process
 def test_https_to_a_plain_port_is_told_as_such(server: Hostile) -> None:
     error = refusal(Target(server.url("good").replace("http:", "https:")))
-    assert f"no TLS is spoken at that port: write  {server.url('good')}" == error.hint
+    assert server.url("good") in (error.hint or "")
+    assert_golden_row("messages", neutral(error.hint or ""))
 
 
+@pytest.mark.process
 def test_http_to_a_port_of_tls_is_told_as_such() -> None:
     with Hostile(secure(trustme.CA())) as server:
         error = refusal(Target(server.url("good").replace("https:", "http:")))
-        assert f"if TLS is spoken there, write  {server.url('good')}" == error.hint
+        assert server.url("good") in (error.hint or "")
+        assert_golden_row("messages", neutral(error.hint or ""))
 
 
+@pytest.mark.process
 def test_a_proxy_that_is_not_there_is_named(server: Hostile, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
     monkeypatch.delenv("no_proxy", raising=False)
     error = refusal(target(server, "good", trust_env=True))
-    assert "the proxy 127.0.0.1:1 cannot be reached" in error.what
-    assert "http_proxy" in (error.hint or "")
+    assert "127.0.0.1:1 " in error.what
+    assert_golden_row("messages", neutral(str(error)))
 
 
+@pytest.mark.process
 def test_a_proxy_that_refuses_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     async def no(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
@@ -402,9 +446,10 @@ def test_a_proxy_that_refuses_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("https_proxy", proxy)
         monkeypatch.delenv("no_proxy", raising=False)
         error = refusal(Target("https://elsewhere.invalid/v1", trust_env=True))
-    assert "the proxy refuses: HTTP 407 Proxy Authentication Required" in error.what
+    assert_golden_row("messages", neutral(str(error)))
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("scheme", ["http", "https"])
 def test_a_proxy_gets_its_password_and_nobody_reads_it(
     scheme: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
@@ -433,8 +478,9 @@ def test_a_proxy_gets_its_password_and_nobody_reads_it(
 
 
 def test_a_tls_file_that_is_not_there_is_named() -> None:
-    with pytest.raises(UsageError, match=r"the TLS file no-such-ca\.pem is not there"):
+    with pytest.raises(UsageError) as refused:
         asyncio.run(preflight(Target("https://127.0.0.1:1/v1", ca_file="no-such-ca.pem")))
+    assert_golden_row("messages", str(refused.value))
 
 
 def test_an_unknown_host_is_told() -> None:
@@ -453,6 +499,7 @@ def test_the_base_url_is_understood_with_and_without_v1() -> None:
         assert "http://h:1/v1/models" == Target(base).url("/v1/models")
 
 
+@pytest.mark.process
 def test_waiting_outlasts_a_server_that_is_still_loading() -> None:
     Engine("late").install()
     with Hostile() as early:

@@ -18,6 +18,8 @@ from frontier.client.prompts import (
 )
 from frontier.errors import UsageError
 from frontier.model import Lengths, Shape
+from tests.golden import assert_golden_row
+from tests.neutral import neutral
 
 IDS = Calibration(ids=(1000, 30000))
 
@@ -142,11 +144,11 @@ def test_a_broken_line_is_named(tmp_path: Path) -> None:
 
 
 def test_a_file_that_cannot_be_read_says_why(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"none.jsonl: No such file or directory\n  write its path"):
-        read_prompts(tmp_path / "none.jsonl")
     (tmp_path / "binary").write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(UsageError, match="binary is not a text file in UTF-8"):
-        read_prompts(tmp_path / "binary")
+    for name in ("none.jsonl", "binary"):
+        with pytest.raises(UsageError) as refused:
+            read_prompts(tmp_path / name)
+        assert_golden_row("messages", neutral(str(refused.value), tmp_path), name)
 
 
 def test_prompts_come_from_sharegpt(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from frontier.client.http import Client
 from frontier.client.target import Target
 from frontier.report.comparison import changed_settings
 from tests.client.hostile import BEHAVIOURS, Call, Hostile
+from tests.golden import assert_golden_row
 
 SGLANG = {
     "model_path": "/models/m",
@@ -43,6 +44,7 @@ def asked(dialect: str, routes: dict[str, Any]) -> dict[str, str]:
         del BEHAVIOURS["settings"]
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("route", ["/server_info", "/get_server_info"])
 def test_sglang_tells_its_arguments_on_its_new_or_old_route(route: str) -> None:
     told = asked("sglang", {route: SGLANG})
@@ -58,6 +60,7 @@ def test_sglang_tells_its_arguments_on_its_new_or_old_route(route: str) -> None:
     assert "secret-of-the-target" not in str(told)
 
 
+@pytest.mark.process
 def test_an_engine_without_such_a_route_is_not_asked() -> None:
     assert asked("vllm", {"/server_info": SGLANG}) == {}
     assert asked("llamacpp", {"/props": {"total_slots": 4, "chat_template": "long"}}) == {"total_slots": "4"}
@@ -73,9 +76,9 @@ def test_vllm_tells_its_cache_settings_as_labels() -> None:
 def test_a_comparison_says_what_changed_and_nothing_where_a_server_told_nothing() -> None:
     before = {"d": {"gpu_memory_utilization": "0.9", "block_size": "16", "old": "1"}}
     after = {"e": {"gpu_memory_utilization": "0.95", "block_size": "16", "new": "2"}}
-    changes = "gpu_memory_utilization 0.9 → 0.95, new not told → 2, old 1 → not told"
-    assert [f"The servers tell other settings: {changes}."] == changed_settings(before, "d", after, "e")
+    (changes,) = changed_settings(before, "d", after, "e")
+    assert_golden_row("answers", changes)
     assert [] == changed_settings(before, "d", before, "d")
     assert [] == changed_settings(before, "d", {}, "e")
     many = {"e": {f"flag{i:02}": "x" for i in range(20)}}
-    assert "flag04 not told → x and 17 more." in changed_settings(before, "d", many, "e")[0]
+    assert_golden_row("answers", changed_settings(before, "d", many, "e")[0], "many")

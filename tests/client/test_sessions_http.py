@@ -79,8 +79,18 @@ def chats(engine: str) -> list[Record]:
     return load(engine, "api: chat")[0]
 
 
+@pytest.mark.process
 def test_turns_of_a_chat_come_in_order_with_what_was_said_before_and_from_the_cache(chats: list[Record]) -> None:
     require_sessions(chats)
+
+
+def test_a_session_stays_on_its_connection_and_the_next_one_may_have_another(chats: list[Record]) -> None:
+    """Behind a balancer the connection leads to the replica that has the history in its cache."""
+    of_session = {session: {r.connection for r in turns} for session, turns in by_session(chats).items()}
+    assert {1} == {len(used) for used in of_session.values()}
+    used = set.union(*of_session.values())
+    assert None not in used
+    assert len(used) > 2 * STREAMS
 
 
 @pytest.mark.parametrize(
@@ -127,9 +137,10 @@ def test_the_first_sessions_begin_part_of_the_way_in(chats: list[Record]) -> Non
     records = chats
     firsts = [turns[0].turn for number, turns in by_session(records).items() if number < STREAMS]
     assert len(set(firsts)) > 1
-    assert all(r.turn == 0 for r in records if r.session >= STREAMS and r.reusable and r.reusable == 96)
+    assert {0} == {r.turn for r in records if r.session >= STREAMS and r.reusable == 96}
 
 
+@pytest.mark.process
 def test_a_failed_turn_ends_its_session() -> None:
     spec = dataclasses.replace(SPEC, faults=dataclasses.replace(SPEC.faults, error_rate=0.1))
     with SimulatorProcess(spec) as simulator:
@@ -140,6 +151,7 @@ def test_a_failed_turn_ends_its_session() -> None:
         assert max(r.turn for r in records if r.session == record.session) == record.turn
 
 
+@pytest.mark.process
 def test_the_text_that_comes_back_is_the_answer_without_its_reasoning() -> None:
     """Each turn of a chat sends the user's texts and the answers in turn, as they were streamed."""
     from aiohttp import web
@@ -205,6 +217,7 @@ def test_a_mix_sends_sessions_and_requests_of_the_classes_that_the_seed_draws(en
     assert len({r.index for r in records}) == len(records)
     sessions = by_session(records)
     classes = {number: {r.class_index for r in turns} for number, turns in sessions.items()}
+    assert classes
     assert all(len(of) == 1 for of in classes.values()), "a session is of one class"
     whole = {number: turns for number, turns in sessions.items() if number >= STREAMS}
     chats = [turns for turns in whole.values() if turns[0].class_index == 1]
@@ -214,12 +227,14 @@ def test_a_mix_sends_sessions_and_requests_of_the_classes_that_the_seed_draws(en
     assert {(len(turns), turns[0].turn, turns[0].reusable) for turns in chats} == {(1, 0, 80)}
     assert sum(turns[0].prompt_tokens for turns in chats) / len(chats) == pytest.approx(200, rel=0.05)
     later = [r for turns in agents for r in turns[1:]]
+    assert later
     assert all(r.cached_tokens == (r.reusable - 1) // 16 * 16 for r in later)
     # The classes begin with different words, each of which the engine has in its cache.
     assert sum(turns[0].cached_tokens >= 64 for turns in chats) > 0.9 * len(chats)
     assert mix.mix[0].name == "agent"
 
 
+@pytest.mark.process
 def test_sessions_of_a_file_arrive_at_a_rate_and_their_later_turns_when_they_are_due(
     engine: str, tmp_path: Path
 ) -> None:

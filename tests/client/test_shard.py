@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from frontier import __version__
 from frontier.client.capacity import SHARE, client_capacity
 from frontier.client.event_loop import run
 from frontier.client.loop import TrialProgress, run_trial
@@ -28,6 +29,8 @@ from frontier.stats.from_records import window_data
 from frontier.sweep.backend import HttpBackend
 from tests.client.engine import Engine
 from tests.client.hostile import Hostile
+from tests.golden import assert_golden_row
+from tests.neutral import without_numbers
 
 
 @pytest.fixture(scope="module")
@@ -109,6 +112,7 @@ def go(
     return run(all_of_it()), sorted(records, key=lambda r: r.index)
 
 
+@pytest.mark.process
 def test_processes_send_the_very_prompts_of_one_and_every_request_is_on_record_once(server: Hostile) -> None:
     engine, asked, seen = Engine("two").install(), trial(requests=60), []
     measurement, records = go(asked, target(server, engine), 2, seen.append)
@@ -140,6 +144,7 @@ def test_processes_send_the_very_prompts_of_one_and_every_request_is_on_record_o
     assert seen[-1].rate is not None
 
 
+@pytest.mark.process
 def test_more_processes_than_streams_leave_some_without(server: Hostile) -> None:
     engine = Engine("few").install()
     measurement, records = go(trial(2, 20), target(server, engine), [Here(i) for i in range(4)])
@@ -147,6 +152,7 @@ def test_more_processes_than_streams_leave_some_without(server: Hostile) -> None
     assert {0, 1} == {r.stream for r in records}
 
 
+@pytest.mark.process
 @pytest.mark.slow
 def test_the_figures_of_two_processes_are_those_of_one() -> None:
     """The embedded engine, whose speed is known: intervals that hold the truth overlap."""
@@ -186,29 +192,30 @@ def test_a_clock_that_is_minutes_off_changes_nothing(server: Hostile, minutes: f
     zero = measurement.epoch - (time.time() - time.perf_counter())
     served = sorted(start - zero for start, _ in engine.spans)
     sent = sorted(r.sent for r in records)
+    assert served
     assert all(a == pytest.approx(b, abs=0.1) for a, b in zip(served, sent, strict=True))
 
 
-@pytest.mark.parametrize(
-    ("worker", "message"),
-    [
-        (Here(1, version="0.0.1"), "worker 1 runs frontier 0.0.1, and this is"),
-        (Here(1, slow=LATE + 0.5), r"worker 1 began [0-9.]+ s after the others"),
-    ],
-)
-def test_a_worker_of_another_version_or_late_makes_no_trial(server: Hostile, worker: Here, message: str) -> None:
+@pytest.mark.process
+@pytest.mark.parametrize("worker", [Here(1, version="0.0.1"), Here(1, slow=LATE + 0.5)], ids=["version", "late"])
+def test_a_worker_of_another_version_or_late_makes_no_trial(server: Hostile, worker: Here) -> None:
     engine = Engine("mixed").install()
-    with pytest.raises(WorkerLostError, match=message):
+    with pytest.raises(WorkerLostError) as lost:
         go(trial(2, 8), target(server, engine), [Here(0), worker])
+    assert worker.name in lost.value.what
+    assert_golden_row("messages", without_numbers(str(lost.value).replace(__version__, "VERSION")))
 
 
+@pytest.mark.process
 def test_a_clock_that_runs_at_another_pace_makes_no_trial(server: Hostile) -> None:
     engine, drifting = Engine("drifting").install(), Here(1)
     began = time.perf_counter()
     drifting.clock = lambda: time.perf_counter() + 0.1 * (time.perf_counter() - began)  # type: ignore[method-assign]
     drifting._host = ShardHost(drifting.clock)
-    with pytest.raises(WorkerLostError, match=r"the clock of worker 1 is known within \d+ ms only"):
+    with pytest.raises(WorkerLostError) as lost:
         go(trial(2, 8), target(server, engine), [Here(0), drifting])
+    assert drifting.name in lost.value.what
+    assert_golden_row("messages", without_numbers(str(lost.value)))
 
 
 class Slow(Here):
@@ -223,12 +230,14 @@ class Slow(Here):
         return await super().call(method, *arguments)
 
 
+@pytest.mark.process
 def test_a_worker_that_ends_later_than_the_others_gives_no_record_twice(server: Hostile) -> None:
     engine = Engine("unequal").install()
     _, records = go(trial(4, 20), target(server, engine), [Here(0), Slow(1)])
     assert len(records) == len({r.index for r in records}) == engine.served
 
 
+@pytest.mark.process
 def test_stop_ends_all_processes_at_once_with_everything_on_record(server: Hostile) -> None:
     engine = Engine("stopped_two", ttft=5.0).install()
     began = time.perf_counter()
@@ -240,6 +249,7 @@ def test_stop_ends_all_processes_at_once_with_everything_on_record(server: Hosti
     assert [Outcome.CANCELLED] * 6 == [r.outcome for r in records]
 
 
+@pytest.mark.process
 @pytest.mark.slow
 def test_a_server_that_is_gone_for_all_processes_ends_the_trial() -> None:
     asked = trial(4, 100000)
@@ -283,10 +293,11 @@ def test_the_capacity_of_a_client_process_is_measured_where_a_second_one_may_be_
     capacity(None)  # it could not be measured
     assert [1, 2] == [workers_needed(rate, 128) for rate in (59_000.0, 61_000.0)]
     auto = AutoWorkers.of_this_machine()
-    assert "carries 60,000 events/s (not measured)" in auto.carries()
-    assert "up to 7 on 8 cores" in auto.chooses()
+    assert (60_000, False, 8, 7) == (auto.events_per_second, auto.measured, auto.cores, auto.most)
     monkeypatch.setattr("frontier.client.processes.cores", lambda: 2)
-    assert "takes one on 2 cores, as one is left to the sweep" in AutoWorkers.of_this_machine().chooses()
+    alone = AutoWorkers.of_this_machine()
+    assert (2, 1) == (alone.cores, alone.most)
+    assert_golden_row("answers", "\n".join((auto.carries(), auto.chooses(), alone.chooses())))
 
 
 def test_the_measured_capacity_is_what_a_share_of_a_core_carries() -> None:

@@ -20,6 +20,10 @@ from tests.client.certificates import client_files, secure
 from tests.client.engine import Engine
 from tests.client.hostile import BEHAVIOURS, Call, Hostile
 from tests.client.proxies import Forward, listening
+from tests.golden import assert_golden_row
+from tests.neutral import neutral
+
+pytestmark = pytest.mark.process
 
 SALT = 7
 
@@ -155,7 +159,8 @@ def test_repeats_without_a_salt_are_noted(server: Hostile, tmp_path: Path) -> No
     file = tmp_path / "prompts.jsonl"
     file.write_text('{"prompt": "a b c"}\n')
     _, facts = load(server.url("w_plain"), "[100/4]", f"prompts: {file}\n")
-    assert any("the file has 1 and a trial sends 60" in note for note in facts.notes)
+    (note,) = (note for note in facts.notes if str(file) in note or "the file" in note)
+    assert_golden_row("flags", neutral(note, tmp_path))
     assert not any(b"cache_salt" in body for path, body in server.bodies if path.startswith("/w_plain"))
 
 

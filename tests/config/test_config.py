@@ -4,6 +4,7 @@ measure the same."""
 import dataclasses
 import json
 import pickle
+import re
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,8 @@ from frontier.hardware.models import CARDS
 from frontier.hardware.roofline import GivenRoofline, ModelRoofline, Roofline
 from frontier.model import Lengths, Limit, Shape
 from frontier.text import looks_random, redact
+from tests.complaints import Place, assert_complaints
+from tests.golden import assert_golden_row
 
 BASE = "endpoint: http://h:8000\nshapes: [1024/256]\n"
 CONFIGS = Path(__file__).parents[2] / "configs"
@@ -158,34 +161,27 @@ def test_the_command_lines_sla_says_which_side_is_allowed(text: str, expected: t
     assert expected == parse_sla(text)
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        (
-            "p99_ttft>=500ms",
-            "p99_ttft >= 500ms asks for the wrong side: of p99 TTFT lower is better\n  write p99_ttft<=500ms",
-        ),
-        ("p50_itl>=5s", "p50_itl >= 5s asks for the wrong side: of p50 ITL lower is better\n  write p50_itl<=5s"),
-        (
-            "cost>=$2",
-            "cost >= $2 asks for the wrong side: of cost per million output tokens lower is better\n  write cost<=$2",
-        ),
-        ("p99_ttft<=500", "p99_ttft needs a unit\n  write 500ms or 0.5s"),
-        ("p99_ttft=500ms", "'p99_ttft=500ms' does not say which side is allowed\n  write p99_ttft<=500ms"),
-        ("p99_tfft<=500ms", "unknown metric 'p99_tfft'\n  did you mean 'p99_ttft'?"),
-        ("fast", "'fast' is not a limit\n  write it as  p99_ttft<=500ms, p99_tpot<=30ms"),
-        ("", "'' is not a limit\n  write it as  p99_ttft<=500ms, p99_tpot<=30ms"),
-        ("goodput>=5", "goodput counts requests within the latency limits, and there are none\n  add  p99_ttft: 500ms"),
-        (
-            "p99_ttft<=500ms..200ms",
-            "p99_ttft: the comfort mark comes first and is the stricter of the two\n  write p99_ttft<=200ms..500ms",
-        ),
-    ],
-)
-def test_a_wrong_sla_is_refused_with_its_reason(text: str, message: str) -> None:
+WRONG_SLAS = {
+    "p99_ttft>=500ms": "p99_ttft",
+    "p50_itl>=5s": "p50_itl",
+    "cost>=$2": "cost",
+    "p99_ttft<=500": "p99_ttft",
+    "p99_ttft=500ms": "p99_ttft",
+    "p99_tfft<=500ms": "p99_tfft",
+    "fast": "'fast'",
+    "": "''",
+    "goodput>=5": "goodput",
+    "p99_ttft<=500ms..200ms": "p99_ttft",
+}
+
+
+@pytest.mark.parametrize(("text", "key"), WRONG_SLAS.items(), ids=WRONG_SLAS)
+def test_a_wrong_sla_is_refused_with_its_reason(text: str, key: str) -> None:
     with pytest.raises(UsageError) as caught:
         parse_sla(text)
-    assert message == str(caught.value)
+    assert key in caught.value.what
+    assert caught.value.hint
+    assert_golden_row("complaints", str(caught.value))
 
 
 # ---- deployments
@@ -249,21 +245,28 @@ def test_a_model_is_described_by_its_config_json_too() -> None:
     assert (2, 64) == (found.model.layers, found.model.hidden)
 
 
+BOUNDLESS = {
+    "hardware: h200\n": (3, 11),
+    "model: our-own\nhardware: h200\n": (4, 11),
+    "model: llama-3.1-70b\nhardware: h100\n": (4, 11),
+}
+
+
+@pytest.mark.parametrize(("more", "place"), BOUNDLESS.items(), ids=BOUNDLESS)
+def test_hardware_that_bounds_nothing_is_warned_of(more: str, place: Place) -> None:
+    assert_complaints(load(more).warnings, place)
+
+
 @pytest.mark.parametrize(
-    ("more", "what"),
+    "more",
     [
-        ("hardware: h200\n", "3:11: the sizes of the model are not known"),
-        ("model: our-own\nhardware: h200\n", "4:11: the sizes of our-own are not known"),
-        ("model: llama-3.1-70b\nhardware: h100\n", "4:11: 1024/256: not one request of 1,152 tokens fits on 1 x h100"),
-        ("model: llama-3.1-8b\nhardware: h200\n", None),
-        ("hardware: {name: h200, weights: 16GB}\n", None),
-        ("hardware: {name: my-gpu}\n", None),
+        "model: llama-3.1-8b\nhardware: h200\n",
+        "hardware: {name: h200, weights: 16GB}\n",
+        "hardware: {name: my-gpu}\n",
     ],
 )
-def test_hardware_that_bounds_nothing_is_warned_of(more: str, what: str | None) -> None:
-    warnings = [f"{w.line}:{w.column}: {w.what}" for w in load(more).warnings]
-    assert len(warnings) == (0 if what is None else 1)
-    assert all(warning.startswith(what or "") for warning in warnings), warnings
+def test_hardware_that_bounds_or_is_not_described_is_not_warned_of(more: str) -> None:
+    assert () == load(more).warnings
 
 
 def test_the_simulator_knows_its_own_speed_of_light() -> None:
@@ -301,7 +304,7 @@ def test_secrets_come_from_the_environment_and_are_in_no_repr_and_no_identity() 
     written = repr(target) + repr(config) + json.dumps(config.canonical())
     assert "hunter2" not in written
     assert "swordfish" not in written
-    with pytest.raises(UsageError, match="the environment variable OTHER is not set"):
+    with pytest.raises(UsageError, match="variable OTHER "):
         deployment.target({"MY_KEY": "x"})
 
 
@@ -337,29 +340,31 @@ def test_what_does_not_change_the_measurement_does_not_change_the_identity(line:
     assert load().identity() == load(line + "\n").identity()
 
 
-@pytest.mark.parametrize(
-    ("line", "difference"),
-    [
-        ("concurrency: [1, 2]", "concurrency 1, 2, 4, 8, 16, 32, 64, 128 there, 1, 2 here"),
-        ("requests: 400", "requests not given there, 400 here"),
-        ("max_time: 5min", "max_time not given there, 300 here"),
-        ("warmup: 20s", "warmup 2 there, 20 here"),
-        ("ignore_eos: false", "ignore_eos true there, false here"),
-        ("model: m", "model not given there, m here"),
-        ("timeouts: {total: 1h}", "timeouts total 1800 there, 3600 here"),
-        ("extra_body: {temperature: 1}", "extra_body not given there, given here"),
-        ("headers: {X-A: b}\nseed: 2", "seed 1 there, 2 here; headers not given there, given here"),
-    ],
-)
-def test_what_changes_the_measurement_changes_the_identity_and_is_named(line: str, difference: str) -> None:
+MEASURED = {
+    "concurrency: [1, 2]": ["concurrency"],
+    "requests: 400": ["requests"],
+    "max_time: 5min": ["max_time"],
+    "warmup: 20s": ["warmup"],
+    "ignore_eos: false": ["ignore_eos"],
+    "model: m": ["model"],
+    "timeouts: {total: 1h}": ["timeouts"],
+    "extra_body: {temperature: 1}": ["extra_body"],
+    "headers: {X-A: b}\nseed: 2": ["seed", "headers"],
+}
+
+
+@pytest.mark.parametrize(("line", "keys"), MEASURED.items(), ids=MEASURED)
+def test_what_changes_the_measurement_changes_the_identity_and_is_named(line: str, keys: list[str]) -> None:
     before, after = load(), load(line + "\n")
     assert before.identity() != after.identity()
-    assert difference == describe_difference(before.canonical(), after.canonical())
+    difference = describe_difference(before.canonical(), after.canonical())
+    assert keys == [part.split()[0] for part in difference.split("; ")]
+    assert_golden_row("messages", difference)
 
 
 def test_another_shape_is_named_as_in_the_message_of_a_run_that_holds_another_sweep() -> None:
     other = load(base=BASE.replace("1024/", "2048/"))
-    assert "shapes 1024/256 there, 2048/256 here" == describe_difference(load().canonical(), other.canonical())
+    assert_golden_row("messages", describe_difference(load().canonical(), other.canonical()))
     assert "" == describe_difference(load().canonical(), load().canonical())
 
 
@@ -386,49 +391,27 @@ def test_a_key_left_out_means_what_it_meant_when_the_run_was_begun() -> None:
 
 def test_a_deployment_that_differs_is_named() -> None:
     one, two = load(base=TWO), load(base=TWO.replace("8001", "9001"))
-    expected = "fp8 endpoint http://h:8001 there, http://h:9001 here"
-    assert expected == describe_difference(one.canonical(), two.canonical())
+    assert_golden_row("messages", describe_difference(one.canonical(), two.canonical()))
 
 
 # ---- warnings
 
 
-SHORT, NO_MORE = "requests are too few to claim", "and refine: 0 measures no more"
+TOO_FEW = {
+    "requests: 90\nsla: {p99_ttft: 1s}": 1000,
+    "requests: 90\nrepeats: 3\nsla: {p99_ttft: 1s}": 334,
+    "requests: 300\nrepeats: 3\nconcurrency: [1, 8]\nrefine: 0\nsla: {p99_ttft: 1s}": 334,
+    "requests: 334\nrepeats: 3\nrefine: 0\nsla: {p99_ttft: 1s}": 854,
+    "requests: 500\nrepeats: 3\nsla: {p99.9_ttft: 1s}": 3334,
+}
 
 
-@pytest.mark.parametrize(
-    ("lines", "what", "hint"),
-    [
-        (
-            "requests: 90\nsla: {p99_ttft: 1s}",
-            "90 requests are too few to claim a p99 (1,000 are needed)",
-            "set  requests: 1000,  or ask for p50 (30 are enough)",
-        ),
-        (
-            "requests: 90\nrepeats: 3\nsla: {p99_ttft: 1s}",
-            "90 x 3 = 270 requests are too few to claim a p99 (1,000 are needed)",
-            "set  requests: 334,  or ask for p95 (200 are enough)",
-        ),
-        (
-            "requests: 300\nrepeats: 3\nconcurrency: [1, 8]\nrefine: 0\nsla: {p99_ttft: 1s}",
-            "300 x 3 = 900 requests are too few to claim a p99 (1,000 are needed), and refine: 0 measures no more",
-            "set  requests: 334,  or ask for p95 (200 are enough)",
-        ),
-        (
-            "requests: 334\nrepeats: 3\nrefine: 0\nsla: {p99_ttft: 1s}",
-            f"640 x 3 = 1,920 {SHORT} a p99 at concurrency 128 (2,560 are needed), {NO_MORE}",
-            "set  requests: 854,  or ask for p95 (200 are enough)",
-        ),
-        (
-            "requests: 500\nrepeats: 3\nsla: {p99.9_ttft: 1s}",
-            "500 x 3 = 1,500 requests are too few to claim a p99.9 (10,000 are needed)",
-            "set  requests: 3334,  or ask for p99 (1,000 are enough)",
-        ),
-    ],
-)
-def test_too_few_requests_for_the_promised_percentile_are_warned_of(lines: str, what: str, hint: str) -> None:
-    first = lines.split("\n")[0]
-    assert (Complaint(what, hint, 3, 11, first),) == load(lines + "\n").warnings
+@pytest.mark.parametrize(("lines", "needed"), TOO_FEW.items(), ids=TOO_FEW)
+def test_too_few_requests_for_the_promised_percentile_are_warned_of(lines: str, needed: int) -> None:
+    warnings = load(lines + "\n").warnings
+    assert_complaints(warnings, (3, 11))
+    assert f"requests: {needed}," in str(warnings[0].hint)
+    assert () == load(re.sub(r"requests: \d+", f"requests: {needed}", lines) + "\n").warnings
 
 
 def test_enough_requests_and_a_refinement_that_gets_the_rest_are_not_warned_of() -> None:
@@ -440,12 +423,7 @@ def test_enough_requests_and_a_refinement_that_gets_the_rest_are_not_warned_of()
 
 
 def test_a_limit_on_a_mean_is_allowed_and_noted() -> None:
-    (warning,) = load("sla: {mean_ttft: 1s}\n").warnings
-    assert ("mean_ttft limits a mean, which says nothing about the slowest requests", 3, 18) == (
-        warning.what,
-        warning.line,
-        warning.column,
-    )
+    assert_complaints(load("sla: {mean_ttft: 1s}\n").warnings, (3, 18))
 
 
 # ---- the examples, and whatever else
@@ -544,7 +522,7 @@ def test_any_text_as_an_sla_is_limits_or_misasked(text: str) -> None:
     except UsageError:
         return
     assert limits
-    assert all(limit.promise > 0 or limit.metric in ("error_rate", "attainment") for limit in limits)
+    assert [] == [limit for limit in limits if limit.promise <= 0 and limit.metric not in ("error_rate", "attainment")]
 
 
 def test_tiers_and_text_read_the_same_limits() -> None:

@@ -12,6 +12,7 @@ from frontier.config import Setting, config_text, load_config
 from frontier.config.load import rendered
 from frontier.config.yaml_source import compose, fill
 from frontier.errors import ConfigError
+from tests.complaints import assert_complaints, refused
 
 TEXT = """\
 # a sweep
@@ -26,12 +27,6 @@ deployments:
 
 def settings(*texts: str) -> list[Setting]:
     return [Setting.of(text) for text in texts]
-
-
-def told(*texts: str) -> str:
-    with pytest.raises(ConfigError) as caught:
-        load_config(TEXT, "s.yaml", settings(*texts))
-    return str(caught.value)
 
 
 def test_settings_are_put_in_their_place() -> None:
@@ -63,40 +58,39 @@ def test_a_later_setting_replaces_an_earlier_one() -> None:
     assert 7 == load_config(TEXT, "s.yaml", settings("requests=600", "requests=7")).requests
 
 
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        ("requests=many", "--set requests=many: requests is a whole number; this is 'many'"),
-        ("reqests=5", "--set reqests=5: unknown key 'reqests'\n  did you mean 'requests'?"),
-        ("sla.p99_ttft=400", "--set sla.p99_ttft=400: p99_ttft needs a unit\n  write 400ms or 0.4s"),
-        ("sla.p99_tfft=400ms", "--set sla.p99_tfft=400ms: "),
-        ("deployments.int4.price=$1/h", "there is no 'int4'"),
-        ("endpoint.port=8", "--set endpoint.port=8: endpoint holds no keys to set one of"),
-        ("requests=", "requests has no value"),
-        ("budget={until: 07:00}", "--set budget={until: 07:00}: 07:00 is a base-60 number"),
-        ("ignore_eos=no", "no is a boolean to some YAML readers"),
-        ("shapes=[64/16", "a list opened with [ is not closed"),
-        ("seed=1\nendpoint: http://evil", "the value is not one value"),
-        ("model=sk-abcdefghijklmnop1234", "model holds what looks like a key"),
-    ],
-)
-def test_a_wrong_setting_is_told_by_its_name_with_the_way_out(text: str, said: str) -> None:
-    message = told(text)
-    assert said in message
-    assert "s.yaml:" not in message, "no line of the file is to blame"
-    assert "abcdefghijkl" not in message
+WRONG = [
+    "requests=many",
+    "reqests=5",
+    "sla.p99_ttft=400",
+    "sla.p99_tfft=400ms",
+    "deployments.int4.price=$1/h",
+    "endpoint.port=8",
+    "requests=",
+    "budget={until: 07:00}",
+    "ignore_eos=no",
+    "shapes=[64/16",
+    "seed=1\nendpoint: http://evil",
+]
+
+
+@pytest.mark.parametrize("text", WRONG)
+def test_a_wrong_setting_is_told_by_its_name_with_the_way_out(text: str) -> None:
+    """No line of the file is to blame."""
+    assert_complaints(refused(TEXT, text), f"--set {text}")
+
+
+def test_a_key_in_a_setting_is_not_repeated() -> None:
+    assert_complaints(refused(TEXT, "model=sk-abcdefghijklmnop1234"), "--set model=***")
 
 
 def test_a_setting_without_a_value_is_refused() -> None:
-    with pytest.raises(ConfigError, match="this is not key=value"):
+    with pytest.raises(ConfigError) as caught:
         Setting.of("requests")
+    assert_complaints(caught.value.complaints, "--set requests")
 
 
 def test_a_mistake_in_the_file_is_still_told_with_its_line() -> None:
-    with pytest.raises(ConfigError) as caught:
-        load_config(TEXT + "requests: many\n", "s.yaml", settings("repeats=x"))
-    assert "s.yaml:8:11: requests is a whole number" in str(caught.value)
-    assert "--set repeats=x: repeats is a whole number" in str(caught.value)
+    assert_complaints(refused(TEXT + "requests: many\n", "repeats=x"), (8, 11), "--set repeats=x")
 
 
 def test_the_text_that_is_kept_says_the_same_and_how_it_came_about() -> None:

@@ -7,22 +7,22 @@ from pathlib import Path
 import pytest
 
 from frontier.config import Config, load_config, parse_sla
-from frontier.errors import ConfigError, UsageError
+from frontier.errors import UsageError
 from frontier.formats.session_files import read_sessions
 from frontier.model import Lengths, Limit, Shape
 from frontier.plan import make_plan
+from tests.complaints import assert_complaints, refused
+from tests.golden import assert_golden_row
 
 AGENT = "{name: agent, turns: 8, first: 8192, per_turn: 400/300, think: 10s, system: 2048}"
 
 
-def config(shape: str = AGENT, more: str = "sla: {p99_ttft: 2s}"):
-    return load_config(f"endpoint: http://h:8000/v1\nshapes: [{shape}]\n{more}\n", "t.yaml")
+def text_of(shape: str = AGENT, more: str = "sla: {p99_ttft: 2s}") -> str:
+    return f"endpoint: http://h:8000/v1\nshapes: [{shape}]\n{more}\n"
 
 
-def complaint(shape: str = AGENT, more: str = "sla: {p99_ttft: 2s}") -> str:
-    with pytest.raises(ConfigError) as caught:
-        config(shape, more)
-    return "\n".join(f"{c.line}: {c.what}; {c.hint}" for c in caught.value.complaints)
+def config(shape: str = AGENT, more: str = "sla: {p99_ttft: 2s}") -> Config:
+    return load_config(text_of(shape, more), "t.yaml")
 
 
 def test_a_session_is_read_in_full() -> None:
@@ -69,35 +69,30 @@ def test_system_and_prefix_are_one_mechanism() -> None:
     assert plain == Shape(Lengths.fixed(1024), Lengths.fixed(256), prefix=0.25)
 
 
-@pytest.mark.parametrize(
-    ("shape", "words"),
-    [
-        (
-            AGENT.replace("system", "prefix: 25%, system"),
-            "prefix and system say the same in two ways; write one of them",
-        ),
-        (AGENT.replace("2048", "8192"), "system: 8192 tokens leave nothing of a prompt of 8192"),
-        (AGENT.replace("turns: 8, ", ""), "the key turns is missing; add  turns: 8"),
-        (AGENT.replace("name: agent, ", ""), "the key name is missing; add  name: agent"),
-        (AGENT.replace("400/300", "400"), "per_turn is two lengths; this is 400; write new input/output tokens"),
-        (AGENT.replace("400/300", "many"), "per_turn: 'many' is not a shape; write new input/output tokens"),
-        (AGENT.replace("10s", "10"), "think needs a unit"),
-        (AGENT.replace("10s", "{normal: 3s}"), "think is neither a time nor uniform; write 10s"),
-        (AGENT.replace("10s", "{uniform: [3s, 3s]}"), "think: uniform runs from the shorter to the longer time"),
-        (AGENT.replace("turns: 8", "turns: 2000"), "turns: 2,000 is out of range; a session has at most 1000"),
-        (AGENT.replace("turns: 8", "turns: 8, isl: 5"), "unknown key 'isl'"),
-        (AGENT.replace("400/300", "400000/30000").replace("turns: 8", "turns: 90"), "the last prompt would have"),
-    ],
-)
-def test_what_is_wrong_is_said_at_its_place(shape: str, words: str) -> None:
-    said = complaint(shape)
-    assert words in said
-    assert said.startswith("2: ")
+WRONG = {
+    "system beside prefix": (AGENT.replace("system", "prefix: 25%, system"), 91),
+    "system as long as the prompt": (AGENT.replace("2048", "8192"), 86),
+    "no turns": (AGENT.replace("turns: 8, ", ""), 10),
+    "no name": (AGENT.replace("name: agent, ", ""), 10),
+    "per_turn: 400": (AGENT.replace("400/300", "400"), 57),
+    "per_turn: many": (AGENT.replace("400/300", "many"), 57),
+    "think: 10": (AGENT.replace("10s", "10"), 73),
+    "think: {normal: 3s}": (AGENT.replace("10s", "{normal: 3s}"), 73),
+    "think: {uniform: [3s, 3s]}": (AGENT.replace("10s", "{uniform: [3s, 3s]}"), 73),
+    "turns: 2000": (AGENT.replace("turns: 8", "turns: 2000"), 31),
+    "isl: 5": (AGENT.replace("turns: 8", "turns: 8, isl: 5"), 34),
+    "a prompt beyond any context": (AGENT.replace("400/300", "400000/30000").replace("turns: 8", "turns: 90"), 31),
+}
 
 
-def test_a_session_makes_its_own_prompts(tmp_path) -> None:
-    (tmp_path / "p.jsonl").write_text('{"prompt": "hi"}\n')
-    assert "agent is a session, which makes its own prompts" in complaint(more=f"prompts: {tmp_path}/p.jsonl")
+@pytest.mark.parametrize("what", WRONG)
+def test_what_is_wrong_is_said_at_its_place(what: str) -> None:
+    shape, column = WRONG[what]
+    assert_complaints(refused(text_of(shape)), (2, column))
+
+
+def test_a_session_makes_its_own_prompts() -> None:
+    assert_complaints(refused(text_of(more="prompts: p.jsonl")), (3, 10))
 
 
 def test_limits_of_a_class_stand_under_its_name() -> None:
@@ -107,7 +102,7 @@ def test_limits_of_a_class_stand_under_its_name() -> None:
         Limit("later.p99_ttft", 0.5, 0.2),
         Limit("later.p50_tpot", 0.03),
     )
-    assert str(limits[1]) == "p99 TTFT of later turns ≤ 500 ms"
+    assert_golden_row("answers", str(limits[1]))
     assert parse_sla("p99_ttft<=2s, later.p99_ttft<=200ms..500ms, later.p50_tpot<=30ms") == limits
     tiers = config(more="sla: {gold: {later: {p99.9_ttft: 1s}}, silver: {p99_ttft: 9s}}").tiers
     assert tiers == (("gold", (Limit("later.p99.9_ttft", 1.0),)), ("silver", (Limit("p99_ttft", 9.0),)))
@@ -119,25 +114,25 @@ def test_limits_of_a_class_stand_under_its_name() -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    ("more", "words"),
-    [
-        ("sla: {later: {p99_itl: 50ms}}", "later.p99_itl is not known: gaps between chunks are not kept by class"),
-        ("sla: {later: {error_rate: 1%}}", "unknown metric 'later.error_rate'"),
-        ("sla: {later: {p99_ttft: 500}}", "p99_ttft needs a unit"),
-        ("sla: {p99_ttft: 1s, later: {}}", "later: these are limits of a class; write {p99_ttft: 500ms}"),
-    ],
-)
-def test_wrong_limits_of_classes_are_refused(more: str, words: str) -> None:
-    assert words in complaint(more=more)
+WRONG_LIMITS = {
+    "sla: {later: {p99_itl: 50ms}}": 15,
+    "sla: {later: {error_rate: 1%}}": 15,
+    "sla: {later: {p99_ttft: 500}}": 25,
+    "sla: {p99_ttft: 1s, later: {}}": 28,
+}
+
+
+@pytest.mark.parametrize(("more", "column"), WRONG_LIMITS.items(), ids=WRONG_LIMITS)
+def test_wrong_limits_of_classes_are_refused(more: str, column: int) -> None:
+    assert_complaints(refused(text_of(more=more)), (3, column))
 
 
 def test_classes_need_sessions() -> None:
-    assert "no shape has requests of the class later" in complaint("1024/256", "sla: {later: {p99_ttft: 1s}}")
+    assert_complaints(refused(text_of("1024/256", "sla: {later: {p99_ttft: 1s}}")), (3, 25), part="sla")
     axes = "objectives: [output_throughput, first.p99_ttft]"
-    assert "no shape has requests of the class first" in complaint("1024/256", axes)
+    assert_complaints(refused(text_of("1024/256", axes)), (3, 13), part="objectives")
     assert config(more=axes).objectives[1] == "first.p99_ttft"
-    with pytest.raises(UsageError, match="unknown metric"):
+    with pytest.raises(UsageError, match=r"'later\.goodput'"):
         parse_sla("later.goodput>=3")
 
 
@@ -176,34 +171,45 @@ def test_sessions_of_a_file_are_a_shape_whose_content_decides_what_a_trial_is(tm
     assert first.seed != other.seed
     moved = path.rename(tmp_path / "moved.jsonl")
     assert make_plan(of_file(moved, keys=", system: 200")).trials[0].fingerprint == other.fingerprint
-    assert {effect.text for effect in config.effects} == {f"read  {path}, for the lengths of sessions"}
+    (effect,) = config.effects
+    assert str(path) in effect.text
+    assert_golden_row("messages", effect.text.replace(str(tmp_path), "DIR"))
 
 
-def test_a_run_is_read_without_the_file_of_its_sessions_and_a_sweep_needs_it(tmp_path: Path) -> None:
-    path = tmp_path / "agent.jsonl"
+def test_a_run_is_read_without_the_file_of_its_sessions_and_a_sweep_needs_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    path = Path("agent.jsonl")
     path.write_text(FILE)
-    config, text = of_file(path), f"endpoint: http://h:8000/v1\nshapes: [{{name: agent, sessions: {path}}}]\n"
+    config, text = of_file(path), text_of("{name: agent, sessions: agent.jsonl}", "")
     manifest = {"canonical": json.loads(json.dumps(config.canonical())), "defaults": {}}
     path.unlink()
     kept = load_config(text, "t.yaml", begun=manifest)
     assert kept.shapes == config.shapes
     assert kept.identity() == config.identity()
-    with pytest.raises(ConfigError, match=r"t.yaml:2:\d+: cannot read sessions from .*agent.jsonl: No such file"):
-        load_config(text, "t.yaml", read_sessions=read_sessions)
-    for begun in (None, {"canonical": {"sessions": {str(path): {"isl": 3}}}}):
-        with pytest.raises(ConfigError, match="the sessions of a file are read by a sweep"):
-            load_config(text, "t.yaml", begun=begun)
+    assert_complaints(refused(text, read_sessions=read_sessions), (2, 34), part="without the file")
+    for begun in (None, {"canonical": {"sessions": {"agent.jsonl": {"isl": 3}}}}):
+        assert_complaints(refused(text, begun=begun), (2, 34))
 
 
-def test_what_does_not_go_with_a_file_of_sessions_is_said(tmp_path: Path) -> None:
-    path = tmp_path / "agent.jsonl"
-    path.write_text(FILE)
-    for keys, what in (
-        (", turns: 8", "unknown key 'turns'"),
-        (", system: 800", "leave nothing of a prompt of 800"),
-    ):
-        with pytest.raises(ConfigError, match=what):
-            of_file(path, keys=keys)
-    path.write_text('{"turns": [' + ", ".join(['{"new": 1, "out": 1}'] * 1_001) + "]}\n")
-    with pytest.raises(ConfigError, match="a session has 1,001 turns"):
-        of_file(path)
+NOT_WITH_A_FILE = {"turns: 8": 47, "system: 800": 55}
+
+
+@pytest.mark.parametrize(("keys", "column"), NOT_WITH_A_FILE.items(), ids=NOT_WITH_A_FILE)
+def test_what_does_not_go_with_a_file_of_sessions_is_said(
+    keys: str, column: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("agent.jsonl").write_text(FILE)
+    text = text_of(f"{{name: agent, sessions: agent.jsonl, {keys}}}", "")
+    assert_complaints(refused(text, read_sessions=read_sessions), (2, column))
+
+
+def test_a_session_of_too_many_turns_is_refused_with_the_name_of_its_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("agent.jsonl").write_text('{"turns": [' + ", ".join(['{"new": 1, "out": 1}'] * 1_001) + "]}\n")
+    text = text_of("{name: agent, sessions: agent.jsonl}", "")
+    assert_complaints(refused(text, read_sessions=read_sessions), (2, 34))

@@ -20,6 +20,7 @@ from frontier.simulator.process import SimulatorProcess
 from frontier.simulator.spec import EngineSpec
 from tests import servers
 from tests.commands import Said, frontier
+from tests.golden import assert_golden_row
 
 ROOT = Path(__file__).parents[2]
 
@@ -34,6 +35,7 @@ def test_it_loads_without_a_word(endpoint: str, model: str | None) -> None:
     assert (None if endpoint == "simulator" else model) == deployment.model
 
 
+@pytest.mark.slow
 @given(st.text(min_size=1, max_size=40).filter(lambda t: t.isprintable() and t.strip()))
 def test_any_models_name_survives(model: str) -> None:
     config = load_config(commented_config("http://h", model), "sweep.yaml")
@@ -99,6 +101,7 @@ def test_concurrencies_go_up_to_what_the_server_holds(kv_tokens: int | None, slo
     assert ("holds about" in text) == (kv_tokens is not None)
 
 
+@pytest.mark.process
 def test_init_reads_the_room_of_the_kv_cache_of_all_ranks_and_the_slots(tmp_path: Path) -> None:
     models = {"object": "list", "data": [{"id": "m", "owned_by": "vllm", "max_model_len": 4096}]}
     metrics = b"".join(
@@ -112,7 +115,8 @@ def test_init_reads_the_room_of_the_kv_cache_of_all_ranks_and_the_slots(tmp_path
         }
     ) as url:
         said = asked(url, tmp_path)
-    assert "holds about 20 such requests" in said.out
+    assert load_config(said.out, "sweep.yaml").concurrency[-1] == 32, "it holds 20"
+    assert_golden_row("answers", line_of(said, "concurrency"), "KV cache")
     models["data"] = [{"id": "m", "owned_by": "llamacpp"}]
     with servers.serving(
         {
@@ -121,32 +125,40 @@ def test_init_reads_the_room_of_the_kv_cache_of_all_ranks_and_the_slots(tmp_path
         }
     ) as url:
         said = asked(url, tmp_path, "--for", "chat")
-    assert "concurrency: 1..64" in said.out
-    assert "the server has 40 slots" in said.out
-    assert "# For chat: a person waits" in said.out
+    assert load_config(said.out, "sweep.yaml").concurrency[-1] == 64, "it holds 40"
+    assert_golden_row("answers", line_of(said, "concurrency"), "slots")
+    assert_golden_row("answers", line_of(said, "# For chat"), "use")
+
+
+def line_of(said: Said, start: str) -> str:
+    """The line of a config that `init` printed that starts so."""
+    (line,) = (line for line in said.out.splitlines() if line.startswith(start))
+    return line
 
 
 def asked(url: str, cwd: Path, *more: str, **environ: str) -> Said:
     return frontier("init", url, *more, cwd=cwd, **environ)
 
 
+@pytest.mark.process
 def test_init_asks_the_server_and_a_template_says_that_none_answered(tmp_path: Path) -> None:
     with SimulatorProcess(EngineSpec.from_mapping({"step_base": "2ms", "max_model_len": 710})) as simulator:
         said = asked(simulator.url, tmp_path)
         config = load_config(said.out, "sweep.yaml")
         assert simulator.spec.model_name == config.deployments[0].model
         assert ["512/128"] == [shape.label for shape in config.shapes]
-        assert "context of 710 tokens" in said.out
+        assert_golden_row("answers", line_of(said, "# Asked"))
         named = asked(simulator.url, tmp_path, "--model", "other")
         assert "other" == load_config(named.out, "sweep.yaml").deployments[0].model
     began = time.monotonic()
     gone = asked(simulator.url, tmp_path)
     assert time.monotonic() - began < 10
     assert (0, True) == (gone.code, "No server answered" in gone.out)
-    assert "no LLM server answered" in gone.err
+    assert_golden_row("messages", gone.err.splitlines()[0].replace(simulator.url, "URL"))
     assert load_config(gone.out, "sweep.yaml").deployments[0].model is None
 
 
+@pytest.mark.process
 def test_init_of_a_server_that_wants_a_key_says_so_and_takes_it(tmp_path: Path) -> None:
     refuse = servers.refusing(401, "no key")
     with servers.serving({"GET /v1/models": refuse}) as url:
@@ -157,6 +169,7 @@ def test_init_of_a_server_that_wants_a_key_says_so_and_takes_it(tmp_path: Path) 
     assert "sekret" not in keyed.out + keyed.err
 
 
+@pytest.mark.process
 def test_init_of_something_that_never_answers_is_not_waited_for(tmp_path: Path) -> None:
     with socket.socket() as silent:
         silent.bind(("127.0.0.1", 0))
@@ -212,8 +225,8 @@ def test_every_commented_key_loads_when_it_is_uncommented(lines: str) -> None:
         extra = "\nrate: [1]" if key == "arrivals" else ""
     config = load_config("\n".join([*active, lines]) + extra, "sweep.yaml")
     # A bare GPU bounds nothing until the model's sizes are known, and the config says so.
-    warned = ["the sizes of the model are not known" in w.what for w in config.warnings]
-    assert [True] * lines.startswith("hardware: h200") == warned
+    warned = [str(warning.source_line).split()[:2] for warning in config.warnings]
+    assert warned == [["hardware:", "h200"]] * lines.startswith("hardware: h200")
 
 
 def test_an_api_key_is_named_and_never_written() -> None:

@@ -4,25 +4,23 @@ import pytest
 
 from frontier.config import Config, load_config
 from frontier.config.load import Setting
-from frontier.errors import ConfigError
 from frontier.model import Limit, Series
 from frontier.next_step import _sla
 from frontier.plan import make_plan
+from tests.complaints import assert_complaints, refused
+from tests.golden import assert_golden_row
 
 SHAPES = "[{name: chat, isl: 512, osl: 256}, {name: rag, isl: 8192, osl: 128}, {name: code, isl: 2048, osl: 64}]"
 TWO = SHAPES.replace(", {name: code, isl: 2048, osl: 64}", "")
 MIX = "{chat: {share: 70%, sla: {p99_ttft: 500ms}}, rag: {share: 30%, sla: {p99_ttft: 5s}}}"
 
 
+def text_of(traffic: str = MIX, shapes: str = TWO, more: str = "") -> str:
+    return f"endpoint: http://h:8000/v1\nshapes: {shapes}\ntraffic: {traffic}\n{more}\n"
+
+
 def config(traffic: str = MIX, shapes: str = TWO, more: str = "", settings: tuple[str, ...] = ()) -> Config:
-    text = f"endpoint: http://h:8000/v1\nshapes: {shapes}\ntraffic: {traffic}\n{more}\n"
-    return load_config(text, "t.yaml", [Setting.of(each) for each in settings])
-
-
-def complaint(traffic: str = MIX, shapes: str = TWO, more: str = "") -> str:
-    with pytest.raises(ConfigError) as caught:
-        config(traffic, shapes, more)
-    return "\n".join(f"{c.line}: {c.what}; {c.hint}" for c in caught.value.complaints)
+    return load_config(text_of(traffic, shapes, more), "t.yaml", [Setting.of(each) for each in settings])
 
 
 def test_a_mix_is_one_workload_with_the_limits_of_its_classes() -> None:
@@ -55,7 +53,7 @@ def test_shares_may_leave_a_rest_and_one_may_vary() -> None:
     assert shares("{chat: {}, rag: {share: [30%, 10%]}}", TWO) == [[0.9, 0.1], [0.7, 0.3]]
     varied = shares("{chat: {share: 60%}, rag: {share: [10%, 40%]}, code: {share: 20%}}")
     assert varied == [[0.675, 0.1, 0.225], [0.45, 0.4, 0.15]]
-    assert all(sum(each) == pytest.approx(1) for each in varied)
+    assert [sum(each) for each in varied] == pytest.approx([1, 1])
 
 
 def test_a_class_may_be_a_session_with_limits_of_its_turns() -> None:
@@ -66,51 +64,56 @@ def test_a_class_may_be_a_session_with_limits_of_its_turns() -> None:
     )
     assert found.shapes[0].classes == ("chat", "agent", "agent.first", "agent.later")
     assert [limit.metric for limit in found.limits] == ["agent.p99_tpot", "agent.later.p99_ttft"]
-    assert str(found.limits[1]) == "p99 TTFT of later turns of agent ≤ 300 ms"
+    assert_golden_row("answers", str(found.limits[1]))
 
 
-@pytest.mark.parametrize(
-    ("traffic", "words"),
-    [
-        ("[chat, rag]", "traffic is named shapes with their shares; write {chat:"),
-        ("{chat: {share: 70%}}", "traffic: a mix has 2 to 8 classes"),
-        ("{chat: {share: 70%}, rag: {share: 20%}}", "traffic: the shares come to 90%; let them come to 100%"),
-        ("{chat: {share: 100%}, rag: {}}", "share: a class has more than 0% and less than 100%"),
-        ("{chat: {share: 70}, rag: {}}", "share: 70 is not a share; write 70%"),
-        ("{chat: {share: [10%, 10%]}, rag: {}}", "share: too many shares, or one given twice"),
-        ("{chat: {}, rag: {}}", "rag has no share; one class may leave it out"),
-        ("{chat: {share: [10%, 20%]}, rag: {share: [10%, 20%]}}", "two classes have several shares; let one vary"),
-        ("{chat: {share: 70%}, bag: {share: 30%}}", "traffic: there is no shape named bag; shapes: chat, rag"),
-        ("{chat: 70%, rag: 30%}", "chat has a share and may have an sla"),
-        ("{chat: {shape: 1/1}, rag: {share: 30%}}", "unknown key 'shape'; a class has the keys share and sla"),
-        (MIX.replace("chat:", "first:"), "'first' cannot name a class"),
-        (MIX.replace("chat:", "a b:"), "'a b' cannot name a class; a class is named by letters"),
-        (MIX.replace("p99_ttft: 500ms", "p99_ttft: 500"), "p99_ttft needs a unit"),
-        (MIX.replace("p99_ttft: 500ms", "error_rate: 1%"), "error_rate is not kept by class; a class has limits on"),
-        (MIX.replace("p99_ttft: 500ms", "p99_itl: 50ms"), "p99_itl is not kept by class"),
-        (MIX.replace("{p99_ttft: 500ms}", "fast"), "sla is metrics with their limits"),
-        (MIX.replace("{p99_ttft: 500ms}", "{later: {p99_ttft: 1s}}"), "no shape has requests of the class chat.later"),
-    ],
-)
-def test_what_cannot_be_a_mix_is_refused_with_its_cause(traffic: str, words: str) -> None:
-    said = complaint(traffic)
-    assert words in said
-    assert said.startswith("3:")
+IN_A_CLASS = {
+    "first:": (MIX.replace("chat:", "first:"), 11),
+    "a b:": (MIX.replace("chat:", "a b:"), 11),
+    "p99_ttft: 500": (MIX.replace("p99_ttft: 500ms", "p99_ttft: 500"), 10),
+    "error_rate: 1%": (MIX.replace("p99_ttft: 500ms", "error_rate: 1%"), 10),
+    "p99_itl: 50ms": (MIX.replace("p99_ttft: 500ms", "p99_itl: 50ms"), 10),
+    "sla: fast": (MIX.replace("{p99_ttft: 500ms}", "fast"), 10),
+    "later.p99_ttft of plain requests": (MIX.replace("{p99_ttft: 500ms}", "{later: {p99_ttft: 1s}}"), 54),
+}
+WRONG = {
+    traffic: (traffic, column)
+    for traffic, column in (
+        ("[chat, rag]", 10),
+        ("{chat: {share: 70%}}", 10),
+        ("{chat: {share: 70%}, rag: {share: 20%}}", 10),
+        ("{chat: {share: 100%}, rag: {}}", 10),
+        ("{chat: {share: 70}, rag: {}}", 10),
+        ("{chat: {share: [10%, 10%]}, rag: {}}", 10),
+        ("{chat: {}, rag: {}}", 26),
+        ("{chat: {share: [10%, 20%]}, rag: {share: [10%, 20%]}}", 51),
+        ("{chat: {share: 70%}, bag: {share: 30%}}", 36),
+        ("{chat: {shape: 1/1}, rag: {share: 30%}}", 18),
+    )
+} | IN_A_CLASS
+
+
+@pytest.mark.parametrize("what", WRONG)
+def test_what_cannot_be_a_mix_is_refused_with_its_cause(what: str) -> None:
+    traffic, column = WRONG[what]
+    assert_complaints(refused(text_of(traffic)), (3, column))
+
+
+def test_classes_that_are_no_mappings_are_refused_each() -> None:
+    assert_complaints(refused(text_of("{chat: 70%, rag: 30%}")), (3, 17), (3, 27))
 
 
 def test_shapes_and_classes_have_to_fit() -> None:
-    assert "code has no place in traffic; give it a share there, or remove the shape" in complaint(shapes=SHAPES)
-    assert "mix, which makes its own prompts" in complaint(more="prompts: p.jsonl")
-    assert "no shape has requests of the class bag; there are chat, rag" in complaint(more="sla: {bag.p99_ttft: 1s}")
+    assert_complaints(refused(text_of(shapes=SHAPES)), (3, 10), part="a shape too many")
+    assert_complaints(refused(text_of(more="prompts: p.jsonl")), (4, 10), part="prompts")
+    assert_complaints(refused(text_of(more="sla: {bag.p99_ttft: 1s}")), (4, 6), part="another class")
 
 
 def test_warnings_about_limits_of_classes_point_into_the_traffic() -> None:
-    (warning,) = config(MIX.replace("p99_ttft: 500ms", "mean_ttft: 500ms")).warnings
-    assert "chat.mean_ttft limits a mean" in warning.what
-    assert warning.line == 3
+    assert_complaints(config(MIX.replace("p99_ttft: 500ms", "mean_ttft: 500ms")).warnings, (3, 47), part="mean")
     one = TWO.replace("osl: 256", "osl: 1")
-    (warning,) = config(MIX.replace("p99_ttft: 500ms", "p99_tpot: 50ms"), one).warnings
-    assert "chat.p99_tpot is not defined" in warning.what
+    warnings = config(MIX.replace("p99_ttft: 500ms", "p99_tpot: 50ms"), one).warnings
+    assert_complaints(warnings, (3, 46), part="one token")
 
 
 def test_a_limit_of_a_class_can_be_set_by_its_place() -> None:
@@ -128,3 +131,21 @@ def test_mixes_differ_in_their_seeds_and_files() -> None:
     assert len({t.seed for t in trials}) == len(trials) == len({t.key for t in trials})
     assert Series("default", found.shapes[0]).label() == "chat90%+rag10%"
     assert found.identity() != config().identity() == config(MIX.replace("500ms", "1s")).identity()
+
+
+EQUAL = "[{name: chat, isl: 512, osl: 256}, {name: api, isl: 512, osl: 256}, {name: bot, isl: 512, osl: 256}]"
+
+
+def test_classes_of_equal_lengths_are_told_apart_by_their_names() -> None:
+    (mix,) = config("{chat: {share: 50%}, api: {share: 20%}, bot: {}}", EQUAL).shapes
+    assert ("chat", "api", "bot") == mix.classes
+    for shapes in (EQUAL.replace("bot", "chat"), "[{name: chat, isl: 512, osl: 256}, 8/8, 8/8]"):
+        complaints = refused(text_of("{chat: {share: 50%}, api: {}}", shapes))
+        assert_golden_row("complaints", "\n".join(c.what for c in complaints), shapes)
+
+
+def test_shapes_of_equal_lengths_are_refused_without_traffic_alone() -> None:
+    complaints = refused(f"endpoint: http://h:8000/v1\nshapes: {EQUAL}\n")
+    twice = ["512/256 is given twice"]
+    assert twice * 2 == [c.what for c in complaints]
+    assert not set(twice) & {c.what for c in refused(text_of("{chat: {share: 200%}, api: {}}", EQUAL))}

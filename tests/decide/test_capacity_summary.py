@@ -1,7 +1,12 @@
 """What is said of a throughput curve and its frontier as a whole."""
 
+import math
+
+import pytest
+
 from frontier.decide import capacity, pareto
 from frontier.model import Estimate, Frontier, Point
+from tests.golden import assert_golden_row
 from tests.stats.made import SHAPE
 
 OBJECTIVES = ("output_throughput", "p99_ttft")
@@ -28,9 +33,9 @@ def test_flat_throughput_behind_a_cap_is_called_queueing():
     points = [point(c, min(100 * c, 1600), 0.1 if c <= 16 else 0.1 * c) for c in (1, 2, 4, 8, 16, 32, 64)]
     found = told(points)
     assert ("queueing", 32) == (found.capacity.limit, found.capacity.onset)
-    assert any(note.startswith("Queueing from c=32 on") for note in found.notes)
-    assert any("up to a cap of 1,600 tok/s" in note for note in found.notes)
-    assert "Knee: the most throughput per latency is at c=16." in found.notes
+    assert ("capped", 16) == (found.capacity.best.model, found.capacity.knee)
+    assert 1600 == pytest.approx(found.capacity.best.parameters["cap"])
+    assert_golden_row("answers", "\n".join(found.notes))
 
 
 def test_throughput_that_falls_while_latency_jumps_is_called_thrashing():
@@ -44,7 +49,9 @@ def test_throughput_that_falls_while_latency_jumps_is_called_thrashing():
 
 def test_throughput_that_folds_back_without_a_jump_is_named():
     points = [point(c, x, 0.1 + c / 1000) for c, x in ((1, 100), (2, 190), (4, 350), (8, 340), (16, 320))]
-    assert "Less throughput than at a lower concurrency: c=8, 16." in told(points).notes
+    found = told(points)
+    assert ((8, 16), None) == (found.capacity.retrograde, found.capacity.limit)
+    assert_golden_row("answers", "\n".join(found.notes))
 
 
 def test_a_peak_that_the_points_prove_is_named_with_its_interval():
@@ -52,15 +59,20 @@ def test_a_peak_that_the_points_prove_is_named_with_its_interval():
         return 100 * n / (1 + 0.01 * (n - 1) + 0.0005 * n * (n - 1))
 
     found = told([point(c, law(c), 0.01 * c) for c in (1, 2, 4, 8, 16, 32, 64, 128)])
-    assert any("peaks near c=44 (" in note for note in found.notes)
+    assert math.sqrt((1 - 0.01) / 0.0005) == pytest.approx(found.capacity.peak.value)
+    assert_golden_row("answers", "\n".join(found.notes))
     growing = told([point(c, 100 * c / (1 + 0.01 * c), 0.01 * c) for c in (1, 2, 4, 8, 16)])
-    assert any("no cap in sight" in note for note in growing.notes)
+    assert (None, "capped", math.inf) == (
+        growing.capacity.peak,
+        growing.capacity.best.model,
+        growing.capacity.best.parameters["cap"],
+    )
+    assert_golden_row("answers", "\n".join(growing.notes), "growing")
 
 
 def test_the_area_is_said_with_its_reference_and_members_that_noise_may_have_made():
     points = [point(1, 100, 0.1), point(2, 180, 0.2), point(4, 181, 0.3)]
     sure = Frontier("d", SHAPE, OBJECTIVES, (1, 2, 4), (), probability={1: 1.0, 2: 0.9, 4: 0.3})
     found = capacity.summarise(sure, points, Estimate(44.0, 43.0, 45.0, 500), (0.0, 0.5))
-    assert "On the frontier perhaps by noise alone (in brackets: share of resamples): c=4 (30%)." in found.notes
-    assert any("up to p99 TTFT 500 ms: 44.0 [43.0, 45.0]" in note for note in found.notes)
+    assert_golden_row("answers", "\n".join(found.notes))
     assert () == capacity.summarise(sure, []).notes[1:]

@@ -9,11 +9,12 @@ import pytest
 
 from frontier.decide import claim, operating_point
 from frontier.decide.proof import EARLIER_ALPHA, claim_point, claim_points
-from frontier.decide.sentences import claim_sentence, headline
+from frontier.decide.sentences import claim_sentence, headline, sentence
 from frontier.errors import ExitCode
 from frontier.metrics import fewest_to_bound
-from frontier.model import Claim, Cut, Limit, Phase, Verdict
+from frontier.model import Cause, Claim, Cut, Limit, Phase, Verdict
 from frontier.stats import estimate as summarize
+from tests.golden import assert_golden_row
 from tests.stats import made
 
 TTFT = Limit("p99_ttft", 0.5)
@@ -191,12 +192,12 @@ def test_a_proven_point_carries_its_claim_and_says_so():
         d.verdict,
         (d.claim.stage, d.claim.turns, d.claim.corrected),
     )
-    assert (
-        "Early claim: 150 turns (one turn: the time of one request); a stall of the whole server rarer than one turn "
-        "in 50 may not have been seen. Last measured 1970-01-01 00:15 UTC."
-    ) == claim_sentence(d)
+    assert 1 - 0.05 ** (1 / 150) == pytest.approx(d.claim.unseen_share)
     assert claim_sentence(d) in d.notes
-    assert "Final claim: 400 turns" in claim_sentence(decided([(Phase.PROVE, window(400))]))
+    assert_golden_row("answers", claim_sentence(d))
+    final = decided([(Phase.PROVE, window(400))])
+    assert ("final", 400) == (final.claim.stage, final.claim.turns)
+    assert_golden_row("answers", claim_sentence(final), "final")
 
 
 def test_scans_support_no_claim_and_grid_trials_do_together_with_proofs():
@@ -219,9 +220,10 @@ def test_a_visit_that_contradicts_the_proof_corrects_it():
     d = decided([(Phase.CONFIRM, window(200)), (Phase.VISIT, window(200, late=stalls, start=900.0))])
     assert d.verdict is not Verdict.MEETS
     assert (None, True, "early") == (d.concurrency, d.claim.corrected, d.claim.stage)
-    assert operating_point.exit_code([d]) in (ExitCode.NO, ExitCode.NOT_PROVEN)
-    assert headline(d).startswith("Corrected: no setting ")
-    assert any(note.startswith("Corrected: c=8 was proven first") for note in d.notes)
+    assert ExitCode.NO is operating_point.exit_code([d])
+    (corrected,) = (r for r in d.explanation.reasons if r.cause is Cause.CORRECTED)
+    assert (8,) == corrected.settings
+    assert_golden_row("answers", f"{headline(d)}\n{sentence(corrected)}")
 
 
 def test_a_visit_that_agrees_corrects_nothing():
@@ -233,7 +235,8 @@ def test_late_requests_that_come_together_are_said_to_hold_the_claim_back():
     stalled = window(700, late=np.arange(700) == 300)
     d = operating_point.solve([summarize.point(stalled, limits=(TTFT,))], [TTFT], history=[(made.trial(8), stalled)])
     assert (Verdict.MEETS, "early") == (d.verdict, d.claim.stage)
-    assert "late requests come together, so that more turns are needed" in claim_sentence(d)
+    assert d.claim.turns >= fewest_to_bound(0.99), "turns enough, were the late ones apart"
+    assert_golden_row("answers", claim_sentence(d))
 
 
 def test_a_proof_that_max_time_cut_short_says_so():
@@ -246,26 +249,19 @@ def test_a_proof_that_max_time_cut_short_says_so():
     assert {} == claim.cut_short([(as_planned, cut)]), "it lasted as long as it was to"
     point = summarize.point(cut, limits=(TTFT,))
     d = operating_point.solve([point], [TTFT], history=[(trial, cut)])
-    assert any("max_time ended its trials after 800 of 5,000 requests" in note for note in d.notes)
+    (open_one,) = (r for r in d.explanation.reasons if r.cut)
+    assert ((8,), Cut("max_time", 5000), 800) == (open_one.settings, open_one.cut, open_one.estimate.n)
+    assert_golden_row("answers", sentence(open_one))
 
 
-@pytest.mark.parametrize(
-    ("end", "words"),
-    [
-        ("budget", "the budget ended its proof after 800 requests"),
-        ("interrupted", "the sweep was stopped in its proof after 800 requests"),
-        ("killed", "the sweep was stopped in its proof after 800 requests"),
-        ("server_lost", "the server was lost in its proof after 800 requests"),
-        ("running", "its proof goes on, 800 requests so far"),
-        ("finished", ""),
-    ],
-)
-def test_a_proof_that_the_end_of_the_sweep_cut_short_says_so(end, words):
+@pytest.mark.parametrize("end", ["budget", "interrupted", "killed", "server_lost", "running", "finished"])
+def test_a_proof_that_the_end_of_the_sweep_cut_short_says_so(end):
     history = [(made.trial(8, Phase.PROVE), window(100))]
-    assert ({8: Cut(end)} if words else {}) == claim.cut_short(history, (TTFT,), end)
+    cut = None if end == "finished" else Cut(end)
+    assert ({8: cut} if cut else {}) == claim.cut_short(history, (TTFT,), end)
     points = claim_points(history, (TTFT,))
     d = operating_point.solve(points, [TTFT], history=history, end=end)
     assert d.verdict is Verdict.UNPROVEN
-    notes = " ".join(d.notes)
-    assert words in notes
-    assert words or "proof after" not in notes
+    (open_one,) = (r for r in d.explanation.settings if r.settings == (8,))
+    assert (cut, 800) == (open_one.cut, open_one.estimate.n)
+    assert_golden_row("answers", sentence(open_one))

@@ -54,6 +54,7 @@ def test_the_operating_point_is_visited_until_its_claim_is_final():
 def test_visits_are_spread_between_the_other_trials(completed):
     _, asks = completed
     others = [i for i, a in enumerate(asks) if a.phase not in (Phase.VISIT, Phase.PROVE)]
+    assert len(others) > 1
     assert all(asks[i + 1].phase is Phase.VISIT for i in others[:-1] if i + 1 < len(asks))
 
 
@@ -131,9 +132,9 @@ def test_a_better_candidate_is_decided_before_the_next_visit(completed):
 
 def test_the_value_of_a_trial_is_what_it_may_bring_per_second(completed):
     history, asks = completed
-    assert all(a.value == 0 for a in asks if a.phase in (Phase.GRID, Phase.FRONTIER))
+    assert {0} == {a.value for a in asks if a.phase in (Phase.GRID, Phase.FRONTIER)}
     visits = [a for a in asks if a.phase is Phase.VISIT]
-    assert all(a.value > 0 for a in visits)
+    assert min(a.value for a in visits) > 0
     assert visits[0].value > visits[-1].value, "each visit teaches less than the one before"
     point = completion.operating_concurrency(TTFT, history)
     assert 0 == pytest.approx(completion.gain(point, TTFT, history))

@@ -10,6 +10,7 @@ from benchmarks import gate as study
 from frontier.decide import gate as judging
 from frontier.decide.gate import GateRules, Measured, gate, in_turn, judged_metrics, key_changes
 from frontier.model import Estimate, Limit, Shape
+from tests.golden import assert_golden_row
 from tests.stats.made import sample
 
 NAMES = ("output_throughput", "p50_ttft", "p50_tpot")
@@ -135,7 +136,7 @@ def test_a_stated_spread_is_not_used_where_days_differ_by_more_or_intervals_are_
     new = [measured(0.02, DAY * 9, spread=0.001)]
     found = stated(loud, new, 0.005)
     assert (None, judged(loud, new, "history").changes) == (found.spread, found.changes)
-    assert "The stated spread is not used" in found.notes[0]
+    assert_golden_row("answers", found.notes[0])
     assert stated(loud, new, 0.05).spread == 0.05
     assert stated([measured(0.0)], [measured(0.0, DAY)], 0.01).verdict == "not resolved"
 
@@ -165,6 +166,17 @@ def test_another_key_is_a_break_and_no_regression():
     assert any("e 1 → e 2" in note for note in turn.notes)
     other = judged(history([0, 0], key={"device": "a"}), history([0, 0], key={"device": "b"}), "in turn")
     assert other.breaks == ("device: a → b",)
+
+
+def test_other_flags_are_judged_against_the_newest_of_base_and_named():
+    old, newer = ({"engine": "e", "flags": f"--max-num-seqs {n}"} for n in (64, 128))
+    base = [*history([0.4, 0.41, 0.39], key=old), *history([0, 0.001, -0.001], key=newer)]
+    new = [measured(0.2, DAY * 9, key={"engine": "e", "flags": "--max-num-seqs 256"})]
+    made = judged(base, new, "history")
+    assert ("worse", 3, ()) == (made.verdict, made.units, made.breaks)
+    assert any("flags --max-num-seqs 128 → --max-num-seqs 256" in note for note in made.notes)
+    other = judged(base, [measured(0.2, DAY * 9, key={"engine": "f", "flags": "--max-num-seqs 256"})], "history")
+    assert ("not resolved", ("engine: e → f",)) == (other.verdict, other.breaks)
 
 
 def test_of_flags_only_what_differs_is_named():

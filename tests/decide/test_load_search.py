@@ -28,6 +28,7 @@ from frontier.decide.load_search import (
 from frontier.model import ClientHealth, Decision, Limit, Phase, Shape, Verdict
 from frontier.stats.histogram import LogHistogram
 from frontier.stats.window import BLOCKS, WindowData
+from tests.golden import assert_golden_row
 
 Floats = NDArray[np.float64]
 _EMPTY = tuple(LogHistogram() for _ in range(BLOCKS))
@@ -250,8 +251,9 @@ def test_it_is_a_function_of_history_alone() -> None:
 def test_an_sla_that_nobody_keeps_ends_with_no() -> None:
     done, history = search(mmc(limit=0.1))
     assert (Verdict.VIOLATES, None) == (done.verdict, done.proven)
-    assert "over its limit at 1.6 requests/s already, 10% of the closed loop's" in done.reason
-    assert all(trial.phase is Phase.SCAN for trial in history)
+    assert 1.6 == min(trial.load for trial in history)
+    assert_golden_row("answers", done.reason)
+    assert {Phase.SCAN} == {trial.phase for trial in history}
 
 
 def test_what_lies_on_its_limit_at_every_rate_is_not_proven() -> None:
@@ -296,7 +298,8 @@ def test_measurements_that_mean_nothing_end_it() -> None:
     assert again.load == ask.load
     done = next_ask(queue.policy(), queue.limits, [bad] * INVALID)
     assert isinstance(done, LoadDone)
-    assert (Verdict.INVALID, "the measurements are not valid: client_bound") == (done.verdict, done.reason)
+    assert done.verdict is Verdict.INVALID
+    assert "client_bound" in done.reason
 
 
 def test_the_queue_remembers_longer_the_nearer_the_top() -> None:

@@ -10,6 +10,7 @@ from benchmarks.calibration import mixes
 from frontier.stats.intervals import clopper_pearson
 
 
+@pytest.mark.slow
 def test_a_search_over_sessions_finds_what_is_there() -> None:
     found = mixes.deployment("sessions", 0)
     (answer,) = found["answers"]

@@ -13,6 +13,7 @@ from frontier.decide.verdict import judge
 from frontier.metrics import claim_floor
 from frontier.model import ClientHealth, Limit, Phase, Point, Verdict
 from frontier.stats import intervals
+from tests.golden import assert_golden_row
 from tests.stats.made import SHAPE, Server, bounds, trial
 from tests.stats.made import sample as made_sample
 
@@ -162,25 +163,30 @@ def visited(server):
     return alone, later
 
 
+def notes_of_the_proof(point):
+    return [note for note in point.notes if "p99 TTFT" in note]
+
+
 def test_the_bound_of_a_proof_holds_on_where_visits_do_not_tighten_it():
     alone, later = visited(Server(lambda c: 0.1, sigma=0.25))
     before, after = alone.metrics["p99_ttft"], later.metrics["p99_ttft"]
     assert after.value <= before.upper
     assert after.upper <= before.upper
-    assert "that of the proof" not in " ".join(later.notes)
+    assert notes_of_the_proof(later) == []
 
 
 def test_a_value_beyond_the_bound_of_the_proof_has_the_bound_of_all_data_where_that_keeps_the_limit():
     alone, later = visited(Server(lambda c: 0.12))
     before, after = alone.metrics["p99_ttft"], later.metrics["p99_ttft"]
     assert before.value <= before.upper < after.value <= after.upper <= 0.5
-    assert "that of the proof" not in " ".join(later.notes)
+    assert notes_of_the_proof(later) == []
 
 
 def test_else_value_and_bound_are_those_of_the_proof_and_a_note_says_so():
     alone, later = visited(Server(lambda c: 0.1, sigma=0.6))
     assert alone.metrics["p99_ttft"] == later.metrics["p99_ttft"]
-    assert "p99 TTFT is that of the proof; with all later trials it was" in " ".join(later.notes)
+    (note,) = notes_of_the_proof(later)
+    assert_golden_row("answers", note)
 
 
 def test_between_two_judgements_nothing_new_is_claimed():
@@ -224,7 +230,8 @@ def test_a_candidate_of_windows_that_mean_nothing_is_given_up_with_the_flag():
     (t, sample), *_ = history_of(Server(lambda c: 0.1), 8, Phase.PROVE)
     (given_up,) = proof.candidates([(t, dataclasses.replace(sample, ended=("server_lost",)))], TTFT)
     assert Verdict.VIOLATES is given_up.verdict
-    assert given_up.reason == "its measurement is not valid: server_lost"
+    assert ["server_lost"] == [flag.name for flag in given_up.point.fatal]
+    assert "server_lost" in given_up.reason
     assert proof.violation(given_up.point, TTFT) is None
 
 
@@ -261,7 +268,8 @@ def test_a_candidate_too_close_to_its_limit_is_given_up_at_a_judgement_and_not_b
     before, then = (proof.candidates(history[:k], close)[0] for k in (2, 3))
     assert Verdict.UNPROVEN is before.verdict
     assert Verdict.VIOLATES is then.verdict
-    assert then.reason == f"p99_ttft is too close to its limit for {400 * max(LOOKS):,} requests to decide"
+    assert judge(then.point, close).need is None, "nothing reasonable would decide"
+    assert_golden_row("progress", then.reason)
 
 
 def test_a_claim_of_all_requests_has_the_floor_of_its_percentile_and_a_mean_has_none():

@@ -16,6 +16,7 @@ from frontier.simulator.spec import EngineSpec
 from frontier.simulator.virtual import closed_loop_arrays, virtual_trial
 from frontier.stats.from_records import window_data
 from frontier.stats.window import WindowData
+from tests.golden import assert_golden_row
 from tests.virtual_truth import truth
 
 MOST_TRIALS = 150
@@ -131,10 +132,12 @@ def test_the_ramp_doubles_until_more_arrives_than_is_served_and_measures_how_muc
     assert over == [False] * (ramp - 1) + [True], "it ends with the first rate that is not served"
     saturated = next(s for t, s in history if is_overloaded(s) and t.requests >= SATURATED_REQUESTS)
     assert served(saturated) == pytest.approx(deployment.top, rel=0.08)
-    assert all(ask.concurrency < Rate.of(0.91 * served(saturated)) for ask in asks if ask.phase is Phase.PROVE)
+    proofs = [ask.concurrency for ask in asks if ask.phase is Phase.PROVE]
+    assert max(proofs) < Rate.of(0.91 * served(saturated))
     assert done.proven is not None
 
 
+@pytest.mark.slow
 def test_the_same_history_asks_for_the_same_trial_wherever_it_was_cut() -> None:
     deployment = next(d for seed in range(9) if (d := Deployment.of(seed)) is not None)
     done, asks, history = searched(deployment)
@@ -147,12 +150,15 @@ def test_a_rate_that_is_lost_is_not_sent_again() -> None:
     shape = dataclasses.replace(Shape.of(64, 8), arrivals=POISSON)
     policy = SearchPolicy((Rate.of(4),), lost=Rate.of(4))
     done = search.next_ask(policy, shape, [("", [Limit("p90_ttft", 1.0)])], [])
-    assert done == Done("the server was lost at 4 req/s")
+    assert (Done, None, None) == (type(done), done.proven, done.located)
+    assert_golden_row("progress", done.reason)
 
 
+@pytest.mark.slow
 def test_what_is_searched_for_breaks_no_limit_on_three_deployments() -> None:
     results = [studied(d, 6_000) for seed in (1, 4, 7) if (d := Deployment.of(seed)) is not None]
     assert sum(result.breaks for result in results) == 0
+    assert results
     assert all(result.share is not None and result.share > 0.2 for result in results)
 
 

@@ -72,6 +72,7 @@ def settled(server: TruthServer, count: int) -> list[Served]:
     return served
 
 
+@pytest.mark.process
 def test_twenty_requests_are_answered_on_schedule_and_the_log_agrees_with_the_client(server: TruthServer) -> None:
     seen = []
     with connect(server) as sock:
@@ -95,6 +96,7 @@ def test_twenty_requests_are_answered_on_schedule_and_the_log_agrees_with_the_cl
     assert np.median(lateness) < (1e-3 if server.realtime else 10e-3)
 
 
+@pytest.mark.process
 def test_the_last_chunk_carries_usage_only_when_asked(server: TruthServer) -> None:
     with connect(server) as sock:
         asked = events(ask(sock, request(chat("one two\n three")))[0])
@@ -103,6 +105,7 @@ def test_the_last_chunk_carries_usage_only_when_asked(server: TruthServer) -> No
     assert not any("usage" in event for event in unasked)
 
 
+@pytest.mark.process
 def test_a_prompt_of_token_ids_is_counted_and_text_in_the_prompt_is_not_mistaken_for_a_key(server: TruthServer) -> None:
     tricky = 'say "stream": false, "max_tokens": 1 } ]'
     with connect(server) as sock:
@@ -113,6 +116,7 @@ def test_a_prompt_of_token_ids_is_counted_and_text_in_the_prompt_is_not_mistaken
     assert TOKENS == answer.count(b'"content":" the"')
 
 
+@pytest.mark.process
 def test_a_long_body_that_comes_in_pieces_is_received_when_its_last_byte_is(server: TruthServer) -> None:
     data = request(chat("word " * 600_000))
     with connect(server) as sock:
@@ -128,6 +132,7 @@ def test_a_long_body_that_comes_in_pieces_is_received_when_its_last_byte_is(serv
     assert TOKENS == answer.count(b'"content":" the"')
 
 
+@pytest.mark.process
 def test_requests_sent_ahead_on_one_connection_are_answered_one_after_the_other(server: TruthServer) -> None:
     with connect(server) as sock:
         sock.sendall(request(chat(max_tokens=1)) * 2)
@@ -137,6 +142,7 @@ def test_requests_sent_ahead_on_one_connection_are_answered_one_after_the_other(
     assert 3 == answer.count(b"[DONE]")
 
 
+@pytest.mark.process
 def test_an_answer_that_is_not_streamed_comes_whole_when_its_last_token_is_due(server: TruthServer) -> None:
     with connect(server) as sock:
         answer, _ = ask(sock, request(chat(stream=False)), end=b"}}")
@@ -148,6 +154,7 @@ def test_an_answer_that_is_not_streamed_comes_whole_when_its_last_token_is_due(s
     assert entry.lateness.min() >= 0
 
 
+@pytest.mark.process
 def test_the_role_leaves_at_receipt_when_asked_to_be_early() -> None:
     with TruthServer(ttft=0.050, role_early=True) as server:
         with connect(server) as sock:
@@ -158,6 +165,7 @@ def test_the_role_leaves_at_receipt_when_asked_to_be_early() -> None:
     assert 0 == reads[0][1]
 
 
+@pytest.mark.process
 def test_a_client_that_leaves_is_logged_as_cut_short(server: TruthServer) -> None:
     with connect(server) as sock:
         sock.sendall(request(chat(max_tokens=1000)))
@@ -167,6 +175,7 @@ def test_a_client_that_leaves_is_logged_as_cut_short(server: TruthServer) -> Non
     assert 1 <= len(entry.sent) < 1000 == entry.tokens
 
 
+@pytest.mark.process
 def test_a_client_that_does_not_read_blocks_only_itself() -> None:
     with TruthServer() as server:
         with connect(server) as idle, connect(server) as busy:
@@ -181,6 +190,7 @@ def test_a_client_that_does_not_read_blocks_only_itself() -> None:
     assert 100_000 == len(blocked.sent)
 
 
+@pytest.mark.process
 def test_six_hundred_connections_at_once_are_all_served() -> None:
     with TruthServer(ttft=TTFT, itl=ITL) as server:
         socks = [connect(server) for _ in range(600)]
@@ -195,6 +205,7 @@ def test_six_hundred_connections_at_once_are_all_served() -> None:
     assert not any(s.cut_short for s in served)
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(
     ("data", "status"),
     [
@@ -214,16 +225,19 @@ def test_other_requests_get_a_plain_status(server: TruthServer, data: bytes, sta
     settled(server, 0)
 
 
+@pytest.mark.process
 def test_a_server_that_was_killed_is_not_taken_for_a_whole_run() -> None:
     with pytest.raises(RuntimeError, match="exit code -9"), TruthServer() as server:
         os.kill(server.pid, signal.SIGKILL)
 
 
+@pytest.mark.process
 def test_a_port_in_use_is_told() -> None:
     with TruthServer() as first, pytest.raises(RuntimeError, match="exit code 1"), TruthServer(port=first.port):
         pass
 
 
+@pytest.mark.process
 def test_an_idle_server_rests(server: TruthServer) -> None:
     with connect(server) as sock:
         ask(sock, request(chat()))

@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 
 from tests.engines.vllm_cpu import MODEL, RECIPE, EngineError, install, running, why_missing
+from tests.golden import assert_golden_row
+from tests.neutral import neutral
 
 SERVER = """
 import http.server, signal, subprocess, sys
@@ -45,6 +47,7 @@ def alive(pid: int) -> bool:
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
 
 
+@pytest.mark.process
 def test_every_process_of_the_engine_is_ended_even_one_that_ignores_the_request(tmp_path: Path) -> None:
     command = pretend(tmp_path, SERVER)
     with running(tmp_path, grace_s=0.3) as url:
@@ -55,6 +58,7 @@ def test_every_process_of_the_engine_is_ended_even_one_that_ignores_the_request(
     assert not alive(helper)
 
 
+@pytest.mark.process
 def test_the_engine_is_ended_when_the_test_fails(tmp_path: Path) -> None:
     command = pretend(tmp_path, SERVER)
     with pytest.raises(ZeroDivisionError), running(tmp_path, grace_s=0.1):
@@ -62,18 +66,22 @@ def test_the_engine_is_ended_when_the_test_fails(tmp_path: Path) -> None:
     assert not alive(int(Path(f"{command}.pids").read_text()))
 
 
+@pytest.mark.process
 def test_an_engine_that_dies_is_noticed_at_once_and_its_last_words_are_told(tmp_path: Path) -> None:
     pretend(tmp_path, "import sys\nprint('no such instruction')\nsys.exit(3)")
     start = time.monotonic()
-    with pytest.raises(EngineError, match=r"ended with exit code 3\nno such instruction"), running(tmp_path):
+    with pytest.raises(EngineError) as died, running(tmp_path):
         pass
+    assert_golden_row("messages", neutral(str(died.value), tmp_path))
     assert time.monotonic() - start < 30
 
 
+@pytest.mark.process
 def test_an_engine_that_never_answers_is_given_up_and_ended(tmp_path: Path) -> None:
     command = pretend(tmp_path, "import os, time\nopen(__file__ + '.pid', 'w').write(str(os.getpid()))\ntime.sleep(60)")
-    with pytest.raises(EngineError, match="did not answer within 1 s"), running(tmp_path, ready_within_s=1):
+    with pytest.raises(EngineError) as silent, running(tmp_path, ready_within_s=1):
         pass
+    assert_golden_row("messages", neutral(str(silent.value), tmp_path))
     assert not alive(int(Path(f"{command}.pid").read_text()))
 
 
@@ -81,14 +89,15 @@ def test_a_missing_engine_names_the_command_and_a_failed_install_its_reason(tmp_
     missing = why_missing(tmp_path)
     assert missing is not None
     assert "install" in missing
-    (tmp_path / "failed").write_text("installing uv failed: no network\nmore")
-    assert "installing uv failed: no network" == why_missing(tmp_path)
+    (tmp_path / "failed").write_text("no network\nmore")
+    assert "no network" == why_missing(tmp_path)
     (tmp_path / "complete").write_text(RECIPE)
     assert why_missing(tmp_path) is None
     (tmp_path / "complete").write_text("an older recipe")
     assert why_missing(tmp_path) is not None
 
 
+@pytest.mark.process
 @pytest.mark.slow
 def test_an_install_without_packages_says_so_in_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PIP_NO_INDEX", "1")
@@ -98,13 +107,15 @@ def test_an_install_without_packages_says_so_in_one_line(tmp_path: Path, monkeyp
         install(tmp_path / "engine")
     reason = why_missing(tmp_path / "engine")
     assert reason == str(error.value).partition("\n")[0]
-    assert reason.startswith("installing uv failed: ERROR: No matching distribution found")
+    assert " uv " in reason
 
 
+@pytest.mark.process
 def test_an_install_that_runs_out_of_time_says_so(tmp_path: Path) -> None:
-    with pytest.raises(EngineError, match="not done within the time limit"):
+    with pytest.raises(EngineError) as late:
         install(tmp_path, limit_s=0.05)
-    assert "making a virtual environment: not done within the time limit" == why_missing(tmp_path)
+    assert str(late.value).partition("\n")[0] == why_missing(tmp_path)
+    assert_golden_row("messages", why_missing(tmp_path) or "")
 
 
 @pytest.mark.engine

@@ -2,6 +2,7 @@
 never a crash."""
 
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -15,6 +16,8 @@ from frontier.cli.streams import SafeStream
 from frontier.run import load
 from tests import servers
 from tests.commands import frontier
+from tests.golden import assert_golden_row
+from tests.sweeps import own_exit_code, sweep_in_virtual_time
 
 STREAMS = "standard output or error closed, full or unread"
 ODD = "an environment variable, a locale or an argument that nothing can be done with"
@@ -73,6 +76,7 @@ def test_closed_standard_input_or_error_changes_no_answer(closed: tuple[int, ...
     assert (0, shown, "") == run(*ANSWER, cwd=tmp_path, before=closing(*closed))
 
 
+@pytest.mark.process
 @pytest.mark.fault(STREAMS)
 def test_with_closed_standard_output_the_answer_goes_to_standard_error(tmp_path: Path, shown: str) -> None:
     assert (0, "", shown) == run(*ANSWER, cwd=tmp_path, before=closing(1))
@@ -93,6 +97,7 @@ def test_with_full_standard_output_the_answer_goes_to_standard_error_and_exits_5
     assert err == wanted + conversation + failed
 
 
+@pytest.mark.process
 @pytest.mark.fault(STREAMS)
 @pytest.mark.parametrize("before", [closing(0, 1, 2), filling(1, 2)])
 def test_the_exit_code_holds_where_nothing_can_be_written(before: Callable[[], None], tmp_path: Path) -> None:
@@ -107,6 +112,7 @@ def test_no_socket_gets_the_descriptor_of_a_standard_stream(before: Callable[[],
         assert 0 == run("probe", url, cwd=tmp_path, before=before)[0]
 
 
+@pytest.mark.process
 @pytest.mark.fault(STREAMS)
 @pytest.mark.slow
 @pytest.mark.parametrize("before", [closing(1, 2), filling(1, 2)])
@@ -115,7 +121,7 @@ def test_a_sweep_that_cannot_write_to_its_streams_keeps_its_trial(before: Callab
         text = f"endpoint: {url}\nshapes: [16/4]\nconcurrency: [1]\nrequests: 5\nrepeats: 1\nrefine: 0\n"
         (tmp_path / "sweep.yaml").write_text(f"{text}warmup: 0\nmax_time: 1s\n")
         code, _, _ = run("sweep", "sweep.yaml", "-o", "run", cwd=tmp_path, before=before)
-    assert code in (0, 5)  # five requests of four tokens may be flagged; they were measured and kept
+    assert code == own_exit_code(tmp_path / "run")  # five requests of four tokens may be flagged; they are kept
     assert len(load(tmp_path / "run").histories) == 1
 
 
@@ -144,6 +150,7 @@ def test_a_reader_that_closes_the_pipe_does_not_change_the_exit_code(
     assert (code, b"") == (process.returncode, process.stderr)
 
 
+@pytest.mark.process
 def test_an_output_that_does_not_block_gets_every_byte() -> None:
     """Another process may have made a shared pipe non-blocking: the writer waits while it is
     full.
@@ -158,6 +165,7 @@ def test_an_output_that_does_not_block_gets_every_byte() -> None:
     assert reader.communicate(timeout=10)[0].strip() == b"300000"
 
 
+@pytest.mark.process
 @pytest.mark.fault(ODD)
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1", "cp1252", "utf-16", "ascii:strict"])
 def test_characters_that_an_encoding_lacks_are_written_in_ascii(encoding: str, tmp_path: Path) -> None:
@@ -233,14 +241,91 @@ def test_an_odd_environment_changes_no_answer(environ: dict[str, str], tmp_path:
     assert out.encode("ascii", "ignore") == wanted.out.encode("ascii", "ignore")
 
 
+UNDRAWABLE = "matplotlib settings with which nothing can be drawn"
+NIGHT = """\
+endpoint: simulator
+simulator: {step_base: 5ms, per_decode: 60us, per_prefill_token: 20us}
+shapes: [64/8]
+concurrency: [1, 8]
+sla: {p50_ttft: 1s}
+requests: 40
+repeats: 1
+refine: 0
+"""
+
+
+@pytest.fixture(scope="module")
+def night(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where a run and its config lie, and a matplotlibrc that matplotlib cannot read."""
+    here = tmp_path_factory.mktemp("undrawable")
+    sweep_in_virtual_time(here / "runs" / "night", NIGHT)
+    (here / "sweep.yaml").write_text(NIGHT)
+    (here / "matplotlibrc").write_bytes(b"\xff\xfe\x00font.size: 10")
+    return here
+
+
+def code_and_warnings(*arguments: str, cwd: Path, **environ: str) -> tuple[int, str, str]:
+    code, out, err = run(*arguments, cwd=cwd, **environ)
+    warnings = [line.removeprefix("warning: ") for line in err.splitlines() if "matplotlib" in line]
+    return code, out, "\n".join(warnings)
+
+
+@pytest.mark.process
+@pytest.mark.fault(UNDRAWABLE)
+def test_a_sweep_that_cannot_be_drawn_keeps_its_answer_and_exit_code(night: Path, tmp_path: Path) -> None:
+    wanted = run("sweep", str(night / "sweep.yaml"), "-o", str(night / "runs" / "night"), cwd=tmp_path)
+    assert 0 == wanted[0]
+    code, out, warned = code_and_warnings("sweep", "sweep.yaml", "-o", "runs/night", cwd=night)
+    assert (wanted[0], wanted[1]) == (code, out)
+    assert_golden_row("messages", warned)
+
+
+@pytest.mark.process
+@pytest.mark.fault(UNDRAWABLE)
+def test_plot_says_what_to_do_where_nothing_can_be_drawn(night: Path, tmp_path: Path) -> None:
+    code, out, err = run("plot", str(night / "runs" / "night"), "-o", "x.png", cwd=tmp_path, MPLBACKEND="nonsense")
+    assert (2, "") == (code, out)
+    assert_golden_row("messages", re.sub("supported values are .*", "supported values are ...", err))
+
+
+@pytest.mark.process
+@pytest.mark.fault(UNDRAWABLE)
+def test_a_report_that_cannot_be_drawn_is_written_without_pictures(night: Path) -> None:
+    code, _, warned = code_and_warnings("report", "runs/night", "-o", "page.html", cwd=night)
+    page = (night / "page.html").read_text()
+    assert (0, 1, 0) == (code, page.count("matplotlib cannot be loaded"), page.count("<svg"))
+    assert "cannot be loaded" in warned
+
+
+@pytest.mark.process
+@pytest.mark.fault(UNDRAWABLE)
+def test_a_comparison_that_cannot_be_drawn_answers(night: Path) -> None:
+    pair = ("compare", "runs/night", "runs/night", "--json")
+    wanted = run(*pair, cwd=night)
+    code, out, warned = code_and_warnings(*pair, "-o", "both.png", cwd=night)
+    assert (wanted[0], wanted[1]) == (code, out)
+    assert "cannot be loaded" in warned
+
+
+@pytest.mark.process
+@pytest.mark.fault(UNDRAWABLE)
+def test_a_notebook_shows_a_title_where_nothing_can_be_drawn(night: Path) -> None:
+    code = "import frontier; print(frontier.load('runs/night').picture()._repr_svg_())"
+    done = subprocess.run([sys.executable, "-c", code], cwd=night, capture_output=True, text=True, check=True)
+    assert "None\n" == done.stdout
+    assert "matplotlib cannot be loaded" in done.stderr
+
+
+@pytest.mark.process
 @pytest.mark.fault(ODD)
 def test_help_survives_where_docstrings_do_not(tmp_path: Path, shown: str) -> None:
-    assert "What does each measured setting do" in shown
+    assert shown.count("\n") > 5, "there is something to lose"
     assert (0, shown, "") == run(*ANSWER, cwd=tmp_path, PYTHONOPTIMIZE="2")
 
 
+@pytest.mark.process
 @pytest.mark.fault(ODD)
 def test_an_argument_that_is_not_utf_8_is_named(tmp_path: Path) -> None:
     code, out, err = run("show", os.fsdecode(b"runs/\xff\xfe"), cwd=tmp_path)
     assert (2, "") == (code, out)
-    assert err == "error: the argument 'runs/\\xff\\xfe' is not UTF-8 text\n  give the file another name\n"
+    assert_golden_row("messages", err)

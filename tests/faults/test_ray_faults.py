@@ -24,8 +24,10 @@ from frontier.simulator.process import SimulatorProcess
 from frontier.simulator.spec import EngineSpec
 from tests.commands import start
 from tests.faults.test_worker_faults import KEY, SWEEP, events, finished
+from tests.sweeps import own_exit_code
 
 pytestmark = [
+    pytest.mark.process,
     pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="Ray is not installed: pip install '.[ray]'"),
     pytest.mark.slow,
 ]
@@ -104,13 +106,10 @@ def test_a_killed_actor_costs_its_trial_which_is_run_again_without_it(tmp_path: 
     with sweep_on_ray(tmp_path) as process:
         actors(process.pid)[1].kill()
         _, err = process.communicate(timeout=120)
-    assert process.returncode in (0, 4, 5), err  # on a busy machine its points may be flagged
-    assert re.search(
-        r"client process 2 on Ray \(.+\) was lost: The actor is dead because its worker process has died", err
-    ), err
-    assert "is run again without that process" in err
-    assert 1 == len([event for event in events(tmp_path) if event["event"] == "worker_lost"])
     run = finished(tmp_path)
+    assert process.returncode == own_exit_code(run.path), err
+    (lost,) = [event for event in events(tmp_path) if event["event"] == "worker_lost"]
+    assert re.match(r"client process 2 on Ray \(.+\) was lost: ", str(lost["reason"])), lost
     (measurement,) = run.finished().values()
     assert [6] == [worker.streams for worker in measurement.workers]
     indices = sorted(record.index for record in run.records(measurement.trial.key))
@@ -133,7 +132,7 @@ def test_a_killed_node_costs_its_trial_at_most_and_never_the_sweep(title: str, t
         assert killed
         killed[0].kill()
         _, err = process.communicate(timeout=150)
-    assert process.returncode in (0, 4, 5), err
+    assert process.returncode == own_exit_code(finished(tmp_path).path), err
     (measurement,) = finished(tmp_path).finished().values()
     assert 6 == sum(worker.streams for worker in measurement.workers)
     assert [] == gone(before)
@@ -150,7 +149,7 @@ def test_nothing_of_ray_outlives_a_killed_sweep_which_goes_on(tmp_path: Path) ->
         assert [] == [folder for folder in folders if folder.exists()]
         again = start("sweep", "sweep.yaml", cwd=tmp_path, WORKERS_KEY=KEY)
         _, err = again.communicate(timeout=120)
-        assert again.returncode in (0, 4, 5), err
+        assert again.returncode == own_exit_code(finished(tmp_path).path), err
     (measurement,) = finished(tmp_path).finished().values()
     assert [3, 3] == [worker.streams for worker in measurement.workers]
 
@@ -166,6 +165,7 @@ def test_ray_listens_here_only_and_knows_no_key(tmp_path: Path) -> None:
         ]
         assert listening
         own = [ipaddress.ip_address(ip.removeprefix("::ffff:")).is_loopback for _, ip in listening]
+        assert own
         assert all(own), listening
         (folder,) = session_folders(process.pid)
         assert folder.stat().st_mode & 0o077 == 0

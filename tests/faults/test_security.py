@@ -1,6 +1,7 @@
 """Secrets and hostile text: every byte that a sweep writes or prints is searched for keys, escapes
 and markup."""
 
+import base64
 import html
 import itertools
 import json
@@ -10,7 +11,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, ClassVar
@@ -23,10 +24,13 @@ from aiohttp import web
 from frontier.client.target import read_key_file
 from frontier.config import load_config
 from frontier.errors import ConfigError, UsageError
-from frontier.text import MOST, Secrets
+from frontier.sweep.backend import secrets_of
+from frontier.text import MOST, Secrets, environment_secrets
 from tests import servers
 from tests.commands import Said, frontier, start
 from tests.faults.encodings import ENCODINGS, LONG_KEY, SHORT_KEY, leaked
+from tests.golden import assert_golden_row
+from tests.neutral import neutral
 
 KEY = "planted-KEY-5f1e0c77"
 HEADER = "planted-HEADER-91b2"
@@ -114,6 +118,43 @@ def test_a_secret_is_found_in_any_encoding_wherever_a_cut_falls(encoding: str, k
         assert len(said) <= longest
         assert leaked(said, key) is None
     assert secrets.redact(f"see {encoded}").startswith("see ")
+
+
+FORMS: dict[str, Callable[[str], str]] = {
+    "whole": str,
+    "its first 12 characters": lambda key: key[:12],
+    "spaced": " ".join,
+    "upper case": str.upper,
+    "part of its base64": lambda key: base64.b64encode(key.encode()).decode()[4:20],
+}
+NAMES = {
+    "the environment": "",
+    "api_key_env": "api_key_env: {name}\n",
+    "a header": "headers: {{X-Api-Key: '${{{name}}}'}}\n",
+    "another header": "headers: {{X-Who: '${{{name}}}'}}\n",
+    "on_finish": "on_finish: {{url: '${{{name}}}'}}\n",
+}
+"""Who names a secret's variable."""
+
+
+@pytest.mark.fault("a key said back")
+@pytest.mark.parametrize("variable", ["CLOUD_KEY", "OPENAI_API_KEY", "HF_TOKEN"])
+@pytest.mark.parametrize("named", NAMES)
+def test_whatever_names_a_secret_it_is_found_in_all_forms(named: str, variable: str) -> None:
+    text = "endpoint: http://h:1/v1\nshapes: [8/8]\nconcurrency: [1]\n" + NAMES[named].format(name=variable)
+    config, environ = load_config(text, "sweep.yaml"), {variable: KEY}
+    found = {"sweep": secrets_of(config, environ)}
+    if named not in ("the environment", "on_finish"):
+        found["target"] = config.deployments[0].target(environ, ignore_eos=True).secrets
+    log = [Secrets(frozenset(one.values), frozenset(one.whole)) for one in found.values()]  # as a supervisor gets them
+    for secrets in (*found.values(), *log):
+        for form in FORMS.values():
+            assert "see ***" == secrets.redact(f"see {form(KEY)}")
+
+
+def test_names_that_hold_no_secret() -> None:
+    environ = {"TOKENIZER": "meta-llama/Llama-3.1-8B", "GIT_AUTHOR_NAME": "Ada Lovelace", "KEYBOARD": "de-latin1"}
+    assert frozenset() == environment_secrets(environ)
 
 
 def test_a_long_line_is_not_cut_inside_a_secret() -> None:
@@ -246,6 +287,7 @@ class Mimic(Parrot):
         return response
 
 
+@pytest.mark.process
 @pytest.mark.fault("a key said back")
 def test_no_part_of_a_long_key_is_stored_or_printed_in_any_encoding(tmp_path: Path) -> None:
     environ = {"MY_KEY": LONG_KEY, "MY_HEADER": SHORT_KEY}
@@ -271,6 +313,7 @@ def test_no_part_of_a_long_key_is_stored_or_printed_in_any_encoding(tmp_path: Pa
     assert [] == [s.err for s in said if "Traceback" in s.err]
 
 
+@pytest.mark.process
 @pytest.mark.slow
 def test_the_key_is_on_no_command_line(tmp_path: Path) -> None:
     parrot = Parrot()
@@ -302,9 +345,10 @@ def key_file(tmp_path: Path, text: str = KEY + "\n", mode: int = 0o600) -> Path:
 def test_a_key_file_is_read_when_only_its_owner_may(tmp_path: Path) -> None:
     assert KEY == read_key_file(key_file(tmp_path))
     for mode in (0o644, 0o640, 0o606, 0o620):
-        with pytest.raises(UsageError, match=f"others may read or write it .mode {mode:04o}.") as caught:
+        with pytest.raises(UsageError) as caught:
             read_key_file(key_file(tmp_path, mode=mode))
         assert caught.value.hint == f"chmod 600 {tmp_path / 'key'}"
+        assert_golden_row("messages", neutral(str(caught.value), tmp_path), f"{mode:04o}")
 
 
 @pytest.mark.parametrize("text", ["two\nlines", "esc\x1b[0m", "ключ", "x" * 9000])
@@ -321,12 +365,14 @@ def test_an_empty_key_file_is_refused(text: str, tmp_path: Path) -> None:
 
 
 def test_a_key_file_that_is_missing_or_a_directory_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="there is no key file"):
+    with pytest.raises(UsageError) as missing:
         read_key_file(tmp_path / "none")
+    assert_golden_row("messages", neutral(str(missing.value), tmp_path))
     with pytest.raises(UsageError):
         read_key_file(tmp_path)
 
 
+@pytest.mark.process
 @pytest.mark.slow
 def test_a_key_file_serves_a_sweep_and_is_copied_nowhere(tmp_path: Path) -> None:
     key_file(tmp_path)
@@ -344,8 +390,9 @@ def test_a_key_file_serves_a_sweep_and_is_copied_nowhere(tmp_path: Path) -> None
 
 def test_a_key_named_twice_is_refused() -> None:
     text = CONFIG.format(url="http://h:1/v1", more="api_key_env: A_KEY\napi_key_file: key")
-    with pytest.raises(ConfigError, match="the key is named twice"):
+    with pytest.raises(ConfigError) as refused:
         load_config(text, "sweep.yaml")
+    assert_golden_row("complaints", str(refused.value))
 
 
 @pytest.mark.parametrize(
@@ -417,6 +464,7 @@ def test_yaml_is_data_and_never_code(text: str, tmp_path: Path, monkeypatch: pyt
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.process
 @pytest.mark.fault("an answer without end")
 def test_an_error_body_without_end_is_cut(tmp_path: Path) -> None:
     async def endless(request: web.Request) -> web.StreamResponse:
@@ -433,6 +481,7 @@ def test_an_error_body_without_end_is_cut(tmp_path: Path) -> None:
     assert len(said.out) < 5000
 
 
+@pytest.mark.process
 @pytest.mark.slow
 def test_nothing_listens_beyond_this_machine(tmp_path: Path) -> None:
     process = subprocess.Popen(

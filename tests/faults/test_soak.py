@@ -10,10 +10,12 @@ import pytest
 
 from benchmarks import soak
 from benchmarks.soak import Account, tell
+from tests.golden import assert_golden_row
 
 ROOT = Path(__file__).parents[2]
 
 
+@pytest.mark.process
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_a_sweep_of_faults_is_accounted_for_to_the_last_request() -> None:
@@ -30,18 +32,18 @@ def counted(sent: int = 10, arrived: int = 10, resident: tuple[float, ...] = (10
 
 
 @pytest.mark.parametrize(
-    ("account", "said"),
+    ("account", "faults"),
     [
-        (counted(), []),
-        (counted(arrived=9), ["the client's count and the server's do not agree"]),
-        (counted(arrived=11), ["the client's count and the server's do not agree"]),
-        (counted(sent=11, arrived=11), ["the client's count and the server's do not agree"]),
-        (counted(resident=(100, 100, 104, 104, 109, 109)), []),
-        (counted(resident=(100, 100, 104, 104, 111, 111)), ["memory grew by 11 MB"]),
+        (counted(), 0),
+        (counted(arrived=9), 1),
+        (counted(arrived=11), 1),
+        (counted(sent=11, arrived=11), 1),
+        (counted(resident=(100, 100, 104, 104, 109, 109)), 0),
+        (counted(resident=(100, 100, 104, 104, 111, 111)), 1),
     ],
 )
 def test_a_wrong_request_count_or_growing_memory_fails_the_soak(
-    account: Account, said: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    account: Account, faults: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def whole(*_: object) -> Account:
         tell(account)
@@ -51,7 +53,5 @@ def test_a_wrong_request_count_or_growing_memory_fails_the_soak(
     monkeypatch.setattr(sys, "argv", ["soak", "30"])
     with pytest.raises(SystemExit) as end:
         soak.main()
-    assert (end.value.code, account.faults) == (1 if said else 0, said)
-    out = capsys.readouterr().out
-    assert "median of each third" in out
-    assert out.rstrip().endswith("exact" if not said else "1 faults")
+    assert (end.value.code, len(account.faults)) == (faults, faults)
+    assert_golden_row("pages", capsys.readouterr().out)

@@ -27,6 +27,8 @@ from frontier.store.run_dir import RunDirectory, read_manifest
 from frontier.sweep.servers import last_lines
 from frontier.sweep.supervisor import Log
 from tests.commands import frontier
+from tests.golden import assert_golden_row
+from tests.neutral import neutral
 from tests.sweeps import ENGINES, config_text, sweep_in_virtual_time
 
 TEXT = (
@@ -104,15 +106,17 @@ def verify(run: Path) -> None:
 
 def status(run: Path) -> None:
     said = frontier("status", run, cwd=run.parent, here=True)
-    assert said.code in (0, 2), said.err
-    if said.code:
+    refused = "error: " in said.err
+    assert said.code == (2 if refused else 0), said.err
+    if refused:
         raise StoreError(said.err)
 
 
 def draw(run: Path) -> None:
     said = frontier("plot", run, cwd=run.parent)
-    assert said.code in (0, 2), said.err
-    if said.code:
+    refused = "error: " in said.err
+    assert said.code == (2 if refused else 0), said.err
+    if refused:
         raise StoreError(said.err)
 
 
@@ -145,6 +149,7 @@ def contents(root: Path) -> dict[str, bytes | None]:
     return {str(p.relative_to(root)): p.read_bytes() if p.is_file() else None for p in sorted(root.rglob("*"))}
 
 
+@pytest.mark.process
 @pytest.mark.fault("a link, FIFO, socket or device in a run directory", times=len(KINDS))
 @pytest.mark.parametrize(("place", "act"), CASES, ids=lambda x: getattr(x, "__name__", str(x)))
 def test_a_special_file_in_a_run_is_refused_by_name_and_nothing_behind_it_changes(
@@ -199,9 +204,9 @@ def test_a_log_is_written_through_no_link(kind: Callable[[Path, Path], None], ru
     for name in ("a.log", "b.log"):
         log = Log(run / "logs" / name, limit=100)
         for _ in range(20):
-            log.write("a line of a server")
+            log.write("written")
         log.close()
-        assert set(last_lines(run / "logs" / name)) == (set() if name == "a.log" else {"a line of a server"})
+        assert set(last_lines(run / "logs" / name)) == (set() if name == "a.log" else {"written"})
     (tmp_path / "elsewhere").mkdir()
     (run / "logs2").symlink_to(tmp_path / "elsewhere")
     Log(run / "logs2" / "a.log").close()
@@ -238,8 +243,9 @@ def test_huge_records_are_not_read(run: Path) -> None:
 
 def test_a_lock_that_is_a_file_of_the_users_is_not_emptied(run: Path) -> None:
     (run / "lock").write_text("combination: 12-34-56")
-    with pytest.raises(StoreError, match="not a lock that frontier wrote"):
+    with pytest.raises(StoreError) as refused:
         resume(run)
+    assert_golden_row("messages", neutral(str(refused.value), run))
     assert (run / "lock").read_text() == "combination: 12-34-56"
 
 
@@ -262,6 +268,7 @@ def prompts(file: Path) -> str:
     return str(read_prompts(file))
 
 
+@pytest.mark.process
 @pytest.mark.fault("a FIFO, socket, device or endless file where the user names one", times=5)
 @pytest.mark.parametrize("read", [opened, imported, key, prompts])
 def test_a_special_file_that_the_user_names_is_a_usage_error_without_a_wait(
@@ -316,15 +323,17 @@ def test_a_config_may_be_a_link_or_come_through_a_pipe(tmp_path: Path) -> None:
 def test_an_output_replaces_no_pipe_and_no_device(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "fifo.html")
     for path in (tmp_path / "fifo.html", Path("/dev/null")):
-        with pytest.raises(UsageError, match="not a file to write to"):
+        with pytest.raises(UsageError) as refused:
             write_output(path, b"x")
         assert not path.is_file()
+        assert_golden_row("messages", neutral(str(refused.value), tmp_path), path.name)
 
 
 def test_a_manifest_that_is_no_file_says_so_and_not_that_there_is_no_run(run: Path) -> None:
     (run / "manifest.json").unlink()
     os.mkfifo(run / "manifest.json")
-    with pytest.raises(NotPlainError, match="is a FIFO and not a regular file"):
+    with pytest.raises(NotPlainError) as refused:
         read_manifest(run)
+    assert_golden_row("messages", neutral(str(refused.value), run))
     with suppress(StoreError):
         RunDirectory.read(run.parent)

@@ -3,6 +3,7 @@ processes running."""
 
 import asyncio
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -25,6 +26,8 @@ from frontier.simulator.process import SimulatorProcess
 from frontier.simulator.spec import EngineSpec
 from frontier.store.run_dir import RunDirectory
 from tests.commands import frontier, start
+from tests.golden import assert_golden_row
+from tests.sweeps import own_exit_code
 
 KEY = "sk-workers-0123456789abcdef"
 SWEEP = """\
@@ -84,19 +87,17 @@ def finished(folder: Path) -> RunDirectory:
     return RunDirectory.read(next((folder / "runs").iterdir()))
 
 
+@pytest.mark.process
 @pytest.mark.fault("SIGKILL of a client process", times=1)
 def test_a_killed_client_process_costs_its_trial_which_is_run_again_without_it(tmp_path: Path) -> None:
     (tmp_path / "sweep.yaml").write_text(SWEEP)
     process = sweep_until_sending(tmp_path)
     client_processes(process.pid)[1].kill()
     _, err = process.communicate(timeout=90)
-    assert process.returncode in (0, 4, 5), err  # on a busy machine its points may be flagged
-    assert "was lost: signal 9 ended it" in err
-    assert "is run again without that process" in err
-    assert "c=6 is sent by 2 client processes" in err
-    (lost,) = [event for event in events(tmp_path) if event["event"] == "worker_lost"]
-    assert "signal 9" in str(lost["reason"])
     run = finished(tmp_path)
+    assert process.returncode == own_exit_code(run.path), err
+    (lost,) = [event for event in events(tmp_path) if event["event"] == "worker_lost"]
+    assert_golden_row("progress", re.sub(r"process \d \(pid \d+\)", "process N (pid N)", str(lost["reason"])))
     (measurement,) = run.finished().values()
     assert [3, 3] == [worker.streams for worker in measurement.workers]
     # Nothing of the attempt that was given up: each share's requests are there once, from its first
@@ -106,6 +107,7 @@ def test_a_killed_client_process_costs_its_trial_which_is_run_again_without_it(t
     assert indices[:6] == list(range(6))
 
 
+@pytest.mark.process
 @pytest.mark.fault("SIGKILL of a client process", times=3)
 @pytest.mark.slow
 def test_a_trial_whose_client_processes_are_killed_three_times_is_sent_by_what_is_left(tmp_path: Path) -> None:
@@ -115,19 +117,17 @@ def test_a_trial_whose_client_processes_are_killed_three_times_is_sent_by_what_i
         wait_until_sending(process, connections)
         client_processes(process.pid)[0].kill()
     _, err = process.communicate(timeout=90)
-    assert process.returncode in (0, 4, 5), err
-    assert 2 == err.count("is run again without that process")
-    assert "client processes failed 3 times under c=12, at last: client process" in err
-    assert "1 put off after a loss; tried again now" in err
-    assert "c=12 is sent by one client process" in err
-    assert 3 == sum(event["event"] == "worker_lost" for event in events(tmp_path))
     run = finished(tmp_path)
+    assert process.returncode == own_exit_code(run.path), err
+    assert 3 == sum(event["event"] == "worker_lost" for event in events(tmp_path))
+    assert 1 == err.count("put off after a loss")
     (measurement,) = run.finished().values()
     assert () == measurement.workers
     indices = [record.index for record in run.records(measurement.trial.key)]
     assert len(indices) == len(set(indices))
 
 
+@pytest.mark.process
 @pytest.mark.fault("a client process that stands still", times=1)
 @pytest.mark.slow
 def test_a_client_process_that_does_not_answer_costs_its_trial(tmp_path: Path) -> None:
@@ -135,12 +135,14 @@ def test_a_client_process_that_does_not_answer_costs_its_trial(tmp_path: Path) -
     process = sweep_until_sending(tmp_path)
     client_processes(process.pid)[0].send_signal(signal.SIGSTOP)
     _, err = process.communicate(timeout=120)
-    assert process.returncode in (0, 4, 5), err
-    assert "did not answer for 10 s" in err
+    assert process.returncode == own_exit_code(finished(tmp_path).path), err
+    (lost,) = [event for event in events(tmp_path) if event["event"] == "worker_lost"]
+    assert "SIGSTOP" in str(lost["reason"])
     (measurement,) = finished(tmp_path).finished().values()
     assert 2 == len(measurement.workers)
 
 
+@pytest.mark.process
 @pytest.mark.fault("a client process that stands still", times=1)
 @pytest.mark.slow
 def test_a_client_process_that_stood_still_for_a_moment_is_seen_in_the_health_of_the_trial(tmp_path: Path) -> None:
@@ -161,6 +163,7 @@ def test_a_client_process_that_stood_still_for_a_moment_is_seen_in_the_health_of
     assert measurement.health.stood_still == max(w.health.stood_still or 0.0 for w in measurement.workers)
 
 
+@pytest.mark.process
 @pytest.mark.fault("SIGKILL of a sweep with client processes", times=1)
 @pytest.mark.slow
 def test_client_processes_die_with_their_sweep_and_hide_the_key(
@@ -190,10 +193,12 @@ def die_with_their_sweep(tmp_path: Path) -> None:
     # The same command again goes on; with another number of processes the trials of before still
     # count.
     said = frontier("sweep", "sweep.yaml", "--set", "workers=2", cwd=tmp_path)
-    assert said.code in (0, 4, 5), said.err
-    assert 1 == len(list((tmp_path / "runs").iterdir()))
+    (path,) = (tmp_path / "runs").iterdir()
+    assert said.code == own_exit_code(path), said.err
+    begun = [event for event in events(tmp_path) if event["event"] == "trial_begun"]
     again = frontier("sweep", "sweep.yaml", "--set", "workers=1", cwd=tmp_path)
-    assert "nothing is left to measure" in again.err
+    assert said.code == again.code
+    assert begun == [event for event in events(tmp_path) if event["event"] == "trial_begun"], "nothing is left"
     assert 2 == len(next(iter(finished(tmp_path).finished().values())).workers)
 
 
@@ -232,15 +237,47 @@ class Delayed(ProcessWorker):
         return await super().call(method, *arguments)
 
 
+@pytest.mark.process
 @pytest.mark.fault("a client process that begins late", times=1)
 def test_a_client_process_that_begins_late_makes_no_trial(simulator: SimulatorProcess) -> None:
-    with pytest.raises(WorkerLostError, match=r"client process 2 \(pid \d+\) began [01]\.\d s after the others"):
+    with pytest.raises(WorkerLostError) as late:
         send(simulator, [ProcessWorker(1), Delayed(2)])
+    assert re.match(r"client process 2 \(pid \d+\) began [01]\.\d s after ", late.value.what), late.value.what
+
+
+class Struck(ProcessWorker):
+    """A client process that a signal strikes just before one of its questions."""
+
+    def __init__(self, number: int, number_of_signal: int, before: str) -> None:
+        super().__init__(number)
+        self._signal, self._before = number_of_signal, before
+
+    async def call(self, method: str, *arguments: Any) -> Any:
+        if method == self._before:
+            os.kill(self.pid, self._signal)
+        return await super().call(method, *arguments)
+
+
+@pytest.mark.process
+@pytest.mark.fault("a client process stopped or killed before its load begins")
+@pytest.mark.parametrize("before", ["info", "prepare", "time", "start"])
+@pytest.mark.parametrize(
+    ("number", "said"), [(signal.SIGSTOP, r"was stopped \(SIGSTOP\) for 3 s"), (signal.SIGKILL, "was lost: signal 9")]
+)
+def test_a_client_process_struck_before_its_load_begins_is_noticed_soon(
+    number: int, said: str, before: str, simulator: SimulatorProcess
+) -> None:
+    workers = [ProcessWorker(1), Struck(2, number, before)]
+    began = time.monotonic()
+    with pytest.raises(WorkerLostError, match=rf"client process 2 \(pid \d+\) {said}"):
+        send(simulator, workers)
+    assert time.monotonic() - began < 20, "60 s were waited for a start, 10 s for an answer"
 
 
 TIME = ["unshare", "--user", "--map-root-user", "--fork", "--kill-child", "--time", "--monotonic", "600"]
 
 
+@pytest.mark.process
 @pytest.mark.fault("a client process whose clock is minutes off", times=1)
 def test_a_client_process_whose_clock_is_ten_minutes_ahead_changes_nothing(
     simulator: SimulatorProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -263,4 +300,5 @@ def test_a_client_process_whose_clock_is_ten_minutes_ahead_changes_nothing(
     assert max(own.clock_bound, other.clock_bound) == measurement.health.clock_bound
     firsts = [min(record.sent for record in records if record.stream % 2 == share) for share in (0, 1)]
     assert firsts == pytest.approx([0.0, 0.0], abs=0.2)
+    assert records
     assert all(0 < record.end - record.sent < 5 for record in records)

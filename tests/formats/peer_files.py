@@ -2,6 +2,7 @@
 documented form."""
 
 import json
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,11 @@ from frontier.formats.results import ImportedFile
 from frontier.model import Outcome, Record
 
 DATA = Path(__file__).parents[1] / "data" / "exchange"
+
+
+def without_parser(text: str) -> str:
+    """A message without the words of Python's JSON parser, which differ from version to version."""
+    return re.sub(r"[A-Z][^:\n]*: line \d+ column \d+ \(char \d+\)", "...", text)
 
 
 def found(*names: str) -> list[ImportedFile]:

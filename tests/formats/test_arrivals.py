@@ -2,7 +2,8 @@
 played at a rate."""
 
 import random
-from itertools import islice
+import re
+from itertools import accumulate, islice
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,7 @@ import pytest
 from frontier.errors import UsageError
 from frontier.formats.arrivals import of_column, read_trace
 from frontier.model import Arrivals, Trace
+from tests.golden import assert_golden_row
 
 TIMES = [0.0]
 _rng = random.Random(5)
@@ -77,28 +79,31 @@ def test_stamps_of_a_coarse_clock_are_placed_within_its_step(tmp_path: Path) -> 
     assert of_column("mooncake.jsonl", "".join(f"{t:.6f}\n" for t in known.times).encode()) == arrivals
 
 
-@pytest.mark.parametrize(
-    ("lines", "what"),
-    [
-        (["1", "2", "3"], "it has 3 arrivals; 100 at different times are needed"),
-        (["4"] * 200, "it has 200 arrivals; 100 at different times are needed"),
-        (["1", "2", "x"], "line 3 is no number of seconds"),
-        (["1", "nan"], "line 2 is no number of seconds"),
-        (["a,b", "1,2"], "it has no column timestamp"),
-        (["timestamp,b", "soon,2"], "line 2.timestamp is neither a number nor a date"),
-        (['{"timestamp": 5}', '{"timestamp": 6}'], "the unit of its timestamps is not known"),
-        ([""], "the file is empty"),
-    ],
-)
-def test_what_is_no_trace_is_refused_with_its_line(lines: list[str], what: str, tmp_path: Path) -> None:
+NO_TRACES = {
+    "too few": (["1", "2", "3"], "3 arrivals"),
+    "all at one time": (["4"] * 200, "200 arrivals"),
+    "a word": (["1", "2", "x"], "line 3"),
+    "no number": (["1", "nan"], "line 2"),
+    "no times": (["a,b", "1,2"], "timestamp"),
+    "no date": (["timestamp,b", "soon,2"], "line 2.timestamp"),
+    "no unit": (['{"timestamp": 5}', '{"timestamp": 6}'], "timestamps"),
+    "empty": ([""], "empty"),
+}
+
+
+@pytest.mark.parametrize("name", NO_TRACES)
+def test_what_is_no_trace_is_refused_with_its_line(name: str, tmp_path: Path) -> None:
+    lines, what = NO_TRACES[name]
     with pytest.raises(UsageError) as caught:
         read_trace(written(tmp_path / "t", lines))
-    assert what in str(caught.value)
+    assert re.search(rf"\b{re.escape(what)}\b", caught.value.what)
+    assert_golden_row("messages", str(caught.value).replace(str(tmp_path), "HERE"))
 
 
 def test_a_file_that_is_not_there_or_no_file_is_said(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="there is no such file"):
+    with pytest.raises(UsageError, match=r"none\.csv") as caught:
         read_trace(str(tmp_path / "none.csv"))
+    assert_golden_row("messages", str(caught.value).replace(str(tmp_path), "HERE"))
     with pytest.raises(UsageError):
         read_trace(str(tmp_path))
     for damaged in (b"1\n2\n", b"0\n2\n1\n", b"0\n", b"x\n", b"0\nnan\n"):
@@ -120,7 +125,7 @@ def test_a_rate_is_the_mean_of_what_is_played_and_the_bursts_stay(known: Arrival
     assert 4_000 / times[-1] == pytest.approx(rate, rel=0.01)
     gaps = np.diff(times)
     assert gaps.std() / gaps.mean() == pytest.approx(known.cv, rel=0.02)
-    assert (gaps >= 0).all()
+    assert gaps.min() >= 0
     # One round later the same again.
     period = 400 / rate
     assert np.asarray(times[400:800]) - period == pytest.approx(times[:400])
@@ -138,8 +143,15 @@ def test_the_seed_draws_the_part_and_the_mean_over_parts_is_the_rate(known: Arri
 
 def test_a_window_is_long_enough_when_parts_of_it_are_alike(known: Arrivals) -> None:
     index = trace(known).dispersion
-    assert [i for i in range(len(index)) if index[i] <= 0.04 * 2**i][:1] in ([], [int(np.log2(known.long_enough))])
-    assert known.long_enough in (64, 128, 400)
+    assert min(found - 0.04 * 2**i for i, found in enumerate(index)) > 0
+    assert known.long_enough == 400
+    for draw, enough in ((lambda rng: 1.0, 1), (lambda rng: rng.expovariate(1), 32)):
+        rng = random.Random(1)
+        other = of_column(
+            "t", "".join(f"{t:.6f}\n" for t in accumulate([0.0] + [draw(rng) for _ in range(4_000)])).encode()
+        )
+        first = next(i for i, found in enumerate(trace(other).dispersion) if found <= 0.04 * 2**i)
+        assert other.long_enough == 2**first == enough
     heavy = of_column("t", "".join(f"{t:.6f}\n" for t in sorted(TIMES * 30)).encode())
     assert heavy.long_enough == len(TIMES) * 30, "no part of it is like another"
     assert (Arrivals().long_enough, Arrivals(3.0).spread(50)) == (0, 3.0)
@@ -148,5 +160,5 @@ def test_a_window_is_long_enough_when_parts_of_it_are_alike(known: Arrivals) -> 
 def test_a_trace_whose_times_are_not_read_is_no_poisson_process(known: Arrivals) -> None:
     bare = known.without_times
     assert bare == known
-    with pytest.raises(ValueError, match="the times of the trace t are not read"):
+    with pytest.raises(ValueError, match="trace t "):
         next(bare.times(1.0, seed=1))

@@ -18,6 +18,7 @@ from frontier.simulator.virtual import virtual_trial
 from frontier.stats import estimate
 from frontier.stats.from_records import window_data
 from tests.formats.peer_files import aiperf_lines, guidellm_detailed, said, vllm_detailed
+from tests.golden import assert_golden_row
 from tests.virtual_truth import closed_loop
 
 N = 8
@@ -98,7 +99,8 @@ def test_failed_requests_of_a_trace_are_infinite() -> None:
         (trace,) = found.results
         failed = [r for r in trace.records if r.outcome is not Outcome.OK]
         assert math.ceil(len(records) / 20) == len(failed)
-        assert all(r.first is None and r.error for r in failed)
+        assert {r.first for r in failed} == {None}
+        assert "" not in {r.error or "" for r in failed}
 
 
 def test_a_trace_too_short_for_a_window_becomes_an_aggregate() -> None:
@@ -106,7 +108,7 @@ def test_a_trace_too_short_for_a_window_becomes_an_aggregate() -> None:
     together = assemble([found])
     assert not together.trials
     (point,) = together.points
-    assert any("too short to have a steady part" in note for note in point.notes)
+    assert_golden_row("answers", "\n".join(point.notes))
     assert -math.inf == point.metrics["p99_ttft"].low
 
 
@@ -118,14 +120,15 @@ def test_requests_of_a_setting_count_before_its_aggregate() -> None:
     together = assemble([said(summary, "a.json"), said(vllm_detailed(records, N), "b.json")])
     assert not together.points
     assert 1 == len(together.trials)
-    assert any("aggregates are left out" in note for note in together.notes)
+    assert_golden_row("answers", "\n".join(together.notes))
 
 
 def test_a_gap_that_is_no_time_is_refused() -> None:
     tree = vllm_detailed(requests()[:20], 2)
     tree["itls"][3] = [0.1, "x"]
-    with pytest.raises(Exception, match=r"itls\[3\] has an item that is not a time"):
+    with pytest.raises(ForeignFileError, match=r"itls\[3\] ") as raised:
         said(tree)
+    assert_golden_row("messages", str(raised.value))
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,8 @@ import pytest
 from frontier.errors import UsageError
 from frontier.formats.session_files import read_sessions
 from frontier.model import SessionFile, SessionTurn, Shape
+from tests.formats.peer_files import without_parser
+from tests.golden import assert_golden_row
 
 
 def shape_of(path: Path, rows: list[dict[str, Any]]) -> Shape:
@@ -146,31 +148,33 @@ def test_its_sessions_are_equal_wherever_the_file_lies_and_are_sent_to_workers(p
 TURN = {"new": 9, "out": 2}
 
 
-@pytest.mark.parametrize(
-    ("text", "what"),
-    [
-        ('{"turns": [{"new": 9, "out": 2}]}\n{"turns": [{"new": 9, "out": 2}]}\n', "no session has a second turn"),
-        ('{"turns": [{"new": 9, "out": 2}, {"new": 0, "out": 2}]}\n', "turns[1].new is 0"),
-        ('{"turns": [{"new": 9, "out": 2}, {"new": 4}]}\n', "turns[1].out is missing"),
-        ('{"turns": [{"new": 9.5, "out": 2}]}\n', "not a whole number"),
-        ('{"turns": [{"new": 9, "out": 2, "pause": "soon"}]}\n', "turns[0].pause is not a time"),
-        ('{"turns": []}\n', "turns is not a list of turns"),
-        ('{"session_id": "a", "text_input": "hello"}\n', "input_length is missing; lengths are read"),
-        ('{"chat_id": 1, "parent_chat_id": -1, "input_length": 5, "output_length": 5}\n', "timestamp is missing"),
-        ('{"timestamp": 1, "input_length": 5, "output_length": 5}\n', "names no session"),
-        ('{"prompt": "hello"}\n', "names no session"),
-        ("", "the file is empty"),
-        ('{"turns": [{"new": 9\n', "not JSON"),
-    ],
-)
-def test_what_cannot_be_used_is_refused_with_its_place(path: Path, text: str, what: str) -> None:
+UNUSABLE = {
+    "single turns": (2 * '{"turns": [{"new": 9, "out": 2}]}\n', ""),
+    "an empty turn": ('{"turns": [{"new": 9, "out": 2}, {"new": 0, "out": 2}]}\n', "turns[1].new"),
+    "a turn without an answer": ('{"turns": [{"new": 9, "out": 2}, {"new": 4}]}\n', "turns[1].out"),
+    "half a token": ('{"turns": [{"new": 9.5, "out": 2}]}\n', "turns[0].new"),
+    "a pause in words": ('{"turns": [{"new": 9, "out": 2, "pause": "soon"}]}\n', "turns[0].pause"),
+    "no turns": ('{"turns": []}\n', "turns"),
+    "texts of AIPerf": ('{"session_id": "a", "text_input": "hello"}\n', "input_length"),
+    "no times": ('{"chat_id": 1, "parent_chat_id": -1, "input_length": 5, "output_length": 5}\n', "timestamp"),
+    "no session": ('{"timestamp": 1, "input_length": 5, "output_length": 5}\n', ""),
+    "prompts": ('{"prompt": "hello"}\n', ""),
+    "nothing": ("", ""),
+    "a cut line": ('{"turns": [{"new": 9\n', ""),
+}
+
+
+@pytest.mark.parametrize("what", UNUSABLE)
+def test_what_cannot_be_used_is_refused_with_its_place(path: Path, what: str) -> None:
+    text, place = UNUSABLE[what]
     path.write_text(text)
     with pytest.raises(UsageError) as caught:
         read_sessions(str(path))
-    assert what in str(caught.value)
-    assert len(str(caught.value).splitlines()) <= 3
+    assert place in caught.value.what
+    assert_golden_row("messages", without_parser(str(caught.value)).replace(str(path.parent), "HERE"))
 
 
 def test_a_file_that_is_not_there_is_named(path: Path) -> None:
-    with pytest.raises(UsageError, match=r"cannot read sessions from .*sessions.jsonl: No such file"):
+    with pytest.raises(UsageError, match=r"sessions\.jsonl: No such file") as caught:
         read_sessions(str(path))
+    assert_golden_row("messages", str(caught.value).replace(str(path.parent), "HERE"))

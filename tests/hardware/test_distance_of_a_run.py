@@ -7,6 +7,7 @@ import pytest
 
 from frontier import load
 from tests.commands import frontier
+from tests.golden import assert_golden_row
 from tests.sweeps import sweep_in_virtual_time
 
 TEXT = """\
@@ -81,6 +82,8 @@ def test_a_server_that_speculates_is_no_impossible_one_where_the_config_says_so(
             assert point.light is not None
             assert point.light.share.value < 1
     assert {} == flags["own"] == flags["said"]
-    told = "the server speculates by its own metrics: write  hardware: {speculation: {tokens: 4}}"
-    assert flags["silent"]["faster_than_light"].startswith(told)
-    assert "tokens a step, speculating" in frontier("report", "own", "-o", "-", cwd=tmp_path).out
+    assert "hardware: {speculation: {tokens: 4}}" in flags["silent"]["faster_than_light"]
+    assert_golden_row("flags", flags["silent"]["faster_than_light"])
+    page = frontier("report", "own", "-o", "-", cwd=tmp_path).out
+    (row,) = (line for line in page.splitlines() if "speculating" in line and line.startswith("|"))
+    assert_golden_row("pages", row)

@@ -32,7 +32,7 @@ def test_points_left_out_are_predicted_on_silicon_better_than_by_the_usual_curve
         assert np.all(found <= np.array(most)), name
         assert np.all(found <= np.array([np.median(plain.wrong[name]), np.quantile(plain.wrong[name], 0.9)])), name
     held = study.banded(SERIES, choose)
-    assert all(0.91 < share < 0.995 for share in held.values()), held
+    assert 0.91 < min(held.values()) <= max(held.values()) < 0.995, held
 
 
 def test_another_shape_is_predicted_on_silicon():
@@ -111,7 +111,7 @@ def test_what_is_expected_without_a_measurement_is_within_its_bands_on_silicon()
     assert len(found.wrong["tpot"]) > 200
     assert np.median(found.wrong["tpot"]) < 0.22
     assert np.median(found.wrong["throughput"]) < 0.22
-    assert all(np.mean(found.held[name]) > 0.92 for name in curves.METRICS)
+    assert min(np.mean(found.held[name]) for name in curves.METRICS) > 0.92
 
 
 def test_an_expectation_of_a_known_engine_is_its_own_run_and_of_an_assumed_one_has_a_band():

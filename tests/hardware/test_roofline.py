@@ -190,18 +190,18 @@ def test_a_card_comes_from_a_hugging_face_config():
     made = card(gpt)
     assert (128, 18, "fp4") == (made.window, made.windowed_layers, made.precision)
     assert made.active_params == card("gpt-oss-120b").active_params
-    with pytest.raises(ValueError, match="the key hidden_size is missing"):
+    with pytest.raises(ValueError, match="hidden_size"):
         card({"num_hidden_layers": 2, "num_attention_heads": 2})
-    with pytest.raises(ValueError, match="did you mean 'layers'"):
+    with pytest.raises(ValueError, match="'layers'"):
         card({"hidden": 8, "layer": 2})
 
 
 def test_hardware_comes_from_a_mapping():
     gpu = hardware({"name": "mine", "memory_bandwidth": "2TB/s", "memory": "40GiB", "tflops": 200})
     assert (2e12, 40 * 2**30, 200e12, 200e12) == (gpu.bandwidth, gpu.capacity, gpu.bf16, gpu.peak("fp8"))
-    with pytest.raises(ValueError, match="the key memory is missing"):
+    with pytest.raises(ValueError, match=r"\bmemory\b"):
         hardware({"memory_bandwidth": "2TB/s", "tflops": 200})
-    with pytest.raises(ValueError, match="not a size"):
+    with pytest.raises(ValueError, match="'much'"):
         hardware({"memory_bandwidth": "2TB/s", "memory": "much", "tflops": 200})
 
 

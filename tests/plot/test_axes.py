@@ -28,7 +28,7 @@ def test_a_value_can_be_read_off_any_axis_and_no_text_touches_another(low: float
         assert gap(axis, ticks) >= 6.9
 
     assert (2 if axis.high < 1e5 else 1) <= len(ticks) <= 10
-    assert all(axis.holds(value / (1 + 1e-9)) or axis.holds(value) for value, _ in ticks)
+    assert [] == [value for value, _ in ticks if not axis.low <= value <= axis.high * (1 + 1e-9)]
     assert len({text for _, text in ticks}) == len(ticks)
 
 
@@ -38,6 +38,12 @@ def test_a_logarithmic_axis_over_a_short_range_has_ticks() -> None:
     assert ["6.2", "6.4", "6.6", "6.8", "7", "7.2", "7.4"] == [text for _, text in ticks]
 
 
+def test_linear_ticks_of_a_logarithmic_axis_are_fitted_where_they_are_drawn() -> None:
+    axis = Axis("", 91429.0, 171429.375, log=True)
+    with defaults():
+        assert gap(axis, list(ticks_of(axis, LENGTH, POINTS, upright=False))) >= 6.9
+
+
 def test_thousands_over_a_decade_do_not_run_into_each_other() -> None:
     with defaults():
         ticks = ticks_of(Axis("ms", 270.0, 5900.0, log=True), LENGTH, POINTS, upright=False)
@@ -45,9 +51,16 @@ def test_thousands_over_a_decade_do_not_run_into_each_other() -> None:
 
 
 @pytest.mark.parametrize(
-    "settings", [range(1, 41), (*range(1, 14), *range(20, 253, 8)), (1, 8, 32), (48, 50, 52), (7,)]
+    ("settings", "most"),
+    [
+        (range(1, 41), 4),
+        ((*range(1, 14), *range(20, 253, 8)), 4),
+        ((1, 8, 32), 8),
+        ((48, 50, 52), 2),
+        ((7,), 1),
+    ],
 )
-def test_concurrency_is_read_where_it_was_measured_up_to_both_ends(settings: tuple[int, ...]) -> None:
+def test_concurrency_is_read_where_it_was_measured_up_to_both_ends(settings: tuple[int, ...], most: float) -> None:
     axis = concurrency_axis(list(settings))
     with defaults():
         ticks = list(ticks_of(axis, LENGTH, POINTS, upright=False))
@@ -56,4 +69,4 @@ def test_concurrency_is_read_where_it_was_measured_up_to_both_ends(settings: tup
 
     assert {min(settings), max(settings)} <= set(shown) <= set(settings)
     widest = max((b / a for a, b in itertools.pairwise(shown)), default=1.0)
-    assert widest <= 4 or len(settings) < 5
+    assert widest <= most

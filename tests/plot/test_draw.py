@@ -96,6 +96,7 @@ def test_the_suffix_decides_the_format(usual, tmp_path: Path) -> None:  # type: 
         save(usual, tmp_path / "a.gif")
 
 
+@pytest.mark.process
 def test_drawing_needs_no_pyplot() -> None:
     code = (
         "import sys, frontier.plot.draw, frontier.plot.picture; "

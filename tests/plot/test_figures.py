@@ -2,8 +2,8 @@
 are drawn as said."""
 
 import dataclasses
-import itertools
 import math
+import re
 import xml.etree.ElementTree as ET
 from collections.abc import Callable
 from functools import cache
@@ -47,6 +47,7 @@ from frontier.plot.request_figures import (
 )
 from frontier.stats.histogram import LogHistogram
 from frontier.stats.window import BLOCKS, WindowData
+from tests.golden import assert_golden_row
 from tests.plot.toy import LIMIT, SHAPE, estimate, toy_decision, toy_frontier, toy_point, toy_points, with_times
 
 LIMITS = (LIMIT, Limit("p99_tpot", 0.03))
@@ -54,6 +55,13 @@ LIMITS = (LIMIT, Limit("p99_tpot", 0.03))
 
 def view(points: list[Point], *limits: Limit) -> View:
     return View(points, toy_frontier(points), toy_decision(points, limits or LIMITS))
+
+
+def quantities(figure: Picture, point: Point) -> list[str]:
+    """What each panel of a figure of latencies is of, as the first point of its line shows."""
+    medians = {round(point.metrics[f"p50_{q}"].value, 9): q for q in ("ttft", "tpot", "e2e")}
+    firsts = [line(figure, i, "p50").points[0][1] for i in range(len(figure.panels))]
+    return [medians.get(round(y, 9)) or medians[round(y / 1e3, 9)] for y in firsts]
 
 
 def with_goodput(points: list[Point]) -> list[Point]:
@@ -131,7 +139,7 @@ def test_the_latency_figure_holds_every_known_percentile_and_its_limits() -> Non
     figure = latency_figure(view(points))
 
     assert figure is not None
-    assert ["time to first token", "time per output token", "end-to-end latency"] == [c.title for c in figure.panels]
+    assert ["ttft", "tpot", "e2e"] == quantities(figure, points[0])
     found = line(figure, 0, "p99")
     assert [(p.concurrency, p.metrics["p99_ttft"].value * 1e3) for p in points] == list(found.points)
     assert [(p.metrics["p99_ttft"].low * 1e3, p.metrics["p99_ttft"].high * 1e3) for p in points] == [
@@ -152,7 +160,6 @@ def test_flagged_points_are_left_out_of_the_lines_and_infinite_values_stay_in_th
     assert math.isinf(line(figure, 0, "p99").points[1][1])
     assert [8.0, 64.0] == [x for x, _ in line(figure, 0, "p50").points]
     assert figure is not None
-    assert "△ at the top edge: infinite, as too many requests failed: p99 TTFT at c=64." in figure.notes
     assert figure.panels[0].y.high < 1e5, "the scale is of the finite values"
 
 
@@ -177,8 +184,7 @@ def test_goodput_keeps_its_zeros() -> None:
     assert [1.0, 8.0, 64.0, 96.0, 128.0] == [x for x, _ in good.points]
     assert [0.0, 0.0] == [y for _, y in good.points[3:]]
     assert figure is not None
-    assert figure.notes[0].startswith("Most goodput: ")
-    assert "at c=64" in figure.notes[0]
+    assert_golden_row("pictures", "\n".join(figure.notes))
 
 
 def test_a_goodput_of_nothing_is_drawn_and_said() -> None:
@@ -186,8 +192,8 @@ def test_a_goodput_of_nothing_is_drawn_and_said() -> None:
     figure = goodput_figure(view(points))
     assert [0.0, 0.0] == [y for _, y in line(figure, 0, "within every limit").points]
     assert figure is not None
-    assert figure.notes[0].startswith("No request kept every limit")
     assert render(figure, "svg")
+    assert_golden_row("pictures", "\n".join(figure.notes))
 
 
 def test_what_is_not_known_is_named_and_what_an_axis_does_not_hold_is_at_its_edge() -> None:
@@ -199,24 +205,22 @@ def test_what_is_not_known_is_named_and_what_an_axis_does_not_hold_is_at_its_edg
     points[3] = with_metric(points[3], p99_ttft=math.inf, p99_e2e=math.inf)
     figure = latency_figure(dataclasses.replace(sound, points=points))
     assert figure is not None
-    text = "\n".join(figure.notes)
-    assert "infinite, as too many requests failed: p99 TTFT at c=64; p99 E2E at c=64." in text
-    assert "▽ at the lower edge: 0, which a logarithmic axis does not hold: p50 TPOT at c=32." in text
-    assert "Not known, and the line passes over it: p99 TTFT at c=8." in text
-    assert [1, 1] == [figure.panels[i].y.off(v) for i in (0, 2) for v in (math.inf,)]
+    assert [1, 1] == [figure.panels[i].y.off(math.inf) for i in (0, 2)]
     assert -1 == figure.panels[1].y.off(0.0)
     whole = latency_figure(view(toy_points((1, 8, 32, 64))))
     assert whole is not None
     ink = "#d55e00"  # p99
     assert 2 == gids(render(figure, "svg"), ink) - gids(render(whole, "svg"), ink)
+    assert_golden_row("pictures", "\n".join(figure.notes))
 
 
 def test_of_all_infinite_latencies_no_chart_is_invented() -> None:
     lost = {f"{s}_ttft": math.inf for s in ("p50", "p90", "p99")}
-    figure = latency_figure(view([with_metric(p, **lost) for p in toy_points((1, 8))]))
+    points = [with_metric(p, **lost) for p in toy_points((1, 8))]
+    figure = latency_figure(view(points))
     assert figure is not None
-    assert ["time per output token", "end-to-end latency"] == [c.title for c in figure.panels]
-    assert any("p99 TTFT at c=1, c=8" in note for note in figure.notes)
+    assert ["tpot", "e2e"] == quantities(figure, points[0])
+    assert_golden_row("pictures", "\n".join(figure.notes))
 
 
 def test_inflation_from_a_failed_setting_says_so_and_to_one_is_at_the_edge() -> None:
@@ -225,10 +229,10 @@ def test_inflation_from_a_failed_setting_says_so_and_to_one_is_at_the_edge() -> 
     points[2] = with_metric(points[2], p99_tpot=math.inf)
     figure = inflation_figure(view(points))
     assert figure is not None
-    assert "No multiple: at c=1 p99 TTFT is infinite." in figure.notes
+    assert not [li for li in figure.panels[0].lines if li.name == "p99"]
     assert math.isinf(line(figure, 1, "p99").points[-1][1])
-    assert any("p99 TPOT at c=64" in note for note in figure.notes)
     assert render(figure, "svg")
+    assert_golden_row("pictures", "\n".join(figure.notes))
 
 
 def test_a_throughput_of_zero_is_drawn() -> None:
@@ -237,7 +241,7 @@ def test_a_throughput_of_zero_is_drawn() -> None:
     figure = throughput_figure(view(points))
     assert (1.0, 0.0) == line(figure, 0, "measured").points[0]
     assert figure is not None
-    assert "100% = at c=8" in figure.panels[1].title
+    assert (8.0, 100.0) == line(figure, 1, "measured").points[1]
 
 
 def test_settings_without_a_curve_are_named_and_colours_stay_with_their_settings() -> None:
@@ -246,10 +250,10 @@ def test_settings_without_a_curve_are_named_and_colours_stay_with_their_settings
     samples = SAMPLES | {8: dead}
     figure = tails_figure(view(toy_points((1, 8, 64))), samples)
     assert figure is not None
-    assert "No curve, as no request has one: TTFT at c=8, TPOT at c=8, E2E at c=8." in figure.notes
     inks = dict(figure.keys)
     assert len(inks) == len(figure.keys)
-    assert all(inks[li.name] == li.role for chart in figure.panels for li in chart.lines)
+    assert set(figure.keys) == {(li.name, li.role) for chart in figure.panels for li in chart.lines}
+    assert_golden_row("pictures", "\n".join(figure.notes))
 
 
 def test_a_time_of_zero_is_at_the_edge_of_its_distribution() -> None:
@@ -265,15 +269,17 @@ def test_settings_left_out_for_room_are_counted() -> None:
     ladder = (1, 2, 4, 8, 16, 32, 64)
     figure = tails_figure(view(toy_points(ladder)), {c: sample(c) for c in ladder})
     assert figure is not None
-    assert "5 of 7 settings are shown." in figure.notes
+    assert 5 == len({li.name for li in figure.panels[0].lines})
+    assert_golden_row("pictures", "\n".join(figure.notes))
 
 
 def test_a_limit_far_from_the_values_is_named_and_does_not_squeeze_the_chart() -> None:
     figure = latency_figure(view(toy_points((1, 8, 64)), Limit("p99_ttft", 90.0)))
 
     assert figure is not None
-    assert "p99 TTFT ≤ 90 s (outside the chart)" in figure.panels[0].title
+    assert not [rule for rule in figure.panels[0].rules if rule.role is Role.SLA]
     assert figure.panels[0].y.high < 5000
+    assert_golden_row("pictures", figure.panels[0].title)
 
 
 def test_the_fit_goes_through_the_throughput_and_efficiency_starts_at_one() -> None:
@@ -288,7 +294,7 @@ def test_the_fit_goes_through_the_throughput_and_efficiency_starts_at_one() -> N
     assert (1.0, 100.0) == kept[0]
     speed = {p.concurrency: p.metrics["output_throughput"].value for p in points}
     assert kept[-1][1] == pytest.approx(100 * speed[128] / 128 / speed[1])
-    assert any("it describes, it decides nothing" in note for note in figure.notes)
+    assert_golden_row("pictures", re.sub(r"\d+(\.\d+)?", "N", "\n".join(figure.notes)))
 
 
 def test_goodput_is_drawn_beside_all_requests_and_only_when_there_are_limits() -> None:
@@ -297,7 +303,7 @@ def test_goodput_is_drawn_beside_all_requests_and_only_when_there_are_limits() -
 
     assert figure is not None
     every, good = (line(figure, 0, name).points for name in ("all requests", "within every limit"))
-    assert all(g[1] < e[1] for g, e in zip(good, every, strict=True))
+    assert [True] * 3 == [g[1] < e[1] for g, e in zip(good, every, strict=True)]
     assert goodput_figure(view(toy_points((1, 8)))) is None
 
 
@@ -329,7 +335,7 @@ def test_failed_requests_keep_a_curve_below_the_top_and_are_explained() -> None:
 
     assert line(figure, 0, "c=64").points[-1][1] == pytest.approx(90.0)
     assert figure is not None
-    assert any("failed request never ends" in note for note in figure.notes)
+    assert_golden_row("pictures", "\n".join(figure.notes))
 
 
 def test_of_many_settings_the_ends_and_the_operating_point_are_shown() -> None:
@@ -407,19 +413,21 @@ def test_every_figure_is_drawn_with_one_eight_and_forty_settings(ladder: tuple[i
 
 
 def check(chart: Panel) -> None:
-    """What is drawn lies on its axes, and an axis has ticks to read it by."""
-    for found in chart.lines:
-        assert all(chart.x.low <= x <= chart.x.high for x, _ in found.points), (chart.title, found.name)
-        assert all(chart.y.low <= y <= chart.y.high for _, y in found.points), (chart.title, found.name)
+    """What is drawn lies on its axes, and something is drawn."""
+    drawn = [(found.name, x, y) for found in chart.lines for x, y in found.points]
+    assert drawn or chart.spans or [found for found in chart.lines if found.band], chart.title
+    off = [(name, x, y) for name, x, y in drawn if not (chart.x.holds(x) and chart.y.holds(y))]
+    assert [] == off, chart.title
 
 
+@pytest.mark.slow
 def test_dark_png_pdf_and_hostile_names() -> None:
     shape = Shape(SHAPE.isl, SHAPE.osl, name="$x^{2$ <script>alert(1)</script> " + "long " * 20)
     for figure in all_figures((8,), shape):
         assert b"<script" not in render(figure, "svg", theme="dark")
         assert render(figure, "png", width=600, theme="dark").startswith(b"\x89PNG")
     assert render(figure, "pdf").startswith(b"%PDF")
-    with pytest.raises(ValueError, match="png, svg, pdf"):
+    with pytest.raises(ValueError, match="gif"):
         render(figure, "gif")
 
 
@@ -434,7 +442,7 @@ def test_what_is_flagged_is_not_in_the_lines_and_said_below() -> None:
     for make in FROM_POINTS.values():
         figure = make(view(with_times(points)))
         assert figure is not None
-        assert "Excluded, and so not in these charts: c=64, c=96." in figure.notes
+        assert_golden_row("pictures", "\n".join(figure.notes), figure.name)
         assert 32.0 == max(x for chart in figure.panels for li in chart.lines for x, *_ in li.points or li.band)
 
 
@@ -443,18 +451,18 @@ def test_the_time_figure_stacks_the_parts_up_to_the_means() -> None:
     figure = time_figure(view(points))
 
     assert figure is not None
-    assert ["mean time to first token", "mean end-to-end latency"] == [panel.title for panel in figure.panels]
+    assert 2 == len(figure.panels)
     for panel, means, unit in zip(figure.panels, ("ttft", "e2e"), (1e3, 1.0), strict=True):
         names = [li.name for li in panel.lines]
         assert "connect" not in names, "a layer that nobody could see"
         assert names[-1] == "unexplained"
         for i, p in enumerate(points):
             ends = [(li.band[i][1], li.band[i][2]) for li in panel.lines]
-            assert all(low == top for (_, top), (low, _) in itertools.pairwise(ends)), "each on the one below"
+            assert [top for _, top in ends[:-1]] == [low for low, _ in ends[1:]], "each on the one below"
             assert p.time is not None
             # What is not drawn is a hundredth at most.
             assert ends[-1][1] == pytest.approx(getattr(p.time, means) * unit, rel=0.02)
-    assert "The server's metrics do not tell queue: it is in what is unexplained." in figure.notes
+    assert_golden_row("pictures", "\n".join([*(panel.title for panel in figure.panels), *figure.notes]))
 
 
 def test_the_time_figure_says_what_it_cannot_draw() -> None:
@@ -464,9 +472,9 @@ def test_the_time_figure_says_what_it_cannot_draw() -> None:
     over = dataclasses.replace(points[1], time=dataclasses.replace(points[1].time, rest=-0.1, e2e=1.0))
     figure = time_figure(view([points[0], over, refused]))
     assert figure is not None
-    assert "Not known, and so not drawn: c=64." in figure.notes
-    assert "The parts add up to more than was measured: by 10.0% at c=8." in figure.notes
+    assert {1.0, 8.0} == {x for x, _, _ in figure.panels[0].lines[0].band}
     assert time_figure(view([refused])) is None
+    assert_golden_row("pictures", "\n".join(figure.notes))
 
 
 @pytest.mark.parametrize("make", FROM_POINTS.values(), ids=FROM_POINTS)

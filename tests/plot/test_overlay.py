@@ -10,8 +10,9 @@ from frontier.decide.wording import apart
 from frontier.model import Estimate, Flag, Limit, NextStep, Shape, Verdict
 from frontier.plot.data import Picture, Role, View
 from frontier.plot.draw import render
-from frontier.plot.multi_run import Group, grouped, together
-from tests.plot.toy import LADDER, LIMIT, SHAPE, said, stairs, toy_decision, toy_frontier, toy_points
+from frontier.plot.multi_run import Group, best_of, grouped, together, without_proof
+from tests.golden import assert_golden_row
+from tests.plot.toy import LADDER, LIMIT, SHAPE, said, stairs, table, toy_decision, toy_frontier, toy_points
 
 
 def view(
@@ -27,6 +28,17 @@ def group(*peaks: float, shape: Shape | None = None) -> Group:
     return Group(names, tuple(view(p, n, shape) for n, p in zip(names, peaks, strict=True)))
 
 
+def titles(*groups: Group) -> str:
+    """The titles of several pictures, a line each."""
+    return "\n".join(together([of]).title for of in groups)
+
+
+def winner(of: Group) -> tuple[str | None, bool]:
+    """Who carries the most, and whether its interval lies above those of the others."""
+    best = best_of(of)
+    return (best.decision.deployment, best.sure) if best else (None, False)
+
+
 def test_each_has_a_role_of_its_own_and_its_name_on_its_staircase() -> None:
     found = together([group(3300, 2500, 1800, 900)])
     (panel,) = found.panels
@@ -38,46 +50,49 @@ def test_each_has_a_role_of_its_own_and_its_name_on_its_staircase() -> None:
 
 
 def test_the_most_is_only_said_where_intervals_separate() -> None:
-    clear, close = together([group(2000, 3300)]), together([group(3290, 3300)])
+    clear, close = group(2000, 3300), group(3290, 3300)
 
-    assert clear.title.startswith("variant 1 carries the most inside p99 TTFT ≤ 500 ms: 2,825 tok/s at concurrency 64")
-    assert close.title.startswith("No clear winner inside p99 TTFT ≤ 500 ms")
+    assert [("variant 1", True), ("variant 1", False)] == [winner(clear), winner(close)]
+    assert_golden_row("pictures", titles(clear, close))
 
 
 def test_rates_are_compared_per_gpu_where_gpus_are_given() -> None:
     two = Group(("eight", "one"), (view(3300, "eight", gpus=8), view(2000, "one", gpus=1)))
 
-    assert together([two]).title.startswith("one carries the most")
+    assert ("one", True) == winner(two)
 
 
 def test_each_operating_point_is_in_the_table() -> None:
-    text = said(together([group(2000, 3300)]))
+    found = together([group(2000, 3300)])
 
-    assert "● variant 0  run at 64  1,712 tok/s  p99 TTFT 418 ms  at most 455 ms (95%)  limit 500 ms" in text
-    assert "■ variant 1  run at 64  2,825 tok/s" in text
+    assert [(64, Role.FRONTIER), (64, Role.OTHER)] == [(m.concurrency, m.role) for m in found.panels[0].marks if m.star]
+    assert [Role.FRONTIER, Role.OTHER] == [role for _, role in found.rows]
+    assert_golden_row("pictures", table(found))
 
 
 def test_several_shapes_have_a_panel_each() -> None:
-    found = together([group(3300, 2000), group(1500, 900, shape=Shape.of(8192, 512))])
+    groups = [group(3300, 2000), group(1500, 900, shape=Shape.of(8192, 512))]
+    found = together(groups)
 
-    assert 2 == len(found.panels)
-    assert "variant 0 carries the most inside p99 TTFT ≤ 500 ms in both workloads" == found.title
-    assert "8192/512" in said(found)
+    assert ["1024/256", "8192/512"] == [panel.title for panel in found.panels]
+    assert [("variant 0", True)] * 2 == [winner(of) for of in groups]
+    assert_golden_row("pictures", found.title)
 
 
 def test_over_several_workloads_who_carries_most_may_depend_on_them() -> None:
     long = Shape.of(8192, 512)
-    turned, close = group(900, 3300, shape=long), group(3300, 3290, shape=long)
+    first, turned, close = group(3300, 900), group(900, 3300, shape=long), group(3300, 3290, shape=long)
 
-    head = "Inside p99 TTFT ≤ 500 ms, of 2 workloads the most is carried by variant 0 in 1, "
-    assert f"{head}variant 1 in 1" == together([group(3300, 900), turned]).title
-    assert f"{head}no clear winner in 1" == together([group(3300, 900), close]).title
+    winners = [("variant 0", True), ("variant 1", True), ("variant 0", False)]
+    assert winners == [winner(of) for of in (first, turned, close)]
+    assert_golden_row("pictures", "\n".join(together([first, other]).title for other in (turned, close)))
 
 
 def test_of_many_settings_the_telling_ones_are_numbered_of_few_all() -> None:
     few = tuple(view(peak, name, ladder=(1, 8, 32, 48, 64, 80)) for peak, name in ((3300, "a"), (3290, "b")))
     (panel,) = together([Group(("a", "b"), few)]).panels
-    assert all(mark.text == str(mark.concurrency) for mark in panel.marks)
+    assert [str(mark.concurrency) for mark in panel.marks] == [mark.text for mark in panel.marks]
+    assert 12 == len(panel.marks)
 
     (panel,) = together([group(3300, 1500)]).panels
     assert {1, 2, 4, 8, 16, 32, 64, 112} == {int(mark.text) for mark in panel.marks if mark.text}
@@ -87,7 +102,7 @@ def test_each_operating_point_is_a_star() -> None:
     (panel,) = together([group(3300, 1500)]).panels
 
     assert [(64, Role.FRONTIER), (64, Role.OTHER)] == [(m.concurrency, m.role) for m in panel.marks if m.star]
-    assert "★ = operating point" in said(together([group(3300, 1500)]))
+    assert "★" in together([group(3300, 1500)]).legend
 
 
 def test_long_names_that_differ_at_their_end_are_told_apart_with_their_mark() -> None:
@@ -125,8 +140,9 @@ def test_many_long_names_are_counted_in_the_title_and_named_below() -> None:
     views = tuple(dataclasses.replace(view(3300, name), decision=None) for name in names)
     found = together([Group(names, views)])
 
-    assert "The frontiers of 4 deployments" == found.title
-    assert all(f"{name}  Up to" in said(found) for name in names)
+    assert not [name for name in names if name in found.title]
+    assert list(names) == [cells[0].partition(" ")[2] for cells, _ in found.rows]
+    assert_golden_row("pictures", found.title)
 
 
 def test_without_intervals_no_bars_are_promised() -> None:
@@ -136,8 +152,9 @@ def test_without_intervals_no_bars_are_promised() -> None:
     ]
     one = View(points, toy_frontier(points))
 
-    assert "intervals not known" in said(together([Group(("a", "b"), (one, one))]))
-    assert "bars = 95% CI" in said(together([group(3300, 2000)]))
+    pictures = [together([of]) for of in (Group(("a", "b"), (one, one)), group(3300, 2000))]
+    assert [False, True] == [any(mark.x_bar for mark in found.panels[0].marks) for found in pictures]
+    assert_golden_row("pictures", "\n".join(found.legend.replace("\u00a0", " ") for found in pictures))
 
 
 def heights(found: Picture) -> dict[Role, float]:
@@ -152,7 +169,7 @@ def test_each_is_drawn_per_gpu_of_its_own() -> None:
     at = {v.frontier.deployment: v.decision.metrics["output_throughput"].value for v in two.views if v.decision}
 
     assert {Role.FRONTIER: at["eight"] / 8, Role.OTHER: at["one"]} == pytest.approx(heights(found))
-    assert found.panels[0].y.label == "output throughput per GPU (tok/s)"
+    assert "per GPU" in found.panels[0].y.label
 
 
 def test_where_one_does_not_say_its_gpus_none_is_divided() -> None:
@@ -161,7 +178,7 @@ def test_where_one_does_not_say_its_gpus_none_is_divided() -> None:
     at = {v.frontier.deployment: v.decision.metrics["output_throughput"].value for v in two.views if v.decision}
 
     assert {Role.FRONTIER: at["eight"], Role.OTHER: at["unknown"]} == pytest.approx(heights(found))
-    assert found.panels[0].y.label == "output throughput (tok/s)"
+    assert "per GPU" not in found.panels[0].y.label
     assert "tok/s/GPU" not in said(found)
 
 
@@ -169,18 +186,17 @@ def test_how_many_gpus_each_has_is_said_where_they_differ() -> None:
     two = (view(3300, "eight", gpus=8), view(2000, "one", gpus=1))
     same = (view(3300, "eight", gpus=8), view(2000, "one", gpus=8))
 
-    assert "● eight (8 GPUs)  run at" in said(together([Group(("eight", "one"), two)]))
-    assert "■ one (1 GPU)  run at" in said(together([Group(("eight", "one"), two)]))
-    assert "● eight  run at" in said(together([Group(("eight", "one"), same)]))
+    tables = [table(together([Group(("eight", "one"), views)])) for views in (two, same)]
+    assert ["GPUs)" in text for text in tables] == [True, False]
+    assert_golden_row("pictures", "\n\n".join(tables))
 
 
 def test_why_nothing_is_divided_is_said_where_only_some_say_their_gpus() -> None:
     some = Group(("eight", "unknown"), (view(3300, "eight", gpus=8), view(2000, "unknown")))
     none = Group(("a", "b"), (view(3300, "a"), view(2000, "b")))
-    note = "whole deployments, not per GPU: the number of GPUs is not known of unknown"
 
-    assert note in said(together([some]))
-    assert "not per GPU" not in said(together([none]))
+    assert not together([none]).notes
+    assert_golden_row("pictures", "\n".join(together([some]).notes))
 
 
 def test_a_limit_on_the_rate_of_a_whole_deployment_is_not_drawn_per_gpu() -> None:
@@ -190,9 +206,9 @@ def test_a_limit_on_the_rate_of_a_whole_deployment_is_not_drawn_per_gpu() -> Non
     whole = together([Group(("a", "b"), tuple(dataclasses.replace(v, gpus=None) for v in views))])
 
     assert {"x"} == {rule.axis for rule in found.panels[0].rules}
-    assert "not drawn, being of a whole deployment: output throughput ≥ 1,600 tok/s" in said(found)
-    assert [1600.0] == [rule.at for rule in whole.panels[0].rules if rule.axis == "y"]
-    assert "SLA  output throughput ≥ 1,600 tok/s" in said(whole)
+    (level,) = [rule for rule in whole.panels[0].rules if rule.axis == "y"]
+    assert 1600.0 == level.at
+    assert_golden_row("pictures", "\n".join([*found.notes, *level.lines]))
 
 
 # --- who takes part
@@ -205,50 +221,58 @@ def unproven(of: View, verdict: Verdict = Verdict.UNPROVEN) -> View:
     return dataclasses.replace(of, decision=open_)
 
 
-def titled(*views: View) -> str:
-    names = tuple("ABCD"[: len(views)])
-    return together([Group(names, views)]).title
+def lettered(*views: View) -> Group:
+    return Group(tuple("ABCD"[: len(views)]), views)
 
 
-INSIDE = "inside p99 TTFT ≤ 500 ms"
+def no_part(of: Group) -> dict[str, str]:
+    """Those of which nothing is proven, and why."""
+    return without_proof(of, best_of(of))
+
+
+def may_give(of: Group) -> list[str]:
+    """Those that may give more than the winner, which is not proven."""
+    best = best_of(of)
+    assert best is not None
+    return [name for name, _ in best.may_give]
 
 
 def test_who_is_not_proven_is_said_and_whether_its_frontier_is_higher() -> None:
     low, high = view(2000, "a"), view(3300, "b")
-    only = f"Only A is proven {INSIDE} (1,712 tok/s)"
-    assert f"{only}; B's frontier is higher, but none of its settings is proven" == titled(low, unproven(high))
-    assert f"{only}; B's frontier is higher, but none of its settings is proven" == titled(
-        low, unproven(high, Verdict.MARGINAL)
-    )
-    assert f"{only}; none of B's settings is proven" == titled(low, unproven(view(1500, "b")))
-    assert f"{only}; nothing measured of B keeps it" == titled(low, unproven(high, Verdict.VIOLATES))
-    assert f"{only}; B has no valid measurement" == titled(low, unproven(high, Verdict.INVALID))
-    assert f"{only}; B was not judged" == titled(low, dataclasses.replace(high, decision=None))
-    assert f"{only}; B's and C's frontiers are higher, but none of their settings is proven" == titled(
-        low, unproven(high), unproven(high)
-    )
+    groups = [
+        lettered(low, unproven(high)),
+        lettered(low, unproven(high, Verdict.MARGINAL)),
+        lettered(low, unproven(view(1500, "b"))),
+        lettered(low, unproven(high, Verdict.VIOLATES)),
+        lettered(low, unproven(high, Verdict.INVALID)),
+        lettered(low, dataclasses.replace(high, decision=None)),
+        lettered(low, unproven(high), unproven(high)),
+    ]
+    assert {"A"} == {winner(of)[0] for of in groups}
+    of_b = ["higher", "higher", "open", "violates", "invalid", "not judged"]
+    assert [*({"B": kind} for kind in of_b), {"B": "higher", "C": "higher"}] == [no_part(of) for of in groups]
+    assert_golden_row("pictures", titles(*groups))
 
 
 def test_a_frontier_that_is_higher_only_beyond_a_limit_is_not_called_higher() -> None:
     """B has more throughput, all of it at a tail that the SLA forbids."""
     points = toy_points((80, 96, 112), peak=3300, deployment="b")
     beyond = unproven(View(points, toy_frontier(points), toy_decision(points, verdict=Verdict.UNPROVEN), (LIMIT,)))
-    assert f"Only A is proven {INSIDE} (1,712 tok/s); none of B's settings is proven" == titled(view(2000, "a"), beyond)
+    assert {"B": "open"} == no_part(lettered(view(2000, "a"), beyond))
 
 
 def test_among_several_proven_the_others_are_still_said() -> None:
-    first = f"A carries the most of those proven {INSIDE}: 2,825 tok/s at concurrency 64"
-    assert f"{first}; none of C's settings is proven" == titled(
-        view(3300, "a"), view(2000, "b"), unproven(view(1800, "c"))
-    )
+    of = lettered(view(3300, "a"), view(2000, "b"), unproven(view(1800, "c")))
+    assert (("A", True), {"C": "open"}) == (winner(of), no_part(of))
+    assert_golden_row("pictures", titles(of))
 
 
 def test_with_nothing_proven_nobody_wins() -> None:
     some = unproven(view(2000, "a"))
-    assert f"Neither A nor B is proven {INSIDE}" == titled(some, some)
-    assert f"None of A, B and C is proven {INSIDE}; nothing measured of C keeps it" == titled(
-        some, some, unproven(view(900, "c"), Verdict.VIOLATES)
-    )
+    two, three = lettered(some, some), lettered(some, some, unproven(view(900, "c"), Verdict.VIOLATES))
+    assert [None, None] == [best_of(two), best_of(three)]
+    assert [{"A": "open", "B": "open"}, {"A": "open", "B": "open", "C": "violates"}] == [no_part(two), no_part(three)]
+    assert_golden_row("pictures", titles(two, three))
 
 
 def test_proven_without_intervals_there_is_no_clear_winner_and_no_doubt_is_invented() -> None:
@@ -258,22 +282,19 @@ def test_proven_without_intervals_there_is_no_clear_winner_and_no_doubt_is_inven
         known = {name: Estimate.without_interval(e.value, e.n) for name, e in of.decision.metrics.items()}
         return dataclasses.replace(of, decision=dataclasses.replace(of.decision, metrics=known))
 
-    assert titled(bare(3300), bare(900)).endswith("at concurrency 64, but intervals are not known")
+    of = lettered(bare(3300), bare(900))
+    assert ("A", False) == winner(of)
+    assert_golden_row("pictures", titles(of))
 
 
 def test_over_workloads_only_those_that_all_were_measured_and_proven_in_have_a_winner() -> None:
     long = Shape.of(8192, 512)
     whole, alone = group(3300, 900), Group(("variant 0",), (view(3300, "variant 0", long),))
     open_ = Group(whole.names, (view(3300, "variant 0", long), unproven(view(900, "variant 1", long))))
-    head = "Inside p99 TTFT ≤ 500 ms, of 2 workloads"
-    assert f"{head} the most is carried by variant 0 in 1, variant 1 was not measured in 1" == (
-        together([whole, alone]).title
-    )
-    assert f"{head} the most is carried by variant 0 in 1, only variant 0 is proven in 1" == (
-        together([whole, open_]).title
-    )
     only_other = Group(("variant 1",), (view(900, "variant 1"),))
-    assert "The frontiers of variant 1 and variant 0 share no workload" == together([only_other, alone]).title
+    assert [{}, {"variant 1": "open"}] == [no_part(whole), no_part(open_)]
+    pictures = [together([first, other]) for first, other in ((whole, alone), (whole, open_), (only_other, alone))]
+    assert_golden_row("pictures", "\n".join(found.title for found in pictures))
 
 
 def chosen(concurrency: int, limits: tuple[Limit, ...] = (LIMIT,), peak: float = 3300) -> View:
@@ -299,8 +320,7 @@ def test_what_breaks_a_limit_off_the_axes_is_struck_and_the_key_says_so() -> Non
     struck = {m.concurrency for m in found.panels[0].marks if m.struck}
     assert struck == over & set(of.frontier.members)
     assert struck
-    assert "slash = breaks another limit" in said(found)
-    assert "slash" not in said(together([group(3300, 2000)]))
+    assert ["slash" in of.legend for of in (found, together([group(3300, 2000)]))] == [True, False]
 
 
 def test_a_whole_deployments_rate_off_the_axes_strikes_too() -> None:
@@ -321,9 +341,9 @@ def test_what_is_not_drawn_is_said() -> None:
     of = toy_frontier(points)
     excluded = of.excluded | {32: "p99_ttft was not measured"}
     one = View([*points, bare], dataclasses.replace(of, excluded=excluded), None)
-    text = said(together([Group(("a", "b"), (one, view(2000, "b")))]))
-    assert "● a, excluded and not drawn: lockstep (limit 3): c=64 12 waves" in text
-    assert "● a, not drawn, no p99 TTFT: c=32" in text
+    found = together([Group(("a", "b"), (one, view(2000, "b")))])
+    assert {1, 8} == {m.concurrency for m in found.panels[0].marks if m.role is Role.FRONTIER}
+    assert_golden_row("pictures", "\n".join(found.notes))
 
 
 def test_an_operating_point_off_the_axes_is_said() -> None:
@@ -335,15 +355,17 @@ def test_an_operating_point_off_the_axes_is_said() -> None:
         for p in of.points
     ]
     gone = dataclasses.replace(of, points=points)
-    text = said(together([Group(("a", "b"), (gone, view(2000, "b")))]))
-    assert "the operating point c=64 is not on these axes: it has no p99 TTFT" in text
+    found = together([Group(("a", "b"), (gone, view(2000, "b")))])
+    assert {Role.OTHER} == set(heights(found))
+    assert_golden_row("pictures", "\n".join(found.notes))
 
 
 def test_long_names_that_agree_where_they_are_cut_stay_apart() -> None:
     names = ["n" * 100 + end + "n" * 100 for end in "xy"]
     (both,) = grouped([("run", tuple(view(peak, name) for peak, name in zip((3300, 900), names, strict=True)))])
     assert 2 == len(set(both.names))
-    assert together([both]).title.startswith(f"{both.names[0]} carries the most")
+    assert (both.names[0], True) == winner(both)
+    assert both.names[0] in together([both]).title
 
 
 def test_two_runs_of_one_name_are_numbered() -> None:
@@ -354,7 +376,8 @@ def test_two_runs_of_one_name_are_numbered() -> None:
 def test_over_workloads_a_higher_frontier_of_which_nothing_is_proven_is_said() -> None:
     long = Shape.of(8192, 512)
     groups = [Group(("A", "B"), (view(2000, "A", shape), unproven(view(3300, "B", shape)))) for shape in (SHAPE, long)]
-    assert "in 2 only A is proven, though B's frontier is higher" in together(groups).title
+    assert [{"B": "higher"}] * 2 == [no_part(of) for of in groups]
+    assert_golden_row("pictures", together(groups).title)
 
 
 def test_the_most_that_is_proven_is_not_called_the_most_where_another_may_give_more() -> None:
@@ -367,11 +390,11 @@ def test_the_most_that_is_proven_is_not_called_the_most_where_another_may_give_m
     speeds = {p.concurrency: p.metrics["output_throughput"].value for p in b.mine}
     higher = NextStep(80, 3.2, speeds[80])
     may = dataclasses.replace(b, decision=dataclasses.replace(b.decision, next_step=higher))
-    first = f"A carries the most that is proven {INSIDE}: 2,226 tok/s at concurrency 64"
-    assert f"{first}; B may give more, which is not proven" == titled(a, may)
-    assert titled(a, b).startswith("A carries the most inside")
     less = dataclasses.replace(b.decision, next_step=NextStep(32, 1.9, speeds[32]))
-    assert "may give more" not in titled(a, dataclasses.replace(b, decision=less))
+    groups = [lettered(a, may), lettered(a, b), lettered(a, dataclasses.replace(b, decision=less))]
+    assert [("A", True)] * 3 == [winner(of) for of in groups]
+    assert [["B"], [], []] == [may_give(of) for of in groups]
+    assert_golden_row("pictures", titles(*groups))
 
 
 def test_where_another_rate_is_drawn_it_is_the_one_that_is_compared() -> None:
@@ -388,8 +411,7 @@ def test_where_another_rate_is_drawn_it_is_the_one_that_is_compared() -> None:
             of, frontier=toy_frontier(points, ("request_throughput", "p99_ttft")), decision=decision
         )
 
-    first = f"A carries the most that is proven {INSIDE}: 8.70 req/s at concurrency 64"
     a = drawn(view(2600, "a"))
-    assert titled(a, drawn(chosen(8))).startswith("A carries the most inside")
-    assert f"{first}; B may give more, which is not proven" == titled(a, drawn(chosen(8), 80))
-    assert "may give more" not in titled(a, drawn(chosen(8), 16))
+    groups = [lettered(a, drawn(chosen(8), step)) for step in (None, 80, 16)]
+    assert [[], ["B"], []] == [may_give(of) for of in groups]
+    assert_golden_row("pictures", titles(*groups))

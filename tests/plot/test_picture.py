@@ -10,7 +10,7 @@ from frontier.model import Estimate, Flag, Frontier, Limit, Point, RejectedStep,
 from frontier.plot.data import Panel, Picture, Role, Roofline, View
 from frontier.plot.picture import small_multiples
 from frontier.report.tables import points_table
-from tests.golden import assert_golden
+from tests.golden import assert_golden, assert_golden_row
 from tests.plot.toy import (
     LIMIT,
     SHAPE,
@@ -19,6 +19,7 @@ from tests.plot.toy import (
     said,
     stairs,
     starred,
+    table,
     toy_decision,
     toy_frontier,
     toy_point,
@@ -38,17 +39,30 @@ def only(found: Picture) -> Panel:
     return found.panels[0]
 
 
+def beside(found: Picture, concurrency: int) -> str:
+    """What is written beside the mark of a setting."""
+    (at,) = [(mark.x, mark.y) for mark in only(found).marks if mark.concurrency == concurrency]
+    (callout,) = [callout for callout in only(found).callouts if callout.at == at]
+    return "\n".join(callout.lines)
+
+
+def of_the_roofline(found: Picture) -> str:
+    """What is written of the roofline."""
+    (callout,) = [callout for callout in only(found).callouts if callout.role is Role.ROOFLINE]
+    return "\n".join(callout.lines)
+
+
 def test_the_title_is_the_decision() -> None:
     found = drawn(toy_points())
 
-    assert "Run at concurrency 64: 2,825 tok/s with p99 TTFT 418 ms (limit 500 ms)" == found.title
+    assert [64] == starred(only(found))
+    assert_golden_row("pictures", found.title)
 
 
 def test_throughput_is_per_gpu_only_when_the_gpus_are_given() -> None:
     assert "2,825 tok/s/GPU" in drawn(toy_points(), gpus=1).title
     assert "706 tok/s/GPU" in drawn(toy_points(), gpus=4).title
-    assert "output throughput per GPU (tok/s)" == only(drawn(toy_points(), gpus=4)).y.label
-    assert "output throughput (tok/s)" == only(drawn(toy_points())).y.label
+    assert ["per GPU" in only(drawn(toy_points(), gpus=gpus)).y.label for gpus in (4, None)] == [True, False]
 
 
 def test_the_staircase_has_one_corner_per_setting_and_runs_to_the_right_edge() -> None:
@@ -94,8 +108,7 @@ def test_flagged_settings_are_listed_with_their_reason_and_never_starred() -> No
     points = [toy_point(c, flags=(ERRORS,) if c in (64, 128) else ()) for c in (8, 32, 64, 128)]
     found = drawn(points)
 
-    assert "errors 4.2% (limit 1%): c=64, c=128" in said(found)
-    assert "Run at concurrency 32" in found.title
+    assert_golden_row("pictures", "\n".join(found.notes))
     assert [32] == starred(only(found))
 
 
@@ -109,9 +122,10 @@ def test_the_sla_is_a_region_a_line_and_its_text() -> None:
 
 
 def test_a_limit_on_a_metric_that_is_not_drawn_is_said_beside_the_line() -> None:
-    found = drawn(toy_points(), LIMIT, Limit("p99_tpot", 0.03))
+    (rule,) = only(drawn(toy_points(), LIMIT, Limit("p99_tpot", 0.03))).rules
 
-    assert "SLA  p99 TTFT ≤ 500 ms\nand, not on these axes:\np99 TPOT ≤ 30 ms" in said(found)
+    assert ("x", 500.0) == (rule.axis, rule.at)
+    assert_golden_row("pictures", "\n".join(rule.lines))
 
 
 def test_a_setting_that_breaks_a_limit_off_the_axes_is_struck_and_the_key_says_so() -> None:
@@ -121,8 +135,7 @@ def test_a_setting_that_breaks_a_limit_off_the_axes_is_struck_and_the_key_says_s
 
     assert over
     assert over == {mark.concurrency for mark in only(found).marks if mark.struck}
-    assert "slash = breaks another limit" in said(found)
-    assert "slash" not in said(drawn(points))
+    assert ["slash" in picture.legend for picture in (found, drawn(points))] == [True, False]
 
 
 def test_a_claim_without_an_upper_end_shows_the_bound_it_stands_on() -> None:
@@ -131,7 +144,7 @@ def test_a_claim_without_an_upper_end_shows_the_bound_it_stands_on() -> None:
     decision = toy_decision(points)
     decision = dataclasses.replace(decision, metrics={**decision.metrics, "p99_ttft": open_ended})
 
-    assert "at most 120 ms (95%)" in said(picture(points, toy_frontier(points), decision))
+    assert_golden_row("pictures", beside(picture(points, toy_frontier(points), decision), 64))
 
 
 def test_a_limit_far_from_every_point_is_named_and_does_not_squeeze_the_picture() -> None:
@@ -139,8 +152,10 @@ def test_a_limit_far_from_every_point_is_named_and_does_not_squeeze_the_picture(
 
     assert far.x.low > 20
     assert not far.rules
-    assert any("left of the picture" in line for callout in far.callouts for line in callout.lines)
     assert near.rules
+    assert_golden_row(
+        "pictures", "\n".join(line for callout in far.callouts if not callout.at for line in callout.lines)
+    )
 
 
 def test_infinite_ends_become_short_arrows_and_unknown_intervals_none() -> None:
@@ -186,7 +201,7 @@ def test_a_throughput_that_may_be_zero_is_no_bar_through_the_panel() -> None:
     assert bar is not None
     assert bar.open_low
     assert bar.low > 1800
-    assert "arrow = interval goes on" in said(found)
+    assert ["arrow" in picture.legend for picture in (found, drawn(toy_points((1, 8, 64))))] == [True, False]
 
 
 def test_a_latency_that_does_not_exist_stands_at_the_edge_and_is_explained() -> None:
@@ -197,7 +212,7 @@ def test_a_latency_that_does_not_exist_stands_at_the_edge_and_is_explained() -> 
     found = picture(points, toy_frontier(points))
 
     assert [64] == [mark.concurrency for mark in only(found).marks if mark.beyond]
-    assert "too many requests failed for a p99 TTFT to exist: c=64" in said(found)
+    assert_golden_row("pictures", "\n".join(found.notes))
 
 
 def test_a_point_without_the_metric_is_named_as_not_drawn() -> None:
@@ -209,7 +224,7 @@ def test_a_point_without_the_metric_is_named_as_not_drawn() -> None:
     found = picture(points, frontier)
 
     assert [4, 64] == [mark.concurrency for mark in only(found).marks]
-    assert "not drawn, no p99 TTFT: c=16" in said(found)
+    assert_golden_row("pictures", "\n".join(found.notes))
 
 
 def test_axes_without_a_value_are_empty_and_say_so() -> None:
@@ -227,9 +242,9 @@ def test_axes_without_a_value_are_empty_and_say_so() -> None:
 def test_nothing_feasible_is_said_and_the_nearest_is_ringed_not_starred() -> None:
     found = drawn(toy_points(), Limit("p99_ttft", 0.02))
 
-    assert "No setting meets p99 TTFT ≤ 20 ms: nearest is concurrency 1 at 47.3 ms" == found.title
     assert not starred(only(found))
     assert [1] == [m.concurrency for m in only(found).marks if m.ring]
+    assert_golden_row("pictures", found.title)
 
 
 def test_what_is_not_proven_says_what_would_decide() -> None:
@@ -241,9 +256,8 @@ def test_what_is_not_proven_says_what_would_decide() -> None:
     )
     found = picture(points, toy_frontier(points), unproven)
 
-    assert "No setting is proven to meet p99 TTFT ≤ 500 ms" in found.title
-    assert "it has 900 of about 1,000 requests" in found.title
     assert not starred(only(found))
+    assert_golden_row("pictures", found.title)
 
 
 def test_several_that_are_not_proven_say_what_each_has() -> None:
@@ -255,8 +269,8 @@ def test_several_that_are_not_proven_say_what_each_has() -> None:
     )
     found = small_multiples([View(points, toy_frontier(points), open_)] * 2)
 
-    assert "None of the 2 workloads is proven to keep p99 TTFT ≤ 500 ms" == found.title
-    assert "not proven: c=64 has 900 of about 1,000 requests" in said(found)
+    assert not [c for panel in found.panels for c in starred(panel)]
+    assert_golden_row("pictures", f"{found.title}\n{table(found)}")
 
 
 def test_the_setting_above_that_is_not_proven_says_how_far_it_is() -> None:
@@ -269,16 +283,16 @@ def test_the_setting_above_that_is_not_proven_says_how_far_it_is() -> None:
     )
     found = picture(points, toy_frontier(points), toy_decision(points, judgements=judgements))
 
-    assert f"c = {above}: not proven,\n900 of about 1,300 requests" in said(found)
+    assert_golden_row("pictures", beside(found, above))
 
 
 def test_when_every_point_is_flagged_nothing_is_drawn_as_good() -> None:
     points = toy_points(flags=(ERRORS,))
     found = drawn(points)
 
-    assert "No valid measurement to decide by" == found.title
     assert () == tuple(stairs(only(found)))
     assert {Role.FLAGGED} == {mark.role for mark in only(found).marks}
+    assert_golden_row("pictures", found.title)
 
 
 def test_a_flagged_setting_too_far_out_to_be_drawn_is_named() -> None:
@@ -286,8 +300,8 @@ def test_a_flagged_setting_too_far_out_to_be_drawn_is_named() -> None:
     found = drawn(points)
 
     assert {1, 8, 64} == {mark.concurrency for mark in only(found).marks}
-    assert "beyond the axes: c=512" in said(found)
-    assert "beyond the axes" not in said(drawn(toy_points()))
+    assert not drawn(toy_points()).notes
+    assert_golden_row("pictures", "\n".join(found.notes))
 
 
 def test_a_bound_says_what_it_is_of_where_no_axis_shows_it() -> None:
@@ -295,7 +309,9 @@ def test_a_bound_says_what_it_is_of_where_no_axis_shows_it() -> None:
     decision = toy_decision(points, (Limit("p99_tpot", 0.03), LIMIT))
     view = View(points, toy_frontier(points), dataclasses.replace(decision, binding="p99_tpot"))
 
-    assert "p99 TPOT 25.9 ms  at most 27.1 ms (95%)" in said(small_multiples([view, view]))
+    found = small_multiples([view, view])
+    assert "p99_tpot" not in view.axes
+    assert_golden_row("pictures", table(found))
 
 
 def test_the_step_not_taken_is_written_beside_it() -> None:
@@ -305,14 +321,14 @@ def test_the_step_not_taken_is_written_beside_it() -> None:
         toy_decision(points), concurrency=56, metrics=chosen.metrics, rejected=RejectedStep(64, 0.05, "p99_ttft", 1.9)
     )
 
-    text = said(picture(points, toy_frontier(points), decision))
-    assert "c = 64: +5% throughput\nfor 1.9× p99 TTFT: not taken" in text
+    assert_golden_row("pictures", beside(picture(points, toy_frontier(points), decision), 64))
 
 
 def test_an_unresolved_neighbour_says_so() -> None:
     points = toy_points((16, 32, 64, 70, 96))
 
-    assert "c = 70: unresolved, its interval\ncrosses the limit" in said(drawn(points))
+    assert {j.concurrency for j in toy_decision(points).judgements if j.verdict is Verdict.MARGINAL} == {70}
+    assert_golden_row("pictures", beside(drawn(points), 70))
 
 
 def test_a_curve_of_light_is_drawn_as_far_as_the_picture_reaches() -> None:
@@ -321,7 +337,7 @@ def test_a_curve_of_light_is_drawn_as_far_as_the_picture_reaches() -> None:
         toy_points(), light=Roofline(9000, "a rather long name of a model in fp8 on 8 x b200; c=8 reaches 40%", curve)
     )
     assert [(1000.0), (2000.0)] == [y for _, y in roofline(only(cut))]
-    assert "roofline  9,000 tok/s  above the picture ↑" in said(cut)
+    assert_golden_row("pictures", of_the_roofline(cut))
 
 
 def test_light_that_is_faster_than_the_axis_begins_comes_in_at_its_edge() -> None:
@@ -340,10 +356,9 @@ def test_the_speed_of_light_is_drawn_where_it_fits_and_named_where_not() -> None
     far = drawn(toy_points(), light=Roofline(40_000, "HBM roofline"))
 
     assert {3600.0} == {y for _, y in roofline(only(near))}
-    assert "roofline  3,600 tok/s\nHBM roofline at c=128" in said(near)
     assert () == roofline(only(far))
-    assert "above the picture" in said(far)
     assert only(far).y.high < 5000
+    assert_golden_row("pictures", f"{of_the_roofline(near)}\n\n{of_the_roofline(far)}")
 
 
 def test_latency_is_logarithmic_unless_the_range_is_small() -> None:
@@ -351,14 +366,15 @@ def test_latency_is_logarithmic_unless_the_range_is_small() -> None:
     narrow = only(picture(toy_points((1, 2, 4, 8)), toy_frontier(toy_points((1, 2, 4, 8)))))
 
     assert not narrow.x.log
-    assert "p99 time to first token (ms)" == narrow.x.label
+    assert "log" not in narrow.x.label
 
 
 def test_a_panel_without_a_decision_is_not_said_to_keep_the_sla() -> None:
     points, long = toy_points(), toy_points(shape=Shape.of(8192, 512))
     judged = View(points, toy_frontier(points), toy_decision(points))
     found = small_multiples([judged, View(long, toy_frontier(long), None)])
-    assert "1 of 2 workloads is proven to keep p99 TTFT ≤ 500 ms" == found.title
+    assert [[64], []] == [starred(panel) for panel in found.panels]
+    assert_golden_row("pictures", found.title)
 
 
 def test_a_point_without_an_axis_is_named_with_the_metric_and_its_file() -> None:
@@ -369,14 +385,10 @@ def test_a_point_without_an_axis_is_named_with_the_metric_and_its_file() -> None
         points[i] = dataclasses.replace(points[i], metrics=metrics, flags=flags)
     excluded = {8: "p99_ttft was not measured", 16: "p99_ttft was not measured"}
     of = dataclasses.replace(of, excluded=excluded, members=(1, 64), dominated=())
-    text = said(picture(points, of))
-    assert "not drawn, no p99 TTFT: c=8" in text
-    assert "not drawn, no p99 TTFT in t.csv line 3: c=16" in text
-    assert "○" not in text, "none is flagged, and none is drawn hollow"
-    table = points_table(points, [of])
-    assert "– not on these axes, no p99 TTFT: c=8" in table
-    assert "missing metric: c=16 no p99 TTFT in t.csv line 3" in table
-    assert "flagged, never chosen" not in table
+    found = picture(points, of)
+    assert "○" not in said(found), "none is flagged, and none is drawn hollow"
+    assert_golden_row("pictures", "\n".join(found.notes))
+    assert_golden_row("pages", points_table(points, [of]))
 
 
 def test_several_shapes_get_a_panel_each_and_one_title() -> None:
@@ -386,23 +398,22 @@ def test_several_shapes_get_a_panel_each_and_one_title() -> None:
         views.append(View(points, toy_frontier(points), toy_decision(points)))
     found = small_multiples(views)
 
-    assert "All 3 workloads keep p99 TTFT ≤ 500 ms" == found.title
+    assert [[64]] * 3 == [starred(panel) for panel in found.panels]
     assert ["1024/256", "8192/512", "128/128"] == [panel.title for panel in found.panels]
     assert 1 == len({(panel.x, panel.y) for panel in found.panels}), "panels share their scales"
-    assert "1024/256  run at 64  2,825 tok/s  p99 TTFT 418 ms  at most 455 ms (95%)  limit 500 ms" in said(found)
+    assert_golden_row("pictures", f"{found.title}\n{table(found)}")
 
 
 def test_the_foot_says_where_the_numbers_come_from() -> None:
     points = [toy_point(8, n=300), toy_point(64, n=1024)]
     footer = Provenance(run="7f3a91", model="model-x", server="vllm 0.33", hardware="1 × H200")
-    text = said(picture(points, toy_frontier(points), footer=footer))
+    foot = picture(points, toy_frontier(points), footer=footer).foot
 
-    assert "model-x · server vllm 0.33 · 1 × H200 · closed loop" in text
-    assert "3 repeats · n = 300–1,024 per point · 0.2% errors · run 7f3a91" in text
+    assert_golden_row("pictures", foot.replace("\u00a0", " "))
 
 
 def test_a_picture_of_nothing_is_refused() -> None:
-    with pytest.raises(ValueError, match="at least one frontier"):
+    with pytest.raises(ValueError, match="frontier"):
         small_multiples([])
 
 
@@ -426,14 +437,12 @@ def test_panels_of_deployments_are_called_by_what_differs() -> None:
     views = [View(p, toy_frontier(p), limits=()) for p in (toy_points((1, 8, 64), deployment=name) for name in names)]
     found = small_multiples(views)
 
-    assert "The frontiers of 3 deployments" == found.title
     assert ["…tp2…", "…tp4…", "…tp8…"] == [panel.title for panel in found.panels]
     assert "ISL 1024 / OSL 256" in said(found)
-    assert "Up to 2,825 tok/s at p99 TTFT 418 ms" in said(found)
 
     mixed = [*views[:2], *(View(p, toy_frontier(p)) for p in [toy_points((1, 8), shape=Shape.of(64, 8))])]
-    assert "The frontiers of 3 workloads" == small_multiples(mixed).title
     assert "default · 64/8" == small_multiples(mixed).panels[-1].title
+    assert_golden_row("pictures", f"{found.title}\n{table(found)}\n{small_multiples(mixed).title}")
 
 
 def test_a_limit_on_a_rate_is_written_as_promised_and_as_drawn() -> None:
@@ -443,8 +452,8 @@ def test_a_limit_on_a_rate_is_written_as_promised_and_as_drawn() -> None:
     whole = picture(points, toy_frontier(points), toy_decision(points), limits=limits)
 
     assert [250.0] == [rule.at for rule in only(eight).rules if rule.axis == "y"]
-    assert "SLA  output throughput ≥ 2,000 tok/s  (250 tok/s/GPU)" in said(eight)
-    assert "SLA  output throughput ≥ 2,000 tok/s\n" in said(whole) + "\n"
+    lines = [line for found in (eight, whole) for rule in only(found).rules if rule.axis == "y" for line in rule.lines]
+    assert_golden_row("pictures", "\n".join(lines))
 
 
 def test_the_words_of_a_picture_and_of_several_panels() -> None:

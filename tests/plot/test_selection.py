@@ -12,6 +12,7 @@ from frontier.model import Limit, Series, Shape
 from frontier.plot.data import View
 from frontier.plot.selection import default_axes, detail_figures, file_names, provenance_of
 from frontier.run import Run, load
+from tests.golden import assert_golden_row
 from tests.plot.toy import LIMIT, toy_decision, toy_frontier, toy_points
 from tests.sweeps import swept
 
@@ -67,8 +68,9 @@ def test_a_hostile_deployment_leaves_the_directory_alone() -> None:
 def test_an_import_has_no_timeline_of_any_setting() -> None:
     points = toy_points()
     run = Run(Path("imported"), config(), {}, {}, imported=tuple(points))
-    with pytest.raises(UsageError, match="no trial of that setting was finished"):
+    with pytest.raises(UsageError) as error:
         detail_figures(run, [View(points, toy_frontier(points))], "timeline", at=4)
+    assert_golden_row("messages", str(error.value))
 
 
 def test_a_run_says_when_and_on_what_it_was_measured(tmp_path: Path) -> None:

@@ -144,6 +144,11 @@ def said(picture: Picture) -> str:
     return "\n".join([*filter(None, lines), *picture.notes, picture.foot]).replace("\u00a0", " ")
 
 
+def table(picture: Picture) -> str:
+    """The table of answers of a picture, a line a row."""
+    return "\n".join("  ".join(cells) for cells, _ in picture.rows)
+
+
 def stairs(panel: Panel) -> list[Line]:
     return [line for line in panel.lines if line.kind == "stair"]
 

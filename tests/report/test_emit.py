@@ -18,6 +18,7 @@ from frontier.errors import UsageError
 from frontier.model import Decision, Limit, Shape, Verdict
 from frontier.report.emit import BY_PEOPLE, TEMPLATES, emit
 from tests.engines.vllm_cpu import default_folder
+from tests.golden import assert_golden_row
 
 LIMITS = (Limit("p99_ttft", 0.5), Limit("p95_e2e", 12.0), Limit("p99_tpot", 0.03), Limit("error_rate", 0.01))
 MODEL = "meta-llama/Llama-3.1-8B-Instruct"
@@ -33,19 +34,18 @@ def emitted(target: str, *, engine: str | None = "vllm", people: HeadCount | Non
 
 
 def test_each_engine_has_its_own_knob_and_says_what_happens_over_it() -> None:
-    assert "set vLLM --max-num-seqs 48; requests over it wait in the engine's queue, which has no limit" == (
-        knob_sentence("vllm", 48)
-    )
-    assert "429" in knob_sentence("tgi", 48)
-    assert "your gateway's limit" in knob_sentence(None, 48)
-    assert all("48" in knob_sentence(engine, 48) for engine in KNOBS)
+    sentences = {engine: knob_sentence(engine, 48) for engine in (*KNOBS, None)}
+    assert {"vllm", "sglang", "tgi"} <= set(KNOBS)
+    for engine, knob in KNOBS.items():
+        assert knob.setting.format(c=48) in sentences[engine]
+    assert "429" in sentences["tgi"]
+    assert_golden_row("answers", "\n".join(sentences.values()))
 
 
 def test_the_answer_of_a_sweep_names_the_knob_where_the_engine_is_known() -> None:
-    known, unknown = (production_lines(decision(engine), None) for engine in ("sglang", None))
-    over = "requests over it wait in the engine's queue, which has no limit"
-    assert known == [f"Holds for at most 48 requests in flight: set SGLang --max-running-requests 48; {over}."]
-    assert unknown == ["Holds for at most 48 requests in flight: set vLLM --max-num-seqs 48, or your gateway's limit."]
+    (known,), (unknown,) = (production_lines(decision(engine), None) for engine in ("sglang", None))
+    assert KNOBS["sglang"].setting.format(c=48) in known
+    assert_golden_row("answers", f"{known}\n{unknown}")
 
 
 @pytest.mark.parametrize(
@@ -67,7 +67,9 @@ def test_the_engine_is_the_first_word_of_what_a_server_says_of_itself(said: list
 
 def test_what_needs_the_people_is_refused_without_them() -> None:
     assert set(TARGETS) == TEMPLATES.keys()
-    assert all("48" in emitted(target, people=None) for target in TARGETS if target not in BY_PEOPLE)
+    without = [target for target in TARGETS if target not in BY_PEOPLE]
+    assert {"vllm", "sglang", "envoy"} <= set(without)
+    assert [] == [target for target in without if "48" not in emitted(target, people=None)]
     for target in BY_PEOPLE:
         with pytest.raises(UsageError, match="--think"):
             emitted(target, people=None)
@@ -210,6 +212,7 @@ def test_expressions_are_promql(engine: str | None) -> None:
         assert (engine or "vllm") + ":" in expression
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("engine", ["vllm", "sglang"])
 def test_prometheus_takes_its_rules(engine: str, tmp_path: Path) -> None:
     promtool = shutil.which("promtool")
@@ -223,20 +226,22 @@ def test_prometheus_takes_its_rules(engine: str, tmp_path: Path) -> None:
     assert "4 rules found" in done.stdout
 
 
+@pytest.mark.process
 def test_prometheus_raises_the_alert_when_people_are_too_many(tmp_path: Path) -> None:
     promtool = shutil.which("promtool")
     if promtool is None:
         pytest.skip("promtool is not installed here: apt-get install prometheus has it")
     (tmp_path / "rules.yaml").write_text(emitted("prometheus-rule"))
+    rules, name = yaml.safe_load(emitted("prometheus-rule")), "MorePeopleThanPlanned"
 
     def series(value: int) -> list[dict]:
         names = {"vllm:num_requests_running": value, "vllm:num_requests_waiting": 0}
         return [{"series": f'{name}{{pod="a"}}', "values": f"{v}x20"} for name, v in names.items()]
 
     def alert(load: int, fires: bool) -> dict:
-        summary = {"summary": "more requests in flight than planned"}
-        wanted = [{"exp_annotations": summary}] if fires else []
-        asked = {"eval_time": "10m", "alertname": "MorePeopleThanPlanned", "exp_alerts": wanted}
+        (rule,) = [rule for group in rules["groups"] for rule in group["rules"] if rule["alert"] == name]
+        wanted = [{"exp_annotations": rule["annotations"]}] if fires else []
+        asked = {"eval_time": "10m", "alertname": name, "exp_alerts": wanted}
         return {"interval": "1m", "input_series": series(load), "alert_rule_test": [asked]}
 
     tests = {"rule_files": ["rules.yaml"], "evaluation_interval": "1m", "tests": [alert(48, True), alert(30, False)]}

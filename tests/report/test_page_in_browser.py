@@ -10,7 +10,7 @@ import pytest
 from frontier.model import Shape
 from frontier.plot.data import View
 from frontier.report.page import report_html
-from frontier.report.report import Report
+from frontier.report.report import Report, page_of
 from tests.plot.test_figures import SAMPLES
 from tests.plot.toy import SHAPE, toy_decision, toy_frontier, toy_points
 from tests.report.browser import Tab, chromium, in_browser
@@ -41,6 +41,7 @@ FIRST = "table.points"
 COLUMN = f"[...document.querySelector('{FIRST}').tBodies[0].rows].map(r => r.cells[%d].dataset.v)"
 
 
+@pytest.mark.smoke
 def test_a_reader_with_scripts(page: Path) -> None:
     async def visit(tab: Tab) -> None:
         await tab.open(page)
@@ -87,6 +88,7 @@ def test_a_reader_with_scripts(page: Path) -> None:
     in_browser(visit)
 
 
+@pytest.mark.process
 def test_a_reader_without_scripts_a_printer_and_a_screen_reader(page: Path) -> None:
     async def visit(tab: Tab) -> None:
         await tab.open(page, scripts=False)
@@ -96,10 +98,12 @@ def test_a_reader_without_scripts_a_printer_and_a_screen_reader(page: Path) -> N
         tree = (await tab.ask("Accessibility.getFullAXTree"))["nodes"]
         said = [(n.get("role", {}).get("value"), n.get("name", {}).get("value", "")) for n in tree if not n["ignored"]]
         names = {role: [name for r, name in said if r == role] for role, _ in said}
-        assert "Run at concurrency" in " ".join(names["heading"]) or "workloads" in " ".join(names["heading"])
-        assert all(names["table"])
+        assert page_of(report()).title in " ".join(names["heading"])
+        assert "" not in names["table"]
         assert len(names["table"]) >= 6
-        assert all(names["image"]) if "image" in names else all(names["img"])
+        pictures = names.get("image", names.get("img", []))  # the role's name depends on Chromium's version
+        assert pictures
+        assert "" not in pictures
         assert "button" not in names  # a button that does nothing is not offered
         assert "How to reproduce" in names["heading"]
         pdf = await tab.pdf()
@@ -112,6 +116,7 @@ def test_a_reader_without_scripts_a_printer_and_a_screen_reader(page: Path) -> N
     in_browser(visit)
 
 
+@pytest.mark.process
 def test_a_narrow_screen_scrolls_tables_not_the_page(page: Path) -> None:
     async def visit(tab: Tab) -> None:
         await tab.open(page)
@@ -137,7 +142,7 @@ def test_a_narrow_screen_scrolls_tables_not_the_page(page: Path) -> None:
         dark_please = [{"name": "prefers-color-scheme", "value": "dark"}]
         await tab.ask("Emulation.setEmulatedMedia", features=dark_please)
         dark = await tab.look(looks)
-        assert all(a != b for a, b in zip(light, dark, strict=True)), (light, dark)
+        assert 4 == sum(a != b for a, b in zip(light, dark, strict=True)), (light, dark)
         assert "rgb(20, 23, 28)" in dark[0]
         await tab.ask("Emulation.setEmulatedMedia", media="print", features=dark_please)
         assert light == await tab.look(looks)

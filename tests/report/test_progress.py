@@ -14,6 +14,7 @@ from frontier.model import Decision, Estimate, Flag, Judgement, Limit, Phase, Sh
 from frontier.plan import Better, Progress, Stage
 from frontier.report.live import LiveProgress, Spot, _whole_parts, best_so_far, make_progress, text_plot
 from frontier.report.progress import PlainProgress
+from tests.golden import assert_golden_row
 from tests.plot.toy import SHAPE
 
 FIGURES = {"output_throughput": 2914.0, "p99_ttft": 2.33, "p50_ttft": None, "error_rate": 0.0}
@@ -56,13 +57,8 @@ def test_a_log_gets_one_stamped_line_per_trial() -> None:
     progress.note("a note")
     progress.close()
 
-    assert [
-        "12:00:00  3 trials, 1 of them finished before",
-        "12:00:00  1024/256  c=128 r3   2,914 tok/s   p99 TTFT 2.33 s",
-        "12:00:00  1024/256  c=128 r3   2,914 tok/s   p99 TTFT 2.33 s",
-        "12:00:00  a note",
-        "12:00:00  2 trials run in 2 min",
-    ] == out.getvalue().splitlines()
+    assert ["12:00:00"] * 5 == [line.split()[0] for line in out.getvalue().splitlines()]
+    assert_golden_row("progress", out.getvalue())
 
 
 def test_a_pipe_gets_the_plain_view() -> None:
@@ -84,7 +80,7 @@ def test_a_terminal_shows_stage_streams_requests_failures_and_time() -> None:
     said = "\n".join(progress.lines())
     progress.close()
 
-    assert "1024/256  c=128   window   128 in flight   213/300 sent   2 failed   41 s" in said
+    assert_golden_row("progress", said)
 
 
 def test_the_time_left_is_what_is_expected_less_what_has_passed_since() -> None:
@@ -92,12 +88,12 @@ def test_the_time_left_is_what_is_expected_less_what_has_passed_since() -> None:
     progress, _ = live(clock)
     progress.trial_started(trial(), 1, 10)
     progress.expect(480.0)
-    assert "0 s so far   8 min left" in "\n".join(progress.lines())
-    clock.now += 60
-    assert "1 min so far   7 min left" in "\n".join(progress.lines())
-    clock.now += 600
-    assert "5 s left" in "\n".join(progress.lines()), "a trial runs: it is never none"
+    said = []
+    for passed in (0, 60, 600):  # at last it is longer than was expected: a trial runs, so something is left
+        clock.now += passed
+        said.append("\n".join(progress.lines()))
     progress.close()
+    assert_golden_row("progress", "\n\n".join(said))
 
 
 def test_a_log_says_what_is_expected_at_the_start_and_with_each_trial() -> None:
@@ -109,20 +105,19 @@ def test_a_log_says_what_is_expected_at_the_start_and_with_each_trial() -> None:
     progress.expect(70.0)
     progress.trial_finished(trial(), FIGURES)
     progress.close()
-    assert "t  about 2 min in all" == out.getvalue().splitlines()[0]
-    assert out.getvalue().splitlines()[1].endswith("p99 TTFT 2.33 s   1 min left")
+    assert_golden_row("progress", out.getvalue())
 
 
 @pytest.mark.parametrize(
-    ("seconds", "why", "line"),
+    ("seconds", "why", "told"),
     [
-        (1140.0, "", None),  # as was shown
-        (900.0, "another", None),  # by less than the factor
-        (300.0, "c=88 is proven", "about 5 min left instead of 19 min: c=88 is proven"),
-        (2400.0, "proving c=100", "about 40 min left instead of 19 min: proving c=100"),
+        pytest.param(1140.0, "", False, id="as shown"),
+        pytest.param(900.0, "another", False, id="within the factor"),
+        pytest.param(300.0, "c=88 is proven", True, id="less"),
+        pytest.param(2400.0, "proving c=100", True, id="more"),
     ],
 )
-def test_a_time_left_that_jumps_is_given_with_the_reason(seconds: float, why: str, line: str | None) -> None:
+def test_a_time_left_that_jumps_is_given_with_the_reason(seconds: float, why: str, told: bool) -> None:
     out, clock = io.StringIO(), Clock()
     log = PlainProgress(out, clock, lambda: "t")
     screen, drawn = live(clock)
@@ -131,8 +126,12 @@ def test_a_time_left_that_jumps_is_given_with_the_reason(seconds: float, why: st
     clock.now += 60
     for progress in (log, screen):
         progress.expect(seconds, 2 * seconds, why)
-    assert out.getvalue().splitlines()[1:] == ([f"t  {line}"] if line else [])
-    assert (line or "instead") in drawn.getvalue() or line is None
+    lines = out.getvalue().splitlines()[1:]
+    assert [told, told] == [bool(lines), bool(drawn.getvalue())]
+    if told:
+        assert [drawn.getvalue().strip()] == [line.removeprefix("t  ") for line in lines]
+        assert why in lines[0]
+        assert_golden_row("progress", lines[0])
     log.close()
     screen.close()
 
@@ -143,8 +142,9 @@ def test_the_live_view_shows_the_bound_beside_the_time_left() -> None:
     progress.trial_started(trial(), 1, 10)
     progress.expect(480.0, 1200.0)
     clock.now += 60
-    assert "7 min left (at most 19 min)" in "\n".join(progress.lines())
+    said = "\n".join(progress.lines())
     progress.close()
+    assert_golden_row("progress", said)
 
 
 TPOT = Limit("p99_tpot", 0.030)
@@ -186,38 +186,34 @@ def drive(progress: Progress, clock: Clock, series_count: int = 1) -> None:
     progress.close()
 
 
-SCAN = "scan      c=1 8 64 inside · c=128 over p99 TPOT   2 min 40 s"
-PROOF = "prove     c=88  p99 TPOT 27.1 ms, at most 28.4 ms (95 %), limit 30 ms   4 min 10 s"
-ANSWER = [
-    "Run at concurrency 88: 3,410 tok/s, proven after 6 min 50 s.",
-    "c=100 may give 6% more; about 9 min would decide. Ctrl-C keeps this answer.",
-]
-COMPLETE = "complete  2 of 4 settings · c=64   2,914 tok/s   p99 TTFT 2.33 s"
+def stages(lines: list[str]) -> list[str]:
+    """The stages that lines tell of, in their order."""
+    words = [word for line in lines for word in line.split()]
+    return [word for word in words if word in ("scan", "prove", "complete")]
 
 
 def test_a_log_has_a_line_for_the_scan_each_look_of_a_proof_the_answer_and_each_setting() -> None:
     out, clock = io.StringIO(), Clock()
     drive(PlainProgress(out, clock, lambda: "t"), clock)
-    lines = [line.removeprefix("t  ") for line in out.getvalue().splitlines()]
-    begun = "prove     c=88  p99 TPOT 27.1 ms, limit 30 ms: not proven yet   2 min 5 s"
-    complete = f"{COMPLETE}   12 min left"
-    first, last = "about 19 min in all, at most 40 min", "7 trials run in 6 min 50 s"
-    assert [first, SCAN, begun, PROOF, *ANSWER, complete, last] == lines
+    assert ["scan", "prove", "prove", "complete"] == stages(out.getvalue().splitlines())
+    assert_golden_row("progress", out.getvalue())
 
 
 def test_a_terminal_has_the_same_lines_and_a_proof_has_one() -> None:
     clock = Clock()
     progress, out = live(clock)
     drive(progress, clock)
-    assert [SCAN, PROOF, *ANSWER, COMPLETE, "7 trials run in 6 min 50 s"] == Screen(out.getvalue()).lines
+    lines = Screen(out.getvalue()).lines
+    assert ["scan", "prove", "complete"] == stages(lines)
+    assert_golden_row("progress", "\n".join(lines))
 
 
 def test_of_several_series_each_line_says_which() -> None:
     out, clock = io.StringIO(), Clock()
     drive(PlainProgress(out, clock, lambda: "t"), clock, series_count=3)
     lines = out.getvalue().splitlines()
-    assert f"t  [2/3] 1024/256  {SCAN}" == lines[1]
-    assert all("1024/256  " in line for line in lines[1:-1])
+    assert [False, *[True] * 6, False] == ["1024/256" in line for line in lines]
+    assert_golden_row("progress", out.getvalue())
 
 
 def test_drawing_is_seldom_however_often_it_is_told() -> None:
@@ -242,7 +238,7 @@ def test_finished_trials_stay_on_the_screen() -> None:
     progress.trial_finished(trial(), FIGURES)
     progress.close()
 
-    assert "1024/256  c=128 r3   2,914 tok/s   p99 TTFT 2.33 s" in out.getvalue()
+    assert_golden_row("progress", "\n".join(Screen(out.getvalue()).lines))
 
 
 def test_hostile_names_and_notes_are_cleaned() -> None:
@@ -259,12 +255,13 @@ def test_a_terminal_shows_what_the_trial_gives_so_far() -> None:
     progress, _ = live(Clock())
     progress.trial_started(trial(), 4, 30)
     progress.tick(Tick())
-    assert "so far about" not in "\n".join(progress.lines())
+    before = progress.lines()
     progress.tick(Tick(rate=2914.0, p50_ttft=0.31, p99_ttft=2.33))
-    said = "\n".join(progress.lines())
+    after = progress.lines()
     progress.close()
 
-    assert "so far about  2,914 tok/s   p50 TTFT 310 ms   p99 TTFT 2.33 s" in said
+    assert 1 == len(after) - len(before)
+    assert_golden_row("progress", "\n".join(after))
 
 
 def test_the_frontier_so_far_is_drawn_where_the_terminal_has_room() -> None:
@@ -301,19 +298,14 @@ def test_a_flag_is_said_in_words_where_it_arises() -> None:
     log.trial_started(trial(32), 1, 2)
     log.trial_finished(trial(32), FIGURES, (BUSY, WAVES, NOTED, FEW))
     log.trial_finished(trial(32), FIGURES, (FEW,))
-    excluded = "1024/256  c=32 r3  excluded: this machine was busy: event loop late (p99) 5.82 ms, limit 5.00 ms; "
-    noted = "1024/256  c=32 r3  noted: kept connections were closed: 4 requests, limit 0"
-    assert [f"t  {excluded}requests came in waves: variance over mean 3.1, limit 2.00", f"t  {noted}"] == [
-        line for line in out.getvalue().splitlines() if "p99 TTFT" not in line
-    ]
+    assert 2 == len([line for line in out.getvalue().splitlines() if "tok/s" not in line]), "of FEW there is no line"
+    assert_golden_row("progress", out.getvalue())
     progress, out = live(Clock())
     progress.trial_started(trial(32, deployment="fp8"), 1, 2)
     progress.trial_finished(trial(32, deployment="fp8"), FIGURES, (BUSY, WAVES, NOTED))
     lines = Screen(out.getvalue()).lines
-    said = " ".join(" ".join(lines).split())
-    assert f"fp8 {' '.join(excluded.split())}" in said
-    assert f"fp8 {' '.join(noted.split())}" in said
     assert max(map(len, lines)) <= 100
+    assert_golden_row("progress", "\n".join(lines), "on a terminal")
     progress.close()
 
 
@@ -324,22 +316,13 @@ def test_a_note_is_said_once_and_then_counted() -> None:
         log.trial_started(trial(32), 1, 3)
         log.trial_finished(trial(32), FIGURES, (BUSY, NOTED))
     log.close()
-    lines = [line for line in out.getvalue().splitlines() if "p99 TTFT" not in line]
-    assert [
-        "t  1024/256  c=32 r3  excluded: this machine was busy: event loop late (p99) 5.82 ms, limit 5.00 ms",
-        "t  1024/256  c=32 r3  noted: kept connections were closed: 4 requests, limit 0",
-        "t  1024/256  c=32 r3  excluded: this machine was busy",
-        "t  1024/256  c=32 r3  excluded: this machine was busy",
-        "t  noted again: kept connections were closed (2 trials)",
-    ] == lines[:-1]
+    assert_golden_row("progress", out.getvalue())
     progress, screen = live(Clock())
     for _ in range(3):
         progress.trial_started(trial(32), 1, 3)
         progress.trial_finished(trial(32), FIGURES, (NOTED,))
     progress.close()
-    text = "\n".join(Screen(screen.getvalue()).lines)
-    assert 1 == text.count("noted: kept connections were closed: 4 requests")
-    assert "noted again: kept connections were closed (2 trials)" in text
+    assert_golden_row("progress", "\n".join(Screen(screen.getvalue()).lines), "on a terminal")
 
 
 def test_every_flag_that_is_raised_has_words() -> None:
@@ -353,9 +336,8 @@ def test_every_flag_that_is_raised_has_words() -> None:
     )
     raised = set(re.findall(r"(?:Flag|_flag)\(\s*f?\"([a-z_]+)\"", source))
     assert {"lockstep", "errors", "buffered_stream"} <= raised
-    for name in raised:
-        words = flag_words(Flag(name, "1", "", ""))
-        assert not words.startswith(name.replace("_", " ") + ":") or name in ("errors",), f"{name} has no words"
+    bare = {name for name in raised if flag_words(Flag(name, "1", "", "")).startswith(name.replace("_", " ") + ":")}
+    assert set() == bare, "these have no words of their own"
 
 
 def test_the_live_chart_says_what_it_shows_and_an_excluded_setting_beats_no_other() -> None:
@@ -367,12 +349,12 @@ def test_the_live_chart_says_what_it_shows_and_an_excluded_setting_beats_no_othe
             progress.trial_finished(trial(c, deployment=deployment), {"output_throughput": rate, "p99_ttft": c}, flags)
     progress.trial_started(trial(8, deployment="fp8"), 5, 30)
     lines = progress.lines()
-    assert "fp8  1024/256: the settings so far, ○ excluded" in lines
-    assert any("○64" in line for line in lines)
+    assert 1 == sum("○64" in line for line in lines)
+    assert_golden_row("progress", "\n".join(lines))
     progress.trial_finished(trial(64, deployment="fp8"), {"output_throughput": 800.0, "p99_ttft": 1.0})
     progress.trial_finished(trial(64, deployment="fp8"), {"output_throughput": 9000.0, "p99_ttft": 1.0}, (BUSY,))
     progress.trial_started(trial(8, deployment="fp8"), 5, 30)
-    assert "fp8  1024/256: the settings so far" in progress.lines(), "a valid repeat counts"
+    assert not [line for line in progress.lines() if "○" in line], "a valid repeat counts"
     progress.close()
     assert {1, 8} == best_so_far({1: Spot(1.0, 1.0), 8: Spot(2.0, 5.0), 9: Spot(0.5, 9.0, excluded=True)})
 
@@ -421,10 +403,9 @@ def test_the_screen_holds_what_scrolled_by_and_one_live_view() -> None:
     lines = Screen(out.getvalue()).lines
     assert 3 == sum("p99 TTFT 2.33 s" in line for line in lines)
     assert 1 == sum(line == "1024/256  c=1" for line in lines)
-    assert not any("so far about" in line for line in lines)
     assert max(map(len, lines)) <= 100
     progress.close()
-    assert "3 trials run in 9 s" == Screen(out.getvalue()).lines[-1]
+    assert_golden_row("progress", "\n".join(Screen(out.getvalue()).lines))
     assert not re.search(r"\x1b\[\d+m", out.getvalue())
 
 
@@ -460,5 +441,7 @@ def test_a_figure_without_room_is_left_out_whole(room: int, kept: str) -> None:
 
 def test_settings_without_a_finite_latency_are_named_below_the_chart() -> None:
     spots = {1: Spot(0.1, 1.0), 2: Spot(0.2, 2.0), 64: Spot(float("inf"), 2.0), 96: Spot(float("inf"), 1.0)}
-    assert "with no such p99 TTFT: c=64, c=96" in text_plot(spots, across="p99 TTFT", up="tok/s").plain
-    assert "not on this chart" not in text_plot({c: spots[c] for c in (1, 2)}, across="x", up="y").plain
+    finite = text_plot({c: spots[c] for c in (1, 2)}, across="p99 TTFT", up="tok/s").plain
+    every = text_plot(spots, across="p99 TTFT", up="tok/s").plain
+    assert every.startswith(finite)
+    assert_golden_row("progress", every.removeprefix(finite))

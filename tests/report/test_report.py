@@ -18,7 +18,7 @@ from frontier.plot.data import Roofline, View
 from frontier.plot.picture import small_multiples
 from frontier.report.page import escape_markdown, report_html, report_markdown
 from frontier.report.report import NOT_SAID, Report, neighbours_grid, page_of
-from tests.golden import assert_golden
+from tests.golden import assert_golden, assert_golden_row
 from tests.plot.test_figures import SAMPLES
 from tests.plot.toy import LIMIT, SHAPE, roofline, stairs, toy_decision, toy_frontier, toy_point, toy_points, with_times
 
@@ -77,33 +77,31 @@ def test_the_page_says_where_the_time_goes() -> None:
     points[0] = dataclasses.replace(points[0], time=refused)
     report = viewed(usual(), points=points, frontier=toy_frontier(points), decision=toy_decision(points, LIMITS))
     (section,) = page_of(report).sections
-    assert dict(section.why)["Where the time goes"].startswith("at c=64, means: TTFT ")
-    grid = next(grid for grid in section.evidence if grid.caption.startswith("Where the time goes"))
+    (grid,) = [grid for grid in section.evidence if "prefill" in grid.heads]
+    (line,) = [text for _, text in section.why if "prefill" in text]
+    assert "c=64" in line
     rows = grid.as_json()
     assert ["c=1", "c=8", "c=64"] == [row["concurrency"] for row in rows]
     assert [("–", "–", "others too"), ("–", "40.0 ms", "")] == [
         (row["queue"], row["prefill"], row["remark"]) for row in rows[:2]
     ]
-    assert "mean end-to-end latency" in report_html(report)
+    assert_golden_row("pages", f"{grid.caption}\n{line}")
 
 
 @pytest.mark.parametrize("dress", ["html", "markdown"])
 def test_the_page_says_everything_it_must(dress: str) -> None:
     text = read(page_html(usual)).text if dress == "html" else report_markdown(usual())
+    page, (flag,) = page_of(usual()), usual().views[0].points[-1].flags
     wanted = (
-        "Run at concurrency 64",
-        "2,825",
-        "tightest",
-        "errors",
-        "Lower the concurrency",
+        page.title,
+        *page.health,
+        *usual().commands,
+        flag.advice[1:],
+        flag.measured,
         "7f3a91",
         "model-x",
-        "frontier sweep sweep.yaml",
         "p99_ttft: 500ms",
-        "What this does not cover",
         NOT_SAID[0][:40],
-        "95% CI",
-        "Glossary",
     )
 
     for phrase in wanted:
@@ -132,12 +130,14 @@ def test_the_page_is_one_file_with_one_known_script_and_nothing_from_elsewhere()
     (script,) = re.findall(r"<script>(.*?)</script>", html, re.DOTALL)
     allowed = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
 
-    assert f"script-src &#39;sha256-{allowed}&#39;" in html or f"script-src 'sha256-{allowed}'" in html
+    assert 1 == html.count(f"script-src 'sha256-{allowed}'")
     assert "default-src 'none'" in html
     assert 1 == reader.tags.count("script")
     assert "svg" in reader.tags
     assert not [value for name, value in reader.attributes if name == "src" or name.startswith("on")]
-    assert all((value or "").startswith("#") for name, value in reader.attributes if name in ("href", "xlink:href"))
+    links = [value or "" for name, value in reader.attributes if name in ("href", "xlink:href")]
+    assert links
+    assert [] == [link for link in links if not link.startswith("#")]
 
 
 def test_tables_have_captions_and_heads_with_a_scope_and_pictures_have_words() -> None:
@@ -145,8 +145,9 @@ def test_tables_have_captions_and_heads_with_a_scope_and_pictures_have_words() -
 
     assert html.count("<table") == html.count("<caption>") >= 3
     assert not re.findall(r"<th(?!ead)(?![^>]*\bscope=)[^>]*>", html)
-    assert all(re.findall(r'role="img" aria-label="([^"]*)"', html))
-    assert html.count("<figure") == html.count('role="img"')
+    labels = re.findall(r'role="img" aria-label="([^"]*)"', html)
+    assert "" not in labels
+    assert html.count("<figure") == html.count('role="img"') == len(labels) >= 1
 
 
 def test_every_row_names_the_mark_it_is_linked_to() -> None:
@@ -154,14 +155,20 @@ def test_every_row_names_the_mark_it_is_linked_to() -> None:
     wanted = re.findall(r'data-mark="([^"]+)"', html)
 
     assert len(usual().views[0].points) == len(wanted)
-    assert all(f'id="{of}-{mark}"' in html for mark in wanted for of in "an")  # the wide picture and the narrow one
+    ids = [f'id="{of}-{mark}"' for mark in wanted for of in "an"]  # in the wide picture and in the narrow one
+    assert [] == [name for name in ids if name not in html]
 
 
 def test_the_neighbours_say_why_they_were_not_taken() -> None:
+    (decision,) = [view.decision for view in usual().views]
+    assert decision is not None
+    causes = {reason.settings[0]: reason.cause for reason in decision.explanation.settings}
+    assert (Cause.CHOSEN, Cause.VIOLATES, Cause.LESS_THROUGHPUT) == (causes[64], causes[80], causes[56])
+    (section,) = page_of(usual()).sections
+    assert section.neighbours is not None
     for text in (read(page_html(usual)).text, report_markdown(usual())):
-        assert "Why this point" in text
-        assert "c=80 violates: p99 TTFT 673 ms, at least 632 ms (95%), limit 500 ms." in text
-        assert "less throughput" in text
+        assert [] == [cell for row in section.neighbours.rows for cell in row if cell not in text]
+    assert_golden_row("pages", "\n".join(" | ".join(row) for row in section.neighbours.rows))
 
 
 def test_a_setting_that_is_not_judged_is_said_to_be_so() -> None:
@@ -175,14 +182,14 @@ def test_a_setting_that_is_not_judged_is_said_to_be_so() -> None:
 
 
 @pytest.mark.parametrize(
-    ("estimate", "verdict", "cause"),
+    ("estimate", "cause"),
     [
-        (Estimate(0.2, 0.19, 0.21, 601, upper=math.inf), "unproven: 601 of about 1,300 requests", Cause.TOO_FEW),
-        (Estimate(0.2, 0.19, math.inf, 601), "unproven: 601 of about 1,300 requests", Cause.UNBOUNDED),
-        (Estimate.without_interval(0.2, 0), "unproven: no interval", Cause.NO_INTERVAL),
+        (Estimate(0.2, 0.19, 0.21, 601, upper=math.inf), Cause.TOO_FEW),
+        (Estimate(0.2, 0.19, math.inf, 601), Cause.UNBOUNDED),
+        (Estimate.without_interval(0.2, 0), Cause.NO_INTERVAL),
     ],
 )
-def test_unproven_beside_an_interval_says_what_is_missing(estimate: Estimate, verdict: str, cause: Cause) -> None:
+def test_unproven_beside_an_interval_says_what_is_missing(estimate: Estimate, cause: Cause) -> None:
     points = [dataclasses.replace(p, metrics={**p.metrics, "p99_ttft": estimate}) for p in toy_points((1, 8))]
     need = 1280 if estimate.n else None
     judgements = tuple(Judgement(p.concurrency, Verdict.UNPROVEN, {}, "p99_ttft", need=need) for p in points)
@@ -190,7 +197,8 @@ def test_unproven_beside_an_interval_says_what_is_missing(estimate: Estimate, ve
     grid = neighbours_grid(decision)
 
     assert grid is not None
-    assert {verdict} == {row[1] for row in grid.rows}
+    (verdict,) = {row[1] for row in grid.rows}
+    assert_golden_row("pages", verdict)
     assert {cause} == {reason.cause for reason in decision.explanation.settings}
 
 
@@ -210,7 +218,7 @@ def test_what_client_and_server_showed_is_on_the_page() -> None:
         assert "event loop late, p99" in text
         assert "400 µs" in text
         assert "preemptions" in text
-        assert "KV cache" not in text  # nobody measured it
+        assert "cache in use" not in text  # nobody measured it
 
 
 def test_companions_beyond_the_room_of_a_page_are_named_not_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -251,7 +259,8 @@ def test_hostile_text_is_text_in_markdown() -> None:
     assert "<script" not in prose
     assert "](http://evil)" not in prose.replace(r"\](http://evil)", "")
     assert "\x1b" not in text
-    assert all(line.count("|") - line.count(r"\|") == 11 for line in prose.splitlines() if line.startswith("| ●"))
+    rows = [line for line in prose.splitlines() if line.startswith("| ●")]
+    assert [11] * 3 == [row.count("|") - row.count(r"\|") for row in rows]
 
 
 @cache
@@ -297,9 +306,8 @@ def test_without_an_sla_there_is_a_page_all_the_same() -> None:
     points = toy_points()
     page = page_of(Report([View(points, toy_frontier(points))]))
 
-    assert "Up to 3,109 tok/s at p99 TTFT 1.53 s (c=112)" == page.title
     assert page.sections[0].verdict is None
-    assert "No flag was raised." in page.health
+    assert_golden_row("pages", "\n".join([page.title, *page.health]))
 
 
 def test_the_speed_of_light_and_the_band_reach_the_picture() -> None:
@@ -313,9 +321,11 @@ def test_the_speed_of_light_and_the_band_reach_the_picture() -> None:
 def test_the_distance_from_light_is_in_the_table_of_the_page() -> None:
     lit = Distance(2000.0, Estimate(0.42, 0.41, 0.43, 900), "KV capacity")
     report = usual()
-    assert "roofline bound by" not in report_markdown(report)
+    assert "KV capacity" not in report_markdown(report)
     points = [dataclasses.replace(p, light=lit) if p.concurrency == 16 else p for p in report.views[0].points]
     page = report_markdown(viewed(report, points=points))
-    assert "| of roofline | roofline bound by |" in page
+    lines = page.splitlines()
+    head = lines[next(i for i, line in enumerate(lines) if "KV capacity" in line and line.startswith("|")) :: -1]
+    assert_golden_row("pages", next(line for line in head if "requests" in line))
     (row,) = (line for line in page.splitlines() if line.endswith(("KV capacity** |", "KV capacity |")))
     assert "42.0%" in row

@@ -19,6 +19,7 @@ from frontier.decide.wording import (
     value_text,
 )
 from frontier.model import Estimate, Flag, Limit
+from tests.golden import assert_golden_row
 from tests.plot.toy import toy_point
 
 ROOT = Path(__file__).parent.parent.parent
@@ -61,9 +62,10 @@ def test_a_warning_says_that_it_widens_the_bounds() -> None:
     table = re.findall(r"^\| (`.*?) \| ([^|]*) \|", (ROOT / "docs" / "flags.md").read_text(), re.MULTILINE)
     assert WIDENS == {name for names, what in table if "widens" in what for name in re.findall(r"`(\w+)`", names)}
     unsteady = Flag("non_stationary", "TPOT and E2E varied by ±18% over time", "±0.5%", "look for throttling")
-    words = "the speed was not steady: TPOT and E2E varied by ±18% over time, limit ±0.5%"
-    assert f"{words} (its bounds are wider for it)" == flag_words(dataclasses.replace(unsteady, fatal=False))
-    assert words == flag_words(unsteady)
+    fatal, warning = flag_words(unsteady), flag_words(dataclasses.replace(unsteady, fatal=False))
+    assert warning.startswith(fatal)
+    assert len(warning) > len(fatal)
+    assert_golden_row("flags", warning)
 
 
 def test_many_settings_with_few_figures_are_listed_under_each() -> None:
@@ -73,7 +75,7 @@ def test_many_settings_with_few_figures_are_listed_under_each() -> None:
     ]
     (kind,) = flag_kinds(few)
 
-    assert "few (limit 1000): 400 requests at c=1, c=2, c=4, c=16, c=32; 401 requests at c=8" == kind.text()
+    assert_golden_row("flags", kind.text())
 
 
 def test_of_many_figures_the_first_are_listed_and_of_a_shared_one_every_setting() -> None:
@@ -85,7 +87,7 @@ def test_of_many_figures_the_first_are_listed_and_of_a_shared_one_every_setting(
     assert "few 7%: c=1, c=2, c=4, c=8" == kind.text(most_figures=1)
     assert "few 7%: c=1, c=2 and 2 more" == kind.text(most=2)
     (kind,) = flag_kinds(toy_point(c, flags=(Flag("few", f"{c % 3}%", "", ""),)) for c in (1, 2, 3, 4, 5, 6, 7))
-    assert "few: 1% at c=1, c=4, c=7; 2% at c=2, c=5 and 2 more" == kind.text(most_figures=2)
+    assert_golden_row("flags", kind.text(most_figures=2))
 
 
 def test_a_limit_that_depends_on_the_setting_stands_beside_each_figure() -> None:
@@ -95,7 +97,7 @@ def test_a_limit_that_depends_on_the_setting_stands_beside_each_figure() -> None
     ]
     (kind,) = flag_kinds(few)
 
-    assert "few: c=42 400 requests (limit 1000), c=64 1200 requests (limit 1280)" == kind.text()
+    assert_golden_row("flags", kind.text())
 
 
 @pytest.mark.parametrize(

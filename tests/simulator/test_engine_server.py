@@ -64,6 +64,7 @@ def chat(tokens, **more):
     }
 
 
+@pytest.mark.smoke
 def test_chat_streams_as_vllm_does(simulator):
     status, headers, raw = call(
         simulator, "POST", "/v1/chat/completions", chat(4, stream_options={"include_usage": True})
@@ -74,21 +75,23 @@ def test_chat_streams_as_vllm_does(simulator):
     assert {"role": "assistant", "content": ""} == got[0]["choices"][0]["delta"]
     tokens = got[1:-1]
     assert 4 == len(tokens)
-    assert all(event["choices"][0]["delta"]["content"] for event in tokens)
+    assert "" not in [event["choices"][0]["delta"]["content"] for event in tokens]
     assert [None, None, None, "length"] == [event["choices"][0]["finish_reason"] for event in tokens]
     assert [] == got[-1]["choices"]
     assert 4 == got[-1]["usage"]["completion_tokens"]
     assert 1 == len({event["id"] for event in got})
 
 
+@pytest.mark.process
 def test_completions_stream_one_event_per_token_and_no_usage_unless_asked(simulator):
     body = {"prompt": [5, 6, 7], "max_tokens": 3, "stream": True}
     got = events(call(simulator, "POST", "/v1/completions", body)[2])
     assert 3 == len(got)
-    assert all(event["choices"][0]["text"] for event in got)
+    assert "" not in [event["choices"][0]["text"] for event in got]
     assert not any("usage" in event for event in got)
 
 
+@pytest.mark.process
 def test_an_answer_can_come_whole(simulator):
     status, _, raw = call(simulator, "POST", "/v1/chat/completions", chat(5, stream=False))
     got = json.loads(raw)
@@ -97,6 +100,7 @@ def test_an_answer_can_come_whole(simulator):
     assert "length" == got["choices"][0]["finish_reason"]
 
 
+@pytest.mark.process
 def test_tokenize_counts_what_usage_counts(simulator):
     for path, prompt in (
         ("/v1/completions", {"prompt": "a few words and one extraordinarily-long word"}),
@@ -107,6 +111,7 @@ def test_tokenize_counts_what_usage_counts(simulator):
         assert count["count"] == len(count["tokens"]) == used
 
 
+@pytest.mark.process
 def test_it_says_what_it_is(simulator):
     assert 200 == call(simulator, "GET", "/health")[0]
     assert "frontier-sim" in json.loads(call(simulator, "GET", "/version")[2])["version"]
@@ -115,6 +120,7 @@ def test_it_says_what_it_is(simulator):
     assert card["max_model_len"] > 1000
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(
     ("path", "body", "status", "word"),
     [
@@ -134,6 +140,7 @@ def test_a_wrong_request_gets_openais_error(simulator, path, body, status, word)
     assert word in error["message"]
 
 
+@pytest.mark.process
 def test_metrics_parse_and_count(simulator):
     def read():
         text = call(simulator, "GET", "/metrics")[2].decode()
@@ -154,6 +161,7 @@ def test_metrics_parse_and_count(simulator):
         assert f"vllm:{name}" in after
 
 
+@pytest.mark.process
 def test_the_truth_names_each_token_of_a_request(simulator):
     sent = time.perf_counter()
     call(simulator, "POST", "/v1/completions", {"prompt": [1], "max_tokens": 6}, {"x-request-id": "mine"})
@@ -161,11 +169,12 @@ def test_the_truth_names_each_token_of_a_request(simulator):
     (truth,) = json.loads(call(simulator, "GET", "/truth?id=mine")[2])["requests"]
     assert sent < truth["receipt"] < truth["scheduled"][0] < back
     assert 6 == len(truth["scheduled"]) == len(truth["actual"])
-    assert all(late >= due for due, late in zip(truth["scheduled"], truth["actual"], strict=True))
+    assert min(np.subtract(truth["actual"], truth["scheduled"])) >= 0
     assert np.diff(truth["scheduled"]) == pytest.approx(1e-3, abs=1e-9)
     assert 1 < len(json.loads(call(simulator, "GET", "/truth")[2])["requests"])
 
 
+@pytest.mark.process
 def test_several_tokens_leave_in_one_event_under_speculative_decoding():
     spec = EngineSpec.from_mapping(
         {"step_base": 2e-3, "per_decode": 0, "ingest": 0, "speculation": {"tokens": 3, "acceptance": 0.7, "draft": 0}}
@@ -193,6 +202,7 @@ def test_several_tokens_leave_in_one_event_under_speculative_decoding():
     assert 59 <= drafts + sum(by_position) <= 59 + 3
 
 
+@pytest.mark.process
 def test_over_http_and_in_virtual_time_the_engine_gives_the_same_latencies():
     spec = EngineSpec(
         step_base=15e-3, per_decode=2e-4, per_prefill_token=4e-5, per_context_token=1e-7, noise=0.05, ingest=1e-3
@@ -210,15 +220,17 @@ def test_over_http_and_in_virtual_time_the_engine_gives_the_same_latencies():
     # What a client sees has the machine's own lateness on top.
     assert np.median([s.tpot for s in seen]) == pytest.approx(np.median(virtual.tpot), rel=0.10)
     assert np.median([s.ttft for s in seen]) == pytest.approx(np.median(virtual.ttft), rel=0.35)
-    assert all(24 == len(s.events) for s in seen)
+    assert {24} == {len(s.events) for s in seen}
 
 
+@pytest.mark.process
 def test_a_late_step_does_not_delay_the_schedule(simulator):
     call(simulator, "POST", "/v1/completions", {"prompt": [1], "max_tokens": 400}, {"x-request-id": "long"})
     (truth,) = json.loads(call(simulator, "GET", "/truth?id=long")[2])["requests"]
     assert truth["scheduled"][-1] - truth["scheduled"][0] == pytest.approx(0.399, abs=1e-6)
 
 
+@pytest.mark.process
 def test_a_client_that_leaves_frees_its_place(simulator):
     with socket.create_connection(("127.0.0.1", port(simulator))) as leaving:
         leaving.sendall(
@@ -232,6 +244,7 @@ def test_a_client_that_leaves_frees_its_place(simulator):
         time.sleep(0.02)
 
 
+@pytest.mark.process
 def test_natural_lengths_end_with_stop_and_ignore_eos_forces_the_length():
     with SimulatorProcess(EngineSpec(step_base=2e-4, natural_output=20, ingest=0.0)) as natural:
 
@@ -242,9 +255,10 @@ def test_natural_lengths_end_with_stop_and_ignore_eos_forces_the_length():
 
         assert any("stop" == reason for _, reason in lengths())
         assert {(200, "length")} == set(lengths(ignore_eos=True))
-        assert all(count >= 100 for count, _ in lengths(min_tokens=100))
+        assert min(count for count, _ in lengths(min_tokens=100)) >= 100
 
 
+@pytest.mark.process
 def test_a_repeated_prompt_is_cached_only_where_the_cache_is_on(simulator):
     body = {"prompt": " ".join(f"word{i}" for i in range(100)), "max_tokens": 1}
 
@@ -257,6 +271,7 @@ def test_a_repeated_prompt_is_cached_only_where_the_cache_is_on(simulator):
         assert [0, 96] == [cached(caching) for _ in range(2)]
 
 
+@pytest.mark.process
 def test_faults_are_refusals_and_cut_streams():
     spec = EngineSpec.from_mapping({"step_base": 1e-3, "faults": {"error_rate": 1.0}})
     with SimulatorProcess(spec) as failing:
@@ -266,6 +281,7 @@ def test_faults_are_refusals_and_cut_streams():
         call(cutting, "POST", "/v1/completions", {"prompt": "a", "max_tokens": 50, "stream": True})
 
 
+@pytest.mark.process
 def test_the_child_ends_when_its_parent_is_killed():
     code = (
         "import os, signal\n"
@@ -283,6 +299,7 @@ def test_the_child_ends_when_its_parent_is_killed():
         time.sleep(0.02)
 
 
+@pytest.mark.process
 def test_sigterm_ends_the_child_cleanly():
     command = [sys.executable, "-m", "frontier.simulator.server", "--port", "0"]
     child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
@@ -297,6 +314,7 @@ def test_sigterm_ends_the_child_cleanly():
             child.communicate()
 
 
+@pytest.mark.process
 def test_a_taken_port_is_said_and_stopping_twice_is_harmless(simulator):
     second = SimulatorProcess(FAST, port=port(simulator))
     with pytest.raises(MeasurementError, match="did not start"):

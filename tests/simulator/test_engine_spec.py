@@ -1,9 +1,12 @@
 import json
+import re
 
 import pytest
 
+from frontier.fields import Problem
 from frontier.simulator.engine import Scheduler
 from frontier.simulator.spec import EngineSpec, Faults, Stalls, kv_blocks, max_len, price_of, roofline_of
+from tests.golden import assert_golden_row
 
 READ = EngineSpec.from_mapping
 
@@ -22,49 +25,53 @@ def test_an_empty_mapping_is_the_default_engine():
 _SIZES = {"hidden": 64, "layers": 2, "heads": 2, "kv_heads": 2, "intermediate": 64, "vocab": 64}
 
 
-@pytest.mark.parametrize(
-    ("mapping", "words"),
-    [
-        ({"step_bas": "5ms"}, "unknown key 'step_bas'; did you mean 'step_base'?"),
-        ({"zzz": 1}, "unknown key 'zzz'; known: model_name"),
-        ({"step_base": "5"}, "step_base: '5' is not a duration"),
-        ({"step_base": -1}, "step_base: -1 is out of range"),
-        ({"step_base": True}, "step_base is a duration; this is true"),
-        ({"step_base": 0, "per_decode": 0}, "step_base: a step must take some time"),
-        ({"max_num_seqs": 1.5}, "max_num_seqs is a whole number; this is 1.5"),
-        ({"max_num_seqs": 0}, "max_num_seqs: 0 is out of range"),
-        ({"max_num_seqs": 64, "max_batched_tokens": 32}, "max_batched_tokens: 32 is below max_num_seqs"),
-        ({"noise": "much"}, "noise is a number; this is 'much'"),
-        ({"noise_kind": "normal"}, "noise_kind: 'normal' is not known; did you mean 'lognormal'?"),
-        ({"stalls": 3}, "stalls is a mapping; this is 3; write {every: ...}; known: every, duration"),
-        ({"stalls": {"every": "10s"}}, "stalls: the key duration is missing"),
-        ({"stalls": {"every": "10s", "duration": 0}}, "stalls.duration: 0 is out of range; write at least 1us"),
-        ({"stalls": {"evry": "10s"}}, "stalls: unknown key 'evry'; did you mean 'every'?"),
-        ({"model": "llama-3.1-8b"}, "the key hardware is missing; model is given"),
-        ({"hardware": "h100"}, "the key model is missing; hardware is given"),
-        ({"model": "llama-3.1-9b", "hardware": "h100"}, "model: unknown model 'llama-3.1-9b'; did you mean"),
-        ({"model": 8, "hardware": "h100"}, "model is a model's name or its sizes; this is 8"),
-        ({"model": "llama-3.1-8b", "hardware": "h1000"}, "hardware: unknown GPU 'h1000'; did you mean"),
-        ({"model": "llama-3.1-8b", "hardware": "h100", "step_base": "1ms"}, "step_base is not together with model"),
-        ({"efficiency": 0}, "efficiency: 0 is out of range"),
-        ({"prefix_cache": "perhaps"}, "prefix_cache is true or false; this is 'perhaps'"),
-        ({"kv_tokens": 20}, "kv_tokens: 20 is less than two blocks"),
-        ({"model": {"hidden": 8, "heads": 0}, "hardware": "h100"}, "model: the key layers is missing"),
-        ({"model": _SIZES | {"heads": 0}, "hardware": "h100"}, "model.heads: 0 is out of range"),
-        ({"model": _SIZES | {"vocab": 10**30}, "hardware": "h100"}, "model.vocab: 1000000000"),
-        (
-            {"model": {"num_hidden_layers": 1e300, "hidden_size": 8, "num_attention_heads": 0}, "hardware": "h100"},
-            "model.num_hidden_layers: 1000000",
-        ),
-        ({"step_base": "25h"}, "step_base: '25h' is out of range; write at most 24h"),
-        ({"kv_tokens": 1e300}, "kv_tokens: 1000000"),
-        ({"model_name": ""}, "model_name: '' cannot be used"),
-    ],
-)
-def test_a_wrong_mapping_is_refused_by_the_name_of_its_key(mapping, words):
-    with pytest.raises(ValueError) as refused:
+WRONG = [
+    ({"step_bas": "5ms"}, "step_bas"),
+    ({"zzz": 1}, "zzz"),
+    ({"step_base": "5"}, "step_base"),
+    ({"step_base": -1}, "step_base"),
+    ({"step_base": True}, "step_base"),
+    ({"step_base": 0, "per_decode": 0}, "step_base"),
+    ({"max_num_seqs": 1.5}, "max_num_seqs"),
+    ({"max_num_seqs": 0}, "max_num_seqs"),
+    ({"max_num_seqs": 64, "max_batched_tokens": 32}, "max_batched_tokens"),
+    ({"noise": "much"}, "noise"),
+    ({"noise_kind": "normal"}, "noise_kind"),
+    ({"stalls": 3}, "stalls"),
+    ({"stalls": {"every": "10s"}}, "duration"),
+    ({"stalls": {"every": "10s", "duration": 0}}, "stalls.duration"),
+    ({"stalls": {"evry": "10s"}}, "evry"),
+    ({"model": "llama-3.1-8b"}, "hardware"),
+    ({"hardware": "h100"}, "model"),
+    ({"model": "llama-3.1-9b", "hardware": "h100"}, "model"),
+    ({"model": 8, "hardware": "h100"}, "model"),
+    ({"model": "llama-3.1-8b", "hardware": "h1000"}, "hardware"),
+    ({"model": "llama-3.1-70b", "hardware": "h100"}, "tp"),
+    ({"model": "llama-3.1-8b", "hardware": "h100", "step_base": "1ms"}, "step_base"),
+    ({"efficiency": 0}, "efficiency"),
+    ({"prefix_cache": "perhaps"}, "prefix_cache"),
+    ({"kv_tokens": 20}, "kv_tokens"),
+    ({"model": {"hidden": 8, "heads": 0}, "hardware": "h100"}, "layers"),
+    ({"model": _SIZES | {"heads": 0}, "hardware": "h100"}, "model.heads"),
+    ({"model": _SIZES | {"vocab": 10**30}, "hardware": "h100"}, "model.vocab"),
+    (
+        {"model": {"num_hidden_layers": 1e300, "hidden_size": 8, "num_attention_heads": 0}, "hardware": "h100"},
+        "model.num_hidden_layers",
+    ),
+    ({"step_base": "25h"}, "step_base"),
+    ({"kv_tokens": 1e300}, "kv_tokens"),
+    ({"model_name": ""}, "model_name"),
+]
+
+
+@pytest.mark.parametrize(("mapping", "key"), WRONG, ids=[json.dumps(mapping) for mapping, _ in WRONG])
+def test_a_wrong_mapping_is_refused_by_the_name_of_its_key(mapping, key):
+    with pytest.raises(Problem) as refused:
         READ(mapping)
-    assert words in str(refused.value)
+    named = re.match(r"(?:unknown key '|[\w.]+: unknown key '|(?:\w+: )?the key )?([\w.]+)", refused.value.what)
+    assert named is not None
+    assert named[1] == key
+    assert_golden_row("complaints", f"{refused.value.what}\n  {refused.value.hint}")
 
 
 def test_text_as_a_command_line_gives_it_is_understood():
@@ -140,11 +147,8 @@ def test_a_context_is_never_longer_than_the_kv_holds():
     assert Scheduler(READ({"max_model_len": 512})).max_len == 512
 
 
-def test_weights_that_do_not_fit_are_refused_at_once():
-    mapping = {"model": "llama-3.1-70b", "hardware": "h100"}
-    with pytest.raises(ValueError, match=r"^tp: .*raise tp"):
-        READ(mapping)
-    READ({**mapping, "tp": 4})
+def test_weights_fit_on_enough_gpus():
+    assert 4 == READ({"model": "llama-3.1-70b", "hardware": "h100", "tp": 4}).tp
 
 
 def test_an_explicit_spec_has_no_roofline():

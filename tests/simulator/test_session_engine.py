@@ -3,6 +3,7 @@ across turns."""
 
 import dataclasses
 import itertools
+import re
 from collections import defaultdict
 
 import numpy as np
@@ -16,6 +17,7 @@ from frontier.stats.estimate import point
 from frontier.stats.flags import flags
 from frontier.stats.from_records import window_data
 from frontier.stats.window import WindowData
+from tests.golden import assert_golden_row
 from tests.virtual_truth import closed_loop
 
 SPEC = EngineSpec(step_base=5e-3, per_decode=1e-4, per_prefill_token=2e-5, kv_tokens=2_000_000, prefix_cache=True)
@@ -119,8 +121,9 @@ def test_history_that_is_read_again_is_a_warning_with_its_size() -> None:
     cold = dataclasses.replace(SPEC, prefix_cache=False)
     (flag,) = [flag for flag in flags(sample_of(cold)) if flag.name == "history_read_again"]
     assert not flag.fatal
-    assert flag.measured.startswith("0% of prompt tokens came from the cache, ")
-    assert "known from earlier turns" in flag.measured
+    cached, known = (float(share) for share in re.findall(r"([\d.]+)%", flag.measured))
+    assert (cached, known) == (0.0, pytest.approx(100 * SHAPE.cached, abs=1))
+    assert_golden_row("flags", f"{flag.measured}\n{flag.limit}\n{flag.advice}")
     # Too little memory: what one session said is dropped before its next turn.
     little = dataclasses.replace(SPEC, kv_tokens=9_000)
     assert "history_read_again" in {flag.name for flag in flags(sample_of(little))}

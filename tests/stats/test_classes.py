@@ -13,6 +13,7 @@ from frontier.metrics import claim_floor, metric
 from frontier.model import Estimate, Lengths, Limit, Point, Session, Shape, Verdict
 from frontier.stats.estimate import attains, estimate, point
 from frontier.stats.window import WindowData, join, narrowed
+from tests.golden import assert_golden_row
 from tests.stats import made
 
 TURNS = 5
@@ -139,7 +140,8 @@ def test_what_would_decide_is_said_in_requests_of_all_classes() -> None:
 
 def test_the_names_of_class_metrics() -> None:
     m = metric("later.p99.9_ttft")
-    assert (m.group, m.p, m.quantity, m.label) == ("later", 0.999, "ttft", "p99.9 TTFT of later turns")
+    assert (m.group, m.p, m.quantity) == ("later", 0.999, "ttft")
+    assert_golden_row("answers", m.label)
     assert metric("first.p50_interactivity").inverted
     for name in ("later.p99_itl", "later.goodput", ".p99_ttft", "later.p101_ttft", "later.later.p99_ttft"):
         with pytest.raises(ValueError, match="known"):

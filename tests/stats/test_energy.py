@@ -3,6 +3,7 @@ at all."""
 
 import dataclasses
 import math
+import re
 
 import pytest
 
@@ -10,6 +11,7 @@ from frontier.decide import uncertainty
 from frontier.metrics import Unit, metric
 from frontier.model import Estimate, Point, Power
 from frontier.stats import cost_energy, estimate, window
+from tests.golden import assert_golden_row
 from tests.stats.made import SHAPE, Server, trial
 
 
@@ -98,6 +100,8 @@ def test_units_and_directions():
 
 def test_where_the_power_comes_from_is_said():
     powers = [Power(612.4, "measured"), Power(690.0, "measured")]
-    assert "power measured by nvidia-smi or an exporter, 612 to 690 W" == cost_energy.power_text(powers)
-    assert "power stated in the config, not measured, 700 W" == cost_energy.power_text([Power(700.0, "stated")] * 2)
+    measured, stated = cost_energy.power_text(powers), cost_energy.power_text([Power(700.0, "stated")] * 2)
+    assert [["612", "690"], ["700"]] == [re.findall(r"\d+", text) for text in (measured, stated)]
+    assert_golden_row("answers", measured, "measured")
+    assert_golden_row("answers", stated, "stated")
     assert "" == cost_energy.power_text([])

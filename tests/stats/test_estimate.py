@@ -2,6 +2,7 @@
 failures, directions."""
 
 import math
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -17,6 +18,7 @@ from frontier.stats.bounds import requests_needed
 from frontier.stats.estimate import attains, estimate, per_request, point
 from frontier.stats.histogram import ALPHA, LogHistogram
 from frontier.stats.window import BLOCKS, Floats, WindowData, join
+from tests.golden import assert_golden_row
 from tests.stats.made import bounds
 
 
@@ -264,7 +266,9 @@ def test_tokens_the_server_does_not_count_are_not_guessed() -> None:
     assert estimate(sample, "output_throughput") is None
     assert estimate(sample, "total_throughput") is None
     assert estimate(sample, "input_throughput") is not None
-    assert any("no token count for 20 of 1200" in note for note in point(sample).notes)
+    (note,) = (note for note in point(sample).notes if "token" in note)
+    assert ["20", "1200"] == re.findall(r"\d+", note)
+    assert_golden_row("answers", note)
 
 
 def test_the_error_rate_is_bounded_by_clopper_pearson() -> None:

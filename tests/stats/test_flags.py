@@ -36,6 +36,7 @@ from frontier.stats.flags import beyond_light, flags
 from frontier.stats.from_records import window_data
 from frontier.stats.histogram import LogHistogram
 from frontier.stats.window import BLOCKS, Floats, WindowData, join
+from tests.golden import assert_golden_row
 from tests.virtual_truth import closed_loop
 
 VARIED = Shape(Lengths.normal(256, 100), Lengths.normal(48, 16))
@@ -210,6 +211,7 @@ def test_answers_without_a_count_are_flagged_where_others_have_one(share: float,
         ({"content_filter": 0.005}, False, False),
         ({"content_filter": 0.05}, True, False),
         ({"content_filter": 0.05, "strange": 0.0001}, True, False),
+        ({"content_filter": 0.014, "strange": 0.014}, True, False),
         ({"strange": 0.05}, True, True),
     ],
 )
@@ -220,7 +222,7 @@ def test_odd_finish_reasons_are_named(reasons: dict[str, float], flagged: bool, 
     assert flagged is (flag is not None)
     if flag is not None:
         assert fatal is flag.fatal
-        assert all(repr(name) in flag.measured for name in reasons)
+        assert set(reasons) == set(re.findall(r"'(\w+)'", flag.measured))
 
 
 @pytest.mark.parametrize(
@@ -581,7 +583,10 @@ def test_a_server_that_slows_down_is_flagged() -> None:
 
 
 def test_the_change_is_named() -> None:
-    assert "throughput from half to half -" in found(trend(1.2))["non_stationary"].measured
+    measured = found(trend(1.2))["non_stationary"].measured
+    assert_golden_row("flags", measured)
+    change = {part.split()[0]: int(part.split()[-1].rstrip("%")) for part in measured.split(", ")}
+    assert change == pytest.approx({"throughput": -17, "TTFT": 20, "TPOT": 20, "E2E": 20}, abs=4)
 
 
 def test_a_transient_left_in_the_window_is_flagged() -> None:
@@ -673,6 +678,7 @@ def false_alarms(repetitions: int, sizes: tuple[int, ...]) -> tuple[int, int, se
     return windows, flagged, names
 
 
+@pytest.mark.slow
 def test_healthy_windows_are_hardly_ever_flagged() -> None:
     windows, flagged, names = false_alarms(2, (60, 300))
     assert 84 == windows
@@ -719,7 +725,7 @@ SMALL_ENGINE = 76.5
 def test_a_rate_that_is_not_served_is_flagged_and_a_busy_queue_is_not() -> None:
     assert not [seed for seed in range(15) if "overloaded" in found(at_rate(0.85, seed))]
     over = [at_rate(1.5, seed, 800) for seed in range(6)]
-    assert all("overloaded" in found(sample) for sample in over)
+    assert ["overloaded" in found(sample) for sample in over] == [True] * 6
     flag = found(over[0])["overloaded"]
     assert not flag.fatal
     share = float(re.findall(r"[\d.]+", flag.measured)[0]) / 100

@@ -160,7 +160,7 @@ def test_without_a_scorer_there_are_no_scores() -> None:
     bare = dataclasses.replace(b, passes=tuple(tuple(Answer(x.tokens) for x in p if x) for p in b.passes))
     assert beside(a, bare).scores is None
     assert beside(a, bare).quality == beside(a, bare).agreement
-    assert compared([a, dataclasses.replace(b, asked="the prompts and a scorer")], "b", "s", "a") is None
+    assert compared([a, dataclasses.replace(b, asked="another")], "b", "s", "a") is None
 
 
 def test_no_difference_in_any_prompt_is_not_claimed_for_sure() -> None:

@@ -1,6 +1,7 @@
 """Time breakdown against known truth: an engine whose parts can be computed, Little's law, and
 facts made by hand."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from frontier.simulator.virtual import virtual_trial
 from frontier.stats.from_records import window_data
 from frontier.stats.time_breakdown import PARTS, client_sums, time_breakdown
 from frontier.store.records import decode_measurement, decode_record, encode_measurement, encode_record
+from tests.golden import assert_golden_row
 
 STEP, TOKEN, INGEST = 0.010, 0.0001, 0.003
 
@@ -47,6 +49,14 @@ def known(measurement: Measurement, records: list[Record]) -> TimeBreakdown:
 def measured(engine: EngineSpec, c: int, **how: Any) -> tuple[TimeBreakdown, Measurement]:
     records, measurement = virtual_trial(trial(c, **how), engine)
     return known(measurement, records), measurement
+
+
+def counted(found: TimeBreakdown) -> tuple[int, int]:
+    """The requests or tokens of the server and of this client in the reason why nothing is said:
+    more at the server are others', fewer are those of one replica of several.
+    """
+    server, client = (int(number.replace(",", "")) for number in re.findall(r"\d[\d,]*\b", found.refused))
+    return server, client
 
 
 def test_alone_every_part_is_what_the_engine_costs() -> None:
@@ -128,10 +138,7 @@ def test_network_is_what_the_client_waits_longer_and_the_rest_is_shown() -> None
     milliseconds = {name: round(value * 1e3, 6) for name, value in found.parts.items()}
     assert dict(zip(PARTS, (1.0, 20.0, 4.0, 30.0, 45.0, 900.0), strict=True)) == milliseconds
     assert found.rest == pytest.approx(0.010)
-    assert time_sentence(8, found) == (
-        "at c=8, means: TTFT 100 ms (connect 1.00 ms, network 20.0 ms, server front end 4.00 ms, "
-        "queue 30.0 ms, prefill 45.0 ms), decode 900 ms, E2E 1.01 s, 1.0% of it unexplained."
-    )
+    assert_golden_row("answers", time_sentence(8, found))
 
 
 def test_windows_are_joined_by_their_requests_not_by_their_means() -> None:
@@ -183,15 +190,16 @@ def test_what_an_engine_does_not_tell_is_named_and_stays_in_the_rest() -> None:
         assert missing == found.missing, name
         assert {part: found.parts[part] for part in parts} == pytest.approx(parts), name
         assert sum(found.parts.values()) + found.rest == pytest.approx(found.e2e), name
-        assert all(word in time_sentence(1, found) for word in ("the server does not tell", "network") if missing), name
+        assert_golden_row("answers", time_sentence(1, found), name)
 
 
 def test_with_others_load_or_half_of_the_replicas_nothing_is_said() -> None:
-    for n, why in ((103, "others used it too"), (50, "list the metrics of every replica")):
+    for n, why in ((103, "others"), (50, "a replica")):
         found = time_breakdown([facts(n)])
         assert found is not None
         assert not found.parts
-        assert why in found.refused
+        assert counted(found) == (n, 100)
+        assert_golden_row("answers", found.refused, why)
         assert found.refused in time_sentence(1, found)
     assert time_breakdown([facts(102)]).parts  # type: ignore[union-attr]
     tokens = without(
@@ -200,9 +208,14 @@ def test_with_others_load_or_half_of_the_replicas_nothing_is_said() -> None:
         "e2e_request_latency_seconds",
         generation_tokens_total=2500.0,
     )
-    assert "2,500 tokens" in time_breakdown([tokens]).refused  # type: ignore[union-attr]
+    found = time_breakdown([tokens])
+    assert found is not None
+    assert counted(found) == (2500, 2000)
+    assert_golden_row("answers", found.refused, "tokens")
     del tokens["generation_tokens_total"]
-    assert "does not count its requests" in time_breakdown([tokens]).refused  # type: ignore[union-attr]
+    found = time_breakdown([tokens])
+    assert found is not None
+    assert_golden_row("answers", found.refused, "uncounted")
 
 
 def test_without_times_or_after_a_restart_there_is_no_breakdown() -> None:
@@ -220,6 +233,7 @@ def test_a_part_below_zero_is_none_of_the_time_and_the_rest_says_so() -> None:
     assert sum(found.parts.values()) + found.rest == pytest.approx(found.e2e)
 
 
+@pytest.mark.process
 def test_over_http_at_most_3_percent_is_unexplained_and_the_front_end_is_found(tmp_path: Path) -> None:
     records: list[Record] = []
     shape = Shape.of(64, 32)
@@ -262,7 +276,7 @@ def test_answers_on_a_slow_network_are_no_load_of_others() -> None:
     assert near.refused == ""
     assert near.parts["network"] == pytest.approx(0.6)
     assert far is not None
-    assert "others used it too" in far.refused
+    assert counted(far) == (110, 100)
 
 
 def test_answers_that_end_together_at_an_edge_are_no_load_of_others() -> None:
@@ -278,13 +292,13 @@ def test_answers_that_end_together_at_an_edge_are_no_load_of_others() -> None:
         "completion_tokens": np.full(200, 10.0),
     }
     for begin, until, finished, refused in (
-        (0.05, 4.5, 160, ""),
-        (0.05, 3.99, 120, ""),
-        (0.2, 4.1, 160, ""),
-        (0.2, 4.5, 160, ""),
-        (0.05, 4.5, 140, "every replica"),
-        (0.2, 4.1, 180, "others used it too"),
-        (0.2, 4.5, 180, "others"),
+        (0.05, 4.5, 160, False),
+        (0.05, 3.99, 120, False),
+        (0.2, 4.1, 160, False),
+        (0.2, 4.5, 160, False),
+        (0.05, 4.5, 140, True),
+        (0.2, 4.1, 180, True),
+        (0.2, 4.5, 180, True),
     ):
         server = {
             "observed_from": begin,
@@ -296,5 +310,6 @@ def test_answers_that_end_together_at_an_edge_are_no_load_of_others() -> None:
         }
         found = time_breakdown([server | client_sums(columns, np.full(200, True), server)])
         assert found is not None
-        assert refused in found.refused
-        assert bool(refused) == bool(found.refused), found.refused
+        assert refused == bool(found.refused), found.refused
+        if refused:
+            assert counted(found)[0] == finished

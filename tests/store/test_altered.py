@@ -20,6 +20,7 @@ from frontier.store.journal import Journal, server_words, servers
 from frontier.store.run_dir import RunDirectory
 from frontier.store.trial_files import AlteredError, sealed, unsealed
 from tests.commands import frontier
+from tests.golden import assert_golden_row
 from tests.store.test_store import finish, measurement, open_run, record, trial
 from tests.sweeps import ENGINES, config_text, sweep_in_virtual_time
 
@@ -112,7 +113,7 @@ def test_a_changed_trial_never_counts_and_the_rest_is_read(change: Callable[[Pat
     assert [flag.name for flag in points[2].flags if flag.fatal] == ["records_changed"]
     assert (points[2].n, points[2].repeats) == (whole[2].n * 2 // 3, 2)
     assert [trial.key for trial, _ in found.altered] == [KEY]
-    assert next(d for d in found.solve()).concurrency in (None, 1)
+    assert [(d.concurrency, d.verdict) for d in found.solve()] == [(1, Verdict.MEETS)]
 
 
 def test_a_setting_of_which_nothing_else_is_left_is_flagged_too(run: Path) -> None:
@@ -129,15 +130,16 @@ def test_every_command_says_it_and_json_stays_json(run: Path) -> None:
     records(run)
     for command in (("solve",), ("show",), ("export", "--csv"), ("report", "-o", "page.html")):
         said = frontier(command[0], run, *command[1:], cwd=run.parent)
-        assert f"{KEY}.jsonl do not match the hash" in said.err, command
-        assert f"remove {run}/trials/{KEY}.jsonl" in said.err
+        assert f"remove {run}/trials/{KEY}.jsonl" in said.err, command
+        warning = "\n".join(said.err.splitlines()[:2])
+        assert_golden_row("messages", warning.replace(str(run.parent), "HERE"))
     said = frontier("show", run, "--json", cwd=run.parent)
     assert [p["valid"] for p in orjson.loads(said.out)["points"]] == [True, False]
 
 
 def test_a_sweep_stops_at_a_changed_trial_and_measures_it_again_once_it_is_removed(run: Path) -> None:
     records(run)
-    with pytest.raises(AlteredError, match="do not match the hash"):
+    with pytest.raises(AlteredError, match=rf"{KEY}\.jsonl"):
         sweep_in_virtual_time(run, TEXT)
     (run / "trials" / f"{KEY}.jsonl").unlink()
     found, told, _ = sweep_in_virtual_time(run, TEXT)
@@ -184,7 +186,10 @@ def test_a_change_right_after_the_records_were_read_is_seen(tmp_path: Path) -> N
             name, settled = run.mark(trial().key)
             file = run.trial_file(trial().key)
             file.write_bytes(file.read_bytes())
-            assert not settled or run.mark(trial().key)[0] != name
+            if settled:
+                assert run.mark(trial().key)[0] != name
+        time.sleep(0.05)
+        assert run.mark(trial().key) == (run.mark(trial().key)[0], True), "left alone, it can be trusted"
 
 
 def test_a_run_made_before_is_read_and_that_is_said_once(run: Path) -> None:
@@ -196,11 +201,12 @@ def test_a_run_made_before_is_read_and_that_is_said_once(run: Path) -> None:
     (run / "manifest.json").write_bytes(orjson.dumps(manifest))
     found = load(run)
     assert (found.unhashed, found.altered) == (6, ())
-    assert all(point.valid for point in found.points())
+    assert [point.valid for point in found.points()] == [True, True]
     for command in (("solve", run, "--json"), ("show", run), ("compare", run, run, "--json")):
         said = frontier(*command, cwd=run.parent)
-        assert said.err.count("before trials had hashes") == 1, said.err
+        assert said.err.count("hashes") == 1, said.err
         assert "hashes" not in said.out
+        assert_golden_row("messages", said.err.replace(str(run.parent), "HERE"))
     records(run)  # it cannot be told, but no cache answers for what is there no more
     before, after = (sum(s.ttft.sum() for h in r.histories.values() for _, s in h) for r in (found, load(run)))
     assert before != after
@@ -224,8 +230,9 @@ def test_changed_aggregates_are_refused_and_the_same_import_is_not_a_change(aggr
     whole = file.read_bytes()
     for changed in (whole.replace(b"300", b"900"), whole[:-1], whole * 2, b""):
         file.write_bytes(changed)
-        with pytest.raises(StoreError, match=r"imported\.jsonl does not match its hash"):
+        with pytest.raises(StoreError, match=r"imported\.jsonl") as refused:
             load(aggregates)
+        assert_golden_row("messages", str(refused.value).replace(str(aggregates), "RUN"))
     file.write_bytes(whole)
     assert load(aggregates).points() == points
     (aggregates / "evidence" / "imported.json").unlink()
@@ -240,7 +247,7 @@ def test_an_import_made_before_has_no_hash_and_is_read(aggregates: Path) -> None
     (aggregates / "manifest.json").write_bytes(orjson.dumps(manifest))
     said = frontier("show", aggregates, "--json", cwd=aggregates.parent)
     assert len(orjson.loads(said.out)["points"]) == 2
-    assert said.err.count("before trials had hashes") == 1
+    assert said.err.count("hashes") == 1
 
 
 @pytest.mark.parametrize(
@@ -310,13 +317,15 @@ def test_what_is_stored_is_bounded_and_clean(tmp_path: Path) -> None:
             writer.add(type(record())(**{**_fields(record()), "error": BIDI + huge, "finish_reason": BIDI}))
             server = {BIDI: 1.0}
             writer.commit(type(said)(**{**_fields(said), "server": server, "server_identity": huge}))
+    named = set()
     for file in (tmp_path / "run").rglob("*"):
         if file.is_file():
             data = file.read_text()
             assert len(data) < 30_000, file
             assert not set(data) & {"\u202e", "\x1b", "\x00"}, file
             assert "\\u001b" not in data, file
-            assert "llama8b[31m" in data or file.name not in ("journal.jsonl", f"{trial().key}.json")
+            named |= {file.name} if "llama8b[31m" in data else set()
+    assert named == {"journal.jsonl", f"{trial().key}.json", f"{trial().key}.jsonl"}
     (stored,) = RunDirectory.read(tmp_path / "run").records(trial().key)
     assert stored.finish_reason == "llama8b[31m"
 
@@ -338,7 +347,7 @@ def test_a_server_with_a_name_that_is_cut_is_the_same_server_and_one_that_differ
 
 
 @pytest.mark.parametrize(
-    "said", ["", "plain", "two\nlines\tand a tab", "x" * 2_000, "é 漢字 🙂", "x" * 2_001, "\u202e" * 9_000]
+    "said", ["", "plain", "two\nlines\t1 tab", "x" * 2_000, "é 漢字 🙂", "x" * 2_001, "\u202e" * 9_000]
 )
 def test_what_was_stored_is_stored_again_as_it_is(said: str) -> None:
     once = text.stored(said)

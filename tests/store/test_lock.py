@@ -16,6 +16,7 @@ import pytest
 from frontier.errors import StoreError
 from frontier.store import lock
 from frontier.store.lock import Holder
+from tests.golden import assert_golden_row
 
 
 def hold(path: Path, ready: Any) -> None:
@@ -26,8 +27,15 @@ def hold(path: Path, ready: Any) -> None:
 
 
 @pytest.fixture
-def file(tmp_path: Path) -> Path:
+def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(socket, "gethostname", lambda: "node-a")
     return tmp_path / "lock"
+
+
+def assert_said(refused: StoreError, file: Path, pid: int = 17) -> None:
+    """The way out names the lock; the words are the row of the running test."""
+    assert f"remove {file}" in str(refused.hint)
+    assert_golden_row("messages", str(refused).replace(str(file.parent), "RUN").replace(f"process {pid}", "process 17"))
 
 
 def killed_holder(file: Path) -> int:
@@ -37,7 +45,7 @@ def killed_holder(file: Path) -> int:
     child = context.Process(target=hold, args=(file, ready))
     child.start()
     assert ready.wait(10)
-    with pytest.raises(StoreError, match=f"in use by process {child.pid} on {socket.gethostname()}"):
+    with pytest.raises(StoreError, match=f"process {child.pid} on {socket.gethostname()}"):
         lock.take(file)
     assert lock.held(file)
     assert child.pid is not None
@@ -46,6 +54,7 @@ def killed_holder(file: Path) -> int:
     return child.pid
 
 
+@pytest.mark.process
 @pytest.mark.fault("a lock left by a killed process, an earlier boot, a reused process number")
 def test_the_lock_of_a_killed_process_is_free_and_tells_who_held_it(file: Path) -> None:
     pid = killed_holder(file)
@@ -59,6 +68,7 @@ def test_the_lock_of_a_killed_process_is_free_and_tells_who_held_it(file: Path) 
     again.close()
 
 
+@pytest.mark.process
 def test_somebody_who_only_looks_does_not_turn_a_start_away(file: Path) -> None:
     lock.take(file).close()
     with file.open("rb") as looking:
@@ -79,7 +89,7 @@ def write(file: Path, **about: object) -> None:
 
 
 @pytest.mark.fault("a lock held by another machine")
-@pytest.mark.parametrize("busy", [True, False], ids=["locked by the kernel", "no locks on this file system"])
+@pytest.mark.parametrize("busy", [True, False], ids=["kernel lock", "no locks"])
 def test_a_holder_on_another_machine_is_named_with_its_last_sign_of_life(
     busy: bool, file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -92,12 +102,12 @@ def test_a_holder_on_another_machine_is_named_with_its_last_sign_of_life(
     def flock(*_: object) -> None:
         raise OSError(errno.EWOULDBLOCK if busy else errno.ENOLCK, "no")
 
-    monkeypatch.setattr(fcntl, "flock", flock)
-    with pytest.raises(StoreError, match="in use by process 17 on node-b, which last wrote 50 min ago") as caught:
-        lock.take(file, [journal])
-    assert f"if it has ended (it cannot be seen from {socket.gethostname()}), remove {file}" in (
-        caught.value.hint or ""
-    )
+    with monkeypatch.context() as patched:
+        patched.setattr(fcntl, "flock", flock)
+        with pytest.raises(StoreError, match=r"process 17 on node-b, .* 50 min") as caught:
+            lock.take(file, [journal])
+    assert "node-a" in str(caught.value.hint)
+    assert_said(caught.value, file)
 
 
 @pytest.mark.fault("a lock held by another machine")
@@ -106,9 +116,9 @@ def test_another_machines_name_is_believed_where_the_kernels_lock_is_free(file: 
     others.
     """
     write(file, pid=17, host="node-b", boot="of node-b")
-    with pytest.raises(StoreError, match="in use by process 17 on node-b") as caught:
+    with pytest.raises(StoreError, match="process 17 on node-b") as caught:
         lock.take(file)
-    assert f"remove {file} and start again" in (caught.value.hint or "")
+    assert_said(caught.value, file)
     assert lock.held(file)
     assert lock.elsewhere(file) == "process 17 on node-b"
     assert json.loads(file.read_text())["host"] == "node-b", "looking must not take its name away"
@@ -142,7 +152,7 @@ def test_without_locks_in_the_file_system_what_is_written_decides(file: Path, mo
     monkeypatch.setattr(fcntl, "flock", flock)
     parent = os.getppid()
     write(file, pid=parent)
-    with pytest.raises(StoreError, match=f"in use by process {parent}"):
+    with pytest.raises(StoreError, match=f"process {parent} on node-a"):
         lock.take(file)
     assert lock.held(file)
     write(file, pid=parent, began=1)  # the number is in use again, by a later process
@@ -154,14 +164,15 @@ def test_without_locks_in_the_file_system_what_is_written_decides(file: Path, mo
     assert not lock.held(file)
 
 
+@pytest.mark.process
 def test_a_lock_that_outlives_its_process_is_said_to_be_that(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pid = killed_holder(file)
     with file.open("rb") as child_of_it:
         fcntl.flock(child_of_it, fcntl.LOCK_EX)
         monkeypatch.setattr(lock, "_PATIENCE", 0.0)
-        with pytest.raises(StoreError, match=f"process {pid} on .* has ended; a child it left") as caught:
+        with pytest.raises(StoreError, match=f"process {pid} on node-a") as caught:
             lock.take(file)
-    assert f"remove {file}" in (caught.value.hint or "")
+    assert_said(caught.value, file, pid)
 
 
 def test_this_process_is_alive_and_another_boots_is_not() -> None:

@@ -26,23 +26,12 @@ from prometheus_client.parser import text_string_to_metric_families
 from frontier.config import load_config
 from frontier.plan import make_plan
 from frontier.sweep.telemetry import Telemetry
-from tests.commands import start
+from tests.commands import http_sweep, start, until_said
 from tests.sweeps import Told
 
 BOARD: dict[str, Any] = json.loads((Path(__file__).parents[2] / "docs" / "grafana-sweep.json").read_text())
 TARGETS: list[dict[str, Any]] = [target for panel in BOARD["panels"] for target in panel["targets"]]
-SWEEP = """\
-endpoint: simulator
-simulator: {step_base: 2ms, per_decode: 5us, per_prefill_token: 5us}
-shapes: [32/4]
-concurrency: [1, 2, 3]
-sla: {p90_ttft: 1s}
-requests: 100000
-repeats: 1
-refine: 0
-warmup: 50ms
-max_time: 5s
-"""
+SWEEP = http_sweep("[1, 2, 3]", requests=100_000, shape="32/4", more="max_time: 5s\n")
 
 
 def lost_or_changed(before: Any, after: Any, at: str = "") -> Iterator[str]:
@@ -144,6 +133,7 @@ def answered(address: str, query: str) -> list[dict[str, Any]]:
     return [one for one in series if math.isfinite(float(one["value"][1]))]
 
 
+@pytest.mark.process
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.which("prometheus") is None, reason="no prometheus is installed here")
 def test_a_prometheus_that_scrapes_a_sweep_answers_every_query(tmp_path: Path) -> None:
@@ -151,8 +141,7 @@ def test_a_prometheus_that_scrapes_a_sweep_answers_every_query(tmp_path: Path) -
     sweep = start("sweep", "sweep.yaml", "--prometheus", "0", cwd=tmp_path)
     scraper = None
     try:
-        assert sweep.stderr is not None
-        ours = next(f[1] for line in sweep.stderr if (f := re.search(r"http://(127\.0\.0\.1:\d+)/metrics", line)))
+        ours = until_said(sweep, r"http://(127\.0\.0\.1:\d+)/metrics")[1]
         (tmp_path / "prometheus.yml").write_text(
             "global: {scrape_interval: 500ms}\n"
             f"scrape_configs: [{{job_name: frontier, static_configs: [{{targets: ['{ours}']}}]}}]\n"
@@ -169,10 +158,7 @@ def test_a_prometheus_that_scrapes_a_sweep_answers_every_query(tmp_path: Path) -
             stderr=subprocess.PIPE,
             text=True,
         )
-        assert scraper.stderr is not None
-        theirs = next(
-            f"http://{f[1]}" for line in scraper.stderr if (f := re.search(r"Listening on\D+(127\.0\.0\.1:\d+)", line))
-        )
+        theirs = f"http://{until_said(scraper, r'Listening on.*?(127[.]0[.]0[.]1:[0-9]+)')[1]}"
         left, deadline = {target["expr"] for target in TARGETS}, time.monotonic() + 60
         while left and time.monotonic() < deadline:
             time.sleep(0.3)

@@ -5,6 +5,7 @@ import contextlib
 import io
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -21,6 +22,9 @@ from frontier.errors import UsageError
 from frontier.model import Phase
 from frontier.plan import make_plan
 from tests.commands import Said, frontier, start
+from tests.golden import assert_golden_row
+from tests.neutral import line_of, neutral
+from tests.sweeps import own_exit_code
 
 SERVE = f"exec {sys.executable} -m frontier serve-sim --port {{port}} --set step_base=2ms"
 TEXT = """\
@@ -35,11 +39,6 @@ warmup: 50ms
 max_time: 60s
 deployments:
 """
-
-
-ENDED = (0, 4, 5)
-"""Met, unproven, or invalid: the last where this machine is too busy to measure on, which the sweep
-then says."""
 
 
 def free_port() -> int:
@@ -71,19 +70,25 @@ def events(tmp_path: Path, *names: str) -> list[tuple[object, object]]:
     return [(e["event"], e.get("deployment")) for e in journal(tmp_path) if e["event"] in names]
 
 
+def the_run(tmp_path: Path) -> Path:
+    (run,) = (tmp_path / "runs").iterdir()
+    return run
+
+
 def sweep(tmp_path: Path, *options: str, **environ: str) -> Said:
     said = frontier("sweep", "sweep.yaml", *options, cwd=tmp_path, **environ)
     assert "Traceback" not in said.err
     return said
 
 
+@pytest.mark.process
 @pytest.mark.slow
 def test_deployments_are_started_one_after_another_and_stopped(tmp_path: Path) -> None:
     port = free_port()
     serve = SERVE.format(port=port)
     written(tmp_path, port, started("plain", serve), started("wide", f"{serve} --set max_num_seqs=4", ", quality: 0.9"))
     said = sweep(tmp_path)
-    assert said.code in ENDED, said.err
+    assert said.code == own_exit_code(the_run(tmp_path)), said.err
     assert not answers(port)
     assert [("starting", "plain"), ("stopped", "plain"), ("starting", "wide"), ("stopped", "wide")] == events(
         tmp_path, "starting", "stopped"
@@ -120,6 +125,7 @@ def test_however_the_sweep_ends_its_server_is_stopped(number: signal.Signals, tm
     assert not answers(port)
 
 
+@pytest.mark.process
 @pytest.mark.slow
 @pytest.mark.fault("any signal to a sweep that started its server")
 def test_the_second_ctrl_c_leaves_while_the_server_is_still_being_stopped(tmp_path: Path) -> None:
@@ -131,7 +137,7 @@ def test_the_second_ctrl_c_leaves_while_the_server_is_still_being_stopped(tmp_pa
     process = running_trial(tmp_path)
     process.send_signal(signal.SIGINT)
     assert process.stderr is not None
-    assert any("stopping: the trial in flight" in line for line in process.stderr)
+    assert any(line.startswith("stopping: ") for line in process.stderr)
     process.send_signal(signal.SIGINT)
     assert 130 == process.wait(60)
     assert not (tmp_path / "stopped").exists(), "it does not wait for the stop command"
@@ -155,6 +161,7 @@ def running_trial(tmp_path: Path) -> subprocess.Popen[str]:
     raise AssertionError(process.communicate()[1])
 
 
+@pytest.mark.process
 @pytest.mark.fault("any signal to a sweep that started its server")
 def test_ctrl_c_while_a_server_loads_stops_both(tmp_path: Path) -> None:
     port = free_port()
@@ -169,6 +176,7 @@ def test_ctrl_c_while_a_server_loads_stops_both(tmp_path: Path) -> None:
         os.kill(int((tmp_path / "server.pid").read_text()), 0)
 
 
+@pytest.mark.process
 @pytest.mark.slow
 @pytest.mark.fault("any signal to a sweep that started its server")
 def test_ctrl_c_does_not_wait_for_a_ready_command(tmp_path: Path) -> None:
@@ -192,6 +200,7 @@ def test_ctrl_c_does_not_wait_for_a_ready_command(tmp_path: Path) -> None:
         os.kill(int((tmp_path / "asked.pid").read_text()), 0)
 
 
+@pytest.mark.process
 @pytest.mark.fault("a server that the sweep starts does not come up")
 @pytest.mark.slow
 def test_one_that_does_not_start_is_told_with_its_last_lines_and_the_others_are_measured(tmp_path: Path) -> None:
@@ -200,14 +209,17 @@ def test_one_that_does_not_start_is_told_with_its_last_lines_and_the_others_are_
     written(tmp_path, port, started("broken", broken), started("plain", SERVE.format(port=port)))
     said = sweep(tmp_path)
     assert said.code == 5
-    assert "broken ended with status 7" in said.err
+    assert "broken" in line_of(said.err, "status 7")
     assert "torch.OutOfMemoryError: 80 GiB" in said.err
+    (lost,) = [line for line in journal(tmp_path) if line["event"] == "dropped"]
+    assert "status 7" in str(lost["reason"])
     points = json.loads(frontier("show", "--json", cwd=tmp_path).out)["points"]
     assert 2 == len(points)
     (not_measured,) = [line for line in said.err.splitlines() if line.startswith("Left out: broken-32x4 c=1")]
     assert "its last lines" not in not_measured, "they stand elsewhere"
 
 
+@pytest.mark.process
 @pytest.mark.fault("a server that the sweep starts does not come up")
 @pytest.mark.slow
 def test_one_that_never_gets_ready_is_given_up_in_time(tmp_path: Path) -> None:
@@ -217,20 +229,40 @@ def test_one_that_never_gets_ready_is_given_up_in_time(tmp_path: Path) -> None:
     said = sweep(tmp_path)
     assert said.code == 5
     assert time.monotonic() - began < 60
-    assert "slow was not ready within 2 s" in said.err
-    assert "still loading" in said.err
+    (given_up,) = [line for line in journal(tmp_path) if line["event"] == "dropped"]
+    assert_golden_row("messages", neutral(str(given_up["reason"])))
 
 
+@pytest.mark.process
+@pytest.mark.fault("a server that the sweep starts does not come up")
+def test_a_server_that_never_came_up_was_not_lost(tmp_path: Path) -> None:
+    port = free_port()
+    written(tmp_path, port, started("broken", "echo loading; echo 'torch.OutOfMemoryError: 80 GiB' >&2; exit 7"))
+    said = sweep(tmp_path)
+    assert 5 == said.code
+    (end,) = (line for line in journal(tmp_path) if line["event"] == "server_lost")
+    (given_up,) = (line for line in journal(tmp_path) if line["event"] == "given_up")
+    assert ("never_came_up", "never_came_up") == (end["cause"], given_up["cause"])
+    assert "did not come back" not in said.err
+    last = said.err.partition("the server never came up")
+    assert_golden_row("messages", re.sub(r"after \d+ m?s|runs/\S+", "...", "".join(last[1:])))
+    assert "server never came up" in frontier("status", cwd=tmp_path).out
+
+
+@pytest.mark.process
 @pytest.mark.slow
 def test_the_ready_command_is_asked_too(tmp_path: Path) -> None:
     port = free_port()
     serve = SERVE.format(port=port)
     written(tmp_path, port, f"{{name: a, start: {json.dumps(serve)}, ready: {{command: 'test -e warm', within: 5s}}}}")
-    assert "its ready command has not succeeded" in sweep(tmp_path).err
+    said = sweep(tmp_path)
+    assert said.code == 5
+    assert "ready command" in line_of(said.err, "within 5 s")
     (tmp_path / "warm").touch()
-    assert sweep(tmp_path).code in ENDED
+    assert sweep(tmp_path).code == own_exit_code(the_run(tmp_path))
 
 
+@pytest.mark.process
 @pytest.mark.slow
 def test_a_server_that_is_there_already_is_not_taken_for_the_one_to_be_started(tmp_path: Path) -> None:
     with socket.socket() as other:
@@ -240,9 +272,11 @@ def test_a_server_that_is_there_already_is_not_taken_for_the_one_to_be_started(t
         written(tmp_path, port, started("plain", SERVE.format(port=port)))
         said = sweep(tmp_path)
     assert said.code == 5
-    assert f"something answers at http://127.0.0.1:{port}/v1 before plain is started" in said.err
+    (refused,) = [line for line in journal(tmp_path) if line["event"] == "dropped"]
+    assert_golden_row("messages", neutral(str(refused["reason"])))
 
 
+@pytest.mark.process
 @pytest.mark.fault("a server that the sweep started crashes")
 @pytest.mark.slow
 def test_one_that_crashes_in_a_trial_is_started_again_and_the_sweep_goes_on(tmp_path: Path) -> None:
@@ -253,12 +287,13 @@ def test_one_that_crashes_in_a_trial_is_started_again_and_the_sweep_goes_on(tmp_
     time.sleep(1)
     os.kill(int((tmp_path / "server.pid").read_text().split()[-1]), signal.SIGKILL)
     _, err = process.communicate(timeout=120)
-    assert process.returncode in ENDED, err
+    assert process.returncode == own_exit_code(the_run(tmp_path)), err
     assert 2 == len(events(tmp_path, "starting"))
     assert 1 == len(events(tmp_path, "server_lost"))
     assert ("finished", None) == events(tmp_path, "finished", "server_lost")[-1], err
 
 
+@pytest.mark.process
 def test_commands_of_a_config_in_a_run_directory_are_not_run_unasked(tmp_path: Path) -> None:
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "manifest.json").write_text("{}")
@@ -267,8 +302,8 @@ def test_commands_of_a_config_in_a_run_directory_are_not_run_unasked(tmp_path: P
     (tmp_path / "sweep.yaml").rename(tmp_path / "run" / "config.yaml")
     said = frontier("sweep", "run/config.yaml", cwd=tmp_path, here=True)
     assert said.code == 2
-    assert "run/config.yaml lies in a run directory, and would:\n  run  touch pwned; sleep 60\n" in said.err
-    assert "copy it to a file of your own" in said.err
+    assert "  run  touch pwned; sleep 60\n" in said.err
+    assert_golden_row("messages", neutral(said.err))
     assert not (tmp_path / "pwned").exists()
 
 
@@ -282,7 +317,7 @@ def test_secrets_that_a_config_in_a_run_directory_names_are_not_sent_unasked(tmp
     assert said.code == 2
     assert "  send  $CLOUD_KEY to https://elsewhere.invalid/v1\n" in said.err
     assert "  send  $OTHER_KEY to https://elsewhere.invalid/v1\n" in said.err
-    assert "refusing to go on: config.yaml is inside a run directory and was not confirmed" in said.err
+    assert_golden_row("messages", neutral(said.err))
 
 
 def test_verifying_a_run_sends_a_key_where_the_users_own_config_sends_it(tmp_path: Path) -> None:
@@ -296,8 +331,9 @@ def test_verifying_a_run_sends_a_key_where_the_users_own_config_sends_it(tmp_pat
     consent_to_reach(run, config, own)
     own.write_text(text.replace("mine", "other"))
     for begun_with in (own, run.parent / "sweep.yaml", tmp_path / "gone.yaml"):
-        with pytest.raises(UsageError, match="if the run is yours, go where its config"):
+        with pytest.raises(UsageError) as refused:
             consent_to_reach(run, config, begun_with)
+        assert_golden_row("messages", neutral(str(refused.value), tmp_path), str(begun_with.relative_to(tmp_path)))
     consent_to_reach(run, load_config(text.replace("api_key_env: CLOUD_KEY\n", ""), "config.yaml"), None)
 
 
@@ -308,6 +344,7 @@ class Terminal(io.StringIO):
         return True
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(("typed", "run"), [("n\n", False), ("\n", False), ("", False), ("y\n", True)])
 def test_at_a_terminal_it_is_asked_first_with_every_command_shown(
     typed: str, run: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

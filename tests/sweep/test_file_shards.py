@@ -27,6 +27,8 @@ from frontier.sweep import file_shards
 from frontier.sweep.backend import HttpBackend
 from frontier.sweep.file_shards import ShardOf, merge_shards, run_shard, shard_facts, timetable
 from tests.commands import frontier
+from tests.golden import assert_golden_row
+from tests.neutral import neutral, without_numbers
 
 GRID = """\
 endpoint: {url}
@@ -85,6 +87,7 @@ def shards_in(folder: Path) -> list[Path]:
     return sorted(path for path in folder.iterdir() if path.name.startswith("shard"))
 
 
+@pytest.mark.process
 def test_the_merged_run_has_every_record_of_every_shard_once_on_one_clock(night: Path, tmp_path: Path) -> None:
     assert 2 == merge_shards(night, tmp_path / "run", {}, pytest.fail)
     merged, parts = RunDirectory.read(tmp_path / "run"), [RunDirectory.read(path) for path in shards_in(night)]
@@ -113,17 +116,19 @@ def copied(night: Path, tmp_path: Path) -> Path:
 def test_a_missing_shard_is_named(night: Path, tmp_path: Path) -> None:
     folder = copied(night, tmp_path)
     shutil.rmtree(shards_in(folder)[1])
-    with pytest.raises(StoreError, match="shard 1 of 3 is missing"):
+    with pytest.raises(StoreError) as refused:
         merge_shards(folder, tmp_path / "run", {}, pytest.fail)
     assert not (tmp_path / "run").exists()
+    assert_golden_row("messages", neutral(str(refused.value), tmp_path))
 
 
 @pytest.mark.fault("a shard missing, doubled, unfinished or of another sweep", times=1)
 def test_a_shard_that_is_there_twice_is_named(night: Path, tmp_path: Path) -> None:
     folder = copied(night, tmp_path)
     shutil.copytree(shards_in(folder)[2], folder / "shard-retried")
-    with pytest.raises(StoreError, match=r"shard 2 is there 2 times: shard-0002-of-0003, shard-retried"):
+    with pytest.raises(StoreError) as refused:
         merge_shards(folder, tmp_path / "run", {}, pytest.fail)
+    assert_golden_row("messages", neutral(str(refused.value), tmp_path))
 
 
 @pytest.mark.fault("a shard missing, doubled, unfinished or of another sweep", times=1)
@@ -133,8 +138,9 @@ def test_a_shard_of_another_sweep_is_named(night: Path, tmp_path: Path) -> None:
     manifest = orjson.loads((stranger / "manifest.json").read_bytes())
     manifest["shard"]["start_at"] += 86_400
     (stranger / "manifest.json").write_bytes(orjson.dumps(manifest))
-    with pytest.raises(StoreError, match=r"shard-0000-of-0003 is of another sweep\n  shard 0 of 3 is missing"):
+    with pytest.raises(StoreError) as refused:
         merge_shards(folder, tmp_path / "run", {}, pytest.fail)
+    assert_golden_row("messages", neutral(str(refused.value), tmp_path))
 
 
 @pytest.mark.fault("a shard missing, doubled, unfinished or of another sweep", times=1)
@@ -152,27 +158,20 @@ def test_hosts_whose_clocks_are_not_known_to_be_right_are_named(night: Path, tmp
         manifest = orjson.loads((path / "manifest.json").read_bytes())
         manifest["shard"] |= {"host": host, "clock_error": error}
         (path / "manifest.json").write_bytes(orjson.dumps(manifest))
-    with pytest.raises(
-        StoreError, match=r"clock of b \S+ may be 200 ms off: [^\n]+\n  the clock of c \S+ is not known"
-    ):
+    with pytest.raises(StoreError) as refused:
         merge_shards(folder, tmp_path / "run", {}, pytest.fail)
+    assert_golden_row("messages", neutral(str(refused.value), tmp_path))
 
 
-@pytest.mark.parametrize(
-    ("more", "match"),
-    [
-        ("sla: {p99_ttft: 1s}", "a search decides by what all shards have measured"),
-        ("max_time: null", "needs a fixed warm-up and a fixed length"),
-        ("budget: {requests: 100}", "shards keep no budget"),
-    ],
-)
-def test_what_a_shard_alone_cannot_do_is_refused_with_what_to_use_instead(more: str, match: str) -> None:
+@pytest.mark.parametrize("more", ["sla: {p99_ttft: 1s}", "max_time: null", "budget: {requests: 100}"])
+def test_what_a_shard_alone_cannot_do_is_refused_with_what_to_use_instead(more: str) -> None:
     text = GRID.format(url="http://127.0.0.1:1/v1").replace(
         "max_time: 2s\n", "" if "max_time" in more else "max_time: 2s\n"
     )
     config = load_config(text + ("" if "max_time" in more else more), "grid.yaml")
-    with pytest.raises(UsageError, match=match):
+    with pytest.raises(UsageError) as refused:
         timetable(config, make_plan(config))
+    assert_golden_row("messages", str(refused.value))
 
 
 def test_the_example_grid_has_a_timetable() -> None:
@@ -206,12 +205,12 @@ def test_the_timetable_is_the_same_for_all_shards_and_printed(tmp_path: Path) ->
         for i in range(3)
     ]
     assert [0, 0, 0] == [s.code for s in said]
-    assert "2 trials from 2026-11-22 07:00:00 UTC, 29 s in all" in said[0].out
-    assert "07:00:17  default-32x16-c0005-grid-r1  window 07:00:17 to 07:00:19, held to 07:00:29" in said[0].out
+    assert_golden_row("answers", said[0].out)
     assert ["2 streams here", "2 streams here", "1 streams here"] == [s.out.split("; ")[-1].strip() for s in said]
     assert not (tmp_path / "night").exists()
 
 
+@pytest.mark.process
 @pytest.mark.slow
 def test_the_real_commands_run_and_merge_two_shards(simulator: SimulatorProcess, tmp_path: Path) -> None:
     (tmp_path / "grid.yaml").write_text(GRID.format(url=simulator.url))
@@ -249,4 +248,4 @@ def test_the_real_commands_run_and_merge_two_shards(simulator: SimulatorProcess,
         "shard", "grid.yaml", "--index", "0", "--of", "2", "--start-at", start_at, "-o", "again", cwd=tmp_path
     )
     assert 5 == late.code
-    assert "before this shard was ready" in late.err
+    assert_golden_row("messages", without_numbers(late.err))

@@ -3,12 +3,12 @@ know mixes."""
 
 import json
 import math
-import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from frontier.decide.traffic import share_breaks, shares_sentence
 from frontier.errors import UsageError
 from frontier.model import Verdict
 from frontier.report.json_out import points_json
@@ -17,7 +17,9 @@ from frontier.run import Run, load
 from frontier.stats.window import narrowed
 from frontier.sweep.verify import checks
 from tests.commands import frontier
-from tests.sweeps import sweep_in_virtual_time
+from tests.golden import assert_golden_row
+from tests.neutral import line_of
+from tests.sweeps import resumed_without, sweep_in_virtual_time
 
 TEXT = """\
 endpoint: simulator
@@ -62,9 +64,7 @@ def test_the_answer_is_for_the_whole_mix_and_names_the_class_that_binds(run: Run
     assert (decision.verdict, decision.concurrency, decision.first_fail) == (Verdict.MEETS, 8, 32)
     assert decision.binding == "chat.p90_ttft"
     said = frontier("solve", str(run.path), cwd=run.path.parent)
-    assert "p90 TTFT of chat" in said.out
-    assert "p90 TTFT of later turns of agent" in said.out
-    assert "of those in flight; agent: 40% of sessions started" in " ".join(said.out.split())
+    assert_golden_row("answers", said.out)
     (shape,) = json.loads(frontier("solve", str(run.path), "--json", cwd=run.path.parent).out)["shapes"]
     chat, agent = shape["classes"]["chat"], shape["classes"]["agent"]
     assert (chat["started"], chat["verdict"], agent["verdict"]) == (0.6, "meets", "meets")
@@ -79,6 +79,7 @@ def test_a_class_has_the_figures_of_its_own_records(run: Run) -> None:
     point = next(p for p in run.points() if p.concurrency == 8)
     (file,) = (run.path / "trials").glob("*c0008*.jsonl")
     records = [json.loads(line) for line in file.read_text().splitlines()]
+    assert records
     assert all({"session", "turn", "reusable", "class_index"} <= set(r) for r in records)
     inside = [r for r in records if sample.sent[0] - 1e-6 <= r["sent"] <= sample.sent[-1] + 1e-6]
     assert len(inside) == sample.n
@@ -117,12 +118,7 @@ def test_points_and_tables_tell_the_classes_apart(run: Run) -> None:
 
 
 def test_a_sweep_of_a_mix_goes_on_where_it_ended_and_reads_its_caches(run: Run, tmp_path: Path) -> None:
-    again = tmp_path / "again"
-    shutil.copytree(run.path, again)
-    for file in [*again.glob("trials/*c0032*"), *again.glob("evidence/*c0032*")]:
-        file.unlink()
-    resumed, told, _ = sweep_in_virtual_time(again, TEXT)
-    assert [trial.concurrency for trial in told.finished] == [32]
+    resumed = resumed_without(run, tmp_path / "again", TEXT, "c0032")
     for a, b in zip(run.points(), resumed.points(), strict=True):
         assert a.metrics["agent.later.p90_ttft"] == b.metrics["agent.later.p90_ttft"]
     for series, history in run.histories.items():
@@ -131,18 +127,19 @@ def test_a_sweep_of_a_mix_goes_on_where_it_ended_and_reads_its_caches(run: Run, 
 
 
 def test_what_does_not_know_mixes_says_so(run: Run) -> None:
-    with pytest.raises(UsageError, match="is a mix, and verify sends single requests of one shape"):
+    with pytest.raises(UsageError) as refused:
         checks(run, run.limits())
-    here = run.path.parent
-    said = frontier("users", str(run.path), "--think", "45s", cwd=here)
-    assert (said.code, "is a mix, and people are counted for requests of one shape" in said.err) == (2, True)
-    said = frontier("users", str(run.path), "--emit", "vllm", cwd=here)
-    assert (said.code, "is a mix with sessions: its proven number counts open sessions" in said.err) == (2, True)
-    said = frontier("predict", str(run.path), cwd=here)
-    assert (said.code, "is a mix, and the model that is fitted" in said.err) == (2, True)
+    assert_golden_row("messages", str(refused.value), "verify")
     assert not any(answer.arrivals for answer in run.answers())
-    said = frontier("plot", str(run.path), "--figure", "shares", cwd=here)
-    assert (said.code, "this run swept no share of a class" in said.err) == (2, True)
+    for command in (
+        ("users", "--think", "45s"),
+        ("users", "--emit", "vllm"),
+        ("predict",),
+        ("plot", "--figure", "shares"),
+    ):
+        said = frontier(command[0], run.path.name, *command[1:], cwd=run.path.parent)
+        assert (2, "") == (said.code, said.out)
+        assert_golden_row("messages", said.err, " ".join(command))
 
 
 def test_commands_that_know_mixes(run: Run) -> None:
@@ -150,12 +147,13 @@ def test_commands_that_know_mixes(run: Run) -> None:
     said = frontier("solve", str(run.path), "--sla", "agent.first.p90_ttft<=9s", "--json", cwd=here)
     (shape,) = json.loads(said.out)["shapes"]
     assert (said.code, shape["concurrency"], shape["binding"]) == (0, 32, "agent.first.p90_ttft")
-    assert frontier("compare", str(run.path), str(run.path), cwd=here).code in (0, 3, 4)
+    assert frontier("compare", str(run.path), str(run.path), cwd=here).code == 4, "a run is not better than itself"
     assert frontier("export", str(run.path), "--csv", cwd=here).code == 0
     assert frontier("plot", str(run.path), "-o", "mix.svg", cwd=here).code == 0
     assert "chat60%+agent40%" in (here / "mix.svg").read_text()
     assert frontier("report", str(run.path), "-o", "r.md", cwd=here).code == 0
-    assert "of those in flight" in (here / "r.md").read_text()
+    (decision,) = run.solve()
+    assert shares_sentence(decision.shape, decision.metrics) in (here / "r.md").read_text()
     said = frontier("predict", str(run.path / "config.yaml"), cwd=here)
     assert (said.code, "chat60%+agent40%" in said.out) == (0, True)
     assert frontier("pack", str(run.path), "-o", "claim.zip", cwd=here).code == 0
@@ -166,17 +164,38 @@ def test_commands_that_know_mixes(run: Run) -> None:
 def test_a_class_that_no_run_has_is_refused(run: Run) -> None:
     said = frontier("solve", str(run.path), "--sla", "bag.p90_ttft<=9s", cwd=run.path.parent)
     assert said.code == 2
-    assert "no request is of the class bag; there are chat, agent" in said.err or "there are chat, agent" in said.err
+    assert_golden_row("messages", said.err)
 
 
 def test_a_sweep_over_a_share_says_where_the_other_class_breaks(shares: Run) -> None:
     said = frontier("solve", str(shares.path), cwd=shares.path.parent)
-    text = " ".join(said.out.split())
-    assert (
-        "At concurrency 8 every limit is proven with 10% rag; with 60% p90 TTFT of chat is violated. So the share at "
-        "which it breaks is between 10% and 60%." in text
-    )
+    (breaks,) = share_breaks(shares.solve())
+    assert ("rag", 8, 0.1, 0.6) == (breaks.varied, breaks.concurrency, breaks.kept, breaks.broken)
+    assert "chat.p90_ttft" == breaks.metric
+    assert_golden_row("answers", said.out)
     said = frontier("plot", str(shares.path), "--figure", "shares", "-o", "s.svg", cwd=shares.path.parent)
     assert said.code == 0
     drawn = (shares.path.parent / "s.svg").read_text()
-    assert "share of rag in the sessions started" in drawn
+    assert_golden_row("pictures", line_of(drawn, "share of rag").strip())
+
+
+def test_classes_of_equal_lengths_are_judged_each_by_its_own_limit(tmp_path: Path) -> None:
+    equal = """\
+endpoint: simulator
+simulator: {step_base: 5ms, per_decode: 100us, per_prefill_token: 60us, prefix_cache: true, noise: 0.05}
+shapes: [{name: chat, isl: 200, osl: 12}, {name: api, isl: 200, osl: 12}]
+traffic: {chat: {share: 75%, sla: {p50_ttft: 1s}}, api: {share: 25%, sla: {p50_ttft: 1ms}}}
+concurrency: [2]
+requests: 600
+repeats: 1
+refine: 0
+"""
+    run = sweep_in_virtual_time(tmp_path / "run", equal)[0]
+    (decision,) = run.solve()
+    assert (Verdict.VIOLATES, "api.p50_ttft") == (decision.verdict, decision.binding)
+    (point,) = run.points()
+    counts = {name: point.metrics[f"{name}.p50_ttft"].n for name in ("chat", "api")}
+    assert 0.7 < counts["chat"] / sum(counts.values()) < 0.8
+    assert () == point.flags, "prompts of the one class are not in the cache of the other"
+    said = frontier("show", str(run.path), "--json", cwd=tmp_path)
+    assert 0 == said.code

@@ -15,6 +15,7 @@ from frontier.model import Measurement, Trial
 from frontier.store.run_dir import RunDirectory
 from frontier.sweep import servers
 from frontier.sweep.backend import Facts
+from tests.golden import assert_golden_row
 from tests.sweeps import ENGINES, Clock, clocked, conduct_by_the_clock, config_text
 
 TEXT = config_text(ENGINES["smooth"], requests=100).replace("repeats: 3", "repeats: 2")
@@ -36,7 +37,9 @@ def test_a_budget_of_dollars_is_kept_and_most_of_it_used(tmp_path: Path) -> None
     told, end = conduct_by_the_clock(tmp_path / "run", f"{text}budget: {{cost: ${0.6 * dollars:.2f}}}\n", clocked(text))
     assert end == "budget"
     assert 0.4 * dollars < last_spent(tmp_path / "run")["dollars"] <= 0.6 * dollars
-    assert any(f"the budget had no room: cost ${0.6 * dollars:.2f}" in note for note in told.notes)
+    (dropped,) = [line for line in RunDirectory.read(tmp_path / "run").journal_lines() if line["event"] == "dropped"]
+    assert f"cost ${0.6 * dollars:.2f}" in dropped["reason"]
+    assert any(note.endswith(dropped["reason"]) for note in told.notes)
 
 
 def test_a_deadline_drops_the_least_valuable_and_names_it(tmp_path: Path) -> None:
@@ -49,7 +52,8 @@ def test_a_deadline_drops_the_least_valuable_and_names_it(tmp_path: Path) -> Non
     assert {1, 2, 4, 8, 16, 32, 64} == {t.concurrency for t in told.finished if t.repeat == 1}
     assert dropped["trials"]
     assert all(key.endswith("-r2") for key in dropped["trials"]), "every setting once is worth more than any twice"
-    assert dropped["reason"] == f"the budget had no room: until {until}"
+    assert dropped["reason"].endswith(f": until {until}")
+    assert_golden_row("progress", dropped["reason"].replace(until, "TIME"))
     assert any(note.endswith(dropped["reason"]) for note in told.notes)
 
 

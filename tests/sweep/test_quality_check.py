@@ -18,6 +18,8 @@ from frontier.model import Answer, Answers, Decision, Shape, Verdict
 from frontier.run import load
 from frontier.sweep import quality
 from frontier.sweep.quality import Scorer
+from tests.golden import assert_golden_row
+from tests.neutral import neutral
 from tests.servers import serving
 from tests.sweeps import sweep_in_virtual_time
 
@@ -101,6 +103,7 @@ class Asked:
         return web.json_response(self._answer)
 
 
+@pytest.mark.process
 def test_so_many_are_in_flight_and_every_prompt_is_sent_in_two_passes() -> None:
     server = Asked(COMPLETION)
     with serving({"POST /v1/completions": server.answer}) as url:
@@ -116,6 +119,7 @@ def test_so_many_are_in_flight_and_every_prompt_is_sent_in_two_passes() -> None:
     assert sorted(sent[:10]) == sorted(sent[10:]) or sorted(sent) == sorted([*sent[:10], *sent[:10]])
 
 
+@pytest.mark.process
 def test_a_server_that_knows_no_log_probabilities_is_asked_without() -> None:
     server = Asked({"choices": [{"message": {"content": "one two"}}]}, refuses="logprobs")
     with serving({"POST /v1/chat/completions": server.answer}) as url:
@@ -126,20 +130,23 @@ def test_a_server_that_knows_no_log_probabilities_is_asked_without() -> None:
     assert "logprobs" not in server.bodies[-1]
 
 
+@pytest.mark.process
 def test_too_many_failures_end_it() -> None:
     with (
         serving({"POST /v1/completions": Asked(COMPLETION, fails=8).answer}) as url,
         pytest.raises(MeasurementError) as error,
     ):
         asked_of(url)
-    assert "of 20 answers of d could not be compared" in str(error.value)
+    assert_golden_row("messages", neutral(str(error.value)))
 
 
+@pytest.mark.process
 def test_a_few_failures_are_kept_as_such() -> None:
     with serving({"POST /v1/completions": Asked({"choices": []}).answer}) as url, pytest.raises(MeasurementError):
         asked_of(url)
 
 
+@pytest.mark.process
 def test_the_prompts_of_the_users_file_come_again(tmp_path: Path) -> None:
     (tmp_path / "p.jsonl").write_text('{"prompt": "first"}\n{"prompt": "second"}\n')
     server = Asked(COMPLETION)
@@ -150,6 +157,7 @@ def test_the_prompts_of_the_users_file_come_again(tmp_path: Path) -> None:
     assert ["first"] * 4 + ["second"] * 2 == sorted(body["prompt"] for body in server.bodies[1:])
 
 
+@pytest.mark.process
 def test_a_scorer_reads_what_was_asked_and_answered_and_its_scores_are_kept(tmp_path: Path) -> None:
     lines = [{"prompt": "first", "reference": "a"}, {"prompt": "second"}]
     (tmp_path / "p.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
@@ -170,6 +178,7 @@ def test_a_scorer_reads_what_was_asked_and_answered_and_its_scores_are_kept(tmp_
     assert ["1.1", "2.1", "3.1", "1.2", "2.2", "3.2"] == [row["id"] for row in read]
 
 
+@pytest.mark.process
 def test_an_answer_that_failed_is_not_scored() -> None:
     one = Scorer("sed 's/.*/1/'", {"PATH": "/bin:/usr/bin"})
     asked = 0
@@ -203,16 +212,19 @@ deployments:
 def test_what_is_not_ready_for_it_is_refused(tmp_path: Path) -> None:
     sweep_in_virtual_time(tmp_path / "run", CONFIG)
     measured = load(tmp_path / "run")
-    with pytest.raises(UsageError, match="has no operating point"):
+    with pytest.raises(UsageError) as undecided:
         quality.quality_checks(measured, measured.limits())  # too few requests for a p95
+    assert_golden_row("messages", neutral(str(undecided.value), tmp_path), "undecided")
     bare = dataclasses.replace(
         measured, config=measured.config.model_copy(update={"deployments": measured.config.deployments[:1]})
     )
-    with pytest.raises(UsageError, match="does not say what the answers are compared with"):
+    with pytest.raises(UsageError) as unreferenced:
         quality.quality_checks(bare, measured.limits())
+    assert_golden_row("messages", neutral(str(unreferenced.value), tmp_path), "unreferenced")
     session = Shape.of(64, 16)
     talk = measured.config.model_copy(
         update={"given_shapes": (dataclasses.replace(session, session=SimpleNamespace()),)}
     )
-    with pytest.raises(UsageError, match="is a session"):
+    with pytest.raises(UsageError) as sessions:
         quality.quality_checks(dataclasses.replace(measured, config=talk), measured.limits())
+    assert_golden_row("messages", neutral(str(sessions.value), tmp_path), "sessions")

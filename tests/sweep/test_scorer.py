@@ -15,6 +15,9 @@ from frontier.client.event_loop import run
 from frontier.errors import MeasurementError
 from frontier.sweep.quality import Scorer
 from frontier.text import Secrets
+from tests.golden import assert_golden_row
+
+pytestmark = pytest.mark.process
 
 ROWS = [
     {"id": "1.1", "prompt": "2 + 2?", "answer": "It is 4.", "reference": "4"},
@@ -51,35 +54,36 @@ def test_it_reads_a_json_object_a_line_and_its_numbers_are_the_scores(tmp_path: 
     assert [0.0, 1.0, 0.001] == scores(scorer("printf '0\\n 1 \\n1e-3'"))  # the last line may lack its end
 
 
-@pytest.mark.parametrize(
-    ("command", "message"),
-    [
-        ("true", "the scorer printed 0 lines for 3 answers"),
-        ("echo 1; echo 1", "the scorer printed 2 lines for 3 answers"),
-        ("echo 1; echo; echo 1; echo 1", "the scorer printed 4 lines for 3 answers"),
-        ("yes 1 | head -c 200000", "lines for 3 answers"),
-        ("echo 1; echo nan; echo 1", "line 2 of the scorer is 'nan', not a score from 0 to 1"),
-        ("echo 1; echo; echo 1", "line 2 of the scorer is '', not a score"),
-        ("echo 1; echo 1; echo 1.01", "line 3 of the scorer is '1.01'"),
-        ("echo -0.1; echo 1; echo 1", "line 1 of the scorer is '-0.1'"),
-        ("echo good; echo 1; echo 1", "line 1 of the scorer is 'good'"),
-        ("echo 1; echo 1; echo 1; echo no model >&2; exit 3", "the scorer ended with status 3: no model"),
-        ("echo with hunter2hunter2 >&2; exit 1", "the scorer ended with status 1: with ***"),
-        ("kill -9 $$", "the scorer ended with status -9: it said nothing"),
-        ("/no/such/scorer", "the scorer ended with status 127"),
-    ],
-)
-def test_what_is_no_score_for_each_answer_is_an_error(command: str, message: str) -> None:
+WRONG_SCORERS = {
+    "none": "true",
+    "too few": "echo 1; echo 1",
+    "too many": "echo 1; echo; echo 1; echo 1",
+    "far too many": "yes 1 | head -c 200000",
+    "nan": "echo 1; echo nan; echo 1",
+    "empty": "echo 1; echo; echo 1",
+    "above 1": "echo 1; echo 1; echo 1.01",
+    "below 0": "echo -0.1; echo 1; echo 1",
+    "a word": "echo good; echo 1; echo 1",
+    "fails": "echo 1; echo 1; echo 1; echo no model >&2; exit 3",
+    "a secret": "echo with hunter2hunter2 >&2; exit 1",
+    "killed": "kill -9 $$",
+    "not there": "/no/such/scorer 2> /dev/null",
+}
+
+
+@pytest.mark.parametrize("case", WRONG_SCORERS)
+def test_what_is_no_score_for_each_answer_is_an_error(case: str) -> None:
     with pytest.raises(MeasurementError) as error:
-        scores(scorer(command))
-    assert message in str(error.value)
+        scores(scorer(WRONG_SCORERS[case]))
     assert error.value.hint
+    assert_golden_row("messages", str(error.value))
 
 
 def test_one_that_hangs_is_ended_with_what_it_started(tmp_path: Path) -> None:
     began = time.monotonic()
-    with pytest.raises(MeasurementError, match=r"did not end within .* for 3 answers"):
+    with pytest.raises(MeasurementError) as late:
         scores(scorer(f"(sleep 0.6; touch {tmp_path}/left) & sleep 60", within=0.2))
+    assert_golden_row("messages", str(late.value))
     assert time.monotonic() - began < 30
     assert None is scores(scorer("sleep 60"), stop=0.1)
     time.sleep(0.5)

@@ -16,7 +16,8 @@ from frontier.report.tables import points_table
 from frontier.run import Run, load
 from frontier.sweep.verify import checks
 from tests.commands import frontier
-from tests.sweeps import sweep_in_virtual_time, swept
+from tests.golden import assert_golden_row
+from tests.sweeps import resumed_without, sweep_in_virtual_time, swept
 
 TEXT = """\
 endpoint: simulator
@@ -51,9 +52,8 @@ def test_the_answer_is_a_number_of_sessions_of_which_each_class_keeps_its_limits
 
 def test_sessions_and_requests_in_flight_are_told_apart(run: Run) -> None:
     (decision,) = run.solve()
-    holds, where = production_lines(decision, None)
-    assert holds.startswith("Holds for at most 8 sessions open at a time, think times included; ")
-    assert "vLLM --max-num-seqs 8 or more lets none of them wait" in where
+    assert 8 == decision.concurrency
+    assert_golden_row("answers", "\n".join(production_lines(decision, None)))
     point = next(p for p in run.points() if p.concurrency == 8)
     assert point.in_flight is not None
     assert 0 < point.in_flight < 8
@@ -84,12 +84,7 @@ def test_records_have_their_labels_and_other_runs_their_old_form(run: Run, tmp_p
 
 
 def test_a_sweep_of_sessions_goes_on_where_it_ended(run: Run, tmp_path: Path) -> None:
-    again = tmp_path / "again"
-    shutil.copytree(run.path, again)
-    for file in [*again.glob("trials/*c0032*"), *again.glob("evidence/*c0032*")]:
-        file.unlink()
-    resumed, told, _ = sweep_in_virtual_time(again, TEXT)
-    assert [trial.concurrency for trial in told.finished] == [32]
+    resumed = resumed_without(run, tmp_path / "again", TEXT, "c0032")
     for a, b in zip(run.points(), resumed.points(), strict=True):
         assert a.metrics["later.p90_ttft"] == b.metrics["later.p90_ttft"]
 
@@ -104,14 +99,13 @@ def test_a_summary_read_from_its_cache_is_the_same(run: Run) -> None:
 
 
 def test_what_does_not_know_sessions_says_so(run: Run) -> None:
-    with pytest.raises(UsageError, match="agent is a session, and verify sends single requests"):
+    with pytest.raises(UsageError) as refused:
         checks(run, run.limits())
-    said = frontier("users", str(run.path), "--think", "45s", cwd=run.path.parent)
-    assert said.code == 2
-    assert "agent is a session: its proven number is people with one open at a time already" in said.err
-    said = frontier("predict", str(run.path), cwd=run.path.parent)
-    assert said.code == 2
-    assert "agent is a session, and the model that is fitted to points knows one shape alone" in said.err
+    assert_golden_row("messages", str(refused.value), "verify")
+    for command in (("users", "--think", "45s"), ("predict",)):
+        said = frontier(command[0], run.path.name, *command[1:], cwd=run.path.parent)
+        assert (2, "") == (said.code, said.out)
+        assert_golden_row("messages", said.err, command[0])
 
 
 def test_looking_at_it_by_other_limits_of_a_class(run: Run) -> None:
@@ -123,7 +117,7 @@ def test_looking_at_it_by_other_limits_of_a_class(run: Run) -> None:
     for command in (("export", "--csv"), ("report", "-o", str(run.path.parent / "r.md"))):
         assert frontier(command[0], str(run.path), *command[1:], cwd=run.path.parent).code == 0
     page = (run.path.parent / "r.md").read_text()
-    assert "sessions open at a time" in page
+    assert production_lines(run.solve()[0], None)[0].partition(",")[0] in page
     assert "of later turns" in page
 
 
@@ -148,4 +142,4 @@ def test_a_number_of_sessions_is_not_printed_as_a_limit_on_requests(run: Run, tm
     shutil.copytree(run.path, tmp_path / "run")
     said = frontier("users", "run", "--emit", "vllm", cwd=tmp_path)
     assert (2, "") == (said.code, said.out)
-    assert "agent is a session: its proven number counts open sessions" in said.err
+    assert_golden_row("messages", said.err)

@@ -75,7 +75,8 @@ wait
 """A shell with a child in its group, and one that has left the group and does not heed SIGTERM."""
 
 
-@pytest.mark.parametrize("how", ["let go", "SIGTERM", "the sweep is killed"])
+@pytest.mark.process
+@pytest.mark.parametrize("how", ["let go", "SIGTERM", "killed sweep"])
 def test_nothing_is_left_of_a_command_whatever_it_started(how: str, supervise: Start, tmp_path: Path) -> None:
     process = supervise(TREE, within=0.5)
     assert "started" == told(process)["event"]
@@ -89,6 +90,7 @@ def test_nothing_is_left_of_a_command_whatever_it_started(how: str, supervise: S
     assert [] == [pid for pid in running if lives(pid)]
 
 
+@pytest.mark.process
 def test_a_signal_while_the_command_is_being_started_does_not_lose_it(tmp_path: Path) -> None:
     script = """if True:
         import os, signal
@@ -120,6 +122,7 @@ def test_a_signal_while_the_command_is_being_started_does_not_lose_it(tmp_path: 
     process.communicate()
 
 
+@pytest.mark.process
 def test_the_stop_command_comes_first_and_is_bounded(supervise: Start, tmp_path: Path) -> None:
     stop = "echo stopping; touch stopped; sleep 60"
     heeding = "trap 'ls stopped > order; exit 0' TERM; echo $$ > heeding.pid; while :; do sleep 0.1; done"
@@ -135,6 +138,7 @@ def test_the_stop_command_comes_first_and_is_bounded(supervise: Start, tmp_path:
     assert (tmp_path / "a.log").read_text().startswith("stopping\n")
 
 
+@pytest.mark.process
 def test_how_a_command_ends_is_told_and_what_it_said_is_kept_without_secrets(supervise: Start, tmp_path: Path) -> None:
     said = (
         r"""echo "key $MY_KEY"; printf '\033[31mred\033[0m\n10%%\r20%%\n'; echo sk-abcdefghijklmnop123456 >&2; exit 3"""

@@ -23,6 +23,8 @@ from frontier.store.run_dir import RunDirectory
 from frontier.sweep.backend import Facts, VirtualBackend
 from frontier.sweep.conductor import Conductor
 from tests.commands import frontier
+from tests.golden import assert_golden_row
+from tests.neutral import without_numbers
 from tests.sweeps import (
     ENGINES,
     Clock,
@@ -43,7 +45,8 @@ GRID = (1, 2, 4, 8, 16, 32, 64)
 
 @pytest.mark.parametrize("family", ["smooth", "infeasible", pytest.param("KV cliff", marks=pytest.mark.slow)])
 def test_the_operating_point_is_the_true_one(family: str, tmp_path: Path) -> None:
-    text = config_text(ENGINES[family], requests=800)
+    # Of a TPOT, as streams keep their places: three windows are too few for a p99 of TTFT.
+    text = config_text(ENGINES[family], requests=800, sla="{p99_tpot: 13ms}")
     run, _, end = sweep_in_virtual_time(tmp_path / "run", text)
     (decision,) = run.solve()
     assert (end, true_operating_point(text, GRID)) == ("finished", decision.concurrency)
@@ -69,6 +72,7 @@ seed: {seed}
     assert Phase.VISIT in {trial.phase for trial in told.finished}, "otherwise this tests nothing"
 
 
+@pytest.mark.process
 @pytest.mark.slow
 def test_refining_finds_a_higher_setting_that_truly_meets(tmp_path: Path) -> None:
     text = config_text(ENGINES["smooth"], sla="{p99_tpot: 8ms}", refine=4)
@@ -203,10 +207,10 @@ def test_a_spent_budget_ends_the_sweep_with_what_is_finished(tmp_path: Path) -> 
     (dropped,) = [line for line in lines if line["event"] == "dropped"]
     assert "requests 5,000" in dropped["reason"]
     assert 21 == len(told.finished) + len(dropped["trials"])
-    assert any(note.endswith("; the budget had no room: requests 5,000") for note in told.notes)
+    assert any(note.endswith(f"; {dropped['reason']}") for note in told.notes)
     assert set(dropped["trials"]) == set(run.skipped)
     (said,) = [line for line in page_of(report_of(run, run.limits())).health if line.startswith("Left out")]
-    assert "the budget had no room: requests 5,000" in said
+    assert dropped["reason"] in said
 
 
 def test_what_earlier_sessions_spent_counts(tmp_path: Path) -> None:
@@ -224,16 +228,19 @@ def sweep_by_the_clock(path: Path, text: str) -> tuple[Clock, Told, str]:
     return backend, *conduct_by_the_clock(path, text, backend)
 
 
+@pytest.mark.slow
 def test_a_budget_of_time_is_kept_and_most_of_it_used(tmp_path: Path) -> None:
-    text = config_text(ENGINES["smooth"], refine=2)
+    text = config_text(ENGINES["smooth"], refine=2, sla="{p99_tpot: 13ms}")
     whole, _, _ = sweep_by_the_clock(tmp_path / "whole", text)
     spent = whole.now - Clock.now
     backend, fewer, end = sweep_by_the_clock(tmp_path / "run", text + f"budget: {{time: {spent * 0.6:.0f}s}}\n")
     assert end == "budget"
     assert 0.45 * spent < backend.now - Clock.now <= 0.6 * spent
     assert 7 == len({t.concurrency for t in fewer.finished if t.repeat == 1 and t.phase is Phase.GRID})
+    assert len(fewer.finished) >= 7
     assert all(t.repeat == 1 for t in fewer.finished[:7]), "every setting once comes first"
-    assert any("no room in the budget" in note for note in fewer.notes), "said early"
+    early = next(note for note in fewer.notes if "budget" in note)
+    assert_golden_row("progress", without_numbers(early))
     assert load(tmp_path / "run").solve()[0].verdict is Verdict.MEETS
 
 
@@ -349,6 +356,7 @@ def sized(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Told, float]:
     return path, told, backend.now - Clock.now
 
 
+@pytest.mark.slow
 def test_every_shape_is_scanned_and_proven_before_any_frontier_is_completed(sized: tuple[Path, Told, float]) -> None:
     path, told, took = sized
     answered = [(d.shape.label, d.concurrency) for d, _, _ in told.announcements]
@@ -358,9 +366,11 @@ def test_every_shape_is_scanned_and_proven_before_any_frontier_is_completed(size
     assert {"256/32", "64/16"} == {t.shape.label for t in told.finished[:completed] if t.phase is Phase.PROVE}
     run = load(path)
     assert dict(answered) == {d.shape.label: d.concurrency for d in run.solve()}
-    assert all({1, 4, 16, 64} <= {p.concurrency for p in run.points() if p.shape == s} for s in run.config.shapes)
+    for shape in run.config.shapes:
+        assert {1, 4, 16, 64} <= {p.concurrency for p in run.points() if p.shape == shape}
     begun = [line for line in RunDirectory.read(path).journal_lines() if line["event"] == "trial_begun"]
     assert [pytest.approx(left, abs=0.1) for left in told.left[: len(begun)]] == [line["left"] for line in begun]
+    assert begun
     assert all(line["left"] < line["left_at_most"] for line in begun)
     assert min(x for x in told.left[:-1] if x is not None) > 0, "never nothing left while something is to come"
     assert took / 3 < (told.left[0] or 0.0) < 3 * took, "expected before the first trial"
@@ -402,6 +412,7 @@ def test_the_pasted_command_proves_a_setting_under_another_sla(tmp_path: Path) -
     assert (2, True) == (refused.code, "--prove 8,x: write concurrencies" in refused.err)
 
 
+@pytest.mark.slow
 def test_a_setting_is_proven_in_the_shapes_whose_answer_it_can_change(
     sized: tuple[Path, Told, float], tmp_path: Path
 ) -> None:
@@ -416,7 +427,8 @@ def test_a_setting_is_proven_in_the_shapes_whose_answer_it_can_change(
     proofs = {(t.shape.label, t.concurrency) for t in told.finished if t.phase is not Phase.VISIT}
     assert {(low, named)} == proofs
     assert {low} == {trial.shape.label for trial in told.finished}
-    assert any(f"{high}: c={named} cannot change the answer" in note for note in told.notes)
+    (left_out,) = (note for note in told.notes if f"{high}: c={named} " in note)
+    assert_golden_row("progress", left_out)
 
 
 @pytest.fixture
@@ -439,5 +451,5 @@ def test_an_interruption_after_the_answer_prints_it(tmp_path: Path) -> None:
         said = frontier("sweep", "sweep.yaml", "-o", "run", cwd=tmp_path, here=True)
     assert 130 == said.code
     assert re.search(r"^Run at concurrency 1\d ", said.out, re.MULTILINE)
-    assert said.err.rstrip().endswith("go on with\n  frontier sweep sweep.yaml -o run")
+    assert "  frontier sweep sweep.yaml -o run" == said.err.splitlines()[-1]
     assert (tmp_path / "run" / "derived" / "frontier.png").exists()

@@ -2,6 +2,7 @@
 fail repeatedly."""
 
 import asyncio
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,8 @@ from frontier.store.run_dir import RunDirectory
 from frontier.sweep.backend import HttpBackend, VirtualBackend
 from frontier.sweep.conductor import Conductor, SweepEnd
 from tests.commands import frontier
+from tests.golden import assert_golden_row
+from tests.neutral import line_of
 from tests.sweeps import ENGINES, Told, config_text, open_run
 
 SWEEP = """\
@@ -55,6 +58,7 @@ def measurements(path: Path) -> dict[int, Measurement]:
     return {m.trial.concurrency: m for m in RunDirectory.read(path).finished().values()}
 
 
+@pytest.mark.process
 def test_auto_takes_a_second_process_where_the_measured_latency_asks_for_it(
     simulator: SimulatorProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -72,16 +76,17 @@ def test_auto_takes_a_second_process_where_the_measured_latency_asks_for_it(
     assert [4, 4] == [worker.streams for worker in found[8].workers]
     assert (None, 2) == (found[1].health.processes, found[8].health.processes)
     assert found[8].health.clock_bound == max(worker.clock_bound for worker in found[8].workers)
-    assert "c=8 is sent by 2 client processes" in told.notes
+    (note,) = {note for note in told.notes if "client processes" in note}  # said again where it is measured again
+    assert_golden_row("progress", note)
     begun = [line for line in RunDirectory.read(path).journal_lines() if line["event"] == "trial_begun"]
     assert [None, 2] == [line.get("client_processes") for line in begun][:2]
     records = list(RunDirectory.read(path).records(found[8].trial.key))
     assert set(range(8)) == {record.stream for record in records}
     assert len({record.index for record in records}) == len(records)
     shown = frontier("show", "runs/auto", cwd=tmp_path)
-    assert "c=8 of 32/16 was sent by 2 client processes, their clocks known within" in shown.out
-    assert frontier("report", "runs/auto", "-o", "page.md", cwd=tmp_path).code in (0, 4, 5)
-    assert " client processes | their clocks known within |" in (tmp_path / "page.md").read_text()
+    assert_golden_row("pages", re.sub(r"[\d.]+ [µm]?s\b", "TIME", line_of(shown.out, "c=8 of 32/16", "sent by")))
+    assert frontier("report", "runs/auto", "-o", "page.md", cwd=tmp_path).code == 0
+    assert_golden_row("pages", line_of((tmp_path / "page.md").read_text(), "client processes |"), "report")
 
 
 class Losing(VirtualBackend):
@@ -111,11 +116,11 @@ def test_a_setting_under_which_client_processes_fail_three_times_is_put_off_and_
     end, backend, told = losing(tmp_path / "run", text.replace("sla: {}\n", ""), 8, times=3)
     assert ("finished", 4) == (end, backend.tried.count(8))
     assert [1, 2, 4, 8, 16, 32, 64] == sorted(measurements(tmp_path / "run"))
-    assert 2 == sum("is run again without that process" in note for note in told.notes)
-    assert any("client processes failed 3 times under c=8, at last: client process 3" in note for note in told.notes)
+    assert_golden_row("progress", "\n".join(note for note in told.notes if "process" in note))
     assert {} == load(tmp_path / "run").skipped
 
 
+@pytest.mark.process
 @pytest.mark.slow
 @pytest.mark.fault("client processes that fail under a trial again and again", times=1)
 def test_a_setting_under_which_client_processes_always_fail_is_left_out_and_the_lower_ones_decide(
@@ -127,6 +132,7 @@ def test_a_setting_under_which_client_processes_always_fail_is_left_out_and_the_
     run = load(tmp_path / "run")
     assert max(backend.tried) == 16 > max(measurements(tmp_path / "run"))
     assert 6 == backend.tried.count(16)  # by the search, and once more at the end
-    assert {True} == {"client processes failed 3 times under c=16" in why for why in run.skipped.values()}
+    assert {16, 32, 64} == {int(key.split("-c")[1][:4]) for key in run.skipped}
+    assert_golden_row("progress", "\n".join(sorted(set(run.skipped.values()))))
     (decision,) = run.solve()
     assert decision.concurrency == 8

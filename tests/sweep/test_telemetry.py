@@ -1,31 +1,22 @@
 """The sweep's own metrics: true, and on loopback only."""
 
-import re
 import socket
 import time
 import urllib.request
 from pathlib import Path
 from types import SimpleNamespace
 
+import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from frontier.config import load_config
 from frontier.plan import make_plan
 from frontier.sweep.telemetry import Telemetry
-from tests.commands import frontier, start
+from tests.commands import frontier, http_sweep, start, until_said
+from tests.golden import assert_golden_row
 from tests.sweeps import Told
 
-TEXT = """\
-endpoint: simulator
-simulator: {step_base: 2ms, per_decode: 5us, per_prefill_token: 5us}
-shapes: [32/4]
-concurrency: [1, 3]
-sla: {p90_ttft: 1s}
-requests: 100
-repeats: 1
-refine: 0
-warmup: 50ms
-"""
+TEXT = http_sweep("[1, 3]", requests=100, shape="32/4")
 
 
 def read(text: bytes) -> dict[tuple[str, ...], float]:
@@ -80,14 +71,12 @@ def test_the_running_trial_is_told_and_gone_when_it_has_ended() -> None:
     assert not any(name[0] == "frontier_trial_running" for name in read(telemetry.text()))
 
 
+@pytest.mark.process
 def test_a_sweep_serves_them_on_loopback_while_it_runs(tmp_path: Path) -> None:
     (tmp_path / "sweep.yaml").write_text(TEXT.replace("requests: 100", "requests: 100000"))
     process = start("sweep", "sweep.yaml", "--prometheus", "0", cwd=tmp_path)
     try:
-        assert process.stderr is not None
-        address = next(
-            found[1] for line in process.stderr if (found := re.search(r"(http://127\.0\.0\.1:\d+/metrics)", line))
-        )
+        address = until_said(process, r"http://127\.0\.0\.1:\d+/metrics")[0]
         deadline = time.monotonic() + 60
         while time.monotonic() < deadline:
             found = read(urllib.request.urlopen(address, timeout=5).read())
@@ -101,6 +90,7 @@ def test_a_sweep_serves_them_on_loopback_while_it_runs(tmp_path: Path) -> None:
         process.communicate()
 
 
+@pytest.mark.process
 def test_a_taken_port_is_told(tmp_path: Path) -> None:
     (tmp_path / "sweep.yaml").write_text(TEXT)
     with socket.socket() as taken:
@@ -109,4 +99,4 @@ def test_a_taken_port_is_told(tmp_path: Path) -> None:
         port = str(taken.getsockname()[1])
         said = frontier("sweep", "sweep.yaml", "--prometheus", port, cwd=tmp_path, here=True)
     assert said.code == 2
-    assert f"cannot serve metrics on 127.0.0.1:{port}" in said.err
+    assert_golden_row("messages", said.err[said.err.index("error: ") :].replace(port, "PORT"))
