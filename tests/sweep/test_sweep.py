@@ -453,3 +453,19 @@ def test_an_interruption_after_the_answer_prints_it(tmp_path: Path) -> None:
     assert re.search(r"^Run at concurrency 1\d ", said.out, re.MULTILINE)
     assert "  frontier sweep sweep.yaml -o run" == said.err.splitlines()[-1]
     assert (tmp_path / "run" / "derived" / "frontier.png").exists()
+
+
+def test_after_one_concurrency_is_proven_in_all_shapes_each_series_ends_with_its_own(tmp_path: Path) -> None:
+    text = """\
+endpoint: simulator
+simulator: {step_base: 5ms, per_decode: 200us, per_prefill_token: 20us, noise: 0.05}
+shapes: [256/32, 1024/32]
+concurrency: [4, 64]
+sla: {p90_tpot: 12ms, p90_ttft: 400ms}
+"""
+    run, told, _ = sweep_in_virtual_time(tmp_path / "run", text)
+    asked = [line["reason"] for line in RunDirectory.read(run.path).journal_lines() if line["event"] == "asked"]
+    assert any("in every shape" in reason for reason in asked), "otherwise this tests nothing"
+    for decision in run.solve():
+        last = [trial for trial in told.finished if trial.shape == decision.shape][-1]
+        assert (decision.concurrency, Verdict.MEETS) == (last.concurrency, decision.verdict)
