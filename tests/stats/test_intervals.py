@@ -432,3 +432,24 @@ def test_batch_means_cover_the_mean_of_a_dependent_series() -> None:
 )
 def test_a_tail_needs_a_window_that_outlasts_its_requests(p: float, concurrency: int, least: int) -> None:
     assert least == claim_floor(p, concurrency)
+
+
+@pytest.mark.parametrize(("n", "confidence"), [(3, 0.95), (6, 0.99), (20, 0.9875)])
+def test_the_bound_of_exponential_values_holds_as_often_as_it_says(n: int, confidence: float) -> None:
+    """Against the law itself, from anywhere: its percentile is known."""
+    rng = np.random.default_rng(8)
+    true = 5.0 - 0.3 * math.log(0.01)
+    draws = 5.0 + 0.3 * rng.exponential(size=(4000, n))
+    held = np.mean([intervals.exponential_upper(values, 0.99, confidence) >= true for values in draws])
+    error = math.sqrt(confidence * (1 - confidence) / 4000)
+    # A little more often: that the least value is above that of the law is not charged.
+    assert confidence - 3 * error <= held <= confidence + (1 - confidence) * 0.4 + 3 * error
+
+
+def test_equal_values_are_their_own_bound() -> None:
+    assert 2.0 == intervals.exponential_upper(np.full(5, 2.0), 0.99, 0.95)
+
+
+def test_the_quantile_of_gamma_is_that_of_scipy() -> None:
+    for shape in (2, 5.5, 35):
+        assert dist.gamma.ppf(0.05, shape) == pytest.approx(intervals.gamma_quantile(0.05, shape))
