@@ -65,6 +65,9 @@ EARLIER_ALPHA = ALPHA / 15
 """The error of each judgement of a candidate in versions before 0.2: 3 ascents, 5 judgements, equal
 shares."""
 SCANS = (Phase.SCAN, Phase.LOCATE)
+FRESH = (Phase.PROVE, Phase.VISIT)
+"""The trials after whose windows a candidate is judged: a version whose rules were less strict took
+visits of what it had proven."""
 NEWEST = 0.99
 """Confidence with which the newest window of a setting is over a limit for it to break the SLA."""
 
@@ -424,12 +427,12 @@ def _judged(trials: History, limits: tuple[Limit, ...], error: float) -> Candida
     """A candidate, judged after some windows of its proof by all that was measured until then."""
     clean = [(trial, sample) for trial, sample in trials if not spoilt(sample)]
     every = [sample for _, sample in clean or trials]
-    windows = sum(trial.phase is Phase.PROVE for trial, _ in clean)
+    windows = sum(trial.phase in FRESH for trial, _ in clean)
     verdict, reason, alpha = Verdict.UNPROVEN, "", SPEND * error
     point = proof = None
     count = fresh = 0
     for k, (trial, sample) in enumerate(clean, 1):
-        if trial.phase is not Phase.PROVE:
+        if trial.phase not in FRESH:
             continue
         count, fresh = count + 1, fresh + sample.n
         alpha = SPEND * error * (1 - SPEND) ** max(0, sum(look <= count for look in LOOKS) - 1)
