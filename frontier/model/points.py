@@ -15,7 +15,7 @@ class Estimate:
 
     `lower` and `upper` are the one-sided 95 % bounds that verdicts use (infinite: no such bound
     exists); `need` is how many requests would give a percentile a bound by ranks, where these are
-    too few: then its upper bound is a rough one (stats.bounds.above_windows), or infinite. `n`
+    too few: then its upper bound is a rough one (stats.bounds.above_largest), or infinite. `n`
     counts the requests behind the value.
     """
 

@@ -28,7 +28,7 @@ MEAN_FLOOR = claim_floor(0.5)
 MOST_NEEDED = 10_000_000
 """More requests than this are not proposed."""
 FEWEST_WINDOWS = 3
-"""Windows from which the largest latency of each gives a bound: as many as a proof has at least."""
+"""Windows from which the largest latencies give a bound: as many as a proof has at least."""
 _SAYS_NOTHING = math.log(100)
 """A rough bound this far (in ln) above the median is none."""
 _LARGEST = 100.0
@@ -61,23 +61,24 @@ def percentile(
     wandering speed leaves.
     """
     x, windows = values[has], sample.window[has]
+    units = _units(sample, has, x)
     worth = _worth_of_sessions(sample, lambda order: intervals.n_eff(values[order][has[order]], p))
     # As `intervals.steadier`, and not further from the tail than the largest tenth.
     steadier = max(intervals.steadier(p), min(p, 0.9))
     worth = min(worth, _worth_of_streams(sample, has, _beyond(x, p), _beyond(x, steadier)))
     worth = min(worth, connections.worth(sample, x, has, p))
-    exact = _ranked(sample, x, windows, p, confidence, worth)
+    exact = _ranked(sample, x, windows, units, p, confidence, worth)
     if wander is None or not wander.deviation:
         return exact
     if wander.stalls:
         # No normal law has these blocks: evened out they would hide what happened. The plain bound
         # sees them, and in lockstep takes as many turns as it would take requests.
         most = min(worth, wander.stretches)
-        return _ranked(sample, x, windows, p, confidence, most) if widening(sample).waves else exact
+        return _ranked(sample, x, windows, units, p, confidence, most) if widening(sample).waves else exact
     # The same requests at an even speed have the percentile's bounds without the wander; the two
     # errors are independent, and their sum is that of the logarithms.
     even, middle = evened(sample, x, has, widening(sample).waves)
-    levelled = _ranked(sample, even, windows, p, confidence, worth)
+    levelled = _ranked(sample, even, windows, units, p, confidence, worth)
     return wandering(exact, levelled, middle, p, wander, confidence)
 
 
@@ -188,10 +189,10 @@ def wandering_mean(mean: Estimate, wander: Wander | None, confidence: float) -> 
 
 
 def _ranked(
-    sample: WindowData, x: Floats, windows: Ints, p: float, confidence: float, most: float = math.inf
+    sample: WindowData, x: Floats, windows: Ints, units: Ints, p: float, confidence: float, most: float = math.inf
 ) -> Estimate:
     """A percentile by order statistics at the effective sample size, which is `most` at most, its
-    upper bound by whole windows where that is too small.
+    upper bound by the largest latency of each unit where that is too small.
     """
     ordered = np.sort(x)
     value, middle = (float(ordered[intervals.rank(q, len(x)) - 1]) for q in (p, 0.5))
@@ -212,28 +213,52 @@ def _ranked(
     )
     if math.isfinite(by_ranks.upper) or len(x) < least:
         return by_ranks
-    largest = np.full(len(counts), -math.inf)
-    np.maximum.at(largest, windows, x)
-    side, bound = (above_windows(largest[counts > 0], middle, p, level) for level in (SIDE, confidence))
+    largest = _largest(x, units)
+    enough = np.count_nonzero(counts) >= FEWEST_WINDOWS
+    side, bound = (above_largest(largest, middle, p, level) if enough else math.inf for level in (SIDE, confidence))
     return replace(by_ranks, high=min(by_ranks.high, side), upper=bound)
 
 
-def above_windows(largest: Floats, middle: float, p: float, confidence: float) -> float:
-    """An upper bound of the percentile p where requests are too much alike for ranks to give one:
-    each window counts as a single value, the `largest` latency in it. Infinite for fewer than
-    FEWEST_WINDOWS, where one is infinite, and where it would be a hundred times the median.
+def _units(sample: WindowData, has: Bools, x: Floats) -> Ints:
+    """The number of the unit that each of x, the values of the requests in `has`, belongs to: that
+    of its stream in its window, where windows differ no more than their streams do; else that of
+    its window. Requests of one unit may be as much alike as they like.
 
     Windows begin anew, each with its streams in places of their own, so they are independent
     however much alike the requests of one are: in lockstep a window is one cycle over and over.
-    A request is beyond a bound no more often than the largest of its window is, so what bounds the
+    Where requests vary, those of each stream do so by themselves.
+    """
+    windows = sample.window[has]
+    if len(sample.stream) != sample.n or not len(x) or not (np.isfinite(x) & (x > 0)).all():
+        return windows
+    streams = windows * (int(sample.stream.max()) + 1) + sample.stream[has]
+    _, first, unit = np.unique(streams, return_index=True, return_inverse=True)
+    largest = np.log(_largest(x, unit.reshape(-1)))
+    return streams if intervals.alike(largest, windows[first]) else windows
+
+
+def _largest(x: Floats, units: Ints) -> Floats:
+    """The largest value of each unit."""
+    _, unit = np.unique(units, return_inverse=True)
+    largest = np.full(int(unit.max()) + 1, -math.inf)
+    np.maximum.at(largest, unit.reshape(-1), x)
+    return largest
+
+
+def above_largest(largest: Floats, middle: float, p: float, confidence: float) -> float:
+    """An upper bound of the percentile p where requests are too much alike for ranks to give one:
+    each unit (see `_units`) counts as a single value, the `largest` latency in it. Infinite where
+    one is infinite, and where it would be a hundred times the median.
+
+    A request is beyond a bound no more often than the largest of its unit is, so what bounds the
     percentile p of the largest bounds that of the requests. Their logarithms are taken to have an
     exponential tail, so that the latencies have one of Pareto.
 
-    As windows may be alike by chance, the bound is also at least as far above the largest latency
-    of all as that is above `middle`, the median: the tail may be twice as long as was seen. So it
-    is never below what ranks would give, and only helps where no request came near the limit.
+    As units may be alike by chance, the bound is also at least as far above the largest latency of
+    all as that is above `middle`, the median: the tail may be twice as long as was seen. So it is
+    never below what ranks would give, and only helps where no request came near the limit.
     """
-    if len(largest) < FEWEST_WINDOWS or not middle > 0 or not np.isfinite(largest).all():
+    if len(largest) < 2 or not middle > 0 or not np.isfinite(largest).all():
         return math.inf
     logs = np.log(largest)
     top = float(logs.max())

@@ -39,6 +39,10 @@ SURELY = 0.98
 to 99.7 %."""
 CLUSTERED = 0.01
 """Error at which clusters of requests are taken to differ: what is charged for less is little."""
+GROUPED = 0.05
+"""Error at which groups of values are taken to differ."""
+TAIL = 10
+"""Values above a threshold from which they are taken alone for the tail."""
 _SLACK = 1e-9
 
 
@@ -225,19 +229,40 @@ def lower_rank(p: float, n: int, effective: float, confidence: float = 0.95) -> 
 
 def exponential_upper(values: Floats, p: float, confidence: float) -> float:
     """An upper bound of the percentile p of the law of these independent values, which has an
-    exponential tail: its least value plus a multiple of what their mean is above the least of them.
+    exponential tail: a threshold plus a multiple of what the mean of those above it is above it.
 
-    Of n exponential values, n times that is gamma(n - 1) times the scale of the law, whose own
-    least value is below theirs, and its percentile p is -ln(1 - p) scales above that (Hahn and
-    Meeker; Lawless, "Statistical Models and Methods for Lifetime Data", section 4.1). Of a law with
-    a lighter tail, as the normal, the bound is too high.
+    The threshold is the least value, or where half of the values are TAIL at least, the largest of
+    the other half: of many values the tail is seen alone. Of k exponential values above a
+    threshold, k times that mean is gamma(k) times the scale of the law (gamma(n - 1) where it is
+    one of them; Hahn and Meeker; Lawless, "Statistical Models and Methods for Lifetime Data",
+    section 4.1). Of a law with a lighter tail, as the normal, the bound is too high.
 
     >>> round(exponential_upper(np.array([1.0, 1.1, 1.3]), 0.99, 0.95), 1)
     6.2
     """
-    n, least_value = len(values), float(values.min())
-    scale = n * (float(values.mean()) - least_value) / gamma_quantile(1 - confidence, n - 1)
-    return least_value - scale * math.log1p(-p)
+    n, half = len(values), len(values) // 2
+    if half < TAIL:
+        threshold, above, freedom = float(values.min()), n, n - 1
+    else:
+        ordered = np.sort(values)
+        threshold, above, freedom, values = float(ordered[-half - 1]), half, half, ordered[-half:]
+    scale = above * (float(values.mean()) - threshold) / gamma_quantile(1 - confidence, freedom)
+    return threshold + scale * max(0.0, math.log(above / n / (1 - p)))
+
+
+def alike(values: Floats, groups: NDArray[np.int64]) -> bool:
+    """Whether the means of groups of values differ no more than chance lets them, by the spread of
+    the values within groups (F test at GROUPED). Not where there is one group, or one value each.
+    """
+    _, group = np.unique(groups, return_inverse=True)
+    counts = np.bincount(group).astype(np.float64)
+    between, within = len(counts) - 1, len(values) - len(counts)
+    if between < 1 or within < 1:
+        return False
+    means = np.bincount(group, values) / counts
+    spread = float(((values - means[group]) ** 2).sum()) / within
+    apart = float(counts @ (means - values.mean()) ** 2) / between
+    return apart <= spread * float(_special().fdtri(between, within, 1 - GROUPED))
 
 
 # --- effective sample size

@@ -136,6 +136,7 @@ def test_an_honest_server_is_believed() -> None:
     assert () == found.notes
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("liar", list(named()), ids=lambda liar: liar.name)
 def test_another_name_is_no_other_server(liar: Liar) -> None:
     """A constant alias is a note, a changing fingerprint a warning; neither excludes."""

@@ -49,6 +49,7 @@ def server() -> Iterator[Hostile]:
         yield running
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(
     ("later", "changes"),
     [
@@ -74,6 +75,7 @@ def test_what_a_server_says_otherwise_after_the_trial_excludes_it(
         assert_golden_row("flags", raised["server_changed"].measured)
 
 
+@pytest.mark.process
 def test_the_last_trial_of_a_sweep_is_compared_too(server: Hostile, tmp_path: Path) -> None:
     """It ended in "meets" before: only the next trial would have asked."""
     engine = Deployed("last", after=60, later=LISTS).install()
@@ -86,6 +88,7 @@ def test_the_last_trial_of_a_sweep_is_compared_too(server: Hostile, tmp_path: Pa
     assert frontier("solve", "run", cwd=tmp_path).code == 5
 
 
+@pytest.mark.process
 def test_models_that_answers_name_are_counted_over_client_processes(server: Hostile) -> None:
     engine = Engine("counted", names={"model": "m"}).install()
     measurement, records = go_sharded(trial(4, 30), target(server, engine), 2)
@@ -95,6 +98,7 @@ def test_models_that_answers_name_are_counted_over_client_processes(server: Host
     assert ["m"] == list(measurement.named["model"])
 
 
+@pytest.mark.process
 def test_one_name_in_one_window_and_another_in_the_next_are_two_servers(server: Hostile) -> None:
     engine = Engine("one_name").install()
     measurement, records = go(trial(4, 20), target(server, engine))

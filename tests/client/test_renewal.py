@@ -45,6 +45,7 @@ def numbers(records: list[Record]) -> list[int | None]:
     return [r.connection for r in records]
 
 
+@pytest.mark.process
 def test_a_window_is_spread_over_as_many_connections_as_asked(server: Hostile) -> None:
     engine, before = Engine("renewed").install(), server.connections
     measurement, records = go(trial(4, 80), target(server, engine, connections=40))
@@ -63,6 +64,7 @@ def test_a_window_is_spread_over_as_many_connections_as_asked(server: Hostile) -
     assert 0 == health.renewals_failed == health.resent
 
 
+@pytest.mark.process
 def test_no_renewed_connection_is_on_a_requests_clock(server: Hostile) -> None:
     engine = Engine("off_clock").install()
     measurement, records = go(trial(4, 60), target(server, engine, connections=60))
@@ -83,6 +85,7 @@ def delayed(upstream: str, seconds: float) -> Serve:
     return serve
 
 
+@pytest.mark.process
 def test_where_a_handshake_takes_longer_than_a_request_the_old_connection_goes_on() -> None:
     authority = trustme.CA()
     with Hostile(tls=secure(authority)) as server, authority.cert_pem.tempfile() as ca:
@@ -114,6 +117,7 @@ def at_most(upstream: str, connections_at_once: int) -> Serve:
     return serve
 
 
+@pytest.mark.process
 def test_where_a_proxy_lets_none_be_renewed_the_trial_goes_on_and_the_point_says_what_it_cannot_have_seen(
     server: Hostile,
 ) -> None:
@@ -138,6 +142,7 @@ def test_where_a_proxy_lets_none_be_renewed_the_trial_goes_on_and_the_point_says
     assert_golden_row("flags", re.sub(r"\d+ connections", "4 connections", re.sub(r"[\d.]+%", "53%", note, count=1)))
 
 
+@pytest.mark.process
 def test_client_processes_number_their_connections_apart(server: Hostile) -> None:
     engine = Engine("apart").install()
     measurement, records = go_sharded(trial(4, 60), target(server, engine, connections=30), 2)
@@ -148,6 +153,7 @@ def test_client_processes_number_their_connections_apart(server: Hostile) -> Non
     assert (measurement.health.connections_renewed or 0) >= 16
 
 
+@pytest.mark.process
 def test_streams_that_are_enough_keep_their_connections(server: Hostile) -> None:
     engine = Engine("kept").install()
     measurement, records = go(trial(8, 80), target(server, engine, connections=8))
@@ -155,6 +161,7 @@ def test_streams_that_are_enough_keep_their_connections(server: Hostile) -> None
     assert 0 == measurement.health.connections_renewed
 
 
+@pytest.mark.process
 def test_through_a_forwarding_proxy_and_on_the_slow_path_connections_have_no_number(server: Hostile) -> None:
     async def asked(**how: object) -> set[int | None]:
         async with Client(Target(server.url("good"), "m", "chat", trust_env=True), **how) as client:  # type: ignore[arg-type]

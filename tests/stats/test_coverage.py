@@ -21,7 +21,7 @@ from frontier.model import Lengths, Measurement, Outcome, Phase, Record, Shape, 
 from frontier.simulator.spec import EngineSpec, Stalls
 from frontier.simulator.virtual import Arrays, closed_loop_arrays
 from frontier.stats import intervals
-from frontier.stats.bounds import above_windows
+from frontier.stats.bounds import above_largest
 from frontier.stats.estimate import estimate, point
 from frontier.stats.from_records import window_data
 from frontier.stats.window import BLOCKS, WindowData, join
@@ -369,7 +369,7 @@ def alike(level: Callable[[np.random.Generator, int], Floats], windows: int, inn
     false = 0
     for _ in range(1000):
         x = logs(windows)
-        bound = above_windows(np.exp(x.max(axis=1)), math.exp(float(np.median(x))), 0.99, confidence)
+        bound = above_largest(np.exp(x.max(axis=1)), math.exp(float(np.median(x))), 0.99, confidence)
         false += math.log(bound) < true
     return false / 1000
 
