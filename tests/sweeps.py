@@ -42,7 +42,7 @@ ENGINES = {
 }
 
 
-def config_text(engine: str, *, sla: str = "{p99_ttft: 50ms}", requests: int = 400, refine: int = 0) -> str:
+def config_text(engine: str, *, sla: str = "{p99_ttft: 50ms}", requests: int = 400, repeats: int = 3, refine: int = 0) -> str:
     return f"""\
 endpoint: simulator
 simulator: {engine}
@@ -50,7 +50,7 @@ shapes: [256/32]
 concurrency: [1, 2, 4, 8, 16, 32, 64]
 sla: {sla}
 requests: {requests}
-repeats: 3
+repeats: {repeats}
 refine: {refine}
 """
 

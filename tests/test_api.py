@@ -120,7 +120,7 @@ def test_a_sweep_can_be_run_where_an_event_loop_is_running_already() -> None:
 
 
 def test_objects_show_themselves_in_a_notebook(tmp_path: Path) -> None:
-    run, _, _ = sweep_in_virtual_time(tmp_path / "night", config_text(ENGINES["smooth"], requests=600))
+    run, _, _ = sweep_in_virtual_time(tmp_path / "night", config_text(ENGINES["smooth"], requests=120, repeats=10))
     assert "Run at concurrency 32" in run._repr_html_()
     assert str(tmp_path) not in run._repr_html_()
     decisions = run.solve()
@@ -137,7 +137,7 @@ def test_objects_show_themselves_in_a_notebook(tmp_path: Path) -> None:
 
 
 def test_frames_name_their_units(tmp_path: Path) -> None:
-    run, _, _ = sweep_in_virtual_time(tmp_path / "night", config_text(ENGINES["smooth"], requests=400))
+    run, _, _ = sweep_in_virtual_time(tmp_path / "night", config_text(ENGINES["smooth"], requests=120, repeats=10))
     frame = run.frame()
     units = frame.attrs["units"]
     assert ("s", "s", "tok/s", "share") == tuple(

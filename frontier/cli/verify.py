@@ -96,7 +96,7 @@ def command(
     if quality:
         return _quality(run, limits, scorer, options.as_json)
     found = searches(run, limits) if find else []
-    checked = [] if find else checks(run, limits, load=share(load) if load else None, requests=requests)
+    checked = [] if find else checks(run, limits, load=share(load) if load is not None else None, requests=requests)
     if not (found or checked):
         decisions = run.solve(limits)
         say("there is no operating point to verify:")

@@ -145,7 +145,7 @@ def solved(limits: tuple[Limit, ...]) -> Answer:
     points.append(toy_point(8, n=1200, flags=(Flag("lockstep", "8.1", "2", "stagger the starts"),)))
     few = {"p99_ttft": Estimate(0.45, 0.42, math.inf, 300, lower=0.42, need=1000)}
     points = [dataclasses.replace(p, metrics={**p.metrics, **few}) if p.concurrency == 64 else p for p in points]
-    return answer("default", limits, solve_all(points, limits))
+    return answer("default", limits, points, solve_all(points, limits))
 
 
 def test_an_answer_that_meets_the_sla() -> None:
