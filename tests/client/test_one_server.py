@@ -76,16 +76,19 @@ def test_what_a_server_says_otherwise_after_the_trial_excludes_it(
 
 
 @pytest.mark.process
-def test_the_last_trial_of_a_sweep_is_compared_too(server: Hostile, tmp_path: Path) -> None:
-    """It ended in "meets" before: only the next trial would have asked."""
-    engine = Deployed("last", after=60, later=LISTS).install()
+@pytest.mark.parametrize(("budget", "code"), [("{requests: 135}", 5), ("{requests: 1000}", 0)])
+def test_the_last_trial_of_a_sweep_is_compared_too(server: Hostile, tmp_path: Path, budget: str, code: int) -> None:
+    """It ended in "meets" before: only the next trial would have asked. Where there is room it is
+    measured again, and the answer is about the server as it is then.
+    """
+    engine = Deployed(f"last{code}", after=60, later=LISTS).install()
     (tmp_path / "sweep.yaml").write_text(
         f"endpoint: {server.url(engine.name)}/v1\nmodel: m\nshapes: [40/8]\nconcurrency: [2]\n"
-        "requests: 120\nrepeats: 1\nwarmup: 200ms\nsla: {p50_e2e: 10s}\n"
+        f"requests: 120\nrepeats: 1\nwarmup: 200ms\nsla: {{p50_e2e: 10s}}\nbudget: {budget}\n"
     )
-    assert frontier("sweep", "sweep.yaml", "-o", "run", cwd=tmp_path).code == 5
+    assert frontier("sweep", "sweep.yaml", "-o", "run", cwd=tmp_path).code == code
     assert engine.served > 60
-    assert frontier("solve", "run", cwd=tmp_path).code == 5
+    assert frontier("solve", "run", cwd=tmp_path).code == code
 
 
 @pytest.mark.process
