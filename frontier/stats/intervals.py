@@ -41,7 +41,7 @@ CLUSTERED = 0.01
 """Error at which clusters of requests are taken to differ: what is charged for less is little."""
 GROUPED = 0.05
 """Error at which groups of values are taken to differ."""
-TAIL = 10
+TAIL = 20
 """Values above a threshold from which they are taken alone for the tail."""
 _SLACK = 1e-9
 

@@ -411,6 +411,26 @@ def test_requests_that_repeat_a_cycle_have_a_bound_where_there_are_three_windows
     assert false <= 3
 
 
+@pytest.mark.parametrize("apart", [0.0, 0.1])
+def test_streams_are_units_where_windows_do_not_differ(apart: float) -> None:
+    """Three windows of 16 streams that keep their places: 48 places, which show a tail, unless the
+    windows differ. A limit at three times the value is proven.
+    """
+    rng = np.random.default_rng(43)
+    bounds, true = [], 0.1 * math.exp(math.hypot(0.1, apart) * float(dist.norm.ppf(0.99)))
+    for _ in range(60):
+        parts: list[WindowData] = []
+        for _ in range(3):
+            part = in_places(rng, 1200, 0.1, float(parts[-1].ends[0]) + 10 if parts else 0.0)
+            parts.append(replace(part, ttft=part.ttft * math.exp(apart * rng.standard_normal())))
+        found = estimate(join(parts), "p99_ttft")
+        assert found is not None
+        bounds.append(found.upper)
+    assert sum(bound < true for bound in bounds) <= 3
+    inside = sum(bound < 3 * true for bound in bounds)
+    assert inside >= 57 if apart == 0 else inside <= 30
+
+
 @pytest.mark.parametrize(
     "most_at_once", [pytest.param(256, marks=pytest.mark.slow), 31, pytest.param(20, marks=pytest.mark.slow)]
 )

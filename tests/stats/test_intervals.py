@@ -446,6 +446,31 @@ def test_the_bound_of_exponential_values_holds_as_often_as_it_says(n: int, confi
     assert confidence - 3 * error <= held <= confidence + (1 - confidence) * 0.4 + 3 * error
 
 
+def test_of_many_values_the_tail_is_taken_alone() -> None:
+    """The body of a normal law would make an exponential one far too long."""
+    rng = np.random.default_rng(9)
+    draws = rng.standard_normal((400, 96))
+    true = float(dist.norm.ppf(0.99))
+    bounds = np.array([intervals.exponential_upper(values, 0.99, 0.95) for values in draws])
+    assert np.mean(bounds >= true) >= 0.95
+    assert true < np.median(bounds) < 2 * true
+
+
+@pytest.mark.parametrize("apart", [0.0, 1.0])
+def test_groups_are_alike_as_an_analysis_of_variance_says(apart: float) -> None:
+    rng = np.random.default_rng(10)
+    said = []
+    for _ in range(200):
+        groups = np.repeat(np.arange(3), 8)
+        values = rng.standard_normal(24) + apart * rng.standard_normal(3)[groups]
+        said.append(intervals.alike(values, groups))
+        assert said[-1] == (dist.f_oneway(*(values[groups == k] for k in range(3))).pvalue >= intervals.GROUPED)
+    assert 0.05 < np.mean(said) < 0.99
+    one_each, one_group = np.arange(3), np.zeros(3, np.int64)
+    assert not intervals.alike(rng.standard_normal(3), one_each)
+    assert not intervals.alike(rng.standard_normal(3), one_group)
+
+
 def test_equal_values_are_their_own_bound() -> None:
     assert 2.0 == intervals.exponential_upper(np.full(5, 2.0), 0.99, 0.95)
 
