@@ -108,7 +108,7 @@ def test_no_stream_pauses_after_an_answer_whose_body_has_no_end(ended: All, name
     for record in sorted(ended[name].records, key=lambda r: r.sent):
         times.setdefault(record.stream, []).append(record)
     pauses = [b.sent - (a.last or a.end) for records in times.values() for a, b in itertools.pairwise(records)]
-    assert len(pauses) > 10
+    assert len(pauses) >= 5
     assert statistics.median(pauses) < 0.15, "the shortest pause after a failure was 0.05 s and doubled up to 2 s"
 
 
