@@ -42,7 +42,9 @@ ENGINES = {
 }
 
 
-def config_text(engine: str, *, sla: str = "{p99_ttft: 50ms}", requests: int = 400, repeats: int = 3, refine: int = 0) -> str:
+def config_text(
+    engine: str, *, sla: str = "{p99_ttft: 50ms}", requests: int = 400, repeats: int = 3, refine: int = 0
+) -> str:
     return f"""\
 endpoint: simulator
 simulator: {engine}
