@@ -161,9 +161,8 @@ async def loaded_models(client: Client, dialect: str, models: Sequence[str]) -> 
     return tuple(row["id"] for row in rows if row.get("parent") is None and row["id"] in listed)
 
 
-async def version_of(client: Client, limit: float = 5.0) -> str | None:
-    """What the server answers on /version within `limit` seconds; None: nothing."""
-    version = (await object_of(client, "/version", limit)).get("version")
+async def _version(client: Client) -> str | None:
+    version = (await object_of(client, "/version")).get("version")
     return client.target.cleaned(str(version), LONGEST_VERSION) if version else None
 
 
@@ -221,7 +220,7 @@ async def ask_once(
     """One streamed request through the target's dialect and api."""
     prompt = Prompt(content, 0, osl, salt, shares)
     request = PreparedRequest(0, target.request_body(prompt), osl, 0, prompt)
-    exchange = await client.post(target.request_url, request.body, asked=osl)
+    exchange = await client.post(target.request_url, request.body)
     exchange.request = request
     return to_record(parse_all(exchange, target.adapter, target.api), exchange.sent), exchange
 
@@ -282,7 +281,7 @@ class _Questions:
         identity = self.target.cleaned(identity if not server or server in identity else f"{identity} ({server})")
         self.note("engine", True, identity)
         await self._settle_model(client, models, max_len, exchange)
-        version = await version_of(client)
+        version = await _version(client)
         rtts = [await client.ask("/v1/models") for _ in range(3)]
         rtt = min(exchange.end - exchange.sent for exchange in rtts)
         self.note("round trip", True, f"{format_seconds(rtt)} for a small question")
@@ -414,7 +413,7 @@ async def changed(found: Preflight) -> str | None:
     """
     async with Client(found.target) as client:
         models, _ = models_of(json_of(await client.ask("/v1/models")))
-        version = await version_of(client)
+        version = await _version(client)
     model = found.target.model
     if models and found.models and model in found.models and model not in models:
         served = unmeasurable.model_names(found.target, models)

@@ -73,7 +73,7 @@ def _of(file: Path | None) -> str:
 
 # --- measurements
 
-_LATER: Mapping[str, Any] = {"workers": [], "readings": [], "server_settings": {}, "named": {}, "changed": None}
+_LATER: Mapping[str, Any] = {"workers": [], "readings": [], "server_settings": {}}
 """Fields that older files do not have, and that are left out where they are empty, as here."""
 LATEST = 1e11
 """Unix time: the year 5138."""
@@ -94,8 +94,7 @@ def encode_measurement(measurement: Measurement) -> dict[str, Any]:
     _leave_empty_out(tree["trial"], "seconds", "rate")
     _leave_empty_out(tree, *_LATER)
     _leave_tables_out(kept)
-    said = ("server", "server_identity", "named", "changed")
-    return tree | {name: stored_tree(tree[name]) for name in said if name in tree}
+    return tree | {name: stored_tree(tree[name]) for name in ("server", "server_identity")}
 
 
 def _leave_empty_out(tree: dict[str, Any], *names: str) -> None:
