@@ -270,7 +270,9 @@ def trials_left(
     points = dict(pilot_points(limits, history))
     trials = [(_setting_ask(policy, limits, c, history), 1) for c in _settings_left(policy, history) if c != point]
     gaps = _gaps_allowed(policy, history)
-    if len(points) < 3:  # before the scan each of them is expected to be needed
+    if not limits and len(policy.grid) < 2:
+        gaps = 0  # nothing is scanned, and one setting leaves no gap
+    if gaps and len(points) < 3:  # before the scan each of them is expected to be needed
         middle = len(policy.grid) // 2
         trials.append((_gap_ask(policy, (policy.grid[max(0, middle - 1)], policy.grid[middle]), points), gaps))
     for _ in range(gaps if len(points) >= 3 else 0):

@@ -155,6 +155,12 @@ def test_derived_files_can_be_deleted_or_damaged_without_changing_the_answer(tmp
     assert before == again.points()
 
 
+def test_one_setting_without_an_sla_is_measured(tmp_path: Path) -> None:
+    """There is no gap between settings where there is one."""
+    run, _, _ = sweep_in_virtual_time(tmp_path / "one", "endpoint: simulator\nshapes: [64/8]\nconcurrency: [1]\n")
+    assert [1] == [point.concurrency for point in run.points()]
+
+
 def test_settings_far_beyond_the_sla_are_skipped_and_said_to_be(tmp_path: Path) -> None:
     text = config_text("{step_base: 5ms, per_decode: 20us, per_prefill_token: 100us, max_num_seqs: 8}", requests=300)
     told, _ = swept(tmp_path / "run", text.replace("50ms", "40ms"))
