@@ -9,7 +9,6 @@ import pytest
 
 from frontier.decide.operating_point import solve_all
 from frontier.decide.sla_result import Answer, answer
-from frontier.decide.wording import value_text
 from frontier.model import (
     Cause,
     Claim,
@@ -27,6 +26,7 @@ from frontier.model import (
 )
 from frontier.report.answer import answers_text, decision_table
 from frontier.report.tables import plan_table, points_table
+from frontier.show.wording import value_text
 from tests.golden import assert_golden, assert_golden_row
 from tests.plot.toy import LADDER, LIMIT, SHAPE, toy_decision, toy_frontier, toy_point, toy_points, with_times
 
@@ -228,7 +228,8 @@ def test_hostile_text_is_neither_markup_nor_control() -> None:
     shape = Shape(SHAPE.isl, SHAPE.osl, name="[red]x[/red]\x1b[2J")
     flag = Flag("[b]f", "\x1b]0;t\x07", "\u202e1", "[/x] \x9b")
     points = [toy_point(8, shape=shape, deployment="\x07d", flags=(flag,))]
-    decision: Decision = toy_decision(points, notes=("note \x1b[31m [link=x]",))
+    points = [dataclasses.replace(point, notes=("note \x1b[31m [link=x]",)) for point in points]
+    decision: Decision = toy_decision(points)
     text = points_table(points, [toy_frontier(points)], width=100) + decision_table([decision], width=100)
 
     assert "[red]x[/red][2J" in text
