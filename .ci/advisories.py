@@ -23,9 +23,8 @@ def told(found: dict[str, Any]) -> tuple[str, int]:
         for v in d["vulns"]
     ]
     lines = [f"SKIPPED for {times} packages: {reason}" for reason, times in reasons.most_common()]
-    lines.append(
-        f"{len(audited)} packages audited, {len(known)} known advisories" if audited else "nothing was audited"
-    )
+    count = f"{len(known)} known {'advisory' if len(known) == 1 else 'advisories'}"
+    lines.append(f"{len(audited)} packages audited, {count}" if audited else "nothing was audited")
     return "\n".join([*lines, *known]), 1 if known else 0
 
 

@@ -46,6 +46,7 @@ from frontier.simulator.spec import EngineSpec
 from frontier.simulator.virtual import expected_e2e
 from frontier.stats import estimate
 from frontier.stats.from_records import window_data
+from frontier.stats.intervals import clopper_pearson
 from frontier.stats.time_breakdown import time_breakdown
 from frontier.stats.window import WindowData
 
@@ -66,6 +67,10 @@ LITTLE = 0.04
 MOST_OK = 0.97
 """Share of requests that a rate limit or an overloaded server lets through at most."""
 MOST_STEPS = 60_000
+SHORT = 0.35
+"""Share of deployments with long prompts and short answers: there few requests run, and steadily,
+below any cap."""
+LONG_PROMPTS, SHORT_ANSWERS = (1536, 2048, 2560, 4096, 6000, 8192), (4, 8, 12, 16, 24)
 STATING, TESTING = "draw", "test"
 """The two draws."""
 CASES = 200
@@ -82,6 +87,7 @@ EVIDENCE = {
 class World:
     """A deployment and all that stands before it. Seconds; None: no such limit.
 
+    Lengths differ by the share `spread` up and down; 0: all are equal, as those of a shape 4096/8.
     `slots` is how many requests a proxy lets through at once, `limit` a gateway's requests per
     second, `queue` how many may wait in the server before it refuses with 503. The front end takes
     `front_end` for a request, one after the other, the client `client` for each chunk. From the
@@ -93,6 +99,7 @@ class World:
     osl: int
     grid: tuple[int, ...]
     focus: str
+    spread: float = 0.3
     rtt: float = 0.5e-3
     slots: int | None = None
     limit: float | None = None
@@ -138,7 +145,8 @@ class _Run:
         heapq.heappush(self.events, (when, next(self.order), kind, number))
 
     def _length(self, mean: int) -> int:
-        return max(2, round(mean * self.rng.uniform(0.7, 1.3)))
+        spread = self.world.spread
+        return max(2, round(mean * self.rng.uniform(1 - spread, 1 + spread)))
 
     def handle(self, when: float, kind: str, number: int) -> None:
         """A stream sends; a request reaches the gateway, the proxy's other side, the scheduler."""
@@ -354,16 +362,22 @@ def plain(rng: random.Random) -> World:
         per_decode=rng.uniform(10e-6, 40e-6),
         per_prefill_token=rng.uniform(10e-6, 30e-6),
         per_context_token=rng.uniform(20e-9, 80e-9),
-        max_num_seqs=256,
+        max_num_seqs=rng.choice((128, 256)),
         max_batched_tokens=rng.choice((2048, 4096, 8192)),
         kv_tokens=3_000_000,
         noise=0.03,
     )
-    top = rng.choice((12, 16, 24, 32, 48, 64, 96))
+    top = rng.choice((12, 16, 24, 32, 48, 64, 96, 128))
     isl, osl = rng.choice((128, 256, 512, 1024)), rng.choice((48, 96, 128, 192))
+    if rng.random() < SHORT:
+        isl, osl = rng.choice((256, 512, *LONG_PROMPTS)), rng.choice(SHORT_ANSWERS)
     world = World(spec, isl, osl, (1, max(2, top // 4), top // 2, top), rng.choice(("ttft", "e2e", "tpot")))
     return replace(
-        world, rtt=rng.uniform(0.2e-3, 3e-3), front_end=rng.uniform(0.3e-3, 2e-3), exporter=rng.random() < 0.6
+        world,
+        spread=rng.choice((0.0, 0.3)),
+        rtt=rng.uniform(0.2e-3, 3e-3),
+        front_end=rng.uniform(0.3e-3, 2e-3),
+        exporter=rng.random() < 0.6,
     )
 
 
@@ -374,9 +388,9 @@ def scarce(world: World, resource: Resource, rng: random.Random) -> World:
     match resource:
         case Resource.PREFILL:
             spec = replace(
-                spec, per_prefill_token=rng.uniform(40e-6, 90e-6), max_batched_tokens=rng.choice((4096, 8192))
+                spec, per_prefill_token=rng.uniform(20e-6, 90e-6), max_batched_tokens=rng.choice((2048, 4096, 8192))
             )
-            return replace(world, spec=spec, isl=rng.choice((2048, 4096, 6000)), osl=rng.choice((32, 64, 96)))
+            return replace(world, spec=spec, isl=rng.choice(LONG_PROMPTS), osl=rng.choice((*SHORT_ANSWERS, 32, 64, 96)))
         case Resource.DECODE:
             spec = replace(
                 spec,
@@ -400,7 +414,7 @@ def scarce(world: World, resource: Resource, rng: random.Random) -> World:
                 step_base=rng.uniform(10e-3, 25e-3),
                 per_prefill_token=rng.uniform(4e-6, 15e-6),
             )
-            return replace(world, spec=spec, isl=rng.choice((1024, 2048, 4096)), osl=rng.choice((32, 64, 128)))
+            return replace(world, spec=spec, isl=rng.choice((1024, 2048, 4096)), osl=rng.choice((8, 16, 32, 64, 128)))
         case Resource.FRONT_END:
             return replace(world, front_end=rng.uniform(0.8, 2.0) * guess / top)
         case Resource.NETWORK if rng.random() < 0.5:
@@ -628,12 +642,13 @@ def verdict(row: Mapping[str, Any]) -> str:
 
 
 def stated(rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
-    """What the diagnosis states for each kind of evidence: the share of right cases of the first
-    draw, rounded down to 5 points, 95 % at most.
+    """What the diagnosis states for each kind of evidence: the lower bound (95 %) of the share of
+    right cases of the first draw, rounded down to 5 points, 95 % at most.
     """
     known = [row for row in rows if row["draw"] == STATING and row["named"]]
     shares = {kind: [row["right"] for row in known if row["basis"] in bases] for kind, bases in EVIDENCE.items()}
-    return {kind: min(0.95, math.floor(20 * sum(s) / len(s)) / 20) for kind, s in shares.items() if s}
+    bounds = {kind: clopper_pearson(sum(s), len(s), 0.95)[0] for kind, s in shares.items() if s}
+    return {kind: min(0.95, math.floor(20 * low) / 20) for kind, low in bounds.items()}
 
 
 def second(rows: Sequence[Mapping[str, Any]], drawn: str) -> tuple[int, int]:

@@ -19,7 +19,7 @@ from unittest.mock import patch
 import numpy as np
 from scipy.signal import lfilter
 
-from benchmarks.calibration.servers import APART, FAMILIES, NIGHT, Process, draw_law, make_trial
+from benchmarks.calibration.servers import APART, FAMILIES, NIGHT, STEP_NOISE, Process, draw_law, make_trial
 from frontier.config import load_config
 from frontier.decide.gate import Gate, GateRules, Measured, family_size, gate, judged_metrics
 from frontier.decide.trend import Trend, trend
@@ -302,7 +302,7 @@ def row(name: str, gates: Sequence[Gate]) -> str:
 
 
 HARD = ("noisy", "fixed_lengths")
-STEADY = tuple(f for f in FAMILIES if f not in (*HARD, "infeasible", "rare_stalls"))
+STEADY = tuple(f for f in FAMILIES if f not in (*HARD, *STEP_NOISE, "infeasible", "rare_stalls", "stated_sizes"))
 HEAD = "| {} | alarm (3) | pass (0) | cannot tell (4) |\n|---|--:|--:|--:|"
 LESS = -math.log(0.95)
 EASY, LONG = ("requests up to 5 s", STEADY, 0.0, 5.0), ("requests of 5 to 20 s", STEADY, 5.0, 20.0)

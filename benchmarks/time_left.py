@@ -27,6 +27,7 @@ from frontier.model import Phase, Verdict
 WITHIN = 1.5
 """Factor of a reading that is right."""
 TENTHS = tuple(range(10))
+SIZED_BY_SWEEP = tuple(family for family in FAMILIES if family != "stated_sizes")
 STAGES = ("scan", "proofs", "completion")
 FACTORS = tuple(float(f) for f in np.geomspace(1 / 8, 8, 61))
 """By which the readings of a state may be multiplied in hindsight."""
@@ -119,7 +120,7 @@ def main() -> None:
     count = int(sys.argv[1]) if len(sys.argv) > 1 else 100
     found: list[Reading] = []
     for i in range(count):
-        found += readings(Process.drawn(FAMILIES[i % len(FAMILIES)], i // len(FAMILIES)), i + 1)
+        found += readings(Process.drawn(SIZED_BY_SWEEP[i % len(SIZED_BY_SWEEP)], i // len(SIZED_BY_SWEEP)), i + 1)
         print(f"\r{i + 1}/{count}", end="", file=sys.stderr, flush=True)
     print("\n" + table(found))
 

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 from frontier._version import __version__
 
 if TYPE_CHECKING:
-    from frontier.api import import_files, run_sweep
-    from frontier.config import Config, load_config, parse_sla
+    from frontier.api import import_files, load_config, run_sweep
+    from frontier.config import Config, parse_sla
     from frontier.decide.pareto import nondominated
     from frontier.metrics import Metric, metric
     from frontier.model import Decision, Estimate, Frontier, Limit, Point, Shape, Verdict
@@ -52,14 +52,14 @@ __all__ = [
 
 _HOMES = {
     "frontier.decide.pareto": ("nondominated",),
-    "frontier.config": ("Config", "load_config", "parse_sla"),
+    "frontier.config": ("Config", "parse_sla"),
     "frontier.metrics": ("Metric", "metric"),
     "frontier.model": ("Decision", "Estimate", "Frontier", "Limit", "Point", "Shape", "Verdict"),
     "frontier.plan": ("make_plan",),
     "frontier.run": ("Run",),
     "frontier.report.comparison": ("compare_runs",),
     "frontier.report.notebook": ("load",),
-    "frontier.api": ("import_files", "run_sweep"),
+    "frontier.api": ("import_files", "load_config", "run_sweep"),
 }
 _HOME = {name: home for home, names in _HOMES.items() for name in names}
 

@@ -1,24 +1,56 @@
-"""Making a run from a program or a notebook: `run_sweep` and `import_files`."""
+"""What programs and notebooks call: `load_config`, and to make a run `run_sweep` and
+`import_files`.
+"""
 
 import asyncio
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from frontier.client.event_loop import run as run_loop
 from frontier.client.prompts import prompts_facts
-from frontier.config import load_config
-from frontier.errors import MeasurementError
+from frontier.config import Config, Setting
+from frontier.config import load_config as config_of_text
+from frontier.config.shapes import ReadSessions
+from frontier.errors import MeasurementError, UsageError
 from frontier.formats.arrivals import with_trace
 from frontier.formats.config_file import open_run
 from frontier.formats.importing import read_files, store
-from frontier.formats.session_files import read_sessions
+from frontier.formats.session_files import read_sessions as sessions_of_file
 from frontier.plan import Progress, make_plan
 from frontier.report.notebook import NotebookRun, load
+from frontier.standing import lost_server
 from frontier.store.files import read_config
 from frontier.store.run_dir import read_manifest
 from frontier.sweep import backend
 from frontier.sweep.conductor import Conductor, SweepEnd
+
+
+def load_config(
+    source: str | Path,
+    file: str | None = None,
+    settings: Sequence[Setting | str] = (),
+    begun: Mapping[str, Any] | None = None,
+    *,
+    read_sessions: ReadSessions | None = None,
+) -> Config:
+    """The config in the file `source`, with the traces and sessions that it names; or, where `file`
+    is given, the config in the text `source`, which messages call `file`.
+
+    `settings` replace or add single values, as "requests=600". `begun` is the manifest of the run
+    that the config belongs to: a key that is left out means what it meant when the run was begun. A
+    text is read alone: sessions of files are read by `read_sessions`, or are what `begun` says of
+    them. UsageError when the file cannot be read, ConfigError with every complaint about what is in
+    it.
+    """
+    given = [Setting.of(each) if isinstance(each, str) else each for each in settings]
+    if file is not None:
+        return config_of_text(str(source), file, given, begun, read_sessions=read_sessions)
+    if "\n" in str(source):
+        raise UsageError("load_config takes a path", 'or a text and its name, as  load_config(text, "sweep.yaml")')
+    text = read_config(Path(source))
+    return with_trace(config_of_text(text, str(source), given, begun, read_sessions=read_sessions or sessions_of_file))
 
 
 def run_sweep(config_file: str | Path, run: str | Path, environ: Mapping[str, str] | None = None) -> NotebookRun:
@@ -30,7 +62,7 @@ def run_sweep(config_file: str | Path, run: str | Path, environ: Mapping[str, st
     """
     text = read_config(Path(config_file))
     begun = read_manifest(Path(run)) if (Path(run) / "manifest.json").exists() else None
-    config = with_trace(load_config(text, str(config_file), begun=begun, read_sessions=read_sessions))
+    config = with_trace(config_of_text(text, str(config_file), begun=begun, read_sessions=sessions_of_file))
     with open_run(Path(run), config, text, prompts_facts(config.prompts)) as directory:
 
         async def conduct() -> SweepEnd:
@@ -38,7 +70,7 @@ def run_sweep(config_file: str | Path, run: str | Path, environ: Mapping[str, st
             return await Conductor(config, make_plan(config), directory, server, Progress(), asyncio.Event()).conduct()
 
         if run_loop(conduct()) == "server_lost":
-            raise MeasurementError("the server was lost and did not come back", "call it again to go on")
+            raise MeasurementError(lost_server(directory.journal_lines()), "call it again to go on")
     return load(run)
 
 

@@ -100,6 +100,14 @@ class AnotherServerError(MeasurementError):
     """
 
 
+class DrawingError(FrontierError):
+    """No picture can be drawn here: matplotlib does not load. What the picture would show stands
+    without it.
+    """
+
+    exit_code = ExitCode.USAGE
+
+
 class StoreError(FrontierError):
     """The run directory cannot be used: it belongs to another sweep, is locked, not writable, or
     damaged.

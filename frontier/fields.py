@@ -223,7 +223,7 @@ def whole(value: Any, least: int, most: int) -> int:
     """A whole number in least..most."""
     if isinstance(value, bool) or not isinstance(value, int):
         same = isinstance(value, float) and value.is_integer()
-        hint = f"write {value:.0f}" if same else "write it in digits"
+        hint = f"write {value:.0f}" if same and least <= value <= most else "write it in digits"
         if isinstance(value, str) and value.isdecimal() and len(value) < 18:
             hint = f"write {value} without quotes"
         raise Problem(f"{{key}} is a whole number; this is {shown(value)}", f"{hint}, between {least} and {most:,}")

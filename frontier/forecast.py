@@ -31,19 +31,10 @@ import numpy as np
 from frontier.budget import TrialTimes
 from frontier.config import Config
 from frontier.decide import completion, rate_search, search
+from frontier.decide.changes import History
 from frontier.decide.load_search import EXPECTED_WINDOWS, PROOF_TURNS, usual_proof
 from frontier.decide.prediction import LEAST, Assumption, assumption, rough_e2e
-from frontier.decide.proof import (
-    ALPHA,
-    LOOKS,
-    MAX_WINDOWS,
-    PER_STREAM,
-    SPEND,
-    WINDOWS,
-    History,
-    by_concurrency,
-    fewest_requests,
-)
+from frontier.decide.proof import ALPHA, LOOKS, MAX_WINDOWS, PER_STREAM, SPEND, WINDOWS, by_concurrency, fewest_requests
 from frontier.decide.rate_search import Expectation
 from frontier.decide.search import Ask, Done, SearchPolicy
 from frontier.errors import UsageError

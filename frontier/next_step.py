@@ -13,6 +13,7 @@ from dataclasses import replace
 from frontier.budget import Amount, TrialTimes, raised
 from frontier.config import Config
 from frontier.decide.sentences import notes
+from frontier.decide.sla_result import Answer
 from frontier.metrics import Unit
 from frontier.model import Decision, Limit, NextStep, Phase, Rate, Series, Shape
 from frontier.plan import make_trial
@@ -39,6 +40,21 @@ def with_command(decision: Decision, config: Config, again: str | None, times: T
         step = replace(step, seconds=None if need is None else need.seconds, command=f"{again} {shlex.join(more)}")
     decision = replace(decision, next_step=step)
     return replace(decision, notes=notes(decision))
+
+
+def shared_commands(answer: Answer, config: Config, again: str | None) -> dict[str, str]:
+    """Per deployment of which no concurrency is proven in every shape the command that would prove
+    the lowest of its operating points in all of them; nothing where a shape has none.
+    """
+    commands = {}
+    for name, c in answer.common.items() if again is not None else ():
+        alone = [d.concurrency for d in answer.decisions if d.deployment == name]
+        known = [point for point in alone if point is not None]
+        if c is None and len(known) == len(alone):
+            only = ["--only", name] if len(config.deployments) > 1 else []
+            more = [*only, "--prove", str(min(known)), *_sla(config, answer.limits)]
+            commands[name] = f"{again} {shlex.join(more)}"
+    return commands
 
 
 def _need(config: Config, series: Series, step: NextStep, times: TrialTimes) -> Amount | None:

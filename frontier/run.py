@@ -21,9 +21,12 @@ from frontier.config import Config
 from frontier.config.deployment import QualityConfig
 from frontier.decide import operating_point, pareto, uncertainty
 from frontier.decide.capacity import FrontierSummary, summarise
+from frontier.decide.changes import unchanged
 from frontier.decide.diagnose import Diagnosis, diagnose
 from frontier.decide.proof import by_concurrency, claim_points, claim_windows
+from frontier.decide.server_settings import ServerSettings, settings_of
 from frontier.decide.sla_result import Answer, answer
+from frontier.decide.users import arrival_rate
 from frontier.decide.verdict import judge
 from frontier.errors import UsageError
 from frontier.formats.config_file import config_of
@@ -44,7 +47,7 @@ from frontier.model import (
     by_series,
     load_columns,
 )
-from frontier.next_step import with_command
+from frontier.next_step import shared_commands, with_command
 from frontier.standing import Standing, skipped, standing
 from frontier.stats import cost_energy, quality, window
 from frontier.stats import estimate as summarize
@@ -135,6 +138,11 @@ class Run:
         return "imported" in self.manifest
 
     @property
+    def known_settings(self) -> dict[str, ServerSettings]:
+        """What is known of how each deployment's server runs, by what it told and by the config."""
+        return {d.name: settings_of(d, self.server_settings.get(d.name, {})) for d in self.config.deployments}
+
+    @property
     def gpus(self) -> dict[str, int | None]:
         """By how many GPUs each deployment's rates are divided where they are shown; None: by
         none.
@@ -152,7 +160,7 @@ class Run:
     def samples(self, series: Series) -> dict[int, WindowData]:
         """Per concurrency the data its point stands on; none for imported aggregates."""
         history = self.histories.get(series, [])
-        claimed = claim_windows(history)
+        claimed = claim_windows(history, self.limits())
         groups = by_concurrency(history)
         return {c: claimed[c] if c in claimed else window.join(parts) for c, parts in groups.items()}
 
@@ -192,7 +200,7 @@ class Run:
         """
         metrics, price = tuple(dict.fromkeys((*DEFAULT_METRICS, *names))), self._price(series[0])
         history = self.histories[series]
-        samples = claim_windows(history)
+        samples = claim_windows(history, limits)
         claims = claim_points(history, limits, names=metrics, price=price)
         looser = [(trial, sample) for trial, sample in history if trial.concurrency not in samples]
         joined = [window.join(parts) for parts in by_concurrency(looser).values()]
@@ -259,7 +267,17 @@ class Run:
         its shapes.
         """
         asked = [(name, tuple(limits)) for name, limits in (self.config.tiers if tiers is None else tiers)]
-        return tuple(answer(name, limits, *self._decide(limits, options), self.gpus) for name, limits in asked)
+        again = None if self.standing is None else self.standing.again
+        found = [self._answer(name, limits, *self._decide(limits, options)) for name, limits in asked]
+        return tuple(replace(each, commands=shared_commands(each, self.config, again)) for each in found)
+
+    def _answer(
+        self, tier: str, limits: tuple[Limit, ...], points: Sequence[Point], decisions: tuple[Decision, ...]
+    ) -> Answer:
+        mine = by_series(points)
+        rates = {d.series: arrival_rate(d, mine.get(d.series, ()), self.samples(d.series)) for d in decisions}
+        known = {series: rate for series, rate in rates.items() if rate is not None}
+        return answer(tier, limits, points, decisions, self.gpus, known)
 
     def _decide(
         self, limits: tuple[Limit, ...], options: Mapping[str, bool]
@@ -285,15 +303,18 @@ class Run:
         """What may be claimed; and what was only looked at, of which nothing can be.
 
         A setting run to locate, which may not be claimed, counts where it breaks the SLA. It is
-        judged by its bounds even when the decision is by point estimates.
+        judged by its bounds even when the decision is by point estimates. What was measured before
+        the server changed breaks nothing.
         """
         points: list[Point] = []
         scanned: list[Point] = []
         for series in self.histories:
             claims, others = self._points_of(series, limits, self.config.objectives)
             points += claims
+            kept = {trial.concurrency for trial, _ in unchanged(self.histories[series], limits)}
             for point in others:
-                (points if judge(point, limits).verdict is Verdict.VIOLATES else scanned).append(point)
+                breaks = point.concurrency in kept and judge(point, limits).verdict is Verdict.VIOLATES
+                (points if breaks else scanned).append(point)
         return [*points, *self._aggregates()], scanned
 
     def diagnoses(self, points: Sequence[Point], decisions: Sequence[Decision]) -> tuple[Diagnosis, ...]:
@@ -301,7 +322,11 @@ class Run:
         decisions.
         """
         decided = {decision.series: decision for decision in decisions}
-        known = (diagnose(mine, self.samples(key), decided.get(key)) for key, mine in by_series(points).items())
+        settings = self.known_settings
+        known = (
+            diagnose(mine, self.samples(key), decided.get(key), settings.get(key[0]))
+            for key, mine in by_series(points).items()
+        )
         return tuple(diagnosis for diagnosis in known if diagnosis is not None)
 
     # -- frontiers

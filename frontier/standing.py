@@ -22,6 +22,7 @@ from frontier.text import clean, redact
 ENDS = ("finished", "budget", "interrupted", "server_lost", "failed", "stopped")
 """What the journal of a sweep ends with; with anything else it was killed."""
 _DONE = ("finished", "budget")
+_NO_SERVER = {"never_came_up": "the server never came up", "another": "another server answered"}
 _LARGEST_CONFIG = 1 << 20
 
 End = Literal["running", "finished", "budget", "interrupted", "server_lost", "failed", "stopped", "killed"]
@@ -33,8 +34,8 @@ class Standing:
     up; `given_up` those that the last session skipped, or dropped for the budget. A setting is
     measured when one of its trials is finished.
 
-    `end` is how the last session ended, `reason` why where the journal says so; `again` is the
-    command that goes on.
+    `end` is how the last session ended, `reason` why where the journal says so, and `cause` why
+    there was no server; `again` is the command that goes on.
     """
 
     end: End
@@ -47,6 +48,7 @@ class Standing:
     settings: int
     measured: int
     again: str
+    cause: str = ""
 
     @property
     def state(self) -> Literal["running", "finished", "stopped"]:
@@ -84,7 +86,7 @@ class Standing:
             "finished": "the last sweep was asked for a part of it",
             "budget": "the budget had no room for more",
             "interrupted": "it was interrupted",
-            "server_lost": "the server was lost",
+            "server_lost": _NO_SERVER.get(self.cause, "the server was lost"),
             "failed": f"it failed: {self.reason}" if self.reason else "it failed",
             "stopped": "it was stopped",
             "killed": "it was killed",
@@ -106,6 +108,17 @@ class Standing:
             "finished": self.done,
             "go_on": self.again,
         }
+
+
+def lost_server(lines: Sequence[Mapping[str, Any]]) -> str:
+    """Why a sweep ended without a server, of the lines of its journal: it never came up, was lost,
+    or is another one.
+    """
+    ends = [line for line in lines if line["event"] == "server_lost" and "trial" not in line]
+    last = ends[-1] if ends else {}
+    said = {"never_came_up": "the server never came up: ", "another": ""}
+    before = said.get(str(last.get("cause")), "the server was lost and did not come back: ")
+    return f"{before}{last.get('reason', '')}"
 
 
 def standing(run: RunDirectory, config: Config, finished: Mapping[str, Trial]) -> Standing:
@@ -132,6 +145,7 @@ def standing(run: RunDirectory, config: Config, finished: Mapping[str, Trial]) -
         settings=len(settings),
         measured=len(settings & measured),
         again=_command(run),
+        cause=str(last.get("cause", "")),
     )
 
 

@@ -199,9 +199,10 @@ _SCHEME = re.compile(r"\b(?:Bearer|Basic)\s+([A-Za-z0-9+/._~=-]{8,})", re.IGNORE
 _USERINFO = re.compile(r"://([^/\s@]+)@")
 _SECRET_KEY = re.compile(
     r"""(?ix) ( (?: api[_-]?key | authorization | password | passwd | secret | cookie | credential
-    | (?: \b | access[_-] | auth[_-] | bearer[_-] | session[_-] ) token ) [\w-]{0,80} ["']? \s*:\s* ) (?!\$\{) \S.*$"""
+    | (?: access | auth | bearer | session )[_-]token | \btoken(?!s\b|iz) )
+    [\w-]{0,80} ["']? \s*:\s* ) (?!\$\{) \S.*$"""
 )
-_SECRET_NAME = re.compile(r"auth|api[-_]?key|token|secret|passw|cookie|credential", re.IGNORECASE)
+_SECRET_NAME = re.compile(r"auth|api[-_]?key|token(?!iz)|secret|passw|cookie|credential", re.IGNORECASE)
 
 _ESCAPE = re.compile(
     r"%([0-9A-Fa-f]{2})|\\u([0-9A-Fa-f]{4})|\\x([0-9A-Fa-f]{2})"
@@ -236,27 +237,31 @@ def looks_random(text: str) -> bool:
 def masked_line(line: str | None) -> str | None:
     """A line of a config without what stands behind a key whose name says that it is a secret.
 
-    >>> masked_line("api_key_env: hunter2")
-    'api_key_env: ***'
+    >>> masked_line("api_key_env: hunter2"), masked_line("budget: {tokens: 1e30}")
+    ('api_key_env: ***', 'budget: {tokens: 1e30}')
     """
     return None if line is None else _SECRET_KEY.sub(rf"\1{MASK}", line)
 
 
 def environment_secrets(environ: Mapping[str, str]) -> frozenset[str]:
-    """Values of the environment that are secrets by their names. GIT_AUTHOR_NAME and SSH_AUTH_SOCK
-    are none.
+    """Values of the environment that are secrets by their names, as HF_TOKEN or CLOUD_KEY.
+    GIT_AUTHOR_NAME and SSH_AUTH_SOCK are none.
     """
     return frozenset(
         value
         for name, value in environ.items()
-        if len(value) >= _PART and value[0] != "/" and is_secret_name(name) and "AUTHOR_" not in name
+        if len(value) >= _PART
+        and value[0] != "/"
+        and (is_secret_name(name) or name.upper().endswith("_KEY"))
+        and "AUTHOR_" not in name
     )
 
 
 @dataclass(frozen=True, slots=True)
 class Secrets:
     """Secret values. Of `values` no eight consecutive characters are said, in whatever encoding;
-    `whole` ones, and those shorter than that, are looked for only as a whole.
+    those shorter than that, and `whole` ones that are not also `values`, are looked for only as a
+    whole.
     """
 
     values: frozenset[str] = field(default=frozenset(), repr=False)
@@ -379,7 +384,7 @@ def _needles(secrets: Secrets) -> _Needles:
         # As bytes too: what was percent-encoded is decoded byte by byte.
         plain = {value, data.decode("latin-1")}
         coded = {code for code in _base64(data) if len(code) >= _LEAST}
-        if value in secrets.whole or len(value) < _PART:
+        if value not in secrets.values or len(value) < _PART:
             exact |= plain | coded | {data.hex(), data.hex().upper()}
         else:
             for text in plain | coded:

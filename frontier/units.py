@@ -7,6 +7,7 @@ Inside the package time is in seconds, sizes in bytes, rates per second and shar
 import math
 import re
 from collections.abc import Iterable
+from datetime import UTC, datetime
 from typing import Any
 
 MOST = 1e18
@@ -233,3 +234,12 @@ def roughly(number: int) -> str:
 def format_share(share: float | None) -> str:
     """'0.2%', '12%'; '–' for None."""
     return "–" if share is None or math.isnan(share) else f"{format_number(share * 100)}%"
+
+
+def date_text(at: float) -> str:
+    """A moment in unix time: '2026-11-22 06:10', in UTC.
+
+    >>> date_text(1_700_000_000.0)
+    '2023-11-14 22:13'
+    """
+    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M")

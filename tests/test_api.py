@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 import frontier
+from frontier.config import Setting
+from frontier.errors import ConfigError, UsageError
 from frontier.model import Verdict
 from tests.sweeps import ENGINES, commands_in_virtual_time, config_text, sweep_in_virtual_time
 
@@ -51,6 +53,44 @@ def test_importing_the_package_imports_nothing_heavy() -> None:
     assert done.stdout.strip() == "[]"
 
 
+CONFIG = "endpoint: simulator\nshapes: [32/4]\nconcurrency: [1, 2]\nrequests: 40\n"
+
+
+@pytest.mark.parametrize("kind", [str, Path])
+def test_a_config_is_loaded_from_a_path(kind: type, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("sweep.yaml").write_text(CONFIG)
+    config = frontier.load_config(kind("sweep.yaml"))
+    assert ((1, 2), 40) == (config.concurrency, config.requests)
+    assert config.identity() == frontier.load_config(CONFIG, "sweep.yaml").identity()
+    assert {1, 2} == {trial.concurrency for trial in frontier.make_plan(config).trials}
+    assert 60 == frontier.load_config("sweep.yaml", settings=["requests=60"]).requests
+
+
+def test_a_config_is_loaded_from_a_text_with_a_name() -> None:
+    assert (1, 2) == frontier.load_config(CONFIG, "any name").concurrency
+    assert 60 == frontier.load_config(CONFIG, "any name", [Setting.of("requests=60")]).requests
+    with pytest.raises(ConfigError, match="any name:2:1: unknown key 'shpes'"):
+        frontier.load_config(CONFIG.replace("shapes", "shpes"), "any name")
+
+
+def test_a_config_from_a_path_reads_the_files_that_it_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("agent.jsonl").write_text('{"turns": [{"new": 64, "out": 3}, {"new": 8, "out": 3}]}\n' * 3)
+    Path("sweep.yaml").write_text(CONFIG.replace("[32/4]", "[{name: agent, sessions: agent.jsonl}]"))
+    (shape,) = frontier.load_config("sweep.yaml").shapes
+    assert shape.has_sessions
+
+
+def test_what_is_no_config_says_so(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"there is no config .*none\.yaml"):
+        frontier.load_config(tmp_path / "none.yaml")
+    with pytest.raises(UsageError, match="takes a path"):
+        frontier.load_config(CONFIG)
+    with pytest.raises(UsageError):
+        frontier.load_config(tmp_path)
+
+
 def test_a_program_can_do_what_the_command_does(tmp_path: Path) -> None:
     (tmp_path / "sweep.yaml").write_text(
         "endpoint: simulator\nsimulator: {step_base: 2ms}\nshapes: [32/4]\nconcurrency: [1, 2]\n"
@@ -80,7 +120,7 @@ def test_a_sweep_can_be_run_where_an_event_loop_is_running_already() -> None:
 
 
 def test_objects_show_themselves_in_a_notebook(tmp_path: Path) -> None:
-    run, _, _ = sweep_in_virtual_time(tmp_path / "night", config_text(ENGINES["smooth"], requests=600))
+    run, _, _ = sweep_in_virtual_time(tmp_path / "night", config_text(ENGINES["smooth"], requests=120, repeats=10))
     assert "Run at concurrency 32" in run._repr_html_()
     assert str(tmp_path) not in run._repr_html_()
     decisions = run.solve()
@@ -97,7 +137,7 @@ def test_objects_show_themselves_in_a_notebook(tmp_path: Path) -> None:
 
 
 def test_frames_name_their_units(tmp_path: Path) -> None:
-    run, _, _ = sweep_in_virtual_time(tmp_path / "night", config_text(ENGINES["smooth"], requests=400))
+    run, _, _ = sweep_in_virtual_time(tmp_path / "night", config_text(ENGINES["smooth"], requests=120, repeats=10))
     frame = run.frame()
     units = frame.attrs["units"]
     assert ("s", "s", "tok/s", "share") == tuple(

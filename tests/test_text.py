@@ -80,3 +80,16 @@ def test_every_sla_verdict_has_an_exit_code_and_words() -> None:
         assert errors.exit_code([verdict]) in errors.ExitCode
         assert verdict.headline
         assert verdict.words.startswith(verdict.value)
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["budget: {tokens: 1e30}", "tokens: 5", "  max_tokens: 8", "tokenizer: meta/llama", '"tokens": 1_000'],
+)
+def test_numbers_of_tokens_are_no_secret(line: str) -> None:
+    assert line == text.masked_line(line)
+
+
+@pytest.mark.parametrize("key", ["token", "access_token", "access_tokens", "auth-token", "token_1", "session_token"])
+def test_tokens_that_open_a_door_are(key: str) -> None:
+    assert f"  {key}: ***" == text.masked_line(f"  {key}: 1e30")

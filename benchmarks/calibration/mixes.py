@@ -19,7 +19,8 @@ import numpy as np
 from benchmarks.calibration.__main__ import known
 from frontier.config import Config, load_config
 from frontier.decide import operating_point, proof, search
-from frontier.decide.proof import History, pilot_point
+from frontier.decide.changes import History
+from frontier.decide.proof import pilot_point
 from frontier.decide.search import Done
 from frontier.decide.traffic import share_breaks, share_of
 from frontier.model import Decision, Shape

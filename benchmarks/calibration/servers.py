@@ -39,11 +39,21 @@ FAMILIES = (
     "fixed_lengths",
     "noisy",
     "rare_stalls",
+    "no_noise",
+    "noise_0.5",
+    "noise_1",
+    "stated_sizes",
 )
 """New ones come last: a family's place is part of the seed of its deployments."""
+STEP_NOISE = {"no_noise": 0.0, "noise_0.5": 0.005, "noise_1": 0.01}
+"""Families whose steps hardly vary, as of engines that replay CUDA graphs, and the coefficient of
+variation of a step. Lengths are fixed, so a stream keeps its place among the others, and with it
+its latencies, for a whole run."""
 NIGHT = 100_000
 """Seeds of one sweep: a server's trials with seeds of the same NIGHT are one night on one machine.
 """
+STATED = (300, 1000, 2000)
+"""Requests of a trial that the configs of the family of stated sizes may ask for."""
 APART = 600.0
 """Seconds between the starts of successive trials when no start time is given."""
 _EMPTY = tuple(LogHistogram() for _ in range(BLOCKS))
@@ -51,13 +61,14 @@ _EMPTY = tuple(LogHistogram() for _ in range(BLOCKS))
 
 class Server(Protocol):
     """A deployment under one SLA. `band` are concurrencies that are slower than higher ones, if
-    any.
+    any. `requests` are those of a trial that its config states; None: the sweep sizes its trials.
     """
 
     family: str
     shape: Shape
     limits: tuple[Limit, ...]
     band: tuple[int, int] | None
+    requests: int | None
 
     def trial(self, trial: Trial, seed: int, at: float | None = None) -> WindowData:
         """One window of it, started `at` seconds into its sweep (None: trials follow each other by
@@ -167,6 +178,7 @@ class Law:
     convoys: Convoys | None = None
     wander: Wander | None = None
     rare: RareStalls | None = None
+    step_noise: float | None = None
 
 
 def _between(rng: np.random.Generator, low: float, high: float) -> float:
@@ -215,6 +227,12 @@ def draw_law(rng: np.random.Generator, family: str) -> Law:
         return dataclasses.replace(law, osl_cv=0.0, convoys=convoys)
     if family == "noisy":
         return dataclasses.replace(law, wander=draw_wander(rng))
+    if family in STEP_NOISE:
+        noise = STEP_NOISE[family]
+        steady = {"osl_cv": 0.0, "shared_noise": 0.0, "tpot_noise": noise / math.sqrt(law.osl), "error_rate": 0.0}
+        return dataclasses.replace(
+            law, step_noise=noise, run_effect=law.run_effect / 10, ttft_noise=rng.uniform(0.02, 0.2), **steady
+        )
     return law
 
 
@@ -351,6 +369,7 @@ class Process:
         self.law, self.family, self.limits, self.seed = law, family, limits, seed
         self.shape = Shape.of(512, round(law.osl))
         self.band = law.band
+        self.requests: int | None = None
         self._truth: dict[int, Truth] = {}
         self._night: tuple[int, Path] | None = None
         self._many_nights: Path | None = None
@@ -365,6 +384,8 @@ class Process:
         names = draw_metrics(rng)
         limits = draw_limits(rng, names, bare.truth(1), bare.truth(TOP), infeasible=family == "infeasible")
         server = cls(bare.law, family, limits, seed)
+        if family == "stated_sizes":
+            server.requests = int(rng.choice(STATED))
         if family == "rare_stalls":
             return cls(dataclasses.replace(bare.law, rare=draw_rare(rng, server)), family, limits, seed)
         return server
@@ -401,7 +422,10 @@ class Process:
         # within the run.
         scale = math.exp(law.run_effect * rng.standard_normal())
         per_token = tpot * scale * np.exp(shared + law.tpot_noise * rng.standard_normal(k))
-        first = ttft * scale * np.exp(shared + law.ttft_noise * rng.standard_normal(k))
+        own = rng.standard_normal(k)
+        if law.step_noise is not None:  # by the place of its stream, and what its few steps vary
+            own = np.tile(own[:c], rows) + law.step_noise / law.ttft_noise * own
+        first = ttft * scale * np.exp(shared + law.ttft_noise * own)
         if wait:
             first += wait * scale * np.exp(law.wait_noise * rng.standard_normal(k) - law.wait_noise**2 / 2)
         tokens = np.maximum(2.0, np.round(law.osl * (1 + law.osl_cv * rng.standard_normal(k))))
@@ -446,7 +470,7 @@ class Process:
         self, c: int, n: int, rng: np.random.Generator, seconds: float = math.inf, when: tuple[int, float] | None = None
     ) -> tuple[Floats, ...]:
         """Requests of one run in the order of sending: sent, first token, end, tokens, succeeded;
-        and the window.
+        the window; and the stream of each.
 
         The window ends with the n-th request, or after `seconds`. `when`: the sweep's number, and
         the run's start in seconds into it; without it the machine is steady: its speed does not
@@ -469,7 +493,7 @@ class Process:
             times = self._on_the_machine(times, c, rng, *when)
         ok = rng.random(k) >= law.error_rate
         start, stop = times[3]
-        return (*times[:3], tokens, ok, np.array([start, min(stop, start + seconds)]))
+        return (*times[:3], tokens, ok, np.array([start, min(stop, start + seconds)]), order % c)
 
     def _warped(self, times: list[Floats], length: float, rng: np.random.Generator) -> list[Floats]:
         """Drift and stalls hit everything in flight at once, so they stretch the axis of time
@@ -517,7 +541,7 @@ class Process:
             n = min(n, math.ceil(2 * c + seconds * 1.5 * c / self.phase_seconds(c, "e2e")))
         while True:
             rng = np.random.default_rng([self.seed, c, seed])
-            sent, first, end, tokens, ok, edges = self.timeline(c, n, rng, seconds, (night, at))
+            sent, first, end, tokens, ok, edges, streams = self.timeline(c, n, rng, seconds, (night, at))
             if n == trial.requests or edges[1] - edges[0] >= 0.999 * seconds:
                 break
             n = min(trial.requests, 2 * n)  # the machine was faster than its mean
@@ -560,6 +584,7 @@ class Process:
             block_finished=finished.astype(float),
             block_itl=_EMPTY,
             in_flight=busy.sum(axis=0) * BLOCKS / (stop - start),
+            stream=streams[inside].astype(np.int64),
             health=(ClientHealth(),),
             server_identities=(None,),
             server=({},),
@@ -574,7 +599,8 @@ class Process:
         long run.
         """
         if c not in self._truth:
-            self._truth[c] = self._long(c, 40, 1000)
+            # Where a run repeats its first turn it takes many runs to see what runs may be.
+            self._truth[c] = self._long(c, 40, 1000) if self.law.step_noise is None else self._long(c, 800, 50)
         return self._truth[c]
 
     def _long(self, c: int, runs: int, n: int) -> Truth:
@@ -582,7 +608,7 @@ class Process:
         parts: list[tuple[Floats, ...]] = []
         produced = ended = lasted = 0.0
         for _ in range(runs):
-            sent, first, end, tokens, ok, edges = self.timeline(c, n, rng)
+            sent, first, end, tokens, ok, edges, _ = self.timeline(c, n, rng)
             inside = (sent >= edges[0]) & (sent < edges[1])
             arrived = np.clip((edges - first[:, None]) / (end - first)[:, None], 0, 1) * (tokens * ok)[:, None]
             produced += float(np.diff(arrived.sum(axis=0))[0])
@@ -657,6 +683,7 @@ class Engine:
         self.spec, self.family, self.shape, self.limits, self.seed = spec, family, shape, limits, seed
         self.run_effect, self.band, self.worse, self.wander = run_effect, band, worse, wander
         self.rare: RareStalls | None = None
+        self.requests: int | None = None
         self.truth = lru_cache(maxsize=None)(self._truth)  # type: ignore[method-assign]
         self.phase_seconds = lru_cache(maxsize=None)(self._phase_seconds)
         self._night: tuple[int, Path] | None = None
@@ -668,14 +695,16 @@ class Engine:
         place = round(_between(rng, 8, 100))
         isl, osl = _between(rng, 128, 1024), _between(rng, 16, 40)
         shape = Shape(Lengths.normal(round(isl), isl * 0.3), Lengths.normal(round(osl), osl * 0.3))
-        if family == "fixed_lengths":
+        if family in STEP_NOISE:
+            osl = _between(rng, 48, 160)
+        if family == "fixed_lengths" or family in STEP_NOISE:
             shape = Shape.of(round(isl), round(osl))
         spec = EngineSpec(
             step_base=_between(rng, 4e-3, 15e-3),
             per_decode=_between(rng, 10e-6, 80e-6),
             per_prefill_token=_between(rng, 10e-6, 60e-6),
             per_context_token=_between(rng, 10e-9, 80e-9),
-            noise=rng.uniform(0.0, 0.15),
+            noise=STEP_NOISE.get(family, rng.uniform(0.0, 0.15)),
             max_num_seqs=place if family == "queue_capped" else 256,
             kv_tokens=round(place * (isl + osl)) if family == "cliff" else None,
             drift=rng.uniform(-0.04, 0.04) if family == "drifting" else 0.0,
@@ -683,11 +712,13 @@ class Engine:
             stalls=Stalls(_between(rng, 5, 60), _between(rng, 0.1, 1.0)) if family == "stalling" else None,
         )
         band = (place, max(place + 1, round(1.35 * place))) if family == "non_monotone" else None
-        run_effect, worse = rng.uniform(0, 0.04), rng.uniform(1.1, 1.8)
+        run_effect, worse = rng.uniform(0, 0.004 if family in STEP_NOISE else 0.04), rng.uniform(1.1, 1.8)
         wander = draw_wander(rng) if family == "noisy" else None
         server = cls(spec, family, shape, (), run_effect, band, worse, seed, wander)
         names = draw_metrics(rng)
         server.limits = draw_limits(rng, names, server.truth(1), server.truth(TOP), infeasible=family == "infeasible")
+        if family == "stated_sizes":
+            server.requests = int(rng.choice(STATED))
         if family == "rare_stalls":
             server.rare = draw_rare(rng, server)
             server.truth.cache_clear()  # type: ignore[attr-defined]
@@ -755,12 +786,13 @@ class Engine:
 
     def _truth(self, c: int) -> Truth:
         parts, produced, lasted = [], 0.0, 0.0
-        for run in range(10):
+        runs, requests = (10, 1000) if self.family not in STEP_NOISE else (40, max(60, 2 * c))
+        for run in range(runs):
             found = virtual.closed_loop_arrays(
                 self._spec(c, 10_000 + run, steady=True),
                 self.shape,
                 c,
-                requests=1000,
+                requests=requests,
                 seed=50_000 + run,
                 stagger=self.family != "fixed_lengths",
             )

@@ -8,12 +8,13 @@ from benchmarks.calibration.servers import Server
 from frontier.budget import Amount, TrialTimes
 from frontier.config import Config, load_config
 from frontier.decide import completion, operating_point, proof, search
+from frontier.decide.changes import History
 from frontier.decide.claim import claim_of, proof_windows
-from frontier.decide.proof import History, pilot_point
+from frontier.decide.proof import pilot_point
 from frontier.decide.search import Ask, Done
 from frontier.forecast import Expected, TimeEstimator, ahead
 from frontier.model import Decision, Phase, Series, Trial
-from frontier.plan import Plan, make_plan, make_trial, search_policy
+from frontier.plan import Plan, grid_size, make_plan, make_trial, search_policy
 
 MOST = 400
 """Trials of a sweep at most, as eight candidates may take 36 windows each; one that is not over by
@@ -33,7 +34,9 @@ class Step:
 
 
 def config_of(server: Server) -> Config:
-    """The config that a user of this deployment would write, with all sizes left to the sweep."""
+    """The config that a user of this deployment would write, with all sizes left to the sweep where
+    the deployment states none.
+    """
     sla = ", ".join(f"{limit.metric}: {1e3 * limit.promise:.4f}ms" for limit in server.limits)
     lines = (
         "endpoint: http://localhost:8000/v1",
@@ -41,6 +44,7 @@ def config_of(server: Server) -> Config:
         f"shapes: [{server.shape.label}]",
         f"concurrency: {list(GRID)}",
         f"sla: {{{sla}}}",
+        *([] if server.requests is None else [f"requests: {server.requests}"]),
     )
     return load_config("\n".join(lines), "calibration")
 
@@ -60,10 +64,12 @@ class Sweep:
         self.history: History = []
         self.taken: list[tuple[Trial, Amount]] = []
         self.clock = 0.0
+        self.first = 0
 
     def run(self) -> list[Step]:
         """What was asked for before each trial, and when."""
         steps: list[Step] = []
+        self._first_trials()
         while len(self.taken) < MOST:
             ask = search.next_ask(self.policy, self.shape, self.config.tiers, self.history)
             later = self._completion() if isinstance(ask, Done) else ask
@@ -72,6 +78,13 @@ class Sweep:
             steps.append(Step(self.clock, len(self.history), ask, later))
             self._measure(later)
         raise RuntimeError(f"{self.server.family}: {MOST} trials, and no end")
+
+    def _first_trials(self) -> None:
+        """Each setting of the grid once, where the config states the size of its trials."""
+        for trial in self.plan.trials if self.plan.sized else ():
+            if completion.skip_reason(trial.concurrency, self.config.tiers, self.history) is None:
+                self._run(trial)
+        self.first = len(self.history)
 
     def expected(self, step: Step) -> Expected:
         """The time left as the sweep says it before this trial."""
@@ -83,7 +96,9 @@ class Sweep:
         """What may be claimed after so many trials, all by default."""
         limits, history = self.server.limits, self.history[:trials]
         points = proof.claim_points(history, limits, names=search_names(self.server))
-        return operating_point.solve(points or [pilot_point(s, limits) for _, s in history[:1]], limits)
+        return operating_point.solve(
+            points or [pilot_point(s, limits) for _, s in history[:1]], limits, history=history
+        )
 
     def _completion(self) -> Ask | Done:
         times = TrialTimes(tuple(self.taken))
@@ -98,13 +113,18 @@ class Sweep:
     def _trial(self, ask: Ask) -> Trial:
         repeat = 1 + sum((t.concurrency, t.phase) == (ask.concurrency, ask.phase) for t, _ in self.history)
         size = ask.requests, ask.seconds
+        if ask.phase is Phase.GRID and self.plan.sized:
+            size = grid_size(self.config, ask.concurrency)
         return make_trial(self.config, self.deployment, self.shape, ask.concurrency, ask.phase, repeat, *size)
 
     def _measure(self, ask: Ask) -> None:
-        trial, c = self._trial(ask), ask.concurrency
+        self._run(self._trial(ask))
+
+    def _run(self, trial: Trial) -> None:
+        c = trial.concurrency
         sample = self.server.trial(trial, 100_000 * self.seed + len(self.taken), self.clock)
         sample = replace(sample, deployment=self.deployment.name)
-        took = _around(c, sample.n, float((sample.ends - sample.starts).sum()), ask.phase)
+        took = _around(c, sample.n, float((sample.ends - sample.starts).sum()), trial.phase)
         self.history = [*self.history, (trial, sample)]
         self.taken.append((trial, Amount(took, sample.n + 3 * c, float(sample.completion_tokens.sum()))))
         self.clock += took
@@ -116,12 +136,13 @@ def answer_first(server: Server, seed: int) -> Answer:
     sweep.run()
     early: tuple[int, float] | None = None
     for k, (trial, _) in enumerate(sweep.history, 1):
-        if trial.phase is Phase.PROVE and (c := sweep.decision(k).concurrency) is not None:
+        announces = trial.phase is Phase.PROVE or k == sweep.first
+        if announces and (c := sweep.decision(k).concurrency) is not None:
             early = c, sum(amount.seconds for _, amount in sweep.taken[:k])
             break
     decision = sweep.decision()
     c = decision.concurrency
-    claim = None if c is None else claim_of(proof_windows(sweep.history, c), server.limits)
+    claim = None if c is None else claim_of(proof_windows(sweep.history, c, server.limits), server.limits)
     return Answer(
         c,
         decision.verdict.value,

@@ -41,7 +41,7 @@ def harmless(text: str) -> str:
     sequences, overrides of the writing direction) and without secrets, recognised by their form or
     as values of the environment.
     """
-    return without_controls(Secrets.of((), environment_secrets(os.environ)).redact(text))
+    return without_controls(Secrets.of(environment_secrets(os.environ)).redact(text))
 
 
 def say(text: str = "") -> None:
@@ -187,8 +187,9 @@ def _empty(path: Path) -> MeasurementError:
 
 
 def runs_in(paths: Sequence[Path]) -> list[Path]:
-    """The runs named, and those in folders that are named, oldest first. UsageError for a folder
-    without any.
+    """The runs named, and those in folders that are named, oldest first; of copies of a run the one
+    that holds most (of equal ones the first begun), and the others are named. UsageError for a
+    folder without any.
     """
     found: list[Path] = []
     for path in paths:
@@ -196,7 +197,26 @@ def runs_in(paths: Sequence[Path]) -> list[Path]:
         if not inside and not (path / "manifest.json").exists():
             raise UsageError(f"{path} is neither a run nor a folder of runs", "name a run directory, or one of runs")
         found += inside or [path]
-    return sorted(dict.fromkeys(found), key=lambda path: last_measured(path) or 0.0)
+    return without_copies(sorted(dict.fromkeys(found), key=lambda path: last_measured(path) or 0.0))
+
+
+def without_copies(paths: Sequence[Path], beside: Sequence[Path] = ()) -> list[Path]:
+    """The runs without copies of each other, or of one of those `beside`. Which are copies is said:
+    the same trials are one measurement, however often they are there.
+    """
+    runs = {path: RunDirectory.read(path) for path in (*beside, *paths)}
+    hashes = {path: run.record_hashes() for path, run in runs.items()}
+    begun = {path: float(run.manifest.get("created", 0.0)) for path, run in runs.items()}
+    holders = {digest: path for path in beside for digest in hashes[path]}
+    kept = set()
+    for path in sorted(paths, key=lambda path: (-len(hashes[path]), begun[path], str(path))):
+        original = next((holders[digest] for digest in sorted(hashes[path]) if digest in holders), None)
+        if original is None:
+            kept.add(path)
+            holders |= dict.fromkeys(hashes[path], path)
+        else:
+            say(f"{path} holds the same trials as {original}: a copy, counted once")
+    return [path for path in paths if path in kept]
 
 
 def unfinished_json(run: "Run") -> dict[str, Any] | None:

@@ -126,6 +126,7 @@ def _gate(
     else:
         fresh = common.runs_in([b])
         old = [path for path in common.runs_in([a]) if path.resolve() not in {new.resolve() for new in fresh}]
+        old = common.without_copies(old, beside=fresh)
         if not old:
             raise UsageError(f"{a} holds no run but those of {b}", "name a baseline that was measured before")
         new = [read(path) for path in fresh]
@@ -174,7 +175,7 @@ def _draw(
     limits: "Sequence[Limit]",
 ) -> None:
     """Write each comparison as a picture with its verdict as the title."""
-    from frontier.cli.plot import check_formats, other_limits, save_pictures
+    from frontier.cli.plot import beside_an_answer, check_formats, other_limits, save_pictures
     from frontier.plot.multi_run import overlay
     from frontier.plot.selection import views_of
 
@@ -184,4 +185,5 @@ def _draw(
         {(view.frontier.deployment, view.frontier.shape): view for view in views_of(run, limits, axes)} for run in runs
     )
     pictures = [overlay(a[c.a, c.shape], b[c.b, c.shape], c, names=names, more=more) for c in comparisons]
-    save_pictures(pictures, files, [Series(c.a, c.shape) for c in comparisons])
+    with beside_an_answer():
+        save_pictures(pictures, files, [Series(c.a, c.shape) for c in comparisons])

@@ -420,7 +420,7 @@ def larger_budget(config: "Config", run: Path, again: str) -> str:
     old = [i for i, word in enumerate(words) if words[i - 1] == "--set" and word.partition("=")[0] in keys]
     kept = [word for i, word in enumerate(words) if i not in old and i + 1 not in old]
     command = shlex.join([*kept, *(word for name, value in more for word in ("--set", f"{name}={value}"))])
-    units = {"budget.requests": " requests", "budget.tokens": " tokens"}
-    needs_text = " and ".join(f"{value}{units.get(name, '')}" for name, value in more)
+    units = {"budget.requests": "requests", "budget.tokens": "tokens"}
+    needs_text = " and ".join(f"{int(value):,} {units[name]}" if name in units else value for name, value in more)
     finishes = f"a budget of about {needs_text} in all would finish the sweep"
     return f"the budget had no room for {left_out}; {finishes}:\n  {command}"

@@ -1,6 +1,7 @@
 """`frontier plot`: the frontier as a picture, and its detail figures."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -8,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 import click
 
 from frontier.cli import common
-from frontier.errors import ExitCode, UsageError
+from frontier.errors import DrawingError, ExitCode, UsageError
 from frontier.model import Limit, Series
 from frontier.store.run_dir import RunDirectory
 
@@ -179,6 +180,26 @@ def picture_files(run: "Run", name: str, files: Sequence[Path] = ()) -> list[Pat
     check_formats(files)
     directory = RunDirectory.read(run.path)
     return list(files) or [directory.derived().path / f"{name}.{form}" for form in ("png", "svg")]
+
+
+@contextmanager
+def beside_an_answer() -> Iterator[None]:
+    """Draw a picture beside an answer: where it cannot be drawn, that is a warning, as the answer
+    and its exit code stand without it. What is wrong with its file or its request is raised.
+    """
+    try:
+        yield
+    except (UsageError, OSError):
+        raise
+    except Exception as error:  # noqa: BLE001  # whatever matplotlib fails with
+        common.say(f"warning: {undrawn('no picture was', error)}")
+
+
+def undrawn(what: str, error: Exception) -> str:
+    """'no picture was drawn: WHY', and what to do."""
+    if isinstance(error, DrawingError):
+        return f"{what} drawn: {error}"
+    return f"{what} drawn: {type(error).__name__}: {error}\n  frontier plot RUN  says more"
 
 
 def save_pictures(

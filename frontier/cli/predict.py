@@ -123,7 +123,7 @@ def _draw(run: "Run", forecasts: "list[Forecast]", file: Path) -> None:
     """Write the frontier over a mean latency, with its SLA and operating point, and the predicted
     means dashed.
     """
-    from frontier.cli.plot import save_pictures
+    from frontier.cli.plot import beside_an_answer, save_pictures
     from frontier.plot.picture import small_multiples
     from frontier.plot.selection import provenance_of, views_of
 
@@ -137,7 +137,8 @@ def _draw(run: "Run", forecasts: "list[Forecast]", file: Path) -> None:
         common.say(f"note: drawn over {metric(name).label}, as predictions are of means; the run's own axes are {own}")
     if elsewhere := [f.shape.label for f in forecasts if not f.measured]:
         common.say(f"note: not drawn, as nothing was measured there: {', '.join(dict.fromkeys(elsewhere))}")
-    save_pictures([small_multiples(views, footer=provenance_of(run))], [file])
+    with beside_an_answer():
+        save_pictures([small_multiples(views, footer=provenance_of(run))], [file])
 
 
 def _expected(forecast: "Forecast", across: str) -> "tuple[tuple[float, Estimate, Estimate], ...]":

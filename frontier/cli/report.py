@@ -5,10 +5,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from frontier.cli.common import FILE_PATH, RunOptions, answer, json_bytes, run_options, subcommand, write_file
+from frontier.cli.common import FILE_PATH, RunOptions, answer, json_bytes, run_options, say, subcommand, write_file
 from frontier.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
+    from frontier.report.page import Figures
     from frontier.report.report import Report
 
 
@@ -46,12 +47,25 @@ def command(options: RunOptions, output: Path | None) -> int:
     return ExitCode.YES
 
 
+def _figures(report: "Report") -> "Figures":
+    """What the page draws; where that fails the page says why, and holds everything else."""
+    from frontier.cli.plot import undrawn
+    from frontier.report.page import Figures, draw_figures
+
+    try:
+        return draw_figures(report)
+    except Exception as error:  # noqa: BLE001  # whatever matplotlib fails with
+        why = undrawn("the pictures of this page were not", error)
+        say(f"warning: {why}")
+        return Figures(undrawn=why)
+
+
 def _page(report: "Report", output: Path) -> bytes:
     """The page in the format that the file's suffix names."""
     from frontier.report.page import report_html, report_json, report_markdown
 
     if output.suffix == ".html":
-        return report_html(report).encode()
+        return report_html(report, _figures(report)).encode()
     if output.suffix == ".md":
         return report_markdown(report).encode()
     if output.suffix == ".json":

@@ -148,6 +148,8 @@ def _running(session: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
 def _event_text(event: Mapping[str, Any]) -> str:
     """A line of the journal for a person: when, what, and why."""
     name = str(event["event"]).replace("_", " ")
+    if name == "server lost" and event.get("cause") == "never_came_up":
+        name = "server never came up"
     trials = count(len(event["trials"]), "trial") if "trials" in event else ""
     about = trial_words(event["trial"]) if event.get("trial") else event.get("deployment") or trials
     why = event.get("text") or event.get("reason") or ", ".join(event.get("flags", ()))

@@ -13,6 +13,7 @@ import signal
 import socket
 import sys
 import time
+from contextlib import contextmanager
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -22,13 +23,14 @@ import click
 from frontier._version import __version__
 from frontier.cli import common
 from frontier.errors import ExitCode, FrontierError, MemoryShortError, UsageError, WriteError
-from frontier.model import bare, in_words, load_facts
+from frontier.model import Phase, bare, in_words, load_facts
 from frontier.store.files import free_bytes
+from frontier.store.journal import last_session
 from frontier.store.run_dir import AnotherSweepError, RunDirectory, extends
 from frontier.units import format_bytes, whole_numbers
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from frontier.cli.sweep_request import SweepRequest
     from frontier.config import Config
@@ -109,11 +111,12 @@ def command(  # noqa: PLR0913
         common.say(f"warning: {warning.where or f'{config_file}:{warning.line}'}: {warning.what}\n  {warning.hint}")
     plan = make_plan(request.config, only)
     _require_time(request, plan)
+    path = request.directory()
+    _require_run(request, path)
+    _require_room(path, plan)
     if dry_run:
         return print_plan(request.config, plan, request.run, as_json, prove)
     common.consent_to_sweep(config_file, request.config)
-    path = request.directory()
-    _require_room(path, plan)
     run = _open(request, path)
     return _sweep(request, plan, run, prove, prometheus, as_json)
 
@@ -144,23 +147,55 @@ def _require_room(path: Path, plan: "Plan") -> None:
     require_free(plan.expected_memory)
 
 
+def _require_run(request: "SweepRequest", path: Path) -> None:
+    """Raise what `_open` would, but for the lock, and what the prompts' file or a missing Ray
+    would; nothing is written.
+    """
+    from frontier.client.prompts import read_prompts
+    from frontier.formats.config_file import require_run
+
+    if request.config.ray is not None:
+        from frontier.client.ray_workers import require_ray
+
+        require_ray()
+    if request.config.prompts != "random":
+        read_prompts(Path(request.config.prompts))
+    with _saying_the_difference(request, path):
+        require_run(path, request.config, _facts(request), extend=request.extend)
+
+
 def _open(request: "SweepRequest", path: Path) -> RunDirectory:
     """The run directory, new or to be resumed. UsageError when it holds another sweep, with the
     difference.
     """
-    from frontier.client.prompts import prompts_facts
-    from frontier.config import describe_difference
     from frontier.formats.config_file import open_run
 
-    facts = {
+    with _saying_the_difference(request, path):
+        return open_run(path, request.config, request.text, _facts(request), extend=request.extend)
+
+
+def _facts(request: "SweepRequest") -> dict[str, str]:
+    """What a run keeps of how it was begun. UsageError when the file of its prompts cannot be
+    read.
+    """
+    from frontier.client.prompts import prompts_facts
+
+    return {
         "frontier": __version__,
         "config_file": str(request.file),
         "python": platform.python_version(),
         "client": f"{platform.system()} {platform.machine()}, {os.cpu_count()} CPUs",
         **prompts_facts(request.config.prompts),
     }
+
+
+@contextmanager
+def _saying_the_difference(request: "SweepRequest", path: Path) -> "Iterator[None]":
+    """AnotherSweepError as the UsageError that says what differs, and what to do."""
+    from frontier.config import describe_difference
+
     try:
-        return open_run(path, request.config, request.text, facts, extend=request.extend)
+        yield
     except AnotherSweepError as error:
         theirs, ours = error.theirs, error.ours
         if request.config.open_loop:
@@ -197,6 +232,8 @@ def _sweep(
             common.say("\n".join(plan_lines(request.config, ahead, prove)))
             end = measure(request.config, plan, run, prometheus, request.facts, prove=prove)
         code, decisions = _conclude(run.path, end, request.again, as_json)
+        if prove and code == ExitCode.YES and _unfinished_proofs(run.path):
+            code = ExitCode.NOT_PROVEN
         return code
     except KeyboardInterrupt:
         code = ExitCode.INTERRUPTED
@@ -302,6 +339,7 @@ def _conclude(path: Path, end: "SweepEnd", again: str, as_json: bool) -> "tuple[
     from frontier.cli.dry_run import larger_budget
     from frontier.decide.operating_point import exit_code
     from frontier.report.report import skipped_lines
+    from frontier.standing import lost_server
 
     run = common.read_run(path, allow_empty=True)
     if end == "interrupted":
@@ -321,9 +359,8 @@ def _conclude(path: Path, end: "SweepEnd", again: str, as_json: bool) -> "tuple[
         decisions = ()
         common.say(f"no trial was finished; {path} holds the journal")
     if end == "server_lost":
-        reason = RunDirectory.read(path).journal_lines()[-1].get("reason", "")
-        lost = f"the server was lost and did not come back: {reason}"
-        common.say(f"{lost}\nfinished trials are kept; go on with\n  {again}")
+        why = lost_server(RunDirectory.read(path).journal_lines())
+        common.say(f"{why}\nfinished trials are kept; go on with\n  {again}")
     if end == "server_lost" or not run.histories:
         return ExitCode.FAILED, decisions
     if end == "budget":
@@ -332,6 +369,15 @@ def _conclude(path: Path, end: "SweepEnd", again: str, as_json: bool) -> "tuple[
     if decisions:
         return exit_code(decisions), decisions
     return ExitCode.YES if any(p.valid for p in run.points()) else ExitCode.FAILED, ()
+
+
+def _unfinished_proofs(path: Path) -> bool:
+    """Whether a proof that the last sweep asked for was not measured: the budget had no room for
+    it, or the server was lost under it. The answer then is the one from before.
+    """
+    lines = last_session(RunDirectory.read(path).journal_lines())
+    asked = {line["trial"] for line in lines if line["event"] == "asked" and line["phase"] == Phase.PROVE.value}
+    return bool(asked - {line["trial"] for line in lines if line["event"] == "trial_done"})
 
 
 def _answer(run: "Run", as_json: bool) -> "Sequence[Decision]":
@@ -359,12 +405,13 @@ def _answer(run: "Run", as_json: bool) -> "Sequence[Decision]":
 
 def _draw(run: "Run") -> None:
     """Draw the picture, where it can be: the sweep has ended well without it."""
-    from frontier.cli.plot import frontier_picture, picture_files, save_pictures
+    from frontier.cli.plot import beside_an_answer, frontier_picture, picture_files, save_pictures
     from frontier.plot.selection import check_panels
 
     try:
-        check_panels(run)
-        save_pictures([frontier_picture(run, run.limits())], picture_files(run, "frontier"))
+        with beside_an_answer():
+            check_panels(run)
+            save_pictures([frontier_picture(run, run.limits())], picture_files(run, "frontier"))
     except UsageError as error:  # too many frontiers for a picture
         common.say(f"no picture was drawn: {error}")
     except OSError as error:  # a full or read-only disk
@@ -392,6 +439,8 @@ def _finish_facts(path: Path, end: str, code: int, decisions: "Sequence[Decision
     """The JSON that on_finish gets: where, how the sweep ended, each shape's verdict, and all of
     that as a sentence.
     """
+    from frontier.standing import lost_server
+
     shapes = [
         {"deployment": d.deployment, "shape": d.shape.label, "verdict": d.verdict.value, **load_facts(d.concurrency)}
         for d in decisions
@@ -401,7 +450,8 @@ def _finish_facts(path: Path, end: str, code: int, decisions: "Sequence[Decision
         + (f" at {in_words(d.concurrency)}" if d.concurrency is not None else "")
         for d in decisions
     ]
-    text = f"frontier: {path.name} {end.replace('_', ' ')}" + (f": {reason}" if reason else "")
+    how = lost_server(RunDirectory.read(path).journal_lines()) if end == "server_lost" else end.replace("_", " ")
+    text = f"frontier: {path.name} {how}" + (f": {reason}" if reason else "")
     return {
         "schema": "frontier.finish/1",
         "run": str(path),

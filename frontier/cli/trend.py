@@ -41,7 +41,7 @@ def command(
       frontier trend runs/nightly -o trend.png -o trend.csv
       frontier trend runs/mon runs/tue runs/wed --shape 1024/256 --json
     """
-    from frontier.cli.plot import check_formats, save_pictures
+    from frontier.cli.plot import beside_an_answer, check_formats, save_pictures
     from frontier.formats.export import csv_text
     from frontier.plot.cross_series import trend_picture
     from frontier.plot.selection import narrowed
@@ -64,6 +64,7 @@ def command(
         common.write_file(file, csv_text(trend_frame(trends)).encode())
     if pictures:
         figures = [trend_picture(one, trend_title(one), tuple(trend_notes(one))) for one in drawn]
-        save_pictures(figures, pictures, [one.series for one in drawn], pixels, "dark" if dark else "light")
+        with beside_an_answer():
+            save_pictures(figures, pictures, [one.series for one in drawn], pixels, "dark" if dark else "light")
     common.answer(trends_json(trends) if options.as_json else trend_table(trends, **common.layout()))
     return exit_code(one.verdict for one in trends)

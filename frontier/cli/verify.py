@@ -37,9 +37,7 @@ days to arrive."""
 @click.option(
     "--load",
     metavar="SHARE",
-    default="100%",
-    show_default=True,
-    help="Share of the rate that the operating point served.",
+    help="Share of the rate that the operating point served; default: the rate estimated for independent users.",
 )
 @click.option(
     "--requests",
@@ -51,17 +49,19 @@ days to arrive."""
 @click.option("--quality", is_flag=True, help="Compare answers with those of the reference that the config names.")
 @click.option("--scorer", metavar="COMMAND", help="With --quality: the command that scores each answer.")
 @run_options("run", "deployments", "sla", "as_json")
-def command(options: RunOptions, load: str, requests: int | None, find: bool, quality: bool, scorer: str | None) -> int:
-    """Does the operating point of RUN hold under open-loop (Poisson) load: the same rate, from
-    independent users?
+def command(
+    options: RunOptions, load: str | None, requests: int | None, find: bool, quality: bool, scorer: str | None
+) -> int:
+    """Does the operating point of RUN hold under open-loop (Poisson) load: the rate that the answer
+    estimates for independent users?
 
-    A closed loop never queues more callers than it has. Poisson arrivals do, and latency is counted
-    from each arrival. The exit code is the verdict, as solve's. RUN defaults to the newest run
-    under runs/ that holds a finished trial.
+    A closed loop never queues more callers than it has. Poisson arrivals do. At most the operating
+    point's concurrency is in flight, as you would set it in production: what arrives beyond waits,
+    and latency is counted from each arrival. The exit code is the verdict, as solve's. RUN defaults
+    to the newest run under runs/ that holds a finished trial.
 
-    With --find: which rate does hold, with at most the operating point's concurrency in flight?
-    What arrives beyond them waits, and its wait counts. Exit code 0 found, 3 no rate, 4 not proven.
-    The same command again goes on.
+    With --find: which is the highest rate that holds so? Exit code 0 found, 3 no rate, 4 not
+    proven. The same command again goes on.
 
     With --quality: how often do deployments that have  quality: {reference: NAME}  choose the same
     next token as NAME, each with as many requests in flight as at its operating point? Then it is
@@ -83,8 +83,7 @@ def command(options: RunOptions, load: str, requests: int | None, find: bool, qu
     from frontier.report.answer import decision_table, found_json, verified_json
     from frontier.sweep.verify import checks, searches
 
-    given = click.get_current_context().get_parameter_source("load")
-    if (find or quality) and (requests is not None or given is not click.core.ParameterSource.DEFAULT):
+    if (find or quality) and (requests is not None or load is not None):
         what = "--find looks for the load and sizes its trials itself" if find else "--quality sends its own requests"
         raise UsageError(what, "leave out --load and --requests")
     if find and quality:
@@ -97,7 +96,7 @@ def command(options: RunOptions, load: str, requests: int | None, find: bool, qu
     if quality:
         return _quality(run, limits, scorer, options.as_json)
     found = searches(run, limits) if find else []
-    checked = [] if find else checks(run, limits, load=share(load), requests=requests)
+    checked = [] if find else checks(run, limits, load=share(load) if load is not None else None, requests=requests)
     if not (found or checked):
         decisions = run.solve(limits)
         say("there is no operating point to verify:")
@@ -166,7 +165,7 @@ def _check(run: "Run", wanted: "list[Check]", again: str, as_json: bool) -> int:
     for check in wanted:
         say(
             f"{check.decision.shape.label}  {check.requests:,} requests arrive at {check.rate:.4g}/s, as independent "
-            f"users would; about {format_elapsed(check.seconds)}"
+            f"users would, at most {check.decision.concurrency} in flight; about {format_elapsed(check.seconds)}"
         )
     checked = _send(run, Tick(), lambda sender: verify(sender, wanted))
     answer(verified_json(checked) if as_json else verified_text(checked, again=again))

@@ -6,6 +6,8 @@ reject what they do not know. Formats are from the engines' own sources and API 
 deviation seen in the wild is named beside the line that handles it.
 """
 
+import json
+import math
 import unicodedata
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -19,6 +21,10 @@ from frontier.text import MOST
 Content = str | list[int]
 NOTHING, VISIBLE, REASONING, TOOL = range(4)
 """What an event brought: no token, or a token on that channel."""
+NAMED = ("model", "system_fingerprint")
+"""Fields of an event that say who answered."""
+_MOST_NAMED = 8
+"""Values of them that are kept of an answer."""
 _SEEN = 2 * MOST
 """Bytes of an event that is not understood. More than of its words is looked at: they are cut only
 when redacted."""
@@ -30,7 +36,7 @@ class StreamState:
 
     `usage` is the last one seen (some send a running count in every chunk). `showed`: a text since
     this was last set to False had a visible character. `texts` are the pieces of the answer,
-    without its reasoning, where it is asked for.
+    without its reasoning, where it is asked for. `named` are the values of NAMED that it gave.
     """
 
     text_bytes: int = 0
@@ -42,6 +48,7 @@ class StreamState:
     usage: Mapping[str, Any] | None = None
     showed: bool = False
     texts: list[str] | None = None
+    named: set[tuple[str, str]] = field(default_factory=set, compare=False)
 
     @property
     def terminal(self) -> bool:
@@ -191,11 +198,39 @@ def _json(state: StreamState, data: bytes) -> dict[str, Any] | None:
     try:
         event = orjson.loads(data)
     except orjson.JSONDecodeError:
-        event = None
+        event = _with_absurd_numbers(data) if any(name in data for name in _COUNTED) else None
     if isinstance(event, dict):
+        for name in NAMED:
+            value = event.get(name)
+            if value and isinstance(value, str) and len(state.named) < _MOST_NAMED:
+                state.named.add((name, value[:MOST]))
         return event
     state.malformed = f"an event is not a JSON object: {data[:_SEEN].decode(errors='replace')}"
     return None
+
+
+_COUNTED = (b'"usage"', b'"details"', b'"eval_count"')
+"""What an event with counts holds, in the formats of all engines."""
+_LONGEST_USAGE, _LONGEST_NUMBER = 2**16, 20
+
+
+def _with_absurd_numbers(data: bytes) -> Any:
+    """An event whose numbers no float holds (1e400, NaN), each of them as None: a usage with one
+    such number has others. None when it is no JSON for another reason.
+    """
+
+    def whole(digits: str) -> int | None:
+        return int(digits) if len(digits) <= _LONGEST_NUMBER else None
+
+    def broken(number: str) -> float | None:
+        return value if math.isfinite(value := float(number)) else None
+
+    if len(data) > _LONGEST_USAGE:
+        return None
+    try:
+        return json.loads(data, parse_int=whole, parse_float=broken, parse_constant=lambda _: None)
+    except (ValueError, RecursionError):
+        return None
 
 
 _BLANK = frozenset("\u034f\u115f\u1160\u2800\u3164\uffa0\ufffd")
@@ -240,7 +275,7 @@ def _openai_event(state: StreamState, kind: bytes, data: bytes) -> dict[str, Any
     usage = event.get("usage")
     if usage and isinstance(usage, dict):
         timings = event.get("timings")
-        if timings and "cache_n" in timings and "prompt_tokens_details" not in usage:
+        if isinstance(timings, dict) and "cache_n" in timings and "prompt_tokens_details" not in usage:
             # llama-server tells the cached tokens beside the usage.
             usage["prompt_tokens_details"] = {"cached_tokens": timings["cache_n"]}
         state.usage = usage

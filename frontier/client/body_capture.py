@@ -17,7 +17,8 @@ wakes.
 import asyncio
 import functools
 import inspect
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -27,6 +28,7 @@ from aiohttp.connector import Connection
 from aiohttp.http import HttpProcessingError
 from yarl import URL
 
+from frontier.client.renewal import Renewal
 from frontier.errors import UsageError
 
 # --- Private names of aiohttp.
@@ -110,6 +112,17 @@ _BATCH = 128
 """Reads stored before they are unpacked together, which is cheaper than one by one but must not
 take long."""
 _END = b"\r\n\r\n"
+_LAST = (_END, *(b"]" + end for end in (b"", b"\n", b"\n\n", b"\r\n", b"\n\r\n", b"\n\n\r\n")))
+"""How the last read of a body ends, or the chunk with [DONE], if it is not too short to tell."""
+_SHORT = 8
+_DONE = re.compile(rb"(?:^|[\r\n])data: ?\[DONE\]\s*\Z")
+GRACE = 0.05
+"""Seconds after [DONE] in which the end of the body is awaited: the answer is complete without."""
+
+
+def ends_with_done(reads: Sequence[bytes]) -> bool:
+    """Whether a body, however its reads cut it, ends with the [DONE] of an event stream."""
+    return _DONE.search(b"".join(read[-32:] for read in reads[-24:])[-32:]) is not None
 
 
 def _chunk_heads(length: int) -> tuple[bytes, ...]:
@@ -310,9 +323,14 @@ class CapturingProtocol(ResponseHandler):
         if capture.running:
             capture.raw_stamps.append(stamp)
             capture.raw_reads.append(data)
-            # The last read of a body ends so, or is too short to tell.
-            if data.endswith(_END) or len(data) < 4 or len(capture.raw_reads) >= _BATCH:
+            if data.endswith(_LAST) or len(data) < _SHORT or len(capture.raw_reads) >= _BATCH:
                 self._unpack()
+            return
+        if self._head is None and (self._payload is None or self._payload.is_eof()) and data.strip():
+            # Nothing is asked for. What comes would be taken for the answer to the next request.
+            self._should_close = True
+            if self.transport is not None:
+                self.transport.close()
             return
         if self._head is not None:
             self._head += data
@@ -353,16 +371,31 @@ class CapturingProtocol(ResponseHandler):
     def _unpack(self) -> None:
         capture = self.capture
         try:
-            if not capture.unpack():
-                return
+            ended = capture.unpack()
         except FramingError as error:
             self._give_up(error)
             return
-        capture.running = False
-        if capture.surplus:
+        if ended:
+            self._finish()
+        elif ends_with_done(capture.reads):
+            asyncio.get_running_loop().call_later(GRACE, self._finish_without_end, capture)
+
+    def _finish(self) -> None:
+        self.capture.running = False
+        if self.capture.surplus:
             self._should_close = True
         if self._payload is not None:
             self._payload.feed_eof()  # wakes the task that waits for the end
+
+    def _finish_without_end(self, capture: BodyCapture) -> None:
+        """The last chunk has not come after [DONE]: the answer is complete, and the connection is
+        not used again.
+        """
+        if capture is self.capture and capture.running:
+            self._unpack()
+            if capture.running and ends_with_done(capture.reads):
+                self._should_close = True
+                self._finish()
 
     def _give_up(self, error: FramingError) -> None:
         self.capture.running = False
@@ -391,13 +424,22 @@ class CapturingProtocol(ResponseHandler):
 # --- POSTs over such connections.
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class PooledConnection:
-    """A connection and the protocol on it; `used` once it carried a request."""
+    """A connection and the protocol on it; `used` once it carried a request, or was opened ahead of
+    one. `number` is its number in the trial, `left` how many requests it may still carry (None: any
+    number), `held` whether the next turn of a session is to go out on it. `before` is the one that
+    it replaces, kept open until it has brought an answer; `restored` had its replacement die.
+    """
 
     connection: Connection
     protocol: CapturingProtocol
+    number: int | None
     used: bool = False
+    left: int | None = None
+    held: bool = False
+    before: "PooledConnection | None" = None
+    restored: bool = False
 
     @property
     def alive(self) -> bool:
@@ -411,10 +453,11 @@ class PooledConnection:
 
 class FastPost:
     """POSTs to one address over kept-alive connections. `connection()` opens or reuses one,
-    `keep()` gives it back.
+    `keep()` gives it back, and replaces it where the `renewal` wants another.
 
     `proxy` are the options that aiohttp takes for a request through a proxy (see
-    `Proxies.options`).
+    `Proxies.options`). A proxy that forwards requests has connections of its own to the server,
+    about which nothing is known: ours have no number then, and none is renewed.
     """
 
     def __init__(
@@ -424,6 +467,7 @@ class FastPost:
         headers: Mapping[str, str],
         proxy: Mapping[str, Any],
         timeout: float,
+        renewal: Renewal,
     ) -> None:
         assert session.connector is not None
         self._connector = session.connector
@@ -439,30 +483,70 @@ class FastPost:
         )
         # A proxy that forwards gets the whole address; through a tunnel (TLS) the server itself is
         # spoken to.
-        path = str(url) if proxy and url.scheme == "http" else url.raw_path_qs
+        self._forwarded = bool(proxy) and url.scheme == "http"
+        path = str(url) if self._forwarded else url.raw_path_qs
         self._head = _request_head(path, self._request.headers)
         self._idle: list[PooledConnection] = []
+        self._in_use = 0
+        self._renewal = renewal
+        self._spares: list[PooledConnection] = []
+        self._opening: set[asyncio.Task[None]] = set()
 
-    async def connection(self, *, fresh: bool) -> PooledConnection:
-        """A free connection: the one used last, or a new one, which `fresh` asks for. Raises as
-        aiohttp's connector.
+    async def connection(self, *, fresh: bool, wanted: int | None = None) -> PooledConnection:
+        """A free connection: the one with the number `wanted`, else the one used last that no
+        session holds. Without any a new one, as where `fresh` asks for it; but one that is held
+        where every stream has its own already. Raises as aiohttp's connector.
         """
-        while self._idle and not fresh:
-            idle = self._idle.pop()
-            if idle.alive:
-                return idle
-            idle.close()
+        self._in_use += 1
+        try:
+            if fresh and (restored := self._take_restored()) is not None:
+                return restored
+            while not fresh and (place := self._place(wanted)) is not None:
+                idle = self._idle.pop(place)
+                if idle.alive:
+                    return idle
+                self._in_use += 1
+                self.drop(idle)
+            return await self._open(fresh=fresh)
+        except BaseException:
+            self._in_use -= 1
+            raise
+
+    def _take_restored(self) -> PooledConnection | None:
+        """A connection whose replacement died before it answered, and which has answered itself."""
+        for place, idle in enumerate(self._idle):
+            if idle.restored and idle.alive:
+                return self._idle.pop(place)
+        return None
+
+    def _place(self, wanted: int | None) -> int | None:
+        """Where in the list the connection is that `connection` gives; None for a new one."""
+        last = len(self._idle) - 1
+        if wanted is not None:
+            for place, idle in enumerate(self._idle):
+                if idle.number == wanted:
+                    return place
+        for place in range(last, -1, -1):
+            if not self._idle[place].held:
+                return place
+        # The one that is asked for is counted already.
+        return last if last >= 0 and last + 1 + self._in_use > self._renewal.streams else None
+
+    async def _open(self, *, fresh: bool) -> PooledConnection:
         while True:
             connection = await self._connector.connect(self._request, traces=[], timeout=self._timeout)
             protocol = connection.protocol
             assert isinstance(protocol, CapturingProtocol)
             # The connector may hand over one on which the session has sent a request.
             if not (fresh and protocol.requests):
-                return PooledConnection(connection, protocol, used=protocol.requests > 0)
+                number = None if self._forwarded else next(self._renewal.numbers)
+                return PooledConnection(connection, protocol, number, used=protocol.requests > 0)
             connection.close()
 
     def send(self, pooled: PooledConnection, body: bytes) -> None:
-        """Write the whole request, in one piece."""
+        """Write the whole request, in one piece. With the last one that the connection is to carry
+        the next connection is opened.
+        """
         protocol = pooled.protocol
         protocol.begin_capture()
         pooled.used = True
@@ -470,6 +554,29 @@ class FastPost:
         if transport is None:
             raise aiohttp.ServerDisconnectedError
         transport.writelines((self._head % len(body), body))
+        if self._renewal.requests_each is not None and not self._forwarded:
+            self._count(pooled)
+
+    def _count(self, pooled: PooledConnection) -> None:
+        """One request fewer that it may carry; at the last the opening of the next begins."""
+        if pooled.left is None:
+            pooled.left = self._renewal.rest()
+        pooled.left -= 1
+        due = pooled.left == 0 or (pooled.left < 0 and not self._spares and not self._opening)
+        if due and self._renewal.possible:
+            opening = asyncio.create_task(self._open_ahead())
+            self._opening.add(opening)
+            opening.add_done_callback(self._opening.discard)
+
+    async def _open_ahead(self) -> None:
+        try:
+            spare = await self._open(fresh=True)
+        except (aiohttp.ClientError, OSError, TimeoutError):
+            self._renewal.failed += 1
+            return
+        spare.used, spare.left = True, self._renewal.allowance()
+        self._renewal.ahead += 1
+        self._spares.append(spare)
 
     async def answer(self, pooled: PooledConnection) -> tuple[int, Mapping[str, str], aiohttp.StreamReader]:
         """Status, headers and body of the final answer; interim (1xx) ones are passed over."""
@@ -481,21 +588,58 @@ class FastPost:
                     self._request.request_info, (), status=error.code, message=error.message
                 ) from error
             if message.code >= 200 or message.code == 101:
+                if pooled.before is not None:
+                    pooled.before.close()
+                    pooled.before = None
                 return message.code, message.headers, payload
 
-    def keep(self, pooled: PooledConnection) -> None:
-        """Keep it for the next request where that is allowed."""
-        if pooled.alive:
-            self._idle.append(pooled)
-        else:
+    def keep(self, pooled: PooledConnection, *, held: bool = False) -> None:
+        """Take it back, for the next request where that is allowed. One that has carried its
+        requests is replaced once the next is open, unless it is `held` for the next turn of its
+        session.
+        """
+        self._in_use -= 1
+        if not pooled.alive:
             pooled.close()
+            return
+        if pooled.left is not None and pooled.left <= 0 and not held and (spare := self._spare()) is not None:
+            self._renewal.renewed += 1
+            spare.before, pooled = pooled, spare
+        pooled.held = held
+        self._idle.append(pooled)
+
+    def drop(self, pooled: PooledConnection) -> None:
+        """Take it back, and close it. One that has never answered gives way to the one before."""
+        self._in_use -= 1
+        pooled.close()
+        if (before := pooled.before) is not None:
+            pooled.before, before.restored = None, True
+            self._renewal.renewed -= 1
+            self._renewal.failed += 1
+            self._idle.append(before)
+
+    def _spare(self) -> PooledConnection | None:
+        """A connection that was opened ahead and still lives."""
+        while self._spares:
+            spare = self._spares.pop()
+            if spare.alive:
+                return spare
+            self._renewal.failed += 1
+            spare.close()
+        return None
 
     def close(self) -> None:
         """Hand the idle connections back to the connector, whose own closing waits for TLS to say
         goodbye.
         """
-        while self._idle:
-            self._idle.pop().connection.release()
+        for opening in self._opening:
+            opening.cancel()
+        for pool in (self._idle, self._spares):
+            while pool:
+                pooled = pool.pop()
+                if pooled.before is not None:
+                    pooled.before.close()
+                pooled.connection.release()
 
 
 def _request_head(path: str, headers: Mapping[str, str]) -> bytes:

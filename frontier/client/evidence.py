@@ -28,7 +28,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from frontier.client.facts import INFO, NAMES, START, Key, Samples, facts_at, stored_readings
 from frontier.client.http import Client
-from frontier.client.preflight import object_of
+from frontier.client.preflight import json_of, models_of, object_of, version_of
 from frontier.client.target import Target
 from frontier.model import SourceReadings
 from frontier.text import NO_SECRETS, Secrets, is_secret_name
@@ -329,12 +329,52 @@ def _is_number(text: str) -> bool:
     return text.replace(".", "", 1).isdigit() or text in ("None", "True", "False")
 
 
+# --- who the server is
+
+_MODELS_SAID = 5
+"""Models of a list that changed which are named."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Served:
+    """What a server says of itself at one moment: the models it lists and its version; None where
+    it does not say.
+    """
+
+    models: frozenset[str] | None
+    version: str | None
+
+    @classmethod
+    async def ask(cls, client: Client) -> "Served":
+        """What the client's target says now; nothing more where it does not get its list across."""
+        exchange = await client.ask("/v1/models", 2.0)
+        if exchange.failure is not None:
+            return cls(None, None)
+        listed = json_of(exchange)
+        known = isinstance(listed, dict) and isinstance(listed.get("data"), list)
+        return cls(frozenset(models_of(listed)[0]) if known else None, await version_of(client, 2.0))
+
+    def differences(self, later: "Served") -> str | None:
+        """What is another at a later moment, in words; None: nothing."""
+        found = []
+        if self.models is not None and later.models is not None and self.models != later.models:
+            kinds = (("now lists", later.models - self.models), ("no longer lists", self.models - later.models))
+            for verb, names in kinds:
+                if names:
+                    more = f" and {len(names) - _MODELS_SAID} more" if len(names) > _MODELS_SAID else ""
+                    found.append(f"the server {verb} {', '.join(sorted(names)[:_MODELS_SAID])}{more}")
+        if self.version is not None and later.version is not None and self.version != later.version:
+            found.append(f"it was version {self.version} and is {later.version}")
+        return "; ".join(found) or None
+
+
 # --- all of them
 
 
 class Evidence:
     """The metrics of a target and of its machine, read when the window opens, when it closes, and
-    between.
+    between; and whether the server calls itself the same after the trial as before. `named` is what
+    its answers named, set by the trial.
 
     A context manager, which reads in a task of its own.
     """
@@ -346,6 +386,8 @@ class Evidence:
         self._energy = (CpuEnergy(target), GpuEnergy(target))
         self._metrics = Readings("metrics")
         self._settings: dict[str, str] = {}
+        self._served: Served | None = None
+        self.named: dict[str, dict[str, int]] = {}
         self._reading: asyncio.Task[None] | None = None
         self.opened = asyncio.Event()
         self.closed = asyncio.Event()
@@ -365,6 +407,16 @@ class Evidence:
         if self._reading is not None and self.opened.is_set():
             await asyncio.wait([self._reading], timeout=_SETTLED)
 
+    async def differences(self) -> str | None:
+        """What the server says otherwise now, after the last request, than it did before the first,
+        in words; None: nothing, or it does not say.
+        """
+        if self._served is None or self._served == Served(None, None):
+            return None
+        async with Client(self._target) as client:
+            changed = self._served.differences(await Served.ask(client))
+        return changed and self._target.cleaned(changed)
+
     async def _run(self) -> None:
         """From the opening of the window to its close; ends quietly where there is nothing to
         read.
@@ -374,6 +426,7 @@ class Evidence:
     async def _scrape(self) -> None:
         """Metrics count only where they could be read at both ends of the window."""
         async with Client(self._target) as client:
+            self._served = await Served.ask(client)
             self._settings = await ask_settings(client)
             if await scrape(client) is None:
                 return

@@ -16,6 +16,7 @@ from typing import Self
 
 import numpy as np
 
+from frontier.client.renewal import Renewal
 from frontier.model import ClientHealth
 
 BEAT = 0.010
@@ -92,8 +93,8 @@ class HealthMonitor:
         if self._final is None:
             self._final = self._clock() - self._opened, time.process_time() - self._cpu
 
-    def health(self, resent: int, opened: int) -> ClientHealth:
-        """The health of the window."""
+    def health(self, resent: int, opened: int, renewal: Renewal | None = None) -> ClientHealth:
+        """The health of the window; `opened` connections were opened by requests, others ahead."""
         length, cpu = self._final or (self._clock() - self._opened, time.process_time() - self._cpu)
         return ClientHealth(
             loop_lag_p99=p99(self._lags),
@@ -101,7 +102,9 @@ class HealthMonitor:
             cpu_share=cpu / length if length > 0 else None,
             gc_pause_max=self._gc_max,
             resent=resent,
-            connections_opened=opened,
+            connections_opened=opened + (0 if renewal is None else renewal.ahead),
+            connections_renewed=None if renewal is None else renewal.renewed,
+            renewals_failed=None if renewal is None else renewal.failed,
             suspended=seconds_suspended() - self._suspended_before,
             stood_still=self._lag_max if self._lags else None,
             restart_delay_mean=self._delayed / len(self._lates) if self._lates else None,

@@ -11,7 +11,7 @@ import errno
 import ssl
 import time
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
@@ -21,7 +21,17 @@ import aiohttp
 from yarl import URL
 
 from frontier.client.adapters import NO_REQUEST, PreparedRequest
-from frontier.client.body_capture import MAX_BODY, BodyCapture, FastPost, FramingError, capture_bodies, missing_names
+from frontier.client.body_capture import (
+    GRACE,
+    MAX_BODY,
+    BodyCapture,
+    FastPost,
+    FramingError,
+    capture_bodies,
+    ends_with_done,
+    missing_names,
+)
+from frontier.client.renewal import Renewal
 from frontier.client.target import Proxies, Target, Timeouts
 from frontier.errors import UsageError
 from frontier.model import Outcome
@@ -35,6 +45,10 @@ _TIMEOUTS_EVERY = 0.25
 _RACE = 0.5
 """Seconds after a send in which the death of a kept-alive connection is the two sides' race; later,
 it is a failure."""
+_ENDLESS = 10.0
+"""Seconds after which an answer with more than twice the tokens asked for is taken for endless."""
+_EVENTS_BESIDE, _BYTES_BESIDE, _TOKEN_BYTES = 64, 2**20, 2**12
+"""Events of an answer that bring no token, bytes of them, and those of one that brings one."""
 _OWN_LIMITS = {errno.EMFILE, errno.ENFILE, errno.EADDRNOTAVAIL, errno.ENOBUFS, errno.ENOMEM}
 
 
@@ -43,11 +57,14 @@ class Exchange:
     """One request and what came back: `reads[i]` was received at `stamps[i]` (the client's clock,
     seconds).
 
-    `failure` is None when the body came to its proper end. `headers` ignore case. `connect`:
-    seconds until a connection was open, from `sent` on; 0 on one that was. `reused`: it went out on
-    a connection that had carried a request before; `resent`: that one died, and it went out once
-    more, on a fresh one. `limit`: seconds it may take in all, beside the target's own limits.
-    `cut`: why this client gave it up.
+    `failure` is None when the body came to its proper end, or to the [DONE] of its stream.
+    `headers` ignore case. `connect`: seconds until a connection was open, from `sent` on; 0 on one
+    that was. `reused`: it went out on a connection that had carried a request before; `resent`:
+    that one died, and it went out once more, on a fresh one. `connection` is the number of the
+    connection in the trial, None where it is not known; `held`: the next turn of a session is to
+    find it again. `limit`: seconds it may take in all, beside the target's own limits. `asked`: the
+    tokens it asks for, where an answer that does not end is to be cut. `cut`: why this client gave
+    it up.
 
     The last fields say which `request` of a trial it is, the stream that sent it, and when it was
     due on the client's clock (open loop only). `parser` is its AnswerParser, where it was parsed
@@ -64,7 +81,10 @@ class Exchange:
     connect: float = 0.0
     reused: bool = False
     resent: bool = False
+    connection: int | None = None
+    held: bool = False
     limit: float | None = None
+    asked: int | None = None
     task: "asyncio.Task[Any] | None" = None
     capture: BodyCapture | None = None
     cut: tuple[Outcome, str] | None = None
@@ -92,6 +112,19 @@ class Exchange:
             return f"idle: the stream was silent for {limits.idle:g} s"
         return None
 
+    def endless(self, now: float, limits: Timeouts) -> str | None:
+        """Why its answer is taken for one without end, in words; None while all is well."""
+        if self.asked is None or now - self.sent < _ENDLESS:
+            return None
+        reads = self.reads if self.capture is None else (*self.capture.reads, *self.capture.raw_reads)
+        events = sum(read.count(b"data:") or read.count(b"}\n") for read in reads)
+        long = sum(map(len, reads)) > _BYTES_BESIDE + _TOKEN_BYTES * self.asked
+        if long or events > 2 * self.asked + _EVENTS_BESIDE:
+            return f"the answer goes on after {_ENDLESS:g} s and twice the {self.asked} tokens of its max_tokens"
+        if reads and not events and now - self.sent > limits.first_byte:
+            return f"first_byte: no event within {limits.first_byte:g} s, only what keeps the connection open"
+        return None
+
     @property
     def last_read(self) -> float | None:
         """When something last came, on the client's clock; None before the first byte."""
@@ -105,17 +138,26 @@ class Client:
 
     A POST takes the fast path (`body_capture.py`). Everything else, and with `fast` False every
     request, goes through an aiohttp session, which stamps a read when its task wakes: the same
-    answers, at more CPU time for each. `proxies` are those of the environment where none are given.
+    answers, at more CPU time for each; its connections have no numbers and are not renewed.
+    `proxies` are those of the environment where none are given, `numbers` those that connections
+    get.
     """
 
     def __init__(
-        self, target: Target, clock: Clock = time.perf_counter, *, fast: bool = True, proxies: Proxies | None = None
+        self,
+        target: Target,
+        clock: Clock = time.perf_counter,
+        *,
+        fast: bool = True,
+        proxies: Proxies | None = None,
+        numbers: Iterator[int] | None = None,
     ) -> None:
         self.target = target
         self.clock = clock
         self.in_flight: set[Exchange] = set()
         self.opened = 0
         self.resent = 0
+        self.renewal = Renewal(numbers)
         self._headers = target.request_headers()
         self._proxies = (proxies or Proxies.of_environment()) if target.trust_env else Proxies()
         self._proxies.options(URL(target.base_url))
@@ -211,16 +253,27 @@ class Client:
         """A small question beside the load, without a body: to a path of the target, or to a full
         address.
         """
-        return await self._exchange(method, path if "://" in path else self.target.url(path), None, limit)
+        exchange = Exchange(self.clock(), limit=limit)
+        return await self._exchange(exchange, method, path if "://" in path else self.target.url(path), None)
 
-    async def post(self, url: URL | str, body: bytes) -> Exchange:
-        """One request to its end. Never raises for what the network or the server does; see
-        `Exchange.failure`.
+    async def post(
+        self,
+        url: URL | str,
+        body: bytes,
+        *,
+        connection: int | None = None,
+        held: bool = False,
+        asked: int | None = None,
+    ) -> Exchange:
+        """One request to its end, on the connection of this number if it is free; of an answer to
+        one that `asked` for so many tokens, to twice as many. Never raises for what the network or
+        the server does; see `Exchange.failure`.
         """
-        return await self._exchange("POST", url if isinstance(url, URL) else URL(url, encoded=True), body, None)
+        exchange = Exchange(self.clock(), connection=connection, held=held, asked=asked)
+        return await self._exchange(exchange, "POST", url if isinstance(url, URL) else URL(url, encoded=True), body)
 
-    async def _exchange(self, method: str, url: URL | str, body: bytes | None, limit: float | None) -> Exchange:
-        exchange = Exchange(self.clock(), limit=limit, task=asyncio.current_task(), secrets=self._secrets)
+    async def _exchange(self, exchange: Exchange, method: str, url: URL | str, body: bytes | None) -> Exchange:
+        exchange.task, exchange.secrets = asyncio.current_task(), self._secrets
         self.in_flight.add(exchange)
         try:
             for may_resend in (True, False):
@@ -230,7 +283,8 @@ class Client:
                     else:
                         await self._request(exchange, method, url, body)
                 except (aiohttp.ClientError, OSError, TimeoutError) as error:
-                    exchange.failure = name_failure(error, exchange)
+                    complete = exchange.status is not None and ends_with_done(exchange.reads)
+                    exchange.failure = None if complete else name_failure(error, exchange)
                     if may_resend and self._died_idle(exchange, error):
                         exchange.resent, exchange.reused, exchange.failure = True, False, None
                         self.resent += 1
@@ -264,9 +318,11 @@ class Client:
         if pool is None:
             assert self._session is not None, "use the client as a context manager"
             timeout = self.target.timeouts.connect
-            pool = FastPost(self._session, url, self._headers, self._proxies.options(url), timeout)
+            pool = FastPost(self._session, url, self._headers, self._proxies.options(url), timeout, self.renewal)
             self._pools[url] = pool
-        connection = await pool.connection(fresh=exchange.resent)
+        wanted, exchange.connection = exchange.connection, None
+        connection = await pool.connection(fresh=exchange.resent, wanted=wanted)
+        exchange.connection = connection.number
         whole = False
         try:
             exchange.reused = connection.used
@@ -286,7 +342,8 @@ class Client:
         finally:
             # A server that has closed a kept connection without a word will do so again: the fresh
             # one is not kept.
-            pool.keep(connection) if whole and not exchange.resent else connection.close()
+            lasting = whole and (connection.restored or not exchange.resent)
+            pool.keep(connection, held=exchange.held) if lasting else pool.drop(connection)
 
     async def _request(self, exchange: Exchange, method: str, url: URL | str, body: bytes | None) -> None:
         """The fallback: aiohttp's own interface."""
@@ -303,19 +360,25 @@ class Client:
 
     async def _read(self, exchange: Exchange, content: aiohttp.StreamReader) -> bool:
         """Read a body that is not captured, stamped as the task wakes; False when it is given up as
-        too long.
+        too long, or does not end after its [DONE].
         """
         stamps, reads, clock = exchange.stamps, exchange.reads, self.clock
         good = exchange.status is not None and exchange.status < 300
         room = MAX_BODY if good else MAX_ERROR_BODY
-        async for read in content.iter_any():
-            stamps.append(clock())
-            reads.append(read)
-            room -= len(read)
-            if room < 0:
-                if good:
-                    exchange.failure = Outcome.PROTOCOL, f"the body is over {MAX_BODY} bytes"
-                return False
+        try:
+            async with asyncio.timeout(None) as grace:
+                async for read in content.iter_any():
+                    stamps.append(clock())
+                    reads.append(read)
+                    room -= len(read)
+                    if room < 0:
+                        if good:
+                            exchange.failure = Outcome.PROTOCOL, f"the body is over {MAX_BODY} bytes"
+                        return False
+                    done = ends_with_done(reads)
+                    grace.reschedule(asyncio.get_running_loop().time() + GRACE if done else None)
+        except TimeoutError:
+            return False
         return True
 
     def _enforce_timeouts(self) -> None:
@@ -327,6 +390,8 @@ class Client:
             reason = exchange.overdue(now, limits)
             if reason is not None:
                 self.cut(exchange, Outcome.TIMEOUT, reason)
+            elif (reason := exchange.endless(now, limits)) is not None:
+                self.cut(exchange, Outcome.PROTOCOL, reason)
         self._enforcer = asyncio.get_running_loop().call_later(_TIMEOUTS_EVERY, self._enforce_timeouts)
 
     def received_since(self, when: float) -> bool:

@@ -38,6 +38,7 @@ from frontier.client.http import Client, Clock, Exchange
 from frontier.client.parse import parse_all, retry_after
 from frontier.client.pipeline import WHOLE, LiveStats, RequestPipeline, Share
 from frontier.client.prompts import PromptSource
+from frontier.client.renewal import requests_each
 from frontier.client.target import Target
 from frontier.client.window_rules import (
     SEND,
@@ -106,6 +107,7 @@ class ClosedLoop:
         self.trial, self.client, self.pipeline = trial, client, pipeline
         self.monitor, self.decide, self.evidence = monitor, decide, evidence
         self.numbers = share.streams(trial.streams)
+        self.client.renewal.streams = len(self.numbers) if trial.rate is None else 0
         self.target = client.target
         self.url = URL(self.target.request_url, encoded=True)
         self.clock = client.clock
@@ -119,6 +121,7 @@ class ClosedLoop:
         self.pacing = Pacing(len(self.numbers))
         self.finished = self.window_sent = 0
         self.pending: dict[int, float] = {}
+        self.held: dict[int, int] = {}
         self.connect_failures = 0
         self.connect_failing_since = 0.0
         self.failing_since: float | None = None
@@ -161,12 +164,16 @@ class ClosedLoop:
 
     async def send(self, request: PreparedRequest, number: int, counts_at: float, scheduled: float | None) -> Exchange:
         """One request to its end. It belongs to the window if `counts_at` (seconds on the trial's
-        clock) does.
+        clock) does. The turns of a session go out on one connection where that is still free:
+        behind a balancer it leads to the replica that has the history in its cache.
         """
         if self.stage == "window":
             self.window_sent += 1
         self.pending[request.index] = counts_at
-        exchange = await self.client.post(self.url, request.body)
+        before, goes_on = self.held.pop(request.session, None), request.goes_on
+        exchange = await self.client.post(self.url, request.body, connection=before, held=goes_on)
+        if goes_on and exchange.connection is not None:
+            self.held[request.session] = exchange.connection
         del self.pending[request.index]
         self.finished += 1
         self.pipeline.put(exchange, request, number, scheduled)
@@ -203,10 +210,18 @@ class ClosedLoop:
             if self.connect_failures == 0:
                 self.connect_failing_since = self.clock()
             self.connect_failures += 1
-        if failure is None and exchange.status is not None and exchange.status < 300:
+        good = failure is None or self.complete(exchange)
+        if good and exchange.status is not None and exchange.status < 300:
             return _BACK_OFF[0] if self.failed_at_once(exchange) else 0.0
         requested = min(retry_after(exchange) or 0.0, _LONGEST_RETRY_AFTER)
         return max(requested, min(_BACK_OFF[1], max(_BACK_OFF[0], pause * 2)))
+
+    def complete(self, exchange: Exchange) -> bool:
+        """An answer whose body was cut off, or reset, after all that it had to say."""
+        if exchange.failure is None or exchange.failure[0] not in (Outcome.TRUNCATED, Outcome.STREAM_ERROR):
+            return False
+        parser = exchange.parser = parse_all(exchange, self.target.adapter, self.target.api)
+        return parser.verdict()[0] is Outcome.OK
 
     def failed_at_once(self, exchange: Exchange) -> bool:
         """A quick 2xx answer that is a failure, as an error in a 200 stream: a stream must not spin
@@ -265,6 +280,7 @@ class ClosedLoop:
         if self.stage in ("ramp", "warmup"):
             if state.start is not None and state.start - now < 2 * SEND:
                 self.stage = "window"
+                self.client.renewal.requests_each = self.requests_each(now)
                 self.monitor.open_window()
                 self.pipeline.live.start = state.start
                 if self.evidence is not None:
@@ -276,6 +292,18 @@ class ClosedLoop:
             self.monitor.close_window()
             if self.evidence is not None:
                 self.evidence.closed.set()
+
+    def requests_each(self, now: float) -> float | None:
+        """How many requests of the window, which opens now, each connection is to carry. As many
+        are expected as are asked for, or as fit at the rate of the warm-up where time ends the
+        window before.
+        """
+        trial, mine = self.trial, len(self.numbers) / self.trial.streams
+        seconds = trial.max_time - now if trial.seconds is None else min(trial.seconds, trial.max_time - now)
+        rate = self.finished / max(now, SEND)
+        expected = max(1.0, min(max(trial.requests * mine, rate * trial.min_time), rate * seconds))
+        wanted = self.target.connections
+        return requests_each(wanted, trial.streams, expected / mine, open_loop=trial.rate is not None)
 
     def window_pending(self, start: float, end: float) -> bool:
         """A request of the window has not ended yet."""
@@ -466,8 +494,9 @@ async def run_trial(  # noqa: PLR0913
                 else:
                     loop = OpenLoop(trial, client, pipeline, monitor, decide, evidence, trial.rate)
                 await loop.run(stop, on_progress)
-                health = monitor.health(client.resent, client.opened)
+                health = monitor.health(client.resent, client.opened, client.renewal)
             epoch, evidence.zero = time.time() - loop.now(), time.perf_counter() - loop.now()
+        evidence.named = pipeline.named.counts()
         return await measurement(trial, epoch, loop.state, health, evidence, identity)
 
 
@@ -484,13 +513,28 @@ async def measurement(
     assert state.start is not None
     assert state.end is not None
     assert state.ended is not None
+    changed = None
     if state.ended in ("requests", "time"):
         await evidence.settle()
+        changed = await evidence.differences()
     readings = evidence.readings()
     full_identity = ", ".join(part for part in (identity, server_life(readings)) if part) or None
     window = Window(state.start, state.end)
     facts, settings = window_facts(readings), evidence.settings(readings)
-    return Measurement(trial, epoch, window, state.ended, health, facts, full_identity, workers, readings, settings)
+    return Measurement(
+        trial,
+        epoch,
+        window,
+        state.ended,
+        health,
+        facts,
+        full_identity,
+        workers,
+        readings,
+        settings,
+        evidence.named,
+        changed,
+    )
 
 
 def progress(stage: Stage, status: StreamStatus, live: LiveStats) -> TrialProgress:

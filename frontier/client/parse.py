@@ -234,7 +234,7 @@ def to_record(parser: AnswerParser, zero: float) -> Record:
     usage = state.usage or {}
     completion = _count_of(usage, "completion_tokens")
     hidden = _count_of(usage.get("completion_tokens_details"), "reasoning_tokens")
-    if completion is not None and hidden and not parser.reasoned:
+    if completion is not None and hidden and hidden <= completion and not parser.reasoned:
         # Counted and never streamed: when they came is not known, so they are not among the tokens
         # timed.
         completion = max(0, completion - hidden)
@@ -272,6 +272,7 @@ def to_record(parser: AnswerParser, zero: float) -> Record:
         reusable=None if turn is None else turn.reusable,
         class_index=None if turn is None else turn.class_index,
         connect=exchange.connect,
+        connection=exchange.connection,
     )
 
 

@@ -7,9 +7,10 @@ decided on.
 """
 
 import asyncio
+import functools
 import math
-from collections import deque
-from collections.abc import Callable
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from frontier.client.adapters import Answer, PreparedRequest, Prompt
@@ -17,6 +18,7 @@ from frontier.client.http import Exchange
 from frontier.client.parse import AnswerParser, to_record
 from frontier.client.prompts import PromptSource
 from frontier.client.target import Target
+from frontier.client.unmeasurable import LONGEST_MODEL
 from frontier.errors import MeasurementError
 from frontier.model import Outcome, Record, Trial
 from frontier.model.session_plans import EARLY
@@ -24,6 +26,7 @@ from frontier.pacing import first_length
 
 _STEPS = 1 / math.log(1.03)
 _MOST_AHEAD = 256
+MOST_NAMED = 16
 _SLICE = 32
 """Reads parsed before giving way to the network: about 0.1 ms."""
 _COURTESY = 0.002
@@ -76,6 +79,38 @@ class LiveStats:
             if seen >= wanted:
                 return math.exp(step / _STEPS)
         return math.inf
+
+
+class Named:
+    """How many answers named which model and which fingerprint of the system, cleaned; beyond
+    MOST_NAMED of a field all others are one.
+    """
+
+    def __init__(self, target: Target) -> None:
+        self._clean = functools.cache(lambda text: target.cleaned(text, LONGEST_MODEL))
+        self._counts = {"asked": Counter({self._clean(target.model or ""): 0})}
+
+    def add(self, named: Iterable[tuple[str, str]]) -> None:
+        """Take in what one answer named."""
+        for field_name, value in named:
+            known = self._counts.setdefault(field_name, Counter())
+            text = self._clean(value) if value in known or len(known) < MOST_NAMED else "others"
+            known[text] += 1
+
+    def counts(self) -> dict[str, dict[str, int]]:
+        """By field, the values and how many answers gave them; nothing where no answer named
+        anything.
+        """
+        return {name: dict(known) for name, known in self._counts.items()} if len(self._counts) > 1 else {}
+
+
+def named_together(parts: Iterable[Mapping[str, Mapping[str, int]]]) -> dict[str, dict[str, int]]:
+    """What the answers to several client processes named."""
+    sums: dict[str, Counter[str]] = {}
+    for part in parts:
+        for name, counts in part.items():
+            sums.setdefault(name, Counter()).update(counts)
+    return {name: dict(counts) for name, counts in sums.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +171,7 @@ class RequestPipeline:
         self.failed = 0
         self.failed_in_a_row = 0
         self.live = LiveStats()
+        self.named = Named(target)
         self.e2e_sum, self.succeeded = 0.0, 0
         self._early_e2e: float | None = None
         self._tpot_sum, self._with_tpot = 0.0, 0
@@ -247,6 +283,7 @@ class RequestPipeline:
             self.failed += 1
             self.failed_in_a_row += record.outcome is not Outcome.CLIENT
         self.live.add(record)
+        self.named.add(parser.state.named)
         self._on_record(record)
         awaited = self._awaited.get(record.index)
         if awaited is not None and not awaited.done():

@@ -161,8 +161,9 @@ async def loaded_models(client: Client, dialect: str, models: Sequence[str]) -> 
     return tuple(row["id"] for row in rows if row.get("parent") is None and row["id"] in listed)
 
 
-async def _version(client: Client) -> str | None:
-    version = (await object_of(client, "/version")).get("version")
+async def version_of(client: Client, limit: float = 5.0) -> str | None:
+    """What the server answers on /version within `limit` seconds; None: nothing."""
+    version = (await object_of(client, "/version", limit)).get("version")
     return client.target.cleaned(str(version), LONGEST_VERSION) if version else None
 
 
@@ -220,7 +221,7 @@ async def ask_once(
     """One streamed request through the target's dialect and api."""
     prompt = Prompt(content, 0, osl, salt, shares)
     request = PreparedRequest(0, target.request_body(prompt), osl, 0, prompt)
-    exchange = await client.post(target.request_url, request.body)
+    exchange = await client.post(target.request_url, request.body, asked=osl)
     exchange.request = request
     return to_record(parse_all(exchange, target.adapter, target.api), exchange.sent), exchange
 
@@ -281,7 +282,7 @@ class _Questions:
         identity = self.target.cleaned(identity if not server or server in identity else f"{identity} ({server})")
         self.note("engine", True, identity)
         await self._settle_model(client, models, max_len, exchange)
-        version = await _version(client)
+        version = await version_of(client)
         rtts = [await client.ask("/v1/models") for _ in range(3)]
         rtt = min(exchange.end - exchange.sent for exchange in rtts)
         self.note("round trip", True, f"{format_seconds(rtt)} for a small question")
@@ -413,7 +414,7 @@ async def changed(found: Preflight) -> str | None:
     """
     async with Client(found.target) as client:
         models, _ = models_of(json_of(await client.ask("/v1/models")))
-        version = await _version(client)
+        version = await version_of(client)
     model = found.target.model
     if models and found.models and model in found.models and model not in models:
         served = unmeasurable.model_names(found.target, models)

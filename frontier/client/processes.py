@@ -18,6 +18,7 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from frontier.client.capacity import client_capacity
@@ -29,6 +30,10 @@ EVENTS_PER_WORKER = 60_000
 need no measuring.
 """
 _STOP_LIMIT = 3.0
+_STOPPED_FOR, _LOOK_EVERY = 3.0, 0.5
+"""Seconds after which a process that is stopped (SIGSTOP) is taken for lost, and in which one that
+does not answer is looked at: how long an answer may take says nothing, as a start takes its time.
+"""
 _LENGTH = struct.Struct(">Q")
 
 
@@ -115,6 +120,13 @@ class AutoWorkers:
         return f"workers: auto takes more where a trial needs more, up to {self.most} on {self.cores} cores"
 
 
+def is_stopped(pid: int) -> bool:
+    """Whether a signal or a debugger has stopped a process; False where the system does not say."""
+    with contextlib.suppress(OSError, IndexError):
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in ("T", "t")
+    return False
+
+
 class ProcessWorker:
     """One client process. It ends by itself when this process does, however it does."""
 
@@ -133,16 +145,30 @@ class ProcessWorker:
         """As in Worker."""
         if self._streams is None:
             self._streams = await asyncio.open_unix_connection(sock=self._socket)
-        reader, writer = self._streams
+        asking = asyncio.ensure_future(self._ask(*self._streams, (method, arguments)))
         try:
-            write_frame(writer, (method, arguments))
-            await writer.drain()
-            problem, result = await read_frame(reader)
+            problem, result = await self._unless_stopped(asking)
         except (asyncio.IncompleteReadError, ConnectionError):
             raise WorkerLostError(f"{self.name} was lost{self._status()}") from None
+        finally:
+            asking.cancel()
         if problem is not None:
             raise WorkerLostError(f"{self.name} failed: {problem}")
         return result
+
+    async def _ask(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, question: Any) -> Any:
+        write_frame(writer, question)
+        await writer.drain()
+        return await read_frame(reader)
+
+    async def _unless_stopped(self, asking: "asyncio.Future[Any]") -> Any:
+        """The answer. WorkerLostError where the process is stopped for too long to give one."""
+        stopped = 0.0
+        while not (await asyncio.wait({asking}, timeout=_LOOK_EVERY))[0]:
+            stopped = stopped + _LOOK_EVERY if is_stopped(self.pid) else 0.0
+            if stopped >= _STOPPED_FOR:
+                raise WorkerLostError(f"{self.name} was stopped (SIGSTOP) for {_STOPPED_FOR:g} s")
+        return asking.result()
 
     def _status(self) -> str:
         """How it ended."""

@@ -56,6 +56,13 @@ def bridge_environment(environ: Mapping[str, str], secrets: Secrets, *, local: b
     return {**kept, **RAY_SETTINGS, **own}
 
 
+def require_ray() -> None:
+    """UsageError, with the command that installs it, where Ray is not installed."""
+    spec = importlib.util.find_spec("ray")
+    if spec is None or spec.origin is None:  # without an origin: a folder that happens to be called so
+        raise UsageError("workers: ray needs Ray, which is not installed", install_command("ray[client]"))
+
+
 async def _why_not_there(address: str | None) -> str | None:
     """Why nothing listens at the address of a cluster; None where something does. Ray itself tries
     for minutes.
@@ -93,9 +100,7 @@ class RayWorkers:
         if self._bridge is not None and self._bridge.alive:
             return
         self.close()
-        spec = importlib.util.find_spec("ray")
-        if spec is None or spec.origin is None:  # without an origin: a folder that happens to be called so
-            raise UsageError("workers: ray needs Ray, which is not installed", install_command("ray[client]"))
+        require_ray()
         local = self._address is None
         where = "Ray on this machine" if local else f"the Ray cluster at {self._address}"
         if (problem := await _why_not_there(self._address)) is not None:

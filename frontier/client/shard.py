@@ -15,11 +15,12 @@ nothing of a part of a trial is kept.
 """
 
 import asyncio
+import itertools
 import math
 import os
 import platform
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -28,7 +29,7 @@ from frontier.client.evidence import Evidence
 from frontier.client.health import HealthMonitor, raise_fd_limit
 from frontier.client.http import Client, Clock
 from frontier.client.loop import ClosedLoop, TrialProgress, measurement, progress
-from frontier.client.pipeline import LiveStats, RequestPipeline, Share
+from frontier.client.pipeline import LiveStats, RequestPipeline, Share, named_together
 from frontier.client.prompts import PromptPlan
 from frontier.client.target import Proxies, Target
 from frontier.client.window_rules import StreamStatus, WindowState, next_state, together
@@ -92,11 +93,14 @@ class ShardReport:
 
 @dataclass(frozen=True, slots=True)
 class ShardResult:
-    """The end of a shard: its last report, its health, and by how many seconds it began late."""
+    """The end of a shard: its last report, its health, by how many seconds it began late, and what
+    the answers named.
+    """
 
     report: ShardReport
     health: ClientHealth
     late: float
+    named: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
 
 
 class Shard:
@@ -117,14 +121,16 @@ class Shard:
         """Send from `zero` on, the trial's start on this clock, until the state is over."""
         job, clock = self.job, self.clock
         with HealthMonitor(clock) as monitor:
-            async with Client(job.target, clock, proxies=job.proxies) as client:
+            numbers = itertools.count(job.share.index, job.share.of)
+            async with Client(job.target, clock, proxies=job.proxies, numbers=numbers) as client:
                 loop = ClosedLoop(job.trial, client, self._pipeline, monitor, lambda *_: self.state, share=job.share)
                 loop.spread = job.expected_e2e
                 await asyncio.sleep(max(0.0, zero - clock()))
                 late = max(0.0, clock() - zero)
                 self._loop = loop
                 await loop.run(zero=zero)
-                return ShardResult(self.report(), monitor.health(client.resent, client.opened), late)
+                health = monitor.health(client.resent, client.opened, client.renewal)
+                return ShardResult(self.report(), health, late, self._pipeline.named.counts())
 
     def report(self) -> ShardReport:
         """How the streams stand now, with the records since the last report."""
@@ -198,6 +204,8 @@ def worst_health(workers: Sequence[WorkerFacts]) -> ClientHealth:
         **{name: most(name) for name in worst},
         resent=sum(health.resent for health in healths),
         connections_opened=sum(health.connections_opened or 0 for health in healths),
+        connections_renewed=sum(health.connections_renewed or 0 for health in healths),
+        renewals_failed=sum(health.renewals_failed or 0 for health in healths),
         restart_delay_mean=sum(n * delay for n, delay in delays) / streams if streams else None,
         processes=len(workers) if len(workers) > 1 else None,
         clock_bound=max(worker.clock_bound for worker in workers) if len(workers) > 1 else None,
@@ -262,6 +270,7 @@ async def run_sharded(  # noqa: PLR0913
         await sharded.follow(stop, on_progress)
         epoch, evidence.zero = time.time() - sharded.now(), time.perf_counter() - sharded.now()
         facts = await sharded.worker_facts()
+        evidence.named = named_together(result.named for result in sharded.results)
         return await measurement(trial, epoch, sharded.state, worst_health(facts), evidence, identity, facts)
 
 

@@ -205,7 +205,8 @@ class Target:
     `metrics_urls` are where the server's metrics are, one per replica; beside the endpoint when
     empty. `salted` lets prompts that bring a cache salt send it, where the dialect knows one.
     `hidden` are secrets beside the key and the headers that tell by their name, as those of other
-    headers.
+    headers. `connections`: the requests of a window are spread over at least so many, which are
+    renewed for it; 0: each is kept as long as it lives.
     """
 
     base_url: str
@@ -225,6 +226,7 @@ class Target:
     metrics_urls: tuple[str, ...] = ()
     salted: bool = True
     hidden: tuple[str, ...] = field(default=(), repr=False)
+    connections: int = 0
 
     def __post_init__(self) -> None:
         require_address(self.base_url)

@@ -72,6 +72,11 @@ TURNS = 5
 too much."""
 
 
+def _distinct(items: tuple[tuple[Shape, ...], ...], info: ValidationInfo) -> tuple[Shape, ...]:
+    """As `distinct`; classes of traffic may have equal lengths, as their names tell them apart."""
+    return distinct(items, by_name=bool(info.data.get("traffic", True)))  # mistaken traffic is traffic
+
+
 def _shapes(value: Any, info: ValidationInfo) -> tuple[Shape, ...]:
     return read_shapes(value, (info.context or {}).get(SESSIONS))
 
@@ -109,13 +114,14 @@ class Config(Strict):
     """
 
     name: Annotated[Name, PLAIN] | None = None
+    # Before the shapes, which are distinct by their names alone where there is traffic.
+    traffic: Annotated[Traffic, PlainValidator(read_traffic), PLAIN] = Field(default_factory=dict)
     given_shapes: Annotated[
         tuple[Annotated[Shape, PlainValidator(_shapes)], ...],
         ONE_OR_MANY,
-        AfterValidator(distinct),
+        AfterValidator(_distinct),
         PLAIN,
     ] = Field(alias="shapes")
-    traffic: Annotated[Traffic, PlainValidator(read_traffic), PLAIN] = Field(default_factory=dict)
     concurrency: Annotated[tuple[int, ...], PlainValidator(read_concurrency)] = (1, 2, 4, 8, 16, 32, 64, 128)
     rate: Annotated[tuple[Rate, ...], PlainValidator(read_rates), PLAIN] | None = None
     arrivals: Annotated[Arrivals | str, PlainValidator(read_arrivals), READ_TIMES] = POISSON

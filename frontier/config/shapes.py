@@ -214,14 +214,16 @@ def _shape(value: Any, read_sessions: ReadSessions | None) -> Shape:
     return keys.shape()
 
 
-def distinct(items: tuple[tuple[Shape, ...], ...]) -> tuple[Shape, ...]:
-    """The shapes of all items of the list. A `Problem` where two are the same, or have one name."""
+def distinct(items: tuple[tuple[Shape, ...], ...], *, by_name: bool) -> tuple[Shape, ...]:
+    """The shapes of all items of the list. A `Problem` where two have one name, or are the same
+    unless they are told apart `by_name`.
+    """
     shapes = tuple(shape for item in items for shape in item)
     if not shapes or len(shapes) > MOST_SHAPES:
         what = "{key} is an empty list" if not shapes else f"{{key}} has more than {MOST_SHAPES} shapes"
         raise Problem(what, "write [1024/256]")
     places = [i for i, item in enumerate(items) for _ in item]
-    same = [described(replace(shape, name=None)) for shape in shapes]
+    same = [] if by_name else [described(replace(shape, name=None)) for shape in shapes]
     problems = repeated(same, "{} is given twice", "remove one; repeats: 3  measures each again", places)
     hint = "give one a name, as {isl: 1024, osl: 256, name: chat}"
     labels = [shape.label for shape in shapes]

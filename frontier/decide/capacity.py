@@ -1,5 +1,5 @@
-"""Capacity: the knee, fitted scalability models, throughput regression, queueing or thrashing, a
-safe arrival rate; and the summary of a frontier, which they are part of.
+"""Capacity: the knee, fitted scalability models, throughput regression, queueing or thrashing; and
+the summary of a frontier, which they are part of.
 
 All of it annotates; nothing of it decides. A fitted peak is named only where data show it, and
 never extrapolated.
@@ -273,47 +273,6 @@ def littles_law(point: Point) -> Estimate | None:
         return None
     c = point.concurrency
     return Estimate(rate.value * e2e.value / c, rate.low * e2e.low / c, rate.high * e2e.high / c, e2e.n)
-
-
-@dataclass(frozen=True, slots=True)
-class ArrivalRate:
-    """An estimate of the open-loop rate one replica can take when it runs with at most `cap`
-    requests in flight.
-
-    `streams` is the mean in flight that keeps the 99th percentile of a bunching arrival stream
-    within the cap; `rate` is in requests per second. Time to first token may still be half as long
-    again: verify with open loop.
-    """
-
-    cap: int
-    streams: int
-    rate: float
-
-    def replicas(self, peak: float) -> int:
-        """How many replicas a peak of so many requests per second needs."""
-        return math.ceil(peak / self.rate - 1e-9)
-
-
-def arrival_rate(points: Sequence[Point], cap: int) -> ArrivalRate | None:
-    """From closed-loop points to a safe Poisson rate at the operating point `cap`.
-
-    With arrivals at random the number in flight varies about three times as much as its mean, so at
-    most m streams are used with m + 2.33 sqrt(3 m) <= cap, and at most 80 % of the throughput at
-    the cap. X(m) is read off a line through the neighbours: this is for planning. None without a
-    rate at the cap or below m, for sessions, whose requests do not arrive at random, and for mixes,
-    whose classes take different times. Of points at rates there is nothing to estimate.
-    """
-    if any(point.shape.kind != "shape" or point.shape.arrivals is not None for point in points):
-        return None
-    streams = max((m for m in range(1, cap + 1) if m + 2.33 * math.sqrt(3 * m) <= cap), default=0)
-    rates = {p.concurrency: x for p in points if p.valid and (x := p.value("request_throughput")) > 0}
-    if cap not in rates:
-        return None
-    measured = sorted(rates)
-    if streams < max(1, measured[0]):
-        return None
-    closed = float(np.interp(streams, measured, [rates[c] for c in measured]))
-    return ArrivalRate(cap, streams, min(closed, 0.8 * rates[cap]))
 
 
 # --- a frontier as a whole

@@ -21,7 +21,8 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from frontier.decide.proof import History, candidates, claim_points
+from frontier.decide.changes import History
+from frontier.decide.proof import candidates, claim_points, claimed
 from frontier.decide.verdict import judge
 from frontier.metrics import fewest_to_bound
 from frontier.model import Claim, Cut, Limit, Phase, Trial, Verdict
@@ -34,19 +35,11 @@ STAKES = ((1.0, 0.6), (0.6, 0.4))
 """Shares of the largest stake and what is put on each at first. The largest gains most where no
 request was late (333 turns prove a p99), and loses all in a turn in which every request was; the
 smaller one outlasts such a turn."""
-PROOF = (Phase.PROVE, Phase.CONFIRM, Phase.VISIT)
-"""The trials that a claim of a setting stands on; where there are none, those of the config's grid.
-"""
 
 
-def proof_windows(history: History, concurrency: int) -> list[WindowData]:
-    """The windows that a claim of a setting stands on."""
-    return [sample for _, sample in _proof(history, concurrency)]
-
-
-def _proof(history: History, concurrency: int) -> list[tuple[Trial, WindowData]]:
-    mine = [(trial, sample) for trial, sample in history if trial.concurrency == concurrency]
-    return [ts for ts in mine if ts[0].phase in PROOF] or [ts for ts in mine if ts[0].phase is Phase.GRID]
+def proof_windows(history: History, concurrency: int, limits: Sequence[Limit] = ()) -> list[WindowData]:
+    """The windows that a claim of a setting about the limits stands on."""
+    return [sample for _, sample in claimed(history, limits).get(concurrency, ())]
 
 
 def claim_of(windows: Sequence[WindowData], limits: Iterable[Limit], *, corrected: bool = False) -> Claim | None:
@@ -63,7 +56,7 @@ def claim_of(windows: Sequence[WindowData], limits: Iterable[Limit], *, correcte
     enough = turns >= max((fewest_to_bound(limit.of.p or 0.0) for limit in percentiles), default=0)
     final = enough and all(proven_over_turns(windows, limit) for limit in percentiles if limit.of.quantity != "itl")
     unseen = 1 - 0.05 ** (1 / turns) if turns else 1.0
-    return Claim("final" if final else "early", turns, unseen, corrected)
+    return Claim("final" if final else "early", turns, unseen, corrected, float(windows[-1].ends[-1]))
 
 
 def turns_per_window(sample: WindowData) -> Floats:
@@ -143,8 +136,7 @@ def cut_short(history: History, limits: Sequence[Limit] = (), end: str = "") -> 
     while it went on.
     """
     cuts = {}
-    for concurrency in {trial.concurrency for trial, _ in history}:
-        proof = _proof(history, concurrency)
+    for concurrency, proof in claimed(history, limits).items():
         if any(_was_cut(trial, sample) for trial, sample in proof):
             cuts[concurrency] = Cut("max_time", sum(trial.requests for trial, _ in proof))
     if end not in ("", "finished"):

@@ -8,6 +8,7 @@ these by the same rules, for the time left.
 """
 
 import functools
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -15,20 +16,25 @@ from dataclasses import replace
 import numpy as np
 
 from frontier.decide import operating_point, search
+from frontier.decide.changes import CLAIMED, MOST_CHANGES, PROOFS, History, Unchanged, spoilt, unchanged
 from frontier.decide.claim import PROVEN, STAKES, claim_of, late_shares, proof_windows
 from frontier.decide.explain import CLEARLY_MORE
+from frontier.decide.placement import LOWER
 from frontier.decide.proof import (
-    PROOFS,
+    MOST_SPOILT,
     WINDOWS,
-    History,
+    candidates,
     claim_points,
     joined,
     nearest,
+    over_at_last,
     pilot_point,
+    scans,
     violation,
     window_size,
 )
 from frontier.decide.search import (
+    VISIT_TURNS,
     Ask,
     Done,
     SearchPolicy,
@@ -37,18 +43,17 @@ from frontier.decide.search import (
     longer,
     mean_e2e,
     settings_beyond,
+    visit_of,
     widest_gap,
 )
 from frontier.decide.verdict import judge
 from frontier.metrics import fewest_to_bound
-from frontier.model import Limit, Phase, Point, Rate, Shape, Verdict, setting
+from frontier.model import Decision, Limit, Phase, Point, Rate, Series, Shape, Verdict, setting
 from frontier.stats.window import Floats, WindowData
 
 FRONTIER_SETTINGS = 4
 """Settings between those of the config that are measured for the frontier, where the config does
 not say."""
-VISIT_TURNS, VISIT_SECONDS = 30, 120.0
-"""A visit lasts this many turns of the operating point, or this long."""
 MOST_TURNS = 600
 """A claim that would not be final after twice the turns of a p99, going by its proof, gets no more
 turns than a p99 needs: something rare is there that more may not rule out soon."""
@@ -62,9 +67,14 @@ need less."""
 USUAL_PROOF = 2.0
 """How many times the least proof one usually takes: half of them are decided at the second
 judgement at the latest."""
+MOST_LAST = 3
+"""So many settings more than are chosen are visited at the end, where each visit changes the
+answer, before it is left at that."""
 WORTH_NAMING = 0.02
 """A better candidate is named with an announcement, and decided later, when it may give so much
 more, as a share."""
+SHARED = 3
+"""Concurrencies that are tried at most as the one of all shapes."""
 LATER_WORTH = 0.001
 """The share of throughput for which one more window of a proof is measured once there is an answer,
 while there is time to spare."""
@@ -85,23 +95,29 @@ def next_ask(
 
     First comes what may be better, as an operating point that is proven later has to be visited
     itself: as long as it ends in the `room` until the planned end, or `within` the budget if it may
-    give clearly more, as the headline would name it. Then the settings of the config and visits of
+    give clearly more. What the headline would name as such is proven even where the search sees no
+    chance: each setting once, so that this ends. Then the settings of the config and visits of
     the operating point, in turns, so that the visits are spread over the time. These are owed
     whatever time they take. What then has a place in the `spare` seconds that they leave of the
     room: candidates that give little more, settings between those of the config, and further
     visits.
     """
-    limits = tuple(tiers[0][1]) if tiers else ()
+    limits, every = tuple(tiers[0][1]) if tiers else (), history
+    doubtful, history = _doubtful(tiers, every), unchanged(history, limits)
+    if doubtful is not None or len(history.changes) >= MOST_CHANGES:
+        return doubtful or last_ask(tiers, every) or Done("the server keeps changing")
     policy = _without_skipped(policy, tiers, history)
-    better = search.next_ask(policy, shape, tiers, history, window_worth=LATER_WORTH) if limits else None
+    better = search.next_ask(policy, shape, tiers, every, window_worth=LATER_WORTH) if limits else None
     if isinstance(better, Ask):
-        points, more = pilot_points(limits, history), gain(better.concurrency, limits, history)
-        seconds, begun = _seconds(better, points), _begun(better, history)
-        proof = max(1.0, USUAL_PROOF * WINDOWS - begun) * seconds
-        clearly = more >= CLEARLY_MORE and (begun or proof <= within)
-        longest = min(within, room if may_be_better(better, limits, history) else spare)
-        if clearly or proof + _more_visits(better, points, limits, history) <= longest:
-            return replace(better, value=max(0.0, more) / (WINDOWS * seconds))
+        candidate = _worth(better, limits, history, within, room, spare)
+    else:
+        candidate = _named(policy, tiers, every, within)
+    rest = candidate or _completing(policy, limits, history, spare)
+    return rest or last_ask(tiers, every) or Done("the frontier is complete")
+
+
+def _completing(policy: SearchPolicy, limits: tuple[Limit, ...], history: History, spare: float) -> Ask | None:
+    """The next trial that completes the frontier where no better candidate comes first."""
     setting = _setting(policy, limits, history)
     gap = _gap(policy, limits, history)
     if gap is not None and may_be_better(gap, limits, history):
@@ -113,7 +129,197 @@ def next_ask(
     if visit is not None and (rest is None or not _is_after(history, Phase.VISIT)):
         return visit
     further = next_visit(limits, history, spare) if limits else None
-    return rest or _again(policy, limits, history) or further or Done("the frontier is complete")
+    return rest or _again(policy, limits, history) or further
+
+
+def _worth(
+    better: Ask, limits: tuple[Limit, ...], history: History, within: float, room: float, spare: float
+) -> Ask | None:
+    """The next trial of what may be better, where there is time for it."""
+    points, more = pilot_points(limits, history), gain(better.concurrency, limits, history)
+    seconds, begun = _seconds(better, points), _begun(better, history)
+    proof = max(1.0, USUAL_PROOF * WINDOWS - begun) * seconds
+    clearly = more >= CLEARLY_MORE and (begun or proof <= within)
+    longest = min(within, room if may_be_better(better, limits, history) else spare)
+    if clearly or proof + _more_visits(better, points, limits, history) <= longest:
+        return replace(better, value=max(0.0, more) / (WINDOWS * seconds))
+    return None
+
+
+def last_ask(
+    tiers: Sequence[tuple[str, Sequence[Limit]]], history: History, *, marginal_gain: bool = True
+) -> Ask | None:
+    """What a series ends with: a window of each setting that is chosen, after all others, as a
+    claim is about the server as it was when its series ended; and of a load whose last window
+    differs from those before it. None where it ends so.
+    """
+    if (doubtful := _doubtful(tiers, history)) is not None:
+        return doubtful
+    solved = (
+        _solved(tuple(limits), unchanged(history, limits), marginal_gain=marginal_gain) for _, limits in tiers if limits
+    )
+    chosen = list(dict.fromkeys(d.concurrency for d in solved if d is not None and d.concurrency is not None))
+    clean = [trial for trial, sample in history if not spoilt(sample)]
+    last = {t.concurrency for t in clean[-len(chosen) :] if t.phase in CLAIMED}
+    missing = [c for c in chosen if c not in last]
+    in_vain = all(spoilt(sample) for _, sample in history[-MOST_SPOILT:])
+    visits = itertools.takewhile(lambda trial: trial.phase is Phase.VISIT, reversed(clean))
+    if not missing or in_vain or len({trial.concurrency for trial in visits}) > len(chosen) + MOST_LAST:
+        return None
+    limits = tuple(tiers[0][1])
+    return visit_of(missing[0], pilot_points(limits, history), f"the last look at {setting(missing[0])}")
+
+
+def _doubtful(tiers: Sequence[tuple[str, Sequence[Limit]]], history: History) -> Ask | None:
+    """Another window of a load whose last one differs from those before it, or is over a limit that
+    all keep, unless this machine is too busy to measure it; one of what was the operating point
+    until the server changed; and one of a setting that meets, where a lower one was over a limit
+    since.
+    """
+    for limits in (tuple(limits) for _, limits in tiers if limits):
+        for c in (*unchanged(history, limits).suspect, *over_at_last(history, limits)):
+            last = [sample for trial, sample in history if trial.concurrency == c][-MOST_SPOILT:]
+            if not all(spoilt(sample) for sample in last):
+                reason = f"{setting(c)} is not as it was; measuring it again"
+                return visit_of(c, pilot_points(limits, history), reason)
+        again = search.revisit(limits, history) or _contradicted(limits, unchanged(history, limits))
+        if again is not None:
+            return again
+    return None
+
+
+def _contradicted(limits: tuple[Limit, ...], history: Unchanged) -> Ask | None:
+    """Another window of the highest setting that meets, where a lower one was over a limit since.
+    The server may have changed, or latency may not grow with load: only windows of one load tell.
+    """
+    decision = _solved(limits, history, marginal_gain=True)
+    meeting = [j.concurrency for j in decision.judgements if j.verdict is Verdict.MEETS] if decision else []
+    if decision is None or not meeting:
+        return None
+    highest, over = max(meeting), {*decision.holes, *decision.unconfirmed}
+    places = {trial.concurrency: k for k, (trial, _) in enumerate(history)}
+    if all(places[c] < places[highest] for c in over if c in places):
+        return None
+    reason = f"{setting(highest)} met the SLA before a lower setting was over it; measuring it again"
+    return visit_of(highest, pilot_points(limits, history), reason)
+
+
+@functools.lru_cache(maxsize=64)
+def _solved(limits: tuple[Limit, ...], history: Unchanged, *, marginal_gain: bool) -> Decision | None:
+    """The decision as an answer has it, settings that were only looked at included; None where
+    nothing may be claimed of any setting.
+    """
+    points, looked = _decidable(limits, history)
+    if not points:
+        return None
+    return operating_point.solve(points, limits, marginal_gain=marginal_gain, scanned=looked, history=history)
+
+
+def _named(
+    policy: SearchPolicy, tiers: Sequence[tuple[str, Sequence[Limit]]], history: History, within: float
+) -> Ask | None:
+    """The first window of a proof of the setting that an answer would name as one that may give
+    clearly more and is not decided; None where there is none, its proof was begun before, or it
+    does not end `within` so many seconds.
+    """
+    ask = _first_named(tiers, history)
+    if ask is None or ask.concurrency >= policy.lost:
+        return None
+    limits = tuple(tiers[0][1])
+    seconds = WINDOWS * _seconds(ask, pilot_points(limits, history))
+    value = max(0.0, gain(ask.concurrency, limits, history)) / seconds
+    return replace(ask, value=value) if USUAL_PROOF * seconds <= within else None
+
+
+def _first_named(tiers: Sequence[tuple[str, Sequence[Limit]]], every: History) -> Ask | None:
+    """`_named`, whatever time it takes; begun of the server as it is now."""
+    for limits in (tuple(limits) for _, limits in tiers if limits):
+        history = unchanged(every, limits)
+        begun = {trial.concurrency for trial, _ in history if trial.phase is Phase.PROVE}
+        decision = _solved(limits, history, marginal_gain=True)
+        step = None if decision is None or decision.concurrency is None else decision.next_step
+        if step is None or step.requests is None or step.concurrency in begun or isinstance(step.concurrency, Rate):
+            continue
+        c = step.concurrency
+        if gain(c, limits, history) < CLEARLY_MORE:
+            continue  # only beside a violation that what is proven contradicts
+        return _proof(c, limits, history, f"{setting(c)} may give clearly more than what is proven; proving it")
+    return None
+
+
+def _proof(c: int, limits: tuple[Limit, ...], history: History, reason: str) -> Ask:
+    """The next window of a proof at c, of the size that its first had."""
+    history = unchanged(history, limits)
+    earlier = tuple(itertools.takewhile(lambda k: k.concurrency != c, candidates(history, limits)))
+    return Ask(c, Phase.PROVE, window_size(nearest(scans(history), c), limits, c, earlier), reason)
+
+
+def _decidable(limits: tuple[Limit, ...], history: History) -> tuple[list[Point], list[Point]]:
+    """What is decided on: the settings of which something may be claimed, and those looked at that
+    violate a limit; and the others that were only looked at.
+    """
+    claims = claim_points(history, limits, names=("output_throughput", *(limit.metric for limit in limits)))
+    known = {p.concurrency for p in claims}
+    others = [p for c, p in pilot_points(limits, history).items() if c not in known]
+    violating = [p for p in others if judge(p, limits).verdict is Verdict.VIOLATES]
+    return [*claims, *violating], [p for p in others if p not in violating]
+
+
+def next_shared(
+    tiers: Sequence[tuple[str, Sequence[Limit]]], histories: Mapping[Series, History]
+) -> tuple[Series, Ask] | None:
+    """The next window that proves one concurrency in all of these series of one deployment, whose
+    server has one limit on requests in flight: of each SLA the lowest of the operating points, and
+    the lowest of all SLAs in each of them. None where that is done, where a series has no operating
+    point, or where the server keeps changing.
+    """
+    limited = [tuple(limits) for _, limits in tiers if limits]
+    if any(len(unchanged(h, limited[0]).changes) >= MOST_CHANGES for h in histories.values() if limited):
+        return None
+    lowest: dict[tuple[Limit, ...], int] = {}
+    for limits in limited:
+        points = [operating_concurrency(limits, history) for history in histories.values()]
+        known = [c for c in points if c is not None]
+        if not known or len(known) < len(points):
+            return None
+        lowest[limits] = min(known)
+    if len(histories) * len(limited) < 2:
+        return None
+    wanted = dict.fromkeys([*lowest.items(), *((limits, min(lowest.values())) for limits in limited)])
+    asks = (_to_share(c, limits, histories) for limits, c in wanted)
+    return next((ask for ask in asks if ask is not None), None)
+
+
+def _to_share(c: int, limits: tuple[Limit, ...], histories: Mapping[Series, History]) -> tuple[Series, Ask] | None:
+    """The next window of a proof of this concurrency in every series, or of a lower one where it
+    was given up in one: SHARED of them at most.
+    """
+    for _ in range(SHARED):
+        standing = {series: _stands(c, limits, unchanged(history, limits)) for series, history in histories.items()}
+        if Verdict.VIOLATES not in standing.values():
+            left = next((series for series, verdict in standing.items() if verdict is not Verdict.MEETS), None)
+            reason = f"{setting(c)} is to be proven in every shape, as a server has one limit"
+            return None if left is None else (left, _proof(c, limits, histories[left], reason))
+        if c == 1:
+            return None
+        c = max(1, math.floor(LOWER * c))
+    return None
+
+
+@functools.lru_cache(maxsize=256)
+def _stands(c: int, limits: tuple[Limit, ...], history: Unchanged) -> Verdict:
+    """MEETS: proven below every violation; VIOLATES: not, and more of a proof decides nothing; else
+    UNPROVEN.
+    """
+    points, _ = _decidable(limits, history)
+    decision = operating_point.solve(points, limits)
+    judged = decision.judgement(c)
+    if decision.first_fail is not None and decision.first_fail <= c:
+        return Verdict.VIOLATES
+    if judged is not None and judged.verdict is Verdict.MEETS:
+        return Verdict.MEETS
+    ended = any(k.concurrency == c and k.verdict is not Verdict.UNPROVEN for k in candidates(history, limits))
+    return Verdict.VIOLATES if ended else Verdict.UNPROVEN
 
 
 def _again(policy: SearchPolicy, limits: tuple[Limit, ...], history: History) -> Ask | None:
@@ -125,7 +331,8 @@ def _again(policy: SearchPolicy, limits: tuple[Limit, ...], history: History) ->
     if not again:
         return None
     c = max(again)
-    first = next(trial for trial, _ in history if trial.concurrency == c and trial.phase is not Phase.VISIT)
+    mine = [trial for trial, _ in history if trial.concurrency == c]
+    first = next((trial for trial in mine if trial.phase is not Phase.VISIT), mine[0])
     reason = f"{setting(c)} was over a limit in its only trial, and a higher setting is proven"
     phase = Phase.GRID if c in policy.grid else Phase.FRONTIER
     seconds = None if policy.requests else longer(GRID_SECONDS, c, pilot_points(limits, history))
@@ -134,12 +341,7 @@ def _again(policy: SearchPolicy, limits: tuple[Limit, ...], history: History) ->
 
 def unconfirmed(limits: tuple[Limit, ...], history: History) -> tuple[int, ...]:
     """The settings whose violation in one trial does not count yet (see `Decision.unconfirmed`)."""
-    if not limits:
-        return ()
-    claims = claim_points(history, limits, names=("output_throughput", *(limit.metric for limit in limits)))
-    known = {p.concurrency for p in claims}
-    looked = [p for c, p in pilot_points(limits, history).items() if c not in known]
-    points = [*claims, *(p for p in looked if judge(p, limits).verdict is Verdict.VIOLATES)]
+    points = _decidable(limits, history)[0] if limits else []
     return operating_point.solve(points, limits).unconfirmed if points else ()
 
 
@@ -202,11 +404,11 @@ def _is_after(history: History, phase: Phase) -> bool:
 
 def operating_concurrency(limits: tuple[Limit, ...], history: History) -> int | None:
     """The operating point by what may be claimed so far; None where there is none."""
-    return _operating_concurrency(limits, tuple(history))
+    return _operating_concurrency(limits, unchanged(history, limits))
 
 
 @functools.lru_cache(maxsize=64)
-def _operating_concurrency(limits: tuple[Limit, ...], history: History) -> int | None:
+def _operating_concurrency(limits: tuple[Limit, ...], history: Unchanged) -> int | None:
     names = ("output_throughput", *(limit.metric for limit in limits))
     points = claim_points(history, limits, names=names)
     return operating_point.solve(points, limits).concurrency if points else None
@@ -221,9 +423,9 @@ def next_visit(limits: tuple[Limit, ...], history: History, spare: float = 0.0) 
     c = operating_concurrency(limits, history)
     if c is None:
         return None
-    claim = claim_of(proof_windows(history, c), limits)
+    claim = claim_of(proof_windows(history, c, limits), limits)
     points = pilot_points(limits, history)
-    visit = _visit(c, points, "")
+    visit = visit_of(c, points, "")
     if claim is None:
         return None
     fills = claim.turns < MOST_TURNS and spare < math.inf and _seconds(visit, points) <= 2 * spare
@@ -234,14 +436,13 @@ def next_visit(limits: tuple[Limit, ...], history: History, spare: float = 0.0) 
     return replace(visit, value=max(0.0, claim.unseen_share - unseen) / _seconds(visit, points))
 
 
-def _visit(c: int, points: Mapping[int, Point], reason: str = "") -> Ask:
-    return Ask(c, Phase.VISIT, math.ceil(VISIT_TURNS * in_flight(c, points)), reason, longer(VISIT_SECONDS, c, points))
-
-
-def worth_proving(settings: Sequence[int], limits: tuple[Limit, ...], history: History) -> tuple[int, ...]:
+def worth_proving(
+    settings: Sequence[int], limits: tuple[Limit, ...], history: History, *, shared: bool = False
+) -> tuple[int, ...]:
     """Those of these settings whose proof can change the answer, by all other data: below every
     setting that violates a limit, and above the operating point or seen to give more. Without data
-    each can.
+    each can. Where one concurrency is `shared` by several shapes, a lower one that is not proven
+    can as well.
     """
     others = [(trial, sample) for trial, sample in history if trial.concurrency not in settings]
     if not others:
@@ -250,9 +451,12 @@ def worth_proving(settings: Sequence[int], limits: tuple[Limit, ...], history: H
         claim_points(others, limits, names=("output_throughput", *(limit.metric for limit in limits))), limits
     )
     point, most = decision.concurrency or 0, decision.first_fail or math.inf
-    return tuple(
-        c for c in settings if c < most and (c > point or c in decision.unconfirmed or gain(c, limits, history) > 0)
-    )
+
+    def changes(c: int) -> bool:
+        lacks = shared and _stands(c, limits, unchanged(history, limits)) is Verdict.UNPROVEN
+        return c > point or c in decision.unconfirmed or lacks or gain(c, limits, history) > 0
+
+    return tuple(c for c in settings if c < most and changes(c))
 
 
 # -- what is to come
@@ -266,6 +470,7 @@ def trials_left(
     setting that it is expected to be.
     """
     limits = tuple(tiers[0][1]) if tiers else ()
+    history = unchanged(history, limits)
     policy = _without_skipped(policy, tiers, history)
     points = dict(pilot_points(limits, history))
     trials = [(_setting_ask(policy, limits, c, history), 1) for c in _settings_left(policy, history) if c != point]
@@ -282,7 +487,7 @@ def trials_left(
         trials.append((_gap_ask(policy, gap, points), 1))
         points = dict(sorted([*points.items(), _midpoint(gap, points)]))
     if limits and point is not None:
-        visit = _visit(point, points)
+        visit = visit_of(point, points)
         trials.append((visit, math.ceil(_turns_to_go(limits, history, point) / _turns_of(visit, points))))
     return [(ask, count) for ask, count in trials if count]
 
@@ -293,7 +498,7 @@ def further_visits(limits: tuple[Limit, ...], history: History, point: int) -> t
     say little.
     """
     points = pilot_points(limits, history)
-    visit, claim = _visit(point, points), claim_of(proof_windows(history, point), limits)
+    visit, claim = visit_of(point, points), claim_of(proof_windows(history, point, limits), limits)
     turns = max(_most_turns(limits, history, point), 0 if claim is None else claim.turns)
     return visit, math.ceil(max(0, MOST_TURNS - turns) / _turns_of(visit, points))
 
@@ -321,7 +526,7 @@ def _midpoint(gap: tuple[int, int], points: Mapping[int, Point]) -> tuple[int, P
 
 def _turns_to_go(limits: tuple[Limit, ...], history: History, c: int) -> int:
     """How many more turns a setting is visited for."""
-    claim = claim_of(proof_windows(history, c), limits)
+    claim = claim_of(proof_windows(history, c, limits), limits)
     return max(0, _most_turns(limits, history, c) - (claim.turns if claim is not None else 0))
 
 
@@ -329,7 +534,8 @@ def _most_turns(limits: tuple[Limit, ...], history: History, c: int) -> int:
     """The turns after which an operating point is not visited again, by the data from before its
     first visit.
     """
-    proof = proof_windows([(t, s) for t, s in history if t.phase is not Phase.VISIT], c)
+    kept = unchanged(history, limits)
+    proof = proof_windows([(t, s) for t, s in kept if t.phase is not Phase.VISIT], c)
     needed = _turns_needed(proof, limits)
     return round(MORE_TURNS * needed) if needed < MOST_TURNS else _turns_needed([], limits)
 
@@ -416,7 +622,7 @@ def edge(limits: tuple[Limit, ...], points: Mapping[int, Point]) -> int | None:
 
 def pilot_points(limits: tuple[Limit, ...], history: History) -> Mapping[int, Point]:
     """What planning needs of every setting, by concurrency, from all of its trials."""
-    return {c: pilot_point(sample, limits) for c, sample in joined(history, tuple(Phase)).items()}
+    return {c: pilot_point(sample, limits) for c, sample in joined(unchanged(history, limits), tuple(Phase)).items()}
 
 
 def _gap(policy: SearchPolicy, limits: tuple[Limit, ...], history: History) -> Ask | None:

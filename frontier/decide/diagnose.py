@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 
 from frontier.decide.capacity import knee
 from frontier.decide.knobs import Resource, engine_of, remedy
+from frontier.decide.server_settings import ServerSettings
 from frontier.decide.signs import Signs, signs_of
 from frontier.decide.wording import setting
 from frontier.metrics import metric
@@ -27,8 +28,8 @@ PREEMPTED = 0.02
 """Preemptions for each finished request that show a shortage of KV memory."""
 QUEUED = 0.02
 """Share of the requests in flight that wait: fewer are about to be admitted."""
-PINNED = 0.9
-"""Mean of the running requests over the most, below which they do not stay at a cap."""
+WANDERS = 0.75
+"""Mean of the running requests over the most, below which they wait in bursts."""
 SLOWER_CLOCK = 0.10
 """Fall of the SM clock against the fastest setting that counts as throttling."""
 CLEAR = 0.60
@@ -38,19 +39,27 @@ MATTERS = 0.15
 MOST_WORK = 0.50
 """Share of the engine's time that prompts themselves take, from which prefill binds and not the
 token budget."""
+ALL_WORK = 0.85
+"""Share of the engine's time that prompts take from which it is prefill whatever else shows: a
+higher cap could not bring more than the rest."""
+TOO_MUCH = 1.25
+"""Share of the engine's time that prompts cannot take: then the time of one alone is not its."""
 SEVERAL_STEPS = 1.5
 """Steps that a prompt is read in, above which the token budget splits it."""
+FULL = 0.8
+"""Prompts that end in a step, as a share of those that one step is known to have room for, from
+which steps may be full of them."""
 SOME = 0.5
 """Requests that wait on average, below which none is said to."""
 FEW = 4
 """Requests in flight at the lowest setting, above which no setting shows a request alone."""
 
-PROBABILITY = {"outside": 0.95, "clear": 0.95, "shared": 0.90, "partial": 0.90}
-"""How often the first resource was right, by how clear and how complete the evidence is, in one
-draw of cases; tested on another (`benchmarks/diagnosis.py`).
+PROBABILITY = {"outside": 0.95, "clear": 0.95, "shared": 0.85, "partial": 0.85}
+"""How often the first resource was right at least, by how clear and how complete the evidence is,
+in one draw of cases; tested on another (`benchmarks/diagnosis.py`).
 """
-SECOND = 0.45
-"""The same of the second resource."""
+SECOND = 0.40
+"""How often the second resource was one of those that bind."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,14 +100,19 @@ class Diagnosis(OfSeries):
     settings: tuple[SettingDiagnosis, ...]
 
 
-def diagnose(points: Sequence[Point], samples: Mapping[int, WindowData], decision: Decision | None) -> Diagnosis | None:
-    """What binds in one series; None for points without windows, as imported ones, and where
-    nothing is to be said.
+def diagnose(
+    points: Sequence[Point],
+    samples: Mapping[int, WindowData],
+    decision: Decision | None,
+    settings: ServerSettings | None = None,
+) -> Diagnosis | None:
+    """What binds in one series of a server with these settings; None for points without windows, as
+    imported ones, and where nothing is to be said.
     """
     mine = [p for p in sorted(points, key=lambda p: p.concurrency) if p.concurrency in samples]
     if not mine:
         return None
-    signs = [signs_of(point, samples[point.concurrency]) for point in mine]
+    signs = [signs_of(point, samples[point.concurrency], settings) for point in mine]
     spoilt = (s.concurrency for s, p in zip(signs, mine, strict=True) if not p.valid and _outside(s, signs))
     roles: dict[str, tuple[int | None, str | None]] = {"knee": (knee(mine), None)}
     if decision is not None:
@@ -107,13 +121,13 @@ def diagnose(points: Sequence[Point], samples: Mapping[int, WindowData], decisio
         roles["first violation"] = decision.first_fail, failed.violated if failed is not None else None
     roles["first excluded"] = next(spoilt, None), None
     engine = engine_of(name for sample in samples.values() for name in sample.server_identities if name)
-    settings = []
+    diagnosed = []
     for c in (point.concurrency for point in mine):
         here = {role: limited for role, (at, limited) in roles.items() if at == c}
         if here:
             limited = next(filter(None, reversed(here.values())), None)
-            settings.append(diagnose_setting(c, signs, limited=limited, roles=tuple(here), engine=engine))
-    return Diagnosis(mine[0].deployment, mine[0].shape, tuple(settings)) if settings else None
+            diagnosed.append(diagnose_setting(c, signs, limited=limited, roles=tuple(here), engine=engine))
+    return Diagnosis(mine[0].deployment, mine[0].shape, tuple(diagnosed)) if diagnosed else None
 
 
 # --- rules: from signs to suspects
@@ -143,27 +157,39 @@ def diagnose_setting(
     if not certain and (here.refused or not ranked or ranked[0] is None):
         return SettingDiagnosis(concurrency, roles, limited, unknown=here.refused or _UNKNOWN)
     lead = next(iter(certain), None) or ranked[0]
-    # Without its clock an engine that has much to do cannot be told from one that runs slowly.
-    unsure = not here.complete or alone.concurrency > FEW
-    unsure |= lead in (Resource.PREFILL, Resource.DECODE) and here.clock is None
-    kind = "outside" if certain else _kind(weights[lead], total, unsure=unsure)
+    kind = "outside" if certain else _basis(weights[lead], total, unsure=_unsure(lead, here, alone))
     # Where the client or a refusal spoils the load, the server's own signs are those of another
     # load.
     inside = [] if certain and lead is not Resource.CLOCKS else ranked
     order = [*certain, *(r for r in inside if r is not None and weights[r] >= MATTERS * total)]
     first, *others = (
-        Suspect(r, PROBABILITY[kind], certain.get(r) or _evidence(r, here, alone), *remedy(r, engine, here))
+        Suspect(r, PROBABILITY[kind], certain.get(r) or _evidence(r, here, alone), *remedy(r, engine, here, alone))
         for r in order[:2]
     )
     second = tuple(replace(suspect, probability=SECOND) for suspect in others)
     return SettingDiagnosis(concurrency, roles, limited, (first, *second), basis=kind)
 
 
-def _kind(lead: float, total: float, *, unsure: bool) -> str:
-    """How far the first of the suspects inside the server stands out."""
+def _basis(lead: float, total: float, *, unsure: bool) -> str:
+    """How clear evidence is by which one resource has the seconds `lead` of `total`."""
     if unsure:
         return "partial"
     return "clear" if lead >= CLEAR * total else "shared"
+
+
+def _unsure(lead: Named, here: Signs, alone: Signs) -> bool:
+    """Whether the evidence would look the same if another resource than the first one bound."""
+    if not here.complete or alone.concurrency > FEW:
+        return True
+    # Without its clock an engine that has much to do cannot be told from one that runs slowly.
+    if lead in (Resource.PREFILL, Resource.DECODE) and here.clock is None:
+        return True
+    if (here.waiting or 0.0) < QUEUED * here.concurrency:
+        return False
+    # Requests that wait while fewer run than can come in bursts, which something else may make; and
+    # a cap that is not known looks like steps that are full.
+    either = here.cap is None and capped(here, alone) and full_steps(here, alone)
+    return not _keeps_running(here) or (either and _prompt_share(here, alone) < ALL_WORK)
 
 
 def _outside(here: Signs, signs: Sequence[Signs]) -> dict[Resource, str]:
@@ -211,6 +237,8 @@ def _holder(place: str, here: Signs, alone: Signs) -> Named:
     if place == "front_end":
         return Resource.FRONT_END
     share = _prompt_share(here, alone)
+    if share > TOO_MUCH:
+        return None
     if place == "decode":
         if short_of_kv(here) and (here.preempted or 0.0) > PREEMPTED:
             return Resource.KV
@@ -220,22 +248,25 @@ def _holder(place: str, here: Signs, alone: Signs) -> Named:
     if place == "queue":
         wait = here.rate * here.parts["queue"] if here.waiting is None else here.waiting
         if wait >= QUEUED * here.concurrency:
-            if short_of_kv(here):
-                return Resource.KV
-            if here.waiting is None:
-                return None
-            if capped(here):
-                return Resource.BATCH
-            if here.kv_max is None:  # it may be the memory that they wait for
-                return None
-            return Resource.PREFILL if share >= MOST_WORK else Resource.BUDGET
+            return _waited_for(here, alone)
     if here.waiting is None and "queue" not in here.parts:
         return None
     # In prefill, or waiting for the step that is under way.
-    work, step = _prompt_work(alone), here.step or here.tpot
-    if share >= MOST_WORK or 2 * work >= here.parts[place]:
+    if share >= MOST_WORK or 2 * _prompt_work(alone) >= here.parts[place]:
         return Resource.PREFILL
-    return Resource.BUDGET if here.parts[place] - work > SEVERAL_STEPS * step else Resource.DECODE
+    return Resource.BUDGET if split(here, alone) else Resource.DECODE
+
+
+def _waited_for(here: Signs, alone: Signs) -> Named:
+    """The resource that requests in the queue wait for."""
+    if short_of_kv(here):
+        return Resource.KV
+    if here.waiting is None or here.kv_max is None:  # it may be the memory
+        return None
+    share = _prompt_share(here, alone)
+    if capped(here, alone) and (not full_steps(here, alone) or (share < MOST_WORK and not split(here, alone))):
+        return Resource.BATCH
+    return Resource.PREFILL if share >= MOST_WORK else Resource.BUDGET
 
 
 def short_of_kv(s: Signs) -> bool:
@@ -250,18 +281,43 @@ def short_of_kv(s: Signs) -> bool:
     return (1 - s.kv_max) * tokens < s.prompt
 
 
-def capped(s: Signs) -> bool:
-    """Whether requests wait while as many run as ever do: the running stay at a number below the
-    concurrency.
+def capped(here: Signs, alone: Signs) -> bool:
+    """Whether about as many requests run as ever do, below the concurrency.
 
     At a cap a place is empty only from the end of one request to the next step: the mean lies below
-    the most by those that end in a step, one more at the most. Where the steps themselves are full,
-    the number that runs wanders further.
+    the most by those that end in a step, one more at the most. That alone shows no cap: where
+    prompts fill each step, and where memory is full, the number that runs is as steady. Where steps
+    have room requests wait for nothing else, and the number may wander, as those of equal length
+    end together.
     """
-    if not s.running or not s.running_max or s.running_max >= s.concurrency:
+    if here.running is None or here.running_max is None or here.running_max >= here.concurrency:
         return False
-    ended = s.rate * (s.step or s.tpot)
-    return s.running >= PINNED * s.running_max and s.running_max - s.running <= 1 + ended
+    below = (here.cap or here.running_max) - here.running
+    return below <= 1 + here.ended or (below <= (1 - WANDERS) * here.running and not full_steps(here, alone))
+
+
+def _keeps_running(s: Signs) -> bool:
+    """Whether about as many requests run as ever do; so too where that is not known."""
+    return s.running is None or s.running_max is None or s.running >= WANDERS * s.running_max
+
+
+def full_steps(here: Signs, alone: Signs) -> bool:
+    """Whether each step may be full of prompts: then requests wait for their turn to be read.
+
+    A prompt that is alone is read in `chunks` steps, so each of so many steps has room for the end
+    of one prompt, and perhaps for more. Where steps are not counted a prompt alone takes at most as
+    many as tokens would be made in that time.
+    """
+    chunks = alone.chunks or alone.parts.get("prefill", 0.0) / alone.tpot
+    return here.ended * max(1.0, chunks) >= FULL
+
+
+def split(here: Signs, alone: Signs) -> bool:
+    """Whether prompts wait, once they have begun to be read, longer than for the step under way:
+    the token budget splits them.
+    """
+    step = here.step or here.tpot
+    return here.parts.get("prefill", 0.0) - _prompt_work(alone) > SEVERAL_STEPS * step
 
 
 def _prompt_work(alone: Signs) -> float:

@@ -6,9 +6,10 @@ pages and pictures only lay them out.
 import dataclasses
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import MappingProxyType
 
+from frontier.decide.changes import Change, Growth
 from frontier.decide.verdict import RISING, deciding_bound, judge
 from frontier.metrics import claim_floor, metric
 from frontier.model import (
@@ -30,7 +31,16 @@ _WORTH_SAYING = 0.01
 CLEARLY_MORE = 0.10
 """The gain in throughput from which an undecided higher setting is named in the headline."""
 _OPEN = (Verdict.MARGINAL, Verdict.UNPROVEN)
-UNDECIDED = (Cause.CROSSES, Cause.TOO_FEW, Cause.UNBOUNDED, Cause.NO_INTERVAL, Cause.NOT_MEASURED, Cause.SCANNED)
+UNDECIDED = (
+    Cause.STALE,
+    Cause.CROSSES,
+    Cause.TOO_FEW,
+    Cause.UNBOUNDED,
+    Cause.FEW_CONNECTIONS,
+    Cause.NO_INTERVAL,
+    Cause.NOT_MEASURED,
+    Cause.SCANNED,
+)
 """Why a setting is neither inside nor outside its limit."""
 PASSING = frozenset(
     {
@@ -42,6 +52,7 @@ PASSING = frozenset(
         "repeats_differ",
         "client_bound",
         "resent",
+        "too_few_connections",
         "too_few_samples",
         "server_lost",
         "server_restarted",
@@ -51,35 +62,45 @@ PASSING = frozenset(
 meaning."""
 
 
+@dataclass(frozen=True, slots=True)
+class Server:
+    """What happened to the server meanwhile: settings that a later visit contradicted
+    (`corrected`), the `changes` that made earlier trials stale, latencies that grow past their
+    limit (`growing`), and settings that were not measured since the last change (`stale`).
+    """
+
+    corrected: tuple[int, ...] = ()
+    changes: tuple[Change, ...] = ()
+    growing: Mapping[int, Growth] = field(default_factory=dict)
+    stale: frozenset[int] = frozenset()
+
+
 def explain(
     decision: Decision,
     points: Mapping[int, Point],
     rate: str | None = None,
     *,
     cuts: Mapping[int, Cut] = MappingProxyType({}),
-    corrected: tuple[int, ...] = (),
+    server: Server = Server(),
+    given_up: Collection[int] = (),
     unworthy: Collection[int] = (),
     point_estimates: bool = False,
 ) -> Decision:
     """The decision with its explanation and its next step. `points` are those decided on and those
     that were only scanned, by concurrency; `rate` names the throughput. `cuts` say what cut a proof
-    short; `corrected` are settings that a later visit contradicted, `unworthy` those whose gain
-    would not be worth their tail.
+    short, `server` what happened to it; `given_up` are settings whose proof was ended as too dear,
+    `unworthy` those whose gain would not be worth their tail.
     """
     judged = {j.concurrency: j for j in decision.judgements}
-    settings = tuple(
-        _setting(decision, points.get(c), judged.get(c), c, _gain(decision, points, c, rate), cuts.get(c))
-        for c in sorted(judged.keys() | points.keys())
-    )
+    every = sorted(judged.keys() | points.keys())
+    gains = {c: _gain(decision, points, c, rate) for c in every}
+    said = (_setting(decision, points.get(c), judged.get(c), c, gains[c], cuts.get(c)) for c in every)
+    settings = tuple(_of_server(reason, server) for reason in said)
     by_concurrency = {reason.settings[0]: reason for reason in settings}
-    reasons = [*([Reason(Cause.CORRECTED, corrected)] if corrected else []), *_undefined(decision)]
     open_settings = [reason for reason in settings if reason.settings[0] not in unworthy]
-    step = None if point_estimates else _next_step(decision, points, open_settings)
+    step = None if point_estimates else _next_step(decision, points, open_settings, given_up)
     decision = dataclasses.replace(decision, next_step=step)
-    if decision.concurrency is not None:
-        reasons += _chosen(decision, decision.concurrency, by_concurrency)
-    else:
-        reasons += _no_answer(decision, points, by_concurrency)
+    reasons = [*_happened(server), *_undefined(decision), *_answered(decision, points, by_concurrency)]
     reasons += _other_optima(decision, points, rate)
     reasons += _non_monotone(decision)
     if decision.verdict is not Verdict.INVALID:
@@ -92,7 +113,34 @@ def explain(
     return dataclasses.replace(decision, explanation=Explanation(settings, tuple(reasons), remarks))
 
 
+def _answered(decision: Decision, points: Mapping[int, Point], settings: Mapping[int, Reason]) -> list[Reason]:
+    """Why the operating point is the answer, or why there is none."""
+    if decision.concurrency is not None:
+        return _chosen(decision, decision.concurrency, settings)
+    return _no_answer(decision, points, settings)
+
+
+def _happened(server: Server) -> list[Reason]:
+    """What is said first: what the server did to the answer."""
+    reasons = [Reason(Cause.CORRECTED, server.corrected)] if server.corrected else []
+    if server.changes:
+        change = server.changes[-1]
+        reasons.append(Reason(Cause.CHANGED, (change.concurrency,), change.metric, growth=math.expm1(change.by)))
+    return reasons
+
+
 # --- each setting
+
+
+def _of_server(reason: Reason, server: Server) -> Reason:
+    """The reason, or what the server did to its setting where that decides."""
+    (c,) = reason.settings
+    if c in server.growing:
+        growth = server.growing[c]
+        return dataclasses.replace(reason, cause=Cause.GROWS, metric=growth.limit.metric, growth=growth.per_minute)
+    if c in server.stale and reason.cause in (Cause.NOT_JUDGED, Cause.SCANNED):
+        return dataclasses.replace(reason, cause=Cause.STALE)
+    return reason
 
 
 def _setting(
@@ -130,10 +178,19 @@ def _setting(
         cut=cut,
         flags=point.fatal if point is not None else (),
     )
+    reason = _of_connections(reason, point)
     step = decision.rejected
     if step is not None and step.concurrency == concurrency:
         return dataclasses.replace(reason, metric=step.metric, gain=step.gain, cost=step.cost)
     return reason
+
+
+def _of_connections(reason: Reason, point: Point | None) -> Reason:
+    """The reason with its cause named, where what is missing for a bound is connections."""
+    few = () if point is None else tuple(flag for flag in point.flags if flag.name == "too_few_connections")
+    if not few or reason.cause is not Cause.UNBOUNDED:
+        return reason
+    return dataclasses.replace(reason, cause=Cause.FEW_CONNECTIONS, flags=few)
 
 
 def _cause(decision: Decision, judged: Judgement, estimate: Estimate | None, limit: Limit | None) -> Cause:
@@ -200,10 +257,13 @@ def requests_to_decide(point: Point, limits: Sequence[Limit]) -> int | None:
     return judged.need if judged.verdict in _OPEN else point.n or None
 
 
-def _next_step(decision: Decision, points: Mapping[int, Point], settings: Iterable[Reason]) -> NextStep | None:
+def _next_step(
+    decision: Decision, points: Mapping[int, Point], settings: Iterable[Reason], given_up: Collection[int]
+) -> NextStep | None:
     """The setting below every violation that is not proven, whose values keep every limit, and that
     would give clearly more throughput than the operating point: the most of those that can be
-    decided, else the most. Without an operating point the candidate, else the most throughput.
+    decided, else the most. Without an operating point the candidate, else the most throughput. What
+    was `given_up` cannot be decided.
     """
     below = decision.first_fail if decision.first_fail is not None else math.inf
     steps = []
@@ -217,8 +277,9 @@ def _next_step(decision: Decision, points: Mapping[int, Point], settings: Iterab
         if c >= below or (decision.concurrency is not None and (reason.gain or 0.0) < CLEARLY_MORE):
             continue
         speed = point.value("output_throughput")
-        known, requests = speed if math.isfinite(speed) else None, requests_to_decide(point, decision.limits)
-        steps.append(NextStep(c, reason.gain, known, reason.flags, requests))
+        known = speed if math.isfinite(speed) else None
+        requests = None if c in given_up else requests_to_decide(point, decision.limits)
+        steps.append(NextStep(c, reason.gain, known, point.fatal, requests))
     return max(
         steps,
         default=None,
@@ -243,7 +304,7 @@ def _chosen(decision: Decision, chosen: int, settings: Mapping[int, Reason]) -> 
         reasons.append(dataclasses.replace(here, cause=Cause.ACCEPTED))
     reasons += _range(decision)
     higher = [c for c in sorted(settings) if c > chosen]
-    above = [c for c in higher if settings[c].cause not in (Cause.NOT_JUDGED, Cause.SCANNED)]
+    above = [c for c in higher if settings[c].cause not in (Cause.NOT_JUDGED, Cause.SCANNED, Cause.STALE)]
     better = settings[decision.next_step.concurrency] if decision.next_step is not None else None
     if higher and not above:
         return [*reasons, better if better is not None else settings[higher[0]]]

@@ -15,7 +15,7 @@ judged (Bonferroni), a pass a loss that is at most `allow` at 95 %.
 import itertools
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Literal
@@ -46,6 +46,8 @@ of a baseline."""
 _DAY = 86_400.0
 _SAME = ("device", "model")
 """What makes two sides incomparable even when they are measured in turn."""
+_JUDGED = "flags"
+"""What may differ in every design, and is named: a flag is a change that a gate is asked about."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -324,6 +326,15 @@ def at_proven(
     return AtProven(proven, *(unproven or known)[0], "not resolved" if unproven else "no worse", at)
 
 
+def _differences(
+    differs: Mapping[str, str], breaking: Collection[str], *, paired: bool
+) -> tuple[tuple[str, ...], list[str]]:
+    """Of what differs in the key that which is a break, and what is said of the rest."""
+    broken = tuple(f"{name}: {text}" for name, text in differs.items() if name in breaking)
+    said = differs if paired else differs.keys() & {_JUDGED}
+    return broken, [f"Changed between the two: {name} {differs[name]}." for name in said]
+
+
 def gate(
     base: Sequence[Measured],
     new: Sequence[Measured],
@@ -337,13 +348,13 @@ def gate(
     """NEW against BASE. `proven` is the concurrency that BASE proved, `samples` NEW's window data
     by concurrency.
 
-    A history counts as far as its key is NEW's.
+    A history counts as far as its key is that of its newest run, from which NEW's may differ in its
+    flags.
     """
     paired = design != "history"
     differs = key_changes(base[-1].key, new[-1].key)
-    broken = tuple(f"{name}: {text}" for name, text in differs.items() if not paired or name in _SAME)
-    notes = [f"Changed between the two: {name} {text}." for name, text in differs.items() if paired]
-    same = list(base) if paired else [one for one in base if not key_changes(one.key, new[-1].key)]
+    broken, notes = _differences(differs, _SAME if paired else differs.keys() - {_JUDGED}, paired=paired)
+    same = list(base) if paired else [one for one in base if not key_changes(one.key, base[-1].key)]
     nearly = common_settings([*(same or base), *new], rules.names)
     settings = tuple(c for c in nearly if all(has(one, (c,), rules.names) for one in new))
     keep = [i for i, one in enumerate(same) if settings and has(one, settings, rules.names)]

@@ -1,10 +1,10 @@
 """Knobs: where each engine sets its limit on requests in flight, and what to change where a
 resource binds."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from frontier.decide.signs import Signs
 from frontier.units import format_number, format_seconds
@@ -78,8 +78,9 @@ class Resource(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class _Remedy:
-    """What to change where a resource binds, called `words`, and what to expect of it.
+class _Option:
+    """One change, and what to expect of it; proposed where it `fits` a setting, seen beside the
+    lowest one: where it is on already it does not.
 
     `flags` name what is changed on each engine, for the `{flag}` of `change`; vLLM 0.32.0 and
     SGLang 0.5.23 were read, the others by their documentation. `places` are the parts of the time
@@ -87,94 +88,174 @@ class _Remedy:
     `effect`.
     """
 
-    words: str
     change: str
     effect: str
     flags: Mapping[str, str] = field(default_factory=dict)
     places: tuple[str, ...] = ()
+    fits: Callable[[Signs, Signs], bool] = lambda _here, _alone: True
+
+
+@dataclass(frozen=True, slots=True)
+class _Remedy:
+    """What to change where a resource binds, called `words`: all `options` that fit, else the
+    `last` resort.
+    """
+
+    words: str
+    options: tuple[_Option, ...]
+    last: _Option | None = None
+
+
+DRAFTS_PAY = 2.0
+"""A token may take so many times as long as alone where speculative decoding is proposed: beyond
+it, steps are full of work, and drafts are more of it."""
+KV_READ = 1.25
+"""A token takes at least so many times as long as alone where a smaller KV cache entry is proposed
+for decode: what a step reads of the KV cache grows with the requests that run."""
+
+
+def _wide(bits: float | None) -> bool:
+    """A number of 16 bits, or of what is not known."""
+    return bits is None or bits > 8
+
+
+def _drafts_pay(here: Signs, alone: Signs) -> bool:
+    return not here.settings.drafts and here.tpot < DRAFTS_PAY * alone.tpot
+
+
+def _kv_is_read(here: Signs, alone: Signs) -> bool:
+    return _wide(here.settings.kv_bits) and here.tpot >= KV_READ * alone.tpot
+
+
+_GPUS = {"vllm": "--tensor-parallel-size", "sglang": "--tp-size", "trtllm": "--tp_size", "tgi": "--num-shard"}
+_SMALLER_KV = {
+    "vllm": "--kv-cache-dtype fp8",
+    "sglang": "--kv-cache-dtype fp8_e5m2",
+    "trtllm": "kv_cache_config.dtype: fp8",
+    "tgi": "--kv-cache-dtype fp8_e5m2",
+    "llamacpp": "--cache-type-k q8_0 --cache-type-v q8_0",
+}
+
+
+def _only(words: str, change: str, effect: str, **more: Any) -> _Remedy:
+    return _Remedy(words, (_Option(change, effect, **more),))
 
 
 _REMEDIES: Mapping[Resource, _Remedy] = {
     Resource.PREFILL: _Remedy(
         "prefill",
-        "more GPUs for each replica ({flag}), or a prefix cache where prompts repeat",
-        "half the work for a prompt takes at least half of {} off a mean TTFT of {}",
-        {"vllm": "--tensor-parallel-size", "sglang": "--tp-size", "trtllm": "--tp_size", "tgi": "--num-shard"},
-        ("queue", "prefill"),
+        (
+            _Option(
+                "more GPUs for each replica ({flag})",
+                "half the work for a prompt takes at least half of {} off a mean TTFT of {}",
+                _GPUS,
+                ("queue", "prefill"),
+            ),
+            _Option(
+                "a prefix cache where prompts repeat",
+                "the repeated part of a prompt is not read again",
+                {"vllm": "--enable-prefix-caching"},
+                fits=lambda here, _: not here.settings.prefix_cache,
+            ),
+        ),
     ),
     Resource.DECODE: _Remedy(
         "decode",
-        "lighter weights ({flag})",
-        "each step reads half the bytes, so a token takes up to half the time; check quality",
-        {
-            "vllm": "--quantization fp8",
-            "sglang": "--quantization fp8",
-            "trtllm": "an FP8 checkpoint",
-            "tgi": "--quantize fp8",
-            "llamacpp": "a smaller quantisation (Q4_K_M)",
-        },
+        (
+            _Option(
+                "lighter weights ({flag})",
+                "each step reads half the bytes, so a token takes up to half the time; check quality",
+                {
+                    "vllm": "--quantization fp8",
+                    "sglang": "--quantization fp8",
+                    "trtllm": "an FP8 checkpoint",
+                    "tgi": "--quantize fp8",
+                    "llamacpp": "a smaller quantisation (Q4_K_M)",
+                },
+                fits=lambda here, _: _wide(here.settings.weight_bits),
+            ),
+            _Option(
+                "speculative decoding ({flag})",
+                "several tokens a step where drafts are accepted",
+                {
+                    "vllm": "--speculative-config",
+                    "sglang": "--speculative-algorithm",
+                    "trtllm": "speculative_config",
+                    "tgi": "--speculate",
+                    "llamacpp": "--model-draft",
+                },
+                fits=_drafts_pay,
+            ),
+            _Option(
+                "a smaller KV cache entry ({flag})",
+                "half as much of the KV cache to read in each step",
+                _SMALLER_KV,
+                fits=_kv_is_read,
+            ),
+        ),
+        _Option("more GPUs for each replica ({flag})", "each GPU reads a smaller part of the weights and KV", _GPUS),
     ),
     Resource.KV: _Remedy(
         "KV cache",
-        "a smaller KV cache entry ({flag})",
-        "about twice as many requests fit; check quality",
-        {
-            "vllm": "--kv-cache-dtype fp8",
-            "sglang": "--kv-cache-dtype fp8_e5m2",
-            "trtllm": "kv_cache_config.dtype: fp8",
-            "tgi": "--kv-cache-dtype fp8_e5m2",
-            "llamacpp": "--cache-type-k q8_0 --cache-type-v q8_0",
-        },
+        (
+            _Option(
+                "a smaller KV cache entry ({flag})",
+                "about twice as many requests fit; check quality",
+                _SMALLER_KV,
+                fits=lambda here, _: _wide(here.settings.kv_bits),
+            ),
+        ),
+        _Option("more GPUs for each replica ({flag})", "their memory beyond the weights is KV cache", _GPUS),
     ),
-    Resource.BATCH: _Remedy(
+    Resource.BATCH: _only(
         "batch cap",
         "a higher cap ({flag})",
         "fewer requests wait, each token takes a little longer",
-        {"tgi": "--max-batch-size {c}"},
+        flags={"tgi": "--max-batch-size {c}"},
     ),
-    Resource.BUDGET: _Remedy(
+    Resource.BUDGET: _only(
         "token budget of a step",
         "twice the token budget ({flag})",
         "up to {} of a mean TTFT of {} can go; gaps between tokens grow where prompts are read",
-        {
+        flags={
             "vllm": "--max-num-batched-tokens",
             "sglang": "--chunked-prefill-size",
             "trtllm": "max_num_tokens",
             "tgi": "--max-batch-prefill-tokens",
             "llamacpp": "--ubatch-size",
         },
-        ("queue", "prefill"),
+        places=("queue", "prefill"),
     ),
-    Resource.FRONT_END: _Remedy(
+    Resource.FRONT_END: _only(
         "server front end",
         "more front-end processes ({flag})",
         "up to {} of a mean TTFT of {} can go",
-        {"vllm": "--api-server-count", "sglang": "--tokenizer-worker-num", "tgi": "--validation-workers"},
-        ("front_end",),
+        flags={"vllm": "--api-server-count", "sglang": "--tokenizer-worker-num", "tgi": "--validation-workers"},
+        places=("front_end",),
     ),
-    Resource.NETWORK: _Remedy(
+    Resource.NETWORK: _only(
         "network or proxy",
         "measuring beside the server, then the proxy's connection limit and buffering",
         "up to {} of a mean TTFT of {} can go",
         places=("connect", "network"),
     ),
-    Resource.CLIENT: _Remedy(
+    Resource.CLIENT: _only(
         "load client",
         "more client processes (workers: in the config) or an idle machine",
         "latencies without the client's own delay; as measured they are not the server's",
     ),
-    Resource.CLOCKS: _Remedy(
+    Resource.CLOCKS: _only(
         "GPU clocks",
         "cooling or a higher power limit (nvidia-smi -q -d PERFORMANCE says which)",
         "steps become shorter by up to the share that the clock fell",
     ),
-    Resource.RATE_LIMIT: _Remedy(
+    Resource.RATE_LIMIT: _only(
         "rate limit",
         "a higher limit for this key, at the gateway or the server ({flag})",
         "requests reach the server; only then its own limit shows",
-        {"tgi": "--max-concurrent-requests"},
+        flags={"tgi": "--max-concurrent-requests"},
     ),
-    Resource.OVERLOAD: _Remedy(
+    Resource.OVERLOAD: _only(
         "overload",
         "another replica, or a limit on requests in flight before the server",
         "fewer requests at a replica, none refused or timed out",
@@ -182,24 +263,30 @@ _REMEDIES: Mapping[Resource, _Remedy] = {
 }
 
 
-def remedy(resource: Resource, engine: str | None, here: Signs) -> tuple[str, str]:
-    """What to change on an engine (vLLM's names where it is not known), and what to expect of
-    it.
+def remedy(resource: Resource, engine: str | None, here: Signs, alone: Signs) -> tuple[str, str]:
+    """What to change on an engine (vLLM's names where it is not known), and what to expect of it:
+    nothing that is on already. `alone` is the lowest setting.
     """
     known = engine if engine is not None and engine in KNOBS else "vllm"
     knob, of = KNOBS[known], _REMEDIES[resource]
-    flag, effect = of.flags.get(known, ""), of.effect
-    if resource is Resource.BATCH:
-        flag = (flag or knob.setting).format(c=cap_to_try(here))
-        if here.room is not None:
-            effect += f"; the KV cache has room for about {format_number(here.room)}"
     label = knob.engine if known == engine else f"on {knob.engine}"
-    change = of.change.replace(" ({flag})", f" ({label} {flag})" if flag else "")
-    spent = sum(here.parts.get(place, 0.0) for place in of.places)
-    return change, effect.format(format_seconds(spent), format_seconds(here.ttft))
+    options = [option for option in of.options if option.fits(here, alone)] or [of.last or of.options[0]]
+    changes = []
+    for option in options:
+        flag = option.flags.get(known, "")
+        if resource is Resource.BATCH:
+            flag = (flag or knob.setting).format(c=cap_to_try(here))
+        changes.append(option.change.replace(" ({flag})", f" ({label} {flag})" if flag else ""))
+    effects = []
+    for option in options:
+        spent = sum(here.parts.get(place, 0.0) for place in option.places)
+        effects.append(option.effect.format(format_seconds(spent), format_seconds(here.ttft)))
+    if resource is Resource.BATCH and here.room is not None:
+        effects.append(f"the KV cache has room for about {format_number(here.room)}")
+    return ", or ".join(changes), "; ".join(effects)
 
 
 def cap_to_try(here: Signs) -> int:
     """Twice the present batch cap, within the KV cache, not above the concurrency."""
-    present = round(here.running_max or 0) or here.concurrency
+    present = here.cap or round(here.running_max or 0) or here.concurrency
     return max(present + 1, round(min(2 * present, here.concurrency, 0.9 * (here.room or 3 * present))))

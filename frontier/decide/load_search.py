@@ -105,6 +105,11 @@ class LoadPolicy:
         queue = self.e2e / self.in_flight / (1 - math.sqrt(min(load / self.top, MOST))) ** 2
         return max(queue, self.lasting)
 
+    def settled(self, load: float) -> float:
+        """Seconds of warm-up at a load, after which the queue has forgotten that it began empty."""
+        memory = self.memory(load)
+        return max(self.warmup, 0.0 if memory == self.lasting else SETTLED * memory)
+
     @property
     def unit(self) -> str:
         """What arrives, in a sentence."""
@@ -249,6 +254,11 @@ def _least_window(policy: LoadPolicy, limits: Iterable[Limit], load: float) -> i
     return math.ceil(max(PROOF_TURNS * policy.in_flight, spells) / WINDOWS)
 
 
+def proof_size(policy: LoadPolicy, limits: Iterable[Limit], load: float) -> int:
+    """Requests of a proof at a load, up to its first judgement."""
+    return WINDOWS * _least_window(policy, limits, load)
+
+
 def look_size(policy: LoadPolicy, limits: Iterable[Limit], load: float) -> int:
     """Requests of a look: so many that its percentiles are values and not the worst request."""
     tails = [LOOK_TAIL / (1 - p) for limit in limits if (p := limit.of.p) is not None]
@@ -309,9 +319,7 @@ class _State:
         return min((load for load, excess in self.excess.items() if excess > 0), default=None)
 
     def ask(self, load: float, phase: Phase, requests: int) -> LoadAsk:
-        policy = self.policy
-        settled = policy.warmup if policy.memory(load) == policy.lasting else SETTLED * policy.memory(load)
-        return LoadAsk(load, phase, requests, max(policy.warmup, settled), policy.each)
+        return LoadAsk(load, phase, requests, self.policy.settled(load), self.policy.each)
 
     def look(self, load: float) -> LoadAsk:
         return self.ask(load, Phase.SCAN, look_size(self.policy, self.limits, load))

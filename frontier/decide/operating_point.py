@@ -9,20 +9,26 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
+import numpy as np
+
 from frontier import errors
+from frontier.decide.changes import Growth, History, Unchanged, unchanged
 from frontier.decide.claim import claim_of, corrected_settings, cut_short, proof_windows
-from frontier.decide.explain import explain
+from frontier.decide.explain import Server, explain
 from frontier.decide.knobs import engine_of
 from frontier.decide.pareto import by_concurrency
-from frontier.decide.proof import WINDOWS, History
+from frontier.decide.proof import WINDOWS, candidates
 from frontier.decide.sentences import notes
 from frontier.decide.verdict import RISING, judge
 from frontier.errors import ExitCode
 from frontier.metrics import metric
 from frontier.model import Decision, Estimate, Judgement, Limit, Point, Rate, RejectedStep, Series, Verdict, by_series
+from frontier.stats.window import join
 
 RATES = ("output_throughput", "total_throughput", "request_throughput")
 """What "throughput" means to the solver: the first of these that every feasible setting has."""
+LEAST_WINDOW = 10.0
+"""Seconds that a window of a proof takes at least, with its warm-up."""
 NOISE = 0.02
 """A gain in ln(throughput) below this is not a gain."""
 TAIL_PRICE = math.log(1.10)
@@ -64,6 +70,9 @@ def solve(
     """
     by_c = by_concurrency(points)
     judged = {c: judge(p, limits, point_estimates=point_estimates) for c, p in by_c.items()}
+    kept = unchanged(history, limits)
+    growing = {} if point_estimates else _outgrown(kept, by_c, limits)
+    judged |= {c: _unproven(judged[c], growth) for c, growth in growing.items()}
     unconfirmed = _unconfirmed(judged, by_c)
     violating = [c for c in _violating(judged) if c not in unconfirmed]
     meeting = [c for c, j in judged.items() if j.verdict is Verdict.MEETS]
@@ -85,7 +94,7 @@ def solve(
     corrected = corrected_settings(history, limits, {c: j.verdict for c, j in judged.items()})
     if corrected or (decision.verdict is Verdict.MEETS and not point_estimates):
         claimed = decision.concurrency if decision.concurrency is not None else max(corrected, default=0)
-        claim = claim_of(proof_windows(history, claimed), limits, corrected=bool(corrected))
+        claim = claim_of(proof_windows(kept, claimed, limits), limits, corrected=bool(corrected))
         decision = replace(decision, claim=claim)
     by_c = {p.concurrency: p for p in scanned} | by_c
     explained = explain(
@@ -93,11 +102,54 @@ def solve(
         by_c,
         rate,
         cuts=cut_short(history, limits, end),
-        corrected=corrected,
+        server=Server(corrected, kept.changes, growing, _stale(history, kept)),
+        given_up=_given_up(kept, tuple(limits)),
         point_estimates=point_estimates,
         unworthy=_unworthy(chosen, by_c.values(), limits, rate) if marginal_gain else (),
     )
     return replace(explained, notes=notes(explained))
+
+
+def _given_up(history: Unchanged, limits: tuple[Limit, ...]) -> frozenset[int]:
+    """The settings whose proof was given up as too close to a limit: more of it decides nothing."""
+    return frozenset(
+        k.concurrency
+        for k in candidates(history, limits)
+        if k.verdict is Verdict.VIOLATES and k.windows >= WINDOWS and k.point.valid
+    )
+
+
+def _outgrown(history: Unchanged, points: Mapping[int, Point], limits: Sequence[Limit]) -> dict[int, Growth]:
+    """The settings where a latency grows so fast that it would be over its limit within the time of
+    one more proof.
+    """
+    found = {}
+    for c, growth in history.growing.items():
+        windows = proof_windows(history, c, limits)
+        limit = next((limit for limit in limits if limit.metric == growth.limit.metric), None)
+        if limit is None or c not in points or not windows:
+            continue
+        sent = join(windows).sent
+        lasts = WINDOWS * max(float(np.median([w.ends[-1] - w.starts[0] for w in windows])), LEAST_WINDOW)
+        ahead = float(windows[-1].ends[-1]) + lasts - float(sent.mean())
+        value = points[c].value(limit.metric)
+        if limit.breaks(value * math.exp(growth.rate * ahead)):
+            found[c] = growth
+    return found
+
+
+def _unproven(judgement: Judgement, growth: Growth) -> Judgement:
+    """The judgement of a setting that meets, where a latency grows past its limit."""
+    if judgement.verdict is not Verdict.MEETS:
+        return judgement
+    name = growth.limit.metric
+    per_metric = {**judgement.per_metric, name: Verdict.UNPROVEN}
+    return replace(judgement, verdict=Verdict.UNPROVEN, per_metric=per_metric, binding=name)
+
+
+def _stale(history: History, kept: Unchanged) -> frozenset[int]:
+    """The settings of which nothing is known since the server changed."""
+    return frozenset({trial.concurrency for trial, _ in history} - {trial.concurrency for trial, _ in kept})
 
 
 def _decision(

@@ -12,28 +12,30 @@ import dataclasses
 import itertools
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from frontier.decide import operating_point
+from frontier.decide.changes import History, latencies, unchanged
 from frontier.decide.explain import CLEARLY_MORE
 from frontier.decide.proof import (
     LOOKS,
+    SCANS,
     SPEND,
     WINDOWS,
     Candidate,
-    History,
     allowance,
     ascents_over,
+    by_concurrency,
     candidates,
+    claim_points,
     dependence,
     error_left,
     joined,
     nearest,
     pilot_point,
-    quantity,
     rising,
     scans,
     violation,
@@ -61,6 +63,9 @@ FALLBACK, GIVEN_UP_AFTER = 0.75, 4
 usually takes."""
 FAR = 3.0
 """A violation (in ln) beyond this says no more than this; it also stands for an infinite one."""
+CONTRADICTS = 3.0
+"""Standard errors by which a setting must be slower than a higher one for one of the two to be
+wrong."""
 STEEP = 3.0
 """Latency that rises faster than this power of concurrency is a cliff."""
 
@@ -74,7 +79,7 @@ class State:
     their curves, and the candidates so far.
 
     `scanned` is the data from before any proof, `by_grid` the highest setting that the grid's own
-    data prove.
+    data prove. `contradicted` are settings that came out slower than a higher one.
     """
 
     limits: tuple[Limit, ...]
@@ -87,22 +92,19 @@ class State:
     judged_by_grid: frozenset[int]
     thinner: Mapping["Part", float]
     wider: Mapping["Part", float]
+    contradicted: frozenset[int] = frozenset()
 
     @classmethod
     def of(cls, limits: tuple[Limit, ...], history: History) -> "State":
-        samples = joined(history, tuple(Phase))
-        points = {c: pilot_point(sample, limits) for c, sample in sorted(samples.items())}
-        points = {c: p for c, p in points.items() if violation(p, limits) is not None}
-        valid = {c: samples[c] for c in points}
-        every = [Curve.of(part, valid, points) for limit in limits for part in Part.of(limit, valid)]
-        # A class that no look has seen yet says nothing of any setting.
-        curves = tuple(curve for curve in every if curve.level or curve.part.group is curve.limit.of.group is None)
+        history = unchanged(history, limits)
+        points, curves = _curves(limits, joined(_undisturbed(limits, history), tuple(Phase)))
+        contradicted = _contradicted(curves)
         begun = tuple(candidates(history, limits))
         scanned = scans(history)
         looks = Counter(trial.concurrency for trial, _ in history)
         by_grid = _proven_by_grid(limits, history)
         in_grid = frozenset(t.concurrency for t, _ in history if t.phase is Phase.GRID)
-        state = cls(limits, looks, points, curves, begun, scanned, by_grid, in_grid, {}, {})
+        state = cls(limits, looks, points, curves, begun, scanned, by_grid, in_grid, {}, {}, contradicted)
         thinner, wider = state._seen()
         return dataclasses.replace(state, thinner=thinner, wider=wider)
 
@@ -125,8 +127,8 @@ class State:
                     continue
                 expected = self._reach(curve, k.concurrency, k.windows, self.window_size(k.concurrency), k.alpha)
                 seen = k.reach(curve.limit)
-                if e.need is not None:
-                    fewer.append(e.need / e.n)
+                if (times := k.shortage(curve.limit)) is not None:
+                    fewer.append(times)
                 elif expected and seen is not None:
                     further.append(seen / expected)
             thinner[curve.part] = min(MOST_THINNER, max(fewer))
@@ -198,9 +200,63 @@ class State:
         return None if bracket is None else bracket[0]
 
 
+def _curves(
+    limits: tuple[Limit, ...], samples: Mapping[int, WindowData]
+) -> tuple[Mapping[int, Point], tuple["Curve", ...]]:
+    """The points of the valid settings, and the curves through them."""
+    points = {c: pilot_point(sample, limits) for c, sample in sorted(samples.items())}
+    points = {c: p for c, p in points.items() if violation(p, limits) is not None}
+    valid = {c: samples[c] for c in points}
+    every = [Curve.of(part, valid, points) for limit in limits for part in Part.of(limit, valid)]
+    # A class that no look has seen yet says nothing of any setting.
+    return points, tuple(curve for curve in every if curve.level or curve.part.group is curve.limit.of.group is None)
+
+
+def _contradicted(curves: Iterable["Curve"]) -> frozenset[int]:
+    """The settings whose median is above that of a higher one by more than noise: other work on the
+    machine makes a look too slow, and none makes it too fast.
+    """
+    return frozenset(
+        c
+        for curve in curves
+        for (c, slow), (k, fast) in itertools.combinations(sorted(curve.medians.items()), 2)
+        if slow - fast > CONTRADICTS * math.hypot(curve.standard_error(c), curve.standard_error(k))
+    )
+
+
+def _undisturbed(limits: tuple[Limit, ...], history: History) -> History:
+    """The history without looks at a setting that are slower than another look at it by more than
+    noise: a look of a few seconds is all too short for other work on the machine to average out.
+    """
+    looks = by_concurrency([(trial, sample) for trial, sample in history if trial.phase in (*SCANS, Phase.GRID)])
+    slow = {id(sample) for parts in looks.values() if len(parts) > 1 for sample in _slower(limits, parts)}
+    return [(trial, sample) for trial, sample in history if id(sample) not in slow] if slow else history
+
+
+def _slower(limits: tuple[Limit, ...], looks: Sequence[WindowData]) -> Iterable[WindowData]:
+    """Those of the looks at one setting whose median is above that of the quickest beyond noise."""
+    for limit in limits:
+        if limit.of.p is None or limit.of.quantity in (None, "itl") or limit.of.inverted:
+            continue
+        known = [(look, _logs(latencies(look, limit), limit.promise)) for look in looks]
+        medians = [(look, float(np.median(x)), _noise(x)) for look, x in known if len(x)]
+        _, least, noise = min(medians, key=lambda each: each[1], default=(None, math.inf, 0.0))
+        yield from (look for look, median, own in medians if median - least > CONTRADICTS * math.hypot(noise, own))
+
+
+def _noise(logs: Floats) -> float:
+    """The standard error of a look's median, and what differs from run to run."""
+    with np.errstate(invalid="ignore"):  # infinite where most failed
+        spread = float(np.median(np.abs(logs - np.median(logs)))) / normal_quantile(0.75)
+    return math.hypot((spread if math.isfinite(spread) else FAR) * math.sqrt(1.57 / len(logs)), RUN_TO_RUN)
+
+
 def _proven_by_grid(limits: tuple[Limit, ...], history: History) -> int | None:
-    grid = [pilot_point(sample, limits) for sample in joined(history, (Phase.GRID,)).values()]
-    return operating_point.solve(grid, limits).last_pass if grid else None
+    """The highest setting that the grid's own data prove and later visits do not contradict."""
+    own = {trial.concurrency for trial, _ in history if trial.phase is Phase.GRID}
+    grid = [(t, s) for t, s in history if t.concurrency in own and t.phase in (Phase.GRID, Phase.VISIT)]
+    points = claim_points(grid, limits, names=[limit.metric for limit in limits])
+    return operating_point.solve(points, limits).last_pass if points else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,7 +289,7 @@ class Curve:
     by requests), since a median needs few requests where a p99 needs many. `sigma` turns normal
     quantiles into the distance from median to tail, by the tail of the settings nearest by, of
     which there are `pooled` values. A limit that is no percentile has its value as the level, and
-    no tail.
+    no tail. `medians` are those that the level is made of.
     """
 
     part: Part
@@ -241,6 +297,7 @@ class Curve:
     requests: Mapping[int, int]
     sigma: Mapping[int, float]
     pooled: Mapping[int, int]
+    medians: Mapping[int, float] = field(default_factory=dict)
 
     @property
     def limit(self) -> Limit:
@@ -254,13 +311,14 @@ class Curve:
             level = {c: max(-FAR, min(FAR, limit.excess(p.metrics[limit.metric].value))) for c, p in points.items()}
             level = level if m.name in RISING else rising(level, {c: p.n for c, p in points.items()})
             return cls(part, level, {c: points[c].n for c in level}, {}, {})
-        logs = {c: _logs(quantity(narrowed(s, part.group), limit), limit.promise) for c, s in samples.items()}
+        logs = {c: _logs(latencies(narrowed(s, part.group), limit), limit.promise) for c, s in samples.items()}
         logs = {c: x for c, x in logs.items() if len(x)}
         medians = {c: max(-FAR, min(FAR, float(np.median(x)))) for c, x in logs.items()}
         level = rising(medians, {c: p.n for c, p in points.items()})
         tails = {c: _tail(logs, c) for c in level}
         sigma, pooled = ({c: tail[i] for c, tail in tails.items()} for i in (0, 1))
-        return cls(part, level, {c: len(logs[c]) for c in level}, sigma, {c: int(k) for c, k in pooled.items()})
+        counts = {c: int(k) for c, k in pooled.items()}
+        return cls(part, level, {c: len(logs[c]) for c in level}, sigma, counts, medians)
 
     def _z(self, tail: float) -> float:
         """The normal quantile that `tail` of the requests which may exceed the limit are beyond."""

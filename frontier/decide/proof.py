@@ -11,21 +11,17 @@ before the first: one that followed the results would be a way to stop at a luck
 import dataclasses
 import functools
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-import numpy as np
-
+from frontier.decide.changes import CLAIMED, PROOFS, History, latencies, spoilt, unchanged
 from frontier.decide.verdict import judge
 from frontier.metrics import DEFAULT_METRICS, claim_floor
 from frontier.model import Estimate, Limit, Phase, Point, Shape, Trial, Verdict
-from frontier.stats import estimate, intervals, load_flags, window
-from frontier.stats.window import Floats, WindowData
+from frontier.stats import estimate, intervals, window
+from frontier.stats.window import WindowData
 
-History = Sequence[tuple[Trial, WindowData]]
-"""The finished trials of one series in the order in which they ended: by the journal, as clocks can
-be set."""
 Load = TypeVar("Load", int, float)
 """Requests in flight, or arrivals per second."""
 
@@ -45,6 +41,8 @@ PER_STREAM = 4
 and its end."""
 SPARE = 0.05
 """By how much the share of a class in a window may be below its share in all."""
+SPARE_CONNECTIONS = 1.25
+"""Connections of a setting of the grid over those that a claim needs: some carry fewer requests."""
 DEPENDENCE_CAP = 4.0
 """Most requests that stand for one independent request when a window is sized: a short scan's
 inflation is noisy."""
@@ -60,11 +58,18 @@ MOST_SPOILT = 4
 EARLY_OVER = 0.05
 """A candidate whose value is this far (in ln) over its limit before its first judgement gets none.
 """
+LATER_ALPHA = SPEND * ALPHA
+"""The error at which a setting that is no candidate is judged again, with what was measured of it
+after the grid."""
 EARLIER_ALPHA = ALPHA / 15
 """The error of each judgement of a candidate in versions before 0.2: 3 ascents, 5 judgements, equal
 shares."""
-PROOFS = (Phase.PROVE, Phase.CONFIRM)
 SCANS = (Phase.SCAN, Phase.LOCATE)
+FRESH = (Phase.PROVE, Phase.VISIT)
+"""The trials after whose windows a candidate is judged: a version whose rules were less strict took
+visits of what it had proven."""
+NEWEST = 0.99
+"""Confidence with which the newest window of a setting is over a limit for it to break the SLA."""
 
 
 # --- the data of a setting
@@ -162,6 +167,7 @@ class Candidate:
     windows: int
     point: Point
     proof: Point | None
+    fresh: int = 0
 
     def reach(self, limit: Limit) -> float | None:
         """How far (in ln) the bound lay beyond the value at the last judgement; None where it was
@@ -173,31 +179,37 @@ class Candidate:
         bound, value = limit.excess(limit.bound(e)), limit.excess(e.value)
         return bound - value if math.isfinite(value) else None
 
+    def shortage(self, limit: Limit) -> float | None:
+        """How many times the requests a bound by ranks would take, where there were too few; None
+        where there were enough, or where the rough bound keeps the limit.
+        """
+        e = self.point.metrics.get(limit.metric)
+        return None if e is None or e.need is None or limit.holds(limit.bound(e)) else e.need / e.n
+
 
 # --- what may be claimed
 
 
-def claim_windows(history: History) -> dict[int, WindowData]:
-    """Per concurrency the data a claim stands on: proofs with their visits where there are any, the
-    grid's otherwise.
-
-    Scans and frontier trials are left out: the former chose where to look, neither was sized for a
-    claim.
+def claimed(history: History, limits: Sequence[Limit] = ()) -> dict[int, list[tuple[Trial, WindowData]]]:
+    """Per concurrency the trials that a claim of it stands on, in the history's order: those of the
+    grid, of its proof and its visits together, as far as the server did not change in what the
+    limits are on, less those that the client itself spoilt (they say nothing of the server, and
+    another is measured in their place) where there are others.
     """
-    proofs = joined(history, (*PROOFS, Phase.VISIT))
-    return {**joined(history, (Phase.GRID,)), **proofs, **joined(_unspoilt(history), (*PROOFS, Phase.VISIT))}
+    groups: dict[int, list[tuple[Trial, WindowData]]] = {}
+    for trial, sample in unchanged(history, limits):
+        if trial.phase in CLAIMED:
+            groups.setdefault(trial.concurrency, []).append((trial, sample))
+    return {c: [ts for ts in mine if not spoilt(ts[1])] or mine for c, mine in sorted(groups.items())}
 
 
-def _unspoilt(history: History) -> History:
-    """The history without windows of proofs and visits that the client itself spoilt: they say
-    nothing of the server, and another is measured in their place.
-    """
-    return [(t, s) for t, s in history if t.phase not in (Phase.PROVE, Phase.VISIT) or not _spoilt(s)]
+def claim_windows(history: History, limits: Sequence[Limit] = ()) -> dict[int, WindowData]:
+    """Per concurrency the data that a claim about the limits stands on, joined."""
+    return {c: _joined(mine) for c, mine in claimed(history, limits).items()}
 
 
-@functools.lru_cache(maxsize=2048)
-def _spoilt(sample: WindowData) -> bool:
-    return bool(sample.n) and any(flag.fatal for flag in load_flags.client(sample))
+def _joined(trials: History) -> WindowData:
+    return join(tuple(sample for _, sample in trials))
 
 
 def claim_points(
@@ -209,25 +221,88 @@ def claim_points(
 ) -> tuple[Point, ...]:
     """The points that `operating_point.solve` may decide on, by concurrency.
 
-    A proven setting was judged several times, as one of several, so the one-sided bounds of its
-    limited metrics are those of its last judgement; the two-sided intervals shown stay at 95 %.
-    Between two judgements nothing new is claimed of a candidate. Points of grid settings are the
-    usual ones.
+    A setting is judged several times, as one of several, so the one-sided bounds of its limited
+    metrics are those of its last judgement; the two-sided intervals shown stay at 95 %. Between two
+    judgements nothing new is claimed of a candidate. Points of grid settings that were not measured
+    again are the usual ones.
     """
     limits = tuple(limits)
-    judged = {candidate.concurrency: candidate for candidate in candidates(history, limits)}
-    earlier = {trial.concurrency for trial, _ in history if trial.phase is Phase.CONFIRM}
-    points = []
-    for c, sample in sorted(claim_windows(history).items()):
-        alpha = EARLIER_ALPHA if c in earlier else None
-        if c in judged:
-            alpha = judged[c].alpha
+    every = _claims(unchanged(history, limits), limits, tuple(names), price)
+    return tuple(_as_it_was_last(point, windows[-1], limits) for point, windows in every)
+
+
+def over_at_last(history: History, limits: tuple[Limit, ...]) -> tuple[int, ...]:
+    """The settings that all of their data prove, and whose newest window alone is surely over a
+    limit where the one before it was not.
+    """
+    return tuple(
+        point.concurrency
+        for point, windows in _claims(unchanged(history, limits), limits, (), None)
+        if len(windows) > 1
+        and judge(point, limits).verdict is Verdict.MEETS
+        and _over(windows[-1], limits)
+        and not _over(windows[-2], limits)
+    )
+
+
+def _claims(
+    history: History, limits: tuple[Limit, ...], names: tuple[str, ...], price: float | None
+) -> Iterator[tuple[Point, list[WindowData]]]:
+    """Of each setting the point of all of its data, and the windows that it stands on."""
+    known = {candidate.concurrency: candidate for candidate in candidates(history, limits)}
+    for c, mine in claimed(history, limits).items():
+        candidate = known.get(c)
+        if candidate is None or candidate.verdict is Verdict.UNPROVEN:
+            candidate = _by_grid(mine, limits) or candidate or _of_visits(mine, limits)
+        alpha = candidate.alpha if candidate is not None else _alpha({trial.phase for trial, _ in mine})
         if alpha is None:
-            points.append(_point(sample, tuple(names), limits, price))
-            continue
-        point = claim_point(sample, limits, alpha, names=names, price=price)
-        points.append(_with_proof(point, judged[c], limits) if c in judged else point)
-    return tuple(points)
+            point = _point(_joined(mine), names, limits, price)
+        else:
+            point = claim_point(_joined(mine), limits, alpha, names=names, price=price)
+        yield point if candidate is None else _with_proof(point, candidate, limits), [sample for _, sample in mine]
+
+
+def _over(newest: WindowData, limits: tuple[Limit, ...]) -> dict[Limit, Estimate]:
+    """The limits that a window alone is surely over, with its estimates."""
+    found = {limit: _strict(newest, limit.metric, limits, NEWEST, None) for limit in limits}
+    return {limit: e for limit, e in found.items() if e is not None and limit.breaks(limit.bad_bound(e))}
+
+
+def _as_it_was_last(point: Point, newest: WindowData, limits: tuple[Limit, ...]) -> Point:
+    """The point; where all data meet and the newest window alone is surely over a limit, with the
+    value of this window.
+    """
+    if not limits or point.n <= newest.n or judge(point, limits).verdict is not Verdict.MEETS:
+        return point
+    metrics, notes = dict(point.metrics), list(point.notes)
+    for limit, last in _over(newest, limits).items():
+        value = limit.of.format(metrics[limit.metric].value)
+        metrics[limit.metric] = last
+        notes.append(f"{limit.of.label} is that of the newest trial; with all earlier ones it was {value}")
+    return dataclasses.replace(point, metrics=metrics, notes=tuple(notes))
+
+
+def _alpha(phases: Collection[Phase]) -> float | None:
+    """The error at which the data of a setting are judged that is no candidate, by the phases of
+    its trials; None for the usual one, of a grid that was measured as the config says.
+    """
+    if Phase.CONFIRM in phases:
+        return EARLIER_ALPHA
+    return LATER_ALPHA if Phase.VISIT in phases else None
+
+
+def _by_grid(trials: History, limits: tuple[Limit, ...]) -> Candidate | None:
+    """The standing of a setting that the grid's own data prove, with what was measured of it since;
+    None where they prove nothing, or it was not measured since.
+    """
+    grid = [(trial, sample) for trial, sample in trials if trial.phase is Phase.GRID]
+    if len(grid) in (0, len(trials)) or not limits:
+        return None
+    point = _point(_joined(grid), tuple(limit.metric for limit in limits), limits, None)
+    if judge(point, limits).verdict is not Verdict.MEETS:
+        return None
+    proven = Candidate(trials[0][0].concurrency, Verdict.MEETS, "", LATER_ALPHA, 0, point, point)
+    return _visited(proven, tuple(sample for _, sample in trials), limits)
 
 
 def _with_proof(point: Point, candidate: Candidate, limits: tuple[Limit, ...]) -> Point:
@@ -251,7 +326,7 @@ def _with_proof(point: Point, candidate: Candidate, limits: tuple[Limit, ...]) -
             if then is not None:
                 metrics[limit.metric] = _bounded(now, limit, limit.bound(then), then.need)
             else:
-                need = max(now.need or 0, now.n + 1, now.n * WINDOWS // max(1, candidate.windows))
+                need = max(now.need or 0, now.n + 1, _at_first_look(now.n, candidate))
                 metrics[limit.metric] = _bounded(now, limit, limit.of.worst_possible, need)
         elif then is not None and not limit.of.improves(limit.bound(then), now.value):
             if limit.of.improves(limit.bound(then), limit.bound(now)):
@@ -261,6 +336,11 @@ def _with_proof(point: Point, candidate: Candidate, limits: tuple[Limit, ...]) -
             value = limit.of.format(now.value)
             notes.append(f"{limit.of.label} is that of the proof; with all later trials it was {value}")
     return dataclasses.replace(point, metrics=metrics, notes=tuple(notes))
+
+
+def _at_first_look(n: int, candidate: Candidate) -> int:
+    """Of how many requests the n of a candidate will be when it is judged first."""
+    return int(n * growth(candidate.point.n, candidate.fresh, candidate.windows, WINDOWS) + 1e-9)
 
 
 def _bounded(estimate: Estimate, limit: Limit, bound: float, need: int | None) -> Estimate:
@@ -317,21 +397,10 @@ def candidates(history: History, limits: tuple[Limit, ...]) -> list[Candidate]:
     Which ascent a candidate belongs to follows from how those before it ended: each one given up
     ends an ascent.
     """
-    windows: dict[int, list[WindowData]] = {}
-    visits: dict[int, list[WindowData]] = {}
-    spoilt: dict[int, list[WindowData]] = {}
-    for trial, sample in history:
-        if trial.phase is Phase.PROVE:
-            windows.setdefault(trial.concurrency, [])
-            (spoilt if _spoilt(sample) else windows).setdefault(trial.concurrency, []).append(sample)
-        elif trial.phase is Phase.VISIT and not _spoilt(sample):
-            visits.setdefault(trial.concurrency, []).append(sample)
-    judged: list[Candidate] = []
-    for c, parts in windows.items():
-        candidate = _judged(c, parts, limits, error_left(judged), spoilt.get(c, []))
-        if candidate.verdict is Verdict.MEETS and c in visits:
-            candidate = _visited(candidate, (*parts, *visits[c]), limits)
-        judged.append(candidate)
+    history, judged = unchanged(history, limits), list[Candidate]()
+    for c in dict.fromkeys(trial.concurrency for trial, _ in history if trial.phase is Phase.PROVE):
+        mine = [(t, s) for t, s in history if t.concurrency == c and t.phase in CLAIMED]
+        judged.append(_judged(mine, limits, error_left(judged)))
     return judged
 
 
@@ -354,24 +423,47 @@ def ascents_over(judged: Sequence[Candidate]) -> int:
     return sum(candidate.verdict is Verdict.VIOLATES and candidate.windows >= WINDOWS for candidate in judged)
 
 
-def _judged(
-    c: int, parts: Sequence[WindowData], limits: tuple[Limit, ...], error: float, spoilt: Sequence[WindowData]
-) -> Candidate:
+def _judged(trials: History, limits: tuple[Limit, ...], error: float) -> Candidate:
+    """A candidate, judged after some windows of its proof by all that was measured until then."""
+    clean = [(trial, sample) for trial, sample in trials if not spoilt(sample)]
+    every = [sample for _, sample in clean or trials]
+    windows = sum(trial.phase in FRESH for trial, _ in clean)
     verdict, reason, alpha = Verdict.UNPROVEN, "", SPEND * error
     point = proof = None
-    for count in range(1, len(parts) + 1):
-        look = count in LOOKS
-        alpha = SPEND * error * (1 - SPEND) ** max(0, sum(k <= count for k in LOOKS) - 1)
-        point = _judged_point(tuple(parts[:count]), limits, alpha)
-        proof = point if look else proof
-        verdict, reason = _standing(point, limits, alpha, count, look=look)
+    count = fresh = 0
+    for k, (trial, sample) in enumerate(clean, 1):
+        if trial.phase not in FRESH:
+            continue
+        count, fresh = count + 1, fresh + sample.n
+        alpha = SPEND * error * (1 - SPEND) ** max(0, sum(look <= count for look in LOOKS) - 1)
+        point = _judged_point(tuple(every[:k]), limits, alpha)
+        proof = point if count in LOOKS else proof
+        verdict, reason = _standing(point, limits, alpha, count, fresh)
         if verdict is not Verdict.UNPROVEN:
             break
-    if verdict is Verdict.UNPROVEN and len(spoilt) >= MOST_SPOILT:
+    if verdict is Verdict.UNPROVEN and len(trials) - len(clean) >= MOST_SPOILT:
         verdict, reason = Verdict.VIOLATES, "this machine was too busy to measure it"
     if point is None:
-        point = _judged_point(tuple(spoilt), limits, alpha)
-    return Candidate(c, verdict, reason, alpha, len(parts), point, proof)
+        point = _judged_point(tuple(every), limits, alpha)
+    candidate = Candidate(trials[0][0].concurrency, verdict, reason, alpha, windows, point, proof, fresh)
+    return _visited(candidate, tuple(every), limits) if verdict is Verdict.MEETS else candidate
+
+
+def growth(requests: int, fresh: int, windows: int, until: int) -> float:
+    """How many times as many requests there are after `until` windows of a proof: `windows` of them
+    sent `fresh` of these requests.
+    """
+    return 1 + (until - windows) * fresh / max(1, windows) / max(1, requests)
+
+
+def _of_visits(trials: History, limits: tuple[Limit, ...]) -> Candidate | None:
+    """The standing of a setting of which nothing but visits is left, as the server changed: these
+    say what it is like now, and are no proof.
+    """
+    if any(trial.phase is not Phase.VISIT for trial, _ in trials):
+        return None
+    point = _judged_point(tuple(sample for _, sample in trials), limits, LATER_ALPHA)
+    return Candidate(trials[0][0].concurrency, Verdict.UNPROVEN, "", LATER_ALPHA, 0, point, None)
 
 
 def _visited(candidate: Candidate, parts: tuple[WindowData, ...], limits: tuple[Limit, ...]) -> Candidate:
@@ -386,15 +478,13 @@ def _visited(candidate: Candidate, parts: tuple[WindowData, ...], limits: tuple[
     return dataclasses.replace(candidate, verdict=Verdict.VIOLATES, reason=reason, point=point)
 
 
-def _standing(
-    point: Point, limits: tuple[Limit, ...], alpha: float, windows: int, *, look: bool
-) -> tuple[Verdict, str]:
+def _standing(point: Point, limits: tuple[Limit, ...], alpha: float, windows: int, fresh: int) -> tuple[Verdict, str]:
     """MEETS (proven; only at a look), UNPROVEN (another window), or VIOLATES (give it up) with the
     reason.
 
     Giving up early, on a value or a forecast, costs throughput and never the guarantee.
     """
-    judged = judge(point, limits, alpha=alpha)
+    judged, look = judge(point, limits, alpha=alpha), windows in LOOKS
     over = violation(point, limits)
     if judged.verdict is Verdict.MEETS and look:
         return Verdict.MEETS, ""
@@ -404,11 +494,14 @@ def _standing(
         return Verdict.VIOLATES, f"{judged.binding} is over its limit"
     if not look:
         return Verdict.UNPROVEN, ""
-    most = MAX_WINDOWS * point.n / windows
+    most = point.n * growth(point.n, fresh, windows, MAX_WINDOWS)
     # Where the speed wanders or requests run in step, few windows give a bound far too wide to
     # forecast by: each more narrows it by much.
     wanders = windows < STEADY and any(flag.name in ("non_stationary", "lockstep") for flag in point.flags)
     if windows >= MAX_WINDOWS or (not wanders and (judged.need or math.inf) > FORECAST_SLACK * most):
+        e = point.metrics.get(judged.binding or "")
+        if e is not None and e.need is not None:
+            return Verdict.VIOLATES, f"{most:,.0f} requests are too much alike to bound {judged.binding}"
         return Verdict.VIOLATES, f"{judged.binding} is too close to its limit for {most:,.0f} requests to decide"
     return Verdict.UNPROVEN, ""
 
@@ -433,6 +526,20 @@ def window_size(
     return -(-size // WINDOWS)
 
 
+def connections_wanted(limits: Sequence[Limit], trial: Trial, windows: int = 1) -> int:
+    """Over how many connections the requests of a trial's window are to be spread, so that all
+    windows of a proof, or the `windows` of a setting of the grid, have as many as the hardest
+    percentile needs (`stats.connections`); 0 where nothing is claimed. Without limits as a p99
+    needs.
+    """
+    p = max((limit.of.p for limit in limits if limit.of.p is not None), default=None if limits else 0.99)
+    if p is None or trial.phase in SCANS:
+        return 0
+    if trial.phase in (*PROOFS, Phase.VISIT):
+        return -(-intervals.needed(p, 1 - SPEND * ALPHA * (1 - SPEND) ** (ASCENTS - 1)) // WINDOWS)
+    return math.ceil(SPARE_CONNECTIONS * intervals.needed(p) / windows)
+
+
 def shortage(earlier: Sequence[Candidate], limit: Limit) -> float:
     """How many times more requests a bound would have needed in candidates that were given up for
     want of one, at most MOST_LONGER; 1 where there are none. A stall of the server makes all
@@ -442,8 +549,9 @@ def shortage(earlier: Sequence[Candidate], limit: Limit) -> float:
     for candidate in earlier:
         e = candidate.point.metrics.get(limit.metric)
         given_up = candidate.verdict is Verdict.VIOLATES and candidate.windows >= STEADY
-        if given_up and e is not None and e.need is not None and not limit.breaks(e.value):
-            missed.append(e.need / e.n)
+        times = candidate.shortage(limit)
+        if given_up and e is not None and times is not None and not limit.breaks(e.value):
+            missed.append(times)
     return min(MOST_LONGER, max(missed))
 
 
@@ -462,7 +570,7 @@ def dependence(scanned: WindowData, limit: Limit) -> float:
     """How many requests stand for one independent request, as far as a scan shows it,
     DEPENDENCE_CAP at most.
     """
-    p, values = limit.of.p, quantity(scanned, limit)
+    p, values = limit.of.p, latencies(scanned, limit)
     if p is None or not len(values):
         return 1.0
     return min(DEPENDENCE_CAP, len(values) / max(1.0, intervals.n_eff(values, p)))
@@ -475,12 +583,3 @@ def allowance(p: float, effective: int, alpha: float) -> float:
     """
     violations = intervals.binomial_quantile(alpha, effective, 1 - p) - 1 if effective >= 1 else -1
     return (violations + 0.5) / effective if violations >= 0 else 0.0
-
-
-def quantity(sample: WindowData, limit: Limit) -> Floats:
-    """The per-request values of the latency that is limited (else, and for gaps: of e2e), those
-    that are known.
-    """
-    mine = window.narrowed(sample, limit.of.group)
-    values: Floats = getattr(mine, limit.of.quantity or "e2e", mine.e2e)
-    return values[~np.isnan(values)]

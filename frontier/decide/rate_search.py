@@ -20,9 +20,10 @@ import numpy as np
 
 from frontier.config import Config
 from frontier.decide import load_search
+from frontier.decide.changes import History
 from frontier.decide.load_search import INVALID, LoadAsk, LoadDone, LoadPolicy, LoadTrial, invalid_because, rounded
 from frontier.decide.prediction import assumption, most_in_flight
-from frontier.decide.proof import History, pilot_point, violation
+from frontier.decide.proof import pilot_point, violation
 from frontier.decide.wording import count
 from frontier.errors import UsageError
 from frontier.model import Limit, Phase, Rate, Series, SessionRate, Shape, Verdict

@@ -15,23 +15,27 @@ candidate of another tier adds that breaks it and passes. What it comes to is me
 docs/calibration.md.
 """
 
+import functools
 import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from frontier.decide import rate_search
+from frontier.decide import operating_point, rate_search
 from frontier.decide.capacity import knee
+from frontier.decide.changes import CLAIMED, MOST_CHANGES, History, Unchanged, spoilt, unchanged
 from frontier.decide.load_search import LoadAsk
 from frontier.decide.placement import State, candidate
 from frontier.decide.proof import (
     ASCENTS,
-    History,
+    MOST_SPOILT,
     ascents_over,
     candidates,
+    claim_points,
     joined,
     nearest,
+    pilot_point,
     scans,
     violation,
     window_size,
@@ -47,6 +51,8 @@ WINDOW_WORTH = 0.008
 measured."""
 TURNS = 2.0
 """The least window of a trial that the search sizes by time, in times of a request."""
+VISIT_TURNS, VISIT_SECONDS = 30, 120.0
+"""A visit lasts this many turns of a setting, or this long."""
 SESSION_TURNS = 8.0
 """Requests of each stream that a look holds where they are of classes: turns of sessions, or a mix.
 """
@@ -139,6 +145,11 @@ def next_ask(
     limited = [tuple(limits) for _, limits in tiers if limits]
     if not limited:
         return Done("no limit to search for")
+    if len(unchanged(history, limited[0]).changes) >= MOST_CHANGES:
+        return Done("the server keeps changing")
+    for limits in limited:
+        if (again := revisit(limits, history)) is not None:
+            return again
     if shape.arrivals is not None:
         return _at_rates(policy, shape, limited, history)
     if policy.prove:
@@ -163,7 +174,7 @@ def _at_rates(policy: SearchPolicy, shape: Shape, tiers: Sequence[tuple[Limit, .
     """
     ends = []
     for limits in tiers:
-        step = rate_search.next_ask(shape, policy.grid, limits, history, policy.warmup)
+        step = rate_search.next_ask(shape, policy.grid, limits, unchanged(history, limits), policy.warmup)
         if not isinstance(step, LoadAsk):
             ends.append(Done(step.reason, proven=None if step.proven is None else shape.load(Rate.of(step.proven))))
             continue
@@ -180,6 +191,35 @@ def _at_rates(policy: SearchPolicy, shape: Shape, tiers: Sequence[tuple[Limit, .
 def settings_beyond(policy: SearchPolicy, history: History) -> set[int]:
     """The settings used beyond those of the grid. One that was looked at and then proven is one."""
     return {trial.concurrency for trial, _ in history} - set(policy.grid)
+
+
+# --- after a change of the server
+
+
+def revisit(limits: tuple[Limit, ...], history: History) -> Ask | None:
+    """A window of what was the operating point until the server changed, where it was not measured
+    since: as it may be as it was, which is known sooner than all is searched anew.
+    """
+    since = 0 if isinstance(history, Unchanged) else unchanged(history, limits).since
+    before = tuple(history[:since])
+    point = _operating_point(limits, before) if before else None
+    later = [sample for trial, sample in history[since:] if trial.concurrency == point and trial.phase in CLAIMED]
+    if point is None or any(not spoilt(sample) for sample in later) or len(later) >= MOST_SPOILT:
+        return None
+    points = {c: pilot_point(sample, limits) for c, sample in joined(before, tuple(Phase)).items()}
+    return visit_of(point, points, f"the server changed; is c={point} as it was?")
+
+
+@functools.lru_cache(maxsize=64)
+def _operating_point(limits: tuple[Limit, ...], history: History) -> int | None:
+    names = ("output_throughput", *(limit.metric for limit in limits))
+    points = claim_points(history, limits, names=names)
+    return operating_point.solve(points, limits).concurrency if points else None
+
+
+def visit_of(c: int, points: Mapping[int, Point], reason: str = "") -> Ask:
+    """A visit of a setting."""
+    return Ask(c, Phase.VISIT, math.ceil(VISIT_TURNS * in_flight(c, points)), reason, longer(VISIT_SECONDS, c, points))
 
 
 # --- scan
@@ -199,19 +239,18 @@ def _scan(policy: SearchPolicy, state: State, may_add: bool) -> Ask | None:
     unseen = [c for c in policy.grid if c not in state.points and state.looks.get(c, 0) < LOOKS_AT_MOST]
     if unseen and unseen[0] == policy.grid[0]:
         return look(policy.grid[0], "the lowest setting shows how long a request takes")
+    return _once_more(state) or _to_edge(policy, state, unseen, may_add)
+
+
+def _to_edge(policy: SearchPolicy, state: State, unseen: Sequence[int], may_add: bool) -> Ask | None:
+    """The next look towards the edge, at one of the grid's `unseen` settings or between them."""
+    look = partial(_look, policy, state.points)
     edge = state.bracket()
     if edge is None:
-        lowest = min(state.points, default=1)
-        if lowest > 1 and may_add and state.looks.get(lowest // 4, 0) < LOOKS_AT_MOST:
-            return look(max(1, lowest // 4), f"c={lowest}, the lowest measured, breaks the SLA")
-        above = [c for c in unseen if not state.points]
-        return look(above[0], "no lower setting could be measured") if above else None
+        return _below_all(policy, state, unseen, may_add)
     low, high = edge
-    if high is None or not any(state.surely_outside(k) for k in state.points if k >= high):
-        above = [c for c in unseen if c > (high or low)]
-        if above:
-            step = above[min(1, len(above) - 1)] if high is None else above[0]
-            return look(step, f"c={low} is inside the SLA; looking higher")
+    if (step := _higher(state, unseen, low, high)) is not None:
+        return look(step, f"c={low} is inside the SLA; looking higher")
     if high is None or high - low <= 1 or high / low <= CLOSE:
         return None
     middle = between(low, high)
@@ -219,6 +258,35 @@ def _scan(policy: SearchPolicy, state: State, may_add: bool) -> Ask | None:
     if inner is None and (not may_add or state.looks.get(middle, 0) >= LOOKS_AT_MOST):
         return None
     return look(inner or middle, f"c={low} is inside the SLA and c={high} is not; looking between them")
+
+
+def _higher(state: State, unseen: Sequence[int], low: int, high: int | None) -> int | None:
+    """The next setting to look at above the edge: in double steps until one is surely outside."""
+    if high is not None and any(state.surely_outside(k) for k in state.points if k >= high):
+        return None
+    above = [c for c in unseen if c > (high or low)]
+    return next(iter(above[1:2] if high is None and len(above) > 1 else above), None)
+
+
+def _below_all(policy: SearchPolicy, state: State, unseen: Sequence[int], may_add: bool) -> Ask | None:
+    """The next look where no setting was seen inside the SLA: below the lowest, or at the next
+    where none could be measured.
+    """
+    lowest = min(state.points, default=1)
+    if lowest > 1 and may_add and state.looks.get(lowest // 4, 0) < LOOKS_AT_MOST:
+        reason = f"c={lowest}, the lowest measured, breaks the SLA"
+        return _look(policy, state.points, max(1, lowest // 4), reason)
+    above = [] if state.points else unseen
+    return _look(policy, state.points, above[0], "no lower setting could be measured") if above else None
+
+
+def _once_more(state: State) -> Ask | None:
+    """Another look at a setting that came out slower than a higher one: what came over the machine
+    for the length of one look must not bound the search.
+    """
+    c = min((c for c in state.contradicted if state.looks.get(c, 0) < LOOKS_AT_MOST), default=None)
+    reason = f"c={c} came out slower than a higher setting; looking once more"
+    return None if c is None else _scanned(state.points, c, reason)
 
 
 def in_flight(load: int, points: Mapping[int, Point]) -> float:
@@ -263,6 +331,10 @@ def _per_stream(points: Mapping[int, Point], usual: float) -> float:
 def _look(policy: SearchPolicy, points: Mapping[int, Point], c: int, reason: str) -> Ask:
     if policy.requests is not None and c in policy.grid:
         return Ask(c, Phase.GRID, policy.requests, reason)
+    return _scanned(points, c, reason)
+
+
+def _scanned(points: Mapping[int, Point], c: int, reason: str) -> Ask:
     seconds = longer(SCAN_SECONDS, c, points)
     requests = max(SCAN_REQUESTS, round(_per_stream(points, SCAN_PER_STREAM) * c))
     return Ask(c, Phase.SCAN, requests, reason, seconds)
@@ -303,6 +375,7 @@ def _as_asked(policy: SearchPolicy, limits: tuple[Limit, ...], history: History)
 
     The windows count as those of any candidate, so they share its error.
     """
+    history = unchanged(history, limits)
     judged = {k.concurrency: k for k in candidates(history, limits)}
     for c in sorted(policy.prove):
         if c in judged and judged[c].verdict is not Verdict.UNPROVEN:

@@ -8,10 +8,10 @@ the medium.
 import math
 from collections.abc import Sequence
 
-from frontier.decide.capacity import ArrivalRate
 from frontier.decide.explain import UNDECIDED, Figure, half_undecided, tightest_figure
 from frontier.decide.knobs import knob_sentence
 from frontier.decide.traffic import shares_sentence
+from frontier.decide.users import ArrivalRate
 from frontier.decide.wording import (
     bound_text,
     ci_text,
@@ -30,7 +30,7 @@ from frontier.decide.wording import (
 from frontier.metrics import fewest_to_bound, metric
 from frontier.model import Cause, Cut, Decision, Flag, Frontier, NextStep, Point, Rate, Reason, Verdict, in_words
 from frontier.stats import cost_energy
-from frontier.units import format_elapsed, format_number, roughly, trimmed
+from frontier.units import date_text, format_elapsed, format_number, roughly, trimmed
 
 
 def decision_sentence(decision: Decision, *, throughput: str = "output_throughput", gpus: int | None = None) -> str:
@@ -76,8 +76,16 @@ def brief_sentence(decision: Decision, *, throughput: str = "output_throughput",
 
 def _too_few(decision: Decision, figure: Figure | None) -> str:
     """Why the candidate is not proven: '601 of about 1,280 requests'."""
+    if (grows := _grows(decision)) is not None:
+        return f"{grows.metric and metric(grows.metric).label} that grows {grows.growth or 0.0:.0%} a minute"
     judged = decision.judgement(decision.candidate)
     return unproven_words(figure.estimate if figure else None, judged.need if judged else None)
+
+
+def _grows(decision: Decision) -> Reason | None:
+    """That a latency grows at the candidate past its limit, where it does."""
+    settings = decision.explanation.settings
+    return next((r for r in settings if r.cause is Cause.GROWS and r.settings == (decision.candidate,)), None)
 
 
 def headline(decision: Decision, gpus: int | None = None) -> str:
@@ -139,7 +147,9 @@ def next_step_words(decision: Decision) -> str:
     if step.command is not None and step.seconds is None:
         return "a sweep would decide"
     if step.requests is None:
-        return "too close to its limit to decide at a reasonable cost"
+        why = next((r for r in decision.explanation.settings if r.settings == (step.concurrency,)), None)
+        alike = why is not None and why.cause is Cause.UNBOUNDED
+        return f"{'requests too much alike' if alike else 'too close to its limit'} to decide at a reasonable cost"
     amount = f"{roughly(step.requests)} requests"
     if step.seconds is None:
         return f"about {amount} would decide"
@@ -198,8 +208,10 @@ def claim_sentence(decision: Decision) -> str:
         return ""
     turns = f"{count(claim.turns, 'turn')} (one turn: the time of one request)"
     one_in = max(1, math.floor(1 / claim.unseen_share + 1e-9))
+    when = "" if claim.until is None else f" Last measured {date_text(claim.until)} UTC."
     if claim.stage == "final":
-        return f"Final claim: {turns}; a stall of the whole server in one turn of {one_in} would have been seen (95%)."
+        stall = f"a stall of the whole server in one turn of {one_in} would have been seen (95%)"
+        return f"Final claim: {turns}; {stall}.{when}"
     stall = (
         f"a stall of the whole server rarer than one turn in {one_in} may not have been seen"
         if one_in > 1
@@ -207,7 +219,7 @@ def claim_sentence(decision: Decision) -> str:
     )
     enough = max((fewest_to_bound(limit.of.p) for limit in decision.limits if limit.of.p is not None), default=0)
     late = "; late requests come together, so that more turns are needed" if claim.turns >= enough else ""
-    return f"Early claim: {turns}; {stall}{late}."
+    return f"Early claim: {turns}; {stall}{late}.{when}"
 
 
 def _nearest_value(decision: Decision) -> str:
@@ -237,9 +249,15 @@ _SENTENCES = {
     Cause.CROSSES: "{c}{gives} is not proven: {evidence}; {decide}.",
     Cause.TOO_FEW: "{c}{gives} is not proven: {evidence}, but {n} requests prove no {label}; {decide}.",
     Cause.UNBOUNDED: "{c}{gives} is not proven: {n} requests cannot bound {label} ({value}, limit {limit}); {decide}.",
+    Cause.FEW_CONNECTIONS: "{c}{gives} is not proven: {flags}; {decide}.",
     Cause.NO_INTERVAL: "{c}{gives} is not proven: {evidence}; --point-estimates decides on the value alone.",
     Cause.NOT_MEASURED: "{c}{gives} is not proven: {label} was not measured.",
     Cause.SCANNED: "{c}{gives} was only looked at: {label} {value}, limit {limit}; {decide}.",
+    Cause.STALE: "{c}{gives} was measured before the server changed, and not since: {decide}.",
+    Cause.GROWS: "{c} is not proven: {label} grows {growth} a minute.",
+    Cause.CHANGED: (
+        "The server changed: {label} at {c} became {growth} {longer}. Only what was measured since counts."
+    ),
     Cause.ACCEPTED: "Accepted although not proven, as asked: {evidence}; {decide}.",
     Cause.UNDEFINED: (
         "{label} is not defined for answers of one token, which have no second: limit TTFT or E2E, or measure longer "
@@ -284,6 +302,12 @@ def _gain_words(reason: Reason) -> str:
     return f" gives {abs(reason.gain):.0%} {'more throughput but' if reason.gain > 0 else 'less throughput and'}"
 
 
+def _growth_words(reason: Reason) -> dict[str, str]:
+    """By how much a latency changed, and which way."""
+    growth = reason.growth or 0.0
+    return {"growth": f"{abs(growth):.0%}", "longer": "longer" if growth > 0 else "shorter"}
+
+
 def sentence(reason: Reason) -> str:
     """One reason as a sentence, cleaned: flags hold words of servers and files."""
     settings = [setting(c) for c in reason.settings] or [""]
@@ -315,6 +339,7 @@ def sentence(reason: Reason) -> str:
         "decide": _what_would_decide(reason),
         "n": f"{estimate.n:,}" if estimate else "no",
         "flags": "; ".join(_flag_with_advice(flag) for flag in reason.flags) or "it was flagged",
+        **_growth_words(reason),
         "power": cost_energy.power_text([reason.power]) if reason.power else "",
     }
     return clean(_SENTENCES[reason.cause].format(**words), 400)
@@ -364,7 +389,7 @@ def production_lines(decision: Decision, arrivals: ArrivalRate | None) -> list[s
     if decision.concurrency is None:
         return []
     if isinstance(decision.concurrency, Rate):
-        return _rate_in_production(decision, decision.concurrency)
+        return _rate_in_production(decision, decision.concurrency, arrivals)
     if decision.shape.has_sessions:
         return _sessions_in_production(decision, decision.concurrency)
     where = knob_sentence(decision.engine, decision.concurrency)
@@ -372,21 +397,26 @@ def production_lines(decision: Decision, arrivals: ArrivalRate | None) -> list[s
     if arrivals is not None:
         rate = trimmed(format_number(arrivals.rate))
         lines.append(
-            f"Independent users (Poisson arrivals): about {rate} requests/s, estimated from closed-loop data; "
-            "frontier verify --find proves the highest rate."
+            f"Independent users (Poisson arrivals): about {rate} requests/s with that limit, estimated from "
+            "closed-loop data; frontier verify checks it, and --find proves the highest rate."
         )
     return lines
 
 
-def _rate_in_production(decision: Decision, rate: Rate) -> list[str]:
+def _rate_in_production(decision: Decision, rate: Rate, arrivals: ArrivalRate | None) -> list[str]:
     """As `production_lines`, of a rate: it was measured without a limit on requests in flight but
-    the engine's own.
+    the engine's own, so a limit must leave room for as many as there were.
     """
     most = f"{trimmed(format_number(rate.per_second))} {rate.arrivals}"
     if decision.shape.has_sessions:
         most += f" ({trimmed(format_number(rate.per_second * decision.shape.requests))} requests/s)"
+    needs = []
+    if arrivals is not None:
+        room = f"It needs room for {count(arrivals.cap, 'request')} in flight, the most there were"
+        needs = [f"{room} in the server and its queue: set no lower limit at your gateway."]
     return [
         f"Holds for {decision.shape.arrivals} arrivals of up to {most} at one replica; a wait counts.",
+        *needs,
         "Limit the rate at your gateway, or scale out before it: replicas = peak rate / this rate, rounded up.",
     ]
 
@@ -419,7 +449,8 @@ def _what_would_decide(reason: Reason) -> str:
     """
     cut = _cut_words(reason.cut, reason.estimate.n) if reason.cut is not None and reason.estimate is not None else ""
     if reason.need is None:
-        return f"{cut}too close to the limit to decide at a reasonable cost"
+        why = "they are too much alike" if reason.cause is Cause.UNBOUNDED else "too close to the limit"
+        return f"{cut}{why} to decide at a reasonable cost"
     return f"{cut}about {roughly(reason.need)} requests would decide"
 
 

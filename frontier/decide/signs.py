@@ -3,10 +3,11 @@ reads them."""
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from frontier.decide.server_settings import ServerSettings
 from frontier.model import Point
 from frontier.stats.window import Floats, WindowData
 
@@ -17,8 +18,8 @@ class Signs:
     of the time breakdown, filled up by Little's law from the gauges; gauges are means over the
     windows. `step` is the mean time of an engine's step, `chunks` in how many steps it reads a
     prompt that is alone: each step but the last of these yields no token. `clock` is the mean SM
-    clock of the slowest GPU in Hz, `held` the share of time in which the driver held it down. None:
-    not known.
+    clock of the slowest GPU in Hz, `held` the share of time in which the driver held it down.
+    `settings` are the server's. None: not known.
     """
 
     concurrency: int
@@ -44,11 +45,25 @@ class Signs:
     outcomes: Mapping[str, int] = field(default_factory=dict)
     client: str = ""
     refused: str = ""
+    settings: ServerSettings = field(default_factory=ServerSettings)
 
     @property
     def tpot(self) -> float:
         """Mean seconds per token after the first."""
         return (self.e2e - self.ttft) / max(1.0, self.answer - 1)
+
+    @property
+    def ended(self) -> float:
+        """Requests that end in a step of the engine."""
+        return self.rate * (self.step or self.tpot)
+
+    @property
+    def cap(self) -> int | None:
+        """How many requests run at most by the server's settings; not known where more do, on
+        several replicas with a cap each.
+        """
+        cap = self.settings.cap
+        return None if cap is None or (self.running_max or 0) > cap else cap
 
     @property
     def room(self) -> float | None:
@@ -62,8 +77,13 @@ class Signs:
         return {"network", "front_end", "queue", "prefill", "decode"} <= self.parts.keys() and None not in known
 
 
-def signs_of(point: Point, sample: WindowData) -> Signs:
-    """The signs of one setting."""
+def signs_of(point: Point, sample: WindowData, settings: ServerSettings | None = None) -> Signs:
+    """The signs of one setting of a server with these settings. A server that counted drafts in the
+    window speculates, whatever was said of it.
+    """
+    settings = settings or ServerSettings()
+    if _sum(sample.server, "spec_decode_num_drafts_total"):
+        settings = replace(settings, drafts=True)
     finite = np.isfinite(sample.ttft) & np.isfinite(sample.e2e)
     seconds = float(sample.block_seconds.sum())
     rate = float(sample.block_finished.sum()) / seconds if seconds > 0 else 0.0
@@ -101,6 +121,7 @@ def signs_of(point: Point, sample: WindowData) -> Signs:
         outcomes=bad,
         client=flag.measured if flag else "",
         refused=refused,
+        settings=settings,
     )
 
 
@@ -120,10 +141,12 @@ def _mean(values: Floats) -> float:
 
 
 def _gauge(server: Sequence[Mapping[str, float]], name: str) -> float | None:
-    """A gauge over the windows: the mean, of a highest value the highest."""
+    """A gauge over the windows: the mean, of a highest value the highest. A mean never stands for a
+    highest value: a number that is its own highest looks like one at a cap.
+    """
     values = [facts[name] for facts in server if name in facts]
     if not values:
-        return _gauge(server, name.removesuffix("_max")) if name.endswith("_max") else None
+        return None
     return max(values) if name.endswith("_max") else sum(values) / len(values)
 
 

@@ -11,10 +11,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from frontier import metrics
-from frontier.decide import capacity
 from frontier.decide.traffic import break_sentence, share_breaks
+from frontier.decide.users import ArrivalRate
 from frontier.model import Decision, Limit, Point, Series, Verdict, by_series, setting
 from frontier.units import format_number
+
+_NAMED = 0.01
+"""The share of throughput given up that is named."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +81,9 @@ class Answer:
     `common` holds, per deployment that was measured in several shapes, the one concurrency that
     meets the SLA in all of them, None where none does. `best` has an entry per shape that several
     deployments were measured in and one meets it; `cheapest` one per shape in which several priced
-    deployments do. `arrivals` is the estimated capacity of each operating point for Poisson
+    deployments do. `given_up` is, beside each concurrency that is common, the share of its output
+    throughput that each shape gives up by it. `commands` would prove one where none is common, by
+    deployment. `arrivals` is the estimated capacity of each operating point for Poisson
     arrivals: to plan with, not proven.
     """
 
@@ -87,8 +92,10 @@ class Answer:
     decisions: tuple[Decision, ...]
     common: Mapping[str, int | None] = field(default_factory=dict)
     cheapest: tuple[Cheapest, ...] = ()
-    arrivals: Mapping[Series, capacity.ArrivalRate] = field(default_factory=dict)
+    arrivals: Mapping[Series, ArrivalRate] = field(default_factory=dict)
     best: tuple[Best, ...] = ()
+    given_up: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    commands: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -110,7 +117,17 @@ class Answer:
                 notes.append(f"One concurrency for all shapes{where}: {c} (each alone: {alone}).")
             else:
                 notes.append(f"No concurrency measured is proven in every shape{where} (each alone: {alone}).")
+            notes += self._price(deployment, c)
         return notes
+
+    def _price(self, deployment: str, c: int | None) -> list[str]:
+        """What each shape gives up at the common concurrency, or how to prove one."""
+        command = self.commands.get(deployment)
+        if c is None:
+            return [] if command is None else [f"To prove one in all of them: {command}"]
+        shares = self.given_up.get(deployment, {})
+        named = [f"{label} {share:.0%}" for label, share in shares.items() if share > _NAMED]
+        return [f"At {setting(c)} shapes give up of their throughput: {', '.join(named)}."] if named else []
 
     def _cheapest_notes(self) -> list[str]:
         notes = []
@@ -129,31 +146,51 @@ def answer(
     points: Sequence[Point],
     decisions: Sequence[Decision],
     gpus: Mapping[str, int | None] | None = None,
+    arrivals: Mapping[Series, ArrivalRate] | None = None,
 ) -> Answer:
     """The decisions of `operating_point.solve_all` with what they say together; `points` are those
-    decided on.
+    decided on, `arrivals` is what each decision is worth to independent users.
 
     Where the number of GPUs of every deployment is known, deployments are compared per GPU.
     """
     shapes = Counter(d.deployment for d in decisions)
+    shared = common([d for d in decisions if shapes[d.deployment] > 1 and d.shape.arrivals is None])
     groups = by_series(points)
-    arrivals = {
-        d.series: rate
-        for d in decisions
-        if d.concurrency is not None
-        and (rate := capacity.arrival_rate(groups.get(d.series, ()), d.concurrency)) is not None
-    }
     rivals = [[d for d in decisions if d.shape == shape] for shape in dict.fromkeys(d.shape for d in decisions)]
     rivals = [group for group in rivals if len(group) > 1]
     return Answer(
         tier,
         tuple(limits),
         tuple(decisions),
-        common([d for d in decisions if shapes[d.deployment] > 1 and d.shape.arrivals is None]),
+        shared,
         tuple(cheapest for group in rivals if (cheapest := _cheapest_deployment(group)) is not None),
-        arrivals,
+        arrivals or {},
         tuple(best for group in rivals if (best := best_deployment(group, gpus or {})) is not None),
+        _all_given_up(shared, decisions, groups),
     )
+
+
+def _all_given_up(
+    shared: Mapping[str, int | None], decisions: Sequence[Decision], groups: Mapping[Series, Sequence[Point]]
+) -> dict[str, dict[str, float]]:
+    """`_given_up` of each deployment."""
+    own = {name: [d for d in decisions if d.deployment == name] for name in shared}
+    return {name: _given_up(c, own[name], groups) for name, c in shared.items()}
+
+
+def _given_up(
+    c: int | None, decisions: Sequence[Decision], groups: Mapping[Series, Sequence[Point]]
+) -> dict[str, float]:
+    """The share of its output throughput that each shape gives up at a concurrency; of none
+    nothing, and nothing of a shape whose throughput is not known.
+    """
+    shares = {}
+    for d in decisions if c is not None else ():
+        own = d.metrics.get("output_throughput")
+        there = next((p.value("output_throughput") for p in groups.get(d.series, ()) if p.concurrency == c), math.nan)
+        if own is not None and own.value > 0 and math.isfinite(there):
+            shares[d.shape.label] = 1 - there / own.value
+    return shares
 
 
 def best_deployment(

@@ -21,7 +21,6 @@ import itertools
 import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 
 import numpy as np
 from scipy import stats
@@ -88,11 +87,6 @@ class Trend(OfSeries):
 
     def _cut(self, cuts: Collection[int]) -> list[range]:
         return [range(a, b) for a, b in itertools.pairwise([0, *sorted(cuts), len(self.runs)])]
-
-
-def date_text(at: float) -> str:
-    """'2026-11-22 06:10', in UTC."""
-    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M")
 
 
 def change_points(values: Floats, noise: float, level: float) -> list[int]:

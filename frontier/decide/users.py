@@ -1,5 +1,5 @@
 """Head count: how many thinking people one operating point serves, and how many replicas a number
-of people needs.
+of people needs; and the rate of independent arrivals that one replica takes.
 
 A person asks, waits for the whole answer, thinks for a while and asks again. How many of N such
 people have a request in flight is a birth-death process: with n in flight the other N - n ask at
@@ -12,6 +12,9 @@ first token are a queue of its own. How fast it is served, and how long a reques
 others in it, is read off the records; how often m are found follows from the rate of arrivals (a
 birth-death process again).
 
+Arrivals of very many people are a Poisson process, whatever is in flight: the same model with a
+constant rate of arrivals gives the rate that one replica is expected to take (`arrival_rate`).
+
 A head count is promised where, in each limited percentile, the share of late requests stays within
 what the percentile forgives. docs/users.md has the assumptions and how often the promise holds.
 """
@@ -23,7 +26,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from frontier.errors import UsageError
-from frontier.model import Decision, Limit, Point
+from frontier.model import Decision, Limit, Point, Rate
 from frontier.stats.window import Floats, WindowData
 
 WAITING = 0.01
@@ -36,6 +39,14 @@ BEYOND = 200
 """States beyond the cap that are looked at; a queue that reaches them is an overload."""
 MOST = 10_000_000
 """People, the most that are looked for."""
+STEPS = 1_000
+"""In how many steps the rate of a full replica is looked at."""
+SPARE = 0.9
+"""Share of the rate by the model that is told: what the windows did not show, as a seldom pause of
+the server, breaks a promise."""
+KEPT_UP = 0.8
+"""Share of the rate of a full replica up to which it is taken to keep up with arrivals, where no
+limit is on a wait."""
 _RARE = 1e-9
 _QUANTILES = (np.arange(200) + 0.5) / 200
 
@@ -189,6 +200,18 @@ def replica_of(decision: Decision, points: Sequence[Point], samples: Mapping[int
     UsageError where it is known of no request how long it took, and for limits that are not on
     single requests.
     """
+    for limit in decision.limits:
+        known = limit.of.p is not None and limit.of.quantity in ("ttft", "tpot", "itl", "e2e")
+        if not known and limit.metric != "error_rate":
+            raise UsageError(
+                f"people cannot be counted for a limit on {limit.of.label}",
+                "name limits on percentiles of TTFT, TPOT or E2E, as  --sla 'p99_ttft<=500ms'",
+            )
+    return _replica(decision, points, samples)
+
+
+def _replica(decision: Decision, points: Sequence[Point], samples: Mapping[int, WindowData]) -> Replica:
+    """The same for any limits, of which those on percentiles of TTFT and E2E are kept."""
     if decision.shape.session is not None:
         what = f"{decision.shape.label} is a session: its proven number is people with one open at a time already"
         raise UsageError(what, "frontier solve names it")
@@ -197,13 +220,6 @@ def replica_of(decision: Decision, points: Sequence[Point], samples: Mapping[int
         raise UsageError(what, "frontier solve names the proven number in flight, and how many of each class they are")
     cap = decision.concurrency
     assert cap is not None
-    for limit in decision.limits:
-        known = limit.of.p is not None and limit.of.quantity in ("ttft", "tpot", "itl", "e2e")
-        if not known and limit.metric != "error_rate":
-            raise UsageError(
-                f"people cannot be counted for a limit on {limit.of.label}",
-                "name limits on percentiles of TTFT, TPOT or E2E, as  --sla 'p99_ttft<=500ms'",
-            )
     measured = []
     for point in sorted(points, key=lambda p: p.concurrency):
         rate, sample = point.value("request_throughput"), samples.get(point.concurrency)
@@ -214,7 +230,7 @@ def replica_of(decision: Decision, points: Sequence[Point], samples: Mapping[int
             measured.append(MeasuredSetting(point.concurrency, rate, latencies, 1 - float(ok.mean())))
     if not measured or measured[-1].concurrency != cap:
         raise UsageError("people cannot be counted: the operating point has no requests", "sweep the server itself")
-    waits = [limit for limit in decision.limits if limit.of.quantity in ("ttft", "e2e")]
+    waits = [limit for limit in decision.limits if limit.of.p is not None and limit.of.quantity in ("ttft", "e2e")]
     limits = tuple((limit, _spread(decision, limit)) for limit in waits)
     return Replica(cap, tuple(measured), FirstTokens.of(samples[cap]), limits)
 
@@ -243,6 +259,63 @@ def replicas_for(replica: Replica, think: float, people: int) -> int:
     return 1 + _last(lambda replicas: not _keeps(replica, think, replicas, people))
 
 
+@dataclass(frozen=True, slots=True)
+class ArrivalRate:
+    """The rate of independent (Poisson) arrivals, in requests per second, that one replica takes
+    with at most `cap` requests in flight, about `streams` on average. Estimated from a closed loop;
+    of a run at rates it was measured, and `cap` is the most that were in flight.
+    """
+
+    cap: int
+    streams: int
+    rate: float
+
+    def replicas(self, peak: float) -> int:
+        """How many replicas a peak of so many requests per second needs."""
+        return math.ceil(peak / self.rate - 1e-9)
+
+
+def arrival_rate(decision: Decision, points: Sequence[Point], samples: Mapping[int, WindowData]) -> ArrivalRate | None:
+    """What an operating point is worth to independent users. None where it is known of no request
+    how long it took and where no rate is expected to hold; in closed loop also for sessions, whose
+    requests do not arrive at random, and for mixes, whose classes take different times.
+    """
+    load = decision.concurrency
+    if load is None or load not in samples:
+        return None
+    if isinstance(load, Rate):
+        most, mean = in_flight(samples[load])
+        each = decision.shape.requests if decision.shape.has_sessions else 1.0
+        return ArrivalRate(most, max(1, round(mean)), load.per_second * each)
+    if decision.shape.kind != "shape":
+        return None
+    try:
+        replica = _replica(decision, points, samples)
+    except UsageError:
+        return None
+    rate = open_rate(replica, decision.limits)
+    if rate is None:
+        return None
+    ended = replica.rates(1, load + BEYOND)
+    found = _birth_death(np.full(len(ended), rate), ended)
+    streams = float(found @ np.minimum(np.arange(len(found)), load))
+    return ArrivalRate(load, max(1, round(streams)), rate)
+
+
+def in_flight(sample: WindowData) -> tuple[int, float]:
+    """The most and the mean of the requests that were in flight, of those sent in the windows."""
+    ends = np.minimum(sample.sent + sample.e2e, sample.ends[sample.window])
+    times, change = np.concatenate((sample.sent, ends)), np.repeat([1, -1], len(sample.sent))
+    most = 0
+    for window in np.unique(sample.window):
+        mine = np.tile(sample.window == window, 2)
+        order = np.lexsort((change[mine], times[mine]))
+        most = max(most, int(np.cumsum(change[mine][order]).max()))
+    seconds = float(sample.block_seconds.sum())
+    mean = float((sample.in_flight * sample.block_seconds).sum()) / seconds if seconds > 0 else float(most)
+    return most, mean
+
+
 def _last(holds: Callable[[int], bool]) -> int:
     """The highest number for which something holds that holds up to some number; 0 where it does
     not for 1.
@@ -261,8 +334,14 @@ def _in_flight(replica: Replica, think: float, replicas: int, people: int) -> Fl
     ... of them.
     """
     states = min(people, replicas * replica.cap + BEYOND)
-    asking = (people - np.arange(states)) / think
-    log = np.append(0.0, np.cumsum(np.log(asking) - np.log(replica.rates(replicas, states))))
+    return _birth_death((people - np.arange(states)) / think, replica.rates(replicas, states))
+
+
+def _birth_death(asking: Floats, ended: Floats) -> Floats:
+    """The share of time with 0, 1, ... requests in flight where these rates of arrivals and of ends
+    take it one up and one down.
+    """
+    log = np.append(0.0, np.cumsum(np.log(asking) - np.log(ended)))
     weight = np.exp(log - log.max())
     share: Floats = weight / weight.sum()
     return share
@@ -278,7 +357,43 @@ def _keeps(replica: Replica, think: float, replicas: int, people: int) -> bool:
         return float(found[slots:].sum()) <= WAITING
     ended = replica.rates(replicas, len(found))
     own = _in_flight(replica, think, replicas, people)
-    rate = float(own[1:] @ ended[: len(own) - 1]) / replicas
+    return _forgives(replica, found, float(own[1:] @ ended[: len(own) - 1]) / replicas, replicas)
+
+
+def open_rate(replica: Replica, limits: Sequence[Limit]) -> float | None:
+    """The highest rate of Poisson arrivals, in requests per second, that one replica is expected to
+    serve within its limits with at most its cap in flight; None where there is none.
+
+    Who arrives finds what is there at any time. A wait does not touch a limit on TPOT or ITL: such
+    one is kept at any rate that the replica keeps up with. Of limits that are not on percentiles
+    nothing is known but that they hold without a wait.
+    """
+    slots, full = replica.cap, float(replica.settings[-1].rate)
+    ended = replica.rates(1, slots + BEYOND)
+    waits = [limit for limit, _ in replica.limits]
+    at_once = any(limit not in waits and not _untouched(limit) for limit in limits)
+    most = STEPS if waits else KEPT_UP * STEPS
+
+    def holds(step: int) -> bool:
+        rate = step / STEPS * full
+        found = _birth_death(np.full(len(ended), rate), ended)
+        if step > most or found[-1] > _RARE or (at_once and found[slots:].sum() > WAITING):
+            return False
+        return _forgives(replica, found, rate, 1)
+
+    best = _last(holds)
+    return SPARE * best / STEPS * full if best else None
+
+
+def _untouched(limit: Limit) -> bool:
+    """A wait before the first token does not touch it."""
+    return limit.metric == "error_rate" or (limit.of.p is not None and limit.of.quantity in ("tpot", "itl"))
+
+
+def _forgives(replica: Replica, found: Floats, rate: float, replicas: int) -> bool:
+    """Whether every limited percentile forgives the late ones of requests that find 0, 1, ...
+    others in flight with the shares `found`, where each replica gets `rate` per second.
+    """
     return all(
         _late(replica, limit, spread, found, replicas, rate) <= 1 - (limit.of.p or 0.0)
         for limit, spread in replica.limits
@@ -308,14 +423,21 @@ def _late_after_wait(full: MeasuredSetting, limit: Limit, promise: float, replic
     waiting: their wait is that for so many departures of one full replica, with exponential gaps
     (an Erlang distribution).
     """
-    from scipy.special import gammaincc  # half a second to import, which no other command need pay
-
     left = promise - full.latencies[limit.of.quantity or ""].quantiles()
     turns = -(-np.arange(1, queue + 1) // replicas)
-    distinct = np.arange(1, int(turns[-1]) + 1)
-    tail = np.where(left > 0, gammaincc(distinct[:, None], full.rate * np.maximum(left, 0.0)), 1.0).mean(axis=1)
+    tail = np.where(left > 0, _erlang_tails(int(turns[-1]), full.rate * np.maximum(left, 0.0)), 1.0).mean(axis=1)
     late: Floats = full.failed + (1 - full.failed) * tail[turns - 1]
     return late
+
+
+def _erlang_tails(most: int, x: Floats) -> Floats:
+    """The probability that 1, 2, ... `most` exponential times of mean 1 take longer than `x`: that
+    fewer of them than that have ended by then, which are a Poisson number.
+    """
+    ended = np.arange(most)
+    log = ended * np.log(np.maximum(x, _RARE))[:, None] - np.cumsum(np.log(np.maximum(ended, 1))) - x[:, None]
+    tails: Floats = np.minimum(1.0, np.cumsum(np.exp(log), axis=1)).T
+    return tails
 
 
 # --- the answer

@@ -52,21 +52,26 @@ def judge(point: Point, limits: Sequence[Limit], *, alpha: float = 0.05, point_e
         verdicts = dict.fromkeys(verdicts, Verdict.VIOLATES)
         joint.append(Verdict.VIOLATES)
     verdict = worst(joint)
-    deciding = [limit for limit in limits if verdicts[limit.metric] is verdict] or list(limits)
-    margins = {limit: limit.margin(point.value(limit.metric)) for limit in deciding}
-    known = {limit: margin for limit, margin in margins.items() if not math.isnan(margin)}
-    binding = min(known, key=known.__getitem__) if known else deciding[0]
     undecided = verdict in (Verdict.UNPROVEN, Verdict.MARGINAL)
-    needed = [
-        _needed_in_all(point, limit, sides[limit]) for limit in limits if verdicts[limit.metric] is not Verdict.MEETS
-    ]
+    needed = {
+        limit: _needed_in_all(point, limit, sides[limit])
+        for limit in limits
+        if verdicts[limit.metric] is not Verdict.MEETS
+    }
+    margins = {limit: limit.margin(point.value(limit.metric)) for limit in limits}
+    # What no number of requests decides holds back the rest, whatever its own verdict.
+    hopeless = [limit for limit, n in needed.items() if n is None and not math.isnan(margins[limit])]
+    deciding = [limit for limit in limits if verdicts[limit.metric] is verdict] or list(limits)
+    deciding = hopeless if undecided and hopeless else deciding
+    known = {limit: margins[limit] for limit in deciding if not math.isnan(margins[limit])}
+    binding = min(known, key=known.__getitem__) if known else deciding[0]
     return Judgement(
         concurrency=point.concurrency,
         verdict=verdict,
         per_metric=verdicts,
         binding=binding.metric,
         headroom=known.get(binding),
-        need=max((n for n in needed if n), default=None) if undecided and None not in needed else None,
+        need=max(filter(None, needed.values()), default=None) if undecided and None not in needed.values() else None,
     )
 
 
@@ -109,8 +114,8 @@ class _Sides:
             return Verdict.UNPROVEN
         if point_estimates:
             return Verdict.MEETS if self.value <= self.limit else Verdict.VIOLATES
-        if self.enough and self.good <= self.limit:
-            return Verdict.MEETS
+        if self.estimate.n >= self.floor and self.good <= self.limit:
+            return Verdict.MEETS  # a rough bound too, where it is all that there is
         if self.bad_at(alpha, violation_alpha) > self.limit:
             return Verdict.VIOLATES
         return Verdict.MARGINAL if self.enough and self.estimate.has_bound else Verdict.UNPROVEN
@@ -164,13 +169,17 @@ def deciding_bound(estimate: Estimate, limit: Limit) -> float | None:
 @dataclass(frozen=True, slots=True)
 class Check:
     """An operating point to be checked with Poisson arrivals: `requests` of them at `rate` per
-    second, which is `load` times what the closed loop served.
+    second after `warmup` seconds, with at most the point's concurrency in flight. The rate is
+    `load` times what the closed loop served; `asked`: a user named it so, and it is not the rate
+    that was estimated for independent users.
     """
 
     decision: Decision
     rate: float
     load: float
     requests: int
+    warmup: float = 0.0
+    asked: bool = False
 
     @property
     def seconds(self) -> float:
@@ -183,7 +192,7 @@ class Checked:
     """The answer of a check: the open loop's point beside the closed loop's, and the verdict of the
     open loop.
 
-    `in_flight` requests were in flight on average, `cap` were allowed.
+    `in_flight` requests were in flight or waited on average; `cap` were allowed in flight.
     """
 
     check: Check

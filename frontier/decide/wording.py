@@ -248,6 +248,8 @@ _FLAG_WORDS = {
     "lockstep": "requests came in waves",
     "non_stationary": "the speed was not steady",
     "too_few_samples": "too few requests",
+    "too_few_connections": "connections to too few replicas",
+    "fingerprint_changed": "the system's fingerprint changed",
     "faster_than_light": "faster than its hardware can be",
     "power_unmeasured": "energy was not measured",
     "power_disagrees": "samples of the power and energy counters differ",

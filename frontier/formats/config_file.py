@@ -28,6 +28,13 @@ def config_of(run: RunDirectory, settings: Sequence[str] = ()) -> Config:
     return as_in_run(load_config(run.config_text(), str(run.path / "config.yaml"), given, run.manifest), run)
 
 
+def require_run(path: Path, config: Config, facts: Mapping[str, Any], *, extend: bool = False) -> None:
+    """Raise what `open_run` would of the same arguments, but for the lock; nothing is written."""
+    RunDirectory.require_sweep(
+        path, identity=config.identity(), canonical=config.canonical(), facts=facts, extend=extend
+    )
+
+
 def open_run(path: Path, config: Config, text: str, facts: Mapping[str, Any], *, extend: bool = False) -> RunDirectory:
     """The run of a config, new or to be resumed; `text` is what it keeps of the config. See
     `open_for_sweep`.

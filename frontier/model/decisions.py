@@ -94,6 +94,12 @@ class Limit:
         """
         return estimate.upper if self.better == "lower" else estimate.lower
 
+    def bad_bound(self, estimate: Estimate) -> float:
+        """The one-sided bound that shows a violation where it breaks the promise: `lower` when
+        lower is better, else `upper`.
+        """
+        return estimate.lower if self.better == "lower" else estimate.upper
+
     def worst_end(self, estimate: Estimate) -> float:
         """The worse end of the two-sided interval: `high` when lower is better, else `low`."""
         return estimate.high if self.better == "lower" else estimate.low
@@ -176,13 +182,15 @@ class Claim:
     all requests in flight at once, as a stall of the server, in one turn of a hundred, can have
     been missed: `unseen_share` is the rarest share of turns that would have been seen with 95 %.
     The claim is `early` until there were enough turns for the percentile that is claimed (300 for a
-    p99), then `final`. `corrected`: a later visit contradicts an early claim.
+    p99), then `final`. `corrected`: a later visit contradicts an early claim. It is about the
+    server as it was `until` then, when the last of these trials ended (unix time).
     """
 
     stage: Literal["early", "final"]
     turns: int
     unseen_share: float
     corrected: bool = False
+    until: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,10 +220,13 @@ class Cause(StrEnum):
     CROSSES = "crosses"
     TOO_FEW = "too_few"
     UNBOUNDED = "unbounded"
+    FEW_CONNECTIONS = "few_connections"
     NO_INTERVAL = "no_interval"
     SCANNED = "scanned"
     NOT_MEASURED = "not_measured"
     NOT_JUDGED = "not_judged"
+    STALE = "stale"
+    GROWS = "grows"
     # of a decision
     BINDING = "binding"
     UNDEFINED = "undefined"
@@ -240,6 +251,7 @@ class Cause(StrEnum):
     CONTRADICTION = "contradiction"
     POINT_ESTIMATES = "point_estimates"
     CORRECTED = "corrected"
+    CHANGED = "changed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,7 +272,8 @@ class Reason:
 
     `gain` is the throughput against the operating point's as a share (0.1: ten percent more),
     `cost` the factor by which the tail of `metric` grows, `need` the number of requests in all that
-    would decide, `cut` what ended its proof before that, `flags` what excluded a setting.
+    would decide, `cut` what ended its proof before that, `flags` what excluded a setting. `growth`
+    is the share by which a latency changed, or grows in a minute.
     """
 
     cause: Cause
@@ -275,6 +288,7 @@ class Reason:
     cut: Cut | None = None
     flags: tuple[Flag, ...] = ()
     power: Power | None = None
+    growth: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

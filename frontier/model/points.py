@@ -14,8 +14,9 @@ class Estimate:
     """A value with its confidence intervals. `low`..`high` is the two-sided 95 % interval.
 
     `lower` and `upper` are the one-sided 95 % bounds that verdicts use (infinite: no such bound
-    exists); `need` is how many requests would make the bound exist, when it does not. `n` counts
-    the requests behind the value.
+    exists); `need` is how many requests would give a percentile a bound by ranks, where these are
+    too few: then its upper bound is a rough one (stats.bounds.above_largest), or infinite. `n`
+    counts the requests behind the value.
     """
 
     value: float

@@ -125,7 +125,8 @@ class Record:
     reasoning tokens that it counted and did not stream. `asked_isl` and `asked_osl` are 0 when no
     length was asked for. CANCELLED (by the client, at the end) is neither success nor failure;
     CLIENT is a failure of the client itself (no file descriptors) and is never counted against the
-    server. `connect` is how long opening a connection took, from `sent` on; 0 on a kept one. Of a
+    server. `connect` is how long opening a connection took, from `sent` on; 0 on a kept one.
+    `connection` is the number of its TCP connection in the trial, None where it is not known. Of a
     request of a session, `session` is the number of the session in its trial, `turn` that of the
     request in it, from 0, and `reusable` how many of its prompt tokens were sent or answered
     before, by the server's counts. Of a request of a mix, `class_index` is the place of its class
@@ -161,6 +162,7 @@ class Record:
     reusable: int | None = None
     connect: float = 0.0
     class_index: int | None = None
+    connection: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,7 +186,8 @@ class ClientHealth:
     by the host of a virtual machine. `restart_delay_mean` is for how many seconds streams waited on
     purpose before they sent again, so that requests do not run in step. `processes` is how many
     client processes sent the load where there were several, and `clock_bound` within how many
-    seconds all their clocks were known.
+    seconds all their clocks were known. `connections_renewed` were replaced by one opened ahead,
+    `renewals_failed` of these could not be opened.
     """
 
     loop_lag_p99: float | None = None
@@ -198,6 +201,8 @@ class ClientHealth:
     restart_delay_mean: float | None = None
     processes: int | None = None
     clock_bound: float | None = None
+    connections_renewed: int | None = None
+    renewals_failed: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -279,6 +284,11 @@ class Measurement:
     vLLM's names without the prefix: facts that `client.facts` made of the `readings`, which are
     kept as they came. `server_settings` are what the server told of its own flags. `health` is the
     worst of all client processes; `workers` are these, where there were several.
+
+    `named` holds what the answers named, by field ('model', 'system_fingerprint'), with the number
+    of answers, and under 'asked' the model that was asked for. `changed` says what the server
+    listed or called itself after the last request and not before the first; None: nothing differed,
+    or it does not say.
     """
 
     trial: Trial
@@ -291,3 +301,5 @@ class Measurement:
     workers: tuple[WorkerFacts, ...] = ()
     readings: tuple[SourceReadings, ...] = ()
     server_settings: Mapping[str, str] = field(default_factory=dict)
+    named: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    changed: str | None = None

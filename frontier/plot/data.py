@@ -333,6 +333,11 @@ class View:
         return Role.FRONTIER if point.concurrency in self.frontier.members else Role.DOMINATED
 
 
+def mark_id(panel: int, concurrency: float) -> str:
+    """The id of a setting's mark in an SVG, for a page to link it to its row."""
+    return f"mark-{panel}-{concurrency:g}"
+
+
 def breaks(point: Point, limits: Sequence[Limit]) -> bool:
     """Whether a measured value of the point is beyond one of the limits; a metric that is not known
     breaks none.

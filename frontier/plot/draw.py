@@ -15,18 +15,30 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cache
 
-import matplotlib as mpl
 import numpy as np
-from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.collections import LineCollection
-from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
-from matplotlib.patches import FancyArrowPatch
-from matplotlib.ticker import FixedFormatter, FixedLocator, Locator, LogLocator, MaxNLocator, NullLocator
 
-from frontier.plot.data import FORMATS, Axis, Bar, Line, Mark, Panel, Picture, Role, Theme
-from frontier.plot.layout import PanelLayout, Placed, fit, line_height, text_width, ticks_that_fit, wrap
+from frontier.errors import DrawingError
+from frontier.plot.data import FORMATS, Axis, Bar, Line, Mark, Panel, Picture, Role, Theme, mark_id
+from frontier.text import clean
+
+# matplotlib reads the user's settings when it is imported, and fails on some of them with any
+# exception: a backend that does not exist, a matplotlibrc that is not UTF-8 or cannot be read.
+try:
+    import matplotlib as mpl
+    from matplotlib.axes import Axes
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.collections import LineCollection
+    from matplotlib.figure import Figure
+    from matplotlib.lines import Line2D
+    from matplotlib.patches import FancyArrowPatch
+    from matplotlib.ticker import FixedFormatter, FixedLocator, Locator, LogLocator, MaxNLocator, NullLocator
+
+    from frontier.plot.layout import PanelLayout, Placed, fit, line_height, text_width, ticks_that_fit, wrap
+except Exception as error:
+    raise DrawingError(
+        f"matplotlib cannot be loaded: {clean(f'{type(error).__name__}: {error}')}",
+        "unset MPLBACKEND, or mend the matplotlibrc: here, in $MATPLOTLIBRC or in ~/.config/matplotlib",
+    ) from error
 
 # Okabe & Ito's colours (2008), told apart by colour-blind readers too; a shape or a text always
 # says the same. Thin lines and text take the "text" colour of a role where its own is too bright
@@ -118,11 +130,6 @@ def dark_colours() -> dict[str, str]:
 def ink(role: Role, theme: Theme = "light") -> str:
     """The colour of a role as text or a thin line."""
     return COLOURS[theme].get(f"{role.value} text", COLOURS[theme][role.value])
-
-
-def mark_id(panel: int, concurrency: float) -> str:
-    """The id of a setting's mark in an SVG, for a page to link it to its row."""
-    return f"mark-{panel}-{concurrency:g}"
 
 
 @contextmanager

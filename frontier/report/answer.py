@@ -111,14 +111,15 @@ def _decision(decision: Decision, among: list[Series], gpus: int | None, width: 
 
 
 def answers_json(answers: Sequence[Answer]) -> Tree:
-    """The answer of `frontier solve --json`: `shapes` and `common` are the first tier's, `tiers`
-    has them all.
+    """The answer of `frontier solve --json`: `shapes`, `common` and `common_costs` are the first
+    tier's, `tiers` has them all.
     """
     trees = [_answer_json(tier) for tier in answers]
     return {
         "schema": SOLVE_SCHEMA,
         "shapes": trees[0]["shapes"] if trees else [],
         "common": trees[0]["common"] if trees else {},
+        "common_costs": trees[0]["common_costs"] if trees else {},
         "tiers": trees,
     }
 
@@ -130,6 +131,8 @@ def _answer_json(tier: Answer) -> Tree:
         "limits": tree_of(tier.limits),
         "shapes": [{**decision_json(d), "arrival_rate": tree_of(tier.arrivals.get(d.series))} for d in tier.decisions],
         "common": dict(tier.common),
+        "common_costs": {name: dict(shares) for name, shares in tier.given_up.items()},
+        "common_commands": dict(tier.commands),
         "cheapest": [{**_choice_json(c.decision), "sure": c.sure} for c in tier.cheapest],
         "best": [
             {
@@ -173,7 +176,8 @@ def _verified(checked: Checked, width: int, again: str) -> str:
         f"{share}the rate of {setting(decision.concurrency or 0)}   {decision.series.label(longest=40)}"
     )
     rows = [_open_row(point, decision, limit, checked.judgement.binding) for limit in decision.limits]
-    lines = [f"{point.n:,} requests, {format_number(checked.in_flight)} in flight on average, at most {checked.cap:,}"]
+    there = f"{format_number(checked.in_flight)} in flight or waiting on average"
+    lines = [f"{point.n:,} requests, at most {checked.cap:,} in flight; what came beyond waited, which counts; {there}"]
     lines += [clean(note, 300) for note in checked.notes]
     if not checked.notes:
         lines += [f"{flag_words(flag)}; {flag.advice}" for flag in point.fatal]
@@ -188,7 +192,7 @@ def _to_decide(checked: Checked, again: str) -> list[str]:
     """What would decide a check that is not proven, with the command."""
     if checked.judgement.need is None:
         return ["too close to the limit to decide at this rate; find the rate that holds:", f"  {again} --find"]
-    load = "" if checked.check.load == 1.0 else f" --load {trimmed(format_number(checked.check.load * 100))}%"
+    load = "" if not checked.check.asked else f" --load {trimmed(format_number(checked.check.load * 100))}%"
     need = checked.judgement.need
     return [f"about {roughly(need)} requests would decide:", f"  {again}{load} --requests {need}"]
 

@@ -5,6 +5,7 @@ What draws is imported when something is shown, as a program that only reads num
 it.
 """
 
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -59,10 +60,17 @@ class NotebookPicture:
     def __repr__(self) -> str:
         return f"<picture: {self.picture.title}>"
 
-    def _repr_svg_(self) -> str:
-        from frontier.plot.draw import render
+    def _repr_svg_(self) -> str | None:
+        """The picture; None, with a warning, where it cannot be drawn: the notebook then shows its
+        title.
+        """
+        try:
+            from frontier.plot.draw import render
 
-        return render(self.picture, "svg").decode()
+            return render(self.picture, "svg").decode()
+        except Exception as error:  # noqa: BLE001  # whatever matplotlib fails with
+            warnings.warn(f"the picture was not drawn: {error}", stacklevel=2)
+            return None
 
     def save(self, path: str | Path, *, width: int | None = None, theme: "Theme" = "light") -> None:
         """Write it as the suffix says (png, svg, pdf); `width` in pixels enlarges a PNG for

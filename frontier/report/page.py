@@ -9,12 +9,12 @@ import base64
 import hashlib
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from markupsafe import Markup
 
-from frontier.plot.data import Picture
+from frontier.plot.data import Picture, mark_id
 from frontier.plot.figures import FROM_POINTS
 from frontier.plot.picture import small_multiples
 from frontier.plot.request_figures import FROM_SAMPLES, detail_figure
@@ -58,13 +58,22 @@ class Drawn:
         return title[:1].upper() + title[1:]
 
 
-def report_html(report: Report) -> str:
-    """The whole page. Whatever came from a server is escaped by the template, or by the SVG
-    writer.
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """All that is drawn on a page: the picture by its width, the detail figures of each section,
+    and their colours in the light and in the dark. `undrawn` says why there are none.
     """
-    from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-    from frontier.plot.draw import dark_colours, ink, mark_id, render, render_panel
+    pictures: Mapping[str, Markup] = field(default_factory=dict)
+    description: str = ""
+    companions: Sequence[Sequence[Drawn]] = ()
+    colours: Sequence[tuple[str, str, str]] = ()
+    undrawn: str = ""
+
+
+def draw_figures(report: Report) -> Figures:
+    """What a page draws of a report. DrawingError where matplotlib does not load."""
+    from frontier.plot.draw import dark_colours, ink, render, render_panel
 
     views, dark = report.views, dark_colours()
     picture = small_multiples(views, footer=report.provenance)
@@ -81,9 +90,19 @@ def report_html(report: Report) -> str:
             room -= sum(map(len, charts))
             key = tuple((name, _variable(ink(role).lower(), dark)) for name, role in sheet.keys)
             companions[-1].append(Drawn(sheet, tuple(charts) if room >= 0 else (), key))
-    script = (_TEMPLATES / "page.js").read_text(encoding="utf-8")
     drawn_in = "".join([*pictures.values(), *(c for section in companions for each in section for c in each.charts)])
     colours = [(f"--{colour[1:]}", colour, dark[colour]) for colour in dark if f"--{colour[1:]}" in drawn_in]
+    return Figures(pictures, picture.description, companions, colours)
+
+
+def report_html(report: Report, figures: Figures | None = None) -> str:
+    """The whole page, with these figures (default: drawn here). Whatever came from a server is
+    escaped by the template, or by the SVG writer.
+    """
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+    figures = figures or draw_figures(report)
+    script = (_TEMPLATES / "page.js").read_text(encoding="utf-8")
     environment = Environment(
         loader=FileSystemLoader(_TEMPLATES),
         autoescape=True,
@@ -93,12 +112,9 @@ def report_html(report: Report) -> str:
     )
     return environment.get_template("page.html.j2").render(
         page=page_of(report),
-        pictures=pictures,
-        description=picture.description,
-        companions=companions,
+        figures=figures,
         key=KEY,
         most_open=MOST_OPEN,
-        colours=colours,
         script=Markup(script),  # noqa: S704  # our own file
         allowed=_allowed(script),
         mark=mark_id,

@@ -37,11 +37,15 @@ def setting_name(trial: Trial) -> str:
     return trial.series.label(join="  ", longest=30)
 
 
+_POOLED = ("too_few_samples", "too_few_connections")
+
+
 class FlagLines:
     """The lines about flags. A kind of flag is said in full once; afterwards a trial that it
     excludes says it in few words, and trials of which it is only noted are counted.
 
-    That the requests are too few is not said of a single trial: its setting's repeats are pooled.
+    That the requests or connections are too few is not said of a single trial: its setting's
+    repeats are pooled.
     """
 
     def __init__(self) -> None:
@@ -56,7 +60,7 @@ class FlagLines:
         for excluded, word in ((True, "excluded"), (False, "noted")):
             texts = []
             for flag in flags:
-                if flag.fatal != excluded or flag.name == "too_few_samples":
+                if flag.fatal != excluded or flag.name in _POOLED:
                     continue
                 if (flag.name, excluded) not in self._said:
                     texts.append(flag_words(flag))

@@ -13,7 +13,7 @@ from rich.text import Text
 from frontier.decide import gate as judging
 from frontier.decide.compare import ORDER
 from frontier.decide.gate import CAUGHT, MISS, AtProven, Change, Gate, GateRules, Measured, family_size, judged_metrics
-from frontier.decide.trend import LEAST, Trend, date_text, trend
+from frontier.decide.trend import LEAST, Trend, trend
 from frontier.decide.wording import bound_words, clean, clean_name, count, limit_text, setting, value_text
 from frontier.errors import UsageError
 from frontier.metrics import metric
@@ -27,7 +27,7 @@ from frontier.stats.estimate import estimate
 from frontier.stats.window import WindowData
 from frontier.store.journal import servers
 from frontier.store.run_dir import RunDirectory
-from frontier.units import format_share
+from frontier.units import date_text, format_share
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from frontier.decide.capacity import arrival_rate
 from frontier.decide.diagnose import diagnose, diagnosis_lines
 from frontier.decide.explain import figures
 from frontier.decide.pareto import Pooled
@@ -23,6 +22,8 @@ from frontier.decide.sentences import (
     reason_sentences,
     sentence,
 )
+from frontier.decide.server_settings import ServerSettings
+from frontier.decide.users import arrival_rate
 from frontier.decide.wording import (
     MISSING,
     NO_BOUND,
@@ -151,8 +152,8 @@ class Report:
 
     `views` has one per frontier, with its points and decision. `skipped` says why a trial was not
     run, by its key. `samples` holds the windows by concurrency, for distributions and evidence;
-    without them the page has less. `unfinished` says that a part of the run is not measured,
-    `standing` is the same for machines.
+    without them the page has less. `settings` are what is known of each deployment's server.
+    `unfinished` says that a part of the run is not measured, `standing` is the same for machines.
     """
 
     views: Sequence[View]
@@ -166,6 +167,7 @@ class Report:
     unfinished: str = ""
     standing: Mapping[str, Any] | None = None
     pooled: Sequence[Pooled] = ()
+    settings: Mapping[str, ServerSettings] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,6 +230,7 @@ def report_of(
         checks=checks,
         unfinished=run.unfinished,
         standing=run.standing.tree() if run.standing is not None else None,
+        settings=run.known_settings,
     )
 
 
@@ -244,7 +247,7 @@ def page_of(report: Report) -> Page:
     """The text of a report."""
     return Page(
         title_of(report.views),
-        tuple(_section(view, report.samples) for view in report.views),
+        tuple(_section(view, report) for view in report.views),
         (*_health(report), *skipped_lines(report.skipped)),
         _provenance(report),
         tuple(clean(command, 400) for command in report.commands),
@@ -255,14 +258,15 @@ def page_of(report: Report) -> Page:
     )
 
 
-def _section(view: View, samples: Mapping[Any, Mapping[int, WindowData]]) -> Section:
-    """The section of one series."""
+def _section(view: View, report: Report) -> Section:
+    """The section of one series of a report."""
     points, frontier, decision, gpus = view.mine, view.frontier, view.decision, view.gpus
+    samples = report.samples.get(frontier.series, {})
     chosen, columns = view.chosen, point_columns(points, frontier, view.sla, view.chosen, gpus)
     rows = tuple(figure_row(figure, gpus) for figure in figures(decision)) if decision else ()
     sides = _sides(decision) if decision else {}
-    arrivals = arrival_rate(points, chosen) if chosen is not None else None
-    diagnosis = diagnose(points, samples.get(frontier.series, {}), decision)
+    arrivals = arrival_rate(decision, points, samples) if decision is not None else None
+    diagnosis = diagnose(points, samples, decision, report.settings.get(frontier.series.deployment))
     notes: tuple[str, ...] = () if view.sla else (no_sla_sentence(points, frontier, gpus),)
     if decision:
         notes = tuple(reason_sentences(decision, tuple(sides.values())))
@@ -286,7 +290,7 @@ def _section(view: View, samples: Mapping[Any, Mapping[int, WindowData]]) -> Sec
             for point, cells in zip(points, zip(*(column.cells for column in columns), strict=True), strict=True)
         ),
         neighbours=neighbours_grid(decision) if decision else None,
-        evidence=(*cost_grids(decision), *time_grids(points), *evidence_grids(samples.get(frontier.series, {}))),
+        evidence=(*cost_grids(decision), *time_grids(points), *evidence_grids(samples)),
     )
 
 

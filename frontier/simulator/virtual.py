@@ -121,6 +121,7 @@ class _Gauges:
     def __init__(self, scheduler: Scheduler, now: float) -> None:
         self.scheduler, self.begun = scheduler, now
         self.running = self.waiting = self.kv = self.time = 0.0
+        self.most = {"num_requests_running_max": 0.0, "num_requests_waiting_max": 0.0, "kv_cache_usage_perc_max": 0.0}
         self.before = self._counters()
 
     def _counters(self) -> dict[str, float]:
@@ -131,6 +132,8 @@ class _Gauges:
         self.running += step.duration * step.running
         self.waiting += step.duration * step.waiting
         self.kv += step.duration * step.kv_used
+        for name, value in zip(self.most, (step.running, step.waiting, step.kv_used), strict=True):
+            self.most[name] = max(self.most[name], value)
 
     def result(self, now: float) -> dict[str, float]:
         time = self.time or 1.0
@@ -138,6 +141,7 @@ class _Gauges:
             "num_requests_running": self.running / time,
             "num_requests_waiting": self.waiting / time,
             "kv_cache_usage_perc": self.kv / time,
+            **self.most,
             "observed_from": self.begun,
             "observed_until": now,
         }
@@ -284,4 +288,6 @@ def _record(request: Sent, run: Took) -> Record:
         turn=request.turn,
         reusable=request.reusable,
         class_index=request.class_index,
+        # A connection costs nothing here: each session has its own, and so has a request alone.
+        connection=request.index if request.session is None else request.session,
     )

@@ -1,8 +1,9 @@
 """Bounds from dependent requests: estimates of a percentile, a mean or a share, at the effective
 sample size.
 
-Three things make requests worth less than their number: neighbours are alike, the turns of a
-session are alike, and the server's speed wanders. Each of these only ever widens a bound.
+Four things make requests worth less than their number: neighbours are alike, the turns of a
+session are alike, the requests of a connection are alike, and the server's speed wanders. Each of
+these only ever widens a bound.
 """
 
 import math
@@ -13,7 +14,7 @@ import numpy as np
 
 from frontier.metrics import claim_floor
 from frontier.model import Estimate
-from frontier.stats import intervals
+from frontier.stats import connections, intervals
 from frontier.stats.wander import Wander, evened
 from frontier.stats.widening import widening
 from frontier.stats.window import BLOCKS, Bools, Floats, Ints, WindowData
@@ -26,6 +27,10 @@ MEAN_FLOOR = claim_floor(0.5)
 """Fewest requests before a claim about a mean, a rate or a share."""
 MOST_NEEDED = 10_000_000
 """More requests than this are not proposed."""
+FEWEST_WINDOWS = 3
+"""Windows from which the largest latencies give a bound: as many as a proof has at least."""
+_SAYS_NOTHING = math.log(100)
+"""A rough bound this far (in ln) above the median is none."""
 _LARGEST = 100.0
 """Logarithm of the largest bound: beyond it all bounds are alike, and floats end."""
 
@@ -56,19 +61,25 @@ def percentile(
     wandering speed leaves.
     """
     x, windows = values[has], sample.window[has]
+    units = _units(sample, has, x)
     worth = _worth_of_sessions(sample, lambda order: intervals.n_eff(values[order][has[order]], p))
-    exact = _ranked(sample, x, windows, p, confidence, worth)
+    # As `intervals.steadier`, and not further from the tail than the largest tenth.
+    steadier = max(intervals.steadier(p), min(p, 0.9))
+    worth = min(worth, _worth_of_streams(sample, has, _beyond(x, p), _beyond(x, steadier)))
+    worth = min(worth, connections.worth(sample, x, has, p))
+    exact = _ranked(sample, x, windows, units, p, confidence, worth)
     if wander is None or not wander.deviation:
         return exact
     if wander.stalls:
         # No normal law has these blocks: evened out they would hide what happened. The plain bound
         # sees them, and in lockstep takes as many turns as it would take requests.
         most = min(worth, wander.stretches)
-        return _ranked(sample, x, windows, p, confidence, most) if widening(sample).waves else exact
+        return _ranked(sample, x, windows, units, p, confidence, most) if widening(sample).waves else exact
     # The same requests at an even speed have the percentile's bounds without the wander; the two
     # errors are independent, and their sum is that of the logarithms.
     even, middle = evened(sample, x, has, widening(sample).waves)
-    return wandering(exact, _ranked(sample, even, windows, p, confidence, worth), middle, p, wander, confidence)
+    levelled = _ranked(sample, even, windows, units, p, confidence, worth)
+    return wandering(exact, levelled, middle, p, wander, confidence)
 
 
 def _session_order(sample: WindowData) -> Ints | None:
@@ -94,6 +105,37 @@ def _worth_of_sessions(sample: WindowData, worth: Callable[[Ints], float]) -> fl
     return math.inf if order is None else worth(order)
 
 
+def _beyond(x: Floats, p: float) -> Bools:
+    """Which of x are beyond its percentile p, or where that is the largest of them beyond the
+    nearest lower percentile that is not: of requests that repeat a cycle many are equal. Infinite
+    ones are beyond an infinite one.
+    """
+    value = intervals.quantile(x, p)
+    if math.isinf(value):
+        return np.isinf(x)
+    beyond: Bools = x > value
+    return beyond if beyond.any() else x >= value
+
+
+def _worth_of_streams(sample: WindowData, has: Bools, hits: Bools, steadier: Bools) -> float:
+    """How many independent requests those of `has` are worth at most, the requests of one stream
+    being alike: of equal lengths a stream keeps its place among the others for a whole window, and
+    with it its latency. Time blocks cannot see that, as each holds all places.
+
+    `hits` marks the requests beyond the percentile, `steadier` those beyond a lower one. Infinite
+    where streams differ in them no more than by chance, and for fewer windows than show what places
+    in another window would be.
+    """
+    if len(sample.stream) != sample.n or not len(hits):
+        return math.inf
+    streams, windows = sample.stream[has], sample.window[has]
+    if len(np.unique(windows)) < FEWEST_WINDOWS:
+        return math.inf
+    of_stream = windows * (int(streams.max()) + 1) + streams
+    at_p, towards = (intervals.vif_of_clusters(each, of_stream, windows) for each in (hits, steadier))
+    return len(streams) / intervals.inflation(at_p, towards) if max(at_p, towards) > 1 else math.inf
+
+
 def wandering(exact: Estimate, even: Estimate, middle: float, p: float, wander: Wander, confidence: float) -> Estimate:
     """`exact` with bounds that allow for a wandering speed: those of `even`, its requests at one
     speed, further out by what the measured stretches leave unknown. Never narrower than they were.
@@ -108,7 +150,9 @@ def wandering(exact: Estimate, even: Estimate, middle: float, p: float, wander: 
         return math.exp(min(middle + both, _LARGEST))
 
     def upper(were: float, bound: float, level: float) -> float:
-        return max(moved(bound, level), exact.value, were if math.isfinite(were) else 0.0)
+        # A rough bound, by windows, takes their wander for a tail, and is no floor of this one.
+        by_ranks = math.isfinite(were) and exact.need is None
+        return max(moved(bound, level), exact.value, were if by_ranks else 0.0)
 
     def lower(were: float, bound: float, level: float) -> float:
         return min(moved(bound, 1 - level), exact.value, were)
@@ -120,7 +164,7 @@ def wandering(exact: Estimate, even: Estimate, middle: float, p: float, wander: 
         lower=lower(exact.lower, even.lower, confidence),
         upper=upper(exact.upper, even.upper, confidence),
     )
-    return replace(wider, need=None) if math.isfinite(wider.upper) else wider
+    return replace(wider, need=None if even.need is None else exact.need)
 
 
 def wandering_mean(mean: Estimate, wander: Wander | None, confidence: float) -> Estimate:
@@ -145,25 +189,81 @@ def wandering_mean(mean: Estimate, wander: Wander | None, confidence: float) -> 
 
 
 def _ranked(
-    sample: WindowData, x: Floats, windows: Ints, p: float, confidence: float, most: float = math.inf
+    sample: WindowData, x: Floats, windows: Ints, units: Ints, p: float, confidence: float, most: float = math.inf
 ) -> Estimate:
-    """A percentile by order statistics at the effective sample size, which is `most` at most."""
+    """A percentile by order statistics at the effective sample size, which is `most` at most, its
+    upper bound by the largest latency of each unit where that is too small.
+    """
     ordered = np.sort(x)
-    value = float(ordered[intervals.rank(p, len(x)) - 1])
+    value, middle = (float(ordered[intervals.rank(q, len(x)) - 1]) for q in (p, 0.5))
     beyond = np.isinf(x) if math.isinf(value) else x > value
     counts = np.bincount(windows).astype(np.float64)
     tails = np.bincount(windows, beyond, len(counts)).astype(np.float64)
     effective = min(intervals.n_eff(x, p), most)
-    return from_ranks(
+    least = connections.least_requests(sample, p, confidence)
+    by_ranks = from_ranks(
         p,
         len(x),
         lambda level: intervals.worth_between(effective, p, tails, counts, level),
         lambda rank: float(ordered[rank - 1]),
         confidence,
         requests=len(x),
-        least=claim_floor(p, sample.streams),
+        least=least,
         failed=float(np.isinf(x).mean()),
     )
+    if math.isfinite(by_ranks.upper) or len(x) < least:
+        return by_ranks
+    largest = _largest(x, units)
+    enough = np.count_nonzero(counts) >= FEWEST_WINDOWS
+    side, bound = (above_largest(largest, middle, p, level) if enough else math.inf for level in (SIDE, confidence))
+    return replace(by_ranks, high=min(by_ranks.high, side), upper=bound)
+
+
+def _units(sample: WindowData, has: Bools, x: Floats) -> Ints:
+    """The number of the unit that each of x, the values of the requests in `has`, belongs to: that
+    of its stream in its window, where windows differ no more than their streams do; else that of
+    its window. Requests of one unit may be as much alike as they like.
+
+    Windows begin anew, each with its streams in places of their own, so they are independent
+    however much alike the requests of one are: in lockstep a window is one cycle over and over.
+    Where requests vary, those of each stream do so by themselves.
+    """
+    windows = sample.window[has]
+    if len(sample.stream) != sample.n or not len(x) or not (np.isfinite(x) & (x > 0)).all():
+        return windows
+    streams = windows * (int(sample.stream.max()) + 1) + sample.stream[has]
+    _, first, unit = np.unique(streams, return_index=True, return_inverse=True)
+    largest = np.log(_largest(x, unit.reshape(-1)))
+    return streams if intervals.alike(largest, windows[first]) else windows
+
+
+def _largest(x: Floats, units: Ints) -> Floats:
+    """The largest value of each unit."""
+    _, unit = np.unique(units, return_inverse=True)
+    largest = np.full(int(unit.max()) + 1, -math.inf)
+    np.maximum.at(largest, unit.reshape(-1), x)
+    return largest
+
+
+def above_largest(largest: Floats, middle: float, p: float, confidence: float) -> float:
+    """An upper bound of the percentile p where requests are too much alike for ranks to give one:
+    each unit (see `_units`) counts as a single value, the `largest` latency in it. Infinite where
+    one is infinite, and where it would be a hundred times the median.
+
+    A request is beyond a bound no more often than the largest of its unit is, so what bounds the
+    percentile p of the largest bounds that of the requests. Their logarithms are taken to have an
+    exponential tail, so that the latencies have one of Pareto.
+
+    As units may be alike by chance, the bound is also at least as far above the largest latency of
+    all as that is above `middle`, the median: the tail may be twice as long as was seen. So it is
+    never below what ranks would give, and only helps where no request came near the limit.
+    """
+    if len(largest) < 2 or not middle > 0 or not np.isfinite(largest).all():
+        return math.inf
+    logs = np.log(largest)
+    top = float(logs.max())
+    reach = max(top, 2 * top - math.log(middle), intervals.exponential_upper(logs, p, confidence))
+    return math.exp(reach) if reach - math.log(middle) < _SAYS_NOTHING else math.inf
 
 
 def from_ranks(
@@ -266,7 +366,8 @@ def share(sample: WindowData, hits: Bools, confidence: float) -> Estimate:
     """
     n, windows = len(hits), sample.window
     effective = _worth_of_sessions(sample, lambda order: intervals.share_n_eff(hits[order]))
-    effective = min(effective, intervals.share_n_eff(hits))
+    effective = min(effective, intervals.share_n_eff(hits), connections.share_worth(sample, hits))
+    effective = min(effective, _worth_of_streams(sample, np.ones(n, np.bool_), hits, hits))
     value = float(hits.mean())
     counts = np.bincount(windows).astype(np.float64)
     hits_of_window = np.bincount(windows, hits, len(counts)).astype(np.float64)

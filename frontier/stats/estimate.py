@@ -12,9 +12,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from frontier.metrics import DEFAULT_METRICS, claim_floor, metric
+from frontier.metrics import DEFAULT_METRICS, metric
 from frontier.model import Estimate, Limit, Point
-from frontier.stats import bounds, cost_energy, intervals
+from frontier.stats import bounds, connections, cost_energy, intervals
 from frontier.stats.flags import UNCOUNTED, differing, flags
 from frontier.stats.histogram import ALPHA, X0, LogHistogram
 from frontier.stats.widening import widening
@@ -63,7 +63,7 @@ def point(
         n=sample.n,
         flags=flags(sample, limits),
         repeats=len(sample.starts),
-        notes=_notes(sample),
+        notes=(*_notes(sample), *connections.notes(sample, limits)),
         whole_run=sample.whole_run,
         power=sample.power,
         in_flight=None if sample.holds_in_flight else _in_flight(sample),
@@ -267,7 +267,7 @@ def _itl(sample: WindowData, p: float | None, confidence: float) -> Estimate | N
         value_of,
         confidence,
         requests=sample.n,
-        least=claim_floor(p, sample.streams),
+        least=connections.least_requests(sample, p, confidence),
         failed=failed,
     )
     # A bin stands for what is ALPHA to either side of it, and a bound has to hold for all of that.
@@ -382,4 +382,14 @@ def _notes(sample: WindowData) -> tuple[str, ...]:
                 f"throughput of successive time blocks is correlated ({lag1:.2f}): its interval is too narrow, "
                 "a longer window widens it"
             )
+    if (named := _alias(sample)) is not None:
+        notes.append(named)
     return tuple(notes)
+
+
+def _alias(sample: WindowData) -> str | None:
+    """The one name that all answers gave their model, where it is another than was asked for."""
+    asked, answered = (sample.names(field) for field in ("asked", "model"))
+    if len(answered) != 1 or not asked or set(answered) <= set(asked):
+        return None
+    return f"the answers name their model {next(iter(answered))!r}; asked for was {next(iter(asked))!r}"

@@ -14,7 +14,7 @@ import numpy as np
 
 from frontier.metrics import claim_floor
 from frontier.model import Flag, Limit
-from frontier.stats import intervals
+from frontier.stats import connections, intervals
 from frontier.stats.load_flags import ERRORS, median, of_load, resent
 from frontier.stats.window import Bools, Floats, WindowData, gaps
 from frontier.units import format_number, format_seconds, format_share
@@ -85,6 +85,7 @@ def flags(sample: WindowData, limits: tuple[Limit, ...] = ()) -> tuple[Flag, ...
     else:
         raised = [flag for check in _CHECKS for flag in check(sample)]
         raised += [*_errors(sample, limits), *_hollow_first(sample, limits), *_too_few(sample, limits)]
+        raised += _few_connections(sample, limits)
     return tuple(sorted(raised, key=lambda flag: not flag.fatal))
 
 
@@ -280,13 +281,15 @@ def _server(sample: WindowData) -> Iterator[Flag]:
     lives = list(dict.fromkeys(identity for identity in sample.server_identities if identity is not None))
     known = list(dict.fromkeys(_LIFE.sub("", identity) for identity in lives))
     within = any(server.get("restarts") for server in sample.server)
-    if len(known) > 1 or within:
+    changes = _changes(sample)
+    if len(known) > 1 or within or changes:
+        lifes = [" then ".join(known)] if len(known) > 1 else ["another process within a window"] * within
         yield Flag(
             "server_changed",
-            " then ".join(known) if len(known) > 1 else "another process within a window",
+            "; ".join([*lifes, *changes]),
             "one server",
-            "the load met different servers or server lives: measure the setting again; behind a balancer, list every "
-            "replica's metrics under  metrics:",
+            "the load met different servers, server lives or models: measure the setting again; behind a balancer, "
+            "list every replica's metrics under  metrics:",
         )
     elif len(lives) > 1:
         yield Flag(
@@ -294,6 +297,28 @@ def _server(sample: WindowData) -> Iterator[Flag]:
             f"{len(lives)} lives of one server",
             "1",
             "the server was restarted between the windows; the same version answered before and after",
+            fatal=False,
+        )
+
+
+def _changes(sample: WindowData) -> list[str]:
+    """The models that answers named, where they are several, and what the server said of itself
+    before the trial and not after it.
+    """
+    models = sample.names("model")
+    named = [", ".join(f"{name} ({count})" for name, count in sorted(models.items(), key=lambda each: -each[1]))]
+    return [*(f"answers named {each}" for each in named if len(models) > 1), *filter(None, sample.changed)]
+
+
+def _fingerprints(sample: WindowData) -> Iterator[Flag]:
+    """Answers of several configurations of the backend, as the server calls them."""
+    prints = sample.names("system_fingerprint")
+    if len(prints) > 1:
+        yield Flag(
+            "fingerprint_changed",
+            f"{len(prints)} fingerprints in {sum(prints.values())} answers",
+            "1",
+            "the server says that its configuration differed between answers: see what was deployed meanwhile",
             fatal=False,
         )
 
@@ -464,6 +489,27 @@ def _too_few(sample: WindowData, limits: tuple[Limit, ...]) -> Iterator[Flag]:
         )
 
 
+def _few_connections(sample: WindowData, limits: tuple[Limit, ...]) -> Iterator[Flag]:
+    """A replica behind a balancer is met by a connection, so that few of these may have met few.
+    Not said where requests are too few: more of them bring more connections.
+    """
+    hardest = max((p for limit in limits if (p := limit.of.p) is not None), default=None)
+    seen = connections.count(sample)
+    if hardest is None or seen is None or sample.n < claim_floor(hardest, sample.streams):
+        return
+    if seen >= (least := connections.needed(sample, hardest)):
+        return
+    label = f"p{hardest * 100:g}"
+    yield Flag(
+        "too_few_connections",
+        f"{seen} connections",
+        f"{least} for a {label}",
+        f"no {label} can be claimed, as {format_share(connections.unseen(seen))} of replicas may be slow and not seen: "
+        "ask for more requests or more repeats, whose connections are new",
+        fatal=False,
+    )
+
+
 def beyond_light(sample: WindowData, light: Mapping[str, float]) -> Iterator[Flag]:
     """What is faster than the roofline allows.
 
@@ -499,6 +545,7 @@ def _impossible(sample: WindowData, measured: str, limit: str) -> Flag:
 
 _CHECKS: tuple[Check, ...] = (
     _server,
+    _fingerprints,
     _clocks,
     of_load,
     _stream,

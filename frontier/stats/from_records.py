@@ -56,6 +56,8 @@ _COUNTS = (
     "turn",
     "reusable",
     "class_index",
+    "connection",
+    "stream",
 )
 _OF_RECORD = (*_TIMES, *_COUNTS, "connect")
 """The columns that are taken from a record as they are."""
@@ -123,6 +125,10 @@ def window_data(measurement: Measurement, records: Iterable[Record], *, open_loo
         outcomes={_OUTCOMES[int(code)].value: int(count) for code, count in zip(codes, counts, strict=True)},
         whole_run=_whole_run(everything),
         open_loop=open_loop,
+        connection=_connections(kept),
+        named=({name: dict(counts) for name, counts in measurement.named.items()},),
+        changed=(measurement.changed,),
+        stream=np.empty(0, np.int64) if open_loop else kept["stream"].astype(np.int64),
         **arrays,
         **_reader(kept, ok),
         **_turns(kept, trial.shape),
@@ -136,6 +142,13 @@ def _turns(columns: Columns, shape: Shape) -> dict[str, Any]:
     names = ("session", "turn", *(["class_index"] if shape.mix else []))
     numbers = {name: np.nan_to_num(columns[name]).astype(np.int64) for name in names}
     return numbers | {"reusable": columns["reusable"]}
+
+
+def _connections(columns: Columns) -> Ints:
+    """The connection of each request, -1 without one; nothing where no record names one."""
+    numbers = columns["connection"]
+    known = ~np.isnan(numbers)
+    return np.where(known, numbers, -1).astype(np.int64) if known.any() else np.empty(0, np.int64)
 
 
 def _reader(columns: Columns, ok: Bools) -> dict[str, Any]:

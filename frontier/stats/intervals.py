@@ -37,6 +37,12 @@ TELLING = 10.0
 SURELY = 0.98
 """Confidence above which windows are not compared: the bounds of the search's looks, which are held
 to 99.7 %."""
+CLUSTERED = 0.01
+"""Error at which clusters of requests are taken to differ: what is charged for less is little."""
+GROUPED = 0.05
+"""Error at which groups of values are taken to differ."""
+TAIL = 20
+"""Values above a threshold from which they are taken alone for the tail."""
 _SLACK = 1e-9
 
 
@@ -96,6 +102,11 @@ def t_quantile(q: float, freedom: float) -> float:
 def chi_square_quantile(q: float, freedom: float) -> float:
     """The q-quantile of chi-square."""
     return float(_special().chdtri(freedom, 1 - q))
+
+
+def gamma_quantile(q: float, shape: float) -> float:
+    """The q-quantile of the gamma law of scale 1."""
+    return float(_special().gammaincinv(shape, q))
 
 
 @lru_cache(maxsize=256)  # 30 µs each, and the metrics of a point ask for the same few
@@ -216,6 +227,44 @@ def lower_rank(p: float, n: int, effective: float, confidence: float = 0.95) -> 
     return None if k < 1 else min(rank(p, n), max(1, math.floor(k / whole * n + _SLACK)))
 
 
+def exponential_upper(values: Floats, p: float, confidence: float) -> float:
+    """An upper bound of the percentile p of the law of these independent values, which has an
+    exponential tail: a threshold plus a multiple of what the mean of those above it is above it.
+
+    The threshold is the least value, or where half of the values are TAIL at least, the largest of
+    the other half: of many values the tail is seen alone. Of k exponential values above a
+    threshold, k times that mean is gamma(k) times the scale of the law (gamma(n - 1) where it is
+    one of them; Hahn and Meeker; Lawless, "Statistical Models and Methods for Lifetime Data",
+    section 4.1). Of a law with a lighter tail, as the normal, the bound is too high.
+
+    >>> round(exponential_upper(np.array([1.0, 1.1, 1.3]), 0.99, 0.95), 1)
+    6.2
+    """
+    n, half = len(values), len(values) // 2
+    if half < TAIL:
+        threshold, above, freedom = float(values.min()), n, n - 1
+    else:
+        ordered = np.sort(values)
+        threshold, above, freedom, values = float(ordered[-half - 1]), half, half, ordered[-half:]
+    scale = above * (float(values.mean()) - threshold) / gamma_quantile(1 - confidence, freedom)
+    return threshold + scale * max(0.0, math.log(above / n / (1 - p)))
+
+
+def alike(values: Floats, groups: NDArray[np.int64]) -> bool:
+    """Whether the means of groups of values differ no more than chance lets them, by the spread of
+    the values within groups (F test at GROUPED). Not where there is one group, or one value each.
+    """
+    _, group = np.unique(groups, return_inverse=True)
+    counts = np.bincount(group).astype(np.float64)
+    between, within = len(counts) - 1, len(values) - len(counts)
+    if between < 1 or within < 1:
+        return False
+    means = np.bincount(group, values) / counts
+    spread = float(((values - means[group]) ** 2).sum()) / within
+    apart = float(counts @ (means - values.mean()) ** 2) / between
+    return apart <= spread * float(_special().fdtri(between, within, 1 - GROUPED))
+
+
 # --- effective sample size
 
 
@@ -249,6 +298,24 @@ def vif_of_blocks(beyond: Floats, counts: Floats) -> float:
     residual = beyond - share * counts
     variance = float(residual @ residual) * len(counts) / (len(counts) - 1)
     return variance / (total * share * (1 - share))
+
+
+def vif_of_clusters(beyond: NDArray[np.bool_], clusters: NDArray[np.int64], groups: NDArray[np.int64]) -> float:
+    """By how much it inflates the variance of a share that clusters differ within their groups; 1
+    where they do so no more than chance (chi-square, at CLUSTERED).
+
+    `beyond` marks values, `clusters` and `groups` are numbers of each value's cluster and group.
+    """
+    _, first, cluster = np.unique(clusters, return_index=True, return_inverse=True)
+    _, group = np.unique(groups, return_inverse=True)
+    hits, counts = (np.bincount(cluster, w).astype(np.float64) for w in (beyond, None))
+    share = np.bincount(group, beyond) / np.bincount(group)
+    freedom, independent = len(first) - len(share), float((share * (1 - share))[group].sum())
+    if freedom < 1 or independent <= 0:
+        return 1.0
+    residual = hits - share[group[first]] * counts
+    inflated = float(residual @ residual) / independent * len(first) / freedom
+    return inflated if inflated * freedom > chi_square_quantile(1 - CLUSTERED, freedom) else 1.0
 
 
 def inflation(at_p: float, towards: float) -> float:

@@ -46,6 +46,9 @@ class WindowData:
     whether their first gap is, or NaN. Token counts are NaN where the server gave none,
     `text_chars` is how much text came.
 
+    `stream` is the number of the stream, one of the N in flight, that sent each request; empty
+    where that is not known, and at a rate.
+
     `visible` and `second` are seconds to the first visible and to the second token, `pace` is the
     fastest reading in tokens per second that the text stays ahead of (`stats.reader`). A failure,
     and an answer without visible text, have +inf seconds and pace 0. NaN where not known, as in
@@ -63,7 +66,11 @@ class WindowData:
     Of requests of sessions `session` is the number of the session in its trial, `turn` that of the
     request in it, and `reusable` how many of its prompt tokens the server had seen or made before.
     Empty where there are no turns. Of those of a mix `class_index` is the place of the class in the
-    mix. Empty elsewhere.
+    mix. Empty elsewhere. `connection` is the number of a request's TCP connection in its trial, -1
+    where it had none; empty where the records of a window name none, as those of earlier versions.
+
+    Of each window, `named` is what its answers named as their model and the like, and `changed`
+    what the server said otherwise at its end than at its beginning (see `Measurement`).
 
     Block arrays have BLOCKS entries per window: the block's length, the output and prompt tokens of
     successful requests that arrived in it (prompt tokens at the first token), the successful
@@ -113,9 +120,13 @@ class WindowData:
     turn: Ints = field(default_factory=lambda: np.empty(0, np.int64))
     reusable: Floats = field(default_factory=lambda: np.empty(0))
     class_index: Ints = field(default_factory=lambda: np.empty(0, np.int64))
+    stream: Ints = field(default_factory=lambda: np.empty(0, np.int64))
     visible: Floats = field(default_factory=lambda: np.empty(0))
     second: Floats = field(default_factory=lambda: np.empty(0))
     pace: Floats = field(default_factory=lambda: np.empty(0))
+    connection: Ints = field(default_factory=lambda: np.empty(0, np.int64))
+    named: tuple[dict[str, dict[str, int]], ...] = ()
+    changed: tuple[str | None, ...] = ()
 
     def __post_init__(self) -> None:
         for name in READER:
@@ -140,6 +151,13 @@ class WindowData:
         if isinstance(self.concurrency, Rate):
             return max(1, round(float(self.in_flight.mean())))
         return self.concurrency
+
+    def names(self, field_name: str) -> dict[str, int]:
+        """What answers named in a field, with the number of answers, over all windows."""
+        counts: Counter[str] = Counter()
+        for named in self.named:
+            counts.update(named.get(field_name, {}))
+        return dict(counts)
 
     @property
     def holds_in_flight(self) -> bool:
@@ -258,6 +276,8 @@ _PER_REQUEST = (
     "turn",
     "reusable",
     "class_index",
+    "connection",
+    "stream",
     *READER,
 )
 """The arrays of WindowData with an entry per request."""
@@ -291,7 +311,7 @@ def join(samples: Sequence[WindowData]) -> WindowData:
     for name in (f.name for f in fields(WindowData)):
         values = [getattr(part, name) for part in parts]
         if isinstance(values[0], np.ndarray):
-            joined[name] = np.concatenate(values)
+            joined[name] = _concatenated(parts, name)
         elif isinstance(values[0], tuple):
             joined[name] = tuple(chain.from_iterable(values))
     windows_before = np.cumsum([0, *(len(part.starts) for part in parts[:-1])])
@@ -309,6 +329,15 @@ def join(samples: Sequence[WindowData]) -> WindowData:
         for name in sorted(set().union(*(part.whole_run for part in parts)))
     }
     return replace(first, **joined)
+
+
+def _concatenated(parts: Sequence[WindowData], name: str) -> NDArray[Any]:
+    """One array of all parts. Where a part names no connections, as one of an earlier version, none
+    are known.
+    """
+    arrays = [getattr(part, name) for part in parts]
+    lacking = name == "connection" and any(len(part.connection) < part.n for part in parts)
+    return arrays[0][:0] if lacking else np.concatenate(arrays)
 
 
 def most_frequent(counts: Counter[str]) -> dict[str, int]:

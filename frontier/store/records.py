@@ -73,7 +73,7 @@ def _of(file: Path | None) -> str:
 
 # --- measurements
 
-_LATER: Mapping[str, Any] = {"workers": [], "readings": [], "server_settings": {}}
+_LATER: Mapping[str, Any] = {"workers": [], "readings": [], "server_settings": {}, "named": {}, "changed": None}
 """Fields that older files do not have, and that are left out where they are empty, as here."""
 LATEST = 1e11
 """Unix time: the year 5138."""
@@ -94,7 +94,8 @@ def encode_measurement(measurement: Measurement) -> dict[str, Any]:
     _leave_empty_out(tree["trial"], "seconds", "rate")
     _leave_empty_out(tree, *_LATER)
     _leave_tables_out(kept)
-    return tree | {name: stored_tree(tree[name]) for name in ("server", "server_identity")}
+    said = ("server", "server_identity", "named", "changed")
+    return tree | {name: stored_tree(tree[name]) for name in said if name in tree}
 
 
 def _leave_empty_out(tree: dict[str, Any], *names: str) -> None:

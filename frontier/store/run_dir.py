@@ -95,18 +95,13 @@ class RunDirectory(TrialFiles):
         cannot be written.
         """
         folder = Folder(path)
-        if path.exists() and not path.is_dir():
-            raise StoreError(f"{path} is a file, not a run directory", "choose another with  -o DIR")
-        if path.is_dir() and not folder.exists("manifest.json") and not _begun_or_empty(path):
-            raise StoreError(f"{path} is not empty and not a run directory", "choose another with  -o DIR")
+        _require_place(path)
         held = _take(path, folder)
         try:
             with writing(path, opening=True):
                 run = cls(path, read_manifest(path) if folder.exists("manifest.json") else {}, held)
-                same = run.manifest.get("identity") == identity
-                holds_results = run.trials.names(".jsonl") or folder.exists("imported.jsonl")
-                if run.manifest and (same or holds_results):
-                    if extend and not same:
+                if run._goes_on(identity):
+                    if extend:
                         run._extend(identity, canonical)
                     run._resume(identity, canonical, config_text, facts)
                     return run
@@ -131,6 +126,26 @@ class RunDirectory(TrialFiles):
             held.close()
             raise
         return run
+
+    @classmethod
+    def require_sweep(
+        cls,
+        path: Path,
+        *,
+        identity: str,
+        canonical: Mapping[str, Any],
+        facts: Mapping[str, Any],
+        extend: bool = False,
+    ) -> None:
+        """Raise what `open_for_sweep` would of the same arguments, but for the lock; nothing is
+        written.
+        """
+        _require_place(path)
+        if not Folder(path).exists("manifest.json"):
+            return
+        run = cls.read(path)
+        if run._goes_on(identity) and not (extend and extends(run.manifest["canonical"], canonical)):
+            run._require_same_sweep(identity, canonical, facts)
 
     @classmethod
     def open_to_verify(cls, path: Path) -> Self:
@@ -174,10 +189,18 @@ class RunDirectory(TrialFiles):
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _resume(self, identity: str, canonical: Mapping[str, Any], config_text: str, facts: Mapping[str, Any]) -> None:
-        """Go on with the sweep. AnotherSweepError when it is not the one of `identity`, UsageError
-        when the file of its prompts has changed: the trials of one setting would not have the same
-        load.
+    def _goes_on(self, identity: str) -> bool:
+        """Whether a sweep goes on in this run, or is refused for what it holds; a run of another
+        sweep without a result is replaced.
+        """
+        if not self.manifest:
+            return False
+        holds_results = self.trials.names(".jsonl") or self._folder.exists("imported.jsonl")
+        return self.manifest.get("identity") == identity or bool(holds_results)
+
+    def _require_same_sweep(self, identity: str, canonical: Mapping[str, Any], facts: Mapping[str, Any]) -> None:
+        """AnotherSweepError when the run's sweep is not the one of `identity`, UsageError when the
+        file of its prompts has changed: the trials of one setting would not have the same load.
         """
         if self.manifest.get("identity") != identity:
             raise AnotherSweepError(self.path, self.manifest.get("canonical", {}), canonical, len(self.finished()))
@@ -185,6 +208,10 @@ class RunDirectory(TrialFiles):
         if prompts is not None and facts.get("prompts_sha256", prompts) != prompts:
             what = f"the file of the prompts has changed since {self.path} was begun"
             raise UsageError(what, "put the earlier file back, or begin another run with  -o DIR")
+
+    def _resume(self, identity: str, canonical: Mapping[str, Any], config_text: str, facts: Mapping[str, Any]) -> None:
+        """Go on with the sweep. Errors as of `_require_same_sweep`."""
+        self._require_same_sweep(identity, canonical, facts)
         self._sweep_leftovers()
         if self.config_text() != redact(config_text):
             self._folder.write_whole("config.yaml", redact(config_text).encode())
@@ -321,6 +348,14 @@ def read_manifest(path: Path) -> dict[str, Any]:
         schema = manifest.get("schema", "no schema") if isinstance(manifest, dict) else "no object"
         raise StoreError(f"{path} was written by another version of frontier ({schema!r:.40})")
     return manifest
+
+
+def _require_place(path: Path) -> None:
+    """StoreError when no run can be made or resumed there, as something else is."""
+    if path.exists() and not path.is_dir():
+        raise StoreError(f"{path} is a file, not a run directory", "choose another with  -o DIR")
+    if path.is_dir() and not Folder(path).exists("manifest.json") and not _begun_or_empty(path):
+        raise StoreError(f"{path} is not empty and not a run directory", "choose another with  -o DIR")
 
 
 def _take(path: Path, folder: Folder, *, opening: bool = True) -> lock.Lock:

@@ -223,6 +223,24 @@ class TrialFiles:
         if evidence.sha256 not in (None, sha256):
             raise AlteredError(key, f"the records {path} do not match the hash in their evidence", path)
 
+    def record_hashes(self) -> frozenset[str]:
+        """SHA-256 of the records of each finished trial, and of imported points: two runs with one
+        in common hold one measurement twice, as no two have the same times.
+        """
+        hashes = set()
+        for key, evidence in self.evidences().items():
+            if evidence.size == 0:
+                continue
+            if evidence.sha256 is None:
+                with self.trials.reader(f"{key}.jsonl", RECORDS_BYTES) as file:
+                    hashes.add(_sha256(file))
+            else:
+                hashes.add(evidence.sha256)
+        if self._folder.exists("imported.jsonl"):
+            with self._folder.reader("imported.jsonl", IMPORTED_BYTES) as file:
+                hashes.add(_sha256(file))
+        return frozenset(hashes)
+
     def mark(self, key: str) -> tuple[str, bool]:
         """A name of the state of the records' file, without reading it; and whether any later
         change gives another.

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -24,8 +24,9 @@ from frontier.client.shard import ShardJob, Worker, WorkerLostError, run_sharded
 from frontier.client.target import Proxies, Target, read_key_file
 from frontier.client.unmeasurable import LONGEST_MODEL
 from frontier.config import Config, DeploymentConfig
+from frontier.decide.proof import connections_wanted
 from frontier.errors import AnotherServerError, MeasurementError, UsageError
-from frontier.model import Measurement, Record, Trial, streams
+from frontier.model import Measurement, Rate, Record, Trial, streams
 from frontier.plan import GRID_REQUESTS
 from frontier.simulator.process import SimulatorProcess
 from frontier.simulator.spec import EngineSpec
@@ -104,7 +105,8 @@ class VirtualBackend(Backend):
 
 def secrets_of(config: Config, environ: Mapping[str, str]) -> Secrets:
     """Every secret that a config names, and those that the environment names as such."""
-    secrets = Secrets.of(config.on_finish.hidden(environ) if config.on_finish else (), environment_secrets(environ))
+    named = config.on_finish.hidden(environ) if config.on_finish else ()
+    secrets = Secrets.of([*named, *environment_secrets(environ)])
     for deployment in config.deployments:
         key = None
         if deployment.api_key_file is not None:
@@ -177,6 +179,7 @@ class HttpBackend(Backend):
         if self._config.prompts != "random":  # where the cache cannot be emptied, the salt or a flag shows it
             await reset_cache(ready.target)
         prompts, count = self._prompts(trial), self.workers(trial, expected_e2e)
+        target = replace(ready.target, connections=self._connections(trial))
         how: dict[str, Any] = {
             "expected_e2e": expected_e2e,
             "on_record": on_record,
@@ -185,10 +188,10 @@ class HttpBackend(Backend):
             "identity": ready.identity,
         }
         if count == 1 and self._ray is None:
-            return await run_trial(trial, ready.target, prompts.source(), **how)
+            return await run_trial(trial, target, prompts.source(), **how)
         try:
             workers: Sequence[Worker] = self._processes.get(count) if self._ray is None else await self._ray.get(count)
-            return await run_sharded(trial, ready.target, prompts, workers, **how)
+            return await run_sharded(trial, target, prompts, workers, **how)
         except BaseException as error:
             # The others may still be sending: without their trial they are of no use.
             self._end_workers()
@@ -216,8 +219,16 @@ class HttpBackend(Backend):
         order, all shares get the same prompts.
         """
         prompts, used = self._prompts(trial), Share(share.index, min(share.of, trial.concurrency))
-        target = self._ready[trial.deployment].target
+        target = replace(self._ready[trial.deployment].target, connections=self._connections(trial))
         return ShardJob(trial, target, prompts, used) if used.index < used.of else None
+
+    def _connections(self, trial: Trial) -> int:
+        """Over how many connections the window of a trial is to be spread. A check of an operating
+        point has one window.
+        """
+        checked = trial.rate is not None and not isinstance(trial.concurrency, Rate)
+        windows = 1 if checked else self._config.repeats or 1
+        return connections_wanted(self._config.limits, trial, windows)
 
     def target(self, deployment: str) -> Target:
         """Where the requests of a prepared deployment go."""

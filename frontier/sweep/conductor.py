@@ -17,7 +17,7 @@ from typing import Literal
 from frontier.budget import described_trials, parts_left
 from frontier.config import Config, DeploymentConfig
 from frontier.decide import completion
-from frontier.decide.claim import PROOF
+from frontier.decide.changes import PROOFS
 from frontier.decide.proof import SCANS
 from frontier.decide.search import Ask
 from frontier.errors import FrontierError, MemoryShortError, StoreError
@@ -111,8 +111,7 @@ class Conductor:
             gone = self._failures.given_up
             if end == "finished" and (gone or self._runner.dropped):
                 end = "server_lost" if gone else "budget"
-            reason = {"reason": "; ".join(gone.values())} if gone else {}
-            self.run.journal(end, spent=self._ledger.spent().tree(), **reason)
+            self.run.journal(end, spent=self._ledger.spent().tree(), **self._failures.facts())
             return end
         except FrontierError as error:
             self._journal_failure(error)
@@ -156,7 +155,13 @@ class Conductor:
             return
         every = self._proposals.every_series()
         limits = self.config.limits
-        found = {s: completion.worth_proving(self.prove.of(s), limits, self._runner.history(s)) for s in every}
+        shapes = Counter(series.deployment for series in every)
+        found = {
+            s: completion.worth_proving(
+                self.prove.of(s), limits, self._runner.history(s), shared=shapes[s.deployment] > 1
+            )
+            for s in every
+        }
         if any(found.values()):
             self._proposals.limited = found
             for series in (series for series, settings in found.items() if not settings):
@@ -190,7 +195,7 @@ class Conductor:
                 raise _Interrupted
         there = [d for d in group if d.name not in self._failures.given_up]
         if not there:
-            reason = next(iter(self._failures.given_up[d.name] for d in group)).splitlines()[0]
+            reason = next(iter(self._failures.given_up[d.name].why for d in group)).splitlines()[0]
             self._leave_out(todo, reason.removesuffix(LAST_LINES))
             return
         await self._passes(there, todo)
@@ -237,10 +242,13 @@ class Conductor:
         series = self._proposals.series(deployments)
         await self._grid(first)
         await self._answer_all(series)
+        await self._share(series)
         if later:
             self._warn_of_budget(later)
             await self._grid(later)
         await self._complete(series)
+        while await self._share(series):  # operating points may be higher by now
+            await self._complete(series)  # a series ends with a window of what it names
 
     async def _grid(self, todo: Sequence[Trial]) -> None:
         put_off = await self._pass(todo)
@@ -281,7 +289,7 @@ class Conductor:
             step = await self._run_ask(series, ask)
             if step == "dropped" or series.deployment in self._failures.given_up:
                 return
-            if ask.phase in PROOF:
+            if ask.phase in (*PROOFS, Phase.VISIT):
                 self._announcer.operating_point(series)
         self._announcer.operating_point(series)
         if (excluded := self._to_repeat(series)) is not None:
@@ -292,6 +300,18 @@ class Conductor:
             facts = {"deployment": series.deployment, "shape": series.shape.label, "reason": ask.reason}
             self.run.journal("search_done", **facts)
             self.progress.note(f"{series.label(keep_shape=True)}: {ask.reason}")
+
+    async def _share(self, series: Sequence[Series]) -> bool:
+        """Prove one concurrency in all shapes and under all SLAs of each deployment, as far as
+        there is room; whether anything was measured.
+        """
+        measured = False
+        for deployment in dict.fromkeys(one.deployment for one in series):
+            while (found := self._proposals.to_share(deployment, series)) is not None:
+                if await self._run_ask(*found) != "done":
+                    break
+                measured = True
+        return measured
 
     async def _complete(self, series: Sequence[Series]) -> None:
         """What completes the frontiers, the most valuable next; of equal ones the one that had the
@@ -367,7 +387,7 @@ class Conductor:
             and self._again[trial.key] < AGAIN
             and (trial.phase not in SCANS or trial.concurrency not in valid)
         ]
-        return min(open_, key=lambda t: (t.phase not in PROOF, t.concurrency, t.repeat), default=None)
+        return min(open_, key=lambda t: (t.phase not in (*PROOFS, Phase.VISIT), t.concurrency, t.repeat), default=None)
 
     async def _repeat(self, trial: Trial) -> Step:
         reason = self._runner.excluded[trial.key]

@@ -63,8 +63,10 @@ class Proposals:
 
     def to_complete(self, series: Series) -> Ask | Done:
         """What completes the frontier of a series next."""
-        if self.prove or self.config.refine == 0 or series.deployment in self.runner.failures.given_up:
+        if series.deployment in self.runner.failures.given_up:
             return Done("the plan is measured")
+        if self.prove or self.config.refine == 0:
+            return self._remembered(self._completed, series, partial(self._last, series))
 
         def ask(policy: SearchPolicy, history: History) -> Ask | Done:
             if not policy.grid:
@@ -77,6 +79,32 @@ class Proposals:
             return completion.next_ask(policy, series.shape, tiers, history, within=within, room=room, spare=spare)
 
         return self._remembered(self._completed, series, ask)
+
+    def _last(self, series: Series, policy: SearchPolicy, history: History) -> Ask | Done:
+        """What a series ends with that has no frontier to complete: proofs anew where the server
+        changed, and a window of what is chosen.
+        """
+        gone = {*self.runner.done, *self.runner.dropped, *self.runner.skipped}
+        left = not self.prove and any(t.series == series and t.key not in gone for t in self.plan.trials)
+        if left or not history or (self.prove and not policy.prove):
+            return Done("the plan is measured")
+        ask = self.to_search(series) if self.prove else None
+        if isinstance(ask, Ask):
+            return ask
+        last = completion.last_ask(self.config.tiers, history, marginal_gain=self.config.marginal_gain)
+        return last or Done("the plan is measured")
+
+    def to_share(self, deployment: str, series: Sequence[Series]) -> tuple[Series, Ask] | None:
+        """What proves one concurrency in all shapes and under all SLAs of a deployment next; None
+        where that is done, or nothing of it is asked for.
+        """
+        mine = [one for one in series if one.deployment == deployment and one.shape.arrivals is None]
+        asked = self.config.searches and self.config.refine != 0 and not self.prove
+        histories = {one: self.runner.history(one) for one in mine}
+        if not asked or deployment in self.runner.failures.given_up or not all(histories.values()):
+            return None
+        found = completion.next_shared(self.config.tiers, histories)
+        return None if found is None or found[1].concurrency >= self._policy(found[0]).lost else found
 
     def asks(self, series: Series) -> list[Ask]:
         """What either of the two asks for."""

@@ -16,7 +16,7 @@ from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 from urllib.parse import urlsplit
 
 from frontier.config import DeploymentConfig
@@ -41,6 +41,7 @@ _FREE_WITHIN = 10.0
 _READY_CHECK = 30.0
 _OWN_HOSTS = ("localhost", "127.0.0.1", "::1", "0.0.0.0")  # noqa: S104  # compared with, not listened on
 
+Cause = Literal["never_came_up", "lost", "another"]
 T = TypeVar("T")
 
 
@@ -62,15 +63,39 @@ async def unless_stopped(doing: Coroutine[Any, Any, T], stop: asyncio.Event) -> 
         await asyncio.gather(task, stopped, return_exceptions=True)
 
 
+@dataclass(frozen=True, slots=True)
+class GivenUp:
+    """Why nothing more is run on a deployment: its server never came up, was lost, or is another
+    one; and the last error.
+    """
+
+    cause: Cause
+    why: str
+
+    @property
+    def text(self) -> str:
+        """'its server never came up: fp8 ended with status 1'."""
+        said = {"never_came_up": "its server never came up: ", "lost": "its server did not come back: ", "another": ""}
+        return f"{said[self.cause]}{self.why}"
+
+
 @dataclass(slots=True)
 class ServerFailures:
     """`failed_at`: per series the lowest concurrency that was given up, as the server or client
-    processes were lost under it again and again, and why. `given_up`: deployments whose server did
-    not come back, and the last error.
+    processes were lost under it again and again, and why. `given_up`: deployments on which nothing
+    more is run.
     """
 
     failed_at: dict[Series, tuple[int, str]] = field(default_factory=dict)
-    given_up: dict[str, str] = field(default_factory=dict)
+    given_up: dict[str, GivenUp] = field(default_factory=dict)
+
+    def facts(self) -> dict[str, str]:
+        """For the journal: why deployments were given up; {} where none was."""
+        if not self.given_up:
+            return {}
+        causes = {each.cause for each in self.given_up.values()}
+        cause: Cause = causes.pop() if len(causes) == 1 else "lost"
+        return {"cause": cause, "reason": "; ".join(each.why for each in self.given_up.values())}
 
     def record(self, trial: Trial, why: str) -> None:
         """The trial is given up: `why` says what was lost under it as often as it may be."""
@@ -80,7 +105,7 @@ class ServerFailures:
     def reason_to_skip(self, trial: Trial) -> str | None:
         """Why a trial is not run now; None when it may be. A crash at 64 is expected at 128 too."""
         if trial.deployment in self.given_up:
-            return f"its server did not come back: {self.given_up[trial.deployment]}"
+            return self.given_up[trial.deployment].text
         concurrency, why = self.failed_at.get(trial.series, (0, ""))
         return why if why and trial.concurrency >= concurrency else None
 
@@ -405,6 +430,8 @@ class Servers:
 
     def give_up(self, name: str, error: MeasurementError) -> None:
         """Run nothing more on a deployment in this session."""
-        self.failures.given_up[name] = error.what
-        self.run.journal("given_up", deployment=name, reason=error.what)
+        came_up: Cause = "lost" if name in self.facts else "never_came_up"
+        given_up = GivenUp("another" if isinstance(error, AnotherServerError) else came_up, error.what)
+        self.failures.given_up[name] = given_up
+        self.run.journal("given_up", deployment=name, reason=given_up.why, cause=given_up.cause)
         self.progress.note(f"nothing more is run on {name}: {error.what}")

@@ -2,10 +2,11 @@
 point, or of any rate.
 
 A closed loop of N callers never queues more than N; independent users do. `verify` sends the rate
-that the operating point served again as a Poisson process, latency counted from each arrival, and
-judges it by the same rules. `find` looks for the highest such rate that keeps the SLA with at most
-the operating point's N in flight: what arrives beyond them waits at the client, as it would at a
-gateway, and its wait counts. The records are kept under the run's `verify/`.
+that the answer estimated for independent users as a Poisson process, with at most the operating
+point's N in flight: what arrives beyond them waits at the client, as it would at a gateway or an
+engine with that limit. Latency counts from each arrival, so that wait counts; it is judged by the
+same rules. `find` looks for the highest such rate that keeps the SLA. The records are kept under
+the run's `verify/`.
 """
 
 import asyncio
@@ -18,7 +19,6 @@ import numpy as np
 
 from frontier.client.loop import TrialProgress
 from frontier.config import Config
-from frontier.decide.capacity import arrival_rate
 from frontier.decide.load_search import (
     FoundRate,
     LoadAsk,
@@ -29,7 +29,9 @@ from frontier.decide.load_search import (
     found_rate,
     invalid_because,
     next_ask,
+    proof_size,
 )
+from frontier.decide.users import arrival_rate
 from frontier.decide.verdict import Check, Checked, judge
 from frontier.errors import MeasurementError, UsageError
 from frontier.metrics import claim_floor, metric
@@ -43,15 +45,9 @@ from frontier.store.run_dir import RunDirectory
 from frontier.sweep.backend import HttpBackend, OnTick
 from frontier.sweep.servers import require_same_server
 
-CAP = 8
-"""Requests in flight of a check are capped at this many times the operating point's concurrency:
-far above what a Poisson process of the same mean reaches, low enough for the client's sockets. What
-is turned away by it is counted as waiting."""
-LEAST_CAP = 64
-FULL = 0.9
-"""The cap was reached when this share of it was in flight on average."""
 START = 0.5
-"""Share of the closed loop's rate that a search starts at where `arrival_rate` has no estimate."""
+"""Share of the closed loop's rate that is sent, and that a search starts at, where `arrival_rate`
+has no estimate."""
 BEYOND = 2.0
 """A trial of a search ends early when this many times the requests that may be over a limit are
 over it, ..."""
@@ -68,17 +64,21 @@ class Search:
     policy: LoadPolicy
 
 
-def checks(run: Run, limits: Sequence[Limit], *, load: float = 1.0, requests: int | None = None) -> list[Check]:
-    """The operating points of a run, with what each is to be checked at: `load` times the rate it
-    served.
+def checks(run: Run, limits: Sequence[Limit], *, load: float | None = None, requests: int | None = None) -> list[Check]:
+    """The operating points of a run, with what each is to be checked at: the rate that is estimated
+    for independent users, or `load` times the rate it served.
 
-    As many requests as the closed loop's claim rests on, unless said. UsageError when the run was
-    imported.
+    As many requests as a proof takes at that rate, and as the closed loop's claim rests on, unless
+    said. UsageError when the run was imported.
     """
-    return [
-        Check(decision, rate * load, load, requests or max(_enough(decision, limits), 1))
-        for decision, rate in _served(run, limits)
-    ]
+    wanted = []
+    for search in searches(run, limits):
+        decision, policy = search.decision, search.policy
+        rate = policy.start if load is None else load * policy.top
+        enough = max(_enough(decision, limits), proof_size(policy, decision.limits, rate), 1)
+        share = rate / policy.top if load is None else load
+        wanted.append(Check(decision, rate, share, requests or enough, policy.settled(rate), load is not None))
+    return wanted
 
 
 def searches(run: Run, limits: Sequence[Limit]) -> list[Search]:
@@ -89,7 +89,7 @@ def searches(run: Run, limits: Sequence[Limit]) -> list[Search]:
     for decision, top in _served(run, limits):
         assert decision.concurrency is not None
         points = [point for point in run.points(limits) if point.series == decision.series]
-        estimated = arrival_rate(points, decision.concurrency)
+        estimated = arrival_rate(decision, points, run.samples(decision.series))
         start = START * top if estimated is None else estimated.rate
         e2e = _mean_e2e(decision) or decision.concurrency / top
         policy = LoadPolicy(start, top, decision.concurrency, e2e, max(run.config.warmup, 2 * e2e))
@@ -201,12 +201,14 @@ async def verify(sender: Sender, wanted: Sequence[Check]) -> list[Checked]:
 
 
 def open_trial(config: Config, check: Check, repeat: int) -> Trial:
-    """The trial of a check. Its concurrency is the cap on requests in flight."""
+    """The trial of a check. At most the operating point's concurrency is in flight, as production
+    would set it.
+    """
     decision = check.decision
     assert decision.concurrency is not None
     mark = f"{config.seed} {decision.deployment} {decision.shape} {check.rate!r} {check.requests} {repeat}"
-    cap = max(LEAST_CAP, CAP * decision.concurrency)
-    return _trial(config, decision, cap, LoadAsk(check.rate, Phase.PROVE, check.requests, config.warmup), repeat, mark)
+    ask = LoadAsk(check.rate, Phase.PROVE, check.requests, max(check.warmup, config.warmup))
+    return _trial(config, decision, decision.concurrency, ask, repeat, mark)
 
 
 def _trial(config: Config, decision: Decision, cap: int, ask: LoadAsk, repeat: int, mark: str) -> Trial:
@@ -374,11 +376,6 @@ def judged(check: Check, measurement: Measurement, store: RunDirectory) -> Check
     point = estimate.point(sample, limits=limits)
     in_flight = float(sample.in_flight.mean()) if len(sample.in_flight) else 0.0
     verdict, notes = _verdict(point, limits, _growing(sample))
-    if in_flight > FULL * measurement.trial.concurrency:
-        notes = (
-            *notes,
-            f"nearly all the time {measurement.trial.concurrency} were in flight, the most that is allowed",
-        )
     return Checked(check, point, verdict, in_flight, measurement.trial.concurrency, notes)
 
 

@@ -33,6 +33,8 @@ class Plan:
     tpot: float
     usage: Any
     prompt_tokens: Any = None
+    names: dict[str, str] = field(default_factory=dict)
+    """Fields that each of its events has beside the text, as its model."""
 
 
 def text(said: str, finish: str | None = None, **more: Any) -> dict[str, Any]:
@@ -48,6 +50,7 @@ def honest(
     finish: str = "length",
     ahead: tuple[tuple[float, Any], ...] = (),
     prompt_tokens: Any = None,
+    **names: str,
 ) -> Plan:
     """Tokens at an even pace, with as many counted, unless told otherwise; `ahead` is sent before
     them.
@@ -61,6 +64,7 @@ def honest(
         tpot if good else math.inf,
         tokens if usage is ... else usage,
         prompt_tokens,
+        names,
     )
 
 
@@ -79,7 +83,14 @@ class Liar:
     caught_by: str | None
     """The flag that sees it; None where the verdict stands on the numbers alone."""
     asked: int = TOKENS
+    of_connection: Callable[[int], Law] | None = None
+    """The law of a connection, by its number; None: all have the same."""
+    users: float | None = None
+    """What its users meet in the limited metric, where the trial need not have met the same."""
+    listed: Callable[[int], list[str]] | None = None
+    """The models that it lists after so many answers; None: it lists none."""
     played: list[Plan] = field(default_factory=list)
+    connections: dict[int, int] = field(default_factory=dict)
 
     def install(self) -> "Liar":
         BEHAVIOURS[self.name] = self.answer
@@ -90,6 +101,8 @@ class Liar:
         """What its users met, in the limited metric: a percentile by rank, or the share of bad
         answers.
         """
+        if self.users is not None:
+            return self.users
         statistic, _, quantity = self.limit[0].partition("_")
         if self.limit[0] == "error_rate":
             return sum(math.isinf(plan.ttft) for plan in self.played) / len(self.played)
@@ -97,17 +110,22 @@ class Liar:
         return values[math.ceil(float(statistic[1:]) / 100 * len(values)) - 1]
 
     async def answer(self, call: Call) -> None:
+        if self.listed is not None and call.path.endswith("/models"):
+            await call.json("200 OK", {"data": [{"id": name} for name in self.listed(len(self.played))]})
+            return
         if not call.path.endswith("completions"):
             await call.json("404 Not Found", {"detail": "Not Found"})
             return
         begun, body = time.perf_counter(), json.loads(call.body)
         words = len(body["messages"][0]["content"].split())
-        plan = self.law(len(self.played))
+        number = self.connections.setdefault(id(call.writer), len(self.connections))
+        law = self.law if self.of_connection is None else self.of_connection(number)
+        plan = law(len(self.played))
         self.played.append(plan)
         await call.head("Transfer-Encoding: chunked")
         for at, event in plan.events:
             await asyncio.sleep(max(0.0, begun + at - time.perf_counter()))
-            await call.raw(chunk(sse(event)))
+            await call.raw(chunk(sse(event | plan.names)))
         prompt = words if plan.prompt_tokens is None else plan.prompt_tokens
         usage = plan.usage
         if not isinstance(usage, dict | None):
@@ -126,6 +144,7 @@ def liars() -> Iterator[Liar]:
     yield from _finishes()
     yield from _hollow()
     yield from _prompts()
+    yield from _replicas()
 
 
 def _counts() -> Iterator[Liar]:
@@ -216,3 +235,44 @@ def _prompts() -> Iterator[Liar]:
     uncounted = lambda: honest(ttft=0.005, prompt_tokens="20")  # noqa: E731
     yield Liar("prompts_cut", some(0.43, cut), limit, "wrong_input_length")
     yield Liar("prompts_not_counted", some(0.43, uncounted), limit, "wrong_input_length")
+
+
+SLOW = 5 * TTFT
+GOOD_FIRST = 12
+"""Connections that are good before the first slow one: of a fifth that are slow, so many are good
+together in one of fifteen trials."""
+
+
+def _replicas() -> Iterator[Liar]:
+    """Not one server but several, of which the trial may meet the good ones."""
+    fast = lambda **names: honest(ttft=TTFT / 3, **names)  # noqa: E731
+    limit, users = ("p90_ttft", 2 * TTFT / 3), TTFT
+
+    def balanced(number: int) -> Law:
+        slow = number >= GOOD_FIRST and number % 4 == 0
+        return lambda _: honest(ttft=SLOW) if slow else honest()
+
+    yield Liar("slow_connections", lambda _: honest(), ("p90_ttft", 2 * TTFT), None, of_connection=balanced, users=SLOW)
+
+    def fallback(i: int) -> Plan:
+        return fast(model="tiny-fallback") if i % 3 else honest(model="tiny")
+
+    yield Liar("fallback_model", fallback, ("p50_ttft", 2 * TTFT / 3), "server_changed", users=users)
+
+    def replaced(i: int) -> Plan:
+        return fast(model="tiny" if i < 40 else "tiny-2")
+
+    yield Liar("model_replaced", replaced, limit, "server_changed", users=users)
+
+    def listing(answers: int) -> list[str]:
+        return ["tiny"] if answers < 40 else ["tiny", "tiny-2"]
+
+    yield Liar("list_changes", lambda _: fast(), limit, "server_changed", users=users, listed=listing)
+
+
+def named() -> Iterator[Liar]:
+    """Honest servers, which name themselves otherwise than they were asked for."""
+    limit = ("p90_ttft", 2 * TTFT)
+    yield Liar("alias", lambda _: honest(model="tiny-2024-07-18"), limit, None, listed=lambda _: ["m"])
+    prints = lambda i: honest(model="m", system_fingerprint=f"fp_{i % 2}")  # noqa: E731
+    yield Liar("fingerprints", prints, limit, "fingerprint_changed")

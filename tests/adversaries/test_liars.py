@@ -14,12 +14,14 @@ from frontier.client.event_loop import run
 from frontier.client.loop import run_trial
 from frontier.client.prompts import random_prompts
 from frontier.client.target import Target, Timeouts
+from frontier.decide.proof import connections_wanted
 from frontier.decide.verdict import judge
 from frontier.model import Limit, Phase, Point, Record, Shape, Trial, Verdict
 from frontier.stats.estimate import point
 from frontier.stats.from_records import window_data
-from tests.adversaries.liars import TOKENS, TPOT, WORDS, Liar, honest, liars
+from tests.adversaries.liars import TOKENS, TPOT, WORDS, Liar, honest, liars, named
 from tests.client.hostile import Hostile
+from tests.golden import assert_golden_row
 
 LIARS = {liar.name: liar for liar in liars()}
 EVERY_TIME = {
@@ -37,6 +39,9 @@ EVERY_TIME = {
     "hollow_at_pace",
     "prompts_cut",
     "prompts_not_counted",
+    "slow_connections",
+    "fallback_model",
+    "list_changes",
 }
 """One server for each way to be found out, measured at once; the others differ from them in a value
 and are slow."""
@@ -59,6 +64,7 @@ async def met(server: Hostile, liar: Liar) -> Point:
         dialect="vllm",
         timeouts=Timeouts(2.0, 5.0, 2.0, 10.0),
         ignore_eos=liar.asked > 0,
+        connections=connections_wanted((Limit(*liar.limit),), trial),
     )
     records: list[Record] = []
     measurement = await run_trial(
@@ -76,7 +82,7 @@ def points(request: pytest.FixtureRequest) -> Iterator[dict[str, Point]]:
     """
     thresholds = gc.get_threshold()
     cases = [getattr(item, "callspec", None) for item in request.session.items if item.path == request.path]
-    selected = [LIARS[case.params["name"]] for case in cases if case is not None]
+    selected = [LIARS[case.params["name"]] for case in cases if case is not None and "name" in case.params]
 
     async def measure_all() -> dict[str, Point]:
         measured: dict[str, Point] = {}
@@ -112,14 +118,32 @@ def test_the_page_states_how_many_there_are() -> None:
     assert len(LIARS) == sum(map(int, re.findall(r"\| (\d+) \|", table)))
 
 
+def believed(liar: Liar) -> Point | None:
+    """The point of an honest server that meets its limit: alone, and up to three times, as the
+    machine may be busy with something else.
+    """
+    limits = (Limit(*liar.limit),)
+    with Hostile() as server:
+        return next((p for _ in range(3) if judge(p := run(met(server, liar)), limits).verdict is Verdict.MEETS), None)
+
+
 @pytest.mark.process
 def test_an_honest_server_is_believed() -> None:
-    """Alone, and up to three times: the machine may be busy with something else."""
-    limits = (Limit(*CONTROL.limit),)
-    with Hostile() as server:
-        found = next(
-            (p for _ in range(3) if judge(p := run(met(server, CONTROL)), limits).verdict is Verdict.MEETS), None
-        )
+    found = believed(CONTROL)
     assert CONTROL.truth < CONTROL.limit[1]
     assert found is not None
     assert [] == [flag.name for flag in found.flags if flag.fatal]
+    assert () == found.notes
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("liar", list(named()), ids=lambda liar: liar.name)
+def test_another_name_is_no_other_server(liar: Liar) -> None:
+    """A constant alias is a note, a changing fingerprint a warning; neither excludes."""
+    found = believed(liar)
+    assert found is not None
+    flags = {flag.name: flag for flag in found.flags}
+    assert (liar.caught_by is None) or not flags[liar.caught_by].fatal
+    assert [liar.name == "alias"] * len(found.notes) == [True] * (liar.name == "alias")
+    for note in found.notes:
+        assert_golden_row("flags", note)

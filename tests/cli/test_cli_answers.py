@@ -20,7 +20,7 @@ def cwd(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A directory with one finished run, runs/night."""
     here = tmp_path_factory.mktemp("answers")
     (here / "runs").mkdir()
-    sweep_in_virtual_time(here / "runs" / "night", config_text(ENGINES["smooth"]))
+    sweep_in_virtual_time(here / "runs" / "night", config_text(ENGINES["smooth"], requests=120, repeats=10))
     return here
 
 
@@ -113,8 +113,8 @@ def test_report_for_a_pull_request_goes_to_standard_output(cwd: Path) -> None:
 def test_status_tells_how_a_run_stands(cwd: Path) -> None:
     said = frontier("status", "--json", cwd=cwd)
     told = json.loads(said.out)
-    assert ("finished", 21, 21, 0) == (told["state"], told["done"], told["planned"], told["left"])
-    assert "21/21 trials" in frontier("status", cwd=cwd).out
+    assert ("finished", 70, 70, 0) == (told["state"], told["done"], told["planned"], told["left"])
+    assert "70/70 trials" in frontier("status", cwd=cwd).out
 
 
 @pytest.mark.process

@@ -23,8 +23,8 @@ shapes: [{isl: 256, osl: 32, name: short}, {isl: 1024, osl: 32, name: long}]
 concurrency: [1, 4, 8, 16, 32]
 sla: {gold: {p99_ttft: 1ms}, silver: {p99_ttft: [40ms, 130ms], p99_tpot: 60ms}}
 objectives: [output_throughput, p99_ttft]
-requests: 340
-repeats: 3
+requests: 120
+repeats: 10
 refine: 0
 price: $3.6/h
 """
@@ -100,9 +100,9 @@ def test_several_shapes_get_their_own_answer_and_one_for_all(cwd: Path) -> None:
     assert {"default": alone["long"]} == found["common"]
     _, none = solve(cwd, "--sla", "p99_ttft<=1ms")
     assert {"default": None} == none["common"]
-    (some,), (nothing,) = (of["tiers"][0]["notes"] for of in (found, none))
+    (some, given_up), (nothing,) = (of["tiers"][0]["notes"] for of in (found, none))
     assert f" {alone['long']} " in some
-    assert_golden_row("answers", without_numbers(f"{some}\n{nothing}"))
+    assert_golden_row("answers", without_numbers(f"{some}\n{given_up}\n{nothing}"))
 
 
 def test_an_answer_carries_bracket_headroom_cost_and_what_random_arrivals_may_be_planned(cwd: Path) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from frontier.cli.common import runs_in
 from frontier.run import load
 from tests.commands import Said, frontier
 from tests.golden import assert_golden_row
@@ -107,6 +108,44 @@ def test_runs_that_alternate_are_pairs(runs: Path, tmp_path: Path) -> None:
     assert ("in turn", 3) == (verdict(said)["design"], verdict(said)["units"]), said.err
 
 
+@pytest.fixture
+def copies(runs: Path, tmp_path: Path) -> Path:
+    """Nine nights of which six are copies of one: another name, another day, another config."""
+    for night in range(3):
+        shutil.copytree(runs / "main" / f"night-{night}", tmp_path / "nights" / f"night-{night}")
+    for copy in range(6):
+        target = tmp_path / "nights" / f"copy-{copy}"
+        shutil.copytree(runs / "main" / "night-0", target)
+        manifest = json.loads((target / "manifest.json").read_text())
+        (target / "manifest.json").write_text(json.dumps({**manifest, "created": 1.79e9 + DAY * (10 + copy)}))
+        (target / "config.yaml").write_text((target / "config.yaml").read_text() + f"name: copy{copy}\n")
+    return tmp_path
+
+
+def test_copies_of_a_run_are_one_night(copies: Path) -> None:
+    said = frontier("trend", "nights", "--json", cwd=copies)
+    (series,) = json.loads(said.out)["shapes"]
+    assert (4, 3) == (said.code, len(series["runs"]))
+    assert 6 == said.err.count(": a copy, counted once")
+    named = [line for line in said.err.splitlines() if line.startswith("nights/copy-0 ")]
+    assert_golden_row("messages", "\n".join(named))
+
+
+def test_the_copy_that_holds_most_is_kept(runs: Path, tmp_path: Path) -> None:
+    whole = runs / "main" / "night-0"
+    for name in ("part", "whole"):
+        shutil.copytree(whole, tmp_path / name)
+    next((tmp_path / "part" / "trials").iterdir()).unlink()
+    assert [tmp_path / "whole"] == runs_in([tmp_path / "part", tmp_path / "whole"])
+
+
+def test_a_run_is_not_gated_against_its_own_copy(runs: Path, tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        shutil.copytree(runs / "main" / "night-0", tmp_path / name)
+    said = frontier("compare", "--gate", "a", "b", cwd=tmp_path)
+    assert (2, True) == (said.code, "a holds the same trials as b" in said.err)
+
+
 def seeded(seed: int, shapes: str = "[64/16]") -> str:
     """The config of a sweep in virtual time."""
     text = config_text(ENGINES["smooth"], sla="{p90_tpot: 7ms}", requests=200).replace("repeats: 3", "repeats: 1")
@@ -186,12 +225,37 @@ def test_what_cannot_be_judged_is_refused(arguments: tuple[str, ...], runs: Path
     assert_golden_row("messages", said.err)
 
 
-def test_another_engine_is_a_break(runs: Path, tmp_path: Path) -> None:
-    shutil.copytree(runs / "same", tmp_path / "other")
+@pytest.mark.parametrize(("new", "allow", "code"), [("same", "25%", 0), ("slow", "5%", 3)])
+def test_another_flag_is_judged_and_named(runs: Path, tmp_path: Path, new: str, allow: str, code: int) -> None:
+    shutil.copytree(runs / new, tmp_path / "other")
     config = tmp_path / "other" / "config.yaml"
     config.write_text(config.read_text().replace("60us", "70us"))
-    said = frontier("compare", "--gate", runs / "main", "other", "--json", cwd=tmp_path)
-    assert (4, ["flags: per_decode=60us → per_decode=70us"]) == (said.code, verdict(said)["breaks"])
+    said = frontier("compare", "--gate", runs / "main", "other", "--allow", allow, "--json", cwd=tmp_path)
+    (shape,) = json.loads(said.out)["shapes"]
+    assert (code, 8, []) == (said.code, shape["units"], shape["breaks"])
+    assert ["Changed between the two: flags per_decode=60us → per_decode=70us."] == shape["notes"]
+
+
+def test_two_runs_of_other_flags_are_judged_by_a_stated_spread(runs: Path, tmp_path: Path) -> None:
+    shutil.copytree(runs / "slow", tmp_path / "other")
+    config = tmp_path / "other" / "config.yaml"
+    config.write_text(config.read_text().replace("60us", "70us"))
+    said = frontier("compare", "--gate", runs / "main" / "night-0", "other", "--spread", "1%", cwd=tmp_path)
+    assert 3 == said.code
+    assert "flags per_decode=60us → per_decode=70us" in said.out
+
+
+def test_another_device_is_a_break(runs: Path, tmp_path: Path) -> None:
+    shutil.copytree(runs / "same", tmp_path / "other")
+    manifest = json.loads((tmp_path / "other" / "manifest.json").read_text())
+    (tmp_path / "other" / "manifest.json").write_text(json.dumps({**manifest, "client": "another machine"}))
+    for night in range(2):
+        shutil.copytree(runs / "main" / f"night-{night}", tmp_path / "main" / str(night))
+        there = tmp_path / "main" / str(night) / "manifest.json"
+        there.write_text(json.dumps({**json.loads(there.read_text()), "client": "this machine"}))
+    said = frontier("compare", "--gate", "main", "other", "--json", cwd=tmp_path)
+    (shape,) = json.loads(said.out)["shapes"]
+    assert (4, ["device: this machine → another machine"]) == (said.code, shape["breaks"])
 
 
 def test_a_trend_is_a_table_a_file_a_figure_and_json(runs: Path, tmp_path: Path) -> None:

@@ -142,8 +142,8 @@ def test_where_nothing_is_proven_or_nothing_compared_there_is_no_winner(decision
 
 def test_the_winner_is_found_per_gpu_where_all_are_known() -> None:
     pair = [decided("a", 100), decided("b", 150)]
-    (whole,) = answer("", (), (), pair, {"a": 1, "b": None}).best
-    (each,) = answer("", (), (), pair, {"a": 1, "b": 2}).best
+    (whole,) = answer("", (), [], pair, {"a": 1, "b": None}).best
+    (each,) = answer("", (), [], pair, {"a": 1, "b": 2}).best
     assert ("b", False, 150.0) == (whole.decision.deployment, whole.per_gpu, whole.rate)
     assert ("a", True, 100.0, True) == (each.decision.deployment, each.per_gpu, each.rate, each.sure)
 

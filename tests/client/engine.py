@@ -19,7 +19,7 @@ class Engine:
     `pace` and `started` are asked with the seconds since the first request: a factor on all times,
     and the start that the process tells. `together` requests are held until so many are there,
     `linger` keeps a stream open after its last token. `counters` are added to the metrics, per
-    request.
+    request, `names` to each event.
     """
 
     name: str = "engine"
@@ -43,6 +43,7 @@ class Engine:
     started: Callable[[float], float] = lambda _: 1.7e9
     usage_of: Callable[[int, int], dict[str, Any]] = lambda p, c: {"prompt_tokens": p, "completion_tokens": c}
     counters: dict[str, float] = field(default_factory=dict)
+    names: dict[str, str] = field(default_factory=dict)
     served: int = 0
     first_at: float | None = None
     prompts: list[Any] = field(default_factory=list)
@@ -148,7 +149,7 @@ class Engine:
             await asyncio.sleep(max(0.0, due - time.perf_counter()))
             said = {"text": " x"} if api == "completions" else {"delta": {"content": " x"}}
             finish = "length" if i + self.tokens_per_event >= tokens else None
-            await call.raw(chunk(sse({"choices": [{"index": 0, **said, "finish_reason": finish}]})))
+            await call.raw(chunk(sse({"choices": [{"index": 0, **said, "finish_reason": finish}], **self.names})))
             self.generated += self.tokens_per_event
         await asyncio.sleep(self.linger)
         usage = self.usage_of(prompt_tokens, tokens)

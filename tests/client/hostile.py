@@ -290,6 +290,55 @@ async def after_done(call: Call) -> None:
 
 
 @behaviour
+async def done_and_no_end(call: Call) -> None:
+    """The last chunk never comes, and the connection stays open."""
+    await call.stream(*GOOD, end=False)
+    await asyncio.sleep(30)
+
+
+@behaviour
+async def done_and_closed(call: Call) -> None:
+    """The connection is closed instead of a last chunk."""
+    await call.stream(*GOOD, end=False)
+    call.keep = False
+
+
+@behaviour
+async def done_and_reset(call: Call) -> None:
+    await call.stream(*GOOD, end=False)
+    await asyncio.sleep(0.01)
+    call.reset()
+
+
+@behaviour
+async def done_in_pieces(call: Call) -> None:
+    """[DONE] cut anywhere, and no last chunk."""
+    await call.stream(*GOOD[:-1], end=False)
+    cut = 3 + call.nth_on_connection % 9
+    await call.raw(b"e\r\n" + DONE[:cut])
+    await asyncio.sleep(0.01)
+    await call.raw(DONE[cut:])
+    await asyncio.sleep(30)
+
+
+@behaviour
+async def done_and_more_promised(call: Call) -> None:
+    """A Content-Length of more than comes."""
+    text = b"".join(GOOD)
+    await call.head(f"Content-Length: {len(text) + 100}")
+    await call.raw(text)
+    await asyncio.sleep(30)
+
+
+@behaviour
+async def answer_ahead(call: Call) -> None:
+    """Behind its answer the server sends one to a request that nobody has sent, without an end."""
+    await call.stream(*GOOD)
+    await asyncio.sleep(0.05)
+    await call.stream(*TOKENS, end=False)
+
+
+@behaviour
 async def until_close(call: Call) -> None:
     await call.head("Connection: close")
     for event in GOOD:

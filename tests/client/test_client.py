@@ -2,6 +2,7 @@
 hangs."""
 
 import asyncio
+import math
 import os
 import resource
 from collections.abc import Iterator
@@ -72,6 +73,11 @@ GOOD = [
     "no_done",
     "done_without_finish",
     "after_done",
+    "done_and_no_end",
+    "done_and_closed",
+    "done_and_reset",
+    "done_in_pieces",
+    "done_and_more_promised",
     "until_close",
     "with_length",
     "continued",
@@ -201,6 +207,7 @@ def test_an_answer_cut_anywhere_says_the_same(server: Hostile) -> None:
 
 
 OTHERS = [
+    "answer_ahead",
     "cut_anywhere",
     "endless_line",
     "flood_of_heads",
@@ -269,6 +276,38 @@ def test_surplus_bytes_cost_the_connection(server: Hostile) -> None:
     assert ([Outcome.OK] * 3, 3) == ([r.outcome for r in found], client.opened)
 
 
+@pytest.mark.process
+@pytest.mark.fault("a body without its end after [DONE]: silence, close, reset, [DONE] cut, more promised")
+@pytest.mark.parametrize("fast", [True, False])
+@pytest.mark.parametrize(
+    "name", ["done_and_no_end", "done_and_closed", "done_and_reset", "done_in_pieces", "done_and_more_promised"]
+)
+def test_an_answer_is_complete_with_done_and_its_connection_is_not_used_again(
+    server: Hostile, name: str, fast: bool
+) -> None:
+    found, client = records(server.url(name), times=3, fast=fast)
+    assert ([Outcome.OK] * 3, 3) == ([r.outcome for r in found], client.opened)
+    assert max(r.end - (r.last or -math.inf) for r in found) < 1.0, "well before any time limit"
+
+
+@pytest.mark.process
+@pytest.mark.fault("an answer that nobody asked for, on a kept connection")
+@pytest.mark.parametrize("question", [True, False])
+def test_what_comes_unasked_on_a_kept_connection_answers_nothing(server: Hostile, question: bool) -> None:
+    url = server.url("answer_ahead")
+
+    async def run() -> tuple[list[Record], Client]:
+        async with Client(Target(url, "m", "chat", timeouts=LIMITS)) as client:
+            found = [to_one_record(await client.ask(url))] if question else await ask(client)
+            await asyncio.sleep(0.2)
+            return found + await ask(client), client
+
+    found, client = asyncio.run(run())
+    assert ([Outcome.OK] * 2, [5, 5]) == ([r.outcome for r in found], [r.events for r in found])
+    assert 2 == client.opened
+
+
+@pytest.mark.process
 def test_a_dead_kept_connection_is_resent_once_with_the_clock_running(server: Hostile) -> None:
     found, client = records(server.url("lying_keep_alive"), times=4)
     assert [Outcome.OK] * 4 == [r.outcome for r in found]

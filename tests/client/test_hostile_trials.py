@@ -4,7 +4,9 @@ and no point is silently wrong: what failed counts as failed, what is valid has 
 
 import asyncio
 import gc
+import itertools
 import math
+import statistics
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -98,6 +100,16 @@ def test_a_server_that_always_fails_has_no_valid_point_and_no_latency(
     assert any(flag.name in ("errors", "no_requests", "server_lost") for flag in found.point.flags)
     figures = {"p99_ttft": math.inf, "error_rate": 1.0} if found.point.n else {}
     assert figures == {name: e.value for name, e in found.point.metrics.items() if name in ("p99_ttft", "error_rate")}
+
+
+@pytest.mark.parametrize("name", ["done_and_no_end", "done_and_closed", "done_and_reset", "done_in_pieces"])
+def test_no_stream_pauses_after_an_answer_whose_body_has_no_end(ended: All, name: str) -> None:
+    times: dict[int, list[Record]] = {}
+    for record in sorted(ended[name].records, key=lambda r: r.sent):
+        times.setdefault(record.stream, []).append(record)
+    pauses = [b.sent - (a.last or a.end) for records in times.values() for a, b in itertools.pairwise(records)]
+    assert len(pauses) >= 5
+    assert statistics.median(pauses) < 0.15, "the shortest pause after a failure was 0.05 s and doubled up to 2 s"
 
 
 @pytest.mark.parametrize("name", GOOD)

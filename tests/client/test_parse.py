@@ -354,3 +354,47 @@ def test_whatever_a_server_sends_ends_in_one_outcome_and_sane_counts(
     assert record.outcome is not Outcome.OK or record.events > 0
     counts = (record.prompt_tokens, record.completion_tokens, record.cached_tokens)
     assert [] == [c for c in counts if c is not None and (type(c) is not int or c < 0)]
+
+
+TOKEN = sse({"choices": [{"index": 0, "delta": {"content": " a"}, "finish_reason": None}]})
+END = sse({"choices": [{"index": 0, "delta": {}, "finish_reason": "length"}]})
+ABSURD = ["1" + "0" * 30, "1" + "0" * 400, "1e400", "-1e400", "NaN", "-Infinity", "9" * 5000, "-1", "7.5", '"x"', "[]"]
+OPTIONAL = [
+    "completion_tokens_details.rejected_prediction_tokens",
+    "completion_tokens_details.reasoning_tokens",
+    "completion_tokens_details",
+    "prompt_tokens_details.cached_tokens",
+    "prompt_tokens_details",
+    "total_tokens",
+    "queue_time",
+]
+
+
+@pytest.mark.parametrize("name", OPTIONAL)
+@pytest.mark.parametrize("number", ABSURD, ids=lambda number: number[:8])
+def test_an_absurd_optional_number_voids_no_other(name: str, number: str) -> None:
+    outer, _, inner = name.partition(".")
+    field = f'"{outer}": {{"{inner}": {number}}}' if inner else f'"{outer}": {number}'
+    usage = f'data: {{"choices": [], "usage": {{"prompt_tokens": 7, "completion_tokens": 5, {field}}}}}\n\n'
+    record = read([*[TOKEN] * 5, END, usage.encode(), b"data: [DONE]\n\n"])
+    assert (Outcome.OK, None) == (record.outcome, record.error)
+    assert (7, 5, None) == (record.prompt_tokens, record.completion_tokens, record.cached_tokens)
+
+
+def test_absurd_timings_beside_the_usage_void_nothing() -> None:
+    usage = sse({"choices": [], "usage": {"prompt_tokens": 7, "completion_tokens": 5}, "timings": 3})
+    record = read([*[TOKEN] * 5, END, usage, b"data: [DONE]\n\n"])
+    assert (Outcome.OK, 7, 5) == (record.outcome, record.prompt_tokens, record.completion_tokens)
+
+
+def test_counts_of_an_engines_own_route_stand_beside_an_absurd_number() -> None:
+    events = [b'{"message": {"content": " a"}}\n', b'{"done": true, "done_reason": "stop", "total_duration": 1e999, ']
+    events[-1] += b'"prompt_eval_count": 7, "eval_count": 1}\n'
+    record = read(events, "ollama", "chat", "application/x-ndjson")
+    assert (Outcome.OK, 7, 1) == (record.outcome, record.prompt_tokens, record.completion_tokens)
+
+
+def test_what_is_no_json_for_another_reason_stays_malformed() -> None:
+    for broken in (b'{"usage": {"prompt_tokens": 7,}}', b'{"usage": ' + b"[" * 60_000 + b"}", b'{"choices": [NaN]}'):
+        record = read([TOKEN, b"data: " + broken + b"\n\n", END, b"data: [DONE]\n\n"])
+        assert Outcome.PROTOCOL is record.outcome

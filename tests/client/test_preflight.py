@@ -3,6 +3,7 @@
 import asyncio
 import base64
 import json
+import re
 import threading
 import time
 from collections.abc import Iterator
@@ -367,6 +368,29 @@ def test_a_server_that_says_nothing_is_waited_for_once(server: Hostile) -> None:
     error = refusal(Target(server.url("p_silent"), timeouts=Timeouts(1.0, 0.3, 5.0, 5.0)))
     assert_golden_row("messages", neutral(str(error)))
     assert 1 == server.asked("p_silent")
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("name", ["endless_tokens", "endless_pings"])
+def test_an_answer_without_end_is_given_up(server: Hostile, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("frontier.client.http._ENDLESS", 0.5)
+    monkeypatch.setattr("frontier.client.http._EVENTS_BESIDE", 0)
+    only_completions(f"p_{name}", name)
+    began = time.monotonic()
+    error = refusal(Target(server.url(f"p_{name}"), timeouts=Timeouts(1.0, 2.0, 5.0, 1800.0)))
+    assert time.monotonic() - began < 10
+    assert_golden_row("messages", re.sub(r"127.0.0.1:\d+", "...", str(error)))
+
+
+@pytest.mark.process
+def test_an_answer_longer_than_asked_that_ends_is_measured(server: Hostile, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Long(Engine):
+        async def speak(self, call: Call, api: str, tokens: int, prompt_tokens: int) -> None:
+            await super().speak(call, api, 20 * tokens, prompt_tokens)
+
+    Long("p_longer", ttft=0.0, itl=0.0).install()
+    found = look(target(server, "p_longer"))
+    assert (False, 320) == (found.honours_length, found.probe.completion_tokens)
 
 
 @pytest.mark.process

@@ -88,12 +88,30 @@ def test_a_bridge_that_ends_is_said_and_costs_no_sweep_its_process(monkeypatch: 
 
 
 @pytest.mark.parametrize("workers", ["ray", "{ray: ray://head:10001, count: 8}"], ids=["local", "cluster"])
-def test_a_plan_says_from_where_the_load_is_sent(workers: str, tmp_path: Path) -> None:
+def test_a_plan_says_from_where_the_load_is_sent(workers: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("frontier.client.ray_workers.importlib.util.find_spec", lambda _: SimpleNamespace(origin="x"))
     text = f"endpoint: simulator\nshapes: [8/8]\nconcurrency: [2]\nworkers: {workers}\n"
     (tmp_path / "sweep.yaml").write_text(text)
     plan = frontier("sweep", "sweep.yaml", "--dry-run", cwd=tmp_path).out
     (sent_from,) = (line for line in plan.splitlines() if "Ray" in line)
     assert_golden_row("answers", sent_from)
+
+
+@pytest.mark.parametrize("workers", ["ray", "{ray: ray://head:10001, count: 8}"])
+@pytest.mark.parametrize("spec", [None, SimpleNamespace(origin=None)])
+def test_a_dry_run_says_that_ray_is_missing_as_the_sweep_does(
+    workers: str, spec: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("frontier.client.ray_workers.importlib.util.find_spec", lambda _: spec)
+    text = f"endpoint: simulator\nshapes: [8/8]\nconcurrency: [2, 4]\nworkers: {workers}\n"
+    (tmp_path / "sweep.yaml").write_text(text)
+    dry, real = (frontier("sweep", "sweep.yaml", *more, cwd=tmp_path, here=True) for more in (("--dry-run",), ()))
+    assert (2, "") == (dry.code, dry.out)
+    assert dry == real
+    assert not (tmp_path / "runs").exists()
+    with pytest.raises(UsageError) as caught:
+        run(RayWorkers(None, NO_SECRETS).connect())
+    assert f"error: {caught.value}\n" == dry.err
 
 
 @pytest.mark.process

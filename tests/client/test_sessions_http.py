@@ -85,6 +85,15 @@ def test_turns_of_a_chat_come_in_order_with_what_was_said_before_and_from_the_ca
     require_sessions(chats)
 
 
+def test_a_session_stays_on_its_connection_and_the_next_one_may_have_another(chats: list[Record]) -> None:
+    """Behind a balancer the connection leads to the replica that has the history in its cache."""
+    of_session = {session: {r.connection for r in turns} for session, turns in by_session(chats).items()}
+    assert {1} == {len(used) for used in of_session.values()}
+    used = set.union(*of_session.values())
+    assert None not in used
+    assert len(used) > 2 * STREAMS
+
+
 @pytest.mark.parametrize(
     ("api", "workers"),
     [("completions", 1), pytest.param("chat", 2, marks=pytest.mark.slow)],

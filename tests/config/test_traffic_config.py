@@ -131,3 +131,21 @@ def test_mixes_differ_in_their_seeds_and_files() -> None:
     assert len({t.seed for t in trials}) == len(trials) == len({t.key for t in trials})
     assert Series("default", found.shapes[0]).label() == "chat90%+rag10%"
     assert found.identity() != config().identity() == config(MIX.replace("500ms", "1s")).identity()
+
+
+EQUAL = "[{name: chat, isl: 512, osl: 256}, {name: api, isl: 512, osl: 256}, {name: bot, isl: 512, osl: 256}]"
+
+
+def test_classes_of_equal_lengths_are_told_apart_by_their_names() -> None:
+    (mix,) = config("{chat: {share: 50%}, api: {share: 20%}, bot: {}}", EQUAL).shapes
+    assert ("chat", "api", "bot") == mix.classes
+    for shapes in (EQUAL.replace("bot", "chat"), "[{name: chat, isl: 512, osl: 256}, 8/8, 8/8]"):
+        complaints = refused(text_of("{chat: {share: 50%}, api: {}}", shapes))
+        assert_golden_row("complaints", "\n".join(c.what for c in complaints), shapes)
+
+
+def test_shapes_of_equal_lengths_are_refused_without_traffic_alone() -> None:
+    complaints = refused(f"endpoint: http://h:8000/v1\nshapes: {EQUAL}\n")
+    twice = ["512/256 is given twice"]
+    assert twice * 2 == [c.what for c in complaints]
+    assert not set(twice) & {c.what for c in refused(text_of("{chat: {share: 200%}, api: {}}", EQUAL))}

@@ -12,6 +12,7 @@ import pytest
 
 from benchmarks.calibration import tables
 from benchmarks.calibration.__main__ import known
+from benchmarks.calibration.rules import GRID
 from benchmarks.calibration.servers import (
     FAMILIES,
     Convoys,
@@ -26,6 +27,7 @@ from benchmarks.calibration.servers import (
 from benchmarks.calibration.servers import (
     Path as SpeedPath,
 )
+from benchmarks.calibration.sweep import answer_first
 from frontier.model import Limit, Phase
 from frontier.stats import stationarity
 from frontier.stats.intervals import clopper_pearson
@@ -35,9 +37,9 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture(scope="module")
 def results(tmp_path_factory):
-    """100 drawn deployments, ten of each family."""
+    """110 drawn deployments of all families."""
     file = tmp_path_factory.mktemp("calibration") / "results.jsonl"
-    command = [sys.executable, "-m", "benchmarks.calibration", "--deployments", "100", "--results", str(file)]
+    command = [sys.executable, "-m", "benchmarks.calibration", "--deployments", "110", "--results", str(file)]
     subprocess.run(command, cwd=ROOT, check=True, capture_output=True, timeout=1500)
     return known(file)
 
@@ -105,7 +107,7 @@ def direct(server, c, n, moments):
     parts, count, lasted = [], 0, 0.0
     for run, at in enumerate(moments):
         rng = np.random.default_rng([17, run])
-        sent, first, end, tokens, _, edges = server.timeline(c, n, rng, when=(3, at))
+        sent, first, end, tokens, _, edges, _ = server.timeline(c, n, rng, when=(3, at))
         inside = (sent >= edges[0]) & (sent < edges[1])
         parts.append(np.stack([first - sent, (end - first) / (tokens - 1), end - sent])[:, inside])
         count, lasted = count + inside.sum(), lasted + edges[1] - edges[0]
@@ -227,6 +229,18 @@ def test_the_truth_of_an_engine_is_that_of_many_trials(family):
             assert true[f"p{p}_{name}"] == pytest.approx(np.nanquantile(values, p / 100), rel=0.05), (name, p)
     rate = sum(t.n for t in trials) / sum(float((t.ends - t.starts)[0]) for t in trials)
     assert true["request_throughput"] == pytest.approx(rate, rel=0.03)
+
+
+def test_a_config_that_states_sizes_measures_its_grid_first_and_names_what_is_proven():
+    server = Process(LAW, "stated_sizes", (Limit("p90_ttft", 0.9),), 1)
+    server.requests = 300
+    found = answer_first(server, 1)
+    assert ["grid"] * len(GRID) == [line.split()[0] for line in found.trace[: len(GRID)]]
+    assert 300 == int(found.trace[0].split("n=")[1])
+    assert found.concurrency is not None
+    assert found.early_concurrency is not None
+    assert found.early_seconds is not None
+    assert 0 < found.early_seconds < found.seconds
 
 
 def test_a_study_that_was_killed_goes_on_after_its_last_whole_line(tmp_path):

@@ -127,18 +127,3 @@ def test_rate_times_latency_is_the_concurrency():
     assert 1.0 == pytest.approx(found.value, abs=0.02)
     assert found.low <= found.value <= found.high
     assert capacity.littles_law(point(1, 1)) is None
-
-
-def test_a_safe_arrival_rate_leaves_room_for_bunching():
-    assert [15, 38, 89] == [
-        capacity.arrival_rate([point(c, 1, request_throughput=c / 10) for c in (1, 32, 64, 128)], cap).streams
-        for cap in (32, 64, 128)
-    ]
-    linear = [point(c, 1, request_throughput=c / 10) for c in (1, 16, 64)]
-    found = capacity.arrival_rate(linear, 64)
-    assert 3.8 == pytest.approx(found.rate)
-    assert 6 == found.replicas(22.0)
-    flat = [point(c, 1, request_throughput=min(c, 20) / 10) for c in (1, 20, 64)]
-    assert 1.6 == pytest.approx(capacity.arrival_rate(flat, 64).rate)  # never above 80 % of the throughput at the cap
-    assert capacity.arrival_rate(linear, 48) is None  # that setting was not measured
-    assert capacity.arrival_rate(linear, 1) is None

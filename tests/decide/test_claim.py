@@ -123,7 +123,7 @@ def test_failed_requests_count_as_late():
 
 def test_without_any_success_there_is_no_turn():
     none = made.sample(2, np.full(20, 0.1), np.full(20, TPOT), ok=np.zeros(20, bool))
-    assert Claim("early", 0, 1.0) == claim.claim_of([none], [TTFT])
+    assert Claim("early", 0, 1.0, until=float(none.ends[-1])) == claim.claim_of([none], [TTFT])
     assert claim.claim_of([], [TTFT]) is None
 
 
@@ -200,12 +200,11 @@ def test_a_proven_point_carries_its_claim_and_says_so():
     assert_golden_row("answers", claim_sentence(final), "final")
 
 
-def test_scans_support_no_claim_and_grid_trials_do_where_nothing_was_proven():
-    late = RNG(3).random(150) < 0.1
+def test_scans_support_no_claim_and_grid_trials_do_together_with_proofs():
     assert 130 == decided([(Phase.GRID, window(130)), (Phase.SCAN, window(20))]).claim.turns
-    proven = [(Phase.GRID, window(20, late=late[:20])), (Phase.CONFIRM, window(130, start=90.0))]
+    proven = [(Phase.GRID, window(20)), (Phase.SCAN, window(10)), (Phase.CONFIRM, window(130, start=90.0))]
     history = [(made.trial(8, phase), sample) for phase, sample in proven]
-    assert [130] == [round(claim.turns_per_window(s)[0]) for s in claim.proof_windows(history, 8)]
+    assert [20, 130] == [round(claim.turns_per_window(s)[0]) for s in claim.proof_windows(history, 8)]
 
 
 def test_values_alone_and_unproven_settings_have_no_claim():

@@ -296,12 +296,12 @@ def disturbed(completed, lasts):
 def test_a_setting_disturbed_once_below_the_proven_one_is_measured_again(completed):
     point = completion.operating_concurrency(TTFT, completed[0])
     c, history, asks = disturbed(completed, lasts=0)
-    assert [(c, Phase.FRONTIER)] == [(a.concurrency, a.phase) for a in asks]
+    assert [(c, Phase.FRONTIER), (c, Phase.VISIT), (point, Phase.VISIT)] == [(a.concurrency, a.phase) for a in asks]
     assert c < point == completion.operating_concurrency(TTFT, history)
     assert () == completion.unconfirmed(TTFT, history)
 
 
 def test_a_setting_that_is_over_the_limit_twice_is_not_measured_a_third_time(completed):
-    _, history, asks = disturbed(completed, lasts=9)
-    assert 1 == len(asks)
+    c, history, asks = disturbed(completed, lasts=1)
+    assert [(c, Phase.FRONTIER)] == [(a.concurrency, a.phase) for a in asks if a.concurrency == c]
     assert () == completion.unconfirmed(TTFT, history)

@@ -168,6 +168,17 @@ def test_another_key_is_a_break_and_no_regression():
     assert other.breaks == ("device: a → b",)
 
 
+def test_other_flags_are_judged_against_the_newest_of_base_and_named():
+    old, newer = ({"engine": "e", "flags": f"--max-num-seqs {n}"} for n in (64, 128))
+    base = [*history([0.4, 0.41, 0.39], key=old), *history([0, 0.001, -0.001], key=newer)]
+    new = [measured(0.2, DAY * 9, key={"engine": "e", "flags": "--max-num-seqs 256"})]
+    made = judged(base, new, "history")
+    assert ("worse", 3, ()) == (made.verdict, made.units, made.breaks)
+    assert any("flags --max-num-seqs 128 → --max-num-seqs 256" in note for note in made.notes)
+    other = judged(base, [measured(0.2, DAY * 9, key={"engine": "f", "flags": "--max-num-seqs 256"})], "history")
+    assert ("not resolved", ("engine: e → f",)) == (other.verdict, other.breaks)
+
+
 def test_of_flags_only_what_differs_is_named():
     before, after = "vllm serve m --max-num-seqs 64 --dtype fp8", "vllm serve m --max-num-seqs 128 --dtype fp8"
     assert key_changes({"flags": before}, {"flags": after}) == {"flags": "--max-num-seqs 64 → --max-num-seqs 128"}

@@ -77,7 +77,7 @@ def test_visits_that_contradict_a_proof_end_it():
     assert "visits" in given_up.reason
 
 
-def test_a_claim_stands_on_proofs_with_their_visits_and_else_on_the_grid():
+def test_a_claim_stands_on_the_grid_proofs_and_visits_together_and_on_no_look():
     server = Server(lambda c: 0.1)
     history = [
         *history_of(server, 8, Phase.GRID, Phase.SCAN, *[Phase.PROVE] * 3, Phase.VISIT),
@@ -85,7 +85,56 @@ def test_a_claim_stands_on_proofs_with_their_visits_and_else_on_the_grid():
         *history_of(server, 2, Phase.SCAN, Phase.FRONTIER),
     ]
     windows = proof.claim_windows(history)
-    assert {8: 1600, 4: 400} == {c: sample.n for c, sample in windows.items()}
+    assert {8: 2000, 4: 400} == {c: sample.n for c, sample in windows.items()}
+
+
+def by_grid(later, *phases, requests=240):
+    """The history of a setting that the grid's own data prove, and of what a server like `later`
+    showed then.
+    """
+    history = history_of(Server(lambda c: 0.1), 8, Phase.GRID, requests=2000)
+    assert Verdict.MEETS is judge(proof.claim_points(history, TTFT)[0], TTFT).verdict
+    later.clock = 1e6
+    return history, history + history_of(later, 8, *phases, requests=requests)
+
+
+@pytest.mark.parametrize("phases", [[Phase.VISIT], [Phase.VISIT] * 3, [Phase.PROVE], [Phase.PROVE] * 2, [Phase.GRID]])
+def test_what_the_grid_proved_stays_proven_with_windows_that_alone_prove_nothing(phases):
+    before, after = by_grid(Server(lambda c: 0.1), *phases)
+    assert Verdict.MEETS is not judge(proof.claim_points(after[len(before) :], TTFT)[0], TTFT).verdict
+    (point,) = proof.claim_points(after, TTFT)
+    assert Verdict.MEETS is judge(point, TTFT).verdict
+    assert point.n == 2000 + 240 * len(phases)
+
+
+def test_what_the_grid_left_open_is_judged_again_at_the_error_that_all_judgements_share():
+    history = history_of(Server(lambda c: 0.1), 8, Phase.GRID, *[Phase.VISIT] * 3)
+    own = proof.claim_point(proof.join(tuple(sample for _, sample in history)), TTFT, SPEND * ALPHA)
+    assert math.isinf(proof.claim_points(history[:1], TTFT)[0].metrics["p99_ttft"].upper)
+    assert own.metrics["p99_ttft"] == proof.claim_points(history, TTFT)[0].metrics["p99_ttft"]
+
+
+@pytest.mark.parametrize("phase", [Phase.VISIT, Phase.PROVE])
+def test_later_windows_that_are_over_the_limit_contradict_the_grid(phase):
+    _, after = by_grid(Server(lambda c: 0.6), phase, requests=400)
+    assert Verdict.VIOLATES is judge(proof.claim_points(after, TTFT)[0], TTFT).verdict
+
+
+def test_a_candidate_is_judged_with_the_data_of_the_grid_and_sized_without_them():
+    server = Server(lambda c: 0.1)
+    history = history_of(server, 8, Phase.GRID, *[Phase.PROVE] * 3)
+    (candidate,) = proof.candidates(history, (Limit("p99_ttft", 0.17),))
+    assert (3, 1200, 1600) == (candidate.windows, candidate.fresh, candidate.point.n)
+    assert 1 == pytest.approx(proof.growth(1600, 1200, 3, 3))
+    assert 1600 + 33 * 400 == pytest.approx(1600 * proof.growth(1600, 1200, 3, 36))
+
+
+def test_grid_windows_that_the_client_spoilt_count_only_where_there_are_no_others():
+    ((t, sample),) = history_of(Server(lambda c: 2.0), 8, Phase.GRID)
+    spoilt = (t, dataclasses.replace(sample, health=(ClientHealth(suspended=30.0),)))
+    history = history_of(Server(lambda c: 0.1), 8, *[Phase.PROVE] * 3)
+    assert proof.claim_points(history, TTFT) == proof.claim_points([spoilt, *history], TTFT)
+    assert 400 == proof.claim_windows([spoilt])[8].n
 
 
 @pytest.mark.parametrize(("p", "effective", "alpha"), [(0.99, 909, 0.0175), (0.99, 3000, 0.01), (0.95, 300, 0.0175)])

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import pytest
 
 from frontier.decide import search
-from frontier.decide.proof import History
+from frontier.decide.changes import History
 from frontier.decide.rate_search import SATURATED_REQUESTS, is_overloaded, served
 from frontier.decide.search import Ask, Done, SearchPolicy
 from frontier.model import POISSON, Arrivals, Lengths, Limit, Phase, Rate, Shape, Trial

@@ -78,14 +78,6 @@ def test_the_cheapest_setting_inside_the_sla_is_on_the_decision():
     assert free.cheapest is None
 
 
-def test_an_operating_point_comes_with_a_rate_to_plan_on():
-    found = asked([point(c, 0.1 if c < 64 else 0.9) for c in (1, 8, 16, 32, 64)])
-    ((at, rate),) = found.arrivals.items()
-    assert (("d", SHAPE), 32, 15) == (at, rate.cap, rate.streams)
-    assert 7.5 == pytest.approx(rate.rate)  # what 15 streams do, less than 80 % of what 32 do
-    assert {} == asked([point(8, 0.9)]).arrivals
-
-
 def test_the_worst_of_all_tiers_is_the_exit_code():
     meets, violates = asked([point(8, 0.1)]), asked([point(8, 0.9)])
     invalid = asked([point(8, 0.1, flags=(Flag("lockstep", "8", "2", ""),))])

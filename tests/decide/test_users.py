@@ -10,8 +10,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from scipy.special import gammaincc
 from scipy.stats import binom
 
+from benchmarks import arrivals
 from benchmarks import people as study
 from frontier.decide import users
 from frontier.decide.users import (
@@ -223,6 +225,59 @@ def test_a_verified_rate_counts_the_people_whose_requests_it_is() -> None:
     assert Verified(5.0, 10.0).head_count(45.0, 3) == HeadCount(825, 3, 50.0, 5.0, None)
 
 
+# --- independent arrivals
+
+MMONE = 10.0
+"""Requests that a server of one place ends per second, in times that are exponential."""
+
+
+def one_place(*limits: Limit) -> Replica:
+    """A queue M/M/1, whose time in the system is exponential with the rate mu - lambda."""
+    e2e = alike(*RNG.exponential(1 / MMONE, 100_000))
+    setting = MeasuredSetting(1, MMONE, {"e2e": e2e, "ttft": e2e}, 0.0)
+    return Replica(1, (setting,), FirstTokens(np.array([MMONE]), (e2e,)), tuple((limit, 1.0) for limit in limits))
+
+
+def erlang_waits(rate: float, places: int) -> float:
+    """The share of arrivals that wait in M/M/c with service times of 1 s (Erlang's formula)."""
+    parts = [rate**k / math.factorial(k) for k in range(places)]
+    last = rate**places / math.factorial(places) * places / (places - rate)
+    return last / (sum(parts) + last)
+
+
+@pytest.mark.parametrize(("p", "seconds"), [(90, 0.4), (90, 1.0), (99, 1.0), (99, 3.0)])
+def test_the_rate_of_independent_arrivals_is_that_of_the_queue(p: int, seconds: float) -> None:
+    limit = Limit(f"p{p}_e2e", seconds)
+    truth = MMONE - math.log(100 / (100 - p)) / seconds
+    assert users.open_rate(one_place(limit), [limit]) == pytest.approx(users.SPARE * truth, rel=0.02)
+
+
+def test_no_rate_is_told_where_one_request_alone_is_late_or_more_than_is_kept_up_with() -> None:
+    tight, loose, tpot = Limit("p90_e2e", 0.1), Limit("p90_e2e", 100.0), Limit("p90_tpot", 0.1)
+    assert users.open_rate(one_place(tight), [tight]) is None
+    assert 0.7 * MMONE < (users.open_rate(one_place(loose), [loose]) or 0.0) < 0.95 * MMONE
+    # A wait does not touch a TPOT; of a mean nothing is known but that it holds without a wait.
+    assert users.open_rate(one_place(), [tpot]) == pytest.approx(users.SPARE * users.KEPT_UP * MMONE, rel=0.01)
+    at_once = users.open_rate(replica(8, 8.0), [Limit("mean_ttft", 0.2)])
+    assert at_once is not None
+    assert erlang_waits(at_once / users.SPARE, 8) == pytest.approx(users.WAITING, rel=0.05)
+
+
+@pytest.mark.parametrize("most", [1, 3, 60, 200])
+def test_the_tail_of_a_sum_of_exponential_times_is_the_gamma_functions(most: int) -> None:
+    x = np.array([0.0, 1e-6, 0.5, 3.0, 40.0, 250.0])
+    truth = gammaincc(np.arange(1, most + 1)[:, None], x)
+    assert users._erlang_tails(most, x) == pytest.approx(truth, abs=1e-9)
+
+
+def test_the_most_in_flight_are_counted_window_by_window() -> None:
+    sample = Window(np.array([0.0, 1.0, 2.0, 10.0, 11.0, 12.0]), np.zeros(6))
+    sample.e2e, sample.ends = np.array([1.5, 0.5, 9.0, 5.0, 5.0, math.inf]), np.array([5.0, 20.0])  # type: ignore[attr-defined]
+    sample.window = np.array([0, 0, 0, 1, 1, 1])
+    sample.block_seconds, sample.in_flight = np.array([5.0, 15.0]), np.array([1.0, 3.0])  # type: ignore[attr-defined]
+    assert users.in_flight(sample) == (3, 2.5)  # type: ignore[arg-type]
+
+
 # --- the fleet of the study, and what it finds
 
 
@@ -294,3 +349,24 @@ def test_people_counted_by_a_rate_that_holds_keep_the_sla() -> None:
         served = (dataclasses.replace(alone, law=law).served(cap, people, 5000, seed=3) for law in study.LAWS)
         kept += [each.keeps(case.limits) for each in served]
     assert sum(kept) >= 19  # of 20
+
+
+# --- the study of independent arrivals
+
+
+@pytest.mark.slow
+def test_the_estimated_rate_holds_and_is_near_the_highest() -> None:
+    """Deployments without pauses, which a window cannot miss: none of the estimates is broken."""
+    results = [arrivals.deployment(number) for number in (0, 1, 3, 8, 13, 15)]
+    assert all(result["estimated"] and arrivals.holds(result) for result in results)
+    assert np.median([result["estimated"] / arrivals.most(result) for result in results]) > 0.65
+
+
+def test_the_tables_of_that_study_count_what_holds() -> None:
+    curve = [(0.5, 0.1), (0.6, 0.5), (0.7, 2.0)]
+    rows = [{"family": "plain", "estimated": share, "curve": curve} for share in (0.5, 0.6, 0.69, None)]
+    assert 0.6 < arrivals.most(rows[0]) < 0.7
+    assert [arrivals.holds(row) for row in rows[:3]] == [True, True, False]
+    assert arrivals.most({"curve": [(0.1, 3.0)]}) == 0.0
+    cells = arrivals.tables(rows).splitlines()[2].split(" | ")
+    assert cells[:4] == ["| all", "4", "3", "2"]

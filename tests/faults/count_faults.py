@@ -38,6 +38,7 @@ MODULES = (
     "tests.sweep.test_sweep_workers",
     "tests.faults.test_shard_faults",
     "tests.faults.test_ray_faults",
+    "tests.client.test_client",
 )
 
 

@@ -2,6 +2,7 @@
 never a crash."""
 
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -16,7 +17,7 @@ from frontier.run import load
 from tests import servers
 from tests.commands import frontier
 from tests.golden import assert_golden_row
-from tests.sweeps import own_exit_code
+from tests.sweeps import own_exit_code, sweep_in_virtual_time
 
 pytestmark = pytest.mark.process
 
@@ -235,6 +236,76 @@ def test_an_odd_environment_changes_no_answer(environ: dict[str, str], tmp_path:
     wanted = frontier("init", "simulator", cwd=tmp_path)
     assert (0, wanted.err.split()) == (code, err.split()), "the plan and no warning"
     assert out.encode("ascii", "ignore") == wanted.out.encode("ascii", "ignore")
+
+
+UNDRAWABLE = "matplotlib settings with which nothing can be drawn"
+NIGHT = """\
+endpoint: simulator
+simulator: {step_base: 5ms, per_decode: 60us, per_prefill_token: 20us}
+shapes: [64/8]
+concurrency: [1, 8]
+sla: {p50_ttft: 1s}
+requests: 40
+repeats: 1
+refine: 0
+"""
+
+
+@pytest.fixture(scope="module")
+def night(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where a run and its config lie, and a matplotlibrc that matplotlib cannot read."""
+    here = tmp_path_factory.mktemp("undrawable")
+    sweep_in_virtual_time(here / "runs" / "night", NIGHT)
+    (here / "sweep.yaml").write_text(NIGHT)
+    (here / "matplotlibrc").write_bytes(b"\xff\xfe\x00font.size: 10")
+    return here
+
+
+def code_and_warnings(*arguments: str, cwd: Path, **environ: str) -> tuple[int, str, str]:
+    code, out, err = run(*arguments, cwd=cwd, **environ)
+    warnings = [line.removeprefix("warning: ") for line in err.splitlines() if "matplotlib" in line]
+    return code, out, "\n".join(warnings)
+
+
+@pytest.mark.fault(UNDRAWABLE)
+def test_a_sweep_that_cannot_be_drawn_keeps_its_answer_and_exit_code(night: Path, tmp_path: Path) -> None:
+    wanted = run("sweep", str(night / "sweep.yaml"), "-o", str(night / "runs" / "night"), cwd=tmp_path)
+    assert 0 == wanted[0]
+    code, out, warned = code_and_warnings("sweep", "sweep.yaml", "-o", "runs/night", cwd=night)
+    assert (wanted[0], wanted[1]) == (code, out)
+    assert_golden_row("messages", warned)
+
+
+@pytest.mark.fault(UNDRAWABLE)
+def test_plot_says_what_to_do_where_nothing_can_be_drawn(night: Path, tmp_path: Path) -> None:
+    code, out, err = run("plot", str(night / "runs" / "night"), "-o", "x.png", cwd=tmp_path, MPLBACKEND="nonsense")
+    assert (2, "") == (code, out)
+    assert_golden_row("messages", re.sub("supported values are .*", "supported values are ...", err))
+
+
+@pytest.mark.fault(UNDRAWABLE)
+def test_a_report_that_cannot_be_drawn_is_written_without_pictures(night: Path) -> None:
+    code, _, warned = code_and_warnings("report", "runs/night", "-o", "page.html", cwd=night)
+    page = (night / "page.html").read_text()
+    assert (0, 1, 0) == (code, page.count("matplotlib cannot be loaded"), page.count("<svg"))
+    assert "cannot be loaded" in warned
+
+
+@pytest.mark.fault(UNDRAWABLE)
+def test_a_comparison_that_cannot_be_drawn_answers(night: Path) -> None:
+    pair = ("compare", "runs/night", "runs/night", "--json")
+    wanted = run(*pair, cwd=night)
+    code, out, warned = code_and_warnings(*pair, "-o", "both.png", cwd=night)
+    assert (wanted[0], wanted[1]) == (code, out)
+    assert "cannot be loaded" in warned
+
+
+@pytest.mark.fault(UNDRAWABLE)
+def test_a_notebook_shows_a_title_where_nothing_can_be_drawn(night: Path) -> None:
+    code = "import frontier; print(frontier.load('runs/night').picture()._repr_svg_())"
+    done = subprocess.run([sys.executable, "-c", code], cwd=night, capture_output=True, text=True, check=True)
+    assert "None\n" == done.stdout
+    assert "matplotlib cannot be loaded" in done.stderr
 
 
 @pytest.mark.fault(ODD)

@@ -1,6 +1,7 @@
 """Secrets and hostile text: every byte that a sweep writes or prints is searched for keys, escapes
 and markup."""
 
+import base64
 import html
 import itertools
 import json
@@ -10,7 +11,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, ClassVar
@@ -23,7 +24,8 @@ from aiohttp import web
 from frontier.client.target import read_key_file
 from frontier.config import load_config
 from frontier.errors import ConfigError, UsageError
-from frontier.text import MOST, Secrets
+from frontier.sweep.backend import secrets_of
+from frontier.text import MOST, Secrets, environment_secrets
 from tests import servers
 from tests.commands import Said, frontier, start
 from tests.faults.encodings import ENCODINGS, LONG_KEY, SHORT_KEY, leaked
@@ -118,6 +120,43 @@ def test_a_secret_is_found_in_any_encoding_wherever_a_cut_falls(encoding: str, k
         assert len(said) <= longest
         assert leaked(said, key) is None
     assert secrets.redact(f"see {encoded}").startswith("see ")
+
+
+FORMS: dict[str, Callable[[str], str]] = {
+    "whole": str,
+    "its first 12 characters": lambda key: key[:12],
+    "spaced": " ".join,
+    "upper case": str.upper,
+    "part of its base64": lambda key: base64.b64encode(key.encode()).decode()[4:20],
+}
+NAMES = {
+    "the environment": "",
+    "api_key_env": "api_key_env: {name}\n",
+    "a header": "headers: {{X-Api-Key: '${{{name}}}'}}\n",
+    "another header": "headers: {{X-Who: '${{{name}}}'}}\n",
+    "on_finish": "on_finish: {{url: '${{{name}}}'}}\n",
+}
+"""Who names a secret's variable."""
+
+
+@pytest.mark.fault("a key said back")
+@pytest.mark.parametrize("variable", ["CLOUD_KEY", "OPENAI_API_KEY", "HF_TOKEN"])
+@pytest.mark.parametrize("named", NAMES)
+def test_whatever_names_a_secret_it_is_found_in_all_forms(named: str, variable: str) -> None:
+    text = "endpoint: http://h:1/v1\nshapes: [8/8]\nconcurrency: [1]\n" + NAMES[named].format(name=variable)
+    config, environ = load_config(text, "sweep.yaml"), {variable: KEY}
+    found = {"sweep": secrets_of(config, environ)}
+    if named not in ("the environment", "on_finish"):
+        found["target"] = config.deployments[0].target(environ, ignore_eos=True).secrets
+    log = [Secrets(frozenset(one.values), frozenset(one.whole)) for one in found.values()]  # as a supervisor gets them
+    for secrets in (*found.values(), *log):
+        for form in FORMS.values():
+            assert "see ***" == secrets.redact(f"see {form(KEY)}")
+
+
+def test_names_that_hold_no_secret() -> None:
+    environ = {"TOKENIZER": "meta-llama/Llama-3.1-8B", "GIT_AUTHOR_NAME": "Ada Lovelace", "KEYBOARD": "de-latin1"}
+    assert frozenset() == environment_secrets(environ)
 
 
 def test_a_long_line_is_not_cut_inside_a_secret() -> None:

@@ -98,7 +98,8 @@ def test_a_server_that_stays_away_ends_the_sweep_with_what_is_finished(server: F
     assert run_sweep(server, tmp_path / "run", injector, ready_wait=2.0) == "server_lost"
     assert time.monotonic() - began < 15
     assert [2] == measured(tmp_path / "run")
-    assert "connection refused" in str(journal(tmp_path / "run", "given_up")[0]["reason"])
+    (given_up,) = journal(tmp_path / "run", "given_up")
+    assert ("lost", True) == (given_up["cause"], "connection refused" in str(given_up["reason"]))
     (skipped,) = journal(tmp_path / "run", "skipped")
     assert skipped["trial"] in load(tmp_path / "run").skipped
     assert_golden_row("progress", without_numbers(neutral(str(skipped["reason"]))))
@@ -168,6 +169,7 @@ def test_another_model_behind_the_same_address_is_never_mixed_in(server: FaultyS
     assert run_sweep(server, tmp_path / "run", injector) == "server_lost"
     assert [2] == measured(tmp_path / "run")
     (given_up,) = journal(tmp_path / "run", "given_up")
+    assert "another" == given_up["cause"]
     assert_golden_row("messages", neutral(str(given_up["reason"])))
 
 

@@ -137,7 +137,7 @@ def test_a_client_process_that_does_not_answer_costs_its_trial(tmp_path: Path) -
     _, err = process.communicate(timeout=120)
     assert process.returncode == own_exit_code(finished(tmp_path).path), err
     (lost,) = [event for event in events(tmp_path) if event["event"] == "worker_lost"]
-    assert "10 s" in str(lost["reason"])
+    assert "SIGSTOP" in str(lost["reason"])
     (measurement,) = finished(tmp_path).finished().values()
     assert 2 == len(measurement.workers)
 
@@ -243,6 +243,35 @@ def test_a_client_process_that_begins_late_makes_no_trial(simulator: SimulatorPr
     with pytest.raises(WorkerLostError) as late:
         send(simulator, [ProcessWorker(1), Delayed(2)])
     assert re.match(r"client process 2 \(pid \d+\) began [01]\.\d s after ", late.value.what), late.value.what
+
+
+class Struck(ProcessWorker):
+    """A client process that a signal strikes just before one of its questions."""
+
+    def __init__(self, number: int, number_of_signal: int, before: str) -> None:
+        super().__init__(number)
+        self._signal, self._before = number_of_signal, before
+
+    async def call(self, method: str, *arguments: Any) -> Any:
+        if method == self._before:
+            os.kill(self.pid, self._signal)
+        return await super().call(method, *arguments)
+
+
+@pytest.mark.process
+@pytest.mark.fault("a client process stopped or killed before its load begins")
+@pytest.mark.parametrize("before", ["info", "prepare", "time", "start"])
+@pytest.mark.parametrize(
+    ("number", "said"), [(signal.SIGSTOP, r"was stopped \(SIGSTOP\) for 3 s"), (signal.SIGKILL, "was lost: signal 9")]
+)
+def test_a_client_process_struck_before_its_load_begins_is_noticed_soon(
+    number: int, said: str, before: str, simulator: SimulatorProcess
+) -> None:
+    workers = [ProcessWorker(1), Struck(2, number, before)]
+    began = time.monotonic()
+    with pytest.raises(WorkerLostError, match=rf"client process 2 \(pid \d+\) {said}"):
+        send(simulator, workers)
+    assert time.monotonic() - began < 20, "60 s were waited for a start, 10 s for an answer"
 
 
 TIME = ["unshare", "--user", "--map-root-user", "--fork", "--kill-child", "--time", "--monotonic", "600"]

@@ -218,7 +218,7 @@ def test_what_client_and_server_showed_is_on_the_page() -> None:
         assert "event loop late, p99" in text
         assert "400 µs" in text
         assert "preemptions" in text
-        assert "KV cache" not in text  # nobody measured it
+        assert "cache in use" not in text  # nobody measured it
 
 
 def test_companions_beyond_the_room_of_a_page_are_named_not_drawn(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,7 +6,8 @@ import math
 import numpy as np
 import pytest
 
-from frontier.decide.proof import fewest_requests, quantity, violation, window_size
+from frontier.decide.changes import latencies
+from frontier.decide.proof import fewest_requests, violation, window_size
 from frontier.decide.verdict import judge
 from frontier.metrics import claim_floor, metric
 from frontier.model import Estimate, Lengths, Limit, Point, Session, Shape, Verdict
@@ -127,7 +128,7 @@ def test_a_class_needs_as_many_of_all_requests_as_bring_enough_of_its_own() -> N
     assert fewest_requests(SHAPE, Limit("p99_ttft", 1.0), 100) == claim_floor(0.99, 100)
     found = mixed()
     assert window_size(found, [FIRST], 4) > 3 * window_size(found, [Limit("p99_ttft", 1.0)], 4)
-    assert len(quantity(found, FIRST)) == 800
+    assert len(latencies(found, FIRST)) == 800
 
 
 def test_what_would_decide_is_said_in_requests_of_all_classes() -> None:

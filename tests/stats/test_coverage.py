@@ -21,6 +21,7 @@ from frontier.model import Lengths, Measurement, Outcome, Phase, Record, Shape, 
 from frontier.simulator.spec import EngineSpec, Stalls
 from frontier.simulator.virtual import Arrays, closed_loop_arrays
 from frontier.stats import intervals
+from frontier.stats.bounds import above_largest
 from frontier.stats.estimate import estimate, point
 from frontier.stats.from_records import window_data
 from frontier.stats.window import BLOCKS, WindowData, join
@@ -340,6 +341,94 @@ def test_bounds_of_many_convoys_hold(spec: EngineSpec, most: float, name: str) -
     found = convoys(spec, name, 1500, 60)
     print(name, spec.noise, found)
     assert found.false <= most + 2 * math.sqrt(most / 60)
+
+
+# --- requests too much alike for ranks: windows as units
+
+LEVELS: dict[str, Callable[[np.random.Generator, int], Floats]] = {
+    "normal": lambda rng, k: rng.standard_normal(k),
+    "gumbel": lambda rng, k: rng.gumbel(size=k),
+    "exponential": lambda rng, k: rng.exponential(size=k),
+    "uniform": lambda rng, k: rng.uniform(size=k),
+    "student, 3 degrees": lambda rng, k: rng.standard_t(3, k),
+}
+"""Laws of the logarithm of a window's level."""
+
+
+def alike(level: Callable[[np.random.Generator, int], Floats], windows: int, inner: float, confidence: float) -> float:
+    """How often the bound of windows is false: each is one cycle of 32 requests repeated, whose
+    logarithms differ by `inner`, at a level of its own.
+    """
+    rng, spread = np.random.default_rng(41), 0.03
+
+    def logs(count: int) -> Floats:
+        x: Floats = spread * level(rng, count)[:, None] + inner * rng.standard_normal((count, 32))
+        return x
+
+    true = float(np.quantile(logs(20_000), 0.99))
+    false = 0
+    for _ in range(1000):
+        x = logs(windows)
+        bound = above_largest(np.exp(x.max(axis=1)), math.exp(float(np.median(x))), 0.99, confidence)
+        false += math.log(bound) < true
+    return false / 1000
+
+
+@pytest.mark.parametrize("law", LEVELS)
+def test_a_bound_by_windows_holds_whatever_the_law_of_their_levels(law: str) -> None:
+    for windows in (3, 6, 20):
+        for inner in (0.0, 0.02):
+            assert alike(LEVELS[law], windows, inner, 0.95) <= 0.05 + 2 * math.sqrt(0.05 * 0.95 / 1000), windows
+            assert alike(LEVELS[law], windows, inner, 0.9875) <= 0.0125 + 3 * math.sqrt(0.0125 / 1000), windows
+
+
+def test_the_law_of_a_bound_by_windows_is_that_of_exponential_values() -> None:
+    # The control: where the law is that of the bound it is false about as often as it may be.
+    assert 0.025 <= alike(LEVELS["exponential"], 6, 0.0, 0.95) <= 0.065
+
+
+def in_places(rng: np.random.Generator, n: int, spread: float, start: float) -> WindowData:
+    """A window of 16 streams, each with a latency of its own for all of its requests."""
+    ttft = np.resize(0.1 * np.exp(spread * rng.standard_normal(16)), n)
+    return replace(wandering(rng, n, np.zeros(n), 1e-9, start), ttft=ttft, stream=np.arange(n) % 16)
+
+
+def test_requests_that_repeat_a_cycle_have_a_bound_where_there_are_three_windows() -> None:
+    spread, false = 0.1, 0
+    true = 0.1 * math.exp(spread * float(dist.norm.ppf(0.99)))
+    rng = np.random.default_rng(42)
+    for _ in range(60):
+        parts: list[WindowData] = []
+        for _ in range(3):
+            parts.append(in_places(rng, 1200, spread, float(parts[-1].ends[0]) + 10 if parts else 0.0))
+        alone, found = estimate(parts[0], "p99_ttft"), estimate(join(parts), "p99_ttft")
+        assert alone is not None
+        assert found is not None
+        assert alone.upper < found.upper  # one window cannot show what places in another would be
+        assert found.upper >= max(float(part.ttft.max()) for part in parts)
+        assert math.isfinite(found.upper)
+        false += found.upper < true
+    assert false <= 3
+
+
+@pytest.mark.parametrize("apart", [0.0, 0.1])
+def test_streams_are_units_where_windows_do_not_differ(apart: float) -> None:
+    """Three windows of 16 streams that keep their places: 48 places, which show a tail, unless the
+    windows differ. A limit at three times the value is proven.
+    """
+    rng = np.random.default_rng(43)
+    bounds, true = [], 0.1 * math.exp(math.hypot(0.1, apart) * float(dist.norm.ppf(0.99)))
+    for _ in range(60):
+        parts: list[WindowData] = []
+        for _ in range(3):
+            part = in_places(rng, 1200, 0.1, float(parts[-1].ends[0]) + 10 if parts else 0.0)
+            parts.append(replace(part, ttft=part.ttft * math.exp(apart * rng.standard_normal())))
+        found = estimate(join(parts), "p99_ttft")
+        assert found is not None
+        bounds.append(found.upper)
+    assert sum(bound < true for bound in bounds) <= 3
+    inside = sum(bound < 3 * true for bound in bounds)
+    assert inside >= 57 if apart == 0 else inside <= 30
 
 
 @pytest.mark.parametrize(

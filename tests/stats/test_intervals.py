@@ -432,3 +432,49 @@ def test_batch_means_cover_the_mean_of_a_dependent_series() -> None:
 )
 def test_a_tail_needs_a_window_that_outlasts_its_requests(p: float, concurrency: int, least: int) -> None:
     assert least == claim_floor(p, concurrency)
+
+
+@pytest.mark.parametrize(("n", "confidence"), [(3, 0.95), (6, 0.99), (20, 0.9875)])
+def test_the_bound_of_exponential_values_holds_as_often_as_it_says(n: int, confidence: float) -> None:
+    """Against the law itself, from anywhere: its percentile is known."""
+    rng = np.random.default_rng(8)
+    true = 5.0 - 0.3 * math.log(0.01)
+    draws = 5.0 + 0.3 * rng.exponential(size=(4000, n))
+    held = np.mean([intervals.exponential_upper(values, 0.99, confidence) >= true for values in draws])
+    error = math.sqrt(confidence * (1 - confidence) / 4000)
+    # A little more often: that the least value is above that of the law is not charged.
+    assert confidence - 3 * error <= held <= confidence + (1 - confidence) * 0.4 + 3 * error
+
+
+def test_of_many_values_the_tail_is_taken_alone() -> None:
+    """The body of a normal law would make an exponential one far too long."""
+    rng = np.random.default_rng(9)
+    draws = rng.standard_normal((400, 96))
+    true = float(dist.norm.ppf(0.99))
+    bounds = np.array([intervals.exponential_upper(values, 0.99, 0.95) for values in draws])
+    assert np.mean(bounds >= true) >= 0.95
+    assert true < np.median(bounds) < 2 * true
+
+
+@pytest.mark.parametrize("apart", [0.0, 1.0])
+def test_groups_are_alike_as_an_analysis_of_variance_says(apart: float) -> None:
+    rng = np.random.default_rng(10)
+    said = []
+    for _ in range(200):
+        groups = np.repeat(np.arange(3), 8)
+        values = rng.standard_normal(24) + apart * rng.standard_normal(3)[groups]
+        said.append(intervals.alike(values, groups))
+        assert said[-1] == (dist.f_oneway(*(values[groups == k] for k in range(3))).pvalue >= intervals.GROUPED)
+    assert 0.05 < np.mean(said) < 0.99
+    one_each, one_group = np.arange(3), np.zeros(3, np.int64)
+    assert not intervals.alike(rng.standard_normal(3), one_each)
+    assert not intervals.alike(rng.standard_normal(3), one_group)
+
+
+def test_equal_values_are_their_own_bound() -> None:
+    assert 2.0 == intervals.exponential_upper(np.full(5, 2.0), 0.99, 0.95)
+
+
+def test_the_quantile_of_gamma_is_that_of_scipy() -> None:
+    for shape in (2, 5.5, 35):
+        assert dist.gamma.ppf(0.05, shape) == pytest.approx(intervals.gamma_quantile(0.05, shape))

@@ -111,14 +111,14 @@ def test_a_changed_trial_never_counts_and_the_rest_is_read(change: Callable[[Pat
     assert points[1] == whole[1]
     assert not points[2].valid
     assert [flag.name for flag in points[2].flags if flag.fatal] == ["records_changed"]
-    assert (points[2].n, points[2].repeats) == (whole[2].n * 2 // 3, 2)
+    assert (points[2].n, points[2].repeats) == (whole[2].n - 120, whole[2].repeats - 1)
     assert [trial.key for trial, _ in found.altered] == [KEY]
     assert [(d.concurrency, d.verdict) for d in found.solve()] == [(1, Verdict.MEETS)]
 
 
 def test_a_setting_of_which_nothing_else_is_left_is_flagged_too(run: Path) -> None:
-    for repeat in (1, 2, 3):
-        digit(run / "trials" / f"default-256x32-c0002-grid-r{repeat}.jsonl", b'"first":')
+    for file in (run / "trials").glob("default-256x32-c0002-*"):
+        digit(file, b'"first":')
     found = {p.concurrency: p for p in load(run).points()}
     assert found[2].n == 0
     assert "records_changed" in [flag.name for flag in found[2].flags]
@@ -200,7 +200,7 @@ def test_a_run_made_before_is_read_and_that_is_said_once(run: Path) -> None:
     del manifest["hashed"]
     (run / "manifest.json").write_bytes(orjson.dumps(manifest))
     found = load(run)
-    assert (found.unhashed, found.altered) == (6, ())
+    assert (found.unhashed, found.altered) == (len(list((run / "evidence").iterdir())), ())
     assert [point.valid for point in found.points()] == [True, True]
     for command in (("solve", run, "--json"), ("show", run), ("compare", run, run, "--json")):
         said = frontier(*command, cwd=run.parent)

@@ -5,6 +5,7 @@ import contextlib
 import io
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -228,6 +229,23 @@ def test_one_that_never_gets_ready_is_given_up_in_time(tmp_path: Path) -> None:
     assert_golden_row("messages", neutral(str(given_up["reason"])))
 
 
+@pytest.mark.process
+@pytest.mark.fault("a server that the sweep starts does not come up")
+def test_a_server_that_never_came_up_was_not_lost(tmp_path: Path) -> None:
+    port = free_port()
+    written(tmp_path, port, started("broken", "echo loading; echo 'torch.OutOfMemoryError: 80 GiB' >&2; exit 7"))
+    said = sweep(tmp_path)
+    assert 5 == said.code
+    (end,) = (line for line in journal(tmp_path) if line["event"] == "server_lost")
+    (given_up,) = (line for line in journal(tmp_path) if line["event"] == "given_up")
+    assert ("never_came_up", "never_came_up") == (end["cause"], given_up["cause"])
+    assert "did not come back" not in said.err
+    last = said.err.partition("the server never came up")
+    assert_golden_row("messages", re.sub(r"after \d+ m?s|runs/\S+", "...", "".join(last[1:])))
+    assert "server never came up" in frontier("status", cwd=tmp_path).out
+
+
+@pytest.mark.process
 @pytest.mark.slow
 def test_the_ready_command_is_asked_too(tmp_path: Path) -> None:
     port = free_port()

@@ -119,8 +119,8 @@ def test_points_and_tables_tell_the_classes_apart(run: Run) -> None:
 
 def test_a_sweep_of_a_mix_goes_on_where_it_ended_and_reads_its_caches(run: Run, tmp_path: Path) -> None:
     resumed = resumed_without(run, tmp_path / "again", TEXT, "c0032")
-    for a, b in zip(run.points(), resumed.points(), strict=True):
-        assert a.metrics["agent.later.p90_ttft"] == b.metrics["agent.later.p90_ttft"]
+    a, b = (next(p for p in each.points() if p.concurrency == 32) for each in (run, resumed))
+    assert a.metrics["agent.later.p90_ttft"] == b.metrics["agent.later.p90_ttft"]
     for series, history in run.histories.items():
         for (_, a), (_, b) in zip(history, load(run.path).histories[series], strict=True):
             np.testing.assert_array_equal(a.class_index, b.class_index)
@@ -177,3 +177,25 @@ def test_a_sweep_over_a_share_says_where_the_other_class_breaks(shares: Run) -> 
     assert said.code == 0
     drawn = (shares.path.parent / "s.svg").read_text()
     assert_golden_row("pictures", line_of(drawn, "share of rag").strip())
+
+
+def test_classes_of_equal_lengths_are_judged_each_by_its_own_limit(tmp_path: Path) -> None:
+    equal = """\
+endpoint: simulator
+simulator: {step_base: 5ms, per_decode: 100us, per_prefill_token: 60us, prefix_cache: true, noise: 0.05}
+shapes: [{name: chat, isl: 200, osl: 12}, {name: api, isl: 200, osl: 12}]
+traffic: {chat: {share: 75%, sla: {p50_ttft: 1s}}, api: {share: 25%, sla: {p50_ttft: 1ms}}}
+concurrency: [2]
+requests: 600
+repeats: 1
+refine: 0
+"""
+    run = sweep_in_virtual_time(tmp_path / "run", equal)[0]
+    (decision,) = run.solve()
+    assert (Verdict.VIOLATES, "api.p50_ttft") == (decision.verdict, decision.binding)
+    (point,) = run.points()
+    counts = {name: point.metrics[f"{name}.p50_ttft"].n for name in ("chat", "api")}
+    assert 0.7 < counts["chat"] / sum(counts.values()) < 0.8
+    assert () == point.flags, "prompts of the one class are not in the cache of the other"
+    said = frontier("show", str(run.path), "--json", cwd=tmp_path)
+    assert 0 == said.code

@@ -16,6 +16,7 @@ from frontier.formats import export, llmd
 from frontier.model import Rate, Verdict
 from frontier.plan import make_plan
 from frontier.plot.selection import provenance_of
+from frontier.report.answer import answers_json
 from frontier.report.json_out import decisions_json, points_json
 from frontier.report.tables import plan_table, points_table
 from frontier.run import Run, load
@@ -54,7 +55,25 @@ def test_the_answer_is_a_rate_that_keeps_the_limit_in_truth(run: Run) -> None:
     holds, _ = production_lines(decision, None)
     assert f" {rate.per_second:g} " in holds
     assert_golden_row("answers", "\n".join(production_lines(decision, None)))
-    assert not any(answer.arrivals or answer.common for answer in run.answers())
+    assert not any(answer.common for answer in run.answers())
+
+
+def test_the_answer_names_the_limit_in_flight_that_it_needs(run: Run) -> None:
+    """The most that were there at once, when one of them arrived."""
+    (decision,) = run.solve()
+    rate = decision.concurrency
+    assert isinstance(rate, Rate)
+    (needed,) = run.answers()[0].arrivals.values()
+    sample = run.samples(decision.series)[rate]
+    ends = sample.sent + sample.e2e
+    mine = zip(sample.sent, sample.window, strict=True)
+    found = [int(((sample.sent <= at) & (ends > at) & (sample.window == w)).sum()) for at, w in mine]
+    assert needed.cap == max(found)
+    assert needed.rate == rate.per_second
+    assert needed.streams <= needed.cap < 1024
+    (tree,) = answers_json(run.answers())["shapes"]
+    assert tree["arrival_rate"]["cap"] == needed.cap
+    assert_golden_row("answers", " / ".join(production_lines(decision, needed)).replace(f"{rate.per_second:g}", "RATE"))
 
 
 def test_listed_rates_are_points_and_one_that_is_not_served_is_none_of_the_frontier(run: Run) -> None:

@@ -85,8 +85,8 @@ def test_records_have_their_labels_and_other_runs_their_old_form(run: Run, tmp_p
 
 def test_a_sweep_of_sessions_goes_on_where_it_ended(run: Run, tmp_path: Path) -> None:
     resumed = resumed_without(run, tmp_path / "again", TEXT, "c0032")
-    for a, b in zip(run.points(), resumed.points(), strict=True):
-        assert a.metrics["later.p90_ttft"] == b.metrics["later.p90_ttft"]
+    a, b = (next(p for p in each.points() if p.concurrency == 32) for each in (run, resumed))
+    assert a.metrics["later.p90_ttft"] == b.metrics["later.p90_ttft"]
 
 
 def test_a_summary_read_from_its_cache_is_the_same(run: Run) -> None:

@@ -158,6 +158,8 @@ def looked_at(cwd: Path) -> dict[str, str]:
         (4, None, {}, 2),
         (4, "failed", {"reason": "disk full"}, 2),
         (4, "server_lost", {"reason": "gone"}, 2),
+        (4, "server_lost", {"reason": "gone", "cause": "never_came_up"}, 2),
+        (4, "server_lost", {"reason": "b", "cause": "another"}, 2),
         (4, "finished", {}, 2),
         (21, "interrupted", {}, 7),
     ],
@@ -167,6 +169,8 @@ def test_a_run_that_is_not_finished_says_so_wherever_it_is_looked_at(
 ) -> None:
     path = tmp_path / "runs" / "good"
     swept(path, TEXT)
+    for visit in (path / "trials").glob("*-visit-*"):  # what a whole sweep ends with
+        visit.unlink()
     keep = sorted((path / "trials").iterdir(), key=lambda file: file.name[-8:])  # r1 of every setting first
     if left == 8:
         for file in keep[left:]:

@@ -46,11 +46,31 @@ GRID = (1, 2, 4, 8, 16, 32, 64)
 @pytest.mark.slow
 @pytest.mark.parametrize("family", ["smooth", "infeasible", pytest.param("KV cliff", marks=pytest.mark.slow)])
 def test_the_operating_point_is_the_true_one(family: str, tmp_path: Path) -> None:
-    text = config_text(ENGINES[family], requests=800)
+    # Of a TPOT, as streams keep their places: three windows are too few for a p99 of TTFT.
+    text = config_text(ENGINES[family], requests=800, sla="{p99_tpot: 13ms}")
     run, _, end = sweep_in_virtual_time(tmp_path / "run", text)
     (decision,) = run.solve()
     assert (end, true_operating_point(text, GRID)) == ("finished", decision.concurrency)
     assert decision.verdict is (Verdict.VIOLATES if family == "infeasible" else Verdict.MEETS)
+
+
+@pytest.mark.parametrize("seed", [1, 4])
+def test_what_a_grid_of_stated_sizes_proved_is_not_taken_back_by_a_short_visit(seed: int, tmp_path: Path) -> None:
+    text = f"""\
+endpoint: simulator
+simulator: {{step_base: 5ms, per_decode: 60us, per_prefill_token: 20us, noise: 0.05, seed: {seed}}}
+shapes: [256/32]
+concurrency: [8, 16]
+sla: {{p99_ttft: 500ms, p99_tpot: 12ms}}
+requests: 1000
+seed: {seed}
+"""
+    run, told, _ = sweep_in_virtual_time(tmp_path / "run", text)
+    (decision,) = run.solve()
+    assert (Verdict.MEETS, 16) == (decision.verdict, decision.concurrency)
+    assert decision.claim is not None
+    assert not decision.claim.corrected
+    assert Phase.VISIT in {trial.phase for trial in told.finished}, "otherwise this tests nothing"
 
 
 @pytest.mark.process
@@ -135,12 +155,17 @@ def test_a_lost_trial_is_measured_again_and_the_answer_is_the_uninterrupted_one(
     for file in lost:
         file.unlink()
     resumed, told, _ = sweep_in_virtual_time(tmp_path / "run", text)
-    assert {4, 16} == {trial.concurrency for trial in told.finished}
+    (chosen,) = (decision.concurrency for decision in whole.solve())
+    assert [4, 16] == sorted(trial.concurrency for trial in told.finished if trial.phase is Phase.GRID)
+    assert [(chosen, Phase.VISIT)] == [(t.concurrency, t.phase) for t in told.finished if t.phase is not Phase.GRID]
     for one, other in ((whole, resumed), (resumed, whole)):
         (decision,) = one.solve()
         assert (other.solve()[0].concurrency, Verdict.MEETS) == (decision.concurrency, decision.verdict)
-        values = {p.concurrency: (p.n, p.metrics["p99_ttft"].value) for p in one.points()}
-        assert values == {p.concurrency: (p.n, p.metrics["p99_ttft"].value) for p in other.points()}
+        values, others = (
+            {p.concurrency: (p.n, p.metrics["p99_ttft"].value) for p in run.points() if p.concurrency != chosen}
+            for run in (one, other)
+        )
+        assert values == others
 
 
 def test_derived_files_can_be_deleted_or_damaged_without_changing_the_answer(tmp_path: Path) -> None:
@@ -212,7 +237,7 @@ def sweep_by_the_clock(path: Path, text: str) -> tuple[Clock, Told, str]:
 
 @pytest.mark.slow
 def test_a_budget_of_time_is_kept_and_most_of_it_used(tmp_path: Path) -> None:
-    text = config_text(ENGINES["smooth"], refine=2)
+    text = config_text(ENGINES["smooth"], refine=2, sla="{p99_tpot: 13ms}")
     whole, _, _ = sweep_by_the_clock(tmp_path / "whole", text)
     spent = whole.now - Clock.now
     backend, fewer, end = sweep_by_the_clock(tmp_path / "run", text + f"budget: {{time: {spent * 0.6:.0f}s}}\n")
@@ -389,7 +414,8 @@ def test_the_pasted_command_proves_a_setting_under_another_sla(tmp_path: Path) -
     assert "Plan: prove c=8" in said.err
     assert "Run at concurrency 8" in said.out
     finished = [measurement.trial for measurement in RunDirectory.read(tmp_path / "run").finished().values()]
-    assert {(8, Phase.PROVE)} == {(t.concurrency, t.phase) for t in finished if t.phase is not Phase.GRID}
+    added = {(t.concurrency, t.phase) for t in finished if t.phase is not Phase.GRID}
+    assert {(4, Phase.VISIT), (8, Phase.PROVE)} == added, "the first sweep ended with a window of its answer"
     refused = frontier("sweep", "sweep.yaml", "--prove", "8,x", cwd=tmp_path, here=True)
     assert (2, True) == (refused.code, "--prove 8,x: write concurrencies" in refused.err)
 
@@ -406,7 +432,9 @@ def test_a_setting_is_proven_in_the_shapes_whose_answer_it_can_change(
     named = min(c for c in range(points[low] + 1, points[high]) if c not in tried)
     told, end = conduct_by_the_clock(tmp_path / "run", SIZED, clocked(SIZED), prove=ToProve((named,)))
     assert end == "finished"
-    assert {(low, named)} == {(trial.shape.label, trial.concurrency) for trial in told.finished}
+    proofs = {(t.shape.label, t.concurrency) for t in told.finished if t.phase is not Phase.VISIT}
+    assert {(low, named)} == proofs
+    assert {low} == {trial.shape.label for trial in told.finished}
     (left_out,) = (note for note in told.notes if f"{high}: c={named} " in note)
     assert_golden_row("progress", left_out)
 
@@ -433,3 +461,19 @@ def test_an_interruption_after_the_answer_prints_it(tmp_path: Path) -> None:
     assert re.search(r"^Run at concurrency 1\d ", said.out, re.MULTILINE)
     assert "  frontier sweep sweep.yaml -o run" == said.err.splitlines()[-1]
     assert (tmp_path / "run" / "derived" / "frontier.png").exists()
+
+
+def test_after_one_concurrency_is_proven_in_all_shapes_each_series_ends_with_its_own(tmp_path: Path) -> None:
+    text = """\
+endpoint: simulator
+simulator: {step_base: 5ms, per_decode: 200us, per_prefill_token: 20us, noise: 0.05}
+shapes: [256/32, 1024/32]
+concurrency: [4, 64]
+sla: {p90_tpot: 12ms, p90_ttft: 400ms}
+"""
+    run, told, _ = sweep_in_virtual_time(tmp_path / "run", text)
+    asked = [line["reason"] for line in RunDirectory.read(run.path).journal_lines() if line["event"] == "asked"]
+    assert any("in every shape" in reason for reason in asked), "otherwise this tests nothing"
+    for decision in run.solve():
+        last = [trial for trial in told.finished if trial.shape == decision.shape][-1]
+        assert (decision.concurrency, Verdict.MEETS) == (last.concurrency, decision.verdict)

@@ -2,6 +2,7 @@
 time."""
 
 import json
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -106,6 +107,49 @@ def test_another_sweep_is_refused_and_more_concurrency_gets_the_way_to_extend(tm
     wider = sweep(tmp_path, "-o", run, "--set", "concurrency=[1, 3, 6]")
     assert wider.code == 2
     assert "--add-concurrency 6   extends it" in wider.err
+
+
+REFUSED = {
+    "another sweep": ("--set", "warmup=1s"),
+    "a file": ("-o", "sweep.yaml"),
+    "another folder": ("-o", "docs"),
+    "other prompts": ("--set", "prompts=prompts.txt"),
+    "no prompts": ("--set", "prompts=none.txt"),
+    "no room": ("--set", "requests=900_000_000"),
+}
+
+
+@pytest.mark.parametrize("why", REFUSED)
+def test_a_dry_run_refuses_what_the_sweep_refuses(why: str, tmp_path: Path) -> None:
+    (tmp_path / "sweep.yaml").write_text(TINY)
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs" / "thesis").write_text("mine")
+    (tmp_path / "prompts.txt").write_text('{"prompt": "one"}\n')
+    own = ("--set", "prompts=prompts.txt") if why == "other prompts" else ()
+    assert 4 == sweep(tmp_path, "-o", "runs/it", "--only", "32/4", *own).code
+    (tmp_path / "prompts.txt").write_text('{"prompt": "two"}\n')
+    before = sorted(tmp_path.rglob("*"))
+    said = [sweep(tmp_path, "-o", "runs/it", *REFUSED[why], *dry) for dry in ((), ("--dry-run",))]
+    assert said[0] == said[1]
+    assert (2, "") == (said[0].code, said[0].out)
+    assert before == sorted(tmp_path.rglob("*"))
+
+
+@pytest.mark.parametrize("budget", ["requests=250", "tokens=900"])
+def test_a_proof_without_room_in_the_budget_is_not_proven(budget: str, tmp_path: Path) -> None:
+    (tmp_path / "sweep.yaml").write_text(TINY)
+    easy = ("-o", "runs/it", "--set", "sla={p50_ttft: 1h}")
+    assert 0 == sweep(tmp_path, *easy).code
+    asked = sweep(tmp_path, *easy, "--prove", "500", "--set", f"budget.{budget}")
+    assert 4 == asked.code
+    codes = []
+    for _ in range(4):  # a proof may take several windows
+        (command,) = (line for line in asked.err.splitlines() if line.startswith("  frontier sweep"))
+        asked = frontier(*shlex.split(command)[1:], cwd=tmp_path, here=True)
+        codes.append(asked.code)
+        if asked.code != 4:
+            break
+    assert 0 == codes[-1]
 
 
 def test_a_setting_that_decides_no_measurement_goes_on_in_the_same_run(here: Path) -> None:
