@@ -14,8 +14,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from frontier.budget import Amount, TrialTimes
 from frontier.config import Config
 from frontier.config.deployment import QualityConfig
@@ -54,7 +52,7 @@ from frontier.stats import estimate as summarize
 from frontier.stats.flags import beyond_light
 from frontier.stats.from_records import window_data
 from frontier.stats.time_breakdown import time_breakdown
-from frontier.stats.window import Floats, WindowData
+from frontier.stats.window import WindowData
 from frontier.stats.window_cache import load_window_data
 from frontier.store.run_dir import RunDirectory
 from frontier.store.trial_files import AlteredError
@@ -81,18 +79,12 @@ NEEDS = {
 
 @dataclass(frozen=True, slots=True)
 class FrontierUncertainty:
-    """How sure a frontier is: each setting's probability to be on it, the band its staircase lies
-    in, and its area.
-
-    The `area` counts up to `reference`: (least of the first objective, worst of the second), the
-    second being the loosest tier's limit where there is one, else the worst measured. Areas compare
-    only at one reference.
+    """How sure a frontier is: each setting's probability to be on it, and the band its staircase
+    lies in.
     """
 
     probability: Mapping[int, float]
     band: uncertainty.Band
-    area: Estimate
-    reference: tuple[float, float]
 
     @property
     def band_steps(self) -> list[tuple[float, float, float]]:
@@ -354,7 +346,7 @@ class Run:
         band or beat others.
         """
         axes = objectives or self.config.objectives
-        if len(axes) != 2:  # bands and areas are of two axes
+        if len(axes) != 2:  # bands are of two axes
             return {}
         axes, known = (axes[0], axes[1]), {}
         points = self.points(names=axes)
@@ -362,20 +354,8 @@ class Run:
             samples = {c: s for c, s in self.samples(f.series).items() if c not in f.excluded}
             drawn = uncertainty.replicates(samples, axes, limits=self.limits(), price=self._price(f.deployment))
             if drawn.concurrencies:
-                mine = [p for p in points if p.series == f.series and p.concurrency in drawn.concurrencies]
-                gain, cost = (np.array([p.metrics[name].value for p in mine]) for name in axes)
-                reference = self._reference(axes, gain, cost)
-                area = uncertainty.hypervolume(drawn, (gain, cost), reference)
-                known[f.series] = FrontierUncertainty(
-                    uncertainty.membership(drawn), uncertainty.band(drawn), area, reference
-                )
+                known[f.series] = FrontierUncertainty(uncertainty.membership(drawn), uncertainty.band(drawn))
         return known
-
-    def _reference(self, axes: tuple[str, str], gain: Floats, cost: Floats) -> tuple[float, float]:
-        """Where the area of a frontier ends."""
-        least = 0.0 if metric(axes[0]).higher_is_better else float(gain.max())
-        promises = [limit.promise for _, limits in self.config.tiers for limit in limits if limit.metric == axes[1]]
-        return least, float(metric(axes[1]).worst(promises or cost))
 
     def summaries(
         self, points: Sequence[Point], objectives: tuple[str, ...] | None = None
@@ -384,12 +364,7 @@ class Run:
         capacity.
         """
         known = self.uncertainties(objectives)
-        return tuple(
-            summarise(f, points, known[f.series].area, known[f.series].reference)
-            if f.series in known
-            else summarise(f, points)
-            for f in self.frontiers(points, objectives, known)
-        )
+        return tuple(summarise(f, points) for f in self.frontiers(points, objectives, known))
 
     # -- tables for pandas
     # ----------------------------------------------------------------------------------------------

@@ -59,7 +59,6 @@ COMPLEX = {
     "plot/draw.py: draw": 23,
     "plot/draw.py: _draw_panel": 21,
     "plot/figures.py: _edge_notes": 22,
-    "plot/figures.py: throughput_figure": 21,
     "plot/figures.py: inflation_figure": 25,
     "plot/labels.py: sign_words": 32,
     "plot/labels.py: foot_line": 23,

@@ -173,16 +173,11 @@ def _frontier(server: Process) -> dict[str, bool]:
     a = _Side.measured(server)
     reference = (0.0, float(a.price.max()) * 1.05)
     drawn = uncertainty.replicates(a.samples, OBJECTIVES, draws=200)
-    values = [np.array([p.metrics[name].value for p in a.points]) for name in OBJECTIVES]
-    area = uncertainty.hypervolume(drawn, (values[0], values[1]), reference)
     middle = float(np.sqrt(a.price[3] * a.price[4]))  # between two settings, where the staircase is not at a step
     band = uncertainty.band(drawn, [middle])
     stair = float(a.gain[a.price <= middle].max())
-    held = {
-        "area": area.low <= pareto.hypervolume(a.gain, a.price, reference) <= area.high,
-        "band": bool(band.low[0] <= stair <= band.high[0]),
-    }
-    return {**held, **_compared(a, reference, middle)}
+    held = bool(band.low[0] <= stair <= band.high[0])
+    return {"band": held, **_compared(a, reference, middle)}
 
 
 def _compared(a: _Side, reference: tuple[float, float], middle: float) -> dict[str, bool]:

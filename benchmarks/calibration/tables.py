@@ -11,7 +11,6 @@ from benchmarks.calibration.study import OURS, RULES, SHIPPED, Result
 from frontier.stats import intervals
 
 NOMINAL = {
-    "area": ("area under the frontier", "95 %"),
     "band": ("attainment band, at one latency", "90 %"),
     "ratio": ("A against B: ratio of areas", "95 %"),
     "verdict": ("A against B: better or worse is true", "> 97.5 %"),

@@ -1,5 +1,4 @@
-"""Uncertainty of a frontier by bootstrap: membership probabilities, the attainment band, and the
-area's interval.
+"""Uncertainty of a frontier by bootstrap: membership probabilities and the attainment band.
 
 A second, named layer over the exact non-dominated set. Everything here comes from one block
 bootstrap: each setting's time blocks are drawn again with replacement, which keeps the dependence
@@ -15,11 +14,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from frontier.decide import pareto
 from frontier.metrics import Metric, metric
-from frontier.model import Estimate, Limit
+from frontier.model import Limit
 from frontier.stats import estimate
-from frontier.stats.bounds import from_draws
 from frontier.stats.histogram import LogHistogram, bin_values
 from frontier.stats.window import BLOCKS, Floats, Ints, WindowData, narrowed
 
@@ -241,20 +238,6 @@ def attained(maximise: Floats, minimise: Floats, grid: Floats, levels: Sequence[
         return [np.full(len(grid), -np.inf) for _ in levels]
     ranked = -np.sort(-heights, axis=0)
     return [ranked[math.ceil(level * draws - 1e-9) - 1] for level in levels]
-
-
-def hypervolume(drawn: Replicates, best: tuple[ArrayLike, ArrayLike], reference: tuple[float, float]) -> Estimate:
-    """The area under the staircase up to `reference` = (least gain, worst price), with its
-    bootstrap interval.
-
-    `best` are the measured (gain, price) of the settings, whose area is the value. `n` counts the
-    draws. ValueError as for `pareto.hypervolume`.
-    """
-    sign_y, sign_x = _signs(drawn.objectives)
-    corner = (sign_y * reference[0], sign_x * reference[1])
-    gain, price = (np.array([axis], dtype=np.float64) for axis in best)
-    value = float(pareto.hypervolumes(sign_y * gain, sign_x * price, corner)[0])
-    return from_draws(value, pareto.hypervolumes(sign_y * drawn.gain, sign_x * drawn.price, corner))
 
 
 def _signs(objectives: tuple[str, str]) -> tuple[float, float]:

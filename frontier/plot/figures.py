@@ -155,8 +155,7 @@ def _latency_panel(view: View, quantity: str, words: str) -> Panel | None:
 
 
 def throughput_figure(view: View) -> Picture | None:
-    """Output throughput with the fitted capacity, and how much of the one-stream speed each stream
-    keeps.
+    """Output throughput with the knee, and how much of the one-stream speed each stream keeps.
 
     None with fewer than two settings.
     """
@@ -165,26 +164,17 @@ def throughput_figure(view: View) -> Picture | None:
     if len(values) < 2 or not any(e.value for _, e in values):
         return None
     share = 1 / per_gpu(name, view.gpus)
-    fitted = capacity(points)
+    shown = capacity(points)
     x = concurrency_axis([c for c, _ in values])
     tops = [end * share for _, e in values for end in (e.value, e.high) if end < 2 * e.value]
-    low, high = values[0][0], values[-1][0]
-    steps = [low * (high / low) ** (i / 60) for i in range(61)]
-    curve = tuple((c, fitted.best(c) * share) for c in steps) if fitted.best else ()
-    y = axis_from_zero(unit_text(name, view.gpus), [*tops, *(v for _, v in curve)])
-    lines = [_measured("measured", values, share, y, Role.FRONTIER)]
+    y = axis_from_zero(unit_text(name, view.gpus), tops)
+    line = _measured("measured", values, share, y, Role.FRONTIER)
     notes, rules = [], list(chosen_rule(view))
-    if fitted.best is not None:
-        law = {"usl": "Universal Scalability Law", "capped": "line to a cap"}[fitted.best.model]
-        lines.append(Line("fit", curve, Role.THIRD, "fit"))
-        notes.append(f"Fit: {law}, {fitted.best.error * 100:.1f}% off on average; it describes, it decides nothing.")
-    if fitted.peak is not None:
-        notes.append(f"Fitted peak near c={fitted.peak.value:.0f} [{fitted.peak.low:.0f}, {fitted.peak.high:.0f}].")
-    if fitted.limit is not None and fitted.onset is not None:
+    if shown.limit is not None and shown.onset is not None:
         what = {"thrashing": "throughput falls and latency jumps", "queueing": "throughput is flat, only TTFT rises"}
-        notes.append(f"From {setting(fitted.onset)} on {what[fitted.limit]}: {fitted.limit}.")
-    if fitted.knee is not None and fitted.knee not in [rule.at for rule in rules]:
-        rules.append(Rule("x", float(fitted.knee), (f"knee {setting(fitted.knee)}",), Role.QUIET, dashed=True))
+        notes.append(f"From {setting(shown.onset)} on {what[shown.limit]}: {shown.limit}.")
+    if shown.knee is not None and shown.knee not in [rule.at for rule in rules]:
+        rules.append(Rule("x", float(shown.knee), (f"knee {setting(shown.knee)}",), Role.QUIET, dashed=True))
     first, alone = next((c, e.value / c) for c, e in values if e.value)
     kept = tuple((amount(c), e.value / c / alone * 100) for c, e in values)
     efficiency = Panel(
@@ -194,7 +184,7 @@ def throughput_figure(view: View) -> Picture | None:
         (Line("measured", kept),),
         rules=chosen_rule(view),
     )
-    panels = [Panel("output throughput", x, y, tuple(lines), rules=tuple(rules)), efficiency]
+    panels = [Panel("output throughput", x, y, (line,), rules=tuple(rules)), efficiency]
     panels = panels[:1] if isinstance(first, Rate) else panels  # a rate has no streams that could keep a speed
     notes += _edge_notes(points, [name])
     return series_figure("throughput", view, "throughput and efficiency", panels, notes)

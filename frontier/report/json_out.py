@@ -103,8 +103,8 @@ def points_json(
     """The answer of `frontier show --json`. `flags` are names; their figures are under
     `flag_details`.
 
-    `frontiers` has the area under each series' frontier with its reference, and where its capacity
-    ends; `diagnosis` what binds in each series.
+    `frontiers` has the members of each series' frontier, and where its capacity ends; `diagnosis`
+    what binds in each series.
     """
     of_series = {frontier.series: frontier for frontier in frontiers}
     objectives = sorted({f.objectives for f in frontiers})
@@ -122,18 +122,8 @@ def _summary(summary: FrontierSummary) -> Tree:
     frontier, capacity = summary.frontier, summary.capacity
     return {
         **{name: tree_of(getattr(frontier, name)) for name in ("deployment", "shape", "objectives", "members")},
-        **{name: tree_of(getattr(summary, name)) for name in ("area", "reference", "notes")},
-        **{name: tree_of(getattr(capacity, name)) for name in ("knee", "peak", "retrograde", "limit", "onset")},
-        "fits": [
-            {
-                "model": fit.model,
-                "parameters": tree_of(fit.parameters),
-                "aic": number(fit.aic),
-                "error": number(fit.error),
-                "best": fit is capacity.best,
-            }
-            for fit in capacity.fits
-        ],
+        "notes": tree_of(summary.notes),
+        **{name: tree_of(getattr(capacity, name)) for name in ("knee", "retrograde", "limit", "onset")},
     }
 
 

@@ -48,7 +48,7 @@ from frontier.plot.labels import view_name
 from frontier.plot.selection import pooled_of, provenance_of, samples_of, views_of
 from frontier.report.evidence_tables import Grid, cost_grids, evidence_grids, time_grids
 from frontier.report.quality import pooled_grid
-from frontier.report.tables import SIGNS, Cell, point_columns, role_of, time_line, whole_run_sentence
+from frontier.report.tables import SIGNS, Cell, point_columns, role_of, time_line
 from frontier.run import Run
 from frontier.stats import cost_energy
 from frontier.stats.window import WindowData
@@ -330,8 +330,7 @@ def _health(report: Report) -> list[str]:
             lines.append(f"{head}{kind.text()} ({effect}). {kind.advice[:1].upper()}{kind.advice[1:]}".strip())
     if not any(p.flags for p in points):
         lines.append("No flag was raised.")
-    whole = whole_run_sentence(points, None)
-    return [*lines, whole] if whole else lines
+    return lines
 
 
 def skipped_lines(skipped: Mapping[str, str]) -> list[str]:

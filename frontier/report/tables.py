@@ -30,7 +30,6 @@ from frontier.decide.wording import (
     interval_text,
     left_out,
     limits_text,
-    setting,
     time_sentence,
     unit_text,
     value_text,
@@ -369,8 +368,7 @@ def _series_block(
     lines += _flag_lines(points)
     if time := time_line(points, chosen):
         lines.append(Text(f"Where the time goes {time}", style="dim"))
-    whole = whole_run_sentence(points, chosen, gpus)
-    return [*lines, *([Text(whole, style="dim")] if whole else [])]
+    return lines
 
 
 def _flag_lines(points: Sequence[Point]) -> list[RenderableType]:
@@ -392,28 +390,6 @@ def _diagnosis_block(diagnosis: Diagnosis | None) -> list[RenderableType]:
         return []
     lines = [Text.assemble((f"{head}: ", "bold"), clean(text, 800)) for head, text in diagnosis_lines(diagnosis)]
     return [Text(f"What binds, {DIAGNOSIS_LEGEND}:"), *map(indented, lines)]
-
-
-def whole_run_sentence(points: Sequence[Point], chosen: int | None, gpus: int | None = None) -> str:
-    """What a tool without a window would report of the operating point (else the highest setting);
-    '' if unknown.
-    """
-    names = ("output_throughput", "p99_ttft")
-    candidates = [p for p in points if p.valid and any(n in p.whole_run and n in p.metrics for n in names)]
-    if not candidates:
-        return ""
-    point = next((p for p in candidates if p.concurrency == chosen), max(candidates, key=lambda p: p.concurrency))
-    inside, whole = (
-        " and ".join(
-            f"{'' if n == 'output_throughput' else metric(n).label} {value_text(n, value, gpus)}".strip()
-            for n in names
-            if n in point.whole_run and n in point.metrics
-            for value in [point.whole_run[n] if ramp else point.metrics[n].value]
-        )
-        for ramp in (False, True)
-    )
-    at = setting(point.concurrency)
-    return f"A tool without a window, counting ramp and drain too, would report {whole} at {at} instead of {inside}."
 
 
 def time_line(points: Sequence[Point], chosen: int | None) -> str:

@@ -184,20 +184,6 @@ def test_the_band_brackets_the_measured_staircase_and_says_nothing_left_of_it():
     assert np.isnan(upward.middle[2])
 
 
-def test_the_hypervolume_interval_holds_its_value_and_narrows_with_more_requests():
-    widths = []
-    for n in (400, 4000):
-        samples = server_samples(n=n)
-        reps = uncertainty.replicates(samples, OBJECTIVES, draws=200)
-        points = [estimate.point(s) for s in samples.values()]
-        best = [[p.metrics[name].value for p in points] for name in OBJECTIVES]
-        found = uncertainty.hypervolume(reps, (best[0], best[1]), (0.0, 1.5))
-        assert found.low <= found.value <= found.high
-        assert pareto.hypervolume(best[0], best[1], (0.0, 1.5)) == found.value
-        widths.append((found.high - found.low) / found.value)
-    assert widths[1] < 0.6 * widths[0]
-
-
 def test_an_interval_from_draws_without_a_value_is_unbounded():
     assert Estimate.without_interval(1.0, 2) == from_draws(1.0, np.array([1.0, math.inf]))
 

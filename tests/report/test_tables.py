@@ -9,7 +9,6 @@ import pytest
 
 from frontier.decide.operating_point import solve_all
 from frontier.decide.sla_result import Answer, answer
-from frontier.decide.wording import value_text
 from frontier.model import (
     Cause,
     Claim,
@@ -126,17 +125,6 @@ def test_missing_and_failed_values_are_never_zero() -> None:
 
     assert "–" in lines[2]
     assert "∞" in lines[3]
-
-
-def test_what_a_whole_run_would_have_reported_is_said_once() -> None:
-    points = toy_points()
-    text = points_table(points, [toy_frontier(points)], decisions=[toy_decision(points)], width=200)
-
-    whole = points[LADDER.index(64)].whole_run
-    values = [value_text(name, whole[name]) for name in ("output_throughput", "p99_ttft")]
-    (line,) = [line for line in text.splitlines() if values[1] in line]
-    assert values[0] in line
-    assert_golden_row("pages", line)
 
 
 def solved(limits: tuple[Limit, ...]) -> Answer:

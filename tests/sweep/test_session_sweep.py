@@ -131,8 +131,6 @@ def test_a_claim_about_sessions_can_be_packed_and_audited(run: Run) -> None:
 def test_axes_of_a_class_have_the_uncertainty_of_its_own_requests(run: Run) -> None:
     axes = ("output_throughput", "first.p90_ttft")
     (drawn,) = run.uncertainties(axes).values()
-    values = [p.metrics["first.p90_ttft"].value for p in run.points(names=axes)]
-    assert drawn.reference[1] >= max(values)
     (band,) = {len(drawn.band.x)}
     assert band
     assert min(drawn.band.x) > max(p.metrics["later.p90_ttft"].value for p in run.points() if p.concurrency == 2)
