@@ -1,6 +1,6 @@
-"""python -m benchmarks.gate [--gates N] [--sweeps N] [--trends N]
+"""python -m benchmarks.gate [--gates N] [--sweeps N]
 
-How often `frontier compare --gate` and `frontier trend` raise a false alarm, and what they catch.
+How often `frontier compare --gate` raises a false alarm, and what it catches.
 Deployments are drawn as for the calibration, in virtual time, and get differences from day to day
 on top of those from run to run. Of two sweeps, one each of BASE and NEW, the engine is the
 simulated one and the sweeps are whole. Prints the tables of docs/gate.md.
@@ -17,14 +17,12 @@ from pathlib import Path
 from unittest.mock import patch
 
 import numpy as np
-from scipy.signal import lfilter
 
 from benchmarks.calibration.servers import APART, FAMILIES, NIGHT, STEP_NOISE, Process, draw_law, make_trial
 from frontier.config import load_config
 from frontier.decide.gate import Gate, GateRules, Measured, family_size, gate, judged_metrics
-from frontier.decide.trend import Trend, trend
 from frontier.metrics import metric
-from frontier.model import Estimate, Limit, Phase, Series, Shape
+from frontier.model import Estimate, Limit, Phase, Shape
 from frontier.plan import NOTHING, Progress, ToProve, make_plan
 from frontier.report.regression import gate_runs
 from frontier.run import Run, load
@@ -258,29 +256,6 @@ def two_sweeps(number: int, spread: float, slower: float, allow: float, *, told:
     raise AssertionError
 
 
-def series(rng: np.random.Generator, runs: int, alike: float = 0.0, step: float = 0.0, *, heavy: bool = False) -> Trend:
-    """The trend of a series of nightly runs whose metrics vary by 2 % from night to night; a step
-    after two thirds.
-
-    `alike` is the correlation of neighbouring nights (AR(1)); `heavy` gives them Student's t, 4
-    degrees of freedom.
-    """
-    names, warm = judged_metrics(()), 100
-    shape = (warm + runs, len(names))
-    shocks = rng.standard_t(4, shape) / math.sqrt(2) if heavy else rng.standard_normal(shape)
-    shocks = lfilter([math.sqrt(1 - alike**2)], [1.0, -alike], shocks, axis=0)[warm:]
-    levels = 0.02 * shocks
-    levels[2 * runs // 3 :] += step
-    turned = levels * [-metric(name).sign for name in names]
-    nights = [
-        Measured(
-            f"night {i}", 86_400.0 * i, {}, {8: {n: Estimate(v, v, v, 100) for n, v in zip(names, row, strict=True)}}
-        )
-        for i, row in enumerate(np.exp(turned).tolist())
-    ]
-    return trend(nights, names, len(names), Series("d", SHAPE))
-
-
 def share(hits: int, n: int) -> str:
     """'3.1 % (31 of 1,000)'."""
     return f"{100 * hits / n:.1f} % ({hits} of {n:,})"
@@ -322,23 +297,17 @@ STORED = (
 SWEEPS = ((0.005, 0.10, 0.0, 1.0), (0.005, 0.05, 0.0, 0.3), (0.005, 0.10, 2 * LESS, 0.1))
 """By how much runs differ, what is allowed, what changed, and the part."""
 
-NIGHTS = ((0.0, False), (0.3, False), (0.6, False), (0.8, False), (0.0, True))
-"""How alike neighbouring nights are, and whether their tails are heavy."""
-
 
 def main() -> None:
     """Run the study and print its tables."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.gate", description=__doc__)
     parser.add_argument("--gates", type=int, default=1_000, help="gates where nothing changed; fewer of others (1,000)")
     parser.add_argument("--sweeps", type=int, default=1_000, help="gates of two sweeps; fewer of others (1,000)")
-    parser.add_argument("--trends", type=int, default=1_000, help="series of each kind (default 1,000)")
     asked = parser.parse_args()
     if asked.gates:
         print_gates(asked.gates)
     if asked.sweeps:
         print_sweeps(asked.sweeps)
-    if asked.trends:
-        print_trends(asked.trends)
 
 
 def print_gates(count: int) -> None:
@@ -380,26 +349,6 @@ def _print_in_turn(count: int, kinds: Sequence[tuple[tuple[str, Sequence[str], f
         pairs = sorted(n for _, n in made)[len(made) // 2]
         change = "5 % less throughput" if slower else "nothing changed"
         print(row(f"{label} ({pairs} pairs): {change}", [g for g, _ in made]), flush=True)
-
-
-def print_trends(count: int) -> None:
-    """How often a trend shows a change point, and how often it ends with a step that there is."""
-    print("| neighbouring nights | nights | any change, nothing changed | 5 % slower found | 10 % slower found |")
-    print("|---|--:|--:|--:|--:|")
-    for alike, heavy in NIGHTS:
-        label = f"correlation {alike:g}" + (", heavy tails" if heavy else "")
-        for runs in (20, 40, 80, *((300,) if heavy or alike == NIGHTS[-2][0] else ())):
-            rng = np.random.default_rng([runs, round(10 * alike), heavy])
-            none = sum(bool(series(rng, runs, alike, heavy=heavy).steps) for _ in range(count))
-            steps = [
-                sum(series(rng, runs, alike, by, heavy=heavy).verdict == "worse" for _ in range(count // 5))
-                for by in (-math.log(0.95), -math.log(0.90))
-            ]
-            print(
-                f"| {label} | {runs} | {share(none, count)} | "
-                f"{' | '.join(share(hits, count // 5) for hits in steps)} |",
-                flush=True,
-            )
 
 
 if __name__ == "__main__":

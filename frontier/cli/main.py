@@ -39,7 +39,7 @@ SECTIONS: dict[str, dict[str, str]] = {
         "show": "the points of a run as a table",
         "solve": "the operating point: the concurrency proven inside the SLA",
         "compare": "compare two runs: is B's frontier better than A's?",
-        "trend": "runs over time: when it changed, and by how much",
+        "trend": "runs over time: a table and a figure",
         "users": "people per replica, replicas for so many people, and where to set the limit",
         "predict": "predicted frontier (before or beyond the measured points) and the roofline bound",
     },

@@ -236,14 +236,14 @@ _DAY = 86_400.0
 
 
 def trend_picture(one: Trend, title: str, notes: tuple[str, ...]) -> Picture:
-    """The trend of one series with its intervals, the levels between changes, and breaks; a panel
-    per metric over the same days. ValueError without a run.
+    """The trend of one series with its intervals, the mean between breaks, and breaks; a panel per
+    metric over the same days. ValueError without a run.
     """
     if not one.runs:
         raise ValueError("a trend without a run has no picture")
-    notes = ("Bars: 95% intervals within a run. Dashed: levels between changes.", *notes)
+    notes = ("Bars: 95% intervals within a run. Dashed: the mean between breaks.", *notes)
     if len(one.runs) > MANY:
-        notes = ("A dot is a run. Dashed: levels between changes.", *notes[1:])
+        notes = ("A dot is a run. Dashed: the mean between breaks.", *notes[1:])
     panels = tuple(_trend_panel(one, name) for name in one.metrics)
     return Picture("trend", title, panels, notes=notes, description=f"{title}.", tall=200.0)
 
@@ -260,17 +260,8 @@ def _trend_panel(one: Trend, name: str) -> Panel:
     bars = () if many else tuple(bar_of(e.scaled(scale), y) for e in estimates)
     dots = tuple(zip(days, values, strict=True))
     lines = [Line("", dots, Role.FRONTIER, "cloud" if many else "measured", "o", bars)]
-    for level in one.levels(name):
-        mean = sum(values[i] for i in level) / len(level)
-        lines.append(Line("", ((days[level[0]], mean), (days[level[-1]], mean)), Role.OPERATING, "fit"))
-
-    def between(at: int) -> float:
-        return (days[at - 1] + days[at]) / 2
-
-    rules = [
-        Rule("x", between(step.at), (step.text,), Role.OPERATING if step.change > 0 else Role.SLA)
-        for step in one.steps
-        if step.metric == name
-    ]
-    rules += [Rule("x", between(at), ("break",), Role.QUIET, dashed=True) for at, _ in one.breaks]
-    return Panel(clean(metric(name).label), x, y, tuple(lines), rules=tuple(rules))
+    for stretch in one.stretches:
+        mean = sum(values[i] for i in stretch) / len(stretch)
+        lines.append(Line("", ((days[stretch[0]], mean), (days[stretch[-1]], mean)), Role.OPERATING, "fit"))
+    rules = tuple(Rule("x", (days[at - 1] + days[at]) / 2, ("break",), Role.QUIET, dashed=True) for at, _ in one.breaks)
+    return Panel(clean(metric(name).label), x, y, tuple(lines), rules=rules)

@@ -1,4 +1,4 @@
-"""Regression gate and trend: runs read as dated measurements and judged; their tables, JSON and
+"""Regression gate and trend: runs read as dated measurements; their tables, JSON and
 CSV."""
 
 import math
@@ -13,7 +13,7 @@ from rich.text import Text
 from frontier.decide import gate as judging
 from frontier.decide.compare import ORDER
 from frontier.decide.gate import CAUGHT, MISS, AtProven, Change, Gate, GateRules, Measured, family_size, judged_metrics
-from frontier.decide.trend import LEAST, Trend, trend
+from frontier.decide.trend import Trend, trend
 from frontier.decide.wording import bound_words, clean, clean_name, count, limit_text, setting, value_text
 from frontier.errors import UsageError
 from frontier.metrics import metric
@@ -31,9 +31,6 @@ from frontier.units import date_text, format_share
 
 if TYPE_CHECKING:
     import pandas as pd
-
-TREND_WORDS = {"worse": "regression", "no worse": "no regression", "not resolved": "too few runs"}
-
 
 # --- runs as dated measurements
 
@@ -286,7 +283,7 @@ def gate_json(gates: Sequence[Gate], allow: float) -> Tree:
     }
 
 
-def _overall(judged: Sequence[Gate] | Sequence[Trend]) -> str:
+def _overall(judged: Sequence[Gate]) -> str:
     """The worst verdict; "invalid" without any."""
     return max((one.verdict for one in judged), key=ORDER.index, default="invalid")
 
@@ -297,27 +294,19 @@ def _overall(judged: Sequence[Gate] | Sequence[Trend]) -> str:
 def trends_of(runs: Iterable[Run], limits: Sequence[Limit]) -> list[Trend]:
     """The trend of each series over dated runs."""
     histories, names = measured(runs, limits), judged_metrics(limits)
-    family = len(names) * len(histories)
-    return [trend(mine, names, family, series) for series, mine in histories.items()]
+    return [trend(mine, names, series) for series, mine in histories.items()]
 
 
 def trend_title(one: Trend) -> str:
-    """'1024/256: output throughput −5.8%, p50 TPOT +6.2% since 2026-06-17', or that there is no
-    regression.
-    """
-    if one.verdict == "worse":
-        last = max(step.at for step in one.steps if step.change > 0)
-        moved = [f"{metric(step.metric).label} {step.text}" for step in one.steps if step.at == last]
-        return f"{one.series.label()}: {', '.join(moved)} since {date_text(one.runs[last].at)[:10]}"
-    return f"{one.series.label()}: {TREND_WORDS[one.verdict]}, {count(len(one.runs), 'run')}"
+    """'1024/256: 12 runs'."""
+    return f"{one.series.label()}: {count(len(one.runs), 'run')}"
 
 
 def trend_table(trends: Sequence[Trend], *, width: int = 80, colour: bool = False) -> str:
-    """Of each series the verdict, its changes and breaks in words, and a row per run."""
+    """Of each series its breaks in words, and a row per run."""
     blocks: list[RenderableType] = []
     for one in trends:
-        word, runs = TREND_WORDS[one.verdict], count(len(one.runs), "run")
-        blocks += [_head(one.verdict, word, one.series.label(), runs)]
+        blocks.append(Text.assemble((one.series.label(), "bold"), f"   {count(len(one.runs), 'run')}"))
         blocks += [indented(clean(line, 600)) for line in trend_notes(one)]
         heads = ["date", "run", *(metric(name).label for name in one.metrics), "proven", ""]
         rows = [
@@ -326,7 +315,7 @@ def trend_table(trends: Sequence[Trend], *, width: int = 80, colour: bool = Fals
                 run.name,
                 *(value_text(n, run.mean(n, one.settings).value) for n in one.metrics),
                 setting(run.proven) if run.proven else "–",
-                _mark(one, i),
+                "break" if i in dict(one.breaks) else "",
             ]
             for i, run in enumerate(one.runs)
         ]
@@ -334,33 +323,18 @@ def trend_table(trends: Sequence[Trend], *, width: int = 80, colour: bool = Fals
     return to_text(*blocks, width=width, colour=colour) if blocks else "no run"
 
 
-def _mark(one: Trend, i: int) -> str:
-    """What happened before run number i."""
-    steps = ["worse" if step.change > 0 else "better" for step in one.steps if step.at == i]
-    return " ".join(dict.fromkeys((["break"] if i in dict(one.breaks) else []) + steps))
-
-
 def trend_notes(one: Trend) -> list[str]:
-    """The changes, the breaks, what the numbers are of, and what is left out."""
-    lines = []
-    for step in one.steps:
-        run, way = one.runs[step.at], "worse" if step.change > 0 else "better"
-        lines.append(f"{date_text(run.at)}  {metric(step.metric).label} {step.text}, {way} from {run.name} on")
-    lines += [f"{date_text(one.runs[at].at)}  break at {one.runs[at].name}: {text}" for at, text in one.breaks]
+    """The breaks, what the numbers are of, and what is left out."""
+    lines = [f"{date_text(one.runs[at].at)}  break at {one.runs[at].name}: {text}" for at, text in one.breaks]
     means = f"Geometric means over {', '.join(map(setting, one.settings))}."
     lines.append(means if one.settings else "No setting is usable in nearly all runs: name runs of one config.")
-    if one.verdict == "not resolved":
-        runs = count(len(one.stretches[-1]), "run")
-        lines.append(f"A change shows with {2 * LEAST} runs at the earliest; since the last break there are {runs}.")
     if one.left_out:
         lines.append(f"Left out, without all of these settings: {clean(', '.join(one.left_out), 300)}.")
     return lines
 
 
 def trend_frame(trends: Sequence[Trend]) -> "pd.DataFrame":
-    """One row per run and series: date, key, NAME with NAME_low and NAME_high in SI units,
-    NAME_change before it.
-    """
+    """One row per run and series: date, key, NAME with NAME_low and NAME_high in SI units."""
     import pandas as pd
 
     return pd.DataFrame([row for one in trends for row in _rows(one)])
@@ -381,24 +355,21 @@ def _rows(one: Trend) -> list[Tree]:
         for name in one.metrics:
             e = run.mean(name, one.settings)
             row |= {name: e.value, f"{name}_low": number(e.low), f"{name}_high": number(e.high)}
-            row[f"{name}_change"] = next((s.change for s in one.steps if (s.at, s.metric) == (i, name)), None)
         rows.append(row)
     return rows
 
 
 def trends_json(trends: Sequence[Trend]) -> Tree:
-    """The answer of `frontier trend --json`: per series the verdict, and the rows of the table."""
+    """The answer of `frontier trend --json`: per series the rows of the table, and its breaks."""
     shapes = [
         {
             "shape": one.shape.label,
             "deployment": one.deployment,
-            "verdict": one.verdict,
             "runs": _rows(one),
             "settings": list(one.settings),
             "left_out": list(one.left_out),
             "breaks": [{"run": one.runs[at].name, "changed": text} for at, text in one.breaks],
-            "changes": [{"run": one.runs[s.at].name, "metric": s.metric, "change": s.change} for s in one.steps],
         }
         for one in trends
     ]
-    return {"schema": "frontier.trend/1", "verdict": _overall(trends), "shapes": shapes}
+    return {"schema": "frontier.trend/1", "shapes": shapes}
