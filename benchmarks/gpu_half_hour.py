@@ -185,7 +185,6 @@ def server(asked: argparse.Namespace) -> None:
             ran(asked, f"{run.name}-picture", *FRONTIER, "plot", str(run), "-o", str(asked.output / f"{run.name}.png"))
             points = ran(asked, f"{run.name}-show", *FRONTIER, "show", str(run), "--json")
             (asked.output / f"{run.name}.json").write_text(points)
-            ran(asked, f"{run.name}-pack", *FRONTIER, "pack", str(run), "-o", str(asked.output / f"{run.name}.zip"))
 
 
 def engine(asked: argparse.Namespace) -> None:

@@ -27,7 +27,6 @@ FLOORS: list[set[str]] = [
     {"run"},
     {"plot"},
     {"report"},
-    {"audit"},
     {"sweep"},
     {"cli", "api"},
     {"__main__"},

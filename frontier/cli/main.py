@@ -50,8 +50,6 @@ SECTIONS: dict[str, dict[str, str]] = {
     "Exchange": {
         "export": "a run for other tools: CSV, Parquet, Excel, Prometheus, llm-d",
         "import": "results of other tools as a run: vLLM, AIPerf, GuideLLM, genai-bench, InferenceX, CSV",
-        "pack": "a run as one file that anyone can check",
-        "audit": "whether every number of a pack follows from its records",
     },
     "Also": {
         "ceilings": "measured memory bandwidth, matmul rate and attention decode, beside the data sheet",

@@ -223,24 +223,19 @@ class Folder:
             os.fsync(directory)
 
     def write_whole(self, name: str, data: bytes) -> None:
-        """Write a file with this content, as `whole` does."""
-        with self._naming(name), self.whole(name) as file:
-            file.write(data)
-
-    @contextmanager
-    def whole(self, name: str) -> Iterator[BinaryIO]:
-        """A file that is written whole or not at all: a temporary of a new name beside it, fsync,
-        rename.
+        """Write a file with this content, whole or not at all: a temporary of a new name beside
+        it, fsync, rename.
         """
         temporary = f"{name}.{os.getpid()}{time.time_ns() % 10**6:06}.tmp"
-        try:
-            with os.fdopen(self.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL), "wb") as file:
-                yield file
-                file.flush()
-                os.fsync(file.fileno())
-            self.replace(temporary, name)
-        finally:
-            self.unlink(temporary)
+        with self._naming(name):
+            try:
+                with os.fdopen(self.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL), "wb") as file:
+                    file.write(data)
+                    file.flush()
+                    os.fsync(file.fileno())
+                self.replace(temporary, name)
+            finally:
+                self.unlink(temporary)
 
 
 def beside(file: Path) -> Folder:

@@ -1,8 +1,8 @@
 """The contract of an executor (`sweep.backend.Backend`): what carries out trials, whatever it runs
 them on.
 
-Another one gets a line in EXECUTORS. A sweep by it must leave a run without contradictions, which
-holds it to the rules of the closed loop, of the window and of the seeds; the rest is below.
+Another one gets a line in EXECUTORS. A sweep by it must leave a run that breaks no rule of the
+closed loop, of the window and of the seeds (`tests.trial_rules`); the rest is below.
 """
 
 import asyncio
@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from frontier.audit.contradictions import contradictions
 from frontier.client.event_loop import run as run_loop
 from frontier.config import Config, load_config
 from frontier.model import Measurement, Record
@@ -20,6 +19,7 @@ from frontier.run import load
 from frontier.sweep.backend import Backend, HttpBackend, VirtualBackend
 from frontier.sweep.conductor import Conductor
 from tests.sweeps import Told, open_run
+from tests.trial_rules import broken_rules
 
 TEXT = """\
 endpoint: simulator
@@ -73,4 +73,4 @@ def test_an_executor_keeps_its_contract(name: str, tmp_path: Path) -> None:
 
     with open_run(tmp_path / "run", config, TEXT + more) as run:
         assert run_loop(sweep()) == "finished"
-    assert [] == list(contradictions(load(tmp_path / "run")))
+    assert [] == list(broken_rules(load(tmp_path / "run")))

@@ -20,6 +20,7 @@ from tests.commands import frontier
 from tests.golden import assert_golden_row
 from tests.neutral import line_of
 from tests.sweeps import resumed_without, sweep_in_virtual_time
+from tests.trial_rules import broken_rules
 
 TEXT = """\
 endpoint: simulator
@@ -156,9 +157,10 @@ def test_commands_that_know_mixes(run: Run) -> None:
     assert shares_sentence(decision.shape, decision.metrics) in (here / "r.md").read_text()
     said = frontier("predict", str(run.path / "config.yaml"), cwd=here)
     assert (said.code, "chat60%+agent40%" in said.out) == (0, True)
-    assert frontier("pack", str(run.path), "-o", "claim.zip", cwd=here).code == 0
-    said = frontier("audit", "claim.zip", cwd=here)
-    assert said.code == 0, said.out + said.err
+
+
+def test_its_trials_keep_their_rules(run: Run) -> None:
+    assert [] == list(broken_rules(run))
 
 
 def test_a_class_that_no_run_has_is_refused(run: Run) -> None:

@@ -26,6 +26,7 @@ from tests.golden import assert_golden_row
 from tests.neutral import neutral
 from tests.sweep.test_sweep_http import sweep_over_http
 from tests.sweeps import commands_in_virtual_time, sweep_in_virtual_time, without_last_trials
+from tests.trial_rules import broken_rules
 from tests.virtual_truth import truth
 
 TEXT = """\
@@ -56,6 +57,10 @@ def test_the_answer_is_a_rate_that_keeps_the_limit_in_truth(run: Run) -> None:
     assert f" {rate.per_second:g} " in holds
     assert_golden_row("answers", "\n".join(production_lines(decision, None)))
     assert not any(answer.common for answer in run.answers())
+
+
+def test_its_trials_keep_their_rules(run: Run) -> None:
+    assert [] == list(broken_rules(run))
 
 
 def test_the_answer_names_the_limit_in_flight_that_it_needs(run: Run) -> None:

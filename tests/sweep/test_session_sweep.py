@@ -18,6 +18,7 @@ from frontier.sweep.verify import checks
 from tests.commands import frontier
 from tests.golden import assert_golden_row
 from tests.sweeps import resumed_without, sweep_in_virtual_time, swept
+from tests.trial_rules import broken_rules
 
 TEXT = """\
 endpoint: simulator
@@ -121,11 +122,8 @@ def test_looking_at_it_by_other_limits_of_a_class(run: Run) -> None:
     assert "of later turns" in page
 
 
-def test_a_claim_about_sessions_can_be_packed_and_audited(run: Run) -> None:
-    here = run.path.parent
-    assert frontier("pack", str(run.path), "-o", "claim.zip", cwd=here).code == 0
-    said = frontier("audit", "claim.zip", cwd=here)
-    assert said.code == 0, said.out + said.err
+def test_its_trials_keep_their_rules(run: Run) -> None:
+    assert [] == list(broken_rules(run))
 
 
 def test_axes_of_a_class_have_the_uncertainty_of_its_own_requests(run: Run) -> None:

@@ -22,6 +22,7 @@ from tests.commands import frontier
 from tests.golden import assert_golden_row
 from tests.sweep.test_sweep_http import sweep_over_http
 from tests.sweeps import swept
+from tests.trial_rules import broken_rules
 from tests.virtual_truth import truth
 
 TEXT = """\
@@ -58,6 +59,10 @@ def swept_run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     swept(here / "run", TEXT.format(file=file, rate="[5, 40]").replace("refine: 1", "refine: 0"))
     file.unlink()
     return load(here / "run")
+
+
+def test_its_trials_keep_their_rules(swept_run: Run) -> None:
+    assert [] == list(broken_rules(swept_run))
 
 
 @pytest.mark.process
