@@ -30,18 +30,18 @@ import numpy as np
 
 from frontier.budget import TrialTimes
 from frontier.config import Config
-from frontier.decide import completion, rate_search, search
+from frontier.decide import completion, search
 from frontier.decide.changes import History
 from frontier.decide.load_search import EXPECTED_WINDOWS, PROOF_TURNS, usual_proof
 from frontier.decide.prediction import LEAST, Assumption, assumption, rough_e2e
 from frontier.decide.proof import ALPHA, LOOKS, MAX_WINDOWS, PER_STREAM, SPEND, WINDOWS, by_concurrency, fewest_requests
-from frontier.decide.rate_search import Expectation
 from frontier.decide.search import Ask, Done, SearchPolicy
 from frontier.errors import UsageError
 from frontier.hardware.predict import Calibrated, Known, calibrate
 from frontier.hardware.roofline import ModelRoofline
 from frontier.model import Limit, Phase, Rate, Series, Shape, Trial
 from frontier.plan import NOTHING, Plan, ToProve, expected_seconds, longest_of, make_trial, runs_grid, search_policy
+from frontier.rate_forecast import Expectation, expectation
 from frontier.stats import intervals
 from frontier.stats.window import WindowData
 
@@ -259,7 +259,7 @@ def expected_rates(config: Config, series: Series) -> Expectation:
     """What a search over rates is expected to find, while a request takes as long as the SLA lets
     it.
     """
-    return rate_search.expectation(config, series, assumed_e2e(config.limits, series.shape))
+    return expectation(config, series, assumed_e2e(config.limits, series.shape))
 
 
 def _looks_at_rates(config: Config, series: Series, history: History) -> list[Part]:

@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Any, Literal
 
 from frontier.config import Config, Setting, config_text
-from frontier.decide.wording import count
 from frontier.errors import UsageError
 from frontier.model import Phase, Series, Trial
 from frontier.plan import make_plan
 from frontier.store.journal import last_session
 from frontier.store.run_dir import RunDirectory
 from frontier.text import clean, redact
+from frontier.units import count
 
 ENDS = ("finished", "budget", "interrupted", "server_lost", "failed", "stopped")
 """What the journal of a sweep ends with; with anything else it was killed."""

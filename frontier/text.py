@@ -23,7 +23,7 @@ import hashlib
 import html
 import re
 import unicodedata
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
@@ -95,6 +95,22 @@ def middle_cut(text: str, longest: int) -> str:
 def short_hash(text: str, digits: int = 8) -> str:
     """Digits of a hash that distinguish texts which are alike where they are cut."""
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:digits]
+
+
+def told_apart(names: Sequence[str], longest: int = 60) -> list[str]:
+    """Names from outside, cleaned and cut, none like another: where the cut ones agree a short hash
+    tells them apart, and the same name again is numbered.
+    """
+    cut = [clean_name(name, longest) for name in names]
+    several = {short for short in cut if len({n for n, c in zip(names, cut, strict=True) if c == short}) > 1}
+    labels: list[str] = []
+    for name, short in zip(names, cut, strict=True):
+        label = short
+        if short in several:
+            label = f"{middle_cut(short, longest - 7)}~{short_hash(name, 6)}"
+        again = sum(other == name for other in names[: len(labels)])
+        labels.append(f"{label} ({again + 1})" if again else label)
+    return labels
 
 
 def closest(word: str, known: Iterable[str], *, most: int = 1, cutoff: float = 0.6) -> list[str]:

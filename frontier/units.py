@@ -219,6 +219,11 @@ def format_bytes(size: float) -> str:
     return f"{size:.0f} B" if math.isfinite(size) else format_number(size)
 
 
+def count(number: int, noun: str) -> str:
+    """'1 trial', '1,024 requests'."""
+    return f"{number:,} {noun}" + ("" if number == 1 else "s")
+
+
 def roughly(number: int) -> str:
     """A predicted count, rounded up to two significant digits.
 

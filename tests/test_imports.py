@@ -21,7 +21,7 @@ FLOORS: list[set[str]] = [
     {"formats"},
     {"decide"},
     {"plan"},
-    {"budget"},
+    {"budget", "rate_forecast"},
     {"forecast"},
     {"next_step", "standing"},
     {"run"},
@@ -33,7 +33,7 @@ FLOORS: list[set[str]] = [
 ]
 # Modules that stand beside each other on the lowest floor may import each other.
 ROOMS = [{"model", "metrics", "units", "errors", "text", "_version"}]
-PURE = ("config", "plan.py", "budget.py", "forecast.py", "stats", "decide")
+PURE = ("config", "plan.py", "budget.py", "rate_forecast.py", "forecast.py", "stats", "decide")
 
 
 def modules() -> dict[str, Path]:

@@ -394,8 +394,8 @@ def larger_budget(config: "Config", run: Path, again: str) -> str:
     again tomorrow.
     """
     from frontier.budget import Amount, Turn, raised
-    from frontier.decide.wording import count
     from frontier.plan import NOTHING, make_plan
+    from frontier.units import count
 
     lines = RunDirectory.read(run).journal_lines()
     session = last_session(lines)

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from frontier.cli.common import RUN_PATH, RUNS, answer, json_option, say, subcommand
-from frontier.decide.wording import count
 from frontier.errors import ExitCode
 from frontier.model import Point, Trial, by_series
+from frontier.units import count
 
 if TYPE_CHECKING:
     from frontier.formats.importing import Import

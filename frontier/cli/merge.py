@@ -6,8 +6,8 @@ import click
 
 from frontier._version import __version__
 from frontier.cli import common
-from frontier.decide.wording import count
 from frontier.errors import ExitCode
+from frontier.units import count
 
 
 @common.subcommand("merge")

@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from frontier.cli.common import answer, answer_prose, json_option, say, subcommand
-from frontier.decide.wording import count
 from frontier.errors import ExitCode, MeasurementError
 from frontier.metrics import metric
 from frontier.model import Point, Record, Verdict
-from frontier.units import format_number, format_seconds, format_share
+from frontier.units import count, format_number, format_seconds, format_share
 
 if TYPE_CHECKING:
     from frontier.client.preflight import Preflight

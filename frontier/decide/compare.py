@@ -17,11 +17,12 @@ import numpy as np
 
 from frontier.decide import pareto, uncertainty
 from frontier.decide.uncertainty import DRAWS, INDIFFERENCE
-from frontier.decide.wording import count, limit_value_text, told_apart
 from frontier.metrics import RATES, Metric, Unit, metric, per_gpu
 from frontier.model import Estimate, Limit, Point, Series, Shape, by_series, listed, setting
 from frontier.stats.bounds import from_draws
 from frontier.stats.window import Floats, WindowData
+from frontier.text import told_apart
+from frontier.units import count
 
 Answer = Literal["better", "no worse", "not resolved", "worse", "invalid"]
 ORDER: tuple[Answer, ...] = ("better", "no worse", "not resolved", "worse", "invalid")
@@ -423,7 +424,7 @@ def ratio_text(ratio: Estimate) -> str:
 def until_text(comparison: Comparison) -> str:
     """Up to which value of the second objective the areas count: 'p99 TTFT 500 ms'."""
     other = comparison.objectives[1]
-    return f"{metric(other).label} {limit_value_text(other, comparison.reference)}"
+    return f"{metric(other).label} {metric(other).format_trimmed(comparison.reference)}"
 
 
 def comparison_sentence(comparison: Comparison, names: Names | None = None) -> str:

@@ -15,9 +15,8 @@ from frontier.decide.capacity import knee
 from frontier.decide.knobs import Resource, engine_of, remedy
 from frontier.decide.server_settings import ServerSettings
 from frontier.decide.signs import Signs, signs_of
-from frontier.decide.wording import setting
 from frontier.metrics import metric
-from frontier.model import Decision, OfSeries, Point, Shape
+from frontier.model import Decision, OfSeries, Point, Shape, setting
 from frontier.stats.load_flags import ERRORS
 from frontier.stats.window import WindowData
 from frontier.units import format_number, format_seconds, format_share

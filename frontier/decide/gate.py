@@ -24,9 +24,8 @@ import numpy as np
 from scipy import stats
 
 from frontier.decide.compare import ORDER, Answer
-from frontier.decide.wording import setting
 from frontier.metrics import LATENCIES, metric
-from frontier.model import Estimate, Limit, Shape
+from frontier.model import Estimate, Limit, Shape, setting
 from frontier.stats.estimate import estimate
 from frontier.stats.window import WindowData
 

@@ -11,23 +11,16 @@ A rate of sessions counts those that begin. A look begins when sessions have had
 their last turn; how much time that is, the first look shows, which is then taken again.
 """
 
-import contextlib
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
-from frontier.config import Config
 from frontier.decide import load_search
 from frontier.decide.changes import History
 from frontier.decide.load_search import INVALID, LoadAsk, LoadDone, LoadPolicy, LoadTrial, invalid_because, rounded
-from frontier.decide.prediction import assumption, most_in_flight
 from frontier.decide.proof import pilot_point, violation
-from frontier.decide.wording import count
-from frontier.errors import UsageError
-from frontier.model import Limit, Phase, Rate, Series, SessionRate, Shape, Verdict
-from frontier.simulator.virtual import expected_e2e
+from frontier.model import Limit, Phase, Rate, SessionRate, Shape, Verdict
 from frontier.stats import load_flags
 from frontier.stats.window import BLOCKS, WindowData
 
@@ -38,9 +31,6 @@ SATURATED_REQUESTS = 400
 """Requests of the look that shows how much is served at most."""
 MOST_RATE = 20_000.0
 """The ramp ends here: no client process sends more."""
-ASSUMED_IN_FLIGHT = 16
-"""Requests that a server has in flight at the most that it serves, while nothing is described and
-nothing measured."""
 LATE = BLOCKS // 2
 """The blocks of the saturated look from which on all that the server can hold is in flight."""
 
@@ -90,21 +80,21 @@ def _ramp(
     if not looks:
         lowest = grid[0]
         assert isinstance(lowest, Rate)
-        return _look(shape, lowest.per_second, LOOK_REQUESTS, looks, warmup)
+        return ramp_look(shape, lowest.per_second, LOOK_REQUESTS, looks, warmup)
     last = looks[-1]
     if last in invalid:
-        return _look(shape, last.load, last.requests, looks, warmup)
+        return ramp_look(shape, last.load, last.requests, looks, warmup)
     if shape.has_sessions and len(looks) == 1:
-        return _look(shape, last.load, LOOK_REQUESTS, looks, warmup)
+        return ramp_look(shape, last.load, LOOK_REQUESTS, looks, warmup)
     if last.overloaded:
-        return _look(shape, last.load, SATURATED_REQUESTS, looks, warmup)
+        return ramp_look(shape, last.load, SATURATED_REQUESTS, looks, warmup)
     if 2 * last.load > MOST_RATE:
         unit = (SessionRate if shape.has_sessions else Rate).arrivals
         return LoadDone(Verdict.UNPROVEN, f"the server keeps up with {last.load:g} {unit}, the most that is sent")
-    return _look(shape, rounded(2 * last.load), LOOK_REQUESTS, looks, warmup)
+    return ramp_look(shape, rounded(2 * last.load), LOOK_REQUESTS, looks, warmup)
 
 
-def _look(shape: Shape, rate: float, least: int, looks: Sequence[LoadTrial], warmup: float) -> LoadAsk:
+def ramp_look(shape: Shape, rate: float, least: int, looks: Sequence[LoadTrial], warmup: float) -> LoadAsk:
     """A look at a rate, of `least` requests or more. The first one shows how long a request takes
     where none was kept up with.
     """
@@ -168,71 +158,3 @@ def served(sample: WindowData) -> float:
     if not per_answer > 0 or not produced:
         produced, per_answer = float(sample.block_finished[late].sum()), 1.0
     return max(produced / per_answer, 1.0) / float(sample.block_seconds[late].sum())
-
-
-# --- before anything is measured
-
-
-@dataclass(frozen=True, slots=True)
-class Expectation:
-    """What a search over rates of a shape is expected to find: what is served at most, and `by`
-    what that is known.
-    """
-
-    shape: Shape
-    policy: LoadPolicy
-    by: str
-
-    @property
-    def usual(self) -> Rate:
-        """The rate that is usually proven."""
-        return self.shape.load(Rate.of(rounded(load_search.USUAL * self.policy.top)))  # type: ignore[return-value]
-
-    def looks(self, limits: Sequence[Limit], lowest: float, seen: int) -> list[LoadAsk]:
-        """The looks of the ramp from the lowest rate on, and those that locate the SLA, after the
-        first `seen`.
-        """
-        warmup = self.policy.warmup
-        ramp = [_look(self.shape, lowest, LOOK_REQUESTS, (), warmup)]
-        while ramp[-1].load <= self.policy.top and 2 * ramp[-1].load <= MOST_RATE:
-            ramp.append(_look(self.shape, rounded(2 * ramp[-1].load), LOOK_REQUESTS, (), warmup))
-        ramp.append(_look(self.shape, ramp[-1].load, SATURATED_REQUESTS, (), warmup))
-        rate = self.usual.per_second
-        size = load_search.look_size(self.policy, limits, rate)
-        look = LoadAsk(rate, Phase.SCAN, size, max(warmup, self.policy.lasting), self.policy.each)
-        locating = [look] * load_search.EXPECTED_LOOKS
-        return [*ramp, *locating][seen:] or locating[:1]
-
-
-def expectation(config: Config, series: Series, longest: float) -> Expectation:
-    """By the engine model, with as many requests in flight as the limits on TPOT and E2E allow;
-    where too little is described, by the middle one of the listed rates, or by ASSUMED_IN_FLIGHT
-    requests of `longest` seconds.
-    """
-    shape = series.shape
-
-    def expected(by: str, rate: float, in_flight: int, e2e: float) -> Expectation:
-        """Of so many requests, or turns of sessions, per second."""
-        lasting = shape.session_seconds(e2e)
-        policy = LoadPolicy(0.0, rate / shape.requests, in_flight, e2e, config.warmup, shape.requests, lasting)
-        return Expectation(shape, policy, by)
-
-    with contextlib.suppress(UsageError):
-        assumed, _ = assumption(config.deployment(series.deployment))
-        times = {"e2e": 1.0, "tpot": shape.osl.mean}
-        limited = [li for li in config.limits if li.of.quantity in times and not li.of.inverted and not li.of.group]
-        allowed = min((li.promise * times[li.of.quantity or ""] for li in limited), default=math.inf)
-        if n := most_in_flight(assumed, shape, allowed):
-
-            def e2e(in_flight: int) -> float:
-                return expected_e2e(assumed.spec, shape, in_flight)
-
-            top = n / e2e(n)
-            usual = next(m for m in range(1, n + 1) if m >= load_search.USUAL * top * e2e(m))
-            by = f"three quarters of what the engine model serves with {count(n, 'request')} in flight"
-            return expected(by, top, max(1, round(top * e2e(usual))), e2e(usual))
-    if config.rate:
-        top = config.rate[len(config.rate) // 2].per_second * shape.requests / load_search.USUAL
-        return expected("as listed", top, max(1, round(top * longest)), longest)
-    by = f"three quarters of what {ASSUMED_IN_FLIGHT} requests in flight give, each as slow as the SLA lets it be"
-    return expected(by, ASSUMED_IN_FLIGHT / longest, ASSUMED_IN_FLIGHT, longest)

@@ -17,7 +17,8 @@ from frontier.model import setting as setting
 from frontier.text import clean as clean
 from frontier.text import clean_name as clean_name
 from frontier.text import middle_cut as middle_cut
-from frontier.text import short_hash
+from frontier.text import told_apart as told_apart
+from frontier.units import count as count
 from frontier.units import format_number, format_seconds, roughly
 
 CLOSED_LOOP = "closed loop, zero think time"
@@ -40,22 +41,6 @@ class Provenance:
     created: str | None = None
     remark: str | None = None
     notes: tuple[str, ...] = ()
-
-
-def told_apart(names: Sequence[str], longest: int = 60) -> list[str]:
-    """Names from outside, cleaned and cut, none like another: where the cut ones agree a short hash
-    tells them apart, and the same name again is numbered.
-    """
-    cut = [clean_name(name, longest) for name in names]
-    several = {short for short in cut if len({n for n, c in zip(names, cut, strict=True) if c == short}) > 1}
-    labels: list[str] = []
-    for name, short in zip(names, cut, strict=True):
-        label = short
-        if short in several:
-            label = f"{middle_cut(short, longest - 7)}~{short_hash(name, 6)}"
-        again = sum(other == name for other in names[: len(labels)])
-        labels.append(f"{label} ({again + 1})" if again else label)
-    return labels
 
 
 def apart(names: Sequence[str]) -> list[str]:
@@ -338,11 +323,6 @@ def _kind(name: str, flags: Sequence[tuple[int, Flag]], *, fatal: bool) -> FlagK
         for c, flag in flags
     )
     return FlagKind(clean(name).replace("_", " "), one, clean(flags[0][1].advice, 240), fatal, where)
-
-
-def count(number: int, noun: str) -> str:
-    """'1 trial', '1,024 requests'."""
-    return f"{number:,} {noun}" + ("" if number == 1 else "s")
 
 
 def unproven_words(estimate: Estimate | None, need: int | None) -> str:
