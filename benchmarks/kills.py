@@ -35,10 +35,10 @@ from pathlib import Path
 from typing import Any
 
 from frontier.config import load_config
-from frontier.decide.sentences import notes
 from frontier.model import Decision, Measurement, Trial
 from frontier.plan import Progress, make_plan
 from frontier.run import load
+from frontier.show.sentences import notes
 from frontier.store.run_dir import RunDirectory
 from frontier.sweep.backend import VirtualBackend
 from frontier.sweep.conductor import Conductor

@@ -12,7 +12,6 @@ from dataclasses import replace
 
 from frontier.budget import Amount, TrialTimes, raised
 from frontier.config import Config
-from frontier.decide.sentences import notes
 from frontier.decide.sla_result import Answer
 from frontier.metrics import Unit
 from frontier.model import Decision, Limit, NextStep, Phase, Rate, Series, Shape
@@ -24,9 +23,9 @@ take."""
 
 
 def with_command(decision: Decision, config: Config, again: str | None, times: TrialTimes, spent: Amount) -> Decision:
-    """The decision with the command and the time of its next step, and with notes that say so.
-    `again` is the sweep of its run once more, None of an import; `times` what its trials took,
-    `spent` what all of its sessions did.
+    """The decision with the command and the time of its next step. `again` is the sweep of its run
+    once more, None of an import; `times` what its trials took, `spent` what all of its sessions
+    did.
     """
     step = decision.next_step
     if step is None or (step.requests is None and again is not None) or isinstance(step.concurrency, Rate):
@@ -38,8 +37,7 @@ def with_command(decision: Decision, config: Config, again: str | None, times: T
         more = [*_only(config, decision.series), "--prove", str(step.concurrency), *_sla(config, decision.limits)]
         more += [] if need is None else _budget(config, need, spent)
         step = replace(step, seconds=None if need is None else need.seconds, command=f"{again} {shlex.join(more)}")
-    decision = replace(decision, next_step=step)
-    return replace(decision, notes=notes(decision))
+    return replace(decision, next_step=step)
 
 
 def shared_commands(answer: Answer, config: Config, again: str | None) -> dict[str, str]:

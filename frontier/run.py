@@ -21,6 +21,7 @@ from frontier.decide import operating_point, pareto, uncertainty
 from frontier.decide.capacity import FrontierSummary, summarise
 from frontier.decide.changes import unchanged
 from frontier.decide.diagnose import Diagnosis, diagnose
+from frontier.decide.knobs import engine_of
 from frontier.decide.proof import by_concurrency, claim_points, claim_windows
 from frontier.decide.server_settings import ServerSettings, settings_of
 from frontier.decide.sla_result import Answer, answer
@@ -288,8 +289,16 @@ class Run:
         )
         again = None if self.standing is None else self.standing.again
         return points, tuple(
-            with_command(decision, self.config, again, self.times, self.spent) for decision in decisions
+            replace(
+                with_command(decision, self.config, again, self.times, self.spent),
+                engine=self._engine(decision.series),
+            )
+            for decision in decisions
         )
+
+    def _engine(self, series: Series) -> str | None:
+        """The dialect of the server that answered a series, where its limit is known."""
+        return engine_of(name for _, sample in self.histories.get(series, ()) for name in sample.server_identities)
 
     def _decidable(self, limits: tuple[Limit, ...]) -> tuple[list[Point], list[Point]]:
         """What may be claimed; and what was only looked at, of which nothing can be.

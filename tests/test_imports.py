@@ -25,6 +25,7 @@ FLOORS: list[set[str]] = [
     {"forecast"},
     {"next_step", "standing"},
     {"run"},
+    {"show"},
     {"plot"},
     {"report"},
     {"sweep"},
@@ -84,6 +85,24 @@ def test_a_sweep_reports_its_progress_and_draws_nothing() -> None:
     names = {name for module, path in modules().items() if room(module) == "sweep" for name in imported(path)}
     assert names
     assert set() == {name for name in names if name.split(".")[1] in ("plot", "report")}
+
+
+HEART = {"decide", "errors", "metrics", "model", "stats", "text", "units"}
+"""All that solver and search import: none of the code that shows, asks, reads or stores."""
+
+
+@pytest.mark.parametrize("start", ["frontier.decide.operating_point", "frontier.decide.search"])
+def test_solver_and_search_import_nothing_that_shows_measures_or_stores(start: str) -> None:
+    known, seen, todo = modules(), set[str](), [start]
+    while todo:
+        module = todo.pop()
+        if module in known and module not in seen:
+            seen.add(module)
+            todo += imported(known[module])
+    words = {"sentences", "wording", "explain", "knobs", "signs"}
+    assert len(seen) > 20
+    assert HEART >= {room(module) for module in seen}
+    assert set() == words & {module.rpartition(".")[2] for module in seen}
 
 
 def test_no_module_imports_itself_through_a_circle() -> None:

@@ -157,7 +157,7 @@ def other_limits(runs: "Sequence[Run]", limits: "Sequence[Limit]") -> list[str]:
     """A note when a run was swept for another SLA than the one that all are drawn and decided
     by.
     """
-    from frontier.decide.wording import limits_text
+    from frontier.show.wording import limits_text
 
     others = [run for run in runs if run.limits() and tuple(run.limits()) != tuple(limits)]
     if not others or not limits:

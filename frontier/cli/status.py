@@ -10,9 +10,9 @@ import click
 import orjson
 
 from frontier.cli.common import RunOptions, answer, answer_prose, find_run, run_options, subcommand
-from frontier.decide.wording import count, trial_words
 from frontier.errors import ExitCode
 from frontier.model import load_facts, load_of, setting
+from frontier.show.wording import count, trial_words
 from frontier.store.journal import last_session
 from frontier.store.run_dir import RunDirectory
 from frontier.text import clean

@@ -16,9 +16,9 @@ from dataclasses import replace
 import numpy as np
 
 from frontier.decide import operating_point, search
+from frontier.decide.causes import CLEARLY_MORE
 from frontier.decide.changes import CLAIMED, MOST_CHANGES, PROOFS, History, Unchanged, spoilt, unchanged
 from frontier.decide.claim import PROVEN, STAKES, claim_of, late_shares, proof_windows
-from frontier.decide.explain import CLEARLY_MORE
 from frontier.decide.placement import LOWER
 from frontier.decide.proof import (
     MOST_SPOILT,

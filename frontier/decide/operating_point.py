@@ -12,13 +12,11 @@ from dataclasses import replace
 import numpy as np
 
 from frontier import errors
+from frontier.decide.causes import Server, with_causes
 from frontier.decide.changes import Growth, History, Unchanged, unchanged
 from frontier.decide.claim import claim_of, corrected_settings, cut_short, proof_windows
-from frontier.decide.explain import Server, explain
-from frontier.decide.knobs import engine_of
 from frontier.decide.pareto import by_concurrency
 from frontier.decide.proof import WINDOWS, candidates
-from frontier.decide.sentences import notes
 from frontier.decide.verdict import RISING, judge
 from frontier.errors import ExitCode
 from frontier.metrics import metric
@@ -46,8 +44,8 @@ def solve(
     history: History = (),
     end: str = "",
 ) -> Decision:
-    """The operating point of one (deployment, shape): the setting to run, and in `notes` why not
-    the next one.
+    """The operating point of one (deployment, shape): the setting to run, and in `explanation`
+    why not the next one.
 
     Only settings below the lowest violation are chosen, whatever lies above it; settings at the low
     end that only lack throughput (verdict.RISING) are no such violation, and one of a single trial
@@ -86,7 +84,6 @@ def solve(
         holes=tuple(c for c in violating if c < max(meeting, default=0)),
         unconfirmed=unconfirmed,
         rejected=_rejected(chosen, feasible, limits, rate, point_estimates) if marginal_gain else None,
-        engine=engine_of(name for _, sample in history for name in sample.server_identities),
     )
     lowest = decision.first_fail
     if decision.verdict is Verdict.VIOLATES and any(lowest is None or p.concurrency < lowest for p in scanned):
@@ -97,7 +94,7 @@ def solve(
         claim = claim_of(proof_windows(kept, claimed, limits), limits, corrected=bool(corrected))
         decision = replace(decision, claim=claim)
     by_c = {p.concurrency: p for p in scanned} | by_c
-    explained = explain(
+    return with_causes(
         decision,
         by_c,
         rate,
@@ -107,7 +104,6 @@ def solve(
         point_estimates=point_estimates,
         unworthy=_unworthy(chosen, by_c.values(), limits, rate) if marginal_gain else (),
     )
-    return replace(explained, notes=notes(explained))
 
 
 def _given_up(history: Unchanged, limits: tuple[Limit, ...]) -> frozenset[int]:

@@ -18,8 +18,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from frontier.decide import operating_point
+from frontier.decide.causes import CLEARLY_MORE
 from frontier.decide.changes import History, latencies, unchanged
-from frontier.decide.explain import CLEARLY_MORE
 from frontier.decide.proof import (
     LOOKS,
     SCANS,

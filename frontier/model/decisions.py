@@ -207,7 +207,7 @@ class RejectedStep:
 
 
 class Cause(StrEnum):
-    """What a reason of an explanation is; its words are in decide/sentences.py."""
+    """What a reason of an explanation is; its words are in show/sentences.py."""
 
     # of one setting
     CHOSEN = "chosen"
@@ -333,8 +333,10 @@ class Decision(OfSeries):
     `first_fail` bracket the limit among the measured settings. `holes` are violating settings below
     one that meets; `unconfirmed` violate in their only trial although a higher one is proven, which
     does not count yet. `claim` is what the proof covers: of the operating point, or of a setting
-    that a later visit contradicted where that left none. `engine` is the dialect of the server that
-    answered, where its limit on requests in flight is known (decide/knobs.py).
+    that a later visit contradicted where that left none. What follows is no part of
+    deciding: `engine` is the dialect of the server that answered, where its limit on requests in
+    flight is known (decide/knobs.py; filled in by `run`), and `notes` is the explanation in
+    sentences (`show.sentences.with_notes`).
     """
 
     deployment: str

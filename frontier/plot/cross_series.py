@@ -7,7 +7,6 @@ from dataclasses import replace
 
 from frontier.decide.traffic import break_evidence, break_title, lowest_violation, share_breaks, share_of, varied_class
 from frontier.decide.trend import Trend
-from frontier.decide.wording import clean, clean_name, limits_text, setting, unit_text
 from frontier.hardware.roofline import Limits, Roofline
 from frontier.metrics import display, metric, per_gpu
 from frontier.model import Decision, Shape, Verdict, unnamed
@@ -24,6 +23,7 @@ from frontier.plot.data import (
     concurrency_axis,
     padded_axis,
 )
+from frontier.show.wording import clean, clean_name, limits_text, setting, unit_text
 from frontier.units import date_text, format_share
 
 LINES = ((Role.FRONTIER, "o"), (Role.OPERATING, "s"), (Role.THIRD, "^"), (Role.FOURTH, "D"))

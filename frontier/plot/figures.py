@@ -10,7 +10,6 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from frontier.decide.capacity import capacity
-from frontier.decide.wording import PART_WORDS, limit_text, setting, unit_text, value_text
 from frontier.metrics import LATENCIES, metric, per_gpu, short
 from frontier.model import Estimate, Limit, Point, Rate, TimeBreakdown, amount, kind_of
 from frontier.plot.data import (
@@ -27,6 +26,7 @@ from frontier.plot.data import (
     padded_axis,
 )
 from frontier.plot.labels import view_name
+from frontier.show.wording import PART_WORDS, limit_text, setting, unit_text, value_text
 from frontier.units import format_share, seconds_axis
 
 Values = Sequence[tuple[int, Estimate]]

@@ -5,9 +5,12 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
-from frontier.decide.explain import binding_limit
-from frontier.decide.sentences import brief_sentence, decision_sentence, may_give
-from frontier.decide.wording import (
+from frontier.metrics import ENERGY, metric, per_gpu
+from frontier.model import Decision, Limit, Rate, Verdict, unnamed
+from frontier.plot.data import Axis, Callout, Panel, Role, View
+from frontier.show.explain import binding_limit
+from frontier.show.sentences import brief_sentence, decision_sentence, may_give
+from frontier.show.wording import (
     Provenance,
     apart,
     bound_words,
@@ -21,9 +24,6 @@ from frontier.decide.wording import (
     unproven_words,
     value_text,
 )
-from frontier.metrics import ENERGY, metric, per_gpu
-from frontier.model import Decision, Limit, Rate, Verdict, unnamed
-from frontier.plot.data import Axis, Callout, Panel, Role, View
 from frontier.stats import cost_energy
 from frontier.text import clean, clean_name, middle_cut
 

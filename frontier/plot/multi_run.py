@@ -15,7 +15,15 @@ from frontier.decide import pareto
 from frontier.decide.compare import Comparison, Names, comparison_sentence, gpus_note, names_of
 from frontier.decide.pareto import keeps, pooled
 from frontier.decide.sla_result import Best, best_deployment
-from frontier.decide.wording import (
+from frontier.errors import UsageError
+from frontier.metrics import RATES, metric, per_gpu
+from frontier.model import Limit, Shape, Verdict, in_words
+from frontier.plot.data import Axis, Line, Mark, Panel, Picture, Role, View, breaks
+from frontier.plot.labels import answer_cells, foot_line, joined, panel_words, sign_words, unstarred, view_sentence
+from frontier.plot.picture import axes_of, mark_of, region_of, rules_of, shared_axes, staircase, telling
+from frontier.plot.selection import check_panels, series_of
+from frontier.run import Run
+from frontier.show.wording import (
     Provenance,
     apart,
     count,
@@ -25,14 +33,6 @@ from frontier.decide.wording import (
     named_value,
     told_apart,
 )
-from frontier.errors import UsageError
-from frontier.metrics import RATES, metric, per_gpu
-from frontier.model import Limit, Shape, Verdict, in_words
-from frontier.plot.data import Axis, Line, Mark, Panel, Picture, Role, View, breaks
-from frontier.plot.labels import answer_cells, foot_line, joined, panel_words, sign_words, unstarred, view_sentence
-from frontier.plot.picture import axes_of, mark_of, region_of, rules_of, shared_axes, staircase, telling
-from frontier.plot.selection import check_panels, series_of
-from frontier.run import Run
 from frontier.text import clean, clean_name
 
 ROLES = (Role.FRONTIER, Role.OTHER, Role.THIRD, Role.FOURTH)

@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from frontier.decide.wording import Provenance
 from frontier.model import Point, Verdict, bare
 from frontier.plot.data import (
     Axis,
@@ -42,6 +41,7 @@ from frontier.plot.labels import (
     panel_words,
     view_name,
 )
+from frontier.show.wording import Provenance
 
 FEW = 10
 """Up to so many settings of one of several series are all numbered."""

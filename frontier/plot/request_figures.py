@@ -9,11 +9,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from frontier.decide.wording import count, limit_text, setting
 from frontier.metrics import LATENCIES
 from frontier.model import Measurement, Outcome, Record, amount
 from frontier.plot.data import Axis, Line, Panel, Picture, Role, Rule, Span, View, concurrency_axis, padded_axis
 from frontier.plot.figures import FROM_POINTS, chosen_rule, limits_on, series_figure, valid_points
+from frontier.show.wording import count, limit_text, setting
 from frontier.stats.histogram import LogHistogram
 from frontier.stats.window import WindowData
 from frontier.text import clean

@@ -10,7 +10,6 @@ from pathlib import Path
 
 from frontier.config import Config
 from frontier.decide.pareto import Pooled, pooled
-from frontier.decide.wording import CLOSED_LOOP, Provenance, count, told_apart
 from frontier.errors import UsageError
 from frontier.hardware.roofline import curve
 from frontier.metrics import metric, names
@@ -30,6 +29,7 @@ from frontier.model import (
 from frontier.plot.data import Picture, Roofline, View
 from frontier.plot.labels import view_name
 from frontier.run import NEEDS, Run
+from frontier.show.wording import CLOSED_LOOP, Provenance, count, told_apart
 from frontier.stats.window import WindowData
 from frontier.store.run_dir import RunDirectory
 from frontier.text import clean, clean_name, closest

@@ -8,10 +8,16 @@ from typing import Any
 from rich.console import RenderableType
 from rich.text import Text
 
-from frontier.decide.explain import figures, half_undecided
 from frontier.decide.knobs import knob_sentence
 from frontier.decide.load_search import FoundRate, LoadTrial, invalid_because
-from frontier.decide.sentences import (
+from frontier.decide.sla_result import Answer
+from frontier.decide.verdict import Checked, judge
+from frontier.metrics import metric
+from frontier.model import Decision, Limit, Phase, Point, Series, Verdict
+from frontier.report.json_out import SOLVE_SCHEMA, Tree, decision_json, number, tree_of
+from frontier.report.tables import DeploymentGpus, indented, text_grid, to_text
+from frontier.show.explain import figures, half_undecided
+from frontier.show.sentences import (
     claim_sentence,
     figure_row,
     headline,
@@ -19,9 +25,7 @@ from frontier.decide.sentences import (
     production_lines,
     reason_sentences,
 )
-from frontier.decide.sla_result import Answer
-from frontier.decide.verdict import Checked, judge
-from frontier.decide.wording import (
+from frontier.show.wording import (
     NO_BOUND,
     NO_BOUND_LEGEND,
     bound_text,
@@ -33,10 +37,6 @@ from frontier.decide.wording import (
     setting,
     value_text,
 )
-from frontier.metrics import metric
-from frontier.model import Decision, Limit, Phase, Point, Series, Verdict
-from frontier.report.json_out import SOLVE_SCHEMA, Tree, decision_json, number, tree_of
-from frontier.report.tables import DeploymentGpus, indented, text_grid, to_text
 from frontier.stats import estimate
 from frontier.units import format_number, format_share, roughly, trimmed
 

@@ -22,7 +22,6 @@ from frontier.decide.compare import (
     ratio_text,
     until_text,
 )
-from frontier.decide.wording import clean, clean_name
 from frontier.errors import UsageError
 from frontier.metrics import RATES, metric
 from frontier.model import Limit, Point, Series
@@ -33,6 +32,7 @@ from frontier.report.json_out import Tree, tree_of
 from frontier.report.notebook import WIDE, as_html
 from frontier.report.tables import indented, text_grid, to_text
 from frontier.run import Run
+from frontier.show.wording import clean, clean_name
 from frontier.text import suggestion
 
 COMPARE_SCHEMA = "frontier.compare/1"

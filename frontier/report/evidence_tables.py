@@ -5,9 +5,9 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from frontier.decide.wording import PART_WORDS, setting, unexplained_text
 from frontier.metrics import metric
 from frontier.model import Decision, Estimate, Point
+from frontier.show.wording import PART_WORDS, setting, unexplained_text
 from frontier.stats.cost_energy import token_prices
 from frontier.stats.window import WindowData
 from frontier.units import format_bytes, format_number, format_seconds, format_share

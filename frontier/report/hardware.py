@@ -8,13 +8,13 @@ import yaml
 from rich.console import RenderableType
 from rich.text import Text
 
-from frontier.decide.wording import clean
 from frontier.hardware.ceilings import Ceilings
 from frontier.hardware.predict import Forecast, Known, Prediction
 from frontier.hardware.roofline import Limits
 from frontier.model import Estimate, Series
 from frontier.report.json_out import Tree, estimate_tree, number
 from frontier.report.tables import Cell, Column, fitted_table, to_text
+from frontier.show.wording import clean
 from frontier.units import format_bytes, format_number, format_seconds, format_share
 
 PREDICT_SCHEMA = "frontier.predict/1"

@@ -15,6 +15,7 @@ from frontier.decide.capacity import FrontierSummary, littles_law
 from frontier.decide.diagnose import Diagnosis
 from frontier.decide.traffic import class_shares, class_verdicts
 from frontier.model import Decision, Estimate, Explanation, Frontier, Limit, Point, Rate, Shape, load_facts
+from frontier.show.sentences import with_notes
 from frontier.stats import cost_energy
 
 SOLVE_SCHEMA = "frontier.solve/1"
@@ -79,7 +80,7 @@ def decision_json(decision: Decision) -> Tree:
     answer, with the command that decides; `token_prices` what tokens must bring to pay for the
     deployment, null without a price.
     """
-    tree: Tree = tree_of(replace(decision, explanation=Explanation()))
+    tree: Tree = tree_of(replace(with_notes(decision), explanation=Explanation()))
     del tree["explanation"]  # its sentences are `notes`
     if decision.shape.mix:
         verdicts = class_verdicts(decision)

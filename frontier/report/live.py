@@ -18,7 +18,6 @@ from rich.console import Console
 from rich.text import Text
 
 from frontier.decide.pareto import nondominated
-from frontier.decide.wording import clean, setting
 from frontier.model import Decision, Flag, Trial, bare
 from frontier.plan import Better
 from frontier.report.progress import (
@@ -31,6 +30,7 @@ from frontier.report.progress import (
     figures_text,
     setting_name,
 )
+from frontier.show.wording import clean, setting
 from frontier.units import format_elapsed, format_number, format_seconds
 
 if TYPE_CHECKING:

@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING
 
 from markupsafe import escape
 
-from frontier.model import Decision, Limit
+from frontier.model import Decision, Limit, Point
 from frontier.run import Run
 from frontier.run import load as load_run
+from frontier.show.sentences import with_notes
 
 if TYPE_CHECKING:
     from frontier.plot.data import Picture, Theme
@@ -94,6 +95,13 @@ class NotebookRun(Run):
         `operating_point.solve`.
         """
         return Decisions(super().solve(limits, **options), self.gpus)
+
+    def _decide(
+        self, limits: tuple[Limit, ...], options: Mapping[str, bool]
+    ) -> tuple[list[Point], tuple[Decision, ...]]:
+        """As of any run, with the notes of each decision."""
+        points, decisions = super()._decide(limits, options)
+        return points, tuple(map(with_notes, decisions))
 
     def picture(
         self, limits: Sequence[Limit] | None = None, objectives: tuple[str, str] | None = None

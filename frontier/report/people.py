@@ -6,11 +6,11 @@ from typing import Any
 from rich.text import Text
 
 from frontier.decide.knobs import knob_sentence
-from frontier.decide.sentences import claim_sentence
 from frontier.decide.users import Users
-from frontier.decide.wording import count, limit_value_text, setting, value_text
 from frontier.report.json_out import tree_of
 from frontier.report.tables import indented, text_grid, to_text
+from frontier.show.sentences import claim_sentence
+from frontier.show.wording import count, limit_value_text, setting, value_text
 from frontier.units import format_number, trimmed
 
 USERS_SCHEMA = "frontier.users/1"

@@ -13,10 +13,10 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import TextIO
 
-from frontier.decide.wording import clean, count, flag_kind, flag_words, setting, value_text
 from frontier.metrics import metric
 from frontier.model import Decision, Estimate, Flag, Judgement, Limit, Phase, Trial, Verdict, in_words, listed
 from frontier.plan import Better, Progress, Stage
+from frontier.show.wording import clean, count, flag_kind, flag_words, setting, value_text
 from frontier.units import format_elapsed, format_rough
 
 _FIGURES = ("output_throughput", "p50_ttft", "p99_ttft", "p99_tpot")

@@ -7,12 +7,12 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from frontier.decide.pareto import Pooled
-from frontier.decide.wording import clean_name, limits_text, setting, value_text
 from frontier.metrics import metric
 from frontier.model import Estimate, Series
 from frontier.report.evidence_tables import Grid
 from frontier.report.json_out import Tree, estimate_tree, tree_of
 from frontier.report.tables import text_grid, to_text
+from frontier.show.wording import clean_name, limits_text, setting, value_text
 from frontier.stats.quality import Compared
 from frontier.units import format_number, format_share
 

@@ -14,7 +14,6 @@ from frontier.decide import gate as judging
 from frontier.decide.compare import ORDER
 from frontier.decide.gate import CAUGHT, MISS, AtProven, Change, Gate, GateRules, Measured, family_size, judged_metrics
 from frontier.decide.trend import Trend, trend
-from frontier.decide.wording import bound_words, clean, clean_name, count, limit_text, setting, value_text
 from frontier.errors import UsageError
 from frontier.metrics import metric
 from frontier.model import Limit, Phase, Series, amount
@@ -22,6 +21,7 @@ from frontier.report.comparison import STYLES, two_deployments
 from frontier.report.json_out import Tree, number, tree_of
 from frontier.report.tables import indented, text_grid, to_text
 from frontier.run import Run
+from frontier.show.wording import bound_words, clean, clean_name, count, limit_text, setting, value_text
 from frontier.stats import window
 from frontier.stats.estimate import estimate
 from frontier.stats.window import WindowData

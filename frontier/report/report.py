@@ -10,9 +10,21 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from frontier.decide.diagnose import diagnose, diagnosis_lines
-from frontier.decide.explain import figures
 from frontier.decide.pareto import Pooled
-from frontier.decide.sentences import (
+from frontier.decide.server_settings import ServerSettings
+from frontier.decide.users import arrival_rate
+from frontier.metrics import metric
+from frontier.model import Cause, Decision, Limit, Reason, Verdict
+from frontier.plot.data import View
+from frontier.plot.labels import headline as title_of
+from frontier.plot.labels import view_name
+from frontier.plot.selection import pooled_of, provenance_of, samples_of, views_of
+from frontier.report.evidence_tables import Grid, cost_grids, evidence_grids, time_grids
+from frontier.report.quality import pooled_grid
+from frontier.report.tables import SIGNS, Cell, point_columns, role_of, time_line
+from frontier.run import Run
+from frontier.show.explain import figures
+from frontier.show.sentences import (
     claim_sentence,
     figure_row,
     headline,
@@ -22,9 +34,7 @@ from frontier.decide.sentences import (
     reason_sentences,
     sentence,
 )
-from frontier.decide.server_settings import ServerSettings
-from frontier.decide.users import arrival_rate
-from frontier.decide.wording import (
+from frontier.show.wording import (
     MISSING,
     NO_BOUND,
     NO_BOUND_LEGEND,
@@ -40,16 +50,6 @@ from frontier.decide.wording import (
     unproven_words,
     value_text,
 )
-from frontier.metrics import metric
-from frontier.model import Cause, Decision, Limit, Reason, Verdict
-from frontier.plot.data import View
-from frontier.plot.labels import headline as title_of
-from frontier.plot.labels import view_name
-from frontier.plot.selection import pooled_of, provenance_of, samples_of, views_of
-from frontier.report.evidence_tables import Grid, cost_grids, evidence_grids, time_grids
-from frontier.report.quality import pooled_grid
-from frontier.report.tables import SIGNS, Cell, point_columns, role_of, time_line
-from frontier.run import Run
 from frontier.stats import cost_energy
 from frontier.stats.window import WindowData
 from frontier.store.run_dir import RunDirectory

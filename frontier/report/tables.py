@@ -18,22 +18,6 @@ from rich.text import Text
 
 from frontier.decide.capacity import FrontierSummary
 from frontier.decide.diagnose import DIAGNOSIS_LEGEND, Diagnosis, diagnosis_lines
-from frontier.decide.sentences import no_sla_sentence
-from frontier.decide.wording import (
-    NO_BOUND,
-    NO_BOUND_LEGEND,
-    NOT_NEEDED,
-    clean,
-    count,
-    flag_kinds,
-    has_no_bound,
-    interval_text,
-    left_out,
-    limits_text,
-    time_sentence,
-    unit_text,
-    value_text,
-)
 from frontier.metrics import ENERGY, RATES, metric
 from frontier.model import (
     Decision,
@@ -51,6 +35,22 @@ from frontier.model import (
     listed,
 )
 from frontier.plan import longest_of
+from frontier.show.sentences import no_sla_sentence
+from frontier.show.wording import (
+    NO_BOUND,
+    NO_BOUND_LEGEND,
+    NOT_NEEDED,
+    clean,
+    count,
+    flag_kinds,
+    has_no_bound,
+    interval_text,
+    left_out,
+    limits_text,
+    time_sentence,
+    unit_text,
+    value_text,
+)
 from frontier.stats import cost_energy
 from frontier.units import format_bytes, format_elapsed, format_number, format_seconds, format_share
 

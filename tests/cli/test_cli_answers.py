@@ -8,8 +8,8 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from frontier.decide.sentences import decision_sentence
 from frontier.run import load
+from frontier.show.sentences import decision_sentence
 from tests.commands import frontier
 from tests.golden import assert_golden_row
 from tests.sweeps import ENGINES, config_text, sweep_in_virtual_time

@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from frontier.decide import operating_point, sla_result
-from frontier.decide.sentences import headline, sentence
 from frontier.decide.verdict import deciding_bound, judge
 from frontier.errors import ExitCode, UsageError
 from frontier.model import Cause, Estimate, Flag, Limit, Point, Shape, Verdict
+from frontier.show.sentences import headline, notes, sentence
 from frontier.stats import estimate as summarize
 from tests.golden import assert_golden_row
 from tests.stats import made
@@ -593,7 +593,7 @@ def test_loosening_a_limit_never_lowers_the_best_throughput_inside_it(rows, limi
 def test_the_choice_is_always_measured_proven_valid_and_below_every_violation(rows, limit, marginal_gain, marginal_ok):
     points = from_rows(rows)
     d = operating_point.solve(points, [Limit("p99_ttft", limit)], marginal_gain=marginal_gain, marginal_ok=marginal_ok)
-    assert d.notes
+    assert notes(d)
     assert marginal_ok or (d.concurrency is not None) == (d.verdict is Verdict.MEETS)
     if d.concurrency is None:
         return
@@ -721,7 +721,7 @@ def test_an_excluded_setting_inside_every_limit_that_would_give_twice_as_much_co
     d = operating_point.solve(points, limits)
     assert (Verdict.MEETS, 6, 32, 3000) == (d.verdict, d.concurrency, d.next_step.concurrency, d.next_step.requests)
     assert (1837 / 817 - 1, WAVES) == (pytest.approx(d.next_step.gain), d.next_step.flags)
-    assert_golden_row("answers", f"{headline(d)}\n{d.notes[0]}")
+    assert_golden_row("answers", f"{headline(d)}\n{notes(d)[0]}")
 
 
 @pytest.mark.parametrize(
@@ -792,7 +792,7 @@ def test_there_is_one_number_of_requests_that_would_decide():
         d.next_step.requests,
     }
     assert {1641} == needs
-    assert {True} == {"1,700 requests" in note for note in d.notes if "would decide" in note}
+    assert {True} == {"1,700 requests" in note for note in notes(d) if "would decide" in note}
 
 
 def test_a_limit_that_nothing_reasonable_decides_leaves_no_number():
@@ -804,7 +804,7 @@ def test_what_is_known_of_how_a_point_was_measured_is_said_with_it():
     remedy = "restarts were delayed by up to one decode step, so that requests do not come in waves"
     chosen = dataclasses.replace(point(8, 0.1), notes=(remedy,))
     d = operating_point.solve([chosen, point(16, 0.9)], [TTFT])
-    assert f"c=8: {remedy}" == d.notes[-1]
+    assert f"c=8: {remedy}" == notes(d)[-1]
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import pytest
 from benchmarks.calibration.servers import Process
 from benchmarks.calibration.sweep import Sweep
 from frontier.decide import completion, operating_point
-from frontier.decide.explain import CLEARLY_MORE
+from frontier.decide.causes import CLEARLY_MORE
 from frontier.decide.proof import ALPHA, candidates
 from frontier.decide.search import Ask
 from frontier.model import Limit, Phase

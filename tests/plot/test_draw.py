@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from frontier.decide.wording import Provenance
 from frontier.model import Shape
 from frontier.plot.data import Roofline
 from frontier.plot.draw import defaults, render
 from frontier.plot.picture import save
+from frontier.show.wording import Provenance
 from tests.plot.toy import SHAPE, picture, toy_decision, toy_frontier, toy_points
 
 

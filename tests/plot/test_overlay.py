@@ -6,11 +6,11 @@ from collections.abc import Iterable
 
 import pytest
 
-from frontier.decide.wording import apart
 from frontier.model import Estimate, Flag, Limit, NextStep, Shape, Verdict
 from frontier.plot.data import Picture, Role, View
 from frontier.plot.draw import render
 from frontier.plot.multi_run import Group, best_of, grouped, together, without_proof
+from frontier.show.wording import apart
 from tests.golden import assert_golden_row
 from tests.plot.toy import LADDER, LIMIT, SHAPE, said, stairs, table, toy_decision, toy_frontier, toy_points
 

@@ -5,11 +5,11 @@ import math
 
 import pytest
 
-from frontier.decide.wording import Provenance
 from frontier.model import Estimate, Flag, Frontier, Limit, Point, RejectedStep, Shape, Verdict
 from frontier.plot.data import Panel, Picture, Role, Roofline, View
 from frontier.plot.picture import small_multiples
 from frontier.report.tables import points_table
+from frontier.show.wording import Provenance
 from tests.golden import assert_golden, assert_golden_row
 from tests.plot.toy import (
     LIMIT,

@@ -10,7 +10,6 @@ from matplotlib.figure import Figure
 from matplotlib.text import Text
 from matplotlib.transforms import Bbox
 
-from frontier.decide.wording import Provenance
 from frontier.model import Flag, Limit, Point, Shape
 from frontier.plot.data import Picture, Roofline, View
 from frontier.plot.draw import defaults, draw
@@ -18,6 +17,7 @@ from frontier.plot.figures import FROM_POINTS, time_figure
 from frontier.plot.layout import PanelLayout, _touches
 from frontier.plot.multi_run import Group, together
 from frontier.plot.picture import small_multiples
+from frontier.show.wording import Provenance
 from tests.plot.toy import LADDER, LIMIT, toy_decision, toy_frontier, toy_points, with_times
 
 LONG = "meta-llama/Llama-3.1-405B-Instruct-dynamically-quantized-fp8"

@@ -4,8 +4,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from frontier.decide.explain import explain
-from frontier.decide.wording import Provenance
+from frontier.decide.causes import with_causes
 from frontier.metrics import metric
 from frontier.model import (
     Decision,
@@ -21,6 +20,7 @@ from frontier.model import (
 )
 from frontier.plot.data import Line, Panel, Picture, Roofline, View
 from frontier.plot.picture import small_multiples
+from frontier.show.wording import Provenance
 
 SHAPE = Shape.of(1024, 256)
 LIMIT = Limit("p99_ttft", 0.5)
@@ -130,7 +130,7 @@ def toy_decision(points: list[Point], limits: tuple[Limit, ...] = (LIMIT,), **ch
         "candidate": None if passing else about.concurrency,
     }
     decision = Decision(**(fields | changes))  # type: ignore[arg-type]
-    return explain(decision, {p.concurrency: p for p in points}, "output_throughput")
+    return with_causes(decision, {p.concurrency: p for p in points}, "output_throughput")
 
 
 def said(picture: Picture) -> str:

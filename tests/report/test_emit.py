@@ -12,11 +12,11 @@ import yaml
 
 from frontier.cli.users import TARGETS
 from frontier.decide.knobs import KNOBS, engine_of, knob_sentence
-from frontier.decide.sentences import production_lines
 from frontier.decide.users import HeadCount
 from frontier.errors import UsageError
 from frontier.model import Decision, Limit, Shape, Verdict
 from frontier.report.emit import BY_PEOPLE, TEMPLATES, emit
+from frontier.show.sentences import production_lines
 from tests.engines.vllm_cpu import default_folder
 from tests.golden import assert_golden_row
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from frontier.model import Distance, Estimate, Flag, RejectedStep
 from frontier.report.json_out import decisions_json, points_json
+from frontier.show.sentences import notes
 from tests.plot.toy import LIMIT, toy_decision, toy_frontier, toy_point, toy_points
 
 
@@ -17,7 +18,8 @@ def strict(tree: Any) -> Any:
 
 def test_solve_has_the_contracts_keys() -> None:
     points = toy_points()
-    tree = strict(decisions_json([toy_decision(points, notes=("a note",))]))
+    decision = toy_decision(points)
+    tree = strict(decisions_json([decision]))
 
     assert "frontier.solve/1" == tree["schema"]
     (shape,) = tree["shapes"]
@@ -25,7 +27,8 @@ def test_solve_has_the_contracts_keys() -> None:
     found = [shape[key] for key in ("shape", "verdict", "concurrency", "binding")]
     assert ["1024/256", "meets", 64, "p99_ttft"] == found
     assert {"value", "low", "high", "n"} == shape["metrics"]["p99_ttft"].keys()
-    assert ["a note"] == shape["notes"]
+    assert shape["notes"]
+    assert list(notes(decision)) == shape["notes"]
     assert [{"metric": "p99_ttft", "better": "lower", "promise": 0.5, "comfort": None}] == shape["limits"]
 
 

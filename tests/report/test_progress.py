@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from frontier.decide.wording import flag_words
 from frontier.model import Decision, Estimate, Flag, Judgement, Limit, Phase, Shape, Trial, Verdict
 from frontier.plan import Better, Progress, Stage
 from frontier.report.live import LiveProgress, Spot, _whole_parts, best_so_far, make_progress, text_plot
 from frontier.report.progress import PlainProgress
+from frontier.show.wording import flag_words
 from tests.golden import assert_golden_row
 from tests.plot.toy import SHAPE
 

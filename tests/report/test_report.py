@@ -12,12 +12,12 @@ from html.parser import HTMLParser
 import pytest
 
 from frontier.decide.operating_point import solve_all
-from frontier.decide.wording import Provenance
 from frontier.model import Cause, Distance, Estimate, Flag, Judgement, Limit, Shape, Verdict
 from frontier.plot.data import Roofline, View
 from frontier.plot.picture import small_multiples
 from frontier.report.page import escape_markdown, report_html, report_markdown
 from frontier.report.report import NOT_SAID, Report, neighbours_grid, page_of
+from frontier.show.wording import Provenance
 from tests.golden import assert_golden, assert_golden_row
 from tests.plot.test_figures import SAMPLES
 from tests.plot.toy import LIMIT, SHAPE, roofline, stairs, toy_decision, toy_frontier, toy_point, toy_points, with_times
@@ -30,7 +30,7 @@ HOSTILE = "<script>alert(1)</script>\x1b[31m|`*_\u202e[x](http://evil) <b>"
 def usual() -> Report:
     points = toy_points()
     points[-1] = toy_point(128, flags=(Flag("errors", "4.2%", "1%", "lower the concurrency"),))
-    view = View(points, toy_frontier(points), toy_decision(points, LIMITS, notes=("a note",)), LIMITS, gpus=1)
+    view = View(points, toy_frontier(points), toy_decision(points, LIMITS), LIMITS, gpus=1)
     return Report(
         [view],
         Provenance(run="7f3a91", model="model-x", server="vllm 0.33"),
@@ -267,8 +267,9 @@ def test_hostile_text_is_text_in_markdown() -> None:
 def hostile() -> Report:
     shape = Shape(SHAPE.isl, SHAPE.osl, name=HOSTILE)
     points = toy_points((1, 8, 64, 96), shape=shape, flags=(Flag(HOSTILE, HOSTILE, HOSTILE, HOSTILE, fatal=False),))
+    points = [dataclasses.replace(point, notes=(HOSTILE,)) for point in points]
     return Report(
-        [View(points, toy_frontier(points), toy_decision(points, notes=(HOSTILE,)), (LIMIT,))],
+        [View(points, toy_frontier(points), toy_decision(points), (LIMIT,))],
         Provenance(run=HOSTILE, model=HOSTILE, server=HOSTILE),
         f"# ```\nmodel: {HOSTILE}\n",
         (HOSTILE,),

@@ -216,7 +216,8 @@ def test_hostile_text_is_neither_markup_nor_control() -> None:
     shape = Shape(SHAPE.isl, SHAPE.osl, name="[red]x[/red]\x1b[2J")
     flag = Flag("[b]f", "\x1b]0;t\x07", "\u202e1", "[/x] \x9b")
     points = [toy_point(8, shape=shape, deployment="\x07d", flags=(flag,))]
-    decision: Decision = toy_decision(points, notes=("note \x1b[31m [link=x]",))
+    points = [dataclasses.replace(point, notes=("note \x1b[31m [link=x]",)) for point in points]
+    decision: Decision = toy_decision(points)
     text = points_table(points, [toy_frontier(points)], width=100) + decision_table([decision], width=100)
 
     assert "[red]x[/red][2J" in text

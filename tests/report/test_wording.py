@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from frontier.decide.wording import (
+from frontier.model import Estimate, Flag, Limit
+from frontier.show.wording import (
     WIDENS,
     clean,
     flag_kinds,
@@ -18,7 +19,6 @@ from frontier.decide.wording import (
     unproven_words,
     value_text,
 )
-from frontier.model import Estimate, Flag, Limit
 from tests.golden import assert_golden_row
 from tests.plot.toy import toy_point
 

@@ -13,8 +13,8 @@ from frontier.client.event_loop import run
 from frontier.client.loop import run_trial
 from frontier.client.prompts import random_prompts
 from frontier.client.target import Target
-from frontier.decide.wording import time_sentence
 from frontier.model import Measurement, Phase, Record, Shape, TimeBreakdown, Trial
+from frontier.show.wording import time_sentence
 from frontier.simulator.process import SimulatorProcess
 from frontier.simulator.spec import EngineSpec
 from frontier.simulator.virtual import virtual_trial

@@ -10,7 +10,6 @@ import pytest
 
 from frontier.config import load_config
 from frontier.decide.completion import skip_reason
-from frontier.decide.sentences import production_lines
 from frontier.errors import ConfigError, UsageError
 from frontier.formats import export, llmd
 from frontier.model import Rate, Verdict
@@ -20,6 +19,7 @@ from frontier.report.answer import answers_json
 from frontier.report.json_out import decisions_json, points_json
 from frontier.report.tables import plan_table, points_table
 from frontier.run import Run, load
+from frontier.show.sentences import production_lines
 from frontier.sweep.verify import checks
 from tests.commands import frontier
 from tests.golden import assert_golden_row

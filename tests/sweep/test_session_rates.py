@@ -12,7 +12,6 @@ import pytest
 from frontier.config import load_config
 from frontier.decide import search
 from frontier.decide.search import Ask, SearchPolicy
-from frontier.decide.sentences import production_lines
 from frontier.errors import ConfigError
 from frontier.model import Lengths, Limit, Phase, Rate, Session, SessionRate, Shape, Trial, Verdict
 from frontier.model.loads import POISSON
@@ -20,6 +19,7 @@ from frontier.plan import expected_seconds, make_plan
 from frontier.report.json_out import points_json
 from frontier.report.tables import plan_table, points_table
 from frontier.run import Run, load
+from frontier.show.sentences import production_lines
 from frontier.simulator.virtual import virtual_trial
 from frontier.stats.from_records import window_data
 from frontier.stats.load_flags import overloaded

@@ -17,8 +17,8 @@ from frontier.config import DeploymentConfig, load_config
 from frontier.errors import MeasurementError
 from frontier.model import ClientHealth, Decision, Measurement, Phase, Trial, Verdict
 from frontier.plan import Better, ToProve, make_plan
+from frontier.report.notebook import load
 from frontier.report.report import page_of, report_of
-from frontier.run import load
 from frontier.store.run_dir import RunDirectory
 from frontier.sweep.backend import Facts, VirtualBackend
 from frontier.sweep.conductor import Conductor

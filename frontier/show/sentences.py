@@ -1,18 +1,22 @@
 """A decision in sentences: headline, next step, claim, reasons, figures, and what it means in
 production.
 
-Every function here renders what `explain.py` found out; none decides anything. Layout belongs to
+Every function here renders the causes of `decide.causes`; none decides anything. Layout belongs to
 the medium.
 """
 
+import dataclasses
 import math
 from collections.abc import Sequence
 
-from frontier.decide.explain import UNDECIDED, Figure, half_undecided, tightest_figure
+from frontier.decide.causes import UNDECIDED
 from frontier.decide.knobs import knob_sentence
 from frontier.decide.traffic import shares_sentence
 from frontier.decide.users import ArrivalRate
-from frontier.decide.wording import (
+from frontier.metrics import fewest_to_bound, metric
+from frontier.model import Cause, Cut, Decision, Flag, Frontier, NextStep, Point, Rate, Reason, Verdict, in_words
+from frontier.show.explain import Figure, half_undecided, tightest_figure
+from frontier.show.wording import (
     bound_text,
     ci_text,
     clean,
@@ -27,8 +31,6 @@ from frontier.decide.wording import (
     unproven_words,
     value_text,
 )
-from frontier.metrics import fewest_to_bound, metric
-from frontier.model import Cause, Cut, Decision, Flag, Frontier, NextStep, Point, Rate, Reason, Verdict, in_words
 from frontier.stats import cost_energy
 from frontier.units import date_text, format_elapsed, format_number, roughly, trimmed
 
@@ -343,6 +345,11 @@ def sentence(reason: Reason) -> str:
         "power": cost_energy.power_text([reason.power]) if reason.power else "",
     }
     return clean(_SENTENCES[reason.cause].format(**words), 400)
+
+
+def with_notes(decision: Decision) -> Decision:
+    """The decision with its notes in words, for whoever reads it as data: JSON and notebooks."""
+    return dataclasses.replace(decision, notes=notes(decision))
 
 
 def notes(decision: Decision) -> tuple[str, ...]:
