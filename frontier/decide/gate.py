@@ -21,12 +21,12 @@ from types import MappingProxyType
 from typing import Literal
 
 import numpy as np
-from scipy import stats
 
 from frontier.decide.compare import ORDER, Answer
 from frontier.metrics import LATENCIES, metric
 from frontier.model import Estimate, Limit, Shape, setting
 from frontier.stats.estimate import estimate
+from frontier.stats.intervals import chi_square_quantile, t_quantile
 from frontier.stats.window import WindowData
 
 ALARM = 0.01
@@ -261,7 +261,7 @@ def changes(
             variances.append(max(seen, own / 4 if design != "history" else floor / 4) * weight)
             if rules.spread is not None and all(one.bounded(name, group) for one in (*base, *new)):
                 known = runs * rules.spread**2 + own
-                if units < 2 or seen * (units - 1) <= known * stats.chi2.ppf(0.99, units - 1):
+                if units < 2 or seen * (units - 1) <= known * chi_square_quantile(0.99, units - 1):
                     variances[-1], freedom = known * weight, math.inf
         error = math.sqrt(sum(variances)) / len(groups)
         # The degrees of freedom of a sum of unequal variances (Welch and Satterthwaite).
@@ -269,7 +269,7 @@ def changes(
             freedom *= sum(variances) ** 2 / sum(v**2 for v in variances)
         made.append(_change(name, float(np.mean(middles)), error, freedom, rules))
         if metric(name).quantity is not None and freedom >= 1:
-            chance = max(chance, float(stats.t.ppf(1 - rules.level, freedom)) * error)
+            chance = max(chance, t_quantile(1 - rules.level, freedom) * error)
         stated &= math.isinf(freedom)
     return tuple(made), chance, units, stated
 
@@ -288,7 +288,7 @@ def _change(name: str, worse: float, error: float, freedom: float, rules: GateRu
 
     if freedom < 1:
         return Change(name, worse_share(name, worse), -math.inf, math.inf, math.inf, "not resolved")
-    alarm, passes, caught = (float(stats.t.ppf(p, freedom)) for p in (1 - rules.level, 1 - MISS, CAUGHT))
+    alarm, passes, caught = (t_quantile(p, freedom) for p in (1 - rules.level, 1 - MISS, CAUGHT))
     low, high = worse_share(name, worse - alarm * error), worse_share(name, worse + passes * error)
     verdict: Answer = "worse" if low > 0 else "not resolved"
     if high <= rules.allow:

@@ -22,7 +22,7 @@ from frontier.decide.load_search import INVALID, LoadAsk, LoadDone, LoadPolicy, 
 from frontier.decide.proof import pilot_point, violation
 from frontier.model import Limit, Phase, Rate, SessionRate, Shape, Verdict
 from frontier.stats import load_flags
-from frontier.stats.window import BLOCKS, WindowData
+from frontier.stats.window import BLOCKS, WindowData, mean_e2e
 
 LOOK_REQUESTS, LOOK_SECONDS, LOOK_TURNS = 50, 12.0, 4.0
 """A look of the ramp lasts for so many requests, so many seconds, and so many times the time of a
@@ -98,19 +98,13 @@ def ramp_look(shape: Shape, rate: float, least: int, looks: Sequence[LoadTrial],
     """A look at a rate, of `least` requests or more. The first one shows how long a request takes
     where none was kept up with.
     """
-    e2e = max((_e2e(look.data) for look in looks if not look.overloaded), default=0.0)
+    e2e = max((mean_e2e(look.data) for look in looks if not look.overloaded), default=0.0)
     if not e2e and shape.has_sessions and looks:
-        e2e = _e2e(looks[0].data)
+        e2e = mean_e2e(looks[0].data)
     seconds = max(LOOK_SECONDS, LOOK_TURNS * e2e)
     requests = max(least, math.ceil(rate * shape.requests * seconds))
     warmup = max(warmup, 2 * e2e, shape.session_seconds(e2e))
     return LoadAsk(rate, Phase.SCAN, requests, warmup, shape.requests)
-
-
-def _e2e(sample: WindowData) -> float:
-    """Mean seconds of the requests that succeeded; 0 without any."""
-    finite = sample.e2e[np.isfinite(sample.e2e)]
-    return float(finite.mean()) if len(finite) else 0.0
 
 
 def _policy(shape: Shape, limits: tuple[Limit, ...], ramp: Sequence[LoadTrial], warmup: float) -> LoadPolicy:
@@ -125,7 +119,7 @@ def _policy(shape: Shape, limits: tuple[Limit, ...], ramp: Sequence[LoadTrial], 
         kept = (look.load for look in ramp if not look.overloaded)
         top = min(ramp[-1].load, max(top, *kept, 0.0))
     kept_up = [look for look in ramp if not look.overloaded and look.load < top]
-    e2e = max((_e2e(look.data) for look in kept_up), default=0.0)
+    e2e = max((mean_e2e(look.data) for look in kept_up), default=0.0)
     if not e2e:
         finite = ramp[-1].data.e2e[np.isfinite(ramp[-1].data.e2e)]
         e2e = float(np.min(finite)) if len(finite) else 1.0 / (top * shape.requests)

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from frontier.stats import intervals
-from frontier.stats.window import Bools, Floats, Ints, WindowData
+from frontier.stats.window import Bools, Floats, Ints, WindowData, mean_e2e
 
 FEWEST = 6
 """Blocks needed to say anything about a wander."""
@@ -131,12 +131,6 @@ def evened(sample: WindowData, x: Floats, has: Bools, by_turns: bool) -> tuple[F
     levels, counts, _ = _levels(sample, x, has, blocks)
     middle = float(levels[counts > 0].mean()) if counts.any() else 0.0
     return x * np.exp(middle - np.where(counts > 0, levels, middle))[blocks.of_request[has]], middle
-
-
-def mean_e2e(sample: WindowData) -> float:
-    """Of the successes; 0 when there are none."""
-    finite = sample.e2e[np.isfinite(sample.e2e)]
-    return float(finite.mean()) if len(finite) else 0.0
 
 
 def _blocks(sample: WindowData, by_turns: bool) -> _Blocks:

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 
 from frontier.stats import load_flags
 from frontier.stats.load_flags import ERRORS
-from frontier.stats.wander import Wander, mean_e2e, of_latencies
-from frontier.stats.window import WindowData
+from frontier.stats.wander import Wander, of_latencies
+from frontier.stats.window import WindowData, mean_e2e
 
 
 @dataclass(frozen=True, slots=True)

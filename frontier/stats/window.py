@@ -291,6 +291,12 @@ def gaps(sample: WindowData) -> LogHistogram:
     return LogHistogram.merged(sample.block_itl)
 
 
+def mean_e2e(sample: WindowData) -> float:
+    """Mean seconds of the requests that succeeded; 0 when there are none."""
+    finite = sample.e2e[np.isfinite(sample.e2e)]
+    return float(finite.mean()) if len(finite) else 0.0
+
+
 def join(samples: Sequence[WindowData]) -> WindowData:
     """The windows of one setting as one sample, in the order given, which is that in which they
     were measured: by the journal, as clocks can be set. ValueError for none, or for two settings.
