@@ -97,7 +97,11 @@ def signs_of(point: Point, sample: WindowData, settings: ServerSettings | None =
     total = sum(sample.outcomes.values()) or 1
     limited = sum(facts.get("client_http_429", 0.0) for facts in sample.server) / total
     bad = {k: n for k, n in sample.outcomes.items() if k not in ("ok", "cancelled", "client")}
-    observed = [facts["observed_until"] - facts["observed_from"] for facts in server if "observed_from" in facts]
+    observed = [
+        facts["observed_until"] - facts["observed_from"]
+        for facts in server
+        if {"observed_from", "observed_until"} <= facts.keys()
+    ]
     steps, made, preemptions = (_sum(server, name) for name in _COUNTERS)
     ended = _sum(server, "client_count") or rate * seconds
     flag = next((f for f in point.flags if f.name == "client_bound" and f.fatal), None)

@@ -38,7 +38,7 @@ def client_sums(columns: Mapping[str, NDArray[np.float64]], ok: NDArray[np.bool_
     """What the client's own stamps add up to between the first and the last reading; nothing
     without readings.
     """
-    if "observed_from" not in facts:
+    if not {"observed_from", "observed_until"} <= facts.keys():
         return {}
     begin, end = facts["observed_from"] + _ROUNDED, facts["observed_until"] + _ROUNDED
     first, last, connect = columns["first"], columns["last"], columns["connect"]
