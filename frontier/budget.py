@@ -3,20 +3,18 @@ fit. Pure.
 
 Trials are run in the order of their value (see `plan`), and what has no room left is dropped: so
 the least valuable is. Whether a trial has room is decided by what its neighbours took
-(`TrialTimes`), or by its `max_time`; never by a model. What is to come and how long it will take is
-in `forecast`.
+(`TrialTimes`), or by its `max_time`; never by a model.
 """
 
 import math
 import operator
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, astuple, dataclass, field, replace
-from types import MappingProxyType
+from dataclasses import asdict, astuple, dataclass, field
 from typing import Any
 
 from frontier.config import BudgetConfig, DeploymentConfig
 from frontier.model import Phase, Series, Trial
-from frontier.plan import expected_seconds, in_turn, longest_of
+from frontier.plan import expected_seconds, longest_of
 from frontier.units import format_elapsed
 
 MARGIN = 1.15
@@ -143,6 +141,13 @@ class TrialTimes:
         longest = max(trial.max_time, *(amount.seconds for _, amount in self.taken))
         return min(longest, max(trial.min_time, window) + each * AROUND * trial.concurrency)
 
+    def expected(self, trial: Trial) -> float | None:
+        """Seconds a trial will take: as long as trials of the very same setting and size took,
+        else by the nearest settings.
+        """
+        same = self.same(trial)
+        return sum(amount.seconds for amount in same) / len(same) if same else self.seconds(trial)
+
     def same(self, trial: Trial) -> list[Amount]:
         """What trials of the very same setting and size took."""
         return [amount for other, amount in self.taken if _size(other) == _size(trial)]
@@ -199,30 +204,13 @@ def _size(trial: Trial) -> tuple[Series, int, int, float | None]:
     return trial.series, trial.concurrency, trial.requests, trial.seconds
 
 
-# -- what fits
+# -- shares, and what is left out
 # --------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Turn:
-    """Deployments that are up at one time, and the trials that are left on them in their order."""
-
-    deployments: Sequence[DeploymentConfig]
-    trials: Sequence[Trial]
-
-    @property
-    def rate(self) -> float:
-        """Dollars per second while it lasts."""
-        return sum(d.price or 0.0 for d in self.deployments) / 3600
-
-
-def turns_of(deployments: Iterable[DeploymentConfig], trials: Sequence[Trial]) -> list[Turn]:
-    """The turns in which these trials are run (see `plan.in_turn`); those with none are left
-    out.
-    """
-    groups = in_turn(deployments)
-    turns = (Turn(group, [t for t in trials if t.deployment in {d.name for d in group}]) for group in groups)
-    return [turn for turn in turns if turn.trials]
+def price_of(deployments: Iterable[DeploymentConfig]) -> float:
+    """Dollars per second while these deployments are up."""
+    return sum(d.price or 0.0 for d in deployments) / 3600
 
 
 def parts_left(groups: Sequence[Sequence[DeploymentConfig]]) -> float:
@@ -230,89 +218,6 @@ def parts_left(groups: Sequence[Sequence[DeploymentConfig]]) -> float:
     counts alike.
     """
     return sum(len(group) for group in groups) / len(groups[0]) if groups[0] else 1.0
-
-
-@dataclass(frozen=True, slots=True)
-class BudgetFit:
-    """Which trials of the grid fit, in their order, and which limit drops the others.
-
-    `bounded`: the time of some trial is known by its longest alone. `answer`: what comes before the
-    operating points are known fits; `whole`: all that follows fits too, visits and settings between
-    those of the grid included.
-    """
-
-    fits: tuple[Trial, ...]
-    dropped: tuple[Trial, ...]
-    by: tuple[str, ...]
-    bounded: bool
-    answer: bool
-    whole: bool
-
-
-def fit_budget(
-    turns: Sequence[Turn],
-    caps: Caps,
-    times: TrialTimes,
-    *,
-    now: float,
-    spent: Amount,
-    beyond: Mapping[str, tuple[Amount, Amount]] = MappingProxyType({}),
-    grid_first: bool = True,
-) -> BudgetFit:
-    """Which trials fit into what is left, each taking what is expected, or its longest where
-    nothing is known.
-
-    A turn may take the share of its deployments, as it may when the sweep runs. `beyond` is what
-    comes beside the grid on each deployment: the search for the operating points, when every
-    setting was measured once or before the grid; and last what completes the frontiers.
-    """
-    fits: list[Trial] = []
-    dropped: list[tuple[Trial, str]] = []
-    reasons: list[str] = []
-    used, answer = spent, True
-
-    def clock() -> float:
-        return now + used.seconds - spent.seconds
-
-    def all_fit(trials: Iterable[Trial]) -> bool:
-        nonlocal used
-        before = len(dropped)
-        for trial in trials:
-            need = times.need(trial, turn.rate)
-            if (reason := share.refuses(used, need, clock())) is None:
-                used += need
-                fits.append(trial)
-            else:
-                dropped.append((trial, reason))
-        return len(dropped) == before
-
-    def fits_beside(turn: Turn, which: int) -> bool:
-        """Whether what comes beside the grid fits: the search (0), or the completion (1)."""
-        nonlocal used
-        need = sum((beyond[d.name][which] for d in turn.deployments if d.name in beyond), Amount())
-        need = replace(need, dollars=need.seconds * turn.rate)
-        if (reason := share.refuses(used, need, clock())) is None:
-            used += need
-            return True
-        reasons.append(reason)
-        left = share.seconds_left(used, clock())
-        taken = need.seconds if left is None else min(need.seconds, max(0.0, left))
-        used += Amount(taken, dollars=taken * turn.rate)
-        return False
-
-    whole = True
-    for i, turn in enumerate(turns):
-        share = caps.share(used, clock(), parts_left([later.deployments for later in turns[i:]]))
-        looks = [trial for trial in turn.trials if grid_first and trial.repeat == 1]
-        answer &= all_fit(looks)
-        answer &= fits_beside(turn, 0)
-        all_fit(trial for trial in turn.trials if trial not in looks)
-        whole &= fits_beside(turn, 1)
-    bounded = any(times.seconds(trial) is None for turn in turns for trial in turn.trials)
-    by = tuple(dict.fromkeys([*(reason for _, reason in dropped), *reasons]))
-    return BudgetFit(
-        tuple(fits), tuple(trial for trial, _ in dropped), by, bounded, answer, answer and whole and not dropped
-    )
 
 
 _WORK = {

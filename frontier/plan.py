@@ -102,13 +102,6 @@ class Plan:
     expected_memory: float
     sized: bool
 
-    @property
-    def longest(self) -> float:
-        """Seconds at most; the time for the last requests of a trial to end, after its window, is
-        not counted.
-        """
-        return sum(map(longest_of, self.trials))
-
     def left(self, finished: Mapping[str, Trial]) -> tuple[Trial, ...]:
         """The trials that are not among the finished ones, by key. One that the sweep sizes itself
         may have been of another size; any other counts only with the fingerprint it has here.
@@ -140,7 +133,6 @@ class Plan:
                 for t in self.trials
             ],
             "requests_at_least": sum(trial.requests for trial in self.trials),
-            "longest_seconds": self.longest,
             "expected_bytes": round(self.expected_bytes),
             "expected_memory": round(self.expected_memory),
         }
@@ -374,27 +366,27 @@ class Stage:
 @dataclass(frozen=True, slots=True)
 class Better:
     """A higher setting that is not proven: what it may give more, as a share, and the seconds that
-    would decide.
+    would decide, None where they are not known.
     """
 
     concurrency: int
     gain: float
-    seconds: float
+    seconds: float | None
 
 
 class Progress:
     """What a sweep reports while it runs. Nothing is done with it here; a display overrides what it
     shows.
 
-    `expect` gets the seconds that the rest of the sweep will take from now on, the most that they
-    may be, and why that is not what the last estimate let expect. `trial_finished` gets point
-    values by metric name, None where there is none, and what is wrong with the trial.
+    `expect` gets the seconds that the rest of the sweep is expected to take from now on, after how
+    many the budget ends it, and why that is not what the last estimate let expect.
+    `trial_finished` gets point values by metric name, None where there is none, and what is wrong with the trial.
     """
 
     def plan(self, total: int, done: int) -> None:
         """The grid has `total` trials, of which `done` are finished."""
 
-    def expect(self, seconds: float, longest: float = math.inf, why: str = "") -> None:
+    def expect(self, seconds: float, most: float = math.inf, why: str = "") -> None:
         """The estimate of the time left has changed."""
 
     def trial_started(self, trial: Trial, number: int, total: int) -> None:

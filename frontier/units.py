@@ -211,6 +211,20 @@ def format_rough(seconds: float) -> str:
     return format_elapsed(max(5, step * round(seconds / step)))
 
 
+def format_range(low: float, high: float) -> str:
+    """An estimated time between two: '7 to 20 min', '40 s to 2 min'.
+
+    >>> format_range(420, 1200), format_range(41, 122), format_range(1, 3)
+    ('7 to 20 min', '40 s to 2 min', 'about 5 s')
+    """
+    least, most = format_rough(low), format_rough(high)
+    if least == most:
+        return f"about {least}"
+    number, _, unit = least.partition(" ")
+    same = most.endswith(f" {unit}") and most.count(" ") == 1
+    return f"{number} to {most}" if same else f"{least} to {most}"
+
+
 def format_bytes(size: float) -> str:
     """A size in decimal units: '214 kB', '1.03 GB'."""
     for unit, scale in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):

@@ -67,7 +67,7 @@ class Told(Progress):
     left: list[float | None] = field(default_factory=list)
     announcements: list[tuple[Decision, float, Better | None]] = field(default_factory=list)
 
-    def expect(self, seconds: float, longest: float = math.inf, why: str = "") -> None:
+    def expect(self, seconds: float, most: float = math.inf, why: str = "") -> None:
         self.left.append(seconds)
 
     def announced(self, decision: Decision, seconds: float, better: Better | None) -> None:

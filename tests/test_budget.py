@@ -2,12 +2,11 @@
 dropped."""
 
 import time
-from collections import Counter
 from dataclasses import replace
 
 import pytest
 
-from frontier.budget import Amount, BudgetFit, Caps, TrialTimes, Turn, described_trials, fit_budget
+from frontier.budget import Amount, Caps, TrialTimes, described_trials
 from frontier.config import Config, load_config
 from frontier.model import Phase, Shape, Trial
 from frontier.plan import halving, make_plan, make_trial
@@ -123,20 +122,9 @@ def test_nothing_is_expected_of_a_shape_nobody_measured() -> None:
     assert Amount(120.0, 103.0, 103 * 16, 12.0) == times.need(unknown, 0.1), "then its longest"
 
 
-def test_what_fits_is_kept_in_order_and_the_rest_is_dropped_with_its_reason() -> None:
+def test_trials_that_are_left_out_are_named_by_what_they_are() -> None:
     trials = make_plan(config("budget: {time: 10min}\n")).trials
-    caps = Caps(seconds=600.0, words={"time": "10 min 0 s"})
-
-    def fit(times: TrialTimes) -> BudgetFit:
-        return fit_budget([Turn(config().deployments, trials)], caps, times, now=0.0, spent=Amount())
-
-    unknown = fit(TrialTimes())
-    assert (trials[:5], trials[5:]) == (unknown.fits, unknown.dropped)
-    assert (("time 10 min 0 s",), True) == (unknown.by, unknown.bounded)
-    assert {3: 4, 2: 3} == Counter(trial.repeat for trial in unknown.dropped)
-    assert_golden_row("progress", described_trials(unknown.dropped))
-    known = fit(TrialTimes(tuple((t, Amount(20.0, 120.0)) for t in trials[:4])))
-    assert (12, False) == (len(known.fits), known.bounded)
+    assert_golden_row("progress", described_trials(trials[5:]))
 
 
 def test_with_a_budget_the_first_repeat_is_even_wherever_it_is_cut() -> None:

@@ -21,8 +21,8 @@ FLOORS: list[set[str]] = [
     {"formats"},
     {"decide"},
     {"plan"},
-    {"budget", "rate_forecast"},
-    {"forecast"},
+    {"budget"},
+    {"time_left"},
     {"next_step", "standing"},
     {"run"},
     {"show"},
@@ -34,7 +34,7 @@ FLOORS: list[set[str]] = [
 ]
 # Modules that stand beside each other on the lowest floor may import each other.
 ROOMS = [{"model", "metrics", "units", "errors", "text", "_version"}]
-PURE = ("config", "plan.py", "budget.py", "rate_forecast.py", "forecast.py", "stats", "decide")
+PURE = ("config", "plan.py", "budget.py", "time_left.py", "stats", "decide")
 
 
 def modules() -> dict[str, Path]:

@@ -12,9 +12,9 @@ from frontier.decide.changes import History
 from frontier.decide.claim import claim_of, proof_windows
 from frontier.decide.proof import pilot_point
 from frontier.decide.search import Ask, Done
-from frontier.forecast import Expected, TimeEstimator, ahead
 from frontier.model import Decision, Phase, Series, Trial
 from frontier.plan import Plan, grid_size, make_plan, make_trial, search_policy
+from frontier.time_left import TimeLeft, to_come
 
 MOST = 400
 """Trials of a sweep at most, as eight candidates may take 36 windows each; one that is not over by
@@ -59,7 +59,6 @@ class Sweep:
         self.deployment = self.config.deployments[0]
         self.shape = self.config.shapes[0]
         self.series = Series(self.deployment.name, self.shape)
-        self.estimator = TimeEstimator(self.config)
         self.policy = search_policy(self.config)
         self.history: History = []
         self.taken: list[tuple[Trial, Amount]] = []
@@ -86,11 +85,11 @@ class Sweep:
                 self._run(trial)
         self.first = len(self.history)
 
-    def expected(self, step: Step) -> Expected:
+    def time_left(self, step: Step) -> TimeLeft | None:
         """The time left as the sweep says it before this trial."""
         history, times = self.history[: step.trials], TrialTimes(tuple(self.taken[: step.trials]))
-        left = ahead(self.config, self.series, self.plan.trials, history, self.policy, step.ask, step.later)
-        return self.estimator.expected(left, times, {self.series: history}, self._room(history, times))
+        policy, planned = self.policy, self.plan.trials
+        return to_come(self.config, self.series, planned, history, policy, step.ask, step.later).seconds(times)
 
     def decision(self, trials: int | None = None) -> Decision:
         """What may be claimed after so many trials, all by default."""
@@ -101,14 +100,7 @@ class Sweep:
         )
 
     def _completion(self) -> Ask | Done:
-        times = TrialTimes(tuple(self.taken))
-        room = self._room(self.history, times)
-        spare = self.estimator.spare(self.series, self.history, times, self.policy, room)
-        tiers = self.config.tiers
-        return completion.next_ask(self.policy, self.shape, tiers, self.history, room=room, spare=spare)
-
-    def _room(self, history: History, times: TrialTimes) -> float:
-        return self.estimator.room(self.plan, self.series, history, times, self.policy)
+        return completion.next_ask(self.policy, self.shape, self.config.tiers, self.history)
 
     def _trial(self, ask: Ask) -> Trial:
         repeat = 1 + sum((t.concurrency, t.phase) == (ask.concurrency, ask.phase) for t, _ in self.history)

@@ -75,9 +75,9 @@ WORTH_NAMING = 0.02
 more, as a share."""
 SHARED = 3
 """Concurrencies that are tried at most as the one of all shapes."""
-LATER_WORTH = 0.001
-"""The share of throughput for which one more window of a proof is measured once there is an answer,
-while there is time to spare."""
+LATER_WORTH = 0.003
+"""The share of throughput for which one more window of a proof is measured once there is an answer.
+"""
 
 
 def next_ask(
@@ -87,20 +87,16 @@ def next_ask(
     history: History,
     *,
     within: float = math.inf,
-    room: float = math.inf,
-    spare: float = math.inf,
 ) -> Ask | Done:
     """The next trial that completes the frontier of one series; Done when there is none. The same
     arguments give the same trial. Without limits only the frontier is completed.
 
     First comes what may be better, as an operating point that is proven later has to be visited
-    itself: as long as it ends in the `room` until the planned end, or `within` the budget if it may
-    give clearly more. What the headline would name as such is proven even where the search sees no
-    chance: each setting once, so that this ends. Then the settings of the config and visits of
-    the operating point, in turns, so that the visits are spread over the time. These are owed
-    whatever time they take. What then has a place in the `spare` seconds that they leave of the
-    room: candidates that give little more, settings between those of the config, and further
-    visits.
+    itself: what is worth its windows, and what the headline would name as clearly more even where
+    the search sees no chance, each setting once. A proof is begun where it fits `within` so many
+    seconds, which are what is left of the budget. Then the settings of the config and visits of the
+    operating point, in turns, so that the visits are spread over the time; and last settings
+    between those of the config.
     """
     limits, every = tuple(tiers[0][1]) if tiers else (), history
     doubtful, history = _doubtful(tiers, every), unchanged(history, limits)
@@ -109,41 +105,32 @@ def next_ask(
     policy = _without_skipped(policy, tiers, history)
     better = search.next_ask(policy, shape, tiers, every, window_worth=LATER_WORTH) if limits else None
     if isinstance(better, Ask):
-        candidate = _worth(better, limits, history, within, room, spare)
+        candidate = _affordable(better, limits, history, within)
     else:
         candidate = _named(policy, tiers, every, within)
-    rest = candidate or _completing(policy, limits, history, spare)
+    rest = candidate or _completing(policy, limits, history)
     return rest or last_ask(tiers, every) or Done("the frontier is complete")
 
 
-def _completing(policy: SearchPolicy, limits: tuple[Limit, ...], history: History, spare: float) -> Ask | None:
+def _completing(policy: SearchPolicy, limits: tuple[Limit, ...], history: History) -> Ask | None:
     """The next trial that completes the frontier where no better candidate comes first."""
-    setting = _setting(policy, limits, history)
-    gap = _gap(policy, limits, history)
-    if gap is not None and may_be_better(gap, limits, history):
-        rest: Ask | None = gap
-    else:
-        fits = gap is not None and _seconds(gap, pilot_points(limits, history)) <= spare
-        rest = setting or (gap if fits else None)
+    setting, gap = _setting(policy, limits, history), _gap(policy, limits, history)
+    first, second = (gap, setting) if gap is not None and may_be_better(gap, limits, history) else (setting, gap)
+    rest = first or second
     visit = next_visit(limits, history) if limits else None
     if visit is not None and (rest is None or not _is_after(history, Phase.VISIT)):
         return visit
-    further = next_visit(limits, history, spare) if limits else None
-    return rest or _again(policy, limits, history) or further
+    return rest or _again(policy, limits, history)
 
 
-def _worth(
-    better: Ask, limits: tuple[Limit, ...], history: History, within: float, room: float, spare: float
-) -> Ask | None:
-    """The next trial of what may be better, where there is time for it."""
-    points, more = pilot_points(limits, history), gain(better.concurrency, limits, history)
-    seconds, begun = _seconds(better, points), _begun(better, history)
-    proof = max(1.0, USUAL_PROOF * WINDOWS - begun) * seconds
-    clearly = more >= CLEARLY_MORE and (begun or proof <= within)
-    longest = min(within, room if may_be_better(better, limits, history) else spare)
-    if clearly or proof + _more_visits(better, points, limits, history) <= longest:
-        return replace(better, value=max(0.0, more) / (WINDOWS * seconds))
-    return None
+def _affordable(better: Ask, limits: tuple[Limit, ...], history: History, within: float) -> Ask | None:
+    """The next trial of what may be better, with its worth; None where its proof is not begun and
+    does not end `within` so many seconds.
+    """
+    seconds = _seconds(better, pilot_points(limits, history))
+    if not _begun(better, history) and USUAL_PROOF * WINDOWS * seconds > within:
+        return None
+    return replace(better, value=max(0.0, gain(better.concurrency, limits, history)) / (WINDOWS * seconds))
 
 
 def last_ask(
@@ -243,11 +230,13 @@ def _first_named(tiers: Sequence[tuple[str, Sequence[Limit]]], every: History) -
         c = step.concurrency
         if gain(c, limits, history) < CLEARLY_MORE:
             continue  # only beside a violation that what is proven contradicts
-        return _proof(c, limits, history, f"{setting(c)} may give clearly more than what is proven; proving it")
+        return window_of_proof(
+            c, limits, history, f"{setting(c)} may give clearly more than what is proven; proving it"
+        )
     return None
 
 
-def _proof(c: int, limits: tuple[Limit, ...], history: History, reason: str) -> Ask:
+def window_of_proof(c: int, limits: tuple[Limit, ...], history: History, reason: str = "") -> Ask:
     """The next window of a proof at c, of the size that its first had."""
     history = unchanged(history, limits)
     earlier = tuple(itertools.takewhile(lambda k: k.concurrency != c, candidates(history, limits)))
@@ -299,7 +288,7 @@ def _to_share(c: int, limits: tuple[Limit, ...], histories: Mapping[Series, Hist
         if Verdict.VIOLATES not in standing.values():
             left = next((series for series, verdict in standing.items() if verdict is not Verdict.MEETS), None)
             reason = f"{setting(c)} is to be proven in every shape, as a server has one limit"
-            return None if left is None else (left, _proof(c, limits, histories[left], reason))
+            return None if left is None else (left, window_of_proof(c, limits, histories[left], reason))
         if c == 1:
             return None
         c = max(1, math.floor(LOWER * c))
@@ -360,18 +349,6 @@ def _begun(ask: Ask, history: History) -> int:
     return sum((t.phase, t.concurrency) == (Phase.PROVE, ask.concurrency) for t, _ in history)
 
 
-def _more_visits(ask: Ask, points: Mapping[int, Point], limits: tuple[Limit, ...], history: History) -> float:
-    """By how many seconds the visits of a candidate would take longer than those that the operating
-    point is owed.
-    """
-    each = [
-        _turns_to_go(limits, history, c) * (mean_e2e(c, points) or 0.0)
-        for c in (ask.concurrency, operating_concurrency(limits, history))
-        if c is not None
-    ]
-    return max(0.0, each[0] - sum(each[1:]))
-
-
 def gain(concurrency: int, limits: tuple[Limit, ...], history: History) -> float:
     """The throughput to expect at a setting over that of the operating point, less 1; 1 where there
     is none.
@@ -414,24 +391,18 @@ def _operating_concurrency(limits: tuple[Limit, ...], history: Unchanged) -> int
     return operating_point.solve(points, limits).concurrency if points else None
 
 
-def next_visit(limits: tuple[Limit, ...], history: History, spare: float = 0.0) -> Ask | None:
-    """Another visit of the operating point, until it has had its turns, and then, up to MOST_TURNS,
-    while at least half of one fits into the time to spare: so the sweep ends when it was planned
-    to. Its value is by how much less of the time a stall can be that the claim has not seen, per
-    second.
+def next_visit(limits: tuple[Limit, ...], history: History) -> Ask | None:
+    """Another visit of the operating point, until it has had its turns. Its value is by how much
+    less of the time a stall can be that the claim has not seen, per second.
     """
     c = operating_concurrency(limits, history)
     if c is None:
         return None
     claim = claim_of(proof_windows(history, c, limits), limits)
+    if claim is None or claim.turns >= _most_turns(limits, history, c):
+        return None
     points = pilot_points(limits, history)
-    visit = visit_of(c, points, "")
-    if claim is None:
-        return None
-    fills = claim.turns < MOST_TURNS and spare < math.inf and _seconds(visit, points) <= 2 * spare
-    if claim.turns >= _most_turns(limits, history, c) and not fills:
-        return None
-    visit = replace(visit, reason=f"the claim of {setting(c)} covers {claim.turns} turns; visiting it again")
+    visit = visit_of(c, points, f"the claim of {setting(c)} covers {claim.turns} turns; visiting it again")
     unseen = 1 - 0.05 ** (1 / (claim.turns + VISIT_TURNS))
     return replace(visit, value=max(0.0, claim.unseen_share - unseen) / _seconds(visit, points))
 
@@ -490,17 +461,6 @@ def trials_left(
         visit = visit_of(point, points)
         trials.append((visit, math.ceil(_turns_to_go(limits, history, point) / _turns_of(visit, points))))
     return [(ask, count) for ask, count in trials if count]
-
-
-def further_visits(limits: tuple[Limit, ...], history: History, point: int) -> tuple[Ask, int]:
-    """A visit beyond those that are owed, and how many there may be where the planned end leaves
-    time for them: a claim of MOST_TURNS covers twice what makes that of a p99 final, and more would
-    say little.
-    """
-    points = pilot_points(limits, history)
-    visit, claim = visit_of(point, points), claim_of(proof_windows(history, point, limits), limits)
-    turns = max(_most_turns(limits, history, point), 0 if claim is None else claim.turns)
-    return visit, math.ceil(max(0, MOST_TURNS - turns) / _turns_of(visit, points))
 
 
 def _turns_of(visit: Ask, points: Mapping[int, Point]) -> float:

@@ -12,7 +12,6 @@ does the advice on a grid decide anything: it is given only where the whole band
 lies on one side of a limit.
 """
 
-import bisect
 import dataclasses
 import math
 from collections.abc import Callable, Iterable, Sequence
@@ -24,10 +23,10 @@ from frontier.config import Config, DeploymentConfig
 from frontier.errors import UsageError
 from frontier.hardware.predict import Calibrated, Forecast, Known, Prediction, calibrate
 from frontier.hardware.roofline import Limits, ModelRoofline, Roofline
-from frontier.model import Estimate, Limit, Point, Series, Shape, by_series, unnamed
+from frontier.model import Estimate, Point, Series, Shape, by_series
 from frontier.simulator.spec import EngineSpec, Speculation, kv_blocks
 from frontier.simulator.spec import roofline_of as spec_roofline
-from frontier.simulator.virtual import closed_loop_arrays, expected_e2e
+from frontier.simulator.virtual import closed_loop_arrays
 from frontier.text import suggestion
 from frontier.units import whole_number
 
@@ -149,27 +148,6 @@ def predict(assumed: Assumption, shape: Shape, concurrency: int) -> Prediction:
         running,
         "unmeasured",
     )
-
-
-def rough_e2e(assumed: Assumption, shape: Shape, concurrency: int) -> float | None:
-    """A request's end-to-end latency in seconds by the prices alone, without simulating; None when
-    it does not fit.
-
-    Where not all can run at once the others wait their turn (Little's law).
-    """
-    running = _running(assumed.spec, shape, concurrency)
-    if running < 1:
-        return None
-    return expected_e2e(assumed.spec, shape, round(running)) * concurrency / running
-
-
-def most_in_flight(assumed: Assumption, shape: Shape, longest: float) -> int:
-    """The most requests in flight of which each takes at most `longest` seconds, as far as they run
-    at once; 1 where none is so quick, 0 where none fits.
-    """
-    fit = range(1, math.floor(_running(assumed.spec, shape, RUNNING)) + 1)
-    quick = bisect.bisect_right(fit, longest, key=lambda n: expected_e2e(assumed.spec, shape, n))
-    return min(len(fit), max(1, quick))
 
 
 def _running(spec: EngineSpec, shape: Shape, concurrency: int) -> float:
@@ -408,61 +386,3 @@ def not_faster(prediction: Prediction, limits: Limits | None, osl: float) -> Pre
 
 
 # --- advice on a grid
-
-
-def grid_advice(config: Config) -> list[str]:
-    """A sentence for each (deployment, shape) whose concurrencies are expected to lie all outside
-    the SLA, or all far inside. Only deployments whose hardware is described are judged, and only
-    limits on TTFT, TPOT and E2E.
-    """
-    advice = []
-    for deployment in config.deployments:
-        try:
-            assumed, _ = assumption(deployment)
-        except UsageError:
-            continue
-        name = "" if unnamed(deployment.name) else f"{deployment.name} "
-        for shape in (shape for shape in config.shapes if shape.kind == "shape" and shape.arrivals is None):
-            sentence = _advice(assumed, shape, config)
-            advice += [f"{name}{shape.label}: {sentence}"] if sentence else []
-    return advice
-
-
-def _advice(assumed: Assumption, shape: Shape, config: Config) -> str | None:
-    latencies = [limit for limit in config.limits if limit.of.counts is None]  # no model knows of errors
-    if not latencies or any(limit.of.quantity not in _BANDS or limit.of.inverted for limit in latencies):
-        return None
-    low, high = min(config.concurrency), max(config.concurrency)
-    try:
-        prediction = predict(assumed, shape, low)
-        for limit in latencies:
-            if limit.breaks(least := _band(limit, prediction, shape)[0]):
-                return (
-                    f"the engine model expects even c={low} to break {limit}: its mean is at least "
-                    f"{limit.of.format(least)}"
-                )
-        if 3 * high * shape.osl.mean > _MOST_TOKENS:
-            return None
-        prediction = predict(assumed, shape, high)
-    except ValueError:  # a request does not fit: the roofline reports that in its place
-        return None
-    most = {limit: _band(limit, prediction, shape)[1] for limit in latencies}
-    if all(SPARE * most[limit] < limit.promise for limit in latencies):
-        tight = max(latencies, key=lambda limit: most[limit] / limit.promise)
-        return (
-            f"the engine model expects c={high} to be far inside the SLA, its edge beyond the grid: at most "
-            f"{tight.of.format(most[tight])} in the mean for {tight}; --add-concurrency {2 * high} extends the sweep"
-        )
-    return None
-
-
-_BANDS = ("ttft", "tpot", "e2e")
-
-
-def _band(limit: Limit, prediction: Prediction, shape: Shape) -> tuple[float, float]:
-    """The band of the mean of the limit's latency, one of _BANDS, in seconds."""
-    ttft, tpot, steps = prediction.ttft, prediction.tpot, shape.osl.mean - 1
-    if limit.of.quantity == "e2e":
-        return ttft.low + steps * tpot.low, ttft.high + steps * tpot.high
-    estimate = ttft if limit.of.quantity == "ttft" else tpot
-    return estimate.low, estimate.high

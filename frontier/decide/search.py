@@ -24,12 +24,14 @@ from functools import partial
 
 from frontier.decide import operating_point, rate_search
 from frontier.decide.capacity import knee
+from frontier.decide.causes import CLEARLY_MORE
 from frontier.decide.changes import CLAIMED, MOST_CHANGES, History, Unchanged, spoilt, unchanged
 from frontier.decide.load_search import LoadAsk
 from frontier.decide.placement import State, candidate
 from frontier.decide.proof import (
     ASCENTS,
     MOST_SPOILT,
+    Candidate,
     ascents_over,
     candidates,
     claim_points,
@@ -49,6 +51,9 @@ before."""
 WINDOW_WORTH = 0.008
 """The share of throughput for which one more window of a proof (a third of the least proof) is
 measured."""
+AFTER_ANSWER = 36
+"""Windows that are spent on candidates given up after the first proven one, before only what may
+give clearly more is tried: as many as the longest proof takes."""
 TURNS = 2.0
 """The least window of a trial that the search sizes by time, in times of a request."""
 VISIT_TURNS, VISIT_SECONDS = 30, 120.0
@@ -353,20 +358,34 @@ def _prove(policy: SearchPolicy, state: State, may_add: bool, window_worth: floa
     proven, best = max(fresh, default=None), max(known, default=None)
     if ascents_over(state.candidates) < ASCENTS and may_add:
         c = candidate(state, policy.top, known, window_worth)
-        if c is not None:
+        if c is not None and _worth_more_windows(state, c, known):
             return _window(state, c)
+    return Done(_how_it_ended(state, proven, given_up, may_add=may_add), state.edge(), best)
+
+
+def _how_it_ended(state: State, proven: int | None, given_up: Sequence[Candidate], *, may_add: bool) -> str:
+    """Why the search asks for nothing more."""
     if proven is None and state.by_grid is not None:
         reason = f"c={state.by_grid} is proven by the grid's own data"
     else:
         reason = f"c={proven} is proven on fresh data" if proven is not None else "nothing is proven"
     if given_up:
         lowest = min(given_up, key=lambda k: k.concurrency)
-        reason += f"; c={lowest.concurrency} is not: {lowest.reason}"
-    elif best is None and state.bracket() is None:
-        reason = "no measured setting is inside the SLA"
-    elif not may_add:
-        reason += "; no extra settings are left"
-    return Done(reason, state.edge(), best)
+        return f"{reason}; c={lowest.concurrency} is not: {lowest.reason}"
+    if proven is None and state.by_grid is None and state.bracket() is None:
+        return "no measured setting is inside the SLA"
+    return reason if may_add else f"{reason}; no extra settings are left"
+
+
+def _worth_more_windows(state: State, c: int, known: Sequence[int]) -> bool:
+    """Whether a candidate is begun: of those that come after an answer only one that may give
+    clearly more, once AFTER_ANSWER windows were spent on others.
+    """
+    if not known or state.rate(c) > (1 + CLEARLY_MORE) * max(map(state.rate, known)):
+        return True
+    later = itertools.dropwhile(lambda k: k.verdict is not Verdict.MEETS, state.candidates)
+    spent = sum(k.windows for k in later if k.verdict is not Verdict.MEETS)
+    return spent < AFTER_ANSWER
 
 
 def _as_asked(policy: SearchPolicy, limits: tuple[Limit, ...], history: History) -> Ask | Done:

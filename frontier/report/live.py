@@ -171,7 +171,7 @@ class LiveProgress(SweepProgress):
             first.append((f"   {format_elapsed(tick.elapsed)}", DIM))
             if so_far := _so_far_text(tick):
                 lines.append([(so_far, "")])
-        spent = [f"{self._elapsed} so far", self._left_at_most()]
+        spent = [f"{self._elapsed} so far", self._left()]
         lines.append([("   ".join(part for part in spent if part), DIM)])
         return lines
 

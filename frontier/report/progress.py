@@ -17,12 +17,13 @@ from frontier.metrics import metric
 from frontier.model import Decision, Estimate, Flag, Judgement, Limit, Phase, Trial, Verdict, in_words, listed
 from frontier.plan import Better, Progress, Stage
 from frontier.show.wording import clean, count, flag_kind, flag_words, setting, value_text
-from frontier.units import format_elapsed, format_rough
+from frontier.time_left import as_range
+from frontier.units import format_elapsed, format_range, format_rough
 
 _FIGURES = ("output_throughput", "p50_ttft", "p99_ttft", "p99_tpot")
-_JUMP, _JUMP_SECONDS = 1.3, 60.0
-"""A time left that is by this factor, and by so many seconds, another one than was shown is given
-with its reason."""
+_JUMP_SECONDS = 10.0
+"""A time left is given with its reason where it lies outside of the range that was shown, and is
+another by at least so many seconds."""
 BOLD, DIM, RED, YELLOW, CYAN = "1", "2", "31", "33", "36"
 """SGR codes of the styles of a line or a part of it."""
 
@@ -104,6 +105,11 @@ def judged_text(judgement: Judgement, limit: Limit, estimate: Estimate) -> str:
     return f"{text}: {'over its limit' if judgement.verdict is Verdict.VIOLATES else 'not proven yet'}"
 
 
+def range_text(seconds: float, most: float = math.inf) -> str:
+    """'7 to 20 min', of an expected time that is `most` at most."""
+    return format_range(*as_range(seconds, most))
+
+
 class SweepProgress(Progress, ABC):
     """A sweep in lines: what is measured, what was, and the time left. A display says how it shows
     one, in `_line` and `_headed`.
@@ -120,7 +126,7 @@ class SweepProgress(Progress, ABC):
         self._flags = FlagLines()
         self._ran = 0
         self._end: float | None = None
-        self._longest, self._told = math.inf, self._begun
+        self._latest = math.inf
         self._stage: Stage | None = None
         self._key: tuple[object, ...] = ()
         self._looks: dict[int, str | None] = {}
@@ -139,13 +145,16 @@ class SweepProgress(Progress, ABC):
         if done:
             self._line(f"{count(total, 'trial')}, {done:,} of them finished before", DIM)
 
-    def expect(self, seconds: float, longest: float = math.inf, why: str = "") -> None:
+    def expect(self, seconds: float, most: float = math.inf, why: str = "") -> None:
         """A line with the reason, where the estimate is another one than was shown."""
         now = self._clock()
         shown = None if self._end is None else max(0.0, self._end - now)
-        self._end, self._longest, self._told = now + seconds, longest, now
-        if shown is not None and abs(seconds - shown) >= max(_JUMP_SECONDS, (_JUMP - 1) * min(seconds, shown)):
-            text = f"about {format_rough(seconds)} left instead of {format_rough(shown)}"
+        self._end, self._latest = now + seconds, now + most
+        if shown is None:
+            return
+        low, high = as_range(shown)
+        if abs(seconds - shown) >= _JUMP_SECONDS and not low <= seconds <= high:
+            text = f"{range_text(seconds, most)} left instead of {range_text(shown)}"
             self._line(f"{text}: {clean(why, 200)}" if why else text, DIM)
 
     def stage(self, stage: Stage) -> None:
@@ -208,7 +217,8 @@ class SweepProgress(Progress, ABC):
         gain = ""
         if better is not None:
             gain = f"{setting(better.concurrency)} may give {better.gain:.0%} more"
-            gain += f"; about {format_rough(better.seconds)} would decide. "
+            gain += "" if better.seconds is None else f"; about {format_rough(better.seconds)} would decide"
+            gain += ". "
         self._line(f"{name}{gain}Ctrl-C keeps this answer.")
 
     def note(self, text: str) -> None:
@@ -233,15 +243,11 @@ class SweepProgress(Progress, ABC):
         return format_elapsed(self._clock() - self._stage_begun)
 
     def _left(self) -> str:
-        """'12 min left', while anything is to come."""
-        return "" if self._end is None else f"{format_rough(max(0.0, self._end - self._clock()))} left"
-
-    def _left_at_most(self) -> str:
-        """'12 min left (at most 31 min)', where a bound is known."""
-        if self._end is None or not math.isfinite(self._longest):
-            return self._left()
-        passed = self._clock() - self._told
-        return f"{self._left()} (at most {format_rough(max(0.0, self._longest - passed))})"
+        """'7 to 20 min left', while anything is to come."""
+        if self._end is None:
+            return ""
+        now = self._clock()
+        return f"{range_text(max(0.0, self._end - now), max(0.0, self._latest - now))} left"
 
     def _head(self, trial: Trial) -> str:
         """'[2/3] fp8  1024/256  prove', the series only where there are several."""
@@ -280,12 +286,11 @@ class PlainProgress(SweepProgress):
     def _headed(self, head: str, text: str) -> None:
         self._line(f"{head}  {text}")
 
-    def expect(self, seconds: float, longest: float = math.inf, why: str = "") -> None:
-        """A line before the first trial too."""
+    def expect(self, seconds: float, most: float = math.inf, why: str = "") -> None:
+        """A line as soon as the time left is known."""
         if self._end is None:
-            most = f", at most {format_rough(longest)}" if math.isfinite(longest) else ""
-            self._line(f"about {format_rough(seconds)} in all{most}")
-        super().expect(seconds, longest, why)
+            self._line(f"{range_text(seconds, most)} left")
+        super().expect(seconds, most, why)
 
     def judged(self, trial: Trial, judgement: Judgement, limit: Limit, estimate: Estimate) -> None:
         """A proof has a line for each of its trials."""

@@ -34,7 +34,6 @@ from frontier.model import (
     kind_of,
     listed,
 )
-from frontier.plan import longest_of
 from frontier.show.sentences import no_sla_sentence
 from frontier.show.wording import (
     NO_BOUND,
@@ -52,7 +51,7 @@ from frontier.show.wording import (
     value_text,
 )
 from frontier.stats import cost_energy
-from frontier.units import format_bytes, format_elapsed, format_number, format_seconds, format_share
+from frontier.units import format_bytes, format_number, format_seconds, format_share
 
 if TYPE_CHECKING:
     from frontier.config import Config
@@ -426,14 +425,14 @@ def client_lines(histories: "Mapping[Series, History]") -> list[str]:
 
 
 def plan_table(config: "Config", plan: "Plan", *, width: int = 80, colour: bool = False) -> str:
-    """What a sweep would run and the longest it can take; nothing has been sent."""
+    """What a sweep would run; nothing has been sent."""
     groups = by_series(plan.trials)
     begins = "from " if config.rate == () else ""  # the rates of `rate: auto` follow from what is served
     table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0), header_style="dim")
     several = len({series.deployment for series in groups}) > 1
     for head in (*(["deployment"] if several else []), "shape", *{kind_of(t.concurrency) for t in plan.trials}):
         table.add_column(head)
-    for head in ("repeats", "trials", "requests", "at most"):
+    for head in ("repeats", "trials", "requests"):
         table.add_column(head, justify="right", no_wrap=True)
     for series, trials in groups.items():
         table.add_row(
@@ -443,7 +442,6 @@ def plan_table(config: "Config", plan: "Plan", *, width: int = 80, colour: bool 
             str(max(t.repeat for t in trials)),
             f"{len(trials):,}",
             f"{sum(t.requests for t in trials):,}",
-            format_elapsed(sum(map(longest_of, trials))),
         )
     lines: list[RenderableType] = [table, Text(""), Text(_plan_sentence(plan, groups), style="bold")]
     for name, limits in config.tiers:
@@ -458,9 +456,7 @@ def _loads(trials: Sequence[Trial]) -> str:
 
 
 def _plan_sentence(plan: "Plan", groups: Mapping[Series, Sequence[Trial]]) -> str:
-    """'1 shape × 16 concurrencies × 3 repeats = 48 trials, at most 1 h 36 min, about 31 MB on disk;
-    nothing sent'.
-    """
+    """'1 shape × 16 concurrencies × 3 repeats = 48 trials, about 31 MB on disk; nothing sent'."""
     trials = plan.trials
     deployments, shapes = {s.deployment for s in groups}, {s.shape for s in groups}
     settings, repeats = {t.concurrency for t in trials}, max((t.repeat for t in trials), default=0)
@@ -472,4 +468,4 @@ def _plan_sentence(plan: "Plan", groups: Mapping[Series, Sequence[Trial]]) -> st
     product = len(deployments) * len(shapes) * len(settings) * repeats
     equals = f"{' × '.join(factors)} = " if product == len(trials) else ""
     disk = f", about {format_bytes(plan.expected_bytes)} on disk" if plan.expected_bytes else ""
-    return f"{equals}{count(len(trials), 'trial')}, at most {format_elapsed(plan.longest)}{disk}; nothing sent"
+    return f"{equals}{count(len(trials), 'trial')}{disk}; nothing sent"

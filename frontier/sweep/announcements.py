@@ -102,13 +102,14 @@ class Announcer:
         self.progress.announced(decision, seconds, self.proposals.better(series, decision))
 
     def time_left(self) -> None:
-        """Tell the progress and the journal what the sweep does next, and how long it may take,
-        budget included.
+        """Tell the progress and the journal how long the sweep may still take, budget included, and
+        what comes next.
         """
-        expected, longest = self.proposals.time_left()
-        self.runner.forecast = {"left": round(expected, 1), "left_at_most": round(longest, 1)}
+        if (left := self.proposals.time_left()) is None:
+            return
+        self.runner.forecast = {"left": round(left.seconds, 1), "left_at_most": round(left.range[1], 1)}
         asks = [ask for one in self.proposals.every_series() for ask in self.proposals.asks(one)]
         ask = asks[0] if asks else None
         before, self._next = self._next, (ask and ask.phase, ask and ask.concurrency)
         why = ask.reason if ask and self._next != before else "trials take another time than was expected"
-        self.progress.expect(expected, longest, why)
+        self.progress.expect(left.seconds, left.most, why)

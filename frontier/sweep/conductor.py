@@ -32,7 +32,6 @@ from frontier.sweep.ledger import Ledger
 from frontier.sweep.proposals import Proposals
 from frontier.sweep.servers import LAST_LINES, ServerFailures, Servers
 from frontier.sweep.trial_runner import Step, TrialRunner
-from frontier.units import format_elapsed
 
 SweepEnd = Literal["finished", "interrupted", "server_lost", "budget"]
 AGAIN = 2
@@ -244,7 +243,6 @@ class Conductor:
         await self._answer_all(series)
         await self._share(series)
         if later:
-            self._warn_of_budget(later)
             await self._grid(later)
         await self._complete(series)
         while await self._share(series):  # operating points may be higher by now
@@ -432,15 +430,3 @@ class Conductor:
         need = asdict(self._ledger.need(trials))
         self.run.journal("dropped", reason=reason, trials=[trial.key for trial in trials], need=need)
         self.progress.note(f"left out: {described_trials(trials)}; {reason}")
-
-    def _warn_of_budget(self, todo: Sequence[Trial]) -> None:
-        """Report early, while the user may still be there, what will not be measured."""
-        if not self.config.budget.limited:
-            return
-        fit = self._ledger.fit(todo)
-        left = sum(self._proposals.estimator.seconds(trial, self._ledger.times, self.histories) for trial in todo)
-        if fit.dropped:
-            text = f"{format_elapsed(left)} of trials are left; no room in the budget ({', '.join(fit.by)}) for "
-            text += described_trials(fit.dropped)
-            self.run.journal("warning", text=text)
-            self.progress.note(text)

@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from frontier.budget import MARGIN, Amount, BudgetFit, Caps, TrialTimes, Turn, fit_budget
+from frontier.budget import MARGIN, Amount, Caps, TrialTimes, price_of
 from frontier.config import BudgetConfig, DeploymentConfig
 from frontier.errors import MemoryShortError
 from frontier.model import Record, Trial
@@ -75,7 +75,7 @@ class Ledger:
         self.times = TrialTimes()
         self._total = Amount()
         self._since = clock()
-        self._turn = Turn((), ())
+        self._price = 0.0
         self._attempt = Amount()
         self._attempt_since = 0.0
 
@@ -90,7 +90,7 @@ class Ledger:
         what is left.
         """
         self._total, self._since = self.spent(), self._clock()
-        self._turn = Turn(deployments, ())
+        self._price = price_of(deployments)
         self._of_turn = self.caps = self.whole.share(self._total, self._wall(), parts)
 
     def begin_share(self, parts: float = 1.0) -> None:
@@ -102,7 +102,7 @@ class Ledger:
     def spent(self) -> Amount:
         """Everything spent in all sessions so far."""
         seconds = self._clock() - self._since
-        return self._total + Amount(seconds, dollars=seconds * self._turn.rate)
+        return self._total + Amount(seconds, dollars=seconds * self._price)
 
     # -- one attempt at a trial
     # ----------------------------------------------------------------------------------------------
@@ -137,7 +137,7 @@ class Ledger:
         cuts it off.
         """
         margin = MARGIN if self.times.seconds(trial) is not None else 0.0
-        need = self.times.need(trial, self._turn.rate)
+        need = self.times.need(trial, self._price)
         need = replace(need, seconds=need.seconds * margin, dollars=need.dollars * margin)
         if (left := self.seconds_left()) is not None and left <= 0:
             need = replace(need, seconds=max(need.seconds, 1e-9))
@@ -147,14 +147,9 @@ class Ledger:
         """Seconds until the time or the deadline is over; None when neither is limited."""
         return self.caps.seconds_left(self.spent(), self._wall())
 
-    def fit(self, trials: Sequence[Trial]) -> BudgetFit:
-        """Which of these trials fit, as things stand."""
-        turn = replace(self._turn, trials=trials)
-        return fit_budget([turn], self.caps, self.times, now=self._wall(), spent=self.spent())
-
     def need(self, trials: Iterable[Trial]) -> Amount:
         """What these trials take together."""
-        return sum((self.times.need(trial, self._turn.rate) for trial in trials), Amount())
+        return sum((self.times.need(trial, self._price) for trial in trials), Amount())
 
 
 _CLOCK = re.compile(r"(?:(\d{4})-(\d\d)-(\d\d)[ T])?(\d{1,2}):(\d\d)")

@@ -10,11 +10,11 @@ from typing import TypeVar
 from frontier.config import Config, DeploymentConfig
 from frontier.decide import completion, search
 from frontier.decide.search import Ask, Done, SearchPolicy
-from frontier.forecast import Ahead, Expected, TimeEstimator, ahead, candidate_windows
 from frontier.model import Decision, Phase, Series, Trial
 from frontier.plan import Better, Plan, ToProve, grid_size, make_trial, search_policy
 from frontier.run import History
 from frontier.sweep.trial_runner import TrialRunner
+from frontier.time_left import TimeLeft, of_sweep, series_of, to_come, until_decided
 
 T = TypeVar("T")
 
@@ -32,22 +32,18 @@ class Proposals:
     prove: ToProve
     runner: TrialRunner
     limited: dict[Series, tuple[int, ...]] = field(default_factory=dict)
-    estimator: TimeEstimator = field(init=False)
     _searched: dict[Series, tuple[object, Ask | Done]] = field(default_factory=dict)
     _completed: dict[Series, tuple[object, Ask | Done]] = field(default_factory=dict)
-    _expected: dict[Series, tuple[object, Expected]] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        self.estimator = TimeEstimator(self.config)
+    _left: dict[Series, tuple[object, TimeLeft | None]] = field(default_factory=dict)
 
     def every_series(self) -> list[Series]:
         """The series of the plan."""
-        return self.series([d for d in self.config.deployments if d.name in self.plan.deployments])
+        return series_of(self.config, self.plan)
 
     def series(self, deployments: Sequence[DeploymentConfig]) -> list[Series]:
         """The series of the plan on these deployments."""
-        shapes = [shape for shape in self.config.shapes if shape.label in self.plan.shapes]
-        return [Series(deployment.name, shape) for deployment in deployments for shape in shapes]
+        names = {deployment.name for deployment in deployments}
+        return [series for series in self.every_series() if series.deployment in names]
 
     def to_search(self, series: Series) -> Ask | Done:
         """What finds and proves the operating point next."""
@@ -73,10 +69,7 @@ class Proposals:
                 return Done("nothing is left")
             left = self.runner.ledger.seconds_left()
             within = math.inf if left is None else left
-            room = min(within, self._room(series, policy, history))
-            spare = self.estimator.spare(series, history, self.runner.ledger.times, policy, room)
-            tiers = self.config.tiers
-            return completion.next_ask(policy, series.shape, tiers, history, within=within, room=room, spare=spare)
+            return completion.next_ask(policy, series.shape, self.config.tiers, history, within=within)
 
         return self._remembered(self._completed, series, ask)
 
@@ -139,31 +132,27 @@ class Proposals:
             return None
         history = self.runner.history(series)
         gain = completion.gain(ask.concurrency, self.config.limits, history)
-        proof = Ahead(proofs=(candidate_windows(self.config, series, history, ask),))
-        seconds = self.estimator.expected(proof, self.runner.ledger.times, self.runner.histories).seconds
-        return Better(ask.concurrency, gain, seconds) if gain > completion.WORTH_NAMING else None
+        left = until_decided(self.config, series, history, ask).seconds(self.runner.ledger.times)
+        return (
+            Better(ask.concurrency, gain, left.seconds if left is not None else None)
+            if gain > completion.WORTH_NAMING
+            else None
+        )
 
-    def time_left(self) -> tuple[float, float]:
-        """The seconds that are left of the sweep, as expected and at most, within the budget."""
+    def time_left(self) -> TimeLeft | None:
+        """What is left of the sweep, within the budget; None while nothing is measured."""
         left = [series for series in self.every_series() if series.deployment not in self.runner.failures.given_up]
-        total = sum((self._remembered(self._expected, one, partial(self._expect, one)) for one in left), Expected())
-        limit = self.runner.ledger.seconds_left()
-        expected, longest = (s if limit is None else min(s, max(0.0, limit)) for s in (total.seconds, total.longest))
-        return expected, longest
+        each = {one: self._remembered(self._left, one, partial(self._time_left, one)) for one in left}
+        total = of_sweep(each, self.runner.ledger.times)
+        return None if total is None else total.within(self.runner.ledger.seconds_left())
 
-    def _expect(self, series: Series, policy: SearchPolicy, history: History) -> Expected:
-        """The seconds that are left of a series."""
+    def _time_left(self, series: Series, policy: SearchPolicy, history: History) -> TimeLeft | None:
+        """What is left of a series."""
         gone = {*self.runner.done, *self.runner.dropped, *self.runner.skipped}
         todo = [trial for trial in self.plan.trials if trial.key not in gone]
         ask = self.to_search(series) if history or self.prove else None
         later = self.to_complete(series) if isinstance(ask, Done) else None
-        left = ahead(self.config, series, todo, history, policy, ask, later)
-        room = self._room(series, policy, history)
-        return self.estimator.expected(left, self.runner.ledger.times, self.runner.histories, room)
-
-    def _room(self, series: Series, policy: SearchPolicy, history: History) -> float:
-        """Seconds until the planned end of a series."""
-        return self.estimator.room(self.plan, series, history, self.runner.ledger.times, policy)
+        return to_come(self.config, series, todo, history, policy, ask, later).seconds(self.runner.ledger.times)
 
     def _policy(self, series: Series) -> SearchPolicy:
         """What the search may ask for: below a setting under which the server was lost, where there

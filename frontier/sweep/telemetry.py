@@ -74,8 +74,8 @@ class Telemetry(Progress):
         self._inner.plan(total, done)
         self._set(sweep_trials_planned=total, sweep_trials_finished=done)
 
-    def expect(self, seconds: float, longest: float = math.inf, why: str = "") -> None:
-        self._inner.expect(seconds, longest, why)
+    def expect(self, seconds: float, most: float = math.inf, why: str = "") -> None:
+        self._inner.expect(seconds, most, why)
         self._set(sweep_seconds_left=seconds)
 
     def trial_started(self, trial: Trial, number: int, total: int) -> None:

@@ -183,50 +183,42 @@ def test_a_proof_that_the_time_has_no_room_for_is_not_begun(completed):
     assert (room.phase, room.concurrency) == (Phase.PROVE, asks[first].concurrency)
 
 
-def test_what_may_not_be_better_is_measured_only_in_time_to_spare(completed):
+def test_a_setting_between_those_of_the_config_waits_for_them_unless_it_may_be_better(completed):
     history, asks = completed
-    tiers, begun = [("", TTFT)], len(history) - len(asks)
-    point = completion.operating_concurrency(TTFT, history)
-    for k, asked in enumerate(asks):
+    begun = len(history) - len(asks)
+    gaps = [(k, asked) for k, asked in enumerate(asks) if asked.phase is Phase.FRONTIER]
+    assert gaps, "otherwise this tests nothing"
+    for k, asked in gaps:
         before = history[: begun + k]
-        none = completion.next_ask(POLICY, SHAPE, tiers, before, spare=0.0)
-        if asked.phase in (Phase.GRID, Phase.VISIT):
-            assert isinstance(none, Ask), "it is owed"
-        elif not completion.may_be_better(asked, TTFT, before):
-            assert not (isinstance(none, Ask) and (none.phase, none.concurrency) == (asked.phase, asked.concurrency))
+        early = any(later.phase is Phase.GRID for later in asks[k:])
+        assert not early or completion.may_be_better(asked, TTFT, before)
+    point = completion.operating_concurrency(TTFT, history)
     assert not completion.may_be_better(Ask(point, Phase.PROVE, 300, ""), TTFT, history), "it gives no more"
     assert not completion.may_be_better(Ask(200, Phase.FRONTIER, 300, ""), TTFT, history), "its value would be over"
     assert not completion.may_be_better(Ask(64, Phase.FRONTIER, 300, ""), (), history)
 
 
-def test_visits_fill_the_time_that_is_left_and_end_when_half_of_one_does_not_fit(completed):
-    history, _ = completed
-    visit = completion.next_visit(TTFT, history, spare=1e4)
-    assert (visit.phase, visit.concurrency) == (Phase.VISIT, completion.operating_concurrency(TTFT, history))
-    seconds = completion._seconds(visit, completion.pilot_points(TTFT, history))
-    assert completion.next_visit(TTFT, history, spare=0.51 * seconds) == visit
-    assert completion.next_visit(TTFT, history, spare=0.5 * seconds) == visit
-    assert completion.next_visit(TTFT, history, spare=0.49 * seconds) is None
-    assert completion.next_visit(TTFT, history, spare=math.inf) is None, "no end is planned"
+def test_visits_end_when_the_claim_has_its_turns(completed):
+    history, asks = completed
+    visits = [k for k, asked in enumerate(asks) if asked.phase is Phase.VISIT]
+    before = history[: len(history) - len(asks) + visits[0]]
+    visit = completion.next_visit(TTFT, before)
+    assert (visit.phase, visit.concurrency) == (Phase.VISIT, completion.operating_concurrency(TTFT, before))
+    assert visit.value > 0
+    assert completion.next_visit(TTFT, history) is None
 
 
-@pytest.mark.parametrize(
-    ("gain", "begun"),
-    [(0.5, {"plenty", "no spare", "no room"}), (0.05, {"plenty", "no spare"}), (0.01, {"plenty"})],
-)
-def test_the_more_a_candidate_may_give_the_less_it_waits_for_time(completed, monkeypatch, gain, begun):
+@pytest.mark.parametrize(("within", "begins"), [(0.0, False), (1e9, True)])
+def test_a_candidate_is_begun_where_its_proof_fits_the_budget_and_gone_on_with_whatever_is_left(
+    completed, within, begins
+):
     history, asks = completed
     first = next(i for i, a in enumerate(asks) if a.phase is Phase.PROVE)
-    before = history[: len(history) - len(asks) + first]
-    monkeypatch.setattr(completion, "gain", lambda *_: gain)
-    times = {
-        "plenty": {},
-        "no spare": {"spare": 0.0},
-        "no room": {"room": 0.0, "spare": 0.0},
-        "no budget": {"within": 0.0, "room": 0.0, "spare": 0.0},
-    }
-    found = {name: completion.next_ask(POLICY, SHAPE, [("", TTFT)], before, **kinds) for name, kinds in times.items()}
-    assert begun == {name for name, ask in found.items() if ask.phase is Phase.PROVE}
+    start = len(history) - len(asks) + first
+    asked = completion.next_ask(POLICY, SHAPE, [("", TTFT)], history[:start], within=within)
+    assert begins is (asked.phase is Phase.PROVE)
+    onward = completion.next_ask(POLICY, SHAPE, [("", TTFT)], history[: start + 1], within=0.0)
+    assert (onward.phase, onward.concurrency) == (Phase.PROVE, asks[first].concurrency)
 
 
 def test_what_a_visit_takes_is_so_many_turns_or_the_time_that_it_has():
@@ -234,17 +226,6 @@ def test_what_a_visit_takes_is_so_many_turns_or_the_time_that_it_has():
     for seconds, turns in ((None, 30), (120.0, 30), (12.0, 6)):
         assert turns == completion._turns_of(Ask(8, Phase.VISIT, 240, "", seconds), points)
     assert 30 == completion._turns_of(Ask(8, Phase.VISIT, 240, "", 12.0), {}), "nothing is known of a turn"
-
-
-def test_a_candidate_costs_the_turns_of_its_visits_more_than_those_of_the_operating_point(completed):
-    history, asks = completed
-    begun = history[: len(history) - len(asks)]
-    points, point = completion.pilot_points(TTFT, begun), completion.operating_concurrency(TTFT, begun)
-    left = {c: completion._turns_to_go(TTFT, begun, c) * search.mean_e2e(c, points) for c in (point, 64)}
-    assert 0 < left[point] < left[64], "otherwise this tests nothing"
-    more = completion._more_visits(Ask(64, Phase.PROVE, 300, ""), points, TTFT, begun)
-    assert more == pytest.approx(left[64] - left[point])
-    assert 0.0 == completion._more_visits(Ask(point, Phase.PROVE, 300, ""), points, TTFT, begun)
 
 
 def test_the_point_to_expect_in_a_gap_is_half_way_in_the_logarithm():

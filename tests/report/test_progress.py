@@ -125,7 +125,7 @@ def test_a_time_left_that_jumps_is_given_with_the_reason(seconds: float, why: st
         progress.expect(1200.0)
     clock.now += 60
     for progress in (log, screen):
-        progress.expect(seconds, 2 * seconds, why)
+        progress.expect(seconds, why=why)
     lines = out.getvalue().splitlines()[1:]
     assert [told, told] == [bool(lines), bool(drawn.getvalue())]
     if told:
@@ -134,17 +134,6 @@ def test_a_time_left_that_jumps_is_given_with_the_reason(seconds: float, why: st
         assert_golden_row("progress", lines[0])
     log.close()
     screen.close()
-
-
-def test_the_live_view_shows_the_bound_beside_the_time_left() -> None:
-    clock = Clock()
-    progress, _ = live(clock)
-    progress.trial_started(trial(), 1, 10)
-    progress.expect(480.0, 1200.0)
-    clock.now += 60
-    said = "\n".join(progress.lines())
-    progress.close()
-    assert_golden_row("progress", said)
 
 
 TPOT = Limit("p99_tpot", 0.030)
@@ -161,7 +150,7 @@ def drive(progress: Progress, clock: Clock, series_count: int = 1) -> None:
     """A sweep as the conductor reports it: a scan, a proof, the announcement, a setting of the
     frontier.
     """
-    progress.expect(1140.0, 2400.0)
+    progress.expect(1140.0)
     for c, value in ((1, 0.008), (8, 0.012), (64, 0.028), (128, 0.041)):
         one = judged(c, Phase.SCAN, value, math.inf, Verdict.VIOLATES if value > 0.03 else Verdict.UNPROVEN)
         progress.stage(Stage("scan", 2, series_count, 0, 4))

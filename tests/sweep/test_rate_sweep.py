@@ -198,28 +198,6 @@ def test_arrivals_decide_what_a_trial_is_and_a_rate_has_no_streams() -> None:
     assert load_config(f"{BASE}rate: auto\n", "s.yaml").concurrency == (Rate.of(1),)
 
 
-AUTO = "endpoint: {endpoint}\nshapes: [1024/256]\nrate: auto\nsla: {{p95_e2e: 3s}}\n"
-
-
-def test_a_search_without_a_rate_is_planned_for_what_is_known(tmp_path: Path) -> None:
-    (tmp_path / "sim.yaml").write_text(AUTO.format(endpoint="simulator"))
-    said = " ".join(frontier("sweep", "sim.yaml", "--dry-run", cwd=tmp_path, here=True).out.split())
-    planned = re.search(r"Planned for ([\d.]+) req/s, three quarters of what the engine model serves with", said)
-    assert planned is not None, said
-    assert "1024/256 from 1 req/s" in said, "the rates that are measured follow from what is served"
-    config = load_config(AUTO.format(endpoint="simulator"), "s.yaml")
-    (deployment,), (shape,) = config.deployments, config.shapes
-    rate, spec = float(planned[1]), deployment.engine_spec()
-    low, high = (truth(spec, shape, Rate.of(k * rate), "p95_e2e", requests=1_500) for k in (0.5, 2))
-    assert low < 3 < high, "the limit breaks within a factor of two"
-    (tmp_path / "url.yaml").write_text(AUTO.format(endpoint="http://127.0.0.1:1/v1"))
-    said = " ".join(frontier("sweep", "url.yaml", "--dry-run", cwd=tmp_path, here=True).out.split())
-    # A p95 of 3 s is a mean of 2 s: 16 requests of 2 s are 8 per second, and three quarters of it
-    # 6.
-    assert "Planned for 6 req/s" in said
-    assert_golden_row("answers", said)
-
-
 def test_rates_are_added_to_a_run_as_concurrencies_are(tmp_path: Path) -> None:
     text = TEXT.replace("rate: [5, 40, 320]", "rate: [5, 40]").replace("refine: 1", "refine: 0")
     (tmp_path / "sweep.yaml").write_text(text)

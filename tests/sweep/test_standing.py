@@ -269,58 +269,6 @@ def test_a_proof_that_the_budget_cut_short_is_named(tmp_path: Path) -> None:
     assert_golden_row("messages", said)
 
 
-@pytest.mark.parametrize(
-    ("settings", "fits"),
-    [
-        ("time=60min", (True, True, False)),
-        ("time=3h", (True, True, True)),
-        ("requests=300000", (True, True, True)),
-        ("requests=50000", (True, True, False)),
-        ("time=11min refine=0", (True, True, True)),
-        ("time=20min", (True, False, False)),
-        ("time=20min repeats=2", (True, False, False)),
-        ("time=5min", (False, False, False)),
-    ],
-)
-def test_what_a_dry_run_says_to_fit_holds_with_the_search(
-    settings: str, fits: tuple[bool, bool, bool], tmp_path: Path
-) -> None:
-    (tmp_path / "sweep.yaml").write_text(
-        "endpoint: http://127.0.0.1:9/v1\nshapes: [64/32, 128/32]\nconcurrency: [1, 2, 4, 8, 16, 32, 64]\n"
-        "sla: {p99_ttft: 500ms}\nrequests: 300\nrepeats: 1\nrefine: 3\nmax_time: 40s\n"
-    )
-    given = [part for one in f"budget.{settings}".split() for part in ("--set", one)]
-    printed = frontier("sweep", "sweep.yaml", "--dry-run", *given, cwd=tmp_path, COLUMNS="80").out
-    assert_golden_row("answers", printed)
-    assert max(map(len, printed.splitlines())) <= 80
-    tree = json.loads(frontier("sweep", "sweep.yaml", "--dry-run", "--json", *given, cwd=tmp_path).out)
-    budget = tree["budget"]
-    assert fits == (budget["answer_fits"], budget["all_fits"], budget["all_fits_with_refinement"])
-
-
-@pytest.mark.parametrize(
-    "more",
-    [
-        "sla: {p99_ttft: 1s}\n",
-        "sla: {p99_ttft: 1s}\nbudget: {time: 20min}\n",
-        "",
-        "sla: {p99_ttft: 1s}\nrefine: 0\n",
-        "sla: {p99_ttft: 1s}\nhardware: h100\nmodel: llama-3.1-8b\nmax_time: 20s\n",
-    ],
-    ids=["sla", "budget", "no sla", "refine 0", "max_time"],
-)
-def test_a_dry_run_says_what_will_be_done_with_its_time_and_a_bound(more: str, tmp_path: Path) -> None:
-    text = f"endpoint: http://127.0.0.1:9/v1\nshapes: [1024/256]\n{more}"
-    (tmp_path / "sweep.yaml").write_text(text)
-    assert_golden_row("answers", frontier("sweep", "sweep.yaml", "--dry-run", cwd=tmp_path, COLUMNS="200").out)
-    wide = text.replace("[1024/256]", "[1024/256, 64/32]")
-    (tmp_path / "sweep.yaml").write_text(wide)
-    tree = json.loads(frontier("sweep", "sweep.yaml", "--dry-run", "--json", cwd=tmp_path).out)
-    parts = tree["expected"]
-    assert tree["expected_seconds"] == pytest.approx(parts["answer_seconds"] + parts["frontier_seconds"])
-    assert tree["expected_seconds"] < parts["longest_seconds"]
-
-
 @pytest.mark.process
 def test_the_command_that_goes_on_is_the_users_own_where_its_config_is_still_the_same(tmp_path: Path) -> None:
     (tmp_path / "sweep.yaml").write_text(TEXT.replace("requests: 400", "requests: 100000"))
