@@ -380,7 +380,8 @@ class Progress:
 
     `expect` gets the seconds that the rest of the sweep is expected to take from now on, after how
     many the budget ends it, and why that is not what the last estimate let expect.
-    `trial_finished` gets point values by metric name, None where there is none, and what is wrong with the trial.
+    `trial_finished` gets point values by metric name, None where there is none, and what is wrong
+    with the trial.
     """
 
     def plan(self, total: int, done: int) -> None:
