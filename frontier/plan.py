@@ -38,6 +38,9 @@ STATED_SECONDS = 300.0
 PROOFS, PROOF_TRIALS = 3, 5
 """Settings that a search without a stated `refine` proves or gives up at most, and trials of each
 at most."""
+SPREAD = 1.7
+"""The time left is a range from the expected time over this to the expected time times this: its
+upper end is less than three times its lower one."""
 RECORD_BYTES = 420
 TOKEN_BYTES = 6
 """A record takes about this on disk, and this more per output token for its gap."""
@@ -374,20 +377,61 @@ class Better:
     seconds: float | None
 
 
+@dataclass(frozen=True, slots=True)
+class TimeLeft:
+    """Seconds expected until the operating points are known, and then until the frontiers are
+    complete. `open`: proofs go on, and these are what is left at least. The budget ends the sweep
+    after `most`.
+
+    >>> left = TimeLeft(60.0, 240.0)
+    >>> left.seconds, [round(end) for end in left.range], TimeLeft(60.0, open=True).range
+    (300.0, [176, 510], (35.294117647058826, inf))
+    """
+
+    answer: float = 0.0
+    rest: float = 0.0
+    open: bool = False
+    most: float = math.inf
+
+    @property
+    def seconds(self) -> float:
+        """All that is expected."""
+        return self.answer + self.rest
+
+    @property
+    def range(self) -> tuple[float, float]:
+        """All of it, at least and at most."""
+        longest = math.inf if self.open else self.seconds * SPREAD
+        return min(self.most, self.seconds / SPREAD), min(self.most, longest)
+
+    def within(self, limit: float | None) -> "TimeLeft":
+        """As far as it ends within so many seconds; None: there is no limit."""
+        if limit is None:
+            return self
+        most = max(0.0, limit)
+        answer = min(self.answer, most)
+        return TimeLeft(answer, min(self.rest, most - answer), self.open, most)
+
+    def after(self, seconds: float) -> "TimeLeft":
+        """The same so many seconds later."""
+        answer = max(0.0, self.answer - seconds)
+        rest = max(0.0, self.seconds - seconds) - answer
+        return TimeLeft(answer, rest, self.open, max(0.0, self.most - seconds))
+
+
 class Progress:
     """What a sweep reports while it runs. Nothing is done with it here; a display overrides what it
     shows.
 
-    `expect` gets the seconds that the rest of the sweep is expected to take from now on, after how
-    many the budget ends it, and why that is not what the last estimate let expect.
-    `trial_finished` gets point values by metric name, None where there is none, and what is wrong
-    with the trial.
+    `expect` gets the time that is left from now on, and why that is not what the last estimate let
+    expect. `trial_finished` gets point values by metric name, None where there is none, and what is
+    wrong with the trial.
     """
 
     def plan(self, total: int, done: int) -> None:
         """The grid has `total` trials, of which `done` are finished."""
 
-    def expect(self, seconds: float, most: float = math.inf, why: str = "") -> None:
+    def expect(self, left: TimeLeft, why: str = "") -> None:
         """The estimate of the time left has changed."""
 
     def trial_started(self, trial: Trial, number: int, total: int) -> None:

@@ -1,10 +1,10 @@
 """Time left of a sweep: the trials to come, each as long as the nearest setting took. Pure.
 
 Which trials complete the frontier follows from the rules of `decide.completion` and is counted by
-them. How many windows the proofs will take is random: UNTIL_PROVEN, AFTER_PROOF and FURTHER have
-what sweeps of simulated deployments took. So the time left is shown as a range, and
-`benchmarks/time_left.py` counts how often the range holds. While nothing of a sweep is measured its
-time is not known.
+them. How many windows a proof takes is random, so while proofs go on only the least time is given:
+to the next judgement, and what is to come whatever it says. Once no candidate is left the time is a
+range; `benchmarks/time_left.py` counts how often both hold. While nothing of a sweep is measured
+its time is not known.
 """
 
 import math
@@ -15,66 +15,24 @@ from frontier.budget import TrialTimes
 from frontier.config import Config
 from frontier.decide import completion, search
 from frontier.decide.changes import History
-from frontier.decide.load_search import usual_proof
-from frontier.decide.proof import LOOKS, MAX_WINDOWS, WINDOWS
+from frontier.decide.proof import LOOKS, MAX_WINDOWS, SCANS
 from frontier.decide.search import Ask, Done, SearchPolicy
 from frontier.model import Phase, Series, Trial
-from frontier.plan import NOTHING, Plan, ToProve, make_trial, runs_grid, search_policy
+from frontier.plan import NOTHING, Plan, TimeLeft, ToProve, make_trial, runs_grid, search_policy
 
-SPREAD = 1.7
-"""The range of the time left reaches from the expected time over this to the expected time times
-this: its upper end is less than three times its lower one."""
-UNTIL_PROVEN, AFTER_PROOF, FURTHER = 5.0, 6.0, 5.0
-"""Windows of proofs that are expected beyond the next judgement of the candidate that is being
-proven: until the first setting is proven; after that, before it is known which candidate comes
-next; and of candidates that come after the present one."""
-
-
-@dataclass(frozen=True, slots=True)
-class TimeLeft:
-    """Seconds expected until the operating points are known, and then until the frontiers are
-    complete; the budget ends it after `most`.
-
-    >>> left = TimeLeft(60.0, 240.0)
-    >>> left.seconds, [round(end) for end in left.range]
-    (300.0, [176, 510])
-    """
-
-    answer: float = 0.0
-    rest: float = 0.0
-    most: float = math.inf
-
-    @property
-    def seconds(self) -> float:
-        """All that is expected."""
-        return self.answer + self.rest
-
-    @property
-    def range(self) -> tuple[float, float]:
-        """All of it, at least and at most in nine sweeps of ten."""
-        return as_range(self.seconds, self.most)
-
-    def within(self, limit: float | None) -> "TimeLeft":
-        """As far as it ends within so many seconds; None: there is no limit."""
-        if limit is None:
-            return self
-        most = max(0.0, limit)
-        answer = min(self.answer, most)
-        return TimeLeft(answer, min(self.rest, most - answer), most)
-
-
-def as_range(seconds: float, most: float = math.inf) -> tuple[float, float]:
-    """The range around an expected time, which is `most` at most."""
-    return min(most, seconds / SPREAD), min(most, seconds * SPREAD)
+SEARCHED = (*SCANS, Phase.PROVE)
+"""The trials of a search, whose number is random."""
 
 
 @dataclass(frozen=True, slots=True)
 class ToCome:
     """Trials that are to come in a series, and how many of each: until its operating point is
-    known, and after that. Where nothing is `measured`, only those that the config states.
+    known, and after that. Where nothing is `measured`, only those that the config states. `open`:
+    more will follow from these.
     """
 
     measured: bool
+    open: bool
     answer: tuple[tuple[Trial, float], ...] = ()
     rest: tuple[tuple[Trial, float], ...] = ()
 
@@ -83,7 +41,7 @@ class ToCome:
         if not self.measured:
             return None
         answer, rest = (_seconds(part, times) for part in (self.answer, self.rest))
-        return None if answer is None or rest is None else TimeLeft(answer, rest)
+        return None if answer is None or rest is None else TimeLeft(answer, rest, self.open)
 
 
 def _seconds(trials: Iterable[tuple[Trial, float]], times: TrialTimes) -> float | None:
@@ -106,7 +64,8 @@ def of_sweep(series: Mapping[Series, TimeLeft | None], times: TrialTimes) -> Tim
     answer, rest = (math.fsum(getattr(left, name) for left in known.values()) for name in ("answer", "rest"))
     unknown = len(series) - len(known)
     # What was spent went to the answers as far as is known: they come first.
-    return TimeLeft(answer + (spent + answer) / len(known) * unknown, rest + rest / len(known) * unknown)
+    answer, rest = answer + (spent + answer) / len(known) * unknown, rest + rest / len(known) * unknown
+    return TimeLeft(answer, rest, unknown > 0 or any(left.open for left in known.values()))
 
 
 def to_come(
@@ -123,30 +82,24 @@ def to_come(
     the completion asks for.
     """
     if policy.prove:
-        return ToCome(bool(history), tuple(_asked(config, series, policy, history, ask)))
-    own = [t for t in planned if t.series == series] if runs_grid(config) else []
-    first = [(t, 1.0) for t in own if config.requests is not None and t.repeat == 1]
-    rest = [(t, 1.0) for t in own if config.requests is None or t.repeat > 1]
+        return ToCome(bool(history), isinstance(ask, Ask), tuple(_asked(config, series, policy, history, ask)))
+    listed = [t for t in planned if t.series == series] if runs_grid(config) else []
+    first, rest = _stated(config, listed)
     if config.refine == 0 or not history:
-        return ToCome(bool(history), tuple(first), tuple(rest))
+        return ToCome(bool(history), config.refine != 0, tuple(first), tuple(rest))
     point = completion.operating_concurrency(config.limits, history) if config.limits else None
-    if point is None and isinstance(ask, Ask):  # the search goes on until a setting is proven
-        first += _until_answer(config, series, policy, history, ask)
-        proof = first[-1][0]
-        point = proof.concurrency
-        rest += [] if config.open_loop else [(proof, AFTER_PROOF)]
-    else:
-        rest += _further(config, series, history, ask, later)
-    rest += _completing(config, series, policy, history, point, {t.concurrency for t in own})
-    return ToCome(True, tuple(first), tuple(rest))
+    if point is None and isinstance(ask, Ask):
+        return ToCome(True, True, (*first, _to_judgement(config, series, history, ask)), tuple(rest))
+    candidate = next((each for each in (ask, later) if isinstance(each, Ask) and each.phase in SEARCHED), None)
+    rest += [] if candidate is None else [_to_judgement(config, series, history, candidate)]
+    rest += _completing(config, series, policy, history, point, {t.concurrency for t in listed})
+    return ToCome(True, candidate is not None, tuple(first), tuple(rest))
 
 
-def _further(config: Config, series: Series, history: History, *asks: Ask | Done | None) -> list[tuple[Trial, float]]:
-    """The windows of candidates that may be better than what is proven, where one is asked for."""
-    asked = next((ask for ask in asks if isinstance(ask, Ask)), None)
-    if asked is None or asked.phase is not Phase.PROVE:
-        return []
-    return [_windows(config, series, history, asked, FURTHER)]
+def _stated(config: Config, listed: Iterable[Trial]) -> tuple[list[tuple[Trial, float]], list[tuple[Trial, float]]]:
+    """The trials of a stated grid that come before the answer, and those after it."""
+    first = [t for t in listed if config.requests is not None and t.repeat == 1]
+    return [(t, 1.0) for t in first], [(t, 1.0) for t in listed if t not in first]
 
 
 def _completing(
@@ -198,31 +151,16 @@ def until_decided(config: Config, series: Series, history: History, ask: Ask) ->
     """
     begun = _begun(history, ask.concurrency)
     judged = next((look for look in LOOKS[1:] if look > begun), begun + 1)
-    return ToCome(True, ((_trial(config, series, ask), float(judged - begun)),))
+    return ToCome(True, True, ((_trial(config, series, ask), float(judged - begun)),))
 
 
-def _until_answer(
-    config: Config, series: Series, policy: SearchPolicy, history: History, ask: Ask
-) -> list[tuple[Trial, float]]:
-    """The rest of the scan, and the proofs until the first setting is proven."""
-    if ask.phase is not Phase.SCAN:
-        return [_windows(config, series, history, ask, UNTIL_PROVEN)]
-    seen, size = len({t.concurrency for t, _ in history}), len(policy.grid)
-    looks = max(1.0, size / 2 + 2 - seen)
-    if config.open_loop:
-        requests = math.ceil(usual_proof(config.limits) * series.shape.requests / WINDOWS)
-        proof = Ask(ask.concurrency, Phase.PROVE, requests, "", warmup=ask.warmup)
-    else:
-        edge = completion.edge(config.limits, completion.pilot_points(config.limits, history))
-        proof = completion.window_of_proof(edge or ask.concurrency, config.limits, history)
-    return [(_trial(config, series, ask), looks), _windows(config, series, history, proof, UNTIL_PROVEN)]
-
-
-def _windows(config: Config, series: Series, history: History, ask: Ask, further: float) -> tuple[Trial, float]:
-    """The windows to the next judgement of a candidate, and so many further ones."""
+def _to_judgement(config: Config, series: Series, history: History, ask: Ask) -> tuple[Trial, float]:
+    """A look of the search, or the windows of a proof to its next judgement."""
+    trial = _trial(config, series, ask)
+    if ask.phase is not Phase.PROVE:
+        return trial, 1.0
     begun = _begun(history, ask.concurrency)
-    judged = next((look for look in LOOKS if look > begun), begun + 1) - begun
-    return _trial(config, series, ask), judged + further
+    return trial, float(next((look for look in LOOKS if look > begun), begun + 1) - begun)
 
 
 def _asked(

@@ -212,11 +212,13 @@ def format_rough(seconds: float) -> str:
 
 
 def format_range(low: float, high: float) -> str:
-    """An estimated time between two: '7 to 20 min', '40 s to 2 min'.
+    """An estimated time between two: '7 to 20 min', '40 s to 2 min', 'at least 7 min'.
 
-    >>> format_range(420, 1200), format_range(41, 122), format_range(1, 3)
-    ('7 to 20 min', '40 s to 2 min', 'about 5 s')
+    >>> [format_range(*ends) for ends in ((420, 1200), (41, 122), (1, 3), (420, math.inf))]
+    ['7 to 20 min', '40 s to 2 min', 'about 5 s', 'at least 7 min']
     """
+    if math.isinf(high):
+        return f"at least {format_rough(low)}"
     least, most = format_rough(low), format_rough(high)
     if least == most:
         return f"about {least}"

@@ -4,7 +4,6 @@ with."""
 import asyncio
 import contextlib
 import hashlib
-import math
 import pickle
 import shutil
 import tempfile
@@ -22,7 +21,7 @@ from frontier.decide.operating_point import exit_code
 from frontier.errors import ExitCode
 from frontier.formats.arrivals import kept, with_trace
 from frontier.model import Decision, Flag, Measurement, Phase, Trial
-from frontier.plan import Better, Progress, make_plan
+from frontier.plan import Better, Progress, TimeLeft, make_plan
 from frontier.report.notebook import NotebookRun, load
 from frontier.run import Run
 from frontier.store.run_dir import RunDirectory
@@ -67,8 +66,8 @@ class Told(Progress):
     left: list[float | None] = field(default_factory=list)
     announcements: list[tuple[Decision, float, Better | None]] = field(default_factory=list)
 
-    def expect(self, seconds: float, most: float = math.inf, why: str = "") -> None:
-        self.left.append(seconds)
+    def expect(self, left: TimeLeft, why: str = "") -> None:
+        self.left.append(left.seconds)
 
     def announced(self, decision: Decision, seconds: float, better: Better | None) -> None:
         self.announcements.append((decision, seconds, better))

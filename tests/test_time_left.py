@@ -1,6 +1,7 @@
 """The time left of a sweep: which trials are to come, how long they take, when it is not known."""
 
 import json
+import math
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,8 +11,8 @@ from frontier.budget import Amount, TrialTimes
 from frontier.config import load_config
 from frontier.decide.search import Ask, Done
 from frontier.model import Phase, Series
-from frontier.plan import make_plan, make_trial, search_policy
-from frontier.time_left import TimeLeft, of_sweep, outlook, to_come, until_decided
+from frontier.plan import TimeLeft, make_plan, make_trial, search_policy
+from frontier.time_left import of_sweep, outlook, to_come, until_decided
 from tests.commands import frontier
 from tests.golden import assert_golden_row
 from tests.stats.made import Server
@@ -68,18 +69,30 @@ def test_before_the_first_trial_the_time_is_not_known():
 @pytest.mark.parametrize(
     ("more", "phases"),
     [
-        ("", {Phase.PROVE, Phase.GRID, Phase.FRONTIER, Phase.VISIT}),
+        ("", {Phase.PROVE}),
         ("refine: 0\n", {Phase.GRID}),
         ("refine: 0\nrequests: 200\nrepeats: 2\n", {Phase.GRID}),
-        ("requests: 200\nrefine: 2\n", {Phase.PROVE, Phase.GRID, Phase.FRONTIER, Phase.VISIT}),
+        ("requests: 200\nrefine: 2\n", {Phase.PROVE, Phase.GRID}),
     ],
 )
 def test_what_the_config_states_is_what_is_to_come(more, phases):
     config, series = of(TEXT + more)
-    found = counts(coming(config, series, scanned(config, series), Ask(16, Phase.PROVE, 400, "")))
-    assert phases == set(found)
+    found = coming(config, series, scanned(config, series), Ask(16, Phase.PROVE, 400, ""))
+    assert phases == set(counts(found))
+    assert found.open is (config.refine != 0), "while proofs go on more may follow"
     if config.refine == 0:
-        assert found[Phase.GRID] == 4 * (config.repeats or 1)
+        assert counts(found)[Phase.GRID] == 4 * (config.repeats or 1)
+
+
+def test_once_something_is_proven_what_completes_the_frontier_is_counted():
+    config, series = of()
+    history = [*scanned(config, series), *measured(config, series, *[(4, Phase.PROVE)] * 6)]
+    onward = coming(config, series, history, Ask(16, Phase.PROVE, 334, ""))
+    assert {Phase.PROVE, Phase.GRID, Phase.FRONTIER, Phase.VISIT} == set(counts(onward))
+    assert onward.open
+    over = coming(config, series, history, Done(""), Ask(1, Phase.GRID, 100, ""))
+    assert {Phase.GRID, Phase.FRONTIER, Phase.VISIT} == set(counts(over))
+    assert not over.open
 
 
 def test_without_an_sla_only_the_frontier_is_completed():
@@ -126,8 +139,9 @@ def test_a_series_that_is_not_measured_takes_as_long_as_those_that_are():
     times = took(measured(config, series, (4, Phase.SCAN)), 30.0)
     alone = of_sweep({series: TimeLeft(60.0, 100.0)}, times)
     both = of_sweep({series: TimeLeft(60.0, 100.0), other: None}, times)
-    assert (60.0, 100.0) == (alone.answer, alone.rest)
+    assert (60.0, 100.0, False) == (alone.answer, alone.rest, alone.open)
     assert (60.0 + 90.0, 200.0) == (both.answer, both.rest), "what was spent on the first is to come in the second"
+    assert both.open
 
 
 def test_the_budget_ends_it():
@@ -135,6 +149,10 @@ def test_the_budget_ends_it():
     assert [160.0, 100.0, 40.0, 0.0] == [left.within(limit).seconds for limit in (None, 100.0, 40.0, -1.0)]
     assert (60.0, 40.0) == (left.within(100.0).answer, left.within(100.0).rest)
     assert 3 > left.range[1] / left.range[0] > 1
+    assert math.inf == TimeLeft(60.0, open=True).range[1]
+    assert 90.0 == TimeLeft(60.0, open=True).within(90.0).range[1]
+    later = left.within(130.0).after(70.0)
+    assert (0.0, 60.0, 60.0) == (later.answer, later.rest, later.most)
 
 
 def test_each_series_of_the_plan_has_its_own():

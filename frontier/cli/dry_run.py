@@ -1,6 +1,7 @@
 """`frontier sweep --dry-run`: what will be done and the time it takes; and a larger budget for a
 sweep that ran out of it."""
 
+import math
 import shlex
 import time
 from collections.abc import Collection, Mapping, Sequence
@@ -14,14 +15,14 @@ from frontier.model import Phase, load_of, setting
 from frontier.store.journal import last_session
 from frontier.store.run_dir import RunDirectory
 from frontier.text import clean
-from frontier.units import format_elapsed, format_number, format_range, format_rough
+from frontier.units import format_elapsed, format_number, format_range
 
 if TYPE_CHECKING:
     from frontier.config import Config
     from frontier.model import Series, Trace, Trial
-    from frontier.plan import Plan, ToProve
+    from frontier.plan import Plan, TimeLeft, ToProve
     from frontier.sweep.ledger import Ledger
-    from frontier.time_left import TimeLeft, ToCome
+    from frontier.time_left import ToCome
 
 FAST = 200.0
 """Output tokens per second of one stream of a fast server: whether it is worth while to measure the
@@ -87,7 +88,7 @@ def print_plan(config: "Config", plan: "Plan", run: Path | None, as_json: bool, 
             **plan.summary(),
             "refine": {"settings_per_shape": plan.refine},
             "finished": found.finished,
-            "expected_seconds": None if found.left is None else found.left.seconds,
+            "expected_seconds": None if found.left is None or found.left.open else found.left.seconds,
             "expected": None if found.left is None else _expected_json(found.left),
             "client": client,
         }
@@ -107,13 +108,13 @@ def print_plan(config: "Config", plan: "Plan", run: Path | None, as_json: bool, 
     return ExitCode.YES
 
 
-def _expected_json(left: "TimeLeft") -> dict[str, float]:
+def _expected_json(left: "TimeLeft") -> dict[str, float | None]:
     low, high = left.range
     return {
         "answer_seconds": left.answer,
         "frontier_seconds": left.rest,
         "shortest_seconds": low,
-        "longest_seconds": high,
+        "longest_seconds": None if math.isinf(high) else high,
     }
 
 
@@ -166,7 +167,7 @@ def plan_lines(config: "Config", found: Outlook, prove: "ToProve") -> list[str]:
 
 
 def _time_line(found: Outlook) -> str:
-    """'About 5 min to the answer; 20 to 58 min in all.'; when the budget ends it at the latest."""
+    """'20 to 58 min left.'; when the budget ends it at the latest."""
     limit = found.ledger.seconds_left()
     latest = None if limit is None else format_elapsed(max(0.0, limit))
     if found.left is None:
@@ -174,8 +175,7 @@ def _time_line(found: Outlook) -> str:
         return f"{known}." if latest is None else f"{known}; it ends after {latest} at the latest."
     low, high = found.left.range
     whole = format_range(low, high)
-    text = f"About {format_rough(found.left.answer)} to the answer; {whole} in all" if found.left.answer else ""
-    text = text or f"{whole[0].upper()}{whole[1:]} left"
+    text = f"{whole[0].upper()}{whole[1:]} left"
     return f"{text}; the budget ends it after {latest}." if limit is not None and limit < high else f"{text}."
 
 

@@ -58,10 +58,9 @@ MOST_TURNS = 600
 """A claim that would not be final after twice the turns of a p99, going by its proof, gets no more
 turns than a p99 needs: something rare is there that more may not rule out soon."""
 MORE_TURNS = 1.2
-"""Visits take this many times the turns that the proof lets expect, whether late requests come or
-not, so that how long they take is known when the operating point is announced; a claim that is not
-final by then stays early."""
-GRID_SECONDS = 60.0
+"""A claim that is not final after this many times the turns that the proof lets expect stays early:
+late requests came, and how long it would take is not known."""
+GRID_SECONDS = 45.0
 """A setting of the config is measured for this long, where the config does not say; its claim may
 need less."""
 USUAL_PROOF = 2.0
@@ -75,7 +74,7 @@ WORTH_NAMING = 0.02
 more, as a share."""
 SHARED = 3
 """Concurrencies that are tried at most as the one of all shapes."""
-LATER_WORTH = 0.003
+LATER_WORTH = 0.0015
 """The share of throughput for which one more window of a proof is measured once there is an answer.
 """
 
@@ -392,14 +391,15 @@ def _operating_concurrency(limits: tuple[Limit, ...], history: Unchanged) -> int
 
 
 def next_visit(limits: tuple[Limit, ...], history: History) -> Ask | None:
-    """Another visit of the operating point, until it has had its turns. Its value is by how much
+    """Another visit of the operating point, until its claim is final or it has had its turns (a bet
+    over turns may be ended at any moment: `claim.capital`). Its value is by how much
     less of the time a stall can be that the claim has not seen, per second.
     """
     c = operating_concurrency(limits, history)
     if c is None:
         return None
     claim = claim_of(proof_windows(history, c, limits), limits)
-    if claim is None or claim.turns >= _most_turns(limits, history, c):
+    if claim is None or claim.stage == "final" or claim.turns >= MORE_TURNS * _turns_expected(limits, history, c):
         return None
     points = pilot_points(limits, history)
     visit = visit_of(c, points, f"the claim of {setting(c)} covers {claim.turns} turns; visiting it again")
@@ -459,7 +459,9 @@ def trials_left(
         points = dict(sorted([*points.items(), _midpoint(gap, points)]))
     if limits and point is not None:
         visit = visit_of(point, points)
-        trials.append((visit, math.ceil(_turns_to_go(limits, history, point) / _turns_of(visit, points))))
+        owed = math.ceil(_turns_to_go(limits, history, point) / _turns_of(visit, points))
+        ends = not trials and bool(history) and history[-1][0].concurrency == point
+        trials.append((visit, max(owed, 0 if ends else 1)))  # the series ends with a window of it
     return [(ask, count) for ask, count in trials if count]
 
 
@@ -485,19 +487,21 @@ def _midpoint(gap: tuple[int, int], points: Mapping[int, Point]) -> tuple[int, P
 
 
 def _turns_to_go(limits: tuple[Limit, ...], history: History, c: int) -> int:
-    """How many more turns a setting is visited for."""
+    """For how many more turns a setting is expected to be visited."""
     claim = claim_of(proof_windows(history, c, limits), limits)
-    return max(0, _most_turns(limits, history, c) - (claim.turns if claim is not None else 0))
+    if claim is not None and claim.stage == "final":
+        return 0
+    return max(0, _turns_expected(limits, history, c) - (claim.turns if claim is not None else 0))
 
 
-def _most_turns(limits: tuple[Limit, ...], history: History, c: int) -> int:
-    """The turns after which an operating point is not visited again, by the data from before its
+def _turns_expected(limits: tuple[Limit, ...], history: History, c: int) -> int:
+    """The turns after which the claim of an operating point is final, by the data from before its
     first visit.
     """
     kept = unchanged(history, limits)
     proof = proof_windows([(t, s) for t, s in kept if t.phase is not Phase.VISIT], c)
     needed = _turns_needed(proof, limits)
-    return round(MORE_TURNS * needed) if needed < MOST_TURNS else _turns_needed([], limits)
+    return needed if needed < MOST_TURNS else _turns_needed([], limits)
 
 
 def _turns_needed(windows: Sequence[WindowData], limits: tuple[Limit, ...]) -> int:

@@ -231,13 +231,6 @@ def expected_seconds(policy: LoadPolicy, limits: Sequence[Limit], history: Histo
     return looks * ask.seconds + windows * (size / (ask.load * policy.each) + ask.warmup)
 
 
-def usual_proof(limits: Iterable[Limit]) -> int:
-    """About how many requests a proof takes up to its first judgement, at USUAL of what the server
-    serves at most.
-    """
-    return math.ceil(_independent(limits) * USUAL / (1 - math.sqrt(USUAL)) ** 2)
-
-
 def _independent(limits: Iterable[Limit]) -> int:
     """Fewest independent requests that bound every limited percentile."""
     return max((intervals.needed(p) for limit in limits if (p := limit.of.p) is not None), default=1)

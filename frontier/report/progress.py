@@ -15,9 +15,8 @@ from typing import TextIO
 
 from frontier.metrics import metric
 from frontier.model import Decision, Estimate, Flag, Judgement, Limit, Phase, Trial, Verdict, in_words, listed
-from frontier.plan import Better, Progress, Stage
+from frontier.plan import Better, Progress, Stage, TimeLeft
 from frontier.show.wording import clean, count, flag_kind, flag_words, setting, value_text
-from frontier.time_left import as_range
 from frontier.units import format_elapsed, format_range, format_rough
 
 _FIGURES = ("output_throughput", "p50_ttft", "p99_ttft", "p99_tpot")
@@ -105,11 +104,6 @@ def judged_text(judgement: Judgement, limit: Limit, estimate: Estimate) -> str:
     return f"{text}: {'over its limit' if judgement.verdict is Verdict.VIOLATES else 'not proven yet'}"
 
 
-def range_text(seconds: float, most: float = math.inf) -> str:
-    """'7 to 20 min', of an expected time that is `most` at most."""
-    return format_range(*as_range(seconds, most))
-
-
 class SweepProgress(Progress, ABC):
     """A sweep in lines: what is measured, what was, and the time left. A display says how it shows
     one, in `_line` and `_headed`.
@@ -125,8 +119,8 @@ class SweepProgress(Progress, ABC):
         self._begun = self._stage_begun = clock()
         self._flags = FlagLines()
         self._ran = 0
-        self._end: float | None = None
-        self._latest = math.inf
+        self._time_left: TimeLeft | None = None
+        self._told = self._begun
         self._stage: Stage | None = None
         self._key: tuple[object, ...] = ()
         self._looks: dict[int, str | None] = {}
@@ -145,16 +139,16 @@ class SweepProgress(Progress, ABC):
         if done:
             self._line(f"{count(total, 'trial')}, {done:,} of them finished before", DIM)
 
-    def expect(self, seconds: float, most: float = math.inf, why: str = "") -> None:
-        """A line with the reason, where the estimate is another one than was shown."""
+    def expect(self, left: TimeLeft, why: str = "") -> None:
+        """A line with the reason, where the time left is another one than was shown."""
         now = self._clock()
-        shown = None if self._end is None else max(0.0, self._end - now)
-        self._end, self._latest = now + seconds, now + most
+        shown = None if self._time_left is None else self._time_left.after(now - self._told)
+        self._time_left, self._told = left, now
         if shown is None:
             return
-        low, high = as_range(shown)
-        if abs(seconds - shown) >= _JUMP_SECONDS and not low <= seconds <= high:
-            text = f"{range_text(seconds, most)} left instead of {range_text(shown)}"
+        low, high = shown.range
+        if abs(left.seconds - shown.seconds) >= _JUMP_SECONDS and not low <= left.seconds <= high:
+            text = f"{format_range(*left.range)} left instead of {format_range(low, high)}"
             self._line(f"{text}: {clean(why, 200)}" if why else text, DIM)
 
     def stage(self, stage: Stage) -> None:
@@ -244,10 +238,9 @@ class SweepProgress(Progress, ABC):
 
     def _left(self) -> str:
         """'7 to 20 min left', while anything is to come."""
-        if self._end is None:
+        if self._time_left is None:
             return ""
-        now = self._clock()
-        return f"{range_text(max(0.0, self._end - now), max(0.0, self._latest - now))} left"
+        return f"{format_range(*self._time_left.after(self._clock() - self._told).range)} left"
 
     def _head(self, trial: Trial) -> str:
         """'[2/3] fp8  1024/256  prove', the series only where there are several."""
@@ -286,11 +279,11 @@ class PlainProgress(SweepProgress):
     def _headed(self, head: str, text: str) -> None:
         self._line(f"{head}  {text}")
 
-    def expect(self, seconds: float, most: float = math.inf, why: str = "") -> None:
+    def expect(self, left: TimeLeft, why: str = "") -> None:
         """A line as soon as the time left is known."""
-        if self._end is None:
-            self._line(f"{range_text(seconds, most)} left")
-        super().expect(seconds, most, why)
+        if self._time_left is None:
+            self._line(f"{format_range(*left.range)} left")
+        super().expect(left, why)
 
     def judged(self, trial: Trial, judgement: Judgement, limit: Limit, estimate: Estimate) -> None:
         """A proof has a line for each of its trials."""

@@ -4,6 +4,7 @@ That is the operating point as soon as it is proven, how each setting stands aft
 time that is left.
 """
 
+import math
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -107,9 +108,11 @@ class Announcer:
         """
         if (left := self.proposals.time_left()) is None:
             return
-        self.runner.forecast = {"left": round(left.seconds, 1), "left_at_most": round(left.range[1], 1)}
+        low, high = left.range
+        known = {"left": low} if math.isinf(high) else {"left": left.seconds, "left_at_most": high}
+        self.runner.forecast = {name: round(seconds, 1) for name, seconds in known.items()}
         asks = [ask for one in self.proposals.every_series() for ask in self.proposals.asks(one)]
         ask = asks[0] if asks else None
         before, self._next = self._next, (ask and ask.phase, ask and ask.concurrency)
         why = ask.reason if ask and self._next != before else "trials take another time than was expected"
-        self.progress.expect(left.seconds, left.most, why)
+        self.progress.expect(left, why)

@@ -11,10 +11,10 @@ from frontier.config import Config, DeploymentConfig
 from frontier.decide import completion, search
 from frontier.decide.search import Ask, Done, SearchPolicy
 from frontier.model import Decision, Phase, Series, Trial
-from frontier.plan import Better, Plan, ToProve, grid_size, make_trial, search_policy
+from frontier.plan import Better, Plan, TimeLeft, ToProve, grid_size, make_trial, search_policy
 from frontier.run import History
 from frontier.sweep.trial_runner import TrialRunner
-from frontier.time_left import TimeLeft, of_sweep, series_of, to_come, until_decided
+from frontier.time_left import of_sweep, series_of, to_come, until_decided
 
 T = TypeVar("T")
 

@@ -15,7 +15,7 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
 from frontier.errors import UsageError
 from frontier.model import Decision, Estimate, Flag, Judgement, Limit, Trial
-from frontier.plan import Better, Progress, Stage
+from frontier.plan import Better, Progress, Stage, TimeLeft
 
 if TYPE_CHECKING:
     from frontier.client.loop import TrialProgress
@@ -74,9 +74,9 @@ class Telemetry(Progress):
         self._inner.plan(total, done)
         self._set(sweep_trials_planned=total, sweep_trials_finished=done)
 
-    def expect(self, seconds: float, most: float = math.inf, why: str = "") -> None:
-        self._inner.expect(seconds, most, why)
-        self._set(sweep_seconds_left=seconds)
+    def expect(self, left: TimeLeft, why: str = "") -> None:
+        self._inner.expect(left, why)
+        self._set(sweep_seconds_left=left.seconds)
 
     def trial_started(self, trial: Trial, number: int, total: int) -> None:
         self._inner.trial_started(trial, number, total)

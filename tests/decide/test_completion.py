@@ -157,8 +157,8 @@ def test_visits_end_after_the_turns_that_the_proof_let_expect():
     point = completion.operating_concurrency(TTFT, history)
     assert point is not None
     proof = [(t, s) for t, s in history if t.phase is not Phase.VISIT]
-    most = completion._most_turns(TTFT, history, point)
-    assert most == completion._most_turns(TTFT, proof, point), "the visits do not move their own end"
+    most = completion._turns_expected(TTFT, history, point)
+    assert most == completion._turns_expected(TTFT, proof, point), "the visits do not move their own end"
     claim, proven = (claim_of(proof_windows(h, point), TTFT) for h in (history, proof))
     assert "early" == claim.stage, "otherwise this tests nothing"
     assert most <= claim.turns <= max(most, proven.turns) + completion.VISIT_TURNS

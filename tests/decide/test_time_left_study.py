@@ -6,18 +6,19 @@ from benchmarks import time_left
 from benchmarks.calibration.servers import Process
 from benchmarks.calibration.sweep import MOST, Sweep
 from benchmarks.time_left import Reading
-from frontier.time_left import SPREAD
+from frontier.plan import SPREAD, TimeLeft
 
 
-def test_a_range_holds_within_the_spread_in_both_directions():
+def test_a_range_holds_within_the_spread_in_both_directions_and_a_least_time_upwards():
     ends = (90.0 / SPREAD, 90.0 * SPREAD)
     said = (ends[0] * 0.99, ends[0] * 1.01, 90.0, ends[1] * 0.99, ends[1] * 1.01)
-    assert [False, True, True, True, False] == [Reading(0, s, 90.0).holds for s in said]
+    assert [False, True, True, True, False] == [Reading(0, TimeLeft(s), 90.0).holds for s in said]
+    assert [True, True, True, True, False] == [Reading(0, TimeLeft(s, open=True), 90.0).holds for s in said]
 
 
 def test_the_table_counts_readings_by_tenth_and_stage_and_the_sweeps_that_are_held():
-    held = [Reading(t, 100.0, 100.0, "completion") for t in time_left.TENTHS]
-    not_held = [Reading(t, 30.0, 100.0, "proofs") for t in time_left.TENTHS]
+    held = [Reading(t, TimeLeft(100.0), 100.0, "completion") for t in time_left.TENTHS]
+    not_held = [Reading(t, TimeLeft(300.0, open=True), 100.0, "proofs") for t in time_left.TENTHS]
     lines = time_left.table([held, not_held, []]).splitlines()
     rows = {line.split()[0]: line.split() for line in lines}
     assert "50%" == rows["all"][-1]

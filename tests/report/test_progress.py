@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 
 from frontier.model import Decision, Estimate, Flag, Judgement, Limit, Phase, Shape, Trial, Verdict
-from frontier.plan import Better, Progress, Stage
+from frontier.plan import Better, Progress, Stage, TimeLeft
 from frontier.report.live import LiveProgress, Spot, _whole_parts, best_so_far, make_progress, text_plot
 from frontier.report.progress import PlainProgress
 from frontier.show.wording import flag_words
@@ -87,7 +87,7 @@ def test_the_time_left_is_what_is_expected_less_what_has_passed_since() -> None:
     clock = Clock()
     progress, _ = live(clock)
     progress.trial_started(trial(), 1, 10)
-    progress.expect(480.0)
+    progress.expect(TimeLeft(480.0))
     said = []
     for passed in (0, 60, 600):  # at last it is longer than was expected: a trial runs, so something is left
         clock.now += passed
@@ -99,10 +99,10 @@ def test_the_time_left_is_what_is_expected_less_what_has_passed_since() -> None:
 def test_a_log_says_what_is_expected_at_the_start_and_with_each_trial() -> None:
     out, clock = io.StringIO(), Clock()
     progress = PlainProgress(out, clock, lambda: "t")
-    progress.expect(120.0)
+    progress.expect(TimeLeft(120.0))
     progress.trial_started(trial(), 1, 2)
     clock.now += 60
-    progress.expect(70.0)
+    progress.expect(TimeLeft(70.0))
     progress.trial_finished(trial(), FIGURES)
     progress.close()
     assert_golden_row("progress", out.getvalue())
@@ -122,10 +122,10 @@ def test_a_time_left_that_jumps_is_given_with_the_reason(seconds: float, why: st
     log = PlainProgress(out, clock, lambda: "t")
     screen, drawn = live(clock)
     for progress in (log, screen):
-        progress.expect(1200.0)
+        progress.expect(TimeLeft(1200.0))
     clock.now += 60
     for progress in (log, screen):
-        progress.expect(seconds, why=why)
+        progress.expect(TimeLeft(seconds), why)
     lines = out.getvalue().splitlines()[1:]
     assert [told, told] == [bool(lines), bool(drawn.getvalue())]
     if told:
@@ -150,7 +150,7 @@ def drive(progress: Progress, clock: Clock, series_count: int = 1) -> None:
     """A sweep as the conductor reports it: a scan, a proof, the announcement, a setting of the
     frontier.
     """
-    progress.expect(1140.0)
+    progress.expect(TimeLeft(1140.0))
     for c, value in ((1, 0.008), (8, 0.012), (64, 0.028), (128, 0.041)):
         one = judged(c, Phase.SCAN, value, math.inf, Verdict.VIOLATES if value > 0.03 else Verdict.UNPROVEN)
         progress.stage(Stage("scan", 2, series_count, 0, 4))
@@ -169,7 +169,7 @@ def drive(progress: Progress, clock: Clock, series_count: int = 1) -> None:
     decision = Decision("default", SHAPE, (TPOT,), Verdict.MEETS, 88, "p99_tpot", rate, ())
     progress.announced(decision, clock.now, Better(100, 0.06, 540.0))
     progress.stage(Stage("complete", 2, series_count, 1, 4))
-    progress.expect(720.0)
+    progress.expect(TimeLeft(720.0))
     progress.trial_started(trial(64, 1), 2, 4)
     progress.trial_finished(trial(64, 1), FIGURES)
     progress.close()

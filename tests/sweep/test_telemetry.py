@@ -10,7 +10,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from frontier.config import load_config
-from frontier.plan import make_plan
+from frontier.plan import TimeLeft, make_plan
 from frontier.sweep.telemetry import Telemetry
 from tests.commands import frontier, http_sweep, start, until_said
 from tests.golden import assert_golden_row
@@ -35,7 +35,7 @@ def after_one_trial() -> tuple[Telemetry, Told, Told]:
     telemetry = Telemetry(told)
     telemetry.plan(2, 0)
     telemetry.trial_started(trials[0], 1, 2)
-    telemetry.expect(10.0)
+    telemetry.expect(TimeLeft(10.0))
     figures = {"p50_ttft": 0.1, "p99_ttft": 0.2, "p99_tpot": None, "output_throughput": 50.0, "error_rate": 0.0}
     telemetry.trial_finished(trials[0], figures)
     return telemetry, told, told
