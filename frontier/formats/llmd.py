@@ -12,8 +12,7 @@ from typing import Any
 import yaml
 
 from frontier.formats.documents import Document, Node
-from frontier.formats.results import ImportedFile, Load, Result, open_loop, rate_flags
-from frontier.formats.statements import agreed, statements, statistics
+from frontier.formats.results import LONGEST_NAME, ImportedFile, Load, Result, figure, open_loop, rate_flags, statistics
 from frontier.model import Lengths, Point, file_label, load_columns
 
 VERSION = "0.2"
@@ -144,21 +143,18 @@ def _result(node: Node) -> Result:
     figures = _figures(aggregate, guidellm=(asked.text("tool") or "").lower() == "guidellm")
     requests = aggregate.at("requests")
     sent, failed = requests.count("total") or 0, requests.count("failures")
-    tokens = requests.at("output_length").number("mean")
-    isl = asked.at("input_seq_len").number("value") or requests.at("input_length").number("mean")
-    osl = asked.at("output_seq_len").number("value")
     rate, concurrency = asked.number("rate_qps"), asked.count("concurrency")
     load = Load(concurrency, rate) if concurrency else open_loop(node, figures, rate, "leave the report out")
+    stack = node.at("scenario").items("stack")
     return Result(
         load.concurrency,
         figures,
         max(0, sent - (failed or 0)),
         failed,
-        isl,
-        osl or tokens,
-        bool(isl and osl),
-        tokens,
-        _facts(node),
+        (asked.at("input_seq_len").number("value"), asked.at("output_seq_len").number("value")),
+        (requests.at("input_length").number("mean"), requests.at("output_length").number("mean")),
+        node.at("scenario", "load", "native", "config").text("deployment", LONGEST_NAME),
+        next((name for part in stack if (name := part.at("standardized", "model").text("name", LONGEST_NAME))), None),
         rate=rate,
         notes=load.notes,
         place=node.where,
@@ -177,15 +173,7 @@ def _figures(aggregate: Node, *, guidellm: bool) -> dict[str, float]:
         unit = latency.text("units") or ""
         if unit not in _SCALES:
             raise latency.error(f"{latency.where} is in {unit!r}", "s, ms, s/token and ms/token are known")
-        figures |= agreed(latency, statistics(latency, quantity, _SCALES[unit]))
+        figures |= statistics(latency, quantity, _SCALES[unit])
     for ours, (name, _) in _RATES.items():
-        figures |= agreed(aggregate, statements(aggregate.at("throughput", name), "mean", ours))
+        figures |= figure(aggregate.at("throughput", name), "mean", ours)
     return figures
-
-
-def _facts(node: Node) -> dict[str, str]:
-    """The deployment, which our own export names, and the model."""
-    stack = node.at("scenario").items("stack")
-    model = next((name for part in stack if (name := part.at("standardized", "model").fact("name"))), None)
-    deployment = node.at("scenario", "load", "native", "config").facts("deployment")
-    return deployment | ({"model": model} if model else {})

@@ -355,7 +355,7 @@ def _series_block(
     unbounded = any(NO_BOUND in cell.value for column in columns for cell in column.cells)
     decides = decision is not None and chosen is not None and decision.next_step is None
     power = cost_energy.power_text(p.power for p in points if p.power)
-    absent = left_out(points, frontier, flagged=False) if frontier else []
+    absent = left_out(points, frontier) if frontier else []
     lines: list[RenderableType] = [
         Text.assemble((series.label(), "bold"), f"   SLA {limits_text(limits)}" if limits else ""),
         table,
