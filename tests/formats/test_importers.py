@@ -194,6 +194,63 @@ def test_inferencex_rates_of_a_disaggregated_server_are_per_decode_and_per_prefi
     assert (60, 180, 240) == tuple(result.figures[f"{side}_throughput"] for side in ("output", "input", "total"))
 
 
+# --- llm-d
+
+
+def llmd(model: str = "org/m", tool: str = "guidellm") -> str:
+    """A Benchmark Report of version 0.2.1."""
+    return f"""\
+version: "0.2.1"
+run: {{uid: x}}
+scenario:
+  stack:
+  - {{standardized: {{kind: inference_engine}}}}
+  - {{standardized: {{kind: inference_engine, model: {{name: {model}}}}}}}
+  load: {{standardized: {{tool: {tool}, concurrency: 8, input_seq_len: {{distribution: fixed, value: 32}},
+         output_seq_len: {{distribution: fixed, value: 8}}}}}}
+results:
+  request_performance:
+    aggregate:
+      requests: {{total: 200, failures: 0, output_length: {{units: count, mean: 8.0}}}}
+      latency:
+        time_to_first_token: {{units: ms, mean: 11.5, p99: 12.0}}
+        time_per_output_token: {{units: ms/token, mean: 2.44}}
+        inter_token_latency: {{units: ms/token, mean: 1.15, p99: 1.2}}
+        request_latency: {{units: s, mean: 0.0196}}
+      throughput: {{output_token_rate: {{units: tokens/s, mean: 160.0}}}}
+"""
+
+
+def test_a_report_of_guidellm_has_its_tpot_elsewhere() -> None:
+    result = only(importing.read_results("br.yaml", llmd().encode()))
+    assert (8, 200, 0, (32, 8), "org/m") == (
+        result.concurrency,
+        result.ok,
+        result.failed,
+        result.asked,
+        result.model,
+    )
+    assert 0.00115 == pytest.approx(result.figures["mean_tpot"])
+    assert 160 == result.figures["output_throughput"]
+    assert "mean_itl" not in result.figures
+    assert not result.flags
+    other = only(importing.read_results("br.yaml", llmd(tool="inference-perf").encode()))
+    assert (0.00244, 0.00115) == pytest.approx((other.figures["mean_tpot"], other.figures["mean_itl"]))
+
+
+def test_reports_of_several_models_are_several_deployments_also_in_one_file() -> None:
+    text = "\n---\n".join(llmd(model) for model in ("org/a", "org/b"))
+    made = assemble([importing.read_results("br.yaml", text.encode())])
+    assert [("org-a", "org/a"), ("org-b", "org/b")] == [(d.name, d.model) for d in made.deployments]
+    assert 2 == len(made.points)
+
+
+def test_a_report_that_this_tool_wrote_names_its_deployment() -> None:
+    native = "load: {native: {config: {deployment: fp8}}, standardized:"
+    text = llmd(tool="frontier").replace("load: {standardized:", native)
+    assert "fp8" == only(importing.read_results("br.yaml", text.encode())).deployment
+
+
 # --- plain tables
 
 
