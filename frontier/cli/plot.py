@@ -26,7 +26,6 @@ FIGURES = (
     "time",
     "tails",
     "jitter",
-    "lengths",
     "contexts",
     "shares",
     "timeline",
@@ -86,7 +85,7 @@ def command(  # noqa: PLR0913
       frontier plot --figure timeline --at 64 -o timeline.svg
 
     Axes are any two metrics (of more the first two), as output_throughput, goodput, p99_ttft,
-    p50_tpot, p99_e2e, cost, p50_interactivity, energy (J/tok), tokens_per_joule, quality. Rates are
+    p50_tpot, p99_e2e, cost, p50_interactivity, energy (J/tok), quality. Rates are
     per GPU where gpus is known; cost needs a price; energy needs a power, measured by nvidia-smi
     beside the server or set: --set hardware.power=700W.
     """

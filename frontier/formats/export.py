@@ -140,7 +140,6 @@ _SUFFIX = {
     Unit.TOKENS_PER_SECOND_PER_USER: "_tokens_per_second",
     Unit.DOLLARS_PER_MILLION_TOKENS: "_dollars_per_million_tokens",
     Unit.JOULES_PER_TOKEN: "_joules_per_token",
-    Unit.TOKENS_PER_JOULE: "",
 }
 _SERIES = ("deployment", "shape")
 
