@@ -50,7 +50,6 @@ COMPLEX = {
     "plot/cross_series.py: contexts_figure": 30,
     "plot/cross_series.py: _bounds": 22,
     "plot/cross_series.py: _context_notes": 24,
-    "plot/cross_series.py: share_picture": 22,
     "plot/draw.py: draw": 23,
     "plot/draw.py: _draw_panel": 21,
     "plot/figures.py: _edge_notes": 22,
