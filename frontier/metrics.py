@@ -8,7 +8,7 @@ visible and the second token (`stats.reader`). Each may be that of a class of re
 `later.p99_ttft` is of the turns of sessions after the first, `chat.p99_ttft` of the class chat of a
 mix, `agent.later.p99_ttft` of the later turns of its class agent. The rest are rates
 (`output_throughput`), shares (`error_rate`, `smooth`), and what follows from a throughput and a
-price (`cost`) or a power (`energy`, `tokens_per_joule`). `quality` is a score of the deployment,
+price (`cost`) or a power (`energy`). `quality` is a score of the deployment,
 the same at each of its settings.
 """
 
@@ -34,7 +34,6 @@ class Unit(StrEnum):
     TOKENS_PER_SECOND_PER_USER = "tok/s/user"
     DOLLARS_PER_MILLION_TOKENS = "$/Mtok"
     JOULES_PER_TOKEN = "J/tok"  # noqa: S105
-    TOKENS_PER_JOULE = "tok/J"
     SCORE = "score"
 
 
@@ -66,7 +65,6 @@ _PLAIN: dict[str, tuple[Unit, Better, str]] = {
     "cached_share": (Unit.SHARE, "higher", "prompt tokens from the prefix cache"),
     "cost": (Unit.DOLLARS_PER_MILLION_TOKENS, "lower", "cost per million output tokens"),
     "energy": (Unit.JOULES_PER_TOKEN, "lower", "energy per output token"),
-    "tokens_per_joule": (Unit.TOKENS_PER_JOULE, "higher", "output tokens per joule"),
     "quality": (Unit.SCORE, "higher", "quality"),
 }
 OfRequests = Callable[[Any], Any]
@@ -79,8 +77,6 @@ _COUNTS: dict[str, OfRequests] = {
 }
 """What a share is of. A line here and one in `_PLAIN` make a metric: its intervals and bounds
 follow (CONTRIBUTING)."""
-ENERGY = ("energy", "tokens_per_joule")
-"""The metrics that need a power, measured or stated."""
 _QUANTITY = rf"(?:{'|'.join((*LATENCIES, 'interactivity'))})"
 _STATISTIC = re.compile(rf"(mean|p(?:[1-9]\d?(?:\.\d{{1,2}})?))_({_QUANTITY})")
 TURN_CLASSES = ("first", "later")
@@ -248,6 +244,7 @@ _WHOLE_NAMES = {
     **dict.fromkeys(("errors", "failures", "failure_rate"), "error_rate"),
     "price": "cost",
     "power": "energy",
+    "tokens_per_joule": "energy",
 }
 """Names that other tools give to these metrics."""
 

@@ -66,11 +66,9 @@ History = list[tuple[Trial, WindowData]]
 _REQUEST_COLUMNS = ("sent", "ok", "ttft", "tpot", "e2e", "prompt_tokens", "completion_tokens", "cached_tokens")
 
 
-_POWER = "say what it draws, as  --set hardware.power=5600W,  where nothing measured it"
 NEEDS = {
     "cost": "say what it costs, as  --set 'price=$12/h'",
-    "energy": _POWER,
-    "tokens_per_joule": _POWER,
+    "energy": "say what it draws, as  --set hardware.power=5600W,  where nothing measured it",
     "goodput": "name limits on latency, as  --sla 'p99_ttft<=500ms'",
     "attainment": "name limits on latency, as  --sla 'p99_ttft<=500ms'",
     "quality": "state it as  quality: 0.95  in the config, or measure it:  frontier verify --quality",

@@ -8,14 +8,9 @@ import pytest
 
 from frontier.client.prompts import Calibration, PromptPlan
 from frontier.decide.traffic import (
-    ShareBreak,
-    break_sentence,
-    break_title,
     class_shares,
     class_verdicts,
-    share_breaks,
     shares_sentence,
-    varied_class,
 )
 from frontier.metrics import metric
 from frontier.model import Decision, Estimate, Judgement, Lengths, Session, Shape, TrafficClass, Verdict
@@ -117,45 +112,6 @@ def test_every_prompt_of_a_mix_is_of_its_class_and_the_classes_begin_differently
 
 SHARES = (0.1, 0.3, 0.5)
 SWEPT = [Shape.of_mix([TrafficClass("chat", 1 - s, CHAT), TrafficClass("rag", s, Shape.of(4096, 64))]) for s in SHARES]
-
-
-def decision(shape: Shape, concurrency: int | None, **verdicts: str) -> Decision:
-    """A decision with the verdict of each setting, as c32='meets'."""
-    judged = tuple(
-        Judgement(int(name[1:]), Verdict(verdict), {"chat.p99_ttft": Verdict(verdict)}, "chat.p99_ttft")
-        for name, verdict in verdicts.items()
-    )
-    verdict = Verdict.MEETS if concurrency else Verdict.VIOLATES
-    return Decision("default", shape, (), verdict, concurrency, None, {}, judged)
-
-
-def test_the_share_at_which_a_class_breaks_lies_between_proven_and_violated() -> None:
-    ten = decision(SWEPT[0], 32, c32="meets", c64="violates")
-    thirty = decision(SWEPT[1], 32, c32="meets", c48="violates")
-    fifty = decision(SWEPT[2], 8, c8="meets", c16="violates", c32="violates")
-    (found,) = share_breaks([ten, thirty, fifty])
-    assert found == ShareBreak("default", "rag", 32, 0.3, 0.5, 16, "chat.p99_ttft")
-    assert_golden_row("answers", break_sentence(found))
-    assert_golden_row("pictures", break_title(found))
-
-
-def test_what_is_neither_proven_nor_violated_is_left_between() -> None:
-    ten, fifty = decision(SWEPT[0], 32, c32="meets"), decision(SWEPT[2], None, c32="violates")
-    unproven = decision(SWEPT[1], 8, c8="meets", c32="unproven")
-    (found,) = share_breaks([ten, unproven, fifty])
-    assert (found.kept, found.broken, found.violated_at) == (0.1, 0.5, 32)
-    (found,) = share_breaks([ten, unproven])
-    assert (found.concurrency, found.kept, found.broken) == (32, 0.1, None)
-    assert_golden_row("answers", break_sentence(found))
-    assert_golden_row("pictures", break_title(found))
-    assert share_breaks([decision(SWEPT[0], None, c1="violates"), fifty]) == []
-
-
-def test_only_a_sweep_over_a_share_has_one() -> None:
-    assert varied_class(SWEPT) == "rag"
-    assert varied_class(SWEPT[:1]) is None
-    assert varied_class([SWEPT[0], MIX]) is None
-    assert varied_class([CHAT, AGENT]) is None
 
 
 def test_shares_of_requests_and_of_time_in_flight() -> None:

@@ -1,9 +1,8 @@
 """python -m benchmarks.calibration.mixes [--deployments N] [--family NAME] [--results FILE]
 
 Sessions and mixes of the embedded engine in virtual time, with a truth by class: how often an
-answer breaks the limits of a class, and whether the share at which a class breaks lies in the
-stated interval. Each deployment is a line of the results file; started again with the same file,
-the study goes on. The table goes to standard output.
+answer breaks the limits of a class. Each deployment is a line of the results file; started again
+with the same file, the study goes on. The table goes to standard output.
 """
 
 import argparse
@@ -22,7 +21,6 @@ from frontier.decide import operating_point, proof, search
 from frontier.decide.changes import History
 from frontier.decide.proof import pilot_point
 from frontier.decide.search import Done
-from frontier.decide.traffic import share_breaks, share_of
 from frontier.model import Decision, Shape
 from frontier.plan import make_trial, search_policy
 from frontier.simulator import virtual
@@ -74,7 +72,7 @@ def _answered(config: Config, decision: Decision, requests: int) -> Result:
 
 def _over_shares(seed: int) -> Result:
     """Of a sweep over shares with `--prove` of one concurrency, whose limit breaks at a drawn share
-    (`edge`): the interval of the share that it states, and the limit in truth at both its ends.
+    (`edge`).
     """
     for attempt in range(100):
         rng = np.random.default_rng([seed, 15, FAMILIES.index("shares"), attempt])
@@ -89,7 +87,6 @@ def _over_shares(seed: int) -> Result:
     sla = f"concurrency: [{at}]\nsla: {{{name}: {1e3 * there:.4f}ms}}\n"
     config = load_config(text + traffic.replace("SHARE", f"[{listed}]") + sla, "mixes")
     decisions = [_decided(config, shape, (at,)) for shape in config.shapes]
-    by_share = {share_of("rag", d.shape): d.shape for d in decisions}
     return {
         "family": "shares",
         "seed": seed,
@@ -98,17 +95,6 @@ def _over_shares(seed: int) -> Result:
         "edge": edge / 100,
         "rise": high / low,
         "answers": [_answered(config, d, LONGER) for d in decisions],
-        "breaks": [
-            {
-                "kept": b.kept,
-                "broken": b.broken,
-                "below": _excess(config, by_share[b.kept], b.concurrency, LONGER),
-                "above": None
-                if b.broken is None
-                else _excess(config, by_share[b.broken], b.violated_at or b.concurrency, LONGER),
-            }
-            for b in share_breaks(decisions)
-        ],
     }
 
 
@@ -169,18 +155,13 @@ def _excess(config: Config, shape: Shape, c: int, requests: int) -> float:
 
 def table(results: Sequence[Result]) -> str:
     """The counts by family, as Markdown."""
-    heads = ("", "deployments", "answers", "break a limit", "by over 5 %", "lower end is right", "both ends are")
-    lines = [f"| {' | '.join(heads)} |", "|---|--:|--:|--:|--:|--:|--:|"]
+    heads = ("", "deployments", "answers", "break a limit", "by over 5 %")
+    lines = [f"| {' | '.join(heads)} |", "|---|--:|--:|--:|--:|"]
     for family in (*FAMILIES, "together"):
         mine = [r for r in results if family in (r["family"], "together")]
         answers = [a["excess"] for r in mine for a in r["answers"] if a["c"] is not None]
-        kept = [b for r in mine for b in r.get("breaks", ())]
-        breaks = [b for b in kept if b["broken"] is not None]
-        held = sum(b["below"] <= 1 < b["above"] for b in breaks)
-        lower = f"{sum(b['below'] <= 1 for b in kept)} of {len(kept)}" if kept else "–"
         broken, beyond = (sum(x > most for x in answers) for most in (1, 1.05))
-        found = f"{held} of {len(breaks)}" if breaks else "–"
-        lines.append(f"| {family} | {len(mine)} | {len(answers)} | {broken} | {beyond} | {lower} | {found} |")
+        lines.append(f"| {family} | {len(mine)} | {len(answers)} | {broken} | {beyond} |")
     return "\n".join(lines)
 
 

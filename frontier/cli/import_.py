@@ -54,16 +54,10 @@ def command(
     else:
         answer("\n".join(lines(imported)))
         more = ["aggregates have no intervals: solve decides on them only with --point-estimates"]
-        for note in [*notes(imported), *(more if imported.assembled.points else [])]:
+        for note in [*imported.notes, *(more if imported.assembled.points else [])]:
             say(f"note: {note}")
     say(f"run  {path}")
     return ExitCode.YES
-
-
-def notes(imported: "Import") -> list[str]:
-    """Each note once: how the tools' definitions differ, what was left out."""
-    skipped = [f"{Path(file).name} holds no result and is left out" for file in imported.skipped]
-    return [*imported.tool_notes, *dict.fromkeys(skipped), *imported.assembled.notes]
 
 
 def lines(imported: "Import") -> list[str]:
@@ -92,5 +86,5 @@ def tree(imported: "Import", path: Path) -> dict[str, Any]:
         "points": len(assembled.points),
         "trials": len(assembled.trials),
         "deployments": [d.name for d in assembled.deployments],
-        "notes": notes(imported),
+        "notes": imported.notes,
     }

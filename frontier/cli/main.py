@@ -48,7 +48,7 @@ SECTIONS: dict[str, dict[str, str]] = {
         "report": "the run as one page (html, md, json)",
     },
     "Exchange": {
-        "export": "a run for other tools: CSV, Parquet, Excel, Prometheus, llm-d",
+        "export": "a run for other tools: CSV, Parquet, Prometheus",
         "import": "results of other tools as a run: vLLM, AIPerf, GuideLLM, genai-bench, InferenceX, CSV",
     },
     "Also": {

@@ -26,9 +26,7 @@ FIGURES = (
     "time",
     "tails",
     "jitter",
-    "lengths",
     "contexts",
-    "shares",
     "timeline",
 )
 
@@ -86,7 +84,7 @@ def command(  # noqa: PLR0913
       frontier plot --figure timeline --at 64 -o timeline.svg
 
     Axes are any two metrics (of more the first two), as output_throughput, goodput, p99_ttft,
-    p50_tpot, p99_e2e, cost, p50_interactivity, energy (J/tok), tokens_per_joule, quality. Rates are
+    p50_tpot, p99_e2e, cost, p50_interactivity, energy (J/tok), quality. Rates are
     per GPU where gpus is known; cost needs a price; energy needs a power, measured by nvidia-smi
     beside the server or set: --set hardware.power=700W.
     """
@@ -112,8 +110,6 @@ def command(  # noqa: PLR0913
         check_panels(loaded[0])
         if figure == "frontier":
             pictures = [frontier_picture(loaded[0], limits, axes)]
-        elif figure == "shares":
-            pictures = [_share_picture(loaded[0], limits)]
         else:
             details = detail_figures(loaded[0], views_of(loaded[0], limits), figure, at)
             pictures, series = [picture for _, picture in details], [view.frontier.series for view, _ in details]
@@ -127,17 +123,6 @@ def frontier_picture(run: "Run", limits: "Sequence[Limit]", axes: tuple[str, str
     from frontier.plot.selection import provenance_of, views_of
 
     return small_multiples(views_of(run, limits, axes), footer=provenance_of(run))
-
-
-def _share_picture(run: "Run", limits: "Sequence[Limit]") -> "Picture":
-    """The operating points over the share of a class that was swept."""
-    from frontier.plot.cross_series import share_picture
-
-    picture = share_picture(run.solve(limits))
-    if picture is None:
-        hint = "sweep one:  traffic: {chat: {}, rag: {share: [10%, 30%, 50%]}}"
-        raise UsageError("this run swept no share of a class", hint)
-    return picture
 
 
 def _together_picture(runs: "Sequence[Run]", limits: "Sequence[Limit]", axes: tuple[str, str] | None) -> "Picture":

@@ -108,18 +108,13 @@ def find_server() -> str:
     from frontier.client.probe import USUAL_PORTS, find_servers
 
     servers = run(find_servers(USUAL_PORTS))
-    engines = [server for server in servers if server.engine is not None]
-    if engines:
-        others = [f"{server.url} ({server.engine})" for server in engines[1:]]
-        common.say(
-            f"server  {engines[0].url} ({engines[0].engine})" + (f"; also {', '.join(others)}" if others else "")
-        )
-        return engines[0].url
-    ports = ", ".join(map(str, USUAL_PORTS))
-    seen = f"; no LLM server is what answers at {', '.join(server.url for server in servers)}" if servers else ""
-    raise UsageError(
-        f"no server was found on this machine's ports {ports}{seen}", "name it:  frontier probe http://host:port/v1"
-    )
+    if not servers:
+        ports = ", ".join(map(str, USUAL_PORTS))
+        what = f"no server was found on this machine's ports {ports}"
+        raise UsageError(what, "name it:  frontier probe http://host:port/v1")
+    first, *others = (f"{url} ({engine})" for url, engine in servers.items())
+    common.say(f"server  {first}" + (f"; also {', '.join(others)}" if others else ""))
+    return next(iter(servers))
 
 
 def read_key(name: str | None) -> str | None:

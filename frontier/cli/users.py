@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from frontier.model import Decision
     from frontier.run import Run
 
-TARGETS = ("vllm", "sglang", "litellm", "envoy", "keda", "prometheus-rule")
+TARGETS = ("vllm", "sglang", "keda", "prometheus-rule")
 LONGEST = 86_400.0
 """Seconds to think, the most that are taken for one."""
 
@@ -49,7 +49,6 @@ def command(options: common.RunOptions, think: str | None, people: int | None, s
       frontier users runs/llama8b --think 45s --people 5000 --emit keda
     """
     from frontier.decide.operating_point import exit_code
-    from frontier.plot.selection import provenance_of
     from frontier.report.answer import decision_table
     from frontier.report.emit import emit as lines
     from frontier.report.people import users_json, users_text
@@ -82,9 +81,8 @@ def command(options: common.RunOptions, think: str | None, people: int | None, s
         elif answers:
             common.answer(users_text(answers, **common.layout()))
     elif proven:
-        model = run.config.deployment(proven[0].deployment).model or provenance_of(run).model or "MODEL"
         served = (answers[0].fleet or answers[0].one) if answers else None
-        common.answer(lines(emit, proven[0], model, served).rstrip("\n"))
+        common.answer(lines(emit, proven[0], served).rstrip("\n"))
     code = exit_code(decisions)
     return ExitCode.NOT_PROVEN if code == ExitCode.YES and any(not each.one.people for each in answers) else code
 

@@ -26,7 +26,6 @@ from frontier.client.target import Api, Target
 from frontier.client.unmeasurable import LONGEST_MODEL, NO_ROUTE, FailedStream
 from frontier.errors import MeasurementError
 from frontier.model import Outcome, Record, Shape
-from frontier.units import format_seconds
 
 LONGEST_VERSION = 120
 TOKENS_PER_CHUNK = 1.25
@@ -106,10 +105,8 @@ async def detect(client: Client, models: Any = None) -> Identity:
 
 def _owner(models: Any) -> str | None:
     """The engine named as the owner of the first model listed."""
-    rows = models.get("data") if isinstance(models, dict) else None
-    if isinstance(rows, list) and rows and isinstance(rows[0], dict):
-        return _OWNERS.get(str(rows[0].get("owned_by", "")).lower())
-    return None
+    rows = _rows(models, "data", "id")
+    return _OWNERS.get(str(rows[0].get("owned_by", "")).lower()) if rows else None
 
 
 async def _by_routes(client: Client, has_version: bool) -> str:
@@ -184,9 +181,9 @@ class Preflight:
     """What is known of an endpoint before it is measured. `target` is settled: dialect, api and
     model are known.
 
-    `ids` are the token ids a prompt may be made of (None: prompts are words); `rtt` is seconds of a
-    small request; `probe` is the streamed request that was tried, `models` what the server lists
-    (empty: it does not say), `version` what it answers on /version (None: nothing).
+    `ids` are the token ids a prompt may be made of (None: prompts are words); `probe` is the
+    streamed request that was tried, `models` what the server lists (empty: it does not say),
+    `version` what it answers on /version (None: nothing).
     """
 
     target: Target
@@ -194,9 +191,7 @@ class Preflight:
     models: tuple[str, ...]
     max_model_len: int | None
     probe: Record
-    honours_length: bool
     ids: tuple[int, int] | None
-    rtt: float
     checks: tuple[Check, ...]
     version: str | None = None
 
@@ -248,23 +243,19 @@ class _Questions:
 
     def note(self, name: str, good: bool | None, detail: str) -> None:
         """Add a check; `good` None is neither good nor bad."""
-        state: Literal["ok", "note", "warn"] = "ok" if good else "warn"
-        if good is None:
-            state = "note"
-        self.checks.append(Check(name, state, self.target.cleaned(detail)))
+        states: dict[bool | None, Literal["ok", "warn", "note"]] = {True: "ok", False: "warn", None: "note"}
+        self.checks.append(Check(name, states[good], self.target.cleaned(detail)))
 
     async def run(self, concurrency: int, wait: float) -> Preflight:
         needed = concurrency + 64
-        if raise_fd_limit(needed) < needed:
-            raise MeasurementError(
-                f"{concurrency} connections need {needed} open files; this system's hard limit is lower",
-                f"raise it with  ulimit -Hn {needed}  (as root) or lower the concurrency",
-            )
-        if (ports := local_ports()) is not None and ports < needed:
-            raise MeasurementError(
-                f"{concurrency} connections need {needed} local ports; this system has {ports}",
-                "sysctl -w net.ipv4.ip_local_port_range='15000 65000'  (as root) or lower the concurrency",
-            )
+        ports = "sysctl -w net.ipv4.ip_local_port_range='15000 65000'"
+        limits = (("open files", raise_fd_limit(needed), f"ulimit -Hn {needed}"), ("local ports", local_ports(), ports))
+        for what, most, command in limits:
+            if most is not None and most < needed:
+                raise MeasurementError(
+                    f"{concurrency} connections need {needed} {what}; this system has {most}",
+                    f"raise it with  {command}  (as root), or lower the concurrency",
+                )
         async with Client(self.target) as client:
             return await self._questions(client, wait)
 
@@ -283,14 +274,11 @@ class _Questions:
         self.note("engine", True, identity)
         await self._settle_model(client, models, max_len, exchange)
         version = await version_of(client)
-        rtts = [await client.ask("/v1/models") for _ in range(3)]
-        rtt = min(exchange.end - exchange.sent for exchange in rtts)
-        self.note("round trip", True, f"{format_seconds(rtt)} for a small question")
         record = await self._first_stream(client)
         self.note("authorisation", True, "the key is taken" if self.target.api_key else "no key is asked for")
-        honours = self._check_stream(record)
+        self._check_stream(record)
         ids = await self._token_ids(client)
-        return Preflight(self.target, identity, models, max_len, record, honours, ids, rtt, tuple(self.checks), version)
+        return Preflight(self.target, identity, models, max_len, record, ids, tuple(self.checks), version)
 
     async def _reach(self, client: Client, wait: float) -> Exchange:
         deadline = time.monotonic() + max(wait, 0.0)
@@ -361,23 +349,22 @@ class _Questions:
                 break
         raise unmeasurable.unanswered(self.target.base_url, failures)
 
-    def _check_stream(self, record: Record) -> bool:
-        """Whether the asked output length was met; the checks of one streamed answer. Raises
-        without token counts.
-        """
+    def _check_stream(self, record: Record) -> None:
+        """The checks of one streamed answer. Raises without token counts."""
         if record.completion_tokens is None or record.prompt_tokens is None:
             raise MeasurementError(
                 "the server reports no token counts (usage) in its stream, so throughput cannot be measured", _NO_USAGE
             )
         self.note("usage", True, f"{record.prompt_tokens} tokens in, {record.completion_tokens} out")
         exact = record.completion_tokens == _PROBE_OSL
-        length = f"asked {_PROBE_OSL} tokens, got {record.completion_tokens}"
         forced = self.target.ignore_eos and self.target.adapter.length_fields(_PROBE_OSL)
-        if exact and not (forced or "ignore_eos" in self.target.extra_body):
-            self.note("output length", None, f"{length}; nothing forces it, so longer answers may end early")
+        length = f"asked {_PROBE_OSL} tokens, got {record.completion_tokens}"
+        if not exact:
+            self.note("output length", False, f"{length}: the shape's output length will not be met")
+        elif forced or "ignore_eos" in self.target.extra_body:
+            self.note("output length", True, length)
         else:
-            unmet = "" if exact else ": the shape's output length will not be met"
-            self.note("output length", exact, length + unmet)
+            self.note("output length", None, f"{length}; nothing forces it, so longer answers may end early")
         if record.events:
             per_chunk = record.completion_tokens / record.events
             several = "; gaps are between chunks, so judge by TPOT" if per_chunk > TOKENS_PER_CHUNK else ""
@@ -388,7 +375,6 @@ class _Questions:
         if record.first is not None and record.last is not None and record.completion_tokens > 1:
             tpot = (record.last - record.first) / (record.completion_tokens - 1)
             self.note("speed", True, f"TTFT {record.first * 1e3:.1f} ms, TPOT {tpot * 1e3:.2f} ms")
-        return exact
 
     async def _token_ids(self, client: Client) -> tuple[int, int] | None:
         """The widest range of token ids that the server takes and counts one for one."""

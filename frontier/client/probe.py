@@ -1,5 +1,4 @@
-"""`frontier probe`: which servers run on this machine, and the checklist of one (TLS, cache,
-metrics, client).
+"""`frontier probe`: which servers run on this machine, and the checklist of one.
 
 Every finding is a line of the checklist; nothing raises for what a server does.
 """
@@ -7,17 +6,12 @@ Every finding is a line of the checklist; nothing raises for what a server does.
 import asyncio
 import re
 import secrets
-import ssl
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from urllib.parse import urlsplit
 
 from frontier.client.evidence import scrape
 from frontier.client.facts import facts_at
-from frontier.client.health import p99, raise_fd_limit
-from frontier.client.http import Client, tls_context
+from frontier.client.http import Client
 from frontier.client.preflight import (
     Check,
     Preflight,
@@ -30,12 +24,11 @@ from frontier.client.preflight import (
     object_of,
     preflight,
 )
-from frontier.client.processes import AutoWorkers, cores
+from frontier.client.processes import AutoWorkers
 from frontier.client.prompts import random_prompts
 from frontier.client.target import Target, Timeouts
 from frontier.errors import FrontierError
 from frontier.model import Outcome, Shape
-from frontier.units import format_seconds
 
 USUAL_PORTS = (8000, 30000, 3000, 8080, 9931, 11434, 4000)
 """vLLM, TensorRT-LLM and `transformers serve`; SGLang; TGI; llama.cpp (old and new); Ollama;
@@ -44,16 +37,6 @@ LiteLLM."""
 _PATIENCE = Timeouts(connect=1.0)
 ASK_WITHIN = 4.0
 """Seconds that a server has to say what it is."""
-
-
-@dataclass(frozen=True, slots=True)
-class FoundServer:
-    """A server that listens: its address, and the engine it is taken for (None: it does not answer
-    like one).
-    """
-
-    url: str
-    engine: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +64,8 @@ async def ask_server(url: str, api_key: str | None = None) -> ServerFacts | None
     try:
         async with asyncio.timeout(ASK_WITHIN), Client(Target(url, api_key=api_key, timeouts=_PATIENCE)) as client:
             listing = await client.ask("/v1/models", ASK_WITHIN / 2)
+            if listing.status is None:
+                return None
             if listing.status in (401, 403):
                 return ServerFacts("", refused=True)
             listed = json_of(listing)
@@ -94,6 +79,13 @@ async def ask_server(url: str, api_key: str | None = None) -> ServerFacts | None
             return ServerFacts(engine.text, names, longest, kv_tokens=kv_tokens, slots=slots)
     except TimeoutError:
         return None
+
+
+async def find_servers(ports: Sequence[int] = USUAL_PORTS) -> dict[str, str]:
+    """The engine of each server on this machine's ports by its address, in their order."""
+    urls = [f"http://127.0.0.1:{port}/v1" for port in ports]
+    servers = zip(urls, await asyncio.gather(*map(ask_server, urls)), strict=True)
+    return {url: facts.engine or "it wants a key" for url, facts in servers if facts is not None}
 
 
 _MOST_ROOM = 10**9
@@ -123,26 +115,6 @@ async def _room(client: Client, dialect: str) -> tuple[int | None, int | None]:
     return (tokens if 0 < tokens < _MOST_ROOM else None), None
 
 
-async def find_servers(ports: Sequence[int] = USUAL_PORTS) -> tuple[FoundServer, ...]:
-    """What listens on this machine's ports, in their order."""
-    servers = await asyncio.gather(*(_look(f"http://127.0.0.1:{port}/v1") for port in ports))
-    return tuple(server for server in servers if server is not None)
-
-
-async def _look(url: str) -> FoundServer | None:
-    async with Client(Target(url, timeouts=_PATIENCE)) as client:
-        listing = await client.ask("/v1/models", 2.0)
-        if listing.status is None:
-            return None
-        listed = json_of(listing)
-        has_models = isinstance(listed, dict) and isinstance(listed.get("data"), list)
-        # One that wants a key for this question, or is still loading, is one all the same.
-        if not has_models and listing.status not in (401, 403, 503):
-            known = (await detect(client)).dialect
-            return FoundServer(url, None if known == "openai" else known)
-        return FoundServer(url, (await detect(client, listed)).text)
-
-
 _METRIC_LABELS = {
     "num_requests_running": "requests running",
     "num_requests_waiting": "waiting",
@@ -152,13 +124,8 @@ _METRIC_LABELS = {
     "prompt_tokens_total": "tokens in",
     "generation_tokens_total": "tokens out",
 }
-CONNECTIONS = 1024
-_BEATS, _BEAT = 40, 0.010
-_LATE = 0.005
-_SOON = 14 * 86400.0
 _PROMPT = 512
 """Words of a prompt that is sent twice: several blocks of any engine's cache."""
-_NO_ROUTE = (404, 501)
 
 
 async def probe(target: Target, *, wait: float = 0.0) -> tuple[Check, ...]:
@@ -166,43 +133,15 @@ async def probe(target: Target, *, wait: float = 0.0) -> tuple[Check, ...]:
     'fail'.
     """
     Client(target)  # raises where the target itself is wrong: a usage error, and no finding
-    checks = [*await _tls(target)]
+    checks: list[Check] = []
     try:
         found = await preflight(target, wait=wait, pick=True, checks=checks)
         async with Client(found.target) as client:
             checks += [await _connections(client, found), *await _cache(client, found), await _metrics(client)]
     except FrontierError as error:
         checks.append(Check("usable", "fail", str(error)))
-    return (*checks, await _clock(), await _capacity(), _files())
-
-
-async def _tls(target: Target) -> list[Check]:
-    """Which TLS is spoken, and how long the certificate lasts; nothing where it is not, or cannot
-    be looked at.
-    """
-    parts = urlsplit(target.base_url)
-    if parts.scheme != "https":
-        return []
-    context = tls_context(target)
-    context = ssl.create_default_context() if context is True else context
-    try:
-        _, writer = await asyncio.wait_for(
-            asyncio.open_connection(parts.hostname, parts.port or 443, ssl=context), target.timeouts.connect
-        )
-    except (OSError, TimeoutError):
-        return []  # preflight says why, or reaches it through a proxy
-    secure = writer.get_extra_info("ssl_object")
-    certificate = secure.getpeercert()
-    writer.close()
-    if not target.verify_tls:
-        return [Check("TLS", "warn", f"{secure.version()}, and the certificate is not verified")]
-    left = ssl.cert_time_to_seconds(certificate["notAfter"]) - time.time()
-    until = datetime.fromtimestamp(time.time() + left, UTC).strftime("%Y-%m-%d")
-    return [
-        Check(
-            "TLS", "warn" if left < _SOON else "ok", f"{secure.version()}, certificate verified and good until {until}"
-        )
-    ]
+    auto = await asyncio.to_thread(AutoWorkers.of_this_machine)
+    return (*checks, Check("client", "ok", f"{auto.carries()}; {auto.chooses()}"))
 
 
 async def _connections(client: Client, found: Preflight) -> Check:
@@ -227,42 +166,19 @@ async def _cache(client: Client, found: Preflight) -> list[Check]:
         if record.outcome is not Outcome.OK or record.prompt_tokens is None:
             why = record.error or "it was not counted"
             return [Check("prefix cache", "warn", f"a prompt of {words} words was not answered: {why}")]
-    cached = second.cached_tokens
-    share = f"{cached} of {second.prompt_tokens} tokens of a prompt sent twice came from it"
+    cached, share = second.cached_tokens, f"of {second.prompt_tokens} tokens of a prompt sent twice came from it"
     if cached is None:
-        checks = [
-            Check("prefix cache", "note", "unknown (no cached_tokens in the usage); a sweep's prompts all differ")
-        ]
-    elif cached:
-        checks = [Check("prefix cache", "ok", f"on: {share}; a sweep's prompts are all different")]
+        check = Check("prefix cache", "note", "unknown (no cached_tokens in the usage); a sweep's prompts all differ")
     else:
-        checks = [Check("prefix cache", "ok", f"off: {share}")]
-    if found.target.adapter.salted:
-        third, _ = await ask_once(client, found.target, text, 1, new_salt(), shares=True)
-        if third.outcome is not Outcome.OK:
-            checks.append(Check("cache salt", "note", "refused"))
-        elif cached and third.cached_tokens == cached:
-            checks.append(Check("cache salt", "note", "taken and ignored"))
-        else:
-            apart = cached and third.cached_tokens == 0
-            checks.append(Check("cache salt", "ok", "keeps prompts apart" if apart else "taken"))
-    return [*checks, await _reset(client, found.target)]
-
-
-async def _reset(client: Client, target: Target) -> Check:
-    """Whether there is a route that empties the cache. It is not called: the server may be in
-    use.
-    """
-    route = target.adapter.reset
-    if route is not None:
-        options = await client.ask(route, method="OPTIONS")
-        # A gateway may answer OPTIONS on anything.
-        nowhere = await client.ask(f"{route}-{secrets.token_hex(4)}", method="OPTIONS")
-        there = options.status is not None and options.status not in _NO_ROUTE and options.status < 500
-        if there and nowhere.status in _NO_ROUTE:
-            return Check("cache reset", "ok", f"POST {route} is offered (and was not called)")
-    hint = ": VLLM_SERVER_DEV_MODE=1 would" if target.dialect == "vllm" else ""
-    return Check("cache reset", "note", f"not offered{hint}; random prompts do not need it")
+        on = f"on: {cached} {share}; a sweep's prompts are all different" if cached else f"off: 0 {share}"
+        check = Check("prefix cache", "ok", on)
+    if not found.target.adapter.salted:
+        return [check]
+    third, _ = await ask_once(client, found.target, text, 1, new_salt(), shares=True)
+    taken = "keeps prompts apart" if cached and third.cached_tokens == 0 else "taken"
+    ignored = "taken and ignored" if cached and third.cached_tokens == cached else None
+    no = "refused" if third.outcome is not Outcome.OK else ignored
+    return [check, Check("cache salt", "note" if no else "ok", no or taken)]
 
 
 async def _metrics(client: Client) -> Check:
@@ -272,33 +188,3 @@ async def _metrics(client: Client) -> Check:
     facts = facts_at(metrics[0])
     labels = [label for name, label in _METRIC_LABELS.items() if name in facts]
     return Check("metrics", "ok", ", ".join(labels))
-
-
-async def _clock() -> Check:
-    """How fine this client's clock is, and how late its event loop wakes."""
-    lags = []
-    for _ in range(_BEATS):
-        start = time.perf_counter()
-        await asyncio.sleep(_BEAT)
-        lags.append(time.perf_counter() - start - _BEAT)
-    late = p99(lags) or 0.0
-    step = time.get_clock_info("perf_counter").resolution
-    detail = f"steps of {step * 1e9:g} ns; this client wakes up to {format_seconds(max(late, 0.0))} late"
-    if late > _LATE:
-        return Check("clock", "warn", f"{detail}: the machine is busy, and a sweep on it may flag its own points")
-    return Check("clock", "ok", f"{detail}, with {cores()} cores")
-
-
-async def _capacity() -> Check:
-    """How many streamed events per second this machine can take as a client."""
-    auto = await asyncio.to_thread(AutoWorkers.of_this_machine)
-    return Check("client", "ok", f"{auto.carries()}; {auto.chooses()}")
-
-
-def _files() -> Check:
-    limit = raise_fd_limit(CONNECTIONS + 64)
-    if limit >= CONNECTIONS + 64:
-        return Check("open files", "ok", f"enough for {CONNECTIONS:,} requests in flight")
-    return Check(
-        "open files", "warn", f"{limit:,}: at most {limit - 64:,} requests in flight; raise it with  ulimit -Hn"
-    )

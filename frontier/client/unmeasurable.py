@@ -1,6 +1,7 @@
 """Why an endpoint cannot be measured, and what to do about it: the errors of the preflight, each
 with its hint."""
 
+import re
 from collections.abc import Sequence
 
 from frontier.client.http import Exchange
@@ -29,34 +30,28 @@ def model_names(target: Target, models: tuple[str, ...]) -> str:
 def unreachable(url: str, exchange: Exchange, tries: int) -> MeasurementError:
     """No answer to a small question at `url`, or none that is ready."""
     kind, reason = exchange.failure or (Outcome.HTTP_ERROR, error_message(exchange))
-    after = f"({tries} tries)"
     wait = f"frontier probe {url} --wait 10min"
-    if kind is Outcome.TLS:
-        return MeasurementError(f"no secure connection to {url}: {reason}", _tls_hint(url, reason))
     if kind is Outcome.HTTP_ERROR:
-        what = f"{url} is not ready: {reason} {after}"
+        what = f"{url} is not ready: {reason} ({tries} tries)"
         return MeasurementError(what, f"wait for it with  {wait}", retry_after=retry_after(exchange))
-    if kind is Outcome.CONNECT and reason.startswith("the proxy"):
-        hint = "look at http_proxy, https_proxy and no_proxy, or do without:  proxy: none  in the config"
-        return MeasurementError(f"cannot reach {url}: {reason}", hint)
-    if kind is Outcome.CONNECT and any(word in reason for word in ("resolve", "Name or service", "nodename", "DNS")):
-        return MeasurementError(f"cannot find the host of {url}: {reason}", "check the spelling of the address")
-    if kind in (Outcome.STREAM_ERROR, Outcome.PROTOCOL) and url.startswith("http:"):
-        hint = f"if TLS is spoken there, write  https{url.removeprefix('http')}"
-        return MeasurementError(f"cannot reach {url}: {reason} {after}", hint)
-    if "refused" in reason or "Connect call failed" in reason:
-        reason = "connection refused"
-    return MeasurementError(
-        f"cannot reach {url}: {reason} {after}", f"is the server still loading?   watch with:  {wait}"
-    )
-
-
-def _tls_hint(url: str, reason: str) -> str:
-    if "WRONG_VERSION_NUMBER" in reason or "RECORD_LAYER" in reason:
-        return f"no TLS is spoken at that port: write  http{url.removeprefix('https')}"
-    if "expired" in reason:
-        return "renew the server's certificate (and look at this machine's clock)"
-    return "name its authority with  tls: {ca: FILE},  or do without:  tls: {verify: false},  in the config"
+    plain = url.startswith("http:")
+    hints = {
+        "the proxy": "look at http_proxy, https_proxy and no_proxy, or do without:  proxy: none  in the config",
+        "resolve|Name or service|nodename|DNS": "check the spelling of the address",
+        "WRONG_VERSION_NUMBER|RECORD_LAYER": f"no TLS is spoken at that port: write  http{url.removeprefix('https')}",
+        "expired": "renew the server's certificate (and look at this machine's clock)",
+    }
+    other = {
+        Outcome.TLS: "name its authority with  tls: {ca: FILE},  or do without:  tls: {verify: false},  in the config",
+        **dict.fromkeys(
+            (Outcome.STREAM_ERROR, Outcome.PROTOCOL) if plain else (),
+            f"if TLS is spoken there, write  https{url.removeprefix('http')}",
+        ),
+    }.get(kind, f"is the server still loading?   watch with:  {wait}")
+    hint = next((hint for words, hint in hints.items() if re.search(words, reason)), other)
+    reached = "no secure connection to" if kind is Outcome.TLS else "cannot reach"
+    reason = "connection refused" if "Connect call failed" in reason else reason
+    return MeasurementError(f"{reached} {url}: {reason} ({tries} tries)", hint)
 
 
 def refused(target: Target, reason: str) -> MeasurementError:
@@ -76,14 +71,12 @@ def refused(target: Target, reason: str) -> MeasurementError:
 def unnamed_model(target: Target, models: tuple[str, ...], listing: Exchange) -> MeasurementError:
     """No model was named, and none can be picked from those that the server lists."""
     hint = "name one with  model: NAME  in the config, or with  --model NAME  for probe and quick"
-    if models:
-        return MeasurementError(f"no model was named, and it serves {model_names(target, models)}", hint)
-    what = "no model was named, and it does not list its models"
-    if listing.status == 200:
-        return MeasurementError(what, hint)
+    why = f"serves {model_names(target, models)}" if models else "does not list its models"
+    if not models and listing.status != 200:
+        why += f" ({error_message(listing)})"
     if listing.status == 404:
         hint += f"; or is the address another one? nothing is at {target.url('/v1/models')}"
-    return MeasurementError(f"{what} ({error_message(listing)})", hint)
+    return MeasurementError(f"no model was named, and it {why}", hint)
 
 
 def unanswered(url: str, failures: Sequence[FailedStream]) -> MeasurementError:
@@ -98,6 +91,18 @@ def unanswered(url: str, failures: Sequence[FailedStream]) -> MeasurementError:
     return MeasurementError(f"no streamed answer from {url}: {reasons}", stream_hint(telling, wait), retry_after=wait)
 
 
+_BY_STATUS = {
+    **dict.fromkeys(range(300, 400), "write the address it redirects to"),
+    **dict.fromkeys(
+        (400, 422),
+        "it does not take what it was sent: name its engine with  dialect: NAME  in the config, or see its log",
+    ),
+    413: "something before the server limits the size of a request: raise that, or ask for shorter prompts",
+    **dict.fromkeys((429, 503), "it is still loading, overloaded, or limits its callers: try again "),
+    504: "something before the server gives up on its answers: raise that limit, as nginx's proxy_read_timeout",
+}
+
+
 def stream_hint(record: Record, wait: float | None) -> str:
     """What to do about a plain request that failed; `wait` is how many seconds the server asks to
     be left alone.
@@ -106,16 +111,9 @@ def stream_hint(record: Record, wait: float | None) -> str:
     if record.outcome is Outcome.TIMEOUT:
         return "is it overloaded? else give it longer with  timeouts: {first_byte: 10min, total: 30min}  in the config"
     if status in (429, 503):
-        when = "later" if wait is None else f"in {format_elapsed(wait)}, as it asks"
-        return f"it is still loading, overloaded, or limits its callers: try again {when}"
-    if 300 <= status < 400:
-        return "write the address it redirects to"
-    if status in (400, 422):
-        return "it does not take what it was sent: name its engine with  dialect: NAME  in the config, or see its log"
-    if status == 413:
-        return "something before the server limits the size of a request: raise that, or ask for shorter prompts"
-    if status == 504:
-        return "something before the server gives up on its answers: raise that limit, as nginx's proxy_read_timeout"
+        return _BY_STATUS[status] + ("later" if wait is None else f"in {format_elapsed(wait)}, as it asks")
+    if status in _BY_STATUS:
+        return _BY_STATUS[status]
     if status >= 500 or record.outcome is Outcome.STREAM_ERROR:
         return "the server fails at a plain request: its log says why"
     return "the endpoint must stream /v1/completions or /v1/chat/completions as server-sent events"

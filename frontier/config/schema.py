@@ -51,7 +51,7 @@ from frontier.fields import (
     shown,
     whole_in,
 )
-from frontier.metrics import ENERGY, metric
+from frontier.metrics import metric
 from frontier.model import POISSON, Arrivals, Limit, Rate, SessionFile, Shape
 from frontier.store.records import shape_tree
 
@@ -84,6 +84,8 @@ def _shapes(value: Any, info: ValidationInfo) -> tuple[Shape, ...]:
 def _objectives(value: Any) -> tuple[str, str]:
     if not isinstance(value, list) or len(value) != 2:
         raise Problem("{key} are the two axes of the frontier", "write [output_throughput, p99_ttft]")
+    # Until 1.0.0 there was the inverse of `energy`, with which a frontier has the same members.
+    value = ["energy" if item == "tokens_per_joule" else item for item in value]
     problems = Problems()
     for i, item in enumerate(value):
         problems.read(known_metric, item, i)
@@ -397,7 +399,7 @@ def _wrong_metrics(config: Config) -> Iterator[Problem]:
         yield Problem("a budget in dollars needs a price", price, "budget", "cost")
     if "cost" in limited and price:
         yield Problem("a limit on cost needs a price", price, "sla")
-    if limited & set(ENERGY):
+    if "energy" in limited:
         what = "a sweep cannot decide by energy: its power is known only when it is over"
         yield Problem(what, "decide afterwards:  frontier solve --sla 'p99_ttft<=500ms, energy<=0.5'", "sla")
     yield from _wrong_qualities(config, limited)

@@ -49,7 +49,6 @@ PASSING = frozenset(
         "under_concurrency",
         "over_concurrency",
         "littles_law",
-        "repeats_differ",
         "client_bound",
         "resent",
         "too_few_connections",

@@ -11,7 +11,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from frontier import metrics
-from frontier.decide.traffic import break_sentence, share_breaks
 from frontier.decide.users import ArrivalRate
 from frontier.model import Decision, Limit, Point, Series, Verdict, by_series, setting
 from frontier.units import format_number
@@ -104,7 +103,6 @@ class Answer:
             *self._common_notes(),
             *(best.note for best in self.best),
             *self._cheapest_notes(),
-            *map(break_sentence, share_breaks(self.decisions)),
         )
 
     def _common_notes(self) -> list[str]:

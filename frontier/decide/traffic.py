@@ -1,13 +1,11 @@
-"""The classes of a mix: how much of the load each is, and from which share of one class another
-breaks its limits."""
+"""The classes of a mix: how much of the load each is, and how each stands by its own limits."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import pairwise
 
 from frontier.metrics import metric
-from frontier.model import Decision, Estimate, Judgement, Shape, Verdict, worst
+from frontier.model import Decision, Estimate, Shape, Verdict, worst
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,106 +55,6 @@ def class_verdicts(decision: Decision) -> dict[str, Verdict]:
     return {each.name: worst(of_class[each.name]) for each in decision.shape.mix if each.name in of_class}
 
 
-@dataclass(frozen=True, slots=True)
-class ShareBreak:
-    """At `concurrency`, all limits are proven with shares of the class `varied` up to `kept`; with
-    `broken` the limit on `metric` is violated, at `violated_at` in flight already. None: no share
-    of the sweep violates it.
-    """
-
-    deployment: str
-    varied: str
-    concurrency: int
-    kept: float
-    broken: float | None = None
-    violated_at: int | None = None
-    metric: str | None = None
-
-
 def _percent(share: float) -> str:
     """'14.2%', as a config has a share."""
     return f"{share * 100:.3g}%"
-
-
-def share_breaks(decisions: Sequence[Decision]) -> list[ShareBreak]:
-    """For each deployment on which the share of a class was swept: at the operating point of the
-    lowest share, between which shares the limits break. Nothing lies between the two but what was
-    not measured, or is not proven.
-    """
-    breaks = []
-    for deployment in dict.fromkeys(d.deployment for d in decisions):
-        mine = [d for d in decisions if d.deployment == deployment]
-        varied = varied_class([d.shape for d in mine])
-        if varied is not None and (concurrency := mine[0].concurrency) is not None:
-            by_share = [(share_of(varied, d.shape), d) for d in mine]
-            breaks.append(_break(deployment, varied, concurrency, by_share))
-    return breaks
-
-
-def varied_class(shapes: Sequence[Shape]) -> str | None:
-    """The class whose share was swept: that which rises from mix to mix. None where these are no
-    such sweep.
-    """
-    names = {tuple(each.name for each in shape.mix) for shape in shapes}
-    if len(names) != 1 or len(shapes) < 2:
-        return None
-    rising = (
-        name for name in next(iter(names)) if all(share_of(name, a) < share_of(name, b) for a, b in pairwise(shapes))
-    )
-    return next(rising, None)
-
-
-def share_of(name: str, mix: Shape) -> float:
-    """The share of a class of a mix."""
-    return next(each.share for each in mix.mix if each.name == name)
-
-
-def _break(deployment: str, varied: str, concurrency: int, by_share: Sequence[tuple[float, Decision]]) -> ShareBreak:
-    kept = by_share[0][0]
-    for share, decision in by_share:
-        violated = lowest_violation(decision)
-        if violated is not None and violated.concurrency <= concurrency:
-            at, which = violated.concurrency, violated.violated
-            return ShareBreak(deployment, varied, concurrency, kept, share, at, which)
-        judged = decision.judgement(concurrency)
-        proven = decision.concurrency is not None and judged is not None and judged.verdict is Verdict.MEETS
-        kept = share if proven else kept
-    return ShareBreak(deployment, varied, concurrency, kept)
-
-
-def lowest_violation(decision: Decision) -> Judgement | None:
-    """The judgement of the lowest setting that violates a limit, and is not contradicted by a
-    higher proven one.
-    """
-    violating = [j for j in decision.judgements if j.verdict is Verdict.VIOLATES]
-    counted = [j for j in violating if j.concurrency not in decision.unconfirmed]
-    return min(counted, key=lambda j: j.concurrency, default=None)
-
-
-def break_sentence(found: ShareBreak) -> str:
-    """The shares between which the limits break, in words."""
-    if found.broken is None:
-        return break_evidence(found)
-    between = f"between {_percent(found.kept)} and {_percent(found.broken)}"
-    return f"{break_evidence(found)} So the share at which it breaks is {between}."
-
-
-def break_evidence(found: ShareBreak) -> str:
-    """What is proven and what is violated."""
-    at = f"At concurrency {found.concurrency} every limit is proven with {_percent(found.kept)} {found.varied}"
-    if found.broken is None:
-        return f"{at}; no higher share of the sweep is known to break one."
-    broken = metric(found.metric).label if found.metric is not None else "a limit"
-    where = "" if found.violated_at == found.concurrency else f", at concurrency {found.violated_at} already"
-    return f"{at}; with {_percent(found.broken)} {broken} is violated{where}."
-
-
-def break_title(found: ShareBreak) -> str:
-    """The same in a few words, for the title of a picture."""
-    if found.broken is None:
-        kept = f"{_percent(found.kept)} {found.varied}"
-        return f"At concurrency {found.concurrency} every class keeps its limits with {kept}"
-    group = metric(found.metric).group if found.metric is not None else None
-    which = f"{group} breaks its limits" if group is not None else "the limits break"
-    between = f"between {_percent(found.kept)} and {_percent(found.broken)} {found.varied}"
-    return f"At concurrency {found.concurrency} {which} {between}"

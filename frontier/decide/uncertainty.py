@@ -105,16 +105,14 @@ def _drawn(sample: WindowData, m: Metric, picks: Ints, limits: tuple[Limit, ...]
         return _ratio(sample.per_block(counted), of, picks)
     if m.name == "quality":  # the same at all settings that are compared here
         return np.full(len(picks), sample.quality.value if sample.quality else math.nan)
-    derived = m.name in ("cost", "energy", "tokens_per_joule")  # from the output throughput
+    derived = m.name in ("cost", "energy")  # from the output throughput
     totals = sample.block_totals("output_throughput" if derived else m.name)
     rate = _ratio(totals, sample.block_seconds, picks)
     watts = sample.power.watts if sample.power else math.nan
     with np.errstate(divide="ignore"):
         if m.name == "cost":
             return (price or 0.0) / 3600.0 * 1e6 / rate
-        if m.name == "energy":
-            return watts / rate
-        return rate / watts if m.name == "tokens_per_joule" else rate
+        return watts / rate if m.name == "energy" else rate
 
 
 def _ratio(totals: Floats, weights: Floats, picks: Ints) -> Floats:

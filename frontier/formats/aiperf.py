@@ -8,8 +8,18 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from frontier.formats.documents import INCOMPLETE, Document, Node
-from frontier.formats.results import ImportedFile, Load, Result, mean_lengths, microseconds, open_loop, successes
-from frontier.formats.statements import IDENTITY, agreed, statements, statistics
+from frontier.formats.results import (
+    LONGEST_NAME,
+    NO_LENGTHS,
+    ImportedFile,
+    Load,
+    Result,
+    TokenLengths,
+    microseconds,
+    open_loop,
+    statistics,
+    successes,
+)
 from frontier.model import Flag, Outcome, Record
 
 _LATENCIES = {
@@ -24,6 +34,8 @@ _RATES = {
     "request_throughput": "request_throughput",
 }
 _SCALES = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0, "sec": 1.0, "seconds": 1.0}
+TOKENS_OFF = 0.05
+"""AIPerf's count of tokens may differ by this share from the server's."""
 NOTES = (
     "throughput is over the whole run, first fill and drain included",
     "percentiles are of the requests that succeeded; where AIPerf gives its adj_ ones (failures infinite), those count",
@@ -55,20 +67,17 @@ def _result(top: Node) -> Result:
     figures = _latencies(top)
     figures |= {ours: rate for ours, name in _RATES.items() if (rate := _average(top, name)) is not None}
     prompt, tokens = _average(top, "input_sequence_length"), _average(top, "output_sequence_length")
-    isl, osl = _asked(top)
-    asked = isl is not None and osl is not None
     load = _load(top, figures)
     cancelled = ("the run was cancelled before its end",) if top.tree.get("was_cancelled") is True else ()
+    models = top.at("input_config", "models").items("items")
     return Result(
         load.concurrency,
         figures,
         ok,
         failed,
-        isl if asked else prompt,
-        osl if asked else tokens,
-        asked,
-        tokens,
-        facts=_facts(top),
+        _asked(top),
+        (prompt, tokens),
+        model=models[0].text("name", LONGEST_NAME) if models else None,
         rate=load.rate,
         notes=(*load.notes, *cancelled),
         flags=tuple(_token_flags(tokens, _average(top, "usage_completion_tokens"))),
@@ -82,16 +91,16 @@ def _latencies(top: Node) -> dict[str, float]:
             latency = top.at(key)
             if latency.tree:  # an adj_ percentile replaces the plain one: in it failures are infinite
                 stated = statistics(latency, quantity, _scale(latency))
-                figures |= agreed(latency, (s for s in stated if key == name or s.name != f"mean_{quantity}"))
+                figures |= {ours: x for ours, x in stated.items() if key == name or not ours.startswith("mean")}
     return figures
 
 
 def _token_flags(counted: float | None, served: float | None) -> Iterator[Flag]:
     """The flag of answers that AIPerf's tokenizer counts otherwise than the server."""
-    if counted and served and abs(counted - served) > IDENTITY * served:
+    if counted and served and abs(counted - served) > TOKENS_OFF * served:
         measured = f"{counted:g} tokens per answer by AIPerf's tokenizer, {served:g} by the server"
         advice = "give AIPerf the model's own tokenizer, or import profile_export.jsonl, which has the server's counts"
-        yield Flag("token_mismatch", measured, f"±{IDENTITY:.0%}", advice)
+        yield Flag("token_mismatch", measured, f"±{TOKENS_OFF:.0%}", advice)
 
 
 def _average(top: Node, name: str) -> float | None:
@@ -105,19 +114,14 @@ def _scale(node: Node) -> float:
     return _SCALES[unit]
 
 
-def _facts(top: Node) -> dict[str, str]:
-    models = top.at("input_config", "models").items("items")
-    model = models[0].fact("name") if models else None
-    return {"model": model} if model else {}
-
-
-def _asked(top: Node) -> tuple[float | None, float | None]:
+def _asked(top: Node) -> TokenLengths:
     """ISL and OSL of the first data set, as {"mean": x} or {"value": x}."""
     sets = top.at("input_config").items("datasets")
     if not sets:
-        return None, None
+        return NO_LENGTHS
     isl, osl = (sets[0].at("prompts", side) for side in ("isl", "osl"))
-    return isl.number("mean") or isl.number("value"), osl.number("mean") or osl.number("value")
+    lengths = isl.number("mean") or isl.number("value"), osl.number("mean") or osl.number("value")
+    return lengths if all(lengths) else NO_LENGTHS
 
 
 def _load(top: Node, figures: Mapping[str, float]) -> Load:
@@ -126,9 +130,9 @@ def _load(top: Node, figures: Mapping[str, float]) -> Load:
     varied = top.at("run_info", "variation_values")
     places = [(node, "concurrency") for node in profiling[:1]]
     places += [(varied, str(key)) for key in varied.tree if str(key).split(".")[-1] == "concurrency"]
-    stated = [s for node, key in places if node.count(key) for s in statements(node, key, "concurrency")]
-    if stated:
-        return Load(round(agreed(top, stated)["concurrency"]))
+    for node, key in places:
+        if concurrency := node.count(key):
+            return Load(concurrency)
     rate = profiling[0].number("rate") or profiling[0].number("request_rate") if profiling else None
     return open_loop(top, figures, rate, "run it with --concurrency")
 
@@ -137,15 +141,14 @@ def _load(top: Node, figures: Mapping[str, float]) -> Load:
 
 
 def _of_requests(document: Document) -> Result:
-    rows = [node for node in document.rows if _phase(node) in (None, "profiling")]
+    rows = [node for node in document.objects if _phase(node) in (None, "profiling")]
     if not rows:
         raise document.top.error("no request of the profiling phase is in it", "import the file of a finished run")
     starts = [_time(node, "request_start_ns") for node in rows]
     first = min(starts)
     records = [_record(i, node, start - first) for i, (node, start) in enumerate(zip(rows, starts, strict=True))]
     ok = len(successes(records))
-    isl, osl = mean_lengths(records)
-    return Result(0, {}, ok, len(records) - ok, isl, osl, records=records, epoch=first)
+    return Result(0, {}, ok, len(records) - ok, records=records, epoch=first)
 
 
 def _phase(node: Node) -> str | None:

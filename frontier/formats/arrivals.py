@@ -110,7 +110,7 @@ def _times(file: str, data: bytes) -> list[float]:
         if "input_length" not in first:
             raise ForeignFileError(file, "the unit of its timestamps is not known", _SOURCES)
         scale = 1e-3
-    return sorted(scale * _stamp(row, key) for row in document.rows)
+    return sorted(scale * _stamp(row, key) for row in document.objects)
 
 
 def _column(file: str, lines: Sequence[bytes]) -> list[float] | None:

@@ -5,46 +5,46 @@ An aggregate becomes a Point without intervals. Requests with their times become
 every statistic, flag and interval of ours applies to them.
 """
 
-import dataclasses
-import functools
-import itertools
 import json
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from statistics import median_high, median_low
 
 from frontier.errors import UsageError
-from frontier.formats.documents import INCOMPLETE, foreign_text
-from frontier.formats.imported_requests import differences, settled, trials
+from frontier.formats.documents import INCOMPLETE
+from frontier.formats.imported_requests import settled, trial_of
 from frontier.formats.results import ImportedFile, Result
-from frontier.formats.statements import IDENTITY, NOT_ITS_NAME, completed, identity_flags, interactivity, with_failures
-from frontier.metrics import Unit, metric
+from frontier.metrics import metric
 from frontier.model import DEFAULT_DEPLOYMENT, MAX_TOKENS, Estimate, Flag, Measurement, Point, Record, Shape
 from frontier.text import short_hash
-from frontier.units import format_number
 
-REPEATS = 1.5
-"""Results of one setting may differ by this factor before a flag says so."""
-LITTLE = 0.10
-"""Rate x E2E may be this share away from the concurrency before a flag says so."""
-MOST_JOINED = 5
-"""Settings of several results that are named."""
-
+IDENTITY = 0.05
+"""E2E may differ by this share from TTFT + (tokens - 1) x TPOT, all as means."""
+ALIKE = 0.05
+"""Observed mean lengths within this share of each other, or one token, are one shape."""
 MOST_DEPLOYMENTS = 1_000
 LONGEST_NAME = 60
 """Characters of a name that a config takes."""
-ALIKE = 0.05
-"""Observed mean lengths within this share of each other are one shape."""
 _NO_NAME = re.compile(r"[^A-Za-z0-9._-]+")
+_AXES = (
+    ("output_throughput", "total_throughput", "request_throughput"),
+    (
+        "p99_ttft",
+        "p99_e2e",
+        "p99_tpot",
+        "p95_ttft",
+        "p95_e2e",
+        "p90_ttft",
+        "p50_ttft",
+        "mean_ttft",
+        "mean_e2e",
+        "mean_tpot",
+    ),
+)
+"""What each axis of the frontier may be; of two that as many points have the first is taken."""
 
 Setting = tuple[str, Shape, int]
-Facts = tuple[tuple[str, str], ...]
-Lengths = tuple[float, float]
-
-
-# --- deployments: named by the facts that distinguish them
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,74 +56,73 @@ class Deployment:
     gpus: int | None = None
 
 
-def deployments_of(results: Sequence[Result], wanted: str | None = None) -> list[Deployment]:
-    """The deployment of each result. `wanted` names the only one.
+@dataclass(frozen=True, slots=True)
+class Assembled:
+    """The import, ready to be stored. `objectives` are the axes that the most points have."""
 
-    Files without facts beside files of one deployment are taken to be of that one.
-    UsageError when the files are of too many deployments, or of several where one name is wanted.
+    points: tuple[Point, ...]
+    trials: tuple[tuple[Measurement, Sequence[Record]], ...]
+    deployments: tuple[Deployment, ...]
+    objectives: tuple[str, ...]
+
+
+def assemble(files: Sequence[ImportedFile], *, deployment: str | None = None, shape: Shape | None = None) -> Assembled:
+    """All results of the files as points and trials. `deployment` names the only one, `shape`
+    gives the lengths that files lack.
+
+    UsageError when the files cannot be put together: no lengths, one name for several deployments,
+    or two results of one setting. Only requests are joined, as the repeats of a sweep are.
     """
-    all_facts = [tuple(result.facts.items()) for result in results]
-    known = [facts for facts in dict.fromkeys(all_facts) if facts]
+    items = [(file.file, settled(file.file, result)) for file in files for result in file.results]
+    if not items:
+        raise UsageError("the files hold no result", "name a result of a benchmark run")
+    items.sort(key=lambda item: not all(item[1].asked))
+    names = _names([result for _, result in items], deployment)
+    settings: dict[Setting, list[Result]] = {}
+    members: dict[str, list[Result]] = {}
+    for name, of, (file, result) in zip(names, _shapes(items, shape), items, strict=True):
+        members.setdefault(name, []).append(result)
+        same = settings.setdefault((name, of, result.concurrency), [])
+        if same and not (same[0].records and result.records):
+            what = f"a second result of {name} {of.label} at c={result.concurrency}"
+            raise result.error(file, what, "import one of the two, or import them apart with --deployment")
+        same.append(result)
+    points = [point_of(*setting, results[0]) for setting, results in settings.items() if not results[0].records]
+    order = {name: place for place, name in enumerate(members)}
+    return Assembled(
+        tuple(sorted(points, key=lambda p: (order[p.deployment], p.shape.isl.mean, p.shape.osl.mean, p.concurrency))),
+        tuple(
+            trial_of(*setting, repeat, result)
+            for setting, results in settings.items()
+            for repeat, result in enumerate(results, 1)
+            if result.records
+        ),
+        tuple(_deployment(name, results) for name, results in members.items()),
+        tuple(max(names, key=lambda name: sum(name in p.metrics for p in points)) for names in _AXES),
+    )
+
+
+# --- deployments and shapes
+
+
+def _names(results: Sequence[Result], wanted: str | None) -> list[str]:
+    """The name of each result's deployment: as its file calls it, else its model. `wanted` names
+    the only one.
+
+    A result that names none is of the only deployment that the others name.
+    """
+    stated = [_config_name(result.deployment or result.model or "") for result in results]
+    known: dict[str, str] = {}  # names that differ only in case would share a file: they are one
+    for name in filter(None, stated):
+        known.setdefault(name.lower(), name)
     if len(known) > MOST_DEPLOYMENTS:
         raise UsageError(f"the files are of {len(known):,} deployments", "import a part of them")
-    names = _distinct_names(known)
-    if wanted is not None and len(known) > 1:
-        listed = ", ".join(names.values())
-        raise UsageError(f"the files are of {len(known)} deployments: {listed[:300]}", "leave --deployment out")
-    if len(known) == 1:
-        all_facts = known * len(results)
-    elif () in all_facts:
-        names[()] = _unused(DEFAULT_DEPLOYMENT, names.values())
-    made = {}
-    for facts in dict.fromkeys(all_facts):
-        same = [result for result, theirs in zip(results, all_facts, strict=True) if theirs == facts]
-        gpus = next((result.gpus for result in same if result.gpus), None)
-        made[facts] = Deployment(wanted or names[facts], dict(facts).get("model"), gpus)
-    return [made[facts] for facts in all_facts]
-
-
-def _distinct_names(known: Sequence[Facts]) -> dict[Facts, str]:
-    """As few facts as distinguish them all, joined to a name. A name in the file itself counts as
-    it is.
-    """
-    keys = list(dict.fromkeys(key for facts in known for key, _ in facts))
-    chosen: list[str] = []
-
-    def groups(by: Iterable[str]) -> int:
-        return len({tuple(dict(facts).get(key) for key in by) for facts in known})
-
-    if all("deployment" in dict(facts) for facts in known):
-        chosen, keys = ["deployment"], [key for key in keys if key != "deployment"]
-    for key in keys:
-        if groups(chosen) == len(known):
-            break
-        if groups([*chosen, key]) > groups(chosen):
-            chosen.append(key)
-    names: dict[Facts, str] = {}
-    for facts in known:
-        parts = [_part(key, dict(facts)[key]) for key in chosen if key in dict(facts)]
-        names[facts] = _unused(_config_name("-".join(parts)) or DEFAULT_DEPLOYMENT, names.values())
-    return names
-
-
-def _unused(name: str, others: Iterable[str]) -> str:
-    """The name, numbered where another has it; names that differ only in case would share a file
-    name.
-    """
-    taken = {other.lower() for other in others}
-    unused, number = name, 2
-    while unused.lower() in taken:
-        unused, number = f"{name[: LONGEST_NAME - 5]}-{number}", number + 1
-    return unused
-
-
-def _part(key: str, value: str) -> str:
-    """A fact in a name; of a bare number, yes or no the key is part of it, as in 'tp8'."""
-    bare = value.rstrip("/").rsplit("/", 1)[-1]
-    ambiguous = bare.replace(".", "").isdigit() or bare.lower() in ("true", "false", "yes", "no")
-    if not ambiguous or key == "deployment":
-        return bare
-    return f"v{bare}" if key.endswith("version") else f"{key.removesuffix('_size')}{bare}"
+    if len(known) > 1 and (wanted or "" in stated):
+        what = f"the files are of {len(known)} deployments: {', '.join(known.values())[:300]}"
+        hint = "import the files of each by themselves, with --deployment"
+        raise UsageError(what if wanted else f"{what}; and some name none", hint)
+    only = _config_name(wanted or "") or next(iter(known.values()), DEFAULT_DEPLOYMENT)
+    return [known[name.lower()] for name in stated] if len(known) > 1 else [only] * len(results)
 
 
 def _config_name(name: str) -> str:
@@ -134,289 +133,135 @@ def _config_name(name: str) -> str:
     return plain if len(plain) <= LONGEST_NAME else f"{plain[: LONGEST_NAME - 9].rstrip('-._')}-{short_hash(name)}"
 
 
-# --- shapes: of lengths that were asked for, or of observed ones that are alike
+def _deployment(name: str, results: Sequence[Result]) -> Deployment:
+    """The deployment of these results; its GPUs where they all name as many."""
+    gpus = {result.gpus for result in results}
+    model = next((result.model for result in results if result.model), None)
+    return Deployment(name, model, gpus.pop() if len(gpus) == 1 else None)
 
 
-def lengths_of(file: str, result: Result) -> Lengths:
-    """Input and output tokens. ForeignFileError where the file does not give them, or impossible
-    ones.
+def _shapes(items: Sequence[tuple[str, Result]], wanted: Shape | None) -> list[Shape]:
+    """The shape of each result: of lengths that were asked for as they are; observed means are of
+    the first shape that is alike. `wanted` comes first, and is that of results without lengths.
+
+    ForeignFileError where a file has no lengths, or impossible ones.
     """
-    if not result.isl or not result.osl:
-        raise result.error(file, "the lengths of inputs and outputs are not in it", "give them with  --shape 1024/256")
-    longest = max(result.isl, result.osl)
-    if longest > MAX_TOKENS:
-        raise result.error(file, f"a length of {longest:,.0f} tokens is impossible", INCOMPLETE)
-    return result.isl, result.osl
-
-
-def replaced_lengths(items: Sequence[tuple[str, Result]], asked: Shape) -> str | None:
-    """The note that the files have other lengths than the shape that is to replace them.
-
-    ForeignFileError where they have several: results of different workloads would become one
-    setting.
-    """
-    known = [(file, result, (result.isl, result.osl)) for file, result in items if result.isl and result.osl]
-    for (_, _, first), (file, result, other) in itertools.product(known[:1], known):
-        if not _alike(first, other):
-            both = f"of the results some have {_words(first)} tokens, this one {_words(other)}"
-            hint = "leave --shape out, or import the workloads one by one"
-            raise result.error(file, f"--shape {asked.label}, and {both}", hint)
-    others = [lengths for *_, lengths in known if not _alike(lengths, (asked.isl.mean, asked.osl.mean))]
-    return f"--shape {asked.label} replaces the lengths in the files, {_words(others[0])}" if others else None
-
-
-def _words(lengths: Lengths) -> str:
-    return f"{lengths[0]:.6g}/{lengths[1]:.6g}"
-
-
-def shapes_of(items: Sequence[tuple[str, Result]], deployments: Sequence[str]) -> list[Shape]:
-    """The shape of each result, by the lengths in its file: those asked for are taken as they are;
-    observed means join the nearest shape of their deployment that is alike, else each other.
-    """
-    lengths = [lengths_of(file, result) for file, result in items]
-    shapes = [_rounded(of) if result.stated else None for of, (_, result) in zip(lengths, items, strict=True)]
-    for deployment in dict.fromkeys(deployments):
-        mine = [i for i, name in enumerate(deployments) if name == deployment]
-        stated = {(s.isl.mean, s.osl.mean): s for i in mine if (s := shapes[i]) is not None}
-        groups: dict[Lengths, list[int]] = {near: [] for near in stated}
-        for i in [i for i in mine if shapes[i] is None]:
-            near = next((near for near in groups if _alike(near, lengths[i])), lengths[i])
-            groups.setdefault(near, []).append(i)
-        for near, members in groups.items():
-            middle = [sorted(side)[len(members) // 2] for side in zip(*(lengths[i] for i in members), strict=True)]
-            for i in members:
-                shapes[i] = stated.get(near) or _rounded(middle)
-    return [shape for shape in shapes if shape is not None]
-
-
-def _rounded(lengths: Sequence[float]) -> Shape:
-    return Shape.of(*(max(1, round(length)) for length in lengths))
-
-
-def _alike(a: Lengths, b: Lengths) -> bool:
-    return all(abs(x - y) <= max(1.0, ALIKE * max(x, y)) for x, y in zip(a, b, strict=True))
-
-
-# --- points and trials
-
-
-@dataclass(frozen=True, slots=True)
-class Assembled:
-    """The import, ready to be stored. `objectives` are the axes that the most points have."""
-
-    points: tuple[Point, ...]
-    trials: tuple[tuple[Measurement, Sequence[Record]], ...]
-    deployments: tuple[Deployment, ...]
-    objectives: tuple[str, str]
-    notes: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class _Placed:
-    """A result with its file and its setting."""
-
-    deployment: str
-    shape: Shape
-    result: Result
-    file: str
-
-    @property
-    def source(self) -> str:
-        """The file, and where in it."""
-        name = foreign_text(self.file.rstrip("/").rpartition("/")[2], 60)
-        return f"{name} {self.result.place}".rstrip()
-
-    @property
-    def setting(self) -> Setting:
-        return self.deployment, self.shape, self.result.concurrency
-
-
-def assemble(files: Sequence[ImportedFile], *, deployment: str | None = None, shape: Shape | None = None) -> Assembled:
-    """All results of the files as points and trials. `deployment` names the only one, `shape`
-    replaces all lengths.
-
-    UsageError when the files cannot be put together: no lengths, or one name for several
-    deployments.
-    """
-    # Aggregates first: deployments are named, and lengths grouped, in this order.
-    listed = sorted(((f.file, r) for f in files for r in f.results), key=lambda item: bool(item[1].records))
-    if not listed:
-        raise UsageError("the files hold no result", "name a result of a benchmark run")
-    items = [(file, settled(file, result)) for file, result in listed]
-    deployments = deployments_of([result for _, result in items], deployment)
-    names = [d.name for d in deployments]
-    shapes = [shape] * len(items) if shape is not None else shapes_of(items, names)
-    placed = [_Placed(name, s, result, file) for name, s, (file, result) in zip(names, shapes, items, strict=True)]
-    points, notes = _points(placed)
-    if shape is not None and (note := replaced_lengths(items, shape)):
-        notes = (note, *notes)
-    made = tuple(trials((p.deployment, p.shape, p.result) for p in placed if p.result.records))
-    return Assembled(points, made, tuple(dict.fromkeys(deployments)), _objectives(points, bool(made)), notes)
-
-
-def _points(placed: Sequence[_Placed]) -> tuple[tuple[Point, ...], tuple[str, ...]]:
-    """The aggregates as points, in order, and notes on them."""
-    traced = {p.setting: p.result for p in placed if p.result.records}
-    stated: dict[Setting, list[_Placed]] = {}
-    covered, differ = 0, []
-    for p in placed:
-        if p.result.records:
+    known = {wanted: None} if wanted else {}
+    shapes: list[Shape] = []
+    for file, result in items:
+        isl, osl = result.asked if all(result.asked) else result.came
+        if not isl or not osl:
+            if wanted is None:
+                what = "the lengths of inputs and outputs are not in it"
+                raise result.error(file, what, "give them with  --shape 1024/256")
+            shapes.append(wanted)
             continue
-        if p.setting not in traced:
-            stated.setdefault(p.setting, []).append(p)
-            continue
-        covered += 1
-        if different := differences(p.result.figures, traced[p.setting].records):
-            differ.append(f"{p.source} is not of the requests at c={p.result.concurrency}: {different}")
-    order = list(dict.fromkeys(p.deployment for p in placed))
-    settings = sorted(stated, key=lambda s: (order.index(s[0]), s[1].isl.mean, s[1].osl.mean, s[2]))
-    notes = [f"{covered} aggregates are left out: the requests of the same settings are there"] if covered else []
-    joined = [
-        f"{len(results)} results at c={concurrency} ({shape.label}): of each figure the middle one is shown"
-        for (_, shape, concurrency), results in stated.items()
-        if len(results) > 1
-    ]
-    more = [f"and {len(joined) - MOST_JOINED} more settings with several results"] if len(joined) > MOST_JOINED else []
-    points = [point_of(*setting, [p.result for p in stated[setting]]) for setting in settings]
-    axes = _objectives(points, bool(traced))
-    flagged = [_with_missing(point, axes, stated[setting]) for setting, point in zip(settings, points, strict=True)]
-    return tuple(flagged), (*notes, *differ, *joined[:MOST_JOINED], *more)
+        if max(isl, osl) > MAX_TOKENS:
+            raise result.error(file, f"a length of {max(isl, osl):,.0f} tokens is impossible", INCOMPLETE)
+        own = Shape.of(max(1, round(isl)), max(1, round(osl)))
+        alike = [] if all(result.asked) else [shape for shape in known if _alike(shape, own)]
+        shapes.append((alike or [own])[0])
+        known.setdefault(shapes[-1])
+    return shapes
 
 
-def _with_missing(point: Point, axes: Sequence[str], placed: Sequence[_Placed]) -> Point:
-    """The point, flagged where its files do not give an axis of the frontier."""
-    missing = [metric(name).label for name in axes if name not in point.metrics]
-    if not missing:
-        return point
-    sources = list(dict.fromkeys(p.source for p in placed))
-    more = f" and {len(sources) - 3} more" if len(sources) > 3 else ""
-    measured = f"no {' and no '.join(missing)} in {', '.join(sources[:3])}{more}"
-    advice = "it is not on the frontier: import a file that gives it, or name other axes with --objectives"
-    flag = Flag("missing_metric", measured, "", advice, fatal=False)
-    return dataclasses.replace(point, flags=(*point.flags, flag))
-
-
-def _objectives(points: Sequence[Point], traced: bool) -> tuple[str, str]:
-    """The axes that the most points have; the usual ones where requests are analysed."""
-
-    def most(names: Sequence[str]) -> str:
-        return max(names, key=lambda name: (sum(name in p.metrics for p in points), -names.index(name)))
-
-    if traced or not points:
-        return "output_throughput", "p99_ttft"
-    rates = ("output_throughput", "total_throughput", "request_throughput")
-    tails = (
-        "p99_ttft",
-        "p99_e2e",
-        "p99_tpot",
-        "p95_ttft",
-        "p95_e2e",
-        "p90_ttft",
-        "p50_ttft",
-        "mean_ttft",
-        "mean_e2e",
-        "mean_tpot",
-    )
-    return most(rates), most(tails)
+def _alike(a: Shape, b: Shape) -> bool:
+    sides = ((a.isl.mean, b.isl.mean), (a.osl.mean, b.osl.mean))
+    return all(abs(x - y) <= max(1.0, ALIKE * max(x, y)) for x, y in sides)
 
 
 # --- one point
 
 
-def point_of(deployment: str, shape: Shape, concurrency: int, results: Sequence[Result]) -> Point:
-    """One point of one or several results of a setting: of several, each figure's middle (the worse
-    of two).
+def point_of(deployment: str, shape: Shape, concurrency: int, result: Result) -> Point:
+    """The point of a result, with what follows from its figures: the third of input, output and
+    total throughput, what failures do to latencies, and interactivity.
     """
-    whole = [completed(r.figures, r.tokens, r.osl if r.stated else None) for r in results]
-    turned = [with_failures(figures, r.ok, r.failed) for r, (figures, _) in zip(results, whole, strict=True)]
-    repeats = {
-        name: [figures[name] for figures, _ in turned if name in figures]
-        for name in dict.fromkeys(name for figures, _ in turned for name in figures)
+    whole, computed = _with_third(result.figures)
+    values, failures = _with_failures(whole, result.ok, result.failed)
+    values |= {
+        name.replace("_tpot", "_interactivity"): 0.0 if math.isinf(value) else 1 / value
+        for name, value in values.items()
+        if name.endswith("_tpot") and name.startswith("p") and value > 0
     }
-    # The middle of repeats, each of which was observed; of an even number the worse of the two.
-    values = {name: (median_low if metric(name).higher_is_better else median_high)(x) for name, x in repeats.items()}
-    values |= interactivity(values)
-    n = min(r.ok + (r.failed or 0) for r in results)
-    notes = [note for r, (_, failures) in zip(results, turned, strict=True) for note in (*r.notes, *failures)]
-    notes += [f"computed: {how}" for _, how in whole if how]
-    if len(results) > 1:
-        ranges = [
-            words for name in ("output_throughput", "p99_ttft") if (words := _spread(name, repeats.get(name, [])))
-        ]
-        notes.append(f"the middle of {len(results)} results" + (f" ({'; '.join(ranges)})" if ranges else ""))
+    n = result.ok + (result.failed or 0)
+    notes = [*result.notes, *failures, *computed]
     if n == 0:
         notes.append("the number of requests behind it is not known")
-    lost = [name for name, value in values.items() if math.isinf(value) and name in results[0].figures]
-    if lost:
-        figures = (f"{metric(name).label} {metric(name).format(results[0].figures[name])}" for name in lost[:4])
-        notes.append(f"of the successes alone: {', '.join(figures)}")
-    flags = [flag for r in results for flag in (*identity_flags(r.figures, r.tokens), *r.flags, *_sum_flags(r.figures))]
-    flags += [*_repeat_flags(repeats), *_little_flags(values, concurrency, results)]
+    flags = (*identity_flags(result.figures, result.came[1]), *result.flags)
     return Point(
         deployment,
         shape,
         concurrency,
         {name: Estimate.without_interval(value, n) for name, value in values.items()},
         n,
-        tuple(sorted(dict.fromkeys(flags), key=lambda flag: not flag.fatal)),
-        repeats=len(results),
-        notes=tuple(dict.fromkeys(notes)),
+        tuple(sorted(flags, key=lambda flag: not flag.fatal)),
+        repeats=1,
+        notes=tuple(notes),
     )
 
 
-def _spread(name: str, values: Sequence[float]) -> str | None:
-    if len(values) < 2 or min(values) == max(values):
-        return None
-    of = metric(name)
-    return f"{of.label} from {of.format(min(values))} to {of.format(max(values))}"
-
-
-def _sum_flags(figures: Mapping[str, float]) -> Iterator[Flag]:
-    """The flag of a total that is not input plus output."""
-    prompt, output, total = (figures.get(f"{side}_throughput", math.nan) for side in ("input", "output", "total"))
-    if abs(output + prompt - total) > IDENTITY * total:  # never with NaN
-        measured = f"input + output throughput is {format_number(output + prompt)}, total {format_number(total)} tok/s"
-        yield Flag("sum", measured, f"the total ±{IDENTITY:.0%}", NOT_ITS_NAME)
-
-
-def _repeat_flags(repeats: Mapping[str, Sequence[float]]) -> Iterator[Flag]:
-    """The flag of results of one setting that differ by more than two runs of a server do."""
-    apart = [
-        words
-        for name, values in repeats.items()
-        if min(values) >= 0
-        and max(values) > REPEATS * min(values)
-        and metric(name).unit is not Unit.SHARE
-        and (words := _spread(name, values))
-    ]
-    if apart:
-        advice = (
-            "these may be different deployments: distinguish them by a column deployment, or import them one by one"
-        )
-        yield Flag("repeats_differ", "; ".join(apart[:3]), f"a factor of {REPEATS}", advice, fatal=False)
-
-
-def _little_flags(values: Mapping[str, float], concurrency: int, results: Sequence[Result]) -> Iterator[Flag]:
-    """The flag of a mean in flight that is not the concurrency: idle slots, or a ramp and a drain
-    that weigh much.
+def _with_third(figures: Mapping[str, float]) -> tuple[dict[str, float], list[str]]:
+    """The figures with the third of input, output and total throughput where two are there; and how
+    it was computed. Nothing else is.
     """
-    product = values.get("request_throughput", math.nan) * values.get("mean_e2e", math.nan)
-    held = all(r.rate is None for r in results)
-    if held and 0 < product < math.inf and abs(product / concurrency - 1) > LITTLE:
-        fewer = "on average fewer requests were in flight: ramp and drain weigh that much, or the load was not held"
-        advice = fewer if product < concurrency else "more requests were in flight than the concurrency says"
-        measured, limit = f"rate x E2E is {format_number(product)}", f"{concurrency} ±{LITTLE:.0%}"
-        yield Flag("littles_law", measured, limit, advice, fatal=False)
+    prompt, output, total = (figures.get(f"{side}_throughput", math.nan) for side in ("input", "output", "total"))
+    ways = (
+        ("input", total - output, "total less output"),
+        ("output", total - prompt, "total less input"),
+        ("total", prompt + output, "the sum of input and output"),
+    )
+    for side, value, words in ways:
+        name = f"{side}_throughput"
+        if name not in figures and value >= 0:  # never with NaN
+            return {**figures, name: value}, [f"computed: {metric(name).label} is {words}"]
+    return dict(figures), []
+
+
+def _with_failures(figures: Mapping[str, float], ok: int, failed: int | None) -> tuple[dict[str, float], list[str]]:
+    """Figures of the successes as figures of all requests: a failure's latency is infinite; and
+    notes on it.
+
+    A percentile above the share of successes is infinite, and so is every mean. Others stay, and
+    the notes say that they are of the successes.
+    """
+    if failed is None:
+        return dict(figures), ["the file does not say whether requests failed"]
+    if not failed:
+        return {**figures, **({"error_rate": 0.0} if ok else {})}, []
+    share = failed / (ok + failed)
+    lost = [name for name in figures if _infinite(name, share)]
+    words = (f"{metric(name).label} {metric(name).format(figures[name])}" for name in lost[:4])
+    notes = [
+        f"{failed:,} of {ok + failed:,} requests failed; percentiles below the failures are of the successes",
+        f"of the successes alone: {', '.join(words) or 'nothing'}",
+    ]
+    return {**figures, **dict.fromkeys(lost, math.inf), "error_rate": share}, notes
+
+
+def _infinite(name: str, failed_share: float) -> bool:
+    """Whether this latency is infinite with so many failures."""
+    of = metric(name)
+    return of.quantity is not None and not of.inverted and (of.p is None or failed_share > 1 - of.p + 1e-12)
+
+
+def identity_flags(figures: Mapping[str, float], tokens: float | None) -> Iterator[Flag]:
+    """The flag of a point whose E2E is not TTFT + (tokens - 1) x TPOT."""
+    # NaN for what is not known: no comparison with it holds.
+    ttft, tpot, e2e = (figures.get(f"mean_{q}", math.nan) for q in ("ttft", "tpot", "e2e"))
+    if tokens and tokens > 1 and abs((total := ttft + (tokens - 1) * tpot) - e2e) > IDENTITY * e2e:
+        measured = f"TTFT + TPOT x (tokens - 1) is {total / e2e:.2f} of E2E"
+        advice = "one of these figures is not what its name says: do not compare or decide by them"
+        yield Flag("identity", measured, f"1 ±{IDENTITY:.0%}", advice)
 
 
 # --- the config
 
 
-def config_text(assembled: Assembled, *, with_models: bool = True) -> str:
+def config_text(assembled: Assembled) -> str:
     """A config for the run: what solve, plot and report take from one. Nothing can be swept by
     it.
     """
-    quoted: Callable[[str], str] = functools.partial(json.dumps, ensure_ascii=False)
     shapes = list(dict.fromkeys([p.shape for p in assembled.points] + [m.trial.shape for m, _ in assembled.trials]))
     # A config takes 2,000 settings at most.
     listed = shapes[: max(1, min(100, 2_000 // len(assembled.deployments)))]
@@ -430,8 +275,8 @@ def config_text(assembled: Assembled, *, with_models: bool = True) -> str:
         "deployments:",
     ]
     for d in assembled.deployments:
-        parts = [f"name: {quoted(d.name)}"]
-        parts += [f"model: {quoted(d.model)}"] if d.model and with_models else []
+        parts = [f"name: {json.dumps(d.name)}"]
+        parts += [f"model: {json.dumps(d.model, ensure_ascii=False)}"] if d.model else []
         parts += [f"hardware: {{gpus: {d.gpus}}}"] if d.gpus and d.gpus <= 100_000 else []
         lines.append("- {" + ", ".join(parts) + "}")
     return "\n".join(lines) + "\n"

@@ -1,10 +1,9 @@
-"""Exports of points: CSV, Parquet and Excel from one table, and the Prometheus text format.
+"""Exports of points: CSV and Parquet from one table, and the Prometheus text format.
 
 Values are in SI units; what is not known is an empty cell. Prometheus text is for node_exporter's
-textfile collector or a push gateway. Parquet and Excel need a library of an extra each.
+textfile collector or a push gateway. Parquet needs pyarrow, of the extra [parquet].
 """
 
-import importlib
 import io
 import math
 from collections.abc import Sequence
@@ -97,29 +96,29 @@ def unguarded(text: str) -> str:
     return text[1:] if text.startswith("'") and text[1:].lstrip().startswith(_FORMULA) else text
 
 
-def _guarded(frame: "pd.DataFrame") -> "pd.DataFrame":
-    texts = [name for name in _TEXTS if name in frame]
-    return frame.assign(**{name: frame[name].map(guarded, na_action="ignore") for name in texts})
-
-
 def csv_text(frame: "pd.DataFrame") -> str:
     """Comma-separated, with a header. Text that a spreadsheet would take for a formula is
     guarded.
     """
+    texts = {name: frame[name].map(guarded, na_action="ignore") for name in _TEXTS if name in frame}
     truths = [name for name in ("valid", "on_frontier") if name in frame]
     words = {name: frame[name].map({True: "true", False: "false"}) for name in truths}
-    return str(_guarded(frame).assign(**words).to_csv(index=False, lineterminator="\n"))
+    return str(frame.assign(**texts, **words).to_csv(index=False, lineterminator="\n"))
 
 
 def parquet_bytes(frame: "pd.DataFrame") -> bytes:
     """One Parquet file; the units are in the columns' metadata. UsageError where pyarrow is not
     installed.
     """
-    arrow, parquet = _library("pyarrow"), _library("pyarrow.parquet")
-    content = arrow.Table.from_pandas(frame, preserve_index=False)
+    try:
+        import pyarrow as pa
+        from pyarrow import parquet
+    except ImportError as error:
+        raise UsageError("this export needs pyarrow, which is not installed", install_command("pyarrow")) from error
+    content = pa.Table.from_pandas(frame, preserve_index=False)
     fields = [f.with_metadata({"unit": unit}) if (unit := _unit(f.name)) else f for f in content.schema]
     out = io.BytesIO()
-    parquet.write_table(content.cast(arrow.schema(fields, content.schema.metadata)), out)
+    parquet.write_table(content.cast(pa.schema(fields, content.schema.metadata)), out)
     return out.getvalue()
 
 
@@ -129,55 +128,6 @@ def _unit(name: str) -> str:
         return metric(name.removesuffix("_low").removesuffix("_high")).unit.value
     except ValueError:
         return ""
-
-
-def excel_bytes(frame: "pd.DataFrame") -> bytes:
-    """A workbook: the points, and what each column holds. UsageError where openpyxl is not
-    installed.
-    """
-    _library("openpyxl")
-    import pandas as pd
-
-    about = [_about(name) for name in frame.columns if not name.endswith(("_low", "_high"))]
-    out = io.BytesIO()
-    with pd.ExcelWriter(out, engine="openpyxl") as book:
-        _guarded(frame).to_excel(book, sheet_name="points", index=False, freeze_panes=(1, 5))
-        pd.DataFrame(about, columns=["column", "unit", "better", "meaning"]).to_excel(
-            book, sheet_name="columns", index=False
-        )
-    return out.getvalue()
-
-
-_ABOUT = {
-    "deployment": "what was measured",
-    "shape": "input/output tokens",
-    "isl": "mean input tokens",
-    "osl": "mean output tokens",
-    "concurrency": "requests in flight",
-    "n": "requests behind the figures",
-    "rate": "requests that arrive per second",
-    "valid": "no flag excludes the point",
-    "on_frontier": "not dominated",
-    "flags": "errors and warnings",
-    "power_w": "watts behind the energy",
-    "power_source": "whether the power was measured in the windows or stated in the config",
-}
-
-
-def _about(name: str) -> tuple[str, str, str, str]:
-    if name in _ABOUT:
-        return name, "", "", _ABOUT[name]
-    of = metric(name)
-    return name, of.unit.value, of.better, f"{of.label}; {name}_low and {name}_high: its 95 % interval"
-
-
-def _library(name: str) -> Any:
-    """The library. UsageError where it is not installed."""
-    try:
-        return importlib.import_module(name)
-    except ImportError as error:
-        package = name.partition(".")[0]
-        raise UsageError(f"this export needs {package}, which is not installed", install_command(package)) from error
 
 
 # --- Prometheus
@@ -190,7 +140,6 @@ _SUFFIX = {
     Unit.TOKENS_PER_SECOND_PER_USER: "_tokens_per_second",
     Unit.DOLLARS_PER_MILLION_TOKENS: "_dollars_per_million_tokens",
     Unit.JOULES_PER_TOKEN: "_joules_per_token",
-    Unit.TOKENS_PER_JOULE: "",
 }
 _SERIES = ("deployment", "shape")
 

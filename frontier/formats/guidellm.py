@@ -7,8 +7,17 @@ import dataclasses
 from collections.abc import Mapping
 
 from frontier.formats.documents import Document, Node
-from frontier.formats.results import ImportedFile, Load, Result, open_loop, rate_flags
-from frontier.formats.statements import agreed, statistics
+from frontier.formats.results import (
+    LONGEST_NAME,
+    NO_LENGTHS,
+    ImportedFile,
+    Load,
+    Result,
+    TokenLengths,
+    open_loop,
+    rate_flags,
+    statistics,
+)
 from frontier.model import Outcome, Record
 
 _LATENCIES = {
@@ -33,24 +42,24 @@ def read(document: Document) -> ImportedFile:
     """Every benchmark of the file, with its requests when all of them are in it."""
     top = document.top
     backend = top.at("config", "spec", "backend")
-    model = backend.fact("model") or top.at("args").fact("model")
+    model = backend.text("model", LONGEST_NAME) or top.at("args").text("model", LONGEST_NAME)
     asked = _asked(top)
     results = []
     for node in top.items("benchmarks"):
-        result = _result(node, {"model": model} if model else {}, asked)
+        result = _result(node, model, asked)
         results.append(_with_requests(node, result) or result)
     return ImportedFile(document.file, "GuideLLM", tuple(results), NOTES if any(not r.records for r in results) else ())
 
 
-def _asked(top: Node) -> tuple[float, float] | None:
+def _asked(top: Node) -> TokenLengths:
     for data in top.at("config", "spec").items("data"):
         isl, osl = data.number("prompt_tokens"), data.number("output_tokens")
         if isl and osl:
             return isl, osl
-    return None
+    return NO_LENGTHS
 
 
-def _result(node: Node, facts: Mapping[str, str], asked: tuple[float, float] | None) -> Result:
+def _result(node: Node, model: str | None, asked: TokenLengths) -> Result:
     metrics = node.at("metrics")
     totals = metrics.at("request_totals")
     ok = totals.count("successful")
@@ -68,18 +77,15 @@ def _result(node: Node, facts: Mapping[str, str], asked: tuple[float, float] | N
             lengths["total"] = tokens + prompt
         figures |= {f"{side}_throughput": ok * n / seconds for side, n in lengths.items() if n is not None}
     load = _load(node, figures)
-    isl, osl = asked or (prompt, tokens)
     achieved = (ok + (failed or 0)) / seconds if seconds else None
     return Result(
         load.concurrency,
         figures,
         ok,
         failed,
-        isl,
-        osl,
-        asked is not None,
-        tokens,
-        facts,
+        asked,
+        (prompt, tokens),
+        model=model,
         rate=load.rate,
         flags=tuple(rate_flags(load.rate, achieved)),
         notes=load.notes,
@@ -91,9 +97,8 @@ def _latencies(metrics: Node) -> dict[str, float]:
     figures: dict[str, float] = {}
     for quantity, (name, scale) in _LATENCIES.items():
         latency = metrics.at(name, "successful")
-        # The median is left out: p50 is there too, by another interpolation.
-        means = (s for s in statistics(latency, quantity, scale) if s.name != f"p50_{quantity}")
-        figures |= agreed(latency, [*means, *statistics(latency.at("percentiles"), quantity, scale)])
+        # The median is replaced: p50 is there too, by another interpolation.
+        figures |= statistics(latency, quantity, scale) | statistics(latency.at("percentiles"), quantity, scale)
     return figures
 
 
@@ -138,7 +143,7 @@ def _with_requests(node: Node, result: Result) -> Result | None:
     first = min(starts)
     records = [_record(i, *row, start, first) for i, (row, start) in enumerate(zip(rows, starts, strict=True))]
     notes = (*result.notes, "gaps between chunks are not kept: there is no ITL")
-    return dataclasses.replace(result, records=records, epoch=first, flags=(), notes=notes)
+    return dataclasses.replace(result, records=records, epoch=first, notes=notes)
 
 
 def _record(index: int, item: Node, succeeded: bool, start: float, first: float) -> Record:

@@ -1,5 +1,4 @@
-"""Imported requests with their times: the window in which the load was held, as a trial; else their
-aggregate.
+"""Imported requests with their times: the window in which the load was held, as a trial.
 
 The requests that count are those sent in the window. It begins when every stream has finished its
 first request, and ends so early that each of them ended while the load was still held: a drain
@@ -9,17 +8,13 @@ would make the last ones too fast.
 import dataclasses
 import hashlib
 import json
-import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
 from frontier.formats.documents import INCOMPLETE
-from frontier.formats.results import Result, mean_lengths, successes
-from frontier.formats.statements import IDENTITY, LONGEST
-from frontier.metrics import metric
-from frontier.model import MAX_TOKENS, Measurement, Outcome, Phase, Record, Shape, Trial, Window
-from frontier.stats.from_records import summary
+from frontier.formats.results import LONGEST, NO_LENGTHS, Result, mean_lengths
+from frontier.model import MAX_TOKENS, Measurement, Phase, Record, Shape, Trial, Window
 from frontier.stats.window import Floats, Ints
 
 HELD = 0.95
@@ -78,25 +73,25 @@ def _levels(records: Sequence[Record]) -> tuple[Floats, Ints, Floats]:
 
 def settled(file: str, result: Result) -> Result:
     """The result with its concurrency and the lengths that came. It keeps its requests where they
-    have a window.
+    have a window; else its figures are those of the file.
 
-    ForeignFileError where a concurrency, a time or a token count is impossible, or the summary is
-    not of the requests.
+    ForeignFileError where a concurrency, a time or a token count is impossible, or where neither is
+    there.
     """
-    if result.records:
-        _check_records(file, result)
-        if different := differences(result.figures, result.records):
-            raise result.error(file, different, "check that the summary is of these requests")
+    _check_records(file, result)
     result, closed = _observed(result), result.rate is None
     if result.records and not result.concurrency:
         concurrency, closed = concurrency_of(result.records)
         result = dataclasses.replace(result, concurrency=concurrency)
     if not 1 <= result.concurrency <= MOST_CONCURRENCY:
         raise result.error(file, f"a concurrency of {result.concurrency:,} is impossible", INCOMPLETE)
-    if not result.records or (closed and window_of(result.records, result.concurrency) is not None):
-        return result
-    why = "it is too short to have a steady part" if closed else "it is an open loop"
-    return summed(result, f"the requests were summed up, not analysed: {why}")
+    if result.records and not (closed and window_of(result.records, result.concurrency)):
+        if not result.figures:
+            what = "no part of its requests is under a steady load"
+            raise result.error(file, what, "import the tool's summary of the run")
+        note = "its requests were not analysed: no part of them is under a steady load"
+        result = dataclasses.replace(result, records=(), notes=(*result.notes, note))
+    return result
 
 
 def _check_records(file: str, result: Result) -> None:
@@ -115,110 +110,42 @@ def _check_records(file: str, result: Result) -> None:
 
 
 def _observed(result: Result) -> Result:
-    """The result with the lengths that came, where they are not those asked for."""
-    if not result.stated or not result.isl or not result.osl:
-        return result
-    isl, osl = mean_lengths(result.records) if result.records else (None, result.tokens)
-    came = (isl or result.isl, osl or result.osl)
-    if all(abs(a - b) <= max(1.0, OFF * b) for a, b in zip(came, (result.isl, result.osl), strict=True)):
-        return result
-    note = f"{result.isl:g}/{result.osl:g} tokens were asked for, {came[0]:.4g}/{came[1]:.4g} came"
-    return dataclasses.replace(result, isl=came[0], osl=came[1], stated=False, notes=(*result.notes, note))
+    """The result with the lengths that came, and none asked for where these are others.
 
-
-def differences(figures: Mapping[str, float], records: Sequence[Record]) -> str:
-    """Where a summary contradicts the TTFT and E2E of the requests themselves; empty where it does
-    not.
-
-    Means may differ by IDENTITY. Every way to interpolate a percentile lies between the requests
-    around it.
+    The mean input of an aggregate is not compared: tools count it by a tokenizer of their own.
     """
-    seconds = {quantity: sorted(values) for quantity, values in _latencies(records).items() if quantity != "tpot"}
-    different = []
-    for name, stated in figures.items():
-        of = metric(name)
-        values = seconds.get(of.quantity or "", [])
-        if not values:
-            continue
-        mean = float(np.mean(values))
-        low, high = (mean, mean) if of.p is None else _around(values, of.p)
-        if not low * (1 - IDENTITY) <= stated <= high * (1 + IDENTITY):
-            different.append(f"{of.label} is {of.format(stated)} in the summary, {of.format(low)} over its requests")
-    return "; ".join(different[:2])
+    means = mean_lengths(result.records) if result.records else result.came
+    isl, osl = result.asked
+    if not isl or not osl:
+        return dataclasses.replace(result, asked=NO_LENGTHS, came=(means[0] or isl, means[1] or osl))
+    came = (means[0] or isl if result.records else isl, means[1] or osl)
+    if abs(came[0] - isl) <= max(1.0, OFF * isl) and abs(came[1] - osl) <= max(1.0, OFF * osl):
+        return result
+    note = f"{isl:g}/{osl:g} tokens were asked for, {came[0]:.4g}/{came[1]:.4g} came"
+    return dataclasses.replace(result, asked=NO_LENGTHS, came=came, notes=(*result.notes, note))
 
 
-def _around(ordered: Sequence[float], p: float) -> tuple[float, float]:
-    """The values two ranks below and above a percentile."""
-    rank = p * len(ordered)
-    return ordered[max(0, math.floor(rank) - 2)], ordered[min(len(ordered) - 1, math.ceil(rank) + 1)]
-
-
-def _latencies(records: Sequence[Record]) -> dict[str, list[float]]:
-    """TTFT, TPOT and E2E of the successes."""
-    values: dict[str, list[float]] = {"ttft": [], "tpot": [], "e2e": []}
-    for r in successes(records):
-        if r.first is None or r.last is None:
-            continue
-        values["ttft"].append(r.first - r.sent)
-        values["e2e"].append(r.last - r.sent)
-        if r.completion_tokens and r.completion_tokens > 1:
-            values["tpot"].append((r.last - r.first) / (r.completion_tokens - 1))
-    return values
-
-
-def summed(result: Result, note: str) -> Result:
-    """Its requests as an aggregate: percentiles are observed values, of the successes, over the
-    whole run.
-    """
-    records = result.records
-    ok = [r for r in successes(records) if r.first is not None and r.last is not None]
-    failed = sum(r.outcome not in (Outcome.OK, Outcome.CANCELLED) for r in records)
-    figures = summary({name: np.array(values) for name, values in _latencies(records).items()}, "inverted_cdf")
-    seconds = max(r.end for r in records) - min(r.sent for r in records)
-    if seconds > 0:
-        output, prompt = (float(sum(getattr(r, f"{s}_tokens") or 0 for r in ok)) for s in ("completion", "prompt"))
-        figures["request_throughput"] = len(ok) / seconds
-        figures["output_throughput"] = output / seconds
-        if all(r.prompt_tokens for r in ok):
-            figures |= {"input_throughput": prompt / seconds, "total_throughput": (output + prompt) / seconds}
-    return dataclasses.replace(
-        result,
-        figures=figures,
-        ok=len(ok),
-        failed=failed,
-        tokens=None,
-        flags=(),
-        notes=(*result.notes, note),
-        records=(),
-        epoch=0.0,
+def trial_of(
+    deployment: str, shape: Shape, concurrency: int, repeat: int, result: Result
+) -> tuple[Measurement, Sequence[Record]]:
+    """A result with requests as a trial."""
+    window = window_of(result.records, concurrency)
+    assert window is not None
+    isl, osl = (round(shape.isl.mean), round(shape.osl.mean)) if all(result.asked) else (0, 0)
+    records = [dataclasses.replace(r, asked_isl=isl, asked_osl=osl) for r in result.records]
+    facts = [dataclasses.asdict(shape), concurrency, [r.sent for r in records[:1000]]]
+    fingerprint = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]
+    trial = Trial(
+        deployment,
+        shape,
+        concurrency,
+        repeat,
+        Phase.GRID,
+        len(records),
+        0,
+        window.start,
+        0.0,
+        window.end,
+        fingerprint,
     )
-
-
-def trials(traces: Iterable[tuple[str, Shape, Result]]) -> Iterator[tuple[Measurement, Sequence[Record]]]:
-    """Each result with requests, of a deployment and shape, as a trial; the repeats of a setting
-    are numbered.
-    """
-    repeats: dict[tuple[str, Shape, int], int] = {}
-    for deployment, shape, result in traces:
-        window = window_of(result.records, result.concurrency)
-        assert window is not None
-        setting = (deployment, shape, result.concurrency)
-        repeats[setting] = repeats.get(setting, 0) + 1
-        isl, osl = (round(shape.isl.mean), round(shape.osl.mean)) if result.stated else (0, 0)
-        records = [dataclasses.replace(r, asked_isl=isl, asked_osl=osl) for r in result.records]
-        facts = [dataclasses.asdict(shape), result.concurrency, [r.sent for r in records[:1000]]]
-        fingerprint = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]
-        trial = Trial(
-            deployment,
-            shape,
-            result.concurrency,
-            repeats[setting],
-            Phase.GRID,
-            len(records),
-            0,
-            window.start,
-            0.0,
-            window.end,
-            fingerprint,
-        )
-        yield Measurement(trial, result.epoch, window, "requests"), records
+    return Measurement(trial, result.epoch, window, "requests"), records

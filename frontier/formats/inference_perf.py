@@ -2,8 +2,7 @@
 a rate."""
 
 from frontier.formats.documents import Document, Node
-from frontier.formats.results import ImportedFile, Load, Result, open_loop, rate_flags
-from frontier.formats.statements import agreed, rates, statistics
+from frontier.formats.results import ImportedFile, Load, Result, open_loop, rate_flags, rates, statistics
 
 _LATENCIES = {
     "ttft": "time_to_first_token",
@@ -38,20 +37,18 @@ def read(document: Document) -> ImportedFile:
     ok = successes.count("count")
     if ok is None:
         raise top.error("successes.count is missing", "check that the stage finished")
-    latency, throughput = successes.at("latency"), successes.at("throughput")
-    stated = [s for q, name in _LATENCIES.items() for s in statistics(latency.at(name), q)]
-    figures = agreed(top, stated + rates(throughput, _RATES))
+    figures = rates(successes.at("throughput"), _RATES)
+    for quantity, name in _LATENCIES.items():
+        figures |= statistics(successes.at("latency", name), quantity)
     concurrency, rate = summary.count("concurrency"), summary.number("requested_rate")
     load = Load(concurrency) if concurrency else open_loop(top, figures, rate, "leave the stage out")
-    prompt, tokens = _mean(successes, "prompt_tokens", "prompt_len"), _mean(successes, "output_tokens", "output_len")
+    came = _mean(successes, "prompt_tokens", "prompt_len"), _mean(successes, "output_tokens", "output_len")
     result = Result(
         load.concurrency,
         figures,
         ok,
         top.at("failures").count("count"),
-        prompt,
-        tokens,
-        tokens=tokens,
+        came=came,
         rate=load.rate,
         flags=tuple(rate_flags(load.rate, summary.number("achieved_rate"))),
         notes=load.notes,

@@ -1,8 +1,7 @@
 """InferenceX's agg_*.json: one operating point each, in seconds, with rates per GPU."""
 
 from frontier.formats.documents import INCOMPLETE, Document, Node
-from frontier.formats.results import ImportedFile, Result
-from frontier.formats.statements import Stated, agreed, statements, statistics
+from frontier.formats.results import LONGEST_NAME, NO_LENGTHS, ImportedFile, Result, figure, statistics
 
 _LATENCIES = {"ttft": ("ttft",), "tpot": ("tpot",), "itl": ("itl",), "e2e": ("e2el", "ttlt")}
 _RATES = {
@@ -10,27 +9,18 @@ _RATES = {
     "input": ("input_tput_tps", "input_tput_per_gpu"),
     "total": ("total_tput_tps", "tput_per_gpu"),
 }
-_FACTS = (
-    "model",
-    "hw",
-    "framework",
-    "precision",
-    "spec_decoding",
-    "tp",
-    "pp",
-    "ep",
-    "dp_attention",
-    "disagg",
-    "offload_mode",
-    "prefill_tp",
-    "prefill_ep",
-    "prefill_num_workers",
-    "decode_tp",
-    "decode_ep",
-    "decode_num_workers",
-    "scenario_type",
-    "image",
-)
+_NAME = {
+    **dict.fromkeys(("model", "hw", "framework", "precision", "spec_decoding"), ""),
+    "tp": "tp",
+    "pp": "pp",
+    "ep": "ep",
+    "dp_attention": "dpa",
+    "prefill_tp": "ptp",
+    "decode_tp": "dtp",
+    "offload_mode": "offload",
+}
+"""What a deployment is called by, each with its abbreviation."""
+_OFF = ("", "false", "none", "off")
 NOTES = (
     "rates are given per GPU and multiplied by the GPUs the file names (disaggregated: decode and prefill apart)",
     "throughput is over the whole run with ramp and drain; failed requests count as no tokens and leave no latency",
@@ -59,36 +49,38 @@ def _is_aggregate(node: Node) -> bool:
 
 
 def _result(node: Node) -> Result:
-    loads = [s for key in ("conc", "users") if node.count(key) for s in statements(node, key, "concurrency")]
-    concurrency = round(agreed(node, loads).get("concurrency", 0))
+    concurrency = node.count("conc") or node.count("users")
     if not concurrency:
         raise node.error("conc is missing", INCOMPLETE)
-    gpus, rates = _rates(node)
-    stated = []
+    gpus, figures = _rates(node)
     for quantity, names in _LATENCIES.items():
         for name in names:
-            stated += statistics(node, quantity, name=f"{{}}_{name}")
+            figures |= statistics(node, quantity, key=f"{{}}_{name}")
     ok, sent = node.count("num_requests_successful"), node.count("num_requests_total")
-    isl, osl = node.number("isl"), node.number("osl")
-    if not (asked := bool(isl and osl)):
-        isl, osl = node.number("mean_input_tokens"), node.number("mean_output_tokens_actual")
-    failed = sent - ok if ok is not None and sent is not None and sent >= ok else None
+    asked = node.number("isl"), node.number("osl")
+    came = node.number("mean_input_tokens"), node.number("mean_output_tokens_actual")
     return Result(
         concurrency,
-        agreed(node, stated + rates),
+        figures,
         ok or 0,
-        failed,
-        isl,
-        osl,
+        sent - ok if ok is not None and sent is not None and sent >= ok else None,
         asked,
-        facts=node.facts(*_FACTS),
-        gpus=gpus,
+        NO_LENGTHS if all(asked) else came,
+        _name(node),
+        node.text("model", LONGEST_NAME),
+        gpus,
         notes=() if ok is not None else ("the number of requests is not in the file",),
         place=node.where,
     )
 
 
-def _rates(node: Node) -> tuple[int | None, list[Stated]]:
+def _name(node: Node) -> str:
+    """The model and how it is served: 'Kimi-K2.5-mi355x-vllm-int4-mtp-tp8-ep1'."""
+    facts = {key: (node.text(key, LONGEST_NAME) or "").rpartition("/")[2] for key in _NAME}
+    return "-".join(_NAME[key] + fact for key, fact in facts.items() if fact not in _OFF)
+
+
+def _rates(node: Node) -> tuple[int | None, dict[str, float]]:
     """GPUs, and the throughput of the whole deployment. Disaggregated, output is per decode GPU,
     input per prefill.
     """
@@ -100,8 +92,9 @@ def _rates(node: Node) -> tuple[int | None, list[Stated]]:
         tp = node.count("tp")
         gpus = tp * (node.count("pp") or 1) if tp and node.tree.get("is_multinode") is not True else None
         split = dict.fromkeys(_RATES, gpus or 0)
-    rates = []
+    rates: dict[str, float] = {}
     for side, (total, per_gpu) in _RATES.items():
         name = f"{side}_throughput"
-        rates += statements(node, total, name) or (statements(node, per_gpu, name, split[side]) if split[side] else [])
+        rates |= figure(node, per_gpu, name, split[side]) if split[side] else {}
+        rates |= figure(node, total, name)
     return gpus, rates

@@ -2,8 +2,7 @@
 file adds nothing."""
 
 from frontier.formats.documents import Document
-from frontier.formats.results import ImportedFile, Result
-from frontier.formats.statements import agreed, statistics
+from frontier.formats.results import LONGEST_NAME, ImportedFile, Result, figure, rates, statistics
 
 _LATENCIES = {"ttft": "results_ttft_s", "e2e": "results_end_to_end_latency_s"}
 NOTES = (
@@ -24,24 +23,18 @@ def read(document: Document) -> ImportedFile:
     if not concurrency or ok is None:
         what = "num_concurrent_requests or results_num_completed_requests is missing"
         raise top.error(what, "check that the run finished")
-    stated = []
+    figures = rates(top, {"output_throughput": "results_mean_output_throughput_token_per_s"})
+    figures |= figure(top, "results_num_completed_requests_per_min", "request_throughput", 1 / 60)
     for quantity, name in _LATENCIES.items():
-        stated += statistics(top, quantity, name=f"{name}_{{}}")
-        stated += statistics(top, quantity, name=f"{name}_quantiles_{{}}")
-    figures = agreed(top, stated)
-    if (per_minute := top.number("results_num_completed_requests_per_min")) is not None:
-        figures["request_throughput"] = per_minute / 60
-    if (rate := top.number("results_mean_output_throughput_token_per_s")) is not None:
-        figures["output_throughput"] = rate
+        figures |= statistics(top, quantity, key=f"{name}_{{}}")
+        figures |= statistics(top, quantity, key=f"{name}_quantiles_{{}}")
     result = Result(
         concurrency,
         figures,
         ok,
         top.count("results_number_errors"),
-        top.number("mean_input_tokens"),
-        top.number("mean_output_tokens"),
-        stated=True,
-        tokens=top.number("results_number_output_tokens_mean"),
-        facts=top.facts("model"),
+        (top.number("mean_input_tokens"), top.number("mean_output_tokens")),
+        (None, top.number("results_number_output_tokens_mean")),
+        model=top.text("model", LONGEST_NAME),
     )
     return ImportedFile(document.file, "LLMPerf", (result,), NOTES)

@@ -1,16 +1,35 @@
-"""Results of an importer: in our metric names and SI units, with their load, and their requests if
-known."""
+"""Results of an importer: figures by our metric names in SI units, their load, and their requests
+if known."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from typing import NamedTuple
 
 from frontier.formats.documents import ForeignFileError, Node
+from frontier.metrics import metric
 from frontier.model import Flag, Outcome, Record
 
+LONGEST = 1e7
+"""Seconds; no latency is above this."""
+STATISTICS = {
+    "mean": "mean",
+    "avg": "mean",
+    "median": "p50",
+    **{name: name for name in ("p50", "p75", "p80", "p90", "p95", "p98", "p99", "p99.9")},
+    "p999": "p99.9",
+    "p99p9": "p99.9",
+}
+"""Those of a latency that are imported, by the names that tools give them; of two the later
+counts."""
+LONGEST_NAME = 400
+"""Characters that are read of the name of a model or deployment: as many as a config takes."""
 UNDER_RATE = 0.05
 """An open loop that achieved this much less than the rate it asked for did not make its load."""
+
+TokenLengths = tuple[float | None, float | None]
+"""Input and output tokens, None where the file has none."""
+NO_LENGTHS: TokenLengths = (None, None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,27 +37,24 @@ class Result:
     """One operating point as a file states it. `figures` by our metric names, over the requests
     that succeeded.
 
-    `isl` and `osl` are the lengths asked for where `stated`, else the means that were observed,
-    None where the file has neither. `tokens` is the observed mean output length. `failed` is None
-    where the file does not give it. `facts` distinguish deployments (model, hardware,
-    precision...). `rate` is what an open loop asked for, in requests/s. `place` is where in the
-    file the result stands, empty for the whole file.
+    `asked` are the lengths asked for, `came` the means that were observed. `failed` is None where
+    the file does not give it. `deployment` is the name that the file gives the deployment, which is
+    called by its model otherwise. `rate` is what an open loop asked for, in requests/s. `place` is
+    where in the file the result stands, empty for the whole file.
 
     `records` are its requests where the file has all of them with their times, which full
     statistics need: they count from the first send, `epoch` is that moment as unix time (0 where
-    the tool did not keep it), `figures` are the file's own summary of them, and a concurrency of 0
-    is to be found from them.
+    the tool did not keep it), and a concurrency of 0 is to be found from them.
     """
 
     concurrency: int
     figures: Mapping[str, float]
     ok: int
     failed: int | None = None
-    isl: float | None = None
-    osl: float | None = None
-    stated: bool = False
-    tokens: float | None = None
-    facts: Mapping[str, str] = field(default_factory=dict)
+    asked: TokenLengths = NO_LENGTHS
+    came: TokenLengths = NO_LENGTHS
+    deployment: str | None = None
+    model: str | None = None
     gpus: int | None = None
     rate: float | None = None
     flags: tuple[Flag, ...] = ()
@@ -62,12 +78,48 @@ class ImportedFile:
     notes: tuple[str, ...] = ()
 
 
+# --- figures
+
+
+def figure(node: Node, key: str, name: str, scale: float = 1.0) -> dict[str, float]:
+    """What `key` holds of the metric `name`, in our unit; empty where it holds nothing.
+
+    A latency of exactly 0 means "not measured" and is left out; ForeignFileError for an impossible
+    one.
+    """
+    value, of = node.number(key), metric(name)
+    is_latency = of.quantity is not None and not of.inverted
+    if value is None or (is_latency and value == 0):
+        return {}
+    if is_latency and value * scale > LONGEST:
+        raise node.error(f"{node.place(key)} is {value * scale:.3g} s", "check that the unit is right")
+    return {name: value * scale}
+
+
+def statistics(node: Node, quantity: str, scale: float = 1.0, key: str = "{}") -> dict[str, float]:
+    """The statistics of one latency below `node`, in seconds: `key` makes their keys, as
+    '{}_ttft_ms'.
+    """
+    figures: dict[str, float] = {}
+    for theirs, ours in STATISTICS.items():
+        figures |= figure(node, key.format(theirs), f"{ours}_{quantity}", scale)
+    return figures
+
+
+def rates(node: Node, keys: Mapping[str, str]) -> dict[str, float]:
+    """The rates below `node`, of their keys by our names."""
+    return {name: value for name, key in keys.items() for value in figure(node, key, name).values()}
+
+
+# --- requests
+
+
 def successes(records: Sequence[Record]) -> list[Record]:
     """The requests that succeeded."""
     return [r for r in records if r.outcome is Outcome.OK]
 
 
-def mean_lengths(records: Sequence[Record]) -> tuple[float | None, float | None]:
+def mean_lengths(records: Sequence[Record]) -> TokenLengths:
     """Mean input and output tokens of the successes, as far as they were counted."""
     ok = successes(records)
     isl = [r.prompt_tokens for r in ok if r.prompt_tokens]
@@ -79,6 +131,9 @@ def microseconds(gaps: Sequence[float], scale: float = 1.0) -> tuple[int, ...]:
     """Gaps of `scale` seconds as whole microseconds whose sum does not drift from theirs."""
     stamps = [0, *(round(t * scale * 1e6) for t in accumulate(gaps))]
     return tuple(b - a for a, b in pairwise(stamps))
+
+
+# --- load
 
 
 class Load(NamedTuple):

@@ -13,8 +13,7 @@ from collections.abc import Iterator, Mapping
 
 from frontier.formats.documents import Document, Node, foreign_text
 from frontier.formats.export import unguarded
-from frontier.formats.results import ImportedFile, Result
-from frontier.formats.statements import Stated, agreed, identity_flags, statements
+from frontier.formats.results import LONGEST_NAME, ImportedFile, Result, TokenLengths, figure
 from frontier.metrics import Unit, metric
 from frontier.model import Flag
 
@@ -26,12 +25,13 @@ _EMPTY = ("", "nan", "none", "null", "-", "–", "inf", "infinity")
 _DERIVED = ("goodput", "attainment", "cost", "energy", "tokens_per_joule")
 """Metrics that hold for an SLA, a price or a power that is not in the table."""
 _SHAPE = re.compile(r"(\d{1,9})\s*/\s*(\d{1,9})")
-_READ = ("concurrency", "shape", "isl", "osl", "n", "failed", "deployment", "model", "gpus", "valid", "flags")
+_READ = frozenset(
+    {"concurrency", "shape", "isl", "osl", "n", "failed", "deployment", "model", "gpus", "valid", "flags"}
+)
 _EXPORTED = ("on_frontier", "power_w", "power_source")
 """What else our own export has."""
 NOTES = ("figures are taken as they stand: seconds, tokens per second and shares, unless a column names its unit",)
 NO_INTERVALS = "columns of intervals are not imported: a table cannot prove them"
-_CORRECT = "remove or correct one of the two"
 
 
 def detect(document: Document) -> bool:
@@ -42,15 +42,16 @@ def detect(document: Document) -> bool:
 
 def read(document: Document) -> ImportedFile:
     """Every row of the table."""
-    rows = document.rows
-    heads = _heads(document, document.objects[0].tree)
-    columns = {name: column for name in heads if (column := _column(name))}
-    if "concurrency" not in heads or not columns:
+    columns = _columns(document)
+    if "concurrency" not in columns or not columns.keys() - _READ:
         example = "as  concurrency,isl,osl,n,output_throughput,p99_ttft_ms"
         raise document.top.error("the table needs a column concurrency and one of a metric", example)
-    renamed = [Node(row.file, row.where, {name: row.tree.get(head) for name, head in heads.items()}) for row in rows]
-    results = tuple(_result(row, heads, columns) for row in renamed)
-    return ImportedFile(document.file, "table", results, (*NOTES, *_unread(heads, columns)))
+    renamed = [
+        Node(row.file, row.where, {name: row.tree[head] for name, (head, _) in columns.items()})
+        for row in document.objects
+    ]
+    results = tuple(_result(row, columns) for row in renamed)
+    return ImportedFile(document.file, "table", results, (*NOTES, *_unread(document, columns)))
 
 
 def _column_name(head: str) -> str:
@@ -58,16 +59,21 @@ def _column_name(head: str) -> str:
     return re.sub(r"[\s()\[\]-]+", "_", head.strip().lower()).strip("_")
 
 
-def _heads(document: Document, header: Mapping[str, object]) -> dict[str, str]:
-    """The heads of the file by our spelling. ForeignFileError where two are one column."""
-    heads: dict[str, str] = {}
-    for head in header:
+def _columns(document: Document) -> dict[str, tuple[str, float]]:
+    """The head of each column that is read, by what it holds, and the factor to our unit.
+    ForeignFileError where two hold the same.
+    """
+    columns: dict[str, tuple[str, float]] = {}
+    for head in document.top.tree:
         name = _column_name(head)
-        if name in heads and (name in _READ or _column(name)):
-            both = f"{foreign_text(heads[name])!r} and {foreign_text(head)!r}"
-            raise document.top.error(f"two columns are {name}: {both}", "remove one")
-        heads[name] = head
-    return heads
+        holds, scale = (name, 1.0) if name in _READ else _column(name) or ("", 0.0)
+        if not holds:
+            continue
+        if holds in columns:
+            both = f"{foreign_text(columns[holds][0])!r} and {foreign_text(head)!r}"
+            raise document.top.error(f"two columns are {holds}: {both}", "remove one")
+        columns[holds] = (head, scale)
+    return columns
 
 
 def _column(name: str) -> tuple[str, float] | None:
@@ -88,14 +94,16 @@ def _column(name: str) -> tuple[str, float] | None:
     return None
 
 
-def _unread(heads: Mapping[str, str], columns: Mapping[str, object]) -> tuple[str, ...]:
+def _unread(document: Document, columns: Mapping[str, tuple[str, float]]) -> tuple[str, ...]:
     """Notes on the columns that are not imported."""
-    intervals = [name for name in heads if name.endswith(("_low", "_high"))]
-    known = {*_READ, *_EXPORTED, *columns, *intervals, *_DERIVED}
+    read = {head for head, _ in columns.values()}
+    rest = {head: _column_name(head) for head in document.top.tree if head.strip() and head not in read}
+    intervals = [head for head, name in rest.items() if name.endswith(("_low", "_high"))]
+    known = {*_EXPORTED, *_DERIVED}
     others = [
         foreign_text(head, 40)
-        for name, head in heads.items()
-        if head.strip() and name not in known and "_interactivity" not in name
+        for head, name in rest.items()
+        if head not in intervals and name not in known and "_interactivity" not in name
     ]
     notes = [NO_INTERVALS] if intervals else []
     if others:
@@ -104,72 +112,60 @@ def _unread(heads: Mapping[str, str], columns: Mapping[str, object]) -> tuple[st
     return tuple(notes)
 
 
-def _result(row: Node, heads: Mapping[str, str], columns: Mapping[str, tuple[str, float]]) -> Result:
+def _result(row: Node, columns: Mapping[str, tuple[str, float]]) -> Result:
     concurrency = row.count("concurrency")
     if not concurrency:
         what = f"{row.where}: concurrency is {row.text('concurrency')!r}"
         raise row.error(what, "write a whole number, 1 or more")
-    stated: list[Stated] = []
-    for column, (name, scale) in columns.items():
-        stated += _cell(row, column, f"{row.where}: {foreign_text(heads[column], 60)}", name, scale)
-    figures = agreed(row, stated)
+    figures: dict[str, float] = {}
+    for name in [name for name in columns if name not in _READ]:
+        figures |= _cell(row, name, *columns[name])
     n, failed = _counted(row, figures.pop("error_rate", None))
     isl, osl = _lengths(row)
-    facts = {key: unguarded(name) for key, name in row.facts("deployment", "model").items()}
-    gpus = row.count("gpus")
     return Result(
         concurrency,
         figures,
         max(0, (n or 0) - (failed or 0)),
         failed,
-        isl,
-        osl,
-        isl is not None and osl is not None,
-        facts=facts | ({"gpus": str(gpus)} if gpus else {}),
-        gpus=gpus,
-        flags=(*identity_flags(figures, osl), *_flags(row)),
+        (isl, osl),
+        (None, osl),
+        unguarded(row.text("deployment", LONGEST_NAME) or "") or None,
+        unguarded(row.text("model", LONGEST_NAME) or "") or None,
+        row.count("gpus"),
+        flags=tuple(_flags(row)),
         place=row.where,
     )
 
 
-def _cell(row: Node, column: str, place: str, name: str, scale: float) -> list[Stated]:
-    """What a cell states of its metric. ForeignFileError for what is neither a number nor empty."""
-    written = str(row.tree.get(column) or "").strip().lower()
+def _cell(row: Node, name: str, head: str, scale: float) -> dict[str, float]:
+    """What a cell holds of its metric. ForeignFileError for what is neither a number nor empty."""
+    written = str(row.tree[name] or "").strip().lower()
     if written in ("inf", "infinity") and metric(name).quantity:
-        return [Stated(name, math.inf, place)]
-    if row.number(column) is None and written not in _EMPTY:
-        raise row.error(f"{place} is {row.text(column)!r}, not a number", "write a number, inf, or nothing")
-    return statements(row, column, name, scale, place)
+        return {name: math.inf}
+    if row.number(name) is None and written not in _EMPTY:
+        what = f"{row.where}: {foreign_text(head, 60)} is {row.text(name)!r}, not a number"
+        raise row.error(what, "write a number, inf, or nothing")
+    return figure(row, name, name, scale)
 
 
 def _counted(row: Node, share: float | None) -> tuple[int | None, int | None]:
-    """Requests, and failed ones, as counted or as their share. ForeignFileError where these
-    contradict.
+    """Requests, and failed ones, as counted or as their share. ForeignFileError for impossible
+    ones.
     """
     n, failed = row.count("n"), row.count("failed")
     if share is not None and share > 1:
         raise row.error(f"{row.where}: error_rate is {share:g}, above 1", "call a column of percent error_rate_pct")
     if n is not None and failed is not None and failed > n:
         raise row.error(f"{row.where}: {failed:,} of {n:,} requests failed", "n counts all requests, failed ones too")
-    if share is not None and n and failed is not None and abs(failed / n - share) > 0.5 / n + 0.005:
-        raise row.error(f"{row.where}: error_rate says {share:.2%} and failed {failed:,} of {n:,}", _CORRECT)
     if failed is None and share is not None and n:
         failed = round(share * n)
     return n, failed
 
 
-def _lengths(row: Node) -> tuple[float | None, float | None]:
-    """Input and output tokens, from their columns or from the shape. ForeignFileError where the two
-    differ.
-    """
-    isl, osl = row.number("isl"), row.number("osl")
+def _lengths(row: Node) -> TokenLengths:
+    """Input and output tokens, from the shape or from their columns."""
     shape = _SHAPE.fullmatch(row.text("shape") or "")
-    if shape is None:
-        return isl or None, osl or None
-    for name, length, written in (("isl", isl, shape[1]), ("osl", osl, shape[2])):
-        if length and length != float(written):
-            raise row.error(f"{row.where}: shape says {shape[0]} and {name} says {length:g}", _CORRECT)
-    return float(shape[1]), float(shape[2])
+    return (float(shape[1]), float(shape[2])) if shape else (row.number("isl"), row.number("osl"))
 
 
 def _flags(row: Node) -> Iterator[Flag]:

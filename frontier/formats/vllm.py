@@ -12,16 +12,18 @@ from collections.abc import Mapping, Sequence
 
 from frontier.formats.documents import INCOMPLETE, Document, Node, foreign_text
 from frontier.formats.results import (
+    LONGEST_NAME,
+    NO_LENGTHS,
     ImportedFile,
     Load,
     Result,
-    mean_lengths,
+    TokenLengths,
     microseconds,
     open_loop,
     rate_flags,
-    successes,
+    rates,
+    statistics,
 )
-from frontier.formats.statements import agreed, rates, statistics
 from frontier.model import Outcome, Record
 
 _LATENCIES = {"ttft": ("ttft",), "tpot": ("tpot",), "itl": ("itl",), "e2e": ("e2el", "e2e_latency")}
@@ -49,7 +51,7 @@ def read(document: Document) -> ImportedFile:
     for node in points:
         if not _is_result(node):
             raise node.error(f"{node.where or 'the file'} is no result of a benchmark run", "leave it out")
-    results = tuple(_with_requests(node) or _result(node) for node in points)
+    results = tuple(map(_result, points))
     title = "SGLang bench_serving" if any("accept_length" in n.tree for n in points) else "vLLM bench serve"
     return ImportedFile(document.file, title, results, NOTES if any(not r.records for r in results) else ())
 
@@ -75,41 +77,33 @@ def _result(node: Node) -> Result:
         None if not completed or (total := node.number(f"total_{side}_tokens")) is None else total / completed
         for side in ("input", "output")
     )
-    result = _stated(node, completed, failed, (prompt, tokens))
-    flags = tuple(rate_flags(result.rate, node.number("request_throughput")))
-    return dataclasses.replace(result, tokens=tokens, flags=flags)
-
-
-def _stated(node: Node, ok: int, failed: int | None, observed: tuple[float | None, float | None]) -> Result:
-    """The summary of the file; `observed` are its mean lengths, where it does not name those asked
-    for.
-    """
     figures = _figures(node)
-    load = _load(node, figures, ok)
-    asked = _asked(node)
-    isl, osl = asked or observed
-    return Result(
+    load = _load(node, figures, completed)
+    label = node.text("label", LONGEST_NAME) or node.text("tag", LONGEST_NAME)
+    result = Result(
         load.concurrency,
         figures,
-        ok,
+        completed,
         failed,
-        isl,
-        osl,
-        asked is not None,
-        facts=_facts(node),
+        _asked(node),
+        (prompt, tokens),
+        label,
+        _model(node),
         rate=load.rate,
+        flags=tuple(rate_flags(load.rate, node.number("request_throughput"))),
         notes=load.notes,
         place=node.where,
     )
+    return dataclasses.replace(result, records=_requests(node))
 
 
 def _figures(node: Node) -> dict[str, float]:
-    stated = []
+    figures = rates(node, {"total_throughput": "total_token_throughput"}) | rates(node, _RATES)
     for quantity, names in _LATENCIES.items():
         for name in names:
-            stated += statistics(node, quantity, 1e-3, f"{{}}_{name}_ms")
-            stated += statistics(node, quantity, 1.0, f"{{}}_{name}")
-    return agreed(node, stated + rates(node, _RATES) + rates(node, {"total_throughput": "total_token_throughput"}))
+            figures |= statistics(node, quantity, 1.0, f"{{}}_{name}")
+            figures |= statistics(node, quantity, 1e-3, f"{{}}_{name}_ms")
+    return figures
 
 
 def _load(node: Node, figures: Mapping[str, float], completed: int) -> Load:
@@ -127,35 +121,33 @@ def _load(node: Node, figures: Mapping[str, float], completed: int) -> Load:
     return Load(sent, None, ("all requests were sent at once: this is a burst of that many, not a steady concurrency",))
 
 
-def _asked(node: Node) -> tuple[float, float] | None:
+def _asked(node: Node) -> TokenLengths:
     """The lengths asked for: SGLang and vLLM's sweeps keep them, as the user typed the keys."""
     for first, second in (("random_input_len", "random_output_len"), ("random-input-len", "random-output-len")):
         isl, osl = node.number(first), node.number(second)
         if isl and osl and node.number("random_range_ratio") in (None, 1.0):
             return isl, osl
-    return None
+    return NO_LENGTHS
 
 
-def _facts(node: Node) -> dict[str, str]:
-    """The model, label and tag; of a path into Hugging Face's cache the name of the model it stands
-    for.
-    """
-    cached = _HUGGING_FACE_CACHE.search(node.text("model_id", 400) or "")
-    model = f"{cached[1]}/{cached[2]}" if cached else node.fact("model_id")
-    return ({"model": model} if model else {}) | node.facts("label", "tag")
+def _model(node: Node) -> str | None:
+    """The model; of a path into Hugging Face's cache the name of the model it stands for."""
+    model = node.text("model_id", LONGEST_NAME)
+    cached = _HUGGING_FACE_CACHE.search(model or "")
+    return f"{cached[1]}/{cached[2]}" if cached else model
 
 
 # --- requests
 
 
-def _with_requests(node: Node) -> Result | None:
-    """The point with its requests, when the file has all of them with their times."""
+def _requests(node: Node) -> Sequence[Record]:
+    """The requests, when the file has all of them with their times."""
     starts, ttfts = node.numbers("start_times"), node.numbers("ttfts")
     inputs, outputs = node.numbers("input_lens"), node.numbers("output_lens")
     itls, errors = node.tree.get("itls"), node.tree.get("errors")
     n = len(starts)
     if not n or not isinstance(itls, list) or any(len(part) != n for part in (ttfts, inputs, outputs, itls)):
-        return None
+        return ()
     errors = errors if isinstance(errors, list) and len(errors) == n else [""] * n
     first = min(starts)
     records = []
@@ -165,8 +157,7 @@ def _with_requests(node: Node) -> Result | None:
             raise node.error(f"itls[{i}] has an item that is not a time", INCOMPLETE)
         error = foreign_text(str(errors[i])[:2000], 200)
         records.append(_record(i, starts[i] - first, ttfts[i], gaps, int(inputs[i]), int(outputs[i]), error))
-    ok = len(successes(records))
-    return dataclasses.replace(_stated(node, ok, n - ok, mean_lengths(records)), records=records)
+    return records
 
 
 def _record(

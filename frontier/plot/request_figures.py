@@ -1,8 +1,7 @@
-"""Detail figures of single requests: distributions of latency and their tails, jitter, lengths, and
-the timeline of one trial. `detail_figure` finds any detail figure of a series by its name.
+"""Detail figures of single requests: distributions of latency and their tails, jitter, and the
+timeline of one trial. `detail_figure` finds any detail figure of a series by its name.
 """
 
-import itertools
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
@@ -28,8 +27,6 @@ MOST = len(INKS)
 """Settings shown at once: more lines would only hide each other."""
 FINE = 240
 """Points a curve is drawn with: more than a screen's worth changes no pixel."""
-VARIED = 1.2
-"""Lengths that differ by less than this factor show no dependence on them."""
 EACH, MOST_TIMELINE = 40, 1500
 """Requests in a timeline: about so many of each stream from the beginning of the trial, and so many
 in all."""
@@ -160,70 +157,6 @@ def _gap_tail(histogram: LogHistogram, scale: float, floor: float) -> tuple[tupl
     return tuple((v, p) for v, p in curve if math.isfinite(v))
 
 
-def lengths_figure(view: View, samples: Samples) -> Picture | None:
-    """TTFT against input length and TPOT against context length; None where the lengths were all
-    but the same.
-    """
-    shown = settings_shown(view, samples)
-    shown = [shown[0], shown[-1]] if len(shown) > 1 else shown
-    inks = dict(zip(shown, zip(INKS, MARKERS, strict=True), strict=False))
-    panels = []
-    few: list[str] = []
-    for quantity, words in (("ttft", "input tokens"), ("tpot", "context tokens (input + half of the output)")):
-        pairs = {c: _pairs(samples[c], quantity) for c in shown}
-        few += [f"{quantity.upper()} at {setting(c)}" for c, (x, _) in pairs.items() if len(x) < 20]
-        pairs = {c: (x, y) for c, (x, y) in pairs.items() if len(x) >= 20}
-        if not pairs:
-            continue
-        xs = np.concatenate([x for x, _ in pairs.values()])
-        ys = np.concatenate([y for _, y in pairs.values()])
-        if xs.max() < VARIED * xs.min():
-            continue
-        scale, unit = seconds_axis(ys.tolist())
-        lines = [Line("", _thinned(x, y * scale), inks[c][0], "cloud") for c, (x, y) in pairs.items()]
-        lines += [
-            Line(f"median, {setting(c)}", _medians(x, y * scale), inks[c][0], marker=inks[c][1])
-            for c, (x, y) in pairs.items()
-        ]
-        across = padded_axis(words, [float(xs.min()), float(xs.max())], log=False)
-        up = padded_axis(
-            f"{quantity.upper()} ({unit}, log scale)", [float(ys.min()) * scale, float(ys.max()) * scale], log=True
-        )
-        title = f"{LATENCIES[quantity]} against {words.partition(' (')[0]}"
-        panels.append(Panel(title, across, up, tuple(line for line in lines if line.points)))
-    if not panels:
-        return None
-    notes = ["Each dot is a request; lengths as the server counted them. Medians over tenths of the range."]
-    if any(not samples[c].ok.all() for c in shown):
-        notes.append("Failed requests have no dot.")
-    if few:
-        notes.append(f"Fewer than 20 requests with both, and so not drawn: {', '.join(few)}.")
-    return series_figure("lengths", view, "latency against length", panels, (*notes, *_left_out(view, samples, shown)))
-
-
-def _pairs(sample: WindowData, quantity: str) -> tuple[Floats, Floats]:
-    y: Floats = getattr(sample, quantity)
-    x = sample.prompt_tokens if quantity == "ttft" else sample.prompt_tokens + sample.completion_tokens / 2
-    keep = np.isfinite(x) & np.isfinite(y) & (y > 0)
-    return x[keep], y[keep]
-
-
-def _thinned(x: Floats, y: Floats, most: int = 300) -> tuple[tuple[float, float], ...]:
-    """Every k-th request: a cloud of thousands is a blot and a heavy file."""
-    step = max(1, math.ceil(len(x) / most))
-    return tuple(zip(x[::step].tolist(), y[::step].tolist(), strict=True))
-
-
-def _medians(x: Floats, y: Floats, bins: int = 10) -> tuple[tuple[float, float], ...]:
-    edges = np.linspace(x.min(), x.max(), bins + 1)
-    medians = []
-    for low, high in itertools.pairwise(edges):
-        inside = (x >= low) & ((x < high) | (high == edges[-1]))
-        if inside.sum() >= 5:
-            medians.append((float(np.median(x[inside])), float(np.median(y[inside]))))
-    return tuple(medians)
-
-
 def timeline_figure(measurement: Measurement, records: Iterable[Record]) -> Picture | None:
     """A row per stream of one trial, each request from its send over its first token to its last;
     None without one.
@@ -263,7 +196,6 @@ def timeline_figure(measurement: Measurement, records: Iterable[Record]) -> Pict
 FROM_SAMPLES: dict[str, Callable[[View, Samples], Picture | None]] = {
     "tails": tails_figure,
     "jitter": jitter_figure,
-    "lengths": lengths_figure,
 }
 
 

@@ -317,7 +317,6 @@ WHY_NOT = {
     "throughput": "a chart against concurrency needs two settings that were measured and are valid",
     "inflation": "inflation needs two settings that were measured and are valid",
     "time": "no server metrics tell where the time went (frontier probe says which are known), or they were refused",
-    "lengths": "the lengths of the requests hardly varied; sweep a shape with  isl: {uniform: [512, 4096]}",
     "timeline": "no trial of that setting was finished",
     "contexts": "it needs an SLA (name one with  --sla) and shapes of several input lengths, or of several prefixes",
 }

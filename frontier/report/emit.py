@@ -1,5 +1,4 @@
-"""The lines that set a proven concurrency: an engine's flag, a gateway's limit, an autoscaler's
-target, an alert.
+"""The lines that set a proven concurrency: an engine's flag, an autoscaler's target, an alert.
 
 `emit` fills in one template. Each is checked by its tool's own parser where that installs
 (tests/report/test_emit.py).
@@ -33,41 +32,6 @@ TEMPLATES = {
 # SGLang: at most {{ c }} requests run at once.
 # Further requests wait in the engine's queue, which has no limit (--max-queued-requests sets one; then 503).
 --max-running-requests {{ c }}
-""",
-    "litellm": """\
-# LiteLLM: at most {{ c }} requests in flight on each replica; each proxy process counts for itself.
-# Further ones are refused with 429 (1.106.2; versions before let them wait), so let the engine have a limit and queue.
-# least-busy sends each request to the replica with the fewest in flight.
-model_list:
-{% for i in range(1, replicas + 1) %}
-  - model_name: {{ model | tojson }}
-    litellm_params:
-      model: {{ ("hosted_vllm/" ~ model) | tojson }}
-      api_base: http://replica-{{ i }}:8000/v1
-      max_parallel_requests: {{ c }}
-{% endfor %}
-router_settings:
-  routing_strategy: least-busy
-""",
-    "envoy": """\
-# Envoy: at most {{ c * replicas }} requests in flight, {{ c }} for each replica; each Envoy counts for itself.
-# With HTTP/1.1 to the replicas up to 1,024 more wait; further ones get 503 (flag UO).
-static_resources:
-  clusters:
-    - name: llm
-      type: STRICT_DNS
-      connect_timeout: 5s
-      lb_policy: LEAST_REQUEST
-      circuit_breakers:
-        thresholds:
-          - {max_connections: {{ c * replicas }}, max_requests: {{ c * replicas }}, max_pending_requests: 1024}
-      load_assignment:
-        cluster_name: llm
-        endpoints:
-          - lb_endpoints:
-{% for i in range(1, replicas + 1) %}
-              - endpoint: {address: {socket_address: {address: replica-{{ i }}, port_value: 8000}}}
-{% endfor %}
 """,
     "keda": """\
 # KEDA: one replica for each {{ mean }} requests in flight, which is what a replica has that serves its people.
@@ -115,7 +79,7 @@ spec:
 """By the names of `frontier users --emit`."""
 
 
-def emit(target: str, decision: Decision, model: str, people: HeadCount | None) -> str:
+def emit(target: str, decision: Decision, people: HeadCount | None) -> str:
     """The lines for one target. `people` are those that the replicas are for; None where no think
     time was given.
 
@@ -133,7 +97,6 @@ def emit(target: str, decision: Decision, model: str, people: HeadCount | None) 
     environment = jinja2.Environment(trim_blocks=True, lstrip_blocks=True, autoescape=False)  # noqa: S701  # not HTML
     return environment.from_string(TEMPLATES[target]).render(
         c=decision.concurrency,
-        model=model,
         replicas=people.replicas if people else 1,
         mean=trimmed(format_number(people.in_flight)) if people else "",
         running=running,

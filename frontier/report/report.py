@@ -35,7 +35,6 @@ from frontier.show.sentences import (
     sentence,
 )
 from frontier.show.wording import (
-    MISSING,
     NO_BOUND,
     NO_BOUND_LEGEND,
     Provenance,
@@ -325,8 +324,7 @@ def _health(report: Report) -> list[str]:
     for view in report.views:
         for kind in flag_kinds(view.mine):
             head = f"{view_name(view)}: " if len(report.views) > 1 else ""
-            kept = "not on these axes" if kind.name == MISSING.replace("_", " ") else "warning, the point is kept"
-            effect = "excluded" if kind.fatal else kept
+            effect = "excluded" if kind.fatal else "warning, the point is kept"
             lines.append(f"{head}{kind.text()} ({effect}). {kind.advice[:1].upper()}{kind.advice[1:]}".strip())
     if not any(p.flags for p in points):
         lines.append("No flag was raised.")

@@ -18,7 +18,7 @@ from rich.text import Text
 
 from frontier.decide.capacity import FrontierSummary
 from frontier.decide.diagnose import DIAGNOSIS_LEGEND, Diagnosis, diagnosis_lines
-from frontier.metrics import ENERGY, RATES, metric
+from frontier.metrics import RATES, metric
 from frontier.model import (
     Decision,
     Estimate,
@@ -277,8 +277,8 @@ def _metric_cell(name: str, estimate: Estimate | None, limit: Limit | None, gpus
 
 def _head(name: str, gpus: int | None) -> str:
     """The head of a metric's column; that of a rate is its unit."""
-    if name in ENERGY or name == "cost":
-        return name.replace("_", " ")
+    if name in ("cost", "energy"):
+        return name
     if metric(name).unit in RATES:
         kind = metric(name).label.partition(" (")[0].removesuffix(" throughput")
         unit = unit_text(name, gpus)
@@ -354,7 +354,7 @@ def _series_block(
     unbounded = any(NO_BOUND in cell.value for column in columns for cell in column.cells)
     decides = decision is not None and chosen is not None and decision.next_step is None
     power = cost_energy.power_text(p.power for p in points if p.power)
-    absent = left_out(points, frontier, flagged=False) if frontier else []
+    absent = left_out(points, frontier) if frontier else []
     lines: list[RenderableType] = [
         Text.assemble((series.label(), "bold"), f"   SLA {limits_text(limits)}" if limits else ""),
         table,

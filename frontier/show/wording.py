@@ -179,26 +179,14 @@ def evidence_text(estimate: Estimate | None, limit: Limit) -> str:
     return f"{limit.of.label} {value}, {bound}, limit {promise}"
 
 
-MISSING = "missing_metric"
-"""The flag of an imported point whose file does not give a metric on the frontier's axes."""
-
-
-def left_out(points: Iterable[Point], frontier: Frontier, *, flagged: bool = True) -> list[str]:
-    """Why points without a fatal flag are not on the frontier: 'no p99 TTFT: c=8, c=16', with the
-    file where it is known. Without `flagged`, only those that no flag says it of.
-    """
+def left_out(points: Iterable[Point], frontier: Frontier) -> list[str]:
+    """Why points without a fatal flag are not on the frontier: 'no p99 TTFT: c=8, c=16'."""
     reasons: dict[str, list[str]] = {}
     for point in sorted(points, key=lambda p: p.concurrency):
         if not point.valid or point.concurrency not in frontier.excluded:
             continue
         missing = [metric(name).label for name in frontier.objectives if name not in point.metrics]
-        flagged_why = [
-            f.measured for f in point.flags if f.name == MISSING and all(label in f.measured for label in missing)
-        ]
-        if missing and flagged_why and not flagged:
-            continue
-        known = flagged_why[0] if flagged_why else f"no {' and no '.join(missing)}"
-        why = known if missing else frontier.excluded[point.concurrency]
+        why = f"no {' and no '.join(missing)}" if missing else frontier.excluded[point.concurrency]
         reasons.setdefault(clean(why, 160), []).append(setting(point.concurrency))
     shown = [f"{why}: {', '.join(where)}" for why, where in reasons.items()]
     more = [f"and {len(shown) - MANY} more reasons"] if len(shown) > MANY else []
@@ -221,9 +209,6 @@ _FLAG_WORDS = {
     "uncounted": "answers without the server's token count",
     "odd_finish": "answers were not finished",
     "hollow_first": "a first token that shows nothing",
-    "missing_metric": "a metric of these axes is missing",
-    "repeats_differ": "repeats differ",
-    "sum": "throughputs do not add up",
     "client_bound": "this machine was busy",
     "resent": "kept connections were closed",
     "under_concurrency": "fewer requests in flight than asked",

@@ -166,21 +166,14 @@ def token_prices(metrics: Mapping[str, Estimate], utilisation: float = 1.0) -> T
     )
 
 
-def energy(throughput: Estimate, power: Power) -> dict[str, Estimate]:
-    """`energy` (joules per output token; infinite when nothing is produced) and
-    `tokens_per_joule`.
-    """
-    return {
-        "energy": throughput.inverted(power.watts, lower_at_zero=math.inf),
-        "tokens_per_joule": throughput.scaled(1, power.watts),
-    }
+def energy(throughput: Estimate, power: Power) -> Estimate:
+    """Joules per output token; infinite when nothing is produced."""
+    return throughput.inverted(power.watts, lower_at_zero=math.inf)
 
 
 def with_energy(point: Point, power: Power | None) -> Point:
-    """The point with its `energy` and `tokens_per_joule`; unchanged without a power or a
-    throughput.
-    """
+    """The point with its `energy`; unchanged without a power or a throughput."""
     throughput = point.metrics.get("output_throughput")
     if power is None or throughput is None:
         return point
-    return dataclasses.replace(point, metrics={**point.metrics, **energy(throughput, power)}, power=power)
+    return dataclasses.replace(point, metrics={**point.metrics, "energy": energy(throughput, power)}, power=power)

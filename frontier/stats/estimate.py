@@ -52,7 +52,7 @@ def point(
         wanted += [f"{group}.{name}" for group in sample.shape.classes for name in OF_CLASSES]
     wanted += ["goodput", "attainment"] if limits else []
     wanted += ["cost", "cached_share"] if price is not None else []
-    wanted += ["energy", "tokens_per_joule"] if sample.power is not None else []
+    wanted += ["energy"] if sample.power is not None else []
     wanted += ["quality"] if sample.quality is not None else []
     estimates = {name: estimate(sample, name, limits=limits, price=price) for name in dict.fromkeys(wanted)}
     return Point(
@@ -108,13 +108,13 @@ def estimate(
         return sample.quality
     if name in ("goodput", "attainment"):
         return _attaining(sample, name, limits, confidence)
-    if name in ("cost", "energy", "tokens_per_joule"):
+    if name in ("cost", "energy"):
         throughput = estimate(sample, "output_throughput", confidence=confidence)
         if throughput is None:
             return None
         if name == "cost":
             return None if price is None else cost_energy.cost(throughput, price)
-        return None if sample.power is None else cost_energy.energy(throughput, sample.power)[name]
+        return None if sample.power is None else cost_energy.energy(throughput, sample.power)
     if _uncounted_share(sample, name) > UNCOUNTED:
         return None
     rate = _rate(sample, sample.block_totals(name), confidence)

@@ -123,7 +123,7 @@ def test_thoughts_that_were_counted_and_not_sent_are_no_output(server: Hostile) 
     found = look(target(server, "thinker"))
     (record,), _ = ask(found.target)
     assert 4 == record.completion_tokens
-    assert not found.honours_length
+    assert "warn" == next(check.state for check in found.checks if check.name == "output length")
 
 
 def test_reasoning_that_is_sent_counts(server: Hostile) -> None:

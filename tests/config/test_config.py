@@ -143,6 +143,11 @@ def test_named_tiers_keep_their_order_and_the_first_is_the_default() -> None:
     assert ("output_throughput", "p99_tpot") == config.objectives
 
 
+def test_the_inverse_of_energy_that_earlier_configs_name_is_energy() -> None:
+    config = load("objectives: [tokens_per_joule, p99_ttft]\n")
+    assert ("energy", "p99_ttft") == config.objectives
+
+
 @pytest.mark.parametrize(
     ("text", "expected"),
     [

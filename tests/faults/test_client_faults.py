@@ -299,8 +299,8 @@ def test_no_duration_is_taken_from_the_wall_clock() -> None:
         if isinstance(node, ast.Attribute) and ast.unparse(node) == "time.time"
     ]
     # conductor: the hour of a deadline; file_shards: the start of a timetable that machines share;
-    # loop, shard: a trial's epoch; probe: how long a certificate is valid.
-    assert sorted(calls) == ["conductor", "file_shards", "file_shards", "loop", "probe", "probe", "shard"]
+    # loop, shard: a trial's epoch.
+    assert sorted(calls) == ["conductor", "file_shards", "file_shards", "loop", "shard"]
 
 
 @pytest.mark.fault("wall clock set back by an hour, again and again")

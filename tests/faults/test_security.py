@@ -188,7 +188,6 @@ OTHERS = (
     ("status", "--json"),
     ("report", "-o", "page.json"),
     ("export", "--prometheus"),
-    ("export", "--llm-d"),
     ("compare", "runs/latest", "runs/latest"),
     ("predict", "runs/latest"),
 )

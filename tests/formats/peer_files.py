@@ -26,7 +26,7 @@ def found(*names: str) -> list[ImportedFile]:
     """What the real files under tests/data/exchange say."""
     read = [importing.read_results(str(path), path.read_bytes()) for name in names for path in sorted(DATA.glob(name))]
     assert read
-    return [each for each in read if each is not None]
+    return read
 
 
 def assembled(*names: str) -> Assembled:
@@ -36,9 +36,7 @@ def assembled(*names: str) -> Assembled:
 
 def said(tree: Any, name: str = "file.json") -> ImportedFile:
     """What a file with this JSON says."""
-    read = importing.read_results(name, json.dumps(tree).encode())
-    assert read is not None
-    return read
+    return importing.read_results(name, json.dumps(tree).encode())
 
 
 def vllm(**more: Any) -> dict[str, Any]:

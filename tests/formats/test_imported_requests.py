@@ -72,7 +72,6 @@ def test_a_trace_gives_the_estimates_of_its_own_records(tool: str) -> None:
         if tool == "vllm"
         else importing.read_results("profile_export.jsonl", aiperf_lines(records))
     )
-    assert found is not None
     (trial,) = assemble([found], shape=Shape.of(128, 32)).trials
     measurement, theirs = trial
     assert N == measurement.trial.concurrency
@@ -95,7 +94,6 @@ def test_a_trace_gives_the_estimates_of_its_own_records(tool: str) -> None:
 def test_failed_requests_of_a_trace_are_infinite() -> None:
     records = [replace(r, outcome=Outcome.HTTP_ERROR) if i % 20 == 0 else r for i, r in enumerate(requests())]
     for found in (said(vllm_detailed(records, N)), importing.read_results("p.jsonl", aiperf_lines(records))):
-        assert found is not None
         (trace,) = found.results
         failed = [r for r in trace.records if r.outcome is not Outcome.OK]
         assert math.ceil(len(records) / 20) == len(failed)
@@ -112,15 +110,11 @@ def test_a_trace_too_short_for_a_window_becomes_an_aggregate() -> None:
     assert -math.inf == point.metrics["p99_ttft"].low
 
 
-def test_requests_of_a_setting_count_before_its_aggregate() -> None:
-    records = requests()
-    summary = vllm_detailed(records, N)
-    for key in ("start_times", "ttfts", "itls"):
-        del summary[key]
-    together = assemble([said(summary, "a.json"), said(vllm_detailed(records, N), "b.json")])
-    assert not together.points
-    assert 1 == len(together.trials)
-    assert_golden_row("answers", "\n".join(together.notes))
+def test_requests_without_a_steady_part_or_a_summary_are_refused() -> None:
+    lines = importing.read_results("p.jsonl", aiperf_lines(requests()[: 2 * N]))
+    with pytest.raises(ForeignFileError, match=r"^p\.jsonl: ") as raised:
+        assemble([lines])
+    assert_golden_row("messages", str(raised.value))
 
 
 def test_a_gap_that_is_no_time_is_refused() -> None:
@@ -155,7 +149,6 @@ def test_gaps_that_cannot_have_been_are_refused(gaps: list[float]) -> None:
     row = json.loads(lines[3])
     row["metrics"]["inter_chunk_latency"] = {"value": gaps, "unit": "s"}
     found = importing.read_results("f.jsonl", b"\n".join([*lines[:3], json.dumps(row).encode(), *lines[4:]]))
-    assert found is not None
     with pytest.raises(ForeignFileError, match="has impossible times"):
         assemble([found])
 
@@ -200,7 +193,6 @@ def point_of(tool: str, records: tuple[Record, ...]) -> Point:
         "aiperf": lambda: importing.read_results("profile_export.jsonl", aiperf_lines(records)),
         "guidellm": lambda: said(guidellm_detailed(records, IN_FLIGHT)),
     }[tool]()
-    assert read is not None
     ((measurement, theirs),) = assemble([read], shape=Shape.of(128, 64)).trials
     return estimate.point(window_data(measurement, theirs))
 

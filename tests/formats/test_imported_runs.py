@@ -74,7 +74,7 @@ ASKED = (
     ["compare", "r", "r"],
 )
 """Commands that answer with an exit code, in words and as JSON."""
-WRITTEN = (["export", "r", "--csv"], ["export", "r", "--prometheus"], ["export", "r", "--llm-d"], ["status", "r"])
+WRITTEN = (["export", "r", "--csv"], ["export", "r", "--prometheus"], ["status", "r"])
 PAGES = (
     ["plot", "r", "-o", "p.svg"],
     ["report", "r", "-o", "p.html"],

@@ -40,8 +40,8 @@ def refusal(data: bytes, name: str | None = None) -> str:
 def test_vllm_says_its_rate_its_lengths_and_its_failures() -> None:
     result = only(said(vllm(failed=2, completed=98)))
     assert (8, 98, 2) == (result.concurrency, result.ok, result.failed)
-    assert (128 * 100 / 98, 64 * 100 / 98) == pytest.approx((result.isl, result.osl))
-    assert {"model": "org/m"} == result.facts
+    assert (128 * 100 / 98, 64 * 100 / 98) == pytest.approx(result.came)
+    assert (None, "org/m") == (result.deployment, result.model)
 
 
 def test_vllm_of_an_old_version_counts_what_was_not_completed_as_failed() -> None:
@@ -67,7 +67,6 @@ def test_vllm_with_nothing_completed_is_all_infinite_and_no_percentile_is_zero()
 def test_vllm_appended_results_are_a_result_each() -> None:
     two = b"\n".join(json.dumps(vllm(max_concurrency=c)).encode() for c in (4, 8))
     read = importing.read_results("f.json", two)
-    assert read is not None
     assert [4, 8] == [r.concurrency for r in read.results]
 
 
@@ -93,11 +92,6 @@ def test_vllm_sent_at_once_is_a_burst() -> None:
     assert any("burst" in note for note in result.notes)
 
 
-def test_vllm_whose_load_was_not_held_is_noted() -> None:
-    (point,) = assemble([said(vllm(max_concurrency=32))]).points
-    assert [("littles_law", False)] == [(flag.name, flag.fatal) for flag in point.flags]
-
-
 def test_sglang_is_read_with_its_infinity_and_its_names() -> None:
     line = (
         b'{"tag":null,"backend":"sglang-oai","request_rate":Infinity,"max_concurrency":2,"random_input_len":16,'
@@ -109,11 +103,10 @@ def test_sglang_is_read_with_its_infinity_and_its_names() -> None:
     read = importing.read_results(
         "sglang.jsonl", line + b"\n" + line.replace(b'"max_concurrency":2', b'"max_concurrency":4')
     )
-    assert read is not None
     assert "SGLang bench_serving" == read.format
     assert [2, 4] == [r.concurrency for r in read.results]
     result = read.results[0]
-    assert (16, 4, True) == (result.isl, result.osl, result.stated)
+    assert (16, 4) == result.asked
     assert 0.093 == pytest.approx(result.figures["p99_e2e"])
     assert result.failed is None
 
@@ -124,7 +117,7 @@ def test_sglang_is_read_with_its_infinity_and_its_names() -> None:
 def test_aiperf_names_are_ours() -> None:
     result = only(said(aiperf()))
     assert (4, 64, 0) == (result.concurrency, result.ok, result.failed)
-    assert (200, 32, True) == (result.isl, result.osl, result.stated)
+    assert (200, 32) == result.asked
     got = values(said(aiperf()))
     assert {"p99_ttft": 0.0837, "mean_tpot": 0.010, "p99_itl": 0.025, "mean_e2e": 0.3767} == pytest.approx(
         {name: got[name] for name in ("p99_ttft", "mean_tpot", "p99_itl", "mean_e2e")}
@@ -178,14 +171,7 @@ def test_guidellm_of_a_rate_has_the_mean_in_flight() -> None:
 
 def test_genai_bench_has_its_scenario_for_a_shape_and_its_unit() -> None:
     result = only(said(genai_bench()))
-    assert (4, 40, 0, 100, 100, True) == (
-        result.concurrency,
-        result.ok,
-        result.failed,
-        result.isl,
-        result.osl,
-        result.stated,
-    )
+    assert (4, 40, 0, (100, 100)) == (result.concurrency, result.ok, result.failed, result.asked)
     assert 0.12 == pytest.approx(result.figures["p99_ttft"])
     assert 400 == result.figures["output_throughput"]
     in_ms = genai_bench() | {"_time_unit": "ms"}
@@ -194,10 +180,8 @@ def test_genai_bench_has_its_scenario_for_a_shape_and_its_unit() -> None:
 
 
 def test_genai_bench_metadata_is_no_result_and_no_mistake() -> None:
-    assert (
-        importing.read_results("experiment_metadata.json", b'{"benchmark_version": "1", "traffic_scenario": ["D"]}')
-        is None
-    )
+    metadata = importing.read_results("metadata.json", b'{"benchmark_version": "1", "traffic_scenario": ["D"]}')
+    assert () == metadata.results
 
 
 def test_inferencex_rates_of_a_disaggregated_server_are_per_decode_and_per_prefill_gpu() -> None:
@@ -208,6 +192,63 @@ def test_inferencex_rates_of_a_disaggregated_server_are_per_decode_and_per_prefi
     result = only(said({key: value for key, value in (agg | split | rates).items() if key not in totals}))
     assert 8 == result.gpus
     assert (60, 180, 240) == tuple(result.figures[f"{side}_throughput"] for side in ("output", "input", "total"))
+
+
+# --- llm-d
+
+
+def llmd(model: str = "org/m", tool: str = "guidellm") -> str:
+    """A Benchmark Report of version 0.2.1."""
+    return f"""\
+version: "0.2.1"
+run: {{uid: x}}
+scenario:
+  stack:
+  - {{standardized: {{kind: inference_engine}}}}
+  - {{standardized: {{kind: inference_engine, model: {{name: {model}}}}}}}
+  load: {{standardized: {{tool: {tool}, concurrency: 8, input_seq_len: {{distribution: fixed, value: 32}},
+         output_seq_len: {{distribution: fixed, value: 8}}}}}}
+results:
+  request_performance:
+    aggregate:
+      requests: {{total: 200, failures: 0, output_length: {{units: count, mean: 8.0}}}}
+      latency:
+        time_to_first_token: {{units: ms, mean: 11.5, p99: 12.0}}
+        time_per_output_token: {{units: ms/token, mean: 2.44}}
+        inter_token_latency: {{units: ms/token, mean: 1.15, p99: 1.2}}
+        request_latency: {{units: s, mean: 0.0196}}
+      throughput: {{output_token_rate: {{units: tokens/s, mean: 160.0}}}}
+"""
+
+
+def test_a_report_of_guidellm_has_its_tpot_elsewhere() -> None:
+    result = only(importing.read_results("br.yaml", llmd().encode()))
+    assert (8, 200, 0, (32, 8), "org/m") == (
+        result.concurrency,
+        result.ok,
+        result.failed,
+        result.asked,
+        result.model,
+    )
+    assert 0.00115 == pytest.approx(result.figures["mean_tpot"])
+    assert 160 == result.figures["output_throughput"]
+    assert "mean_itl" not in result.figures
+    assert not result.flags
+    other = only(importing.read_results("br.yaml", llmd(tool="inference-perf").encode()))
+    assert (0.00244, 0.00115) == pytest.approx((other.figures["mean_tpot"], other.figures["mean_itl"]))
+
+
+def test_reports_of_several_models_are_several_deployments_also_in_one_file() -> None:
+    text = "\n---\n".join(llmd(model) for model in ("org/a", "org/b"))
+    made = assemble([importing.read_results("br.yaml", text.encode())])
+    assert [("org-a", "org/a"), ("org-b", "org/b")] == [(d.name, d.model) for d in made.deployments]
+    assert 2 == len(made.points)
+
+
+def test_a_report_that_this_tool_wrote_names_its_deployment() -> None:
+    native = "load: {native: {config: {deployment: fp8}}, standardized:"
+    text = llmd(tool="frontier").replace("load: {standardized:", native)
+    assert "fp8" == only(importing.read_results("br.yaml", text.encode())).deployment
 
 
 # --- plain tables
@@ -221,7 +262,6 @@ def test_a_table_needs_a_concurrency_and_a_metric() -> None:
     with pytest.raises(ForeignFileError, match=r"line 3: error_rate is '0\.5%'"):
         importing.read_results("t.csv", text.encode())
     read = importing.read_results("t.csv", text.replace("0.5%", "0.005").encode())
-    assert read is not None
     (point,) = assemble([read]).points
     assert ("1024/256", 8, 2000) == (point.shape.label, point.concurrency, point.n)
     got = {name: e.value for name, e in point.metrics.items()}
@@ -231,7 +271,6 @@ def test_a_table_needs_a_concurrency_and_a_metric() -> None:
 def test_intervals_of_a_table_are_not_believed() -> None:
     text = "concurrency,shape,n,p99_ttft,p99_ttft_low,p99_ttft_high\n8,1024/256,2000,0.12,0.11,0.13\n"
     read = importing.read_results("t.csv", text.encode())
-    assert read is not None
     assert any("cannot prove" in note for note in read.notes)
     (point,) = assemble([read]).points
     assert Estimate.without_interval(0.12, 2000) == point.metrics["p99_ttft"]
@@ -239,7 +278,6 @@ def test_intervals_of_a_table_are_not_believed() -> None:
 
 def test_a_row_that_calls_itself_invalid_stays_so() -> None:
     read = importing.read_results("t.csv", b"concurrency,shape,p99_ttft,valid,flags\n8,64/8,0.12,False,lockstep\n")
-    assert read is not None
     (point,) = assemble([read]).points
     assert not point.valid
     assert "lockstep" == point.flags[0].measured
@@ -300,7 +338,6 @@ def test_impossible_figures_are_refused(what: str) -> None:
 @pytest.mark.parametrize("tokens", [4_194_305, 1e11])
 def test_a_length_that_no_config_holds_is_refused(tokens: float) -> None:
     table = importing.read_results("t.csv", f"concurrency,p99_ttft,isl,osl\n8,0.1,16,{tokens:.0f}\n".encode())
-    assert table is not None
     with pytest.raises(ForeignFileError, match="tokens is impossible"):
         assemble([table])
 
@@ -309,7 +346,6 @@ def test_a_named_format_overrides_the_detection() -> None:
     tree = vllm() | {"hw": "h", "framework": "f", "tput_per_gpu": 1.0, "conc": 8}
     assert "InferenceX" == said(tree).format
     read = importing.read_results("f.json", json.dumps(tree).encode(), "vllm")
-    assert read is not None
     assert "vLLM bench serve" == read.format
     assert_golden_row("messages", refusal(json.dumps(vllm()).encode(), "inferencex"))
 
@@ -319,56 +355,49 @@ def test_a_named_format_overrides_the_detection() -> None:
 
 def test_lengths_that_no_file_says_must_be_said() -> None:
     table = importing.read_results("t.csv", b"concurrency,p99_ttft\n8,0.1\n")
-    assert table is not None
     with pytest.raises(ForeignFileError, match="--shape 1024/256"):
         assemble([table])
     (point,) = assemble([table], shape=Shape.of(10, 20)).points
     assert "10/20" == point.shape.label
 
 
-def test_several_deployments_are_named_by_what_tells_them_apart() -> None:
-    a, b = said(vllm(model_id="org/llama", label="x")), said(vllm(model_id="org/llama", label="y z/../w"))
-    both = assemble([a, b])
-    assert ["x", "w"] == [d.name for d in both.deployments]
-    with pytest.raises(UsageError, match="2 deployments: x, w"):
-        assemble([a, b], deployment="mine")
-    assert "mine" == assemble([a], deployment="mine").points[0].deployment
+def test_a_deployment_is_called_as_its_file_calls_it_or_by_its_model() -> None:
+    label, model = said(vllm(model_id="org/llama", label="y z/../w")), said(vllm(model_id="org/llama"))
+    both = assemble([label, model])
+    assert ["y-z-..-w", "org-llama"] == [d.name for d in both.deployments]
+    with pytest.raises(UsageError, match=r"2 deployments: y-z-\.\.-w, org-llama"):
+        assemble([label, model], deployment="mine")
+    assert "mine" == assemble([label], deployment="mine").points[0].deployment
 
 
-def test_bare_numbers_in_a_name_say_what_they_are_of() -> None:
+def test_a_deployment_of_inferencex_is_called_by_how_it_is_served() -> None:
     agg = json.loads((DATA / "inferencex-agg" / "agentic-c64.json").read_bytes())
     files = [said(agg | {"tp": tp, "framework": version}) for version, tp in (("0.16", 8), ("0.18", 8), ("0.18", 4))]
-    assert ["framework0.16-tp8", "framework0.18-tp8", "framework0.18-tp4"] == [
-        d.name for d in assemble(files).deployments
+    assert ["b200-0.16-fp4-tp8-ep8", "b200-0.18-fp4-tp8-ep8", "b200-0.18-fp4-tp4-ep8"] == [
+        d.name.removeprefix("DeepSeek-R1-0528-FP4-") for d in assemble(files).deployments
     ]
 
 
-def test_names_that_come_to_the_same_are_kept_apart() -> None:
-    both = assemble([said(vllm(label="a b")), said(vllm(label="a-b"))])
-    assert ["a-b", "a-b-2"] == [d.name for d in both.deployments]
+def test_names_that_come_to_the_same_are_one_deployment() -> None:
+    both = assemble([said(vllm(label="a b")), said(vllm(label="A-b", max_concurrency=16))])
+    assert ["a-b"] == [d.name for d in both.deployments]
 
 
-@pytest.mark.parametrize("name", ["default", "Default"])
-def test_a_deployment_nothing_is_said_of_gets_a_name_of_its_own(name: str) -> None:
-    rows = ["concurrency,isl,osl,p99_ttft,deployment,model", f"8,9,9,0.1,{name},m", "8,9,9,0.1,b,m", "4,9,9,0.1,,"]
-    table = importing.read_results("t.csv", "\n".join(rows).encode())
-    assert table is not None
-    made = assemble([table])
-    assert [name, "b", "default-2"] == [d.name for d in made.deployments]
-    assert [name, "b", "default-2"] == [d.name for d in load_config(config_text(made), "config.yaml").deployments]
+def test_results_without_a_name_are_of_the_only_deployment_that_others_name() -> None:
+    head = "concurrency,isl,osl,p99_ttft,deployment,gpus"
+    one = importing.read_results("t.csv", f"{head}\n8,9,9,0.1,fp8,2\n4,9,9,0.1,,2".encode())
+    assert [("fp8", 2)] == [(d.name, d.gpus) for d in assemble([one]).deployments]
+    several = importing.read_results("t.csv", f"{head}\n8,9,9,0.1,fp8,2\n8,9,9,0.1,bf16,4\n4,9,9,0.1,,8".encode())
+    with pytest.raises(UsageError, match="some name none") as raised:
+        assemble([several])
+    assert_golden_row("messages", str(raised.value))
+
+
+def test_gpus_that_results_of_a_deployment_name_differently_are_not_known() -> None:
+    rows = importing.read_results("t.csv", b"concurrency,isl,osl,p99_ttft,gpus\n8,9,9,0.1,1\n4,9,9,0.1,8")
+    assert [None] == [d.gpus for d in assemble([rows]).deployments]
 
 
 def test_a_files_words_for_its_model_are_kept() -> None:
     made = assemble([said(vllm(model_id="org/llama \U0001f999 é"))])
     assert "org/llama \U0001f999 é" == load_config(config_text(made), "config.yaml").deployments[0].model
-
-
-def test_repeats_give_the_middle_and_of_two_the_worse() -> None:
-    def of(*p99: float) -> dict[str, float]:
-        (point,) = assemble([said(vllm(p99_ttft_ms=p, output_throughput=1000 - p), f"{p}.json") for p in p99]).points
-        return {name: e.value for name, e in point.metrics.items()}
-
-    assert 0.080 == pytest.approx(of(90, 80, 70)["p99_ttft"])
-    two = of(90, 80)
-    assert 0.090 == pytest.approx(two["p99_ttft"])
-    assert 910 == two["output_throughput"]

@@ -44,7 +44,11 @@ def test_a_raw_result_of_inferencex_is_read_to_the_digit() -> None:
 
 def test_the_model_is_named_as_its_cache_folder_names_it() -> None:
     (deployment,) = assembled("inferencex-result/*").deployments
-    assert ("default", "MiniMaxAI/MiniMax-M2.5", None) == (deployment.name, deployment.model, deployment.gpus)
+    assert ("MiniMaxAI-MiniMax-M2.5", "MiniMaxAI/MiniMax-M2.5", None) == (
+        deployment.name,
+        deployment.model,
+        deployment.gpus,
+    )
 
 
 @pytest.mark.parametrize("against", ["p99_ttft", "p99_tpot", "p99_e2e"])

@@ -29,7 +29,6 @@ def file_of(path: Path, rows: list[dict[str, Any]]) -> SessionFile:
 
 def turns_of(path: Path, rows: list[dict[str, Any]]) -> list[tuple[SessionTurn, ...]]:
     table = file_of(path, rows).table
-    assert table is not None
     return list(table.sessions)
 
 

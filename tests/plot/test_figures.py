@@ -39,7 +39,6 @@ from frontier.plot.request_figures import (
     FROM_SAMPLES,
     MOST,
     jitter_figure,
-    lengths_figure,
     settings_shown,
     tails_figure,
     timeline_figure,
@@ -76,10 +75,10 @@ def line(figure: Picture | None, chart: int, name: str) -> Line:
 
 
 @cache
-def sample(c: int, n: int = 400, *, failures: int = 0, spread: float = 0.5) -> WindowData:
+def sample(c: int, n: int = 400, *, failures: int = 0) -> WindowData:
     """One window of requests with lengths that vary and latencies that grow with them."""
     rng = np.random.default_rng(c)
-    isl = rng.integers(round(1000 * (1 - spread)), round(1000 * (1 + spread)) + 1, n).astype(float)
+    isl = rng.integers(500, 1501, n).astype(float)
     ttft = isl * 5e-5 * (1 + c / 16) * rng.lognormal(0, 0.1, n)
     ok = np.ones(n, dtype=bool)
     ok[:failures] = False
@@ -348,14 +347,6 @@ def test_jitter_is_the_ratio_of_the_gaps_percentiles() -> None:
     gaps = LogHistogram.merged(SAMPLES[8].block_itl)
     assert ratio == pytest.approx(gaps.quantile(0.99) / gaps.quantile(0.5))
     assert ratio == pytest.approx(math.exp(0.3 * 2.326), rel=0.1)
-
-
-def test_lengths_are_drawn_only_where_they_vary() -> None:
-    figure = lengths_figure(view(toy_points((1, 8, 64))), SAMPLES)
-    medians = line(figure, 0, "median, c=64").points
-
-    assert medians[-1][1] / medians[0][1] == pytest.approx(medians[-1][0] / medians[0][0], rel=0.15)
-    assert lengths_figure(view(toy_points((1, 8))), {c: sample(c, spread=0.01) for c in (1, 8)}) is None
 
 
 def trial(c: int) -> Trial:

@@ -377,12 +377,12 @@ def test_a_panel_without_a_decision_is_not_said_to_keep_the_sla() -> None:
     assert_golden_row("pictures", found.title)
 
 
-def test_a_point_without_an_axis_is_named_with_the_metric_and_its_file() -> None:
+def test_a_point_without_an_axis_is_named_with_the_metric() -> None:
     points = toy_points((1, 8, 16, 64))
     of = toy_frontier(points)
-    for i, flags in ((1, ()), (2, (Flag("missing_metric", "no p99 TTFT in t.csv line 3", "", "", fatal=False),))):
+    for i in (1, 2):
         metrics = {k: v for k, v in points[i].metrics.items() if k != "p99_ttft"}
-        points[i] = dataclasses.replace(points[i], metrics=metrics, flags=flags)
+        points[i] = dataclasses.replace(points[i], metrics=metrics)
     excluded = {8: "p99_ttft was not measured", 16: "p99_ttft was not measured"}
     of = dataclasses.replace(of, excluded=excluded, members=(1, 64), dominated=())
     found = picture(points, of)

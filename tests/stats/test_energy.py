@@ -27,17 +27,15 @@ def test_it_is_the_joules_of_the_window_over_its_tokens():
     tokens = float(sample.block_output_tokens.sum())
     point = estimate.point(sample)
     assert joules / tokens == pytest.approx(point.metrics["energy"].value)
-    assert tokens / joules == pytest.approx(point.metrics["tokens_per_joule"].value)
     assert Power(650.0, "measured") == point.power
 
 
 def test_its_interval_is_the_throughputs_turned_round():
     point = estimate.point(powered(650.0))
-    rate, joules, tokens = (point.metrics[n] for n in ("output_throughput", "energy", "tokens_per_joule"))
+    rate, joules = (point.metrics[n] for n in ("output_throughput", "energy"))
     assert (650 / rate.high, 650 / rate.low) == pytest.approx((joules.low, joules.high))
     assert (650 / rate.upper, 650 / rate.lower) == pytest.approx((joules.lower, joules.upper))
-    assert (rate.low / 650, rate.high / 650) == pytest.approx((tokens.low, tokens.high))
-    assert rate.n == joules.n == tokens.n
+    assert rate.n == joules.n
 
 
 def test_over_several_windows_energy_is_all_joules_over_all_tokens():
@@ -54,7 +52,7 @@ def test_over_several_windows_energy_is_all_joules_over_all_tokens():
 def test_without_a_power_there_is_no_energy_and_never_a_zero():
     point = estimate.point(powered(None))
     assert point.power is None
-    assert not {"energy", "tokens_per_joule"} & point.metrics.keys()
+    assert "energy" not in point.metrics
     assert estimate.estimate(powered(None), "energy") is None
     bare = Point("d", SHAPE, 1, {}, 0)
     assert bare is cost_energy.with_energy(bare, Power(700.0, "stated"))
@@ -79,22 +77,19 @@ def test_an_aggregate_without_an_interval_has_none_here_either():
     )
     joules = point.metrics["energy"]
     assert (0.7, -math.inf, math.inf) == (joules.value, joules.low, joules.high)
-    nothing = cost_energy.energy(Estimate(0.0, 0.0, 0.0, 5), Power(700.0, "stated"))
-    assert (math.inf, 0.0) == (nothing["energy"].value, nothing["tokens_per_joule"].value)
+    assert math.inf == cost_energy.energy(Estimate(0.0, 0.0, 0.0, 5), Power(700.0, "stated")).value
 
 
 def test_its_uncertainty_is_drawn_as_the_throughputs_is():
     drawn = {
         name: uncertainty.replicates({8: powered(650.0)}, (name, "p50_ttft"), draws=50).gain[:, 0]
-        for name in ("output_throughput", "energy", "tokens_per_joule")
+        for name in ("output_throughput", "energy")
     }
     assert 650 / drawn["output_throughput"] == pytest.approx(drawn["energy"])
-    assert drawn["output_throughput"] / 650 == pytest.approx(drawn["tokens_per_joule"])
 
 
 def test_units_and_directions():
     assert (Unit.JOULES_PER_TOKEN, "lower") == (metric("energy").unit, metric("energy").better)
-    assert (Unit.TOKENS_PER_JOULE, "higher") == (metric("tokens_per_joule").unit, metric("tokens_per_joule").better)
     assert "0.484 J/tok" == metric("energy").format(0.4841)
 
 

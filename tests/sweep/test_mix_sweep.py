@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from frontier.decide.traffic import share_breaks, shares_sentence
+from frontier.decide.traffic import shares_sentence
 from frontier.errors import UsageError
 from frontier.model import Verdict
 from frontier.report.json_out import points_json
@@ -18,7 +18,6 @@ from frontier.stats.window import narrowed
 from frontier.sweep.verify import checks
 from tests.commands import frontier
 from tests.golden import assert_golden_row
-from tests.neutral import line_of
 from tests.sweeps import resumed_without, sweep_in_virtual_time
 from tests.trial_rules import broken_rules
 
@@ -36,27 +35,11 @@ requests: 1600
 repeats: 1
 refine: 0
 """
-SWEPT = (
-    TEXT.replace(
-        "  chat: {share: 60%, sla: {p90_ttft: 80ms}}\n  agent: {share: 40%, sla: {later: {p90_ttft: 1s}}}",
-        "  chat: {sla: {p90_ttft: 120ms}}\n  rag: {share: [10%, 60%]}",
-    )
-    .replace(
-        "{name: agent, turns: 3, first: 600, per_turn: 40/8, think: 100ms, system: 200}",
-        "{name: rag, isl: 1200, osl: 4}",
-    )
-    .replace("[2, 8, 32]", "[8]")
-)
 
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     return sweep_in_virtual_time(tmp_path_factory.mktemp("mixes") / "run", TEXT)[0]
-
-
-@pytest.fixture(scope="module")
-def shares(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    return sweep_in_virtual_time(tmp_path_factory.mktemp("shares") / "run", SWEPT)[0]
 
 
 def test_the_answer_is_for_the_whole_mix_and_names_the_class_that_binds(run: Run) -> None:
@@ -132,12 +115,7 @@ def test_what_does_not_know_mixes_says_so(run: Run) -> None:
         checks(run, run.limits())
     assert_golden_row("messages", str(refused.value), "verify")
     assert not any(answer.arrivals for answer in run.answers())
-    for command in (
-        ("users", "--think", "45s"),
-        ("users", "--emit", "vllm"),
-        ("predict",),
-        ("plot", "--figure", "shares"),
-    ):
+    for command in (("users", "--think", "45s"), ("users", "--emit", "vllm"), ("predict",)):
         said = frontier(command[0], run.path.name, *command[1:], cwd=run.path.parent)
         assert (2, "") == (said.code, said.out)
         assert_golden_row("messages", said.err, " ".join(command))
@@ -167,18 +145,6 @@ def test_a_class_that_no_run_has_is_refused(run: Run) -> None:
     said = frontier("solve", str(run.path), "--sla", "bag.p90_ttft<=9s", cwd=run.path.parent)
     assert said.code == 2
     assert_golden_row("messages", said.err)
-
-
-def test_a_sweep_over_a_share_says_where_the_other_class_breaks(shares: Run) -> None:
-    said = frontier("solve", str(shares.path), cwd=shares.path.parent)
-    (breaks,) = share_breaks(shares.solve())
-    assert ("rag", 8, 0.1, 0.6) == (breaks.varied, breaks.concurrency, breaks.kept, breaks.broken)
-    assert "chat.p90_ttft" == breaks.metric
-    assert_golden_row("answers", said.out)
-    said = frontier("plot", str(shares.path), "--figure", "shares", "-o", "s.svg", cwd=shares.path.parent)
-    assert said.code == 0
-    drawn = (shares.path.parent / "s.svg").read_text()
-    assert_golden_row("pictures", line_of(drawn, "share of rag").strip())
 
 
 def test_classes_of_equal_lengths_are_judged_each_by_its_own_limit(tmp_path: Path) -> None:

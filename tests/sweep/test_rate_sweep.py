@@ -11,7 +11,7 @@ import pytest
 from frontier.config import load_config
 from frontier.decide.completion import skip_reason
 from frontier.errors import ConfigError, UsageError
-from frontier.formats import export, llmd
+from frontier.formats import export
 from frontier.model import Rate, Verdict
 from frontier.plan import make_plan
 from frontier.plot.selection import provenance_of
@@ -120,12 +120,6 @@ def test_tables_for_programs_have_a_rate_in_requests_per_second(run: Run) -> Non
     text = export.prometheus_text(points, frontiers, [decision])
     assert re.search(rf"frontier_operating_point_rate{{.*}} {decision.concurrency.per_second}\n", text)
     assert 'concurrency="40 req/s"' in text
-    names = {
-        name: tree["scenario"]["load"]["standardized"]
-        for name, tree in (llmd.report(p, "r", "1", None) for p in points)
-    }
-    assert {tree["rate_qps"] for tree in names.values()} >= {5.0, 40.0}
-    assert any("rate40" in name for name in names)
 
 
 @pytest.mark.slow
