@@ -5,71 +5,99 @@ import re
 import shutil
 import subprocess
 import sys
-import time
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import yaml
 
-from frontier.model import Phase
-from frontier.run import load
-from frontier.simulator.process import SimulatorProcess
-from frontier.simulator.spec import EngineSpec
 from tests.commands import frontier
 
 ROOT = Path(__file__).parents[1]
 DEPLOY = ROOT / "deploy"
 MANIFESTS = sorted(DEPLOY.glob("kubernetes-*.yaml"))
 KUBERNETES = "1.29"
-"""The oldest release whose schema is asked: podFailurePolicy and indexed Jobs are stable there or
-behind no switch."""
+"""The oldest release whose schema is asked: podFailurePolicy is stable there, or behind no
+switch."""
+SWEEP = """\
+endpoint: http://127.0.0.1:1/v1
+shapes: [32/16]
+concurrency: [6]
+"""
 
 
-def container(manifest: Path) -> dict:
-    (only,) = yaml.safe_load(manifest.read_text())["spec"]["template"]["spec"]["containers"]
-    return only
+def document(name: str) -> dict[str, Any]:
+    return yaml.safe_load((DEPLOY / f"kubernetes-{name}.yaml").read_text())
+
+
+def pods(manifest: Path) -> list[dict[str, Any]]:
+    """The pods that a manifest asks for: of a Job, or the head and the workers of a Ray cluster."""
+    spec = yaml.safe_load(manifest.read_text())["spec"]
+    cluster = spec.get("rayClusterSpec")
+    owners = [spec] if cluster is None else [cluster["headGroupSpec"], *cluster["workerGroupSpecs"]]
+    return [owner["template"]["spec"] for owner in owners]
 
 
 def test_there_are_manifests() -> None:
-    assert ["kubernetes-job.yaml", "kubernetes-sweep.yaml"] == [path.name for path in MANIFESTS]
+    assert ["kubernetes-ray.yaml", "kubernetes-sweep.yaml"] == [path.name for path in MANIFESTS]
 
 
-@pytest.mark.parametrize("manifest", MANIFESTS, ids=lambda path: path.stem)
-def test_the_manifests_are_valid_by_the_schema_of_kubernetes(manifest: Path) -> None:
+def test_the_manifest_of_a_job_is_valid_by_the_schema_of_kubernetes() -> None:
     validator = pytest.importorskip("kubernetes_validate", reason="pip install kubernetes-validate: no schema is here")
-    for document in yaml.safe_load_all(manifest.read_text()):
-        validator.validate(document, KUBERNETES, strict=True)
-        document["spec"]["template"]["spec"]["containers"][0]["arguments"] = []
-        with pytest.raises(validator.ValidationError):
-            validator.validate(document, KUBERNETES, strict=True)
+    manifest = document("sweep")
+    validator.validate(manifest, KUBERNETES, strict=True)
+    manifest["spec"]["template"]["spec"]["containers"][0]["arguments"] = []
+    with pytest.raises(validator.ValidationError):
+        validator.validate(manifest, KUBERNETES, strict=True)
 
 
 @pytest.mark.parametrize("manifest", MANIFESTS, ids=lambda path: path.stem)
 def test_every_volume_is_mounted_and_no_container_is_root(manifest: Path) -> None:
-    pod = yaml.safe_load(manifest.read_text())["spec"]["template"]["spec"]
-    assert {v["name"] for v in pod["volumes"]} == {m["name"] for m in container(manifest)["volumeMounts"]}
-    assert pod["securityContext"]["runAsNonRoot"] is True
-    assert str(pod["securityContext"]["runAsUser"]) == user_of_the_image()
-    assert container(manifest)["securityContext"] == {
-        "allowPrivilegeEscalation": False,
-        "capabilities": {"drop": ["ALL"]},
-    }
+    image = "Dockerfile.ray" if "ray" in manifest.stem else "Dockerfile"
+    for pod in pods(manifest):
+        (container,) = pod["containers"]
+        assert {v["name"] for v in pod.get("volumes", ())} == {m["name"] for m in container.get("volumeMounts", ())}
+        assert pod["automountServiceAccountToken"] is False
+        assert pod["securityContext"]["runAsNonRoot"] is True
+        assert str(pod["securityContext"]["runAsUser"]) == user_of_the_image(image)
+        assert container["securityContext"] == {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
 
 
-@pytest.mark.parametrize(("name", "config"), [("job", "grid.yaml"), ("sweep", "sweep.yaml")])
-def test_the_commands_of_the_manifests_are_understood(name: str, config: str, tmp_path: Path) -> None:
-    text = (DEPLOY / "grid.yaml").read_text()
-    (tmp_path / config).write_text(text.replace("http://llm.default.svc:8000/v1", "http://127.0.0.1:1/v1"))
-    words = {"$(JOB_COMPLETION_INDEX)": "3", "START_AT": str(int(time.time()) + 600), f"/config/{config}": config}
-    given = [words.get(word, word) for word in container(DEPLOY / f"kubernetes-{name}.yaml")["args"]]
-    assert config in given
-    said = frontier(*[word.replace("/runs/", "").replace("/shared/", "") for word in given], "--dry-run", cwd=tmp_path)
+@pytest.mark.parametrize("name", ["ray", "sweep"])
+def test_the_commands_of_the_manifests_are_understood(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("frontier.client.ray_workers.importlib.util.find_spec", lambda _: SimpleNamespace(origin="x"))
+    spec = document(name)["spec"]
+    workers = 'workers: {ray: "127.0.0.1:6379"}'
+    if name == "ray":
+        assert workers in (DEPLOY / "kubernetes-ray.yaml").read_text()
+        words = spec["entrypoint"].removeprefix("frontier ").split()
+    else:
+        words = spec["template"]["spec"]["containers"][0]["args"]
+    assert "/config/sweep.yaml" in words
+    (tmp_path / "sweep.yaml").write_text(SWEEP + (workers if name == "ray" else ""))
+    given = [word.replace("/config/", "").replace("/runs/", "") for word in words]
+    said = frontier(*given, "--dry-run", cwd=tmp_path, here=True)
     assert 0 == said.code, said.err
+    assert ("Ray (127.0.0.1:6379)" in said.out) is (name == "ray")
 
 
-SRUN = """\
-#!/bin/sh
-# Stands in for srun: the command once per task, at one time, each with its rank; fails as any of them does.
+def test_only_the_worker_pods_of_the_ray_cluster_send_load_and_nobody_else_may_use_it() -> None:
+    """A node without processors gets no client process; the sweep waits for all of the others."""
+    cluster = document("ray")["spec"]["rayClusterSpec"]
+    assert "0" == cluster["headGroupSpec"]["rayStartParams"]["num-cpus"]
+    assert "token" == cluster["authOptions"]["mode"]
+    (workers,) = cluster["workerGroupSpecs"]
+    assert workers["replicas"] == workers["minReplicas"] == workers["maxReplicas"] > 1
+    assert f"FROM rayproject/ray:{cluster['rayVersion']}-" in (DEPLOY / "Dockerfile.ray").read_text()
+
+
+STANDS_IN = {
+    "scontrol": 'printf "node-1\\nnode-2\\n"',
+    # The command once per task, each with its rank; fails as any of them does.
+    "srun": """\
 rank=0 pids=
 while [ "$rank" -lt "$SLURM_NTASKS" ]; do
   SLURM_PROCID=$rank "$@" & pids="$pids $!"
@@ -77,17 +105,17 @@ while [ "$rank" -lt "$SLURM_NTASKS" ]; do
 done
 code=0
 for pid in $pids; do wait "$pid" || code=$?; done
-exit $code
-"""
-GRID = """\
-endpoint: {url}
-shapes: [32/16]
-concurrency: [6]
-repeats: 1
-refine: 0
-warmup: 700ms
-max_time: 3s
-"""
+exit $code""",
+    # The sweep on the first node alone, while Ray would run on all.
+    "ray": """\
+[ "$RAY_AUTH_MODE" = token ] && [ "${#RAY_AUTH_TOKEN}" = 64 ] || exit 98
+[ "$1 $2 $3 $4 $5" = "symmetric-run --address node-1:6379 --min-nodes 2" ] || exit 97
+[ "$SLURM_PROCID" = 0 ] || exit 0
+while [ "$1" != -- ]; do shift; done
+shift
+exec "$@" """,
+}
+"""Commands of Slurm and of Ray, as far as the script goes."""
 
 
 @pytest.mark.process
@@ -99,60 +127,48 @@ def test_the_slurm_script_is_a_shell_script(shell: str) -> None:
     assert (0, "") == (said.returncode, said.stderr)
 
 
-def test_the_slurm_script_asks_for_as_many_tasks_as_shards() -> None:
-    options = dict(re.findall(r"^#SBATCH --([\w-]+)=(\S+)$", (DEPLOY / "slurm.sh").read_text(), re.MULTILINE))
-    assert int(options["ntasks"]) == int(options["nodes"]) * int(options["ntasks-per-node"])
-
-
-def run_slurm(folder: Path, url: str, tasks: int, srun: str = SRUN) -> subprocess.CompletedProcess[str]:
-    """The script as sbatch runs it, in a directory that has deploy/, with a small grid, begun
-    soon.
-    """
-    shutil.copytree(DEPLOY, folder / "deploy")
-    (folder / "deploy" / "grid.yaml").write_text(GRID.format(url=url))
-    script = folder / "deploy" / "slurm.sh"
-    text = script.read_text()
-    assert text.count("+ 60))") == 1
-    script.write_text(text.replace("+ 60))", "+ 20))"))
+def run_slurm(folder: Path, command: str) -> subprocess.CompletedProcess[str]:
+    """The script as sbatch runs it on two nodes, with `command` in the place of frontier."""
     tools = folder / "bin"
     tools.mkdir()
-    (tools / "srun").write_text(srun)
-    (tools / "frontier").write_text(f'#!/bin/sh\nexec {sys.executable} -m frontier "$@"\n')
-    for tool in tools.iterdir():
-        tool.chmod(0o755)
-    environ = {"PATH": f"{tools}:/usr/bin:/bin", "HOME": str(folder), "SLURM_NTASKS": str(tasks), "SLURM_JOB_ID": "17"}
-    return subprocess.run(["sh", script], cwd=folder, env=environ, capture_output=True, text=True, check=False)
+    for name, script in {**STANDS_IN, "frontier": command}.items():
+        (tools / name).write_text(f"#!/bin/sh\n{script}\n")
+        (tools / name).chmod(0o755)
+    slurm = {"SLURM_NTASKS": "2", "SLURM_JOB_NUM_NODES": "2", "SLURM_JOB_NODELIST": "node-[1-2]"}
+    environ = {"PATH": f"{tools}:/usr/bin:/bin", "HOME": str(folder), "SLURM_CPUS_PER_TASK": "2", **slurm}
+    script = ["sh", DEPLOY / "slurm.sh"]
+    return subprocess.run(script, cwd=folder, env=environ, capture_output=True, text=True, check=False)
 
 
 @pytest.mark.process
-@pytest.mark.slow
-@pytest.mark.timeout(180)
-def test_the_slurm_script_measures_with_two_tasks_and_merges(tmp_path: Path) -> None:
-    spec = EngineSpec.from_mapping({"step_base": "4ms", "per_decode": "20us", "per_prefill_token": "5us"})
-    with SimulatorProcess(spec) as simulator:
-        said = run_slurm(tmp_path, simulator.url, 2)
+def test_the_slurm_script_sweeps_from_the_ray_on_its_nodes(tmp_path: Path) -> None:
+    said = run_slurm(tmp_path, "printf '%s\\n' \"$@\"")
     assert 0 == said.returncode, said.stderr
-    assert "1 trial merged" in said.stderr
-    assert {"shard-0000-of-0002", "shard-0001-of-0002"} == {p.name for p in (tmp_path / "shared" / "night").iterdir()}
-    run = load(tmp_path / "runs" / "night")
-    (point,) = run.points()
-    assert (6, True, Phase.GRID) == (point.concurrency, point.n > 50, next(iter(run.histories.values()))[0][0].phase)
+    words = said.stdout.splitlines()
+    assert ["sweep", "sweep.yaml", "--set", "workers={ray: node-1:6379}", "-o", "runs/night"] == words
 
 
 @pytest.mark.process
-@pytest.mark.slow
-def test_a_task_that_fails_ends_the_slurm_script_before_the_merge(tmp_path: Path) -> None:
-    said = run_slurm(tmp_path, "http://127.0.0.1:9/v1", 1, "#!/bin/sh\nexit 7\n")
-    assert 7 == said.returncode
-    assert not (tmp_path / "runs").exists()
+def test_the_command_of_the_slurm_script_is_understood(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("frontier.client.ray_workers.importlib.util.find_spec", lambda _: SimpleNamespace(origin="x"))
+    (tmp_path / "sweep.yaml").write_text(SWEEP)
+    words = run_slurm(tmp_path, "printf '%s\\n' \"$@\"").stdout.splitlines()
+    said = frontier(*words, "--dry-run", cwd=tmp_path, here=True)
+    assert 0 == said.code, said.err
+    assert "Ray (node-1:6379)" in said.out
+
+
+@pytest.mark.process
+def test_the_slurm_script_ends_with_the_exit_code_of_the_sweep(tmp_path: Path) -> None:
+    assert 4 == run_slurm(tmp_path, "exit 4").returncode
 
 
 IMAGE = (DEPLOY / "Dockerfile").read_text()
 
 
-def user_of_the_image() -> str:
-    """The user that the last stage ends with."""
-    return re.findall(r"^USER (\S+)$", IMAGE, re.MULTILINE)[-1]
+def user_of_the_image(name: str = "Dockerfile") -> str:
+    """The user that the last stage of a container file ends with."""
+    return re.findall(r"^USER (\S+)$", (DEPLOY / name).read_text(), re.MULTILINE)[-1]
 
 
 def test_the_image_is_pinned_and_not_root() -> None:

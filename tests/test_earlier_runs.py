@@ -18,6 +18,7 @@ from tests.sweeps import commands_in_virtual_time
 DATA = Path(__file__).parent / "data" / "runs"
 THEN: dict[str, Any] = json.loads((DATA / "runs-0.1.0.json").read_text())
 THEN_1_0: dict[str, Any] = json.loads((DATA / "runs-1.0.0.json").read_text())
+MERGED: dict[str, Any] = json.loads((DATA / "merged-1.0.0.json").read_text())
 
 
 @pytest.fixture(scope="module")
@@ -39,6 +40,17 @@ def runs_1_0(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize("command", sorted(THEN_1_0))
 def test_the_same_is_said_of_the_runs_of_1_0(runs_1_0: Path, command: str) -> None:
     agrees(THEN_1_0[command], said(runs_1_0, *command.split()))
+
+
+@pytest.mark.parametrize("command", sorted(MERGED))
+def test_the_same_is_said_of_a_run_that_1_0_merged_of_shards(tmp_path: Path, command: str) -> None:
+    with tarfile.open(DATA / "merged-1.0.0.tar.xz") as archive:
+        archive.extractall(tmp_path, filter="data")
+    agrees(MERGED[command], said(tmp_path, *command.split()))
+    if command == "show merged":
+        workers = json.loads((tmp_path / "merged/evidence/default-32x16-c0005-grid-r1.json").read_text())["workers"]
+        assert [3, 2] == [worker["streams"] for worker in workers]
+        assert "2 client processes" in frontier("show", "merged", cwd=tmp_path, here=True).out
 
 
 def test_a_run_of_each_kind_is_recorded(runs_1_0: Path) -> None:

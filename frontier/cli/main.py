@@ -32,8 +32,6 @@ SECTIONS: dict[str, dict[str, str]] = {
         "quick": "a plain answer in about a minute",
         "status": "how far a running sweep is",
         "verify": "the operating point under open-loop (Poisson) load",
-        "shard": "one of N shares of a grid, on a timetable (Kubernetes, Slurm)",
-        "merge": "the shards of a sweep as one run",
     },
     "Decide": {
         "show": "the points of a run as a table",

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from frontier.client.loop import TrialProgress, run_trial
-from frontier.client.pipeline import Share
 from frontier.client.preflight import (
     Preflight,
     calibrate,
@@ -20,7 +19,7 @@ from frontier.client.preflight import (
 from frontier.client.processes import LocalWorkers, workers_needed
 from frontier.client.prompts import Calibration, PromptPlan, prompt_seed, read_prompts
 from frontier.client.ray_workers import RayWorkers
-from frontier.client.shard import ShardJob, Worker, WorkerLostError, run_sharded
+from frontier.client.shard import Worker, WorkerLostError, run_sharded
 from frontier.client.target import Proxies, Target, read_key_file
 from frontier.client.unmeasurable import LONGEST_MODEL
 from frontier.config import Config, DeploymentConfig
@@ -213,15 +212,6 @@ class HttpBackend(Backend):
         rate = trial.concurrency * trial.shape.osl.mean / cycle if cycle else None
         return min(workers_needed(rate, trial.concurrency), most)
 
-    def shard_job(self, trial: Trial, share: Share) -> ShardJob | None:
-        """One of several shares of a trial that need not hear of each other, on a prepared
-        deployment; None when the trial has fewer streams. Called for the same trials in the same
-        order, all shares get the same prompts.
-        """
-        prompts, used = self._prompts(trial), Share(share.index, min(share.of, trial.concurrency))
-        target = replace(self._ready[trial.deployment].target, connections=self._connections(trial))
-        return ShardJob(trial, target, prompts, used) if used.index < used.of else None
-
     def _connections(self, trial: Trial) -> int:
         """Over how many connections the window of a trial is to be spread. A check of an operating
         point has one window.
@@ -233,10 +223,6 @@ class HttpBackend(Backend):
     def target(self, deployment: str) -> Target:
         """Where the requests of a prepared deployment go."""
         return self._ready[deployment].target
-
-    def identity(self, trial: Trial) -> str:
-        """Which server answers on the deployment of a trial, as it was when it was prepared."""
-        return self._ready[trial.deployment].identity
 
     def secrets(self) -> Secrets:
         return secrets_of(self._config, self._environ)

@@ -34,9 +34,7 @@ MODULES = (
     "tests.store.test_store",
     "tests.sweep.test_standing",
     "tests.faults.test_worker_faults",
-    "tests.sweep.test_file_shards",
     "tests.sweep.test_sweep_workers",
-    "tests.faults.test_shard_faults",
     "tests.faults.test_ray_faults",
     "tests.client.test_client",
 )

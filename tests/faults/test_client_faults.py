@@ -298,9 +298,8 @@ def test_no_duration_is_taken_from_the_wall_clock() -> None:
         for node in ast.walk(ast.parse(file.read_text()))
         if isinstance(node, ast.Attribute) and ast.unparse(node) == "time.time"
     ]
-    # conductor: the hour of a deadline; file_shards: the start of a timetable that machines share;
-    # loop, shard: a trial's epoch.
-    assert sorted(calls) == ["conductor", "file_shards", "file_shards", "loop", "shard"]
+    # conductor: the hour of a deadline; loop, shard: a trial's epoch.
+    assert sorted(calls) == ["conductor", "loop", "shard"]
 
 
 @pytest.mark.fault("wall clock set back by an hour, again and again")
