@@ -11,22 +11,23 @@ Untrusted is every text that a server, a file or another tool wrote. Which funct
 
 None of them removes secrets; `redact` and `Secrets` do, on the text as it came. A key in a config
 would end in the run directory, in a bug report and in a terminal's history, so a config that holds
-one is refused, and no message repeats it. A server may send back what it was sent, whole or in
-part, as it is or encoded in JSON, URLs, HTML, base64 or hexadecimal. So its words pass
-`Secrets.said` before anything is done with them: redacted first, then cleaned, and cut last. A cut
-before would hide the key's end from the search, and not its rest.
+one is refused, and no message repeats it. A server may send back what it was sent. So its words
+pass `Secrets.said` before anything is done with them: redacted first, then cleaned, and cut last. A
+cut before would hide the key's end from the search, and not its rest. Masked is a whole secret, as
+it is and in URL, base64 and JSON escapes, and any eight characters of it in a row as plain text.
 """
 
 import base64
 import difflib
 import hashlib
-import html
+import json
 import re
 import unicodedata
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
+from urllib.parse import quote
 
 LONGEST = 160
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
@@ -191,14 +192,11 @@ MASK = "***"
 MOST = 8192
 """Characters of a server's words that are looked at: far more than are ever repeated."""
 _PART = 8
-"""So many consecutive characters of a secret are not said."""
+"""So many consecutive characters of a secret are not said, whatever their case and white space."""
 _LEAST = 4
 """A shorter value is no secret: masking it would make every text unreadable."""
 _HOLD = 128
-"""More than seven characters of a secret take up in any encoding: what is left of one that a cut
-divides."""
-_ROUNDS = 4
-"""How many encodings may lie on top of each other, as JSON inside JSON inside a URL."""
+"""More than the beginning of an access token by which its kind is known."""
 _SHORT = 200
 
 _TOKEN = re.compile(
@@ -220,10 +218,6 @@ _SECRET_KEY = re.compile(
 )
 _SECRET_NAME = re.compile(r"auth|api[-_]?key|token(?!iz)|secret|passw|cookie|credential", re.IGNORECASE)
 
-_ESCAPE = re.compile(
-    r"%([0-9A-Fa-f]{2})|\\u([0-9A-Fa-f]{4})|\\x([0-9A-Fa-f]{2})"
-    r"|(&#[0-9]{1,7};?|&#[xX][0-9A-Fa-f]{1,6};?|&[A-Za-z]{2,31};)|\\([^0-9A-Za-z])|(\\[nrtbf])"
-)
 _LOWER = {upper: upper + 32 for upper in range(ord("A"), ord("Z") + 1)}
 
 
@@ -275,9 +269,8 @@ def environment_secrets(environ: Mapping[str, str]) -> frozenset[str]:
 
 @dataclass(frozen=True, slots=True)
 class Secrets:
-    """Secret values. Of `values` no eight consecutive characters are said, in whatever encoding;
-    those shorter than that, and `whole` ones that are not also `values`, are looked for only as a
-    whole.
+    """Secret values. Of `values` no eight consecutive characters are said; those shorter than that,
+    and `whole` ones that are not also `values`, are looked for only as a whole.
     """
 
     values: frozenset[str] = field(default=frozenset(), repr=False)
@@ -297,7 +290,7 @@ class Secrets:
     def redact(self, text: str) -> str:
         """`text` with the secrets masked, and everything that looks like one by its form.
 
-        >>> Secrets.of(["planted-key"]).redact("no such key: planted%2Dk")
+        >>> Secrets.of(["planted-key"]).redact("no such key: Planted- K")
         'no such key: ***'
         """
         return _masked(text, self._spans(text))
@@ -320,12 +313,13 @@ class Secrets:
         """A text that goes on, redacted up to where it can be cut: no secret lies across. And the
         rest, as it is.
         """
+        cut = len(text) - max(_HOLD, _forms(self).longest)
+        if cut <= 0:
+            return "", text
         spans = self._spans(text)
-        cut = max(0, len(text) - _HOLD)
         for start, end in spans:
             if start < cut < end:
-                cut = start
-        cut = cut or len(text)
+                cut = start or len(text)
         return _masked(text[:cut], [(start, end) for start, end in spans if end <= cut]), text[cut:]
 
     def _spans(self, text: str) -> list[tuple[int, int]]:
@@ -333,11 +327,7 @@ class Secrets:
         found = [match.span() for match in _TOKEN.finditer(text)]
         found += [match.span(1) for pattern in (_SCHEME, _USERINFO) for match in pattern.finditer(text)]
         if self.values or self.whole:
-            needles = _needles(self)
-            # Cleaning will take out what is not seen; base64 is wrapped.
-            seen = _decoded(text).without(lambda ch: ch.isprintable() or ch.isspace())
-            found += seen.places(needles.exact)
-            found += seen.without(lambda ch: not ch.isspace()).parts(needles.parts)
+            found += _known(text, _forms(self))
         joined: list[tuple[int, int]] = []
         for start, end in sorted(found):
             if joined and start <= joined[-1][1]:
@@ -382,43 +372,71 @@ def _masked(text: str, spans: Iterable[tuple[int, int]]) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class _Needles:
-    """What is searched for: texts as they are, and in lower case all parts of a text by their
-    length.
+class _Forms:
+    """What is searched for: `exact` texts as they are; `dense` ones, and `parts` of eight
+    characters, in lower case and where a text has no white space.
     """
 
     exact: frozenset[str]
-    parts: Mapping[int, frozenset[str]]
+    dense: frozenset[str]
+    parts: frozenset[str]
+
+    @property
+    def longest(self) -> int:
+        """The most characters that one of them has."""
+        return max(map(len, (*self.exact, *self.dense)), default=0)
 
 
 @lru_cache(maxsize=64)
-def _needles(secrets: Secrets) -> _Needles:
+def _forms(secrets: Secrets) -> _Forms:
     exact: set[str] = set()
-    parts: dict[int, set[str]] = {_PART: set(), 2 * _PART: set()}
+    dense: set[str] = set()
+    parts: set[str] = set()
     for value in secrets.values | secrets.whole:
+        escaped = json.dumps(value)[1:-1]
         data = value.encode(errors="surrogatepass")
-        # As bytes too: what was percent-encoded is decoded byte by byte.
-        plain = {value, data.decode("latin-1")}
-        coded = {code for code in _base64(data) if len(code) >= _LEAST}
+        forms = {value, quote(data, safe=""), escaped, escaped.replace("/", "\\/"), *_base64(data)}
         if value not in secrets.values or len(value) < _PART:
-            exact |= plain | coded | {data.hex(), data.hex().upper()}
+            exact |= {form for form in forms if len(form) >= _LEAST}
         else:
-            for text in plain | coded:
-                parts[_PART] |= _parts(text, _PART)
-            parts[2 * _PART] |= _parts(data.hex(), 2 * _PART)
-    return _Needles(frozenset(exact), {size: frozenset(texts) for size, texts in parts.items() if texts})
+            dense |= {_dense(form) for form in forms}
+            plain = _dense(value)
+            parts |= {plain[i : i + _PART] for i in range(len(plain) - _PART + 1)}
+    return _Forms(frozenset(exact), frozenset(dense), frozenset(parts))
 
 
-def _parts(text: str, size: int) -> set[str]:
-    text = text.translate(_LOWER)
-    return {text[i : i + size] for i in range(len(text) - size + 1)}
+def _dense(text: str) -> str:
+    return "".join(text.split()).translate(_LOWER)
+
+
+def _known(text: str, forms: _Forms) -> list[tuple[int, int]]:
+    """Where known secrets, and parts of them, stand in a text."""
+    # Cleaning will take out what is not seen, and join what it stands between.
+    seen = [i for i, ch in enumerate(text) if ch.isprintable() or ch.isspace()]
+    found = _places("".join([text[i] for i in seen]), seen, forms.exact)
+    dense = [i for i in seen if not text[i].isspace()]
+    lower = "".join([text[i] for i in dense]).translate(_LOWER)
+    found += _places(lower, dense, forms.dense)
+    starts = range(len(lower) - _PART + 1)
+    return found + [(dense[i], dense[i + _PART - 1] + 1) for i in starts if lower[i : i + _PART] in forms.parts]
+
+
+def _places(text: str, origins: Sequence[int], needles: Iterable[str]) -> list[tuple[int, int]]:
+    """Where the needles stand in the original, of which `text` has the characters `origins`."""
+    found = []
+    for needle in needles:
+        at = text.find(needle)
+        while at >= 0:
+            found.append((origins[at], origins[at + len(needle) - 1] + 1))
+            at = text.find(needle, at + 1)
+    return found
 
 
 def _base64(data: bytes) -> set[str]:
     """What of a base64 text is certain to hold `data`, wherever in it that begins and whatever
     surrounds it.
     """
-    found = set()
+    found = {base64.b64encode(data).decode().rstrip("=")}
     for before in range(3):
         code = base64.b64encode(bytes(before) + data).decode()
         # Three bytes are four characters: the first and the last may also hold bits of the
@@ -426,82 +444,6 @@ def _base64(data: bytes) -> set[str]:
         certain = code[-(-8 * before // 6) : 8 * (before + len(data)) // 6]
         found |= {certain, certain.replace("+", "-").replace("/", "_")}
     return found
-
-
-@dataclass(frozen=True, slots=True)
-class _Decoded:
-    """A text without its escapes: character i stood at starts[i] to ends[i] of the original."""
-
-    text: str
-    starts: list[int]
-    ends: list[int]
-
-    def places(self, needles: Iterable[str]) -> list[tuple[int, int]]:
-        """Where these texts stand in the original."""
-        found = []
-        for needle in needles:
-            at = self.text.find(needle)
-            while at >= 0:
-                found.append((self.starts[at], self.ends[at + len(needle) - 1]))
-                at = self.text.find(needle, at + 1)
-        return found
-
-    def parts(self, parts: Mapping[int, frozenset[str]]) -> list[tuple[int, int]]:
-        """Where any of the parts stands in the original, whatever its case."""
-        lower = self.text.translate(_LOWER)
-        return [
-            (self.starts[i], self.ends[i + size - 1])
-            for size, texts in parts.items()
-            for i in range(len(lower) - size + 1)
-            if lower[i : i + size] in texts
-        ]
-
-    def without(self, keep: Callable[[str], bool]) -> "_Decoded":
-        """Only the characters to keep."""
-        kept = [i for i, ch in enumerate(self.text) if keep(ch)]
-        if len(kept) == len(self.text):
-            return self
-        text = "".join([self.text[i] for i in kept])
-        return _Decoded(text, [self.starts[i] for i in kept], [self.ends[i] for i in kept])
-
-
-def _decoded(text: str) -> _Decoded:
-    """`text` without the escapes of JSON, URLs and HTML, also where they lie on top of each
-    other.
-    """
-    found = _Decoded(text, list(range(len(text))), list(range(1, len(text) + 1)))
-    for _ in range(_ROUNDS):
-        matches = list(_ESCAPE.finditer(found.text))
-        if not matches:
-            break
-        found = _unescaped(found, matches)
-    return found
-
-
-def _unescaped(before: _Decoded, matches: Iterable[re.Match[str]]) -> _Decoded:
-    pieces: list[str] = []
-    starts: list[int] = []
-    ends: list[int] = []
-    at = 0
-    for match in matches:
-        start, end = match.span()
-        meant = _meaning(match)
-        pieces += [before.text[at:start], meant]
-        starts += before.starts[at:start] + [before.starts[start]] * len(meant)
-        ends += before.ends[at:start] + [before.ends[end - 1]] * len(meant)
-        at = end
-    pieces.append(before.text[at:])
-    return _Decoded("".join(pieces), starts + before.starts[at:], ends + before.ends[at:])
-
-
-def _meaning(match: re.Match[str]) -> str:
-    """The characters an escape stands for; those that are white space are of no interest."""
-    percent, unicode, byte, entity, itself, _ = match.groups()
-    if code := percent or unicode or byte:
-        return chr(int(code, 16))
-    if entity is not None:
-        return html.unescape(entity if entity.endswith(";") else f"{entity};")
-    return itself or ""
 
 
 def secret_texts(tree: Any) -> list[str]:

@@ -127,7 +127,7 @@ FORMS: dict[str, Callable[[str], str]] = {
     "its first 12 characters": lambda key: key[:12],
     "spaced": " ".join,
     "upper case": str.upper,
-    "part of its base64": lambda key: base64.b64encode(key.encode()).decode()[4:20],
+    "in base64": lambda key: base64.b64encode(key.encode()).decode().rstrip("="),
 }
 NAMES = {
     "the environment": "",
@@ -272,7 +272,8 @@ class Mimic(Parrot):
         if how == 1:
             return web.Response(text=f"<html><title>{said}</title>", status=502)
         if how == 2:
-            return web.json_response({"detail": [{"msg": said[:200]}, {"msg": said[200:]}]}, status=422)
+            cut = 200 if LONG_KEY in said else len(said)  # of an encoded key only the whole is found
+            return web.json_response({"detail": [{"msg": said[:cut]}, {"msg": said[cut:]}]}, status=422)
         if how == 3:
             return web.Response(status=307, headers={"Location": f"http://127.0.0.1:1/{line}"})
         if how == 4:
