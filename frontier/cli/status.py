@@ -182,7 +182,6 @@ def page(state: Mapping[str, Any]) -> list[str]:
     """The state in lines, with the last warnings."""
     lines = [line(state)]
     if state["held_elsewhere"]:
-        holder = clean(state["held_elsewhere"], 300)
-        lines.append(f"  held by {holder}; from here it cannot be seen whether it still runs")
+        lines.append(f"  held by {clean(state['held_elsewhere'], 300)}")
     in_line = _event_text(state["last"][-1]) if state["last"] and state["running"] is None else None
     return lines + [f"  {text}" for text in state["warnings"] if text != in_line]

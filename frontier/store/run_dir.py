@@ -247,10 +247,9 @@ class RunDirectory(TrialFiles):
         return lock.held(self.path / "lock")
 
     def held_elsewhere(self) -> str | None:
-        """The process on another machine that holds its lock, and when it last wrote; None where
-        there is none.
-        """
-        return lock.elsewhere(self.path / "lock", _signs_of_life(self.path))
+        """The process under another host name that its lock names; None where there is none."""
+        holder = lock.holder(self.path / "lock")
+        return str(holder) if holder is not None and holder.elsewhere else None
 
     # -- writing
     # ----------------------------------------------------------------------------------------------
@@ -364,13 +363,7 @@ def _take(path: Path, folder: Folder, *, opening: bool = True) -> lock.Lock:
         path.mkdir(parents=True, exist_ok=True)
         for part in _OWN_DIRECTORIES:
             folder.at(part).make()
-        return lock.take(path / "lock", _signs_of_life(path))
-
-
-def _signs_of_life(path: Path) -> list[Path]:
-    """The files that a process writes to which sweeps or verifies the run."""
-    trials = [Folder(path, "trials"), Folder(path, "verify", "trials")]
-    return [path / "journal.jsonl", *(folder.path / name for folder in trials for name in folder.names(".part"))]
+        return lock.take(path / "lock")
 
 
 _OWN_NAMES = {"lock", "config.yaml", "arrivals.txt", "journal.jsonl"}

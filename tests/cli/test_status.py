@@ -74,12 +74,11 @@ def test_what_ended_the_sweep_is_said_once(tmp_path: Path) -> None:
     assert ["the disk is slow"] == [one.rpartition(": ")[2] for one in rest]
 
 
-def test_a_run_held_by_another_machine_is_said_to_be_not_seen(tmp_path: Path) -> None:
+def test_a_run_held_by_another_machine_is_said_to_be(tmp_path: Path) -> None:
     text = config_text(ENGINES["smooth"])
-    open_run(tmp_path / "run", load_config(text, "sweep.yaml"), text).close()
-    holder = {"pid": 17, "host": "node-b\u001b[31m", "boot": "of node-b"}
-    (tmp_path / "run" / "lock").write_text(json.dumps(holder))
-    told = read_state(tmp_path / "run")
+    with open_run(tmp_path / "run", load_config(text, "sweep.yaml"), text):
+        (tmp_path / "run" / "lock").write_text(json.dumps({"pid": 17, "host": "node-b\u001b[31m"}))
+        told = read_state(tmp_path / "run")
     assert told["state"] == "running"
     second = page(told)[1]
     assert "\x1b" not in second
