@@ -23,7 +23,7 @@ from frontier.client.adapters import Answer, Content, Prompt, Turn
 from frontier.errors import UsageError
 from frontier.model import Shape
 from frontier.model.session_plans import SessionPlan, class_of, left_out, plan_session
-from frontier.store.files import read_regular
+from frontier.store.files import read_given
 
 WORDS = tuple(Path(__file__).with_name("words.txt").read_text(encoding="utf-8").split())
 """Common English words: nearly all are one token, with the space before them, in the tokenizers in
@@ -271,7 +271,7 @@ def prompts_facts(prompts: str) -> dict[str, str]:
     if prompts == "random":
         return {}
     try:
-        content = read_regular(Path(prompts), _MOST_BYTES)[0]
+        content = read_given(Path(prompts), _MOST_BYTES)
     except OSError:
         return {}
     return {"prompts_sha256": hashlib.sha256(content).hexdigest()}
@@ -280,7 +280,7 @@ def prompts_facts(prompts: str) -> dict[str, str]:
 @functools.lru_cache(maxsize=2)
 def _read(path: Path, _modified: int) -> Sequence[FilePrompt]:
     """As read_prompts. Kept, as a ShareGPT file takes seconds and is wanted for every trial."""
-    text = read_regular(path, _MOST_BYTES)[0].decode("utf-8-sig")
+    text = read_given(path, _MOST_BYTES).decode("utf-8-sig")
     if text.lstrip().startswith("["):
         rows = _json(text, str(path))
     else:

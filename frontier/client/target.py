@@ -22,7 +22,7 @@ from yarl import URL
 from frontier.client.adapters import DIALECTS, Adapter, Prompt
 from frontier.errors import UsageError
 from frontier.fields import duration_in
-from frontier.store.files import read_regular
+from frontier.store.files import read_given
 from frontier.text import Secrets, is_secret_name, looks_like_a_key, looks_random
 
 LONGEST = 500
@@ -81,9 +81,9 @@ def read_key_file(path: Path) -> str:
     no key.
     """
     try:
-        data, status = read_regular(path, _LONGEST_KEY + 1)
-        if status.st_mode & 0o077:
-            others = f"others may read or write it (mode {stat.S_IMODE(status.st_mode):04o})"
+        data, mode = read_given(path, _LONGEST_KEY + 1), stat.S_IMODE(path.stat().st_mode)
+        if mode & 0o077:
+            others = f"others may read or write it (mode {mode:04o})"
             raise UsageError(f"the key file {path} is not used: {others}", f"chmod 600 {path}")
         text = data.decode()
     except FileNotFoundError as error:

@@ -22,7 +22,7 @@ from frontier.errors import StoreError
 from frontier.formats.documents import LARGEST, MOST_BYTES, MOST_ROWS, ForeignFileError, Node, read_document
 from frontier.model import Arrivals, Trace
 from frontier.stats.dispersion import dispersion_by_count, gap_cv
-from frontier.store.files import read_regular
+from frontier.store.files import read_given
 from frontier.store.run_dir import RunDirectory
 from frontier.text import clean_name
 
@@ -65,7 +65,7 @@ def kept(config: Config) -> bytes | None:
 def read_trace(file: str) -> Arrivals:
     """The arrivals of a trace file."""
     try:
-        data, _ = read_regular(Path(file), MOST_BYTES)
+        data = read_given(Path(file), MOST_BYTES)
     except FileNotFoundError:
         raise ForeignFileError(file, "there is no such file", "arrivals: {trace: FILE} is read from here") from None
     except OSError as error:

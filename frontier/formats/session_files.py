@@ -31,7 +31,7 @@ from frontier.errors import UsageError
 from frontier.fields import Problem, duration
 from frontier.formats.documents import INCOMPLETE, MOST_BYTES, ForeignFileError, Node, read_document
 from frontier.model import SessionFile, SessionTable, SessionTurn, Shape
-from frontier.store.files import read_regular
+from frontier.store.files import read_given
 
 BLOCK = 512
 """Tokens of a block that a hash of a Mooncake trace stands for."""
@@ -78,7 +78,7 @@ def read_sessions(path: str) -> Shape:
 @functools.lru_cache(maxsize=4)
 def _read(path: str, _modified: int, _size: int) -> Shape:
     """As read_sessions. Kept, as a config is read several times for a sweep."""
-    data, _ = read_regular(Path(path), MOST_BYTES)
+    data = read_given(Path(path), MOST_BYTES)
     rows = read_document(path, data).objects
     tool, reader = _format_of(path, rows[0])
     found = reader(rows)

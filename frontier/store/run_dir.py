@@ -156,7 +156,7 @@ class RunDirectory(TrialFiles):
         made of both.
         """
         manifest = read_manifest(path)
-        below = Folder(path, "verify")
+        below = Folder(path / "verify")
         held = _take(path, below, opening=False)
         try:
             run = cls(below.path, manifest, held, below)
@@ -174,7 +174,7 @@ class RunDirectory(TrialFiles):
     @classmethod
     def read_checks(cls, path: Path) -> Self:
         """The trials below a run that check its operating point, for reading, without a lock."""
-        below = Folder(path, "verify")
+        below = Folder(path / "verify")
         return cls(below.path, read_manifest(path), None, below)
 
     def close(self) -> None:
@@ -315,9 +315,10 @@ class RunDirectory(TrialFiles):
 
     def derived(self, *inside: str) -> Folder:
         """The directory of files that can be made again. NotPlainError where it is no directory."""
-        folder = self._folder.at("derived", *inside)
-        folder.require()
-        return folder
+        derived = self._folder.at("derived")
+        for folder in (derived, derived.at(*inside)):
+            folder.require()
+        return derived.at(*inside)
 
 
 class AnotherSweepError(StoreError):

@@ -23,7 +23,7 @@ from frontier.config import DeploymentConfig
 from frontier.errors import AnotherServerError, MeasurementError, StoreError
 from frontier.model import Series, Trial
 from frontier.plan import Progress
-from frontier.store.files import beside
+from frontier.store.files import Folder
 from frontier.store.journal import server_words, servers
 from frontier.store.run_dir import RunDirectory
 from frontier.sweep.backend import PUT_BACK, Backend, Facts
@@ -215,7 +215,7 @@ class StartedServer:
             "secrets": sorted(self._secrets.values),
             "whole": sorted(self._secrets.whole),
         }
-        logs = beside(self.log)
+        logs = Folder(self.log.parent)
         logs.make()
         logs.appender(self.log.name).close()  # an unwritable log fails here: the supervisor could not report it
         # A session of its own: Ctrl-C in the terminal must reach the sweep alone.
@@ -301,7 +301,7 @@ def _listens(host: str, port: int) -> bool:
 def last_lines(log: Path) -> list[str]:
     """The end of a log, for a message: it is cleaned already, and cut here."""
     try:
-        with beside(log).reader(log.name) as file:
+        with Folder(log.parent).reader(log.name) as file:
             file.seek(max(0, file.seek(0, os.SEEK_END) - 4_000))
             lines = file.read(4_000).decode(errors="replace").splitlines()
     except (OSError, StoreError):

@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import IO, Any, BinaryIO
 
 from frontier.errors import StoreError
-from frontier.store.files import beside
+from frontier.store.files import Folder
 from frontier.text import Secrets
 
 LOG_BYTES = 8_000_000
@@ -62,7 +62,7 @@ class Log:
 
     def __init__(self, path: Path, limit: int = LOG_BYTES) -> None:
         self._path, self._limit = path, limit
-        self._folder = beside(path)
+        self._folder = Folder(path.parent)
         self._file: BinaryIO | None = None
         self._size = 0
         with contextlib.suppress(OSError, StoreError):  # without a log the command runs all the same
