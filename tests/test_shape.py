@@ -72,7 +72,6 @@ COMPLEX = {
     "stats/quality.py: compared": 22,
     "stats/window.py: join": 21,
     "sweep/conductor.py: Conductor._complete": 24,
-    "sweep/supervisor.py: end": 23,
     "sweep/trial_runner.py: TrialRunner.measure": 22,
 }
 MANY_ARGUMENTS = 8

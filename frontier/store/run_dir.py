@@ -308,9 +308,7 @@ class RunDirectory(TrialFiles):
             raise StoreError(what, "put it back, or sweep into another directory with  -o DIR") from error
 
     def log_file(self, deployment: str) -> Path:
-        """The output of a server that the sweep started; that of the one before it is
-        NAME.log.1.
-        """
+        """The output of a server that the sweep started."""
         return self.path / "logs" / f"{deployment}.log"
 
     def derived(self, *inside: str) -> Folder:

@@ -234,22 +234,19 @@ class StartedServer:
         self._listening = asyncio.create_task(self._listen())
 
     async def _listen(self) -> None:
-        """Read the supervisor's events. One that is gone without any took its command with it, or
-        lost it.
+        """Hear how the command ended. A supervisor that is gone without a word took its command
+        with it, or lost it.
         """
         assert self._supervisor is not None
         assert self._supervisor.stdout is not None
-        async for line in self._supervisor.stdout:
-            event = json.loads(line)
-            if event["event"] == "ended":
-                # A command that ends well may have left a server behind, as `docker run -d` does.
-                self.status = event["status"]
-        if self.status is None:
-            self.status = await self._supervisor.wait() or -1
+        status = await self._supervisor.stdout.readline()
+        self.status = int(status) if status else await self._supervisor.wait() or -1
 
     @property
     def alive(self) -> bool:
-        """It may still be there: it has not ended, or has ended well and left a server behind."""
+        """It may still be there: it has not ended, or has ended well and left a server behind, as
+        `docker run -d` does.
+        """
         return not self.status
 
     async def end(self) -> None:
@@ -264,7 +261,7 @@ class StartedServer:
             await asyncio.wait_for(supervisor.wait(), longest)
         except TimeoutError:
             self._note(f"{self.deployment.name} did not stop within {format_elapsed(longest)}")
-            supervisor.terminate()
+            supervisor.kill()
         if self._listening is not None:
             self._listening.cancel()
             await asyncio.gather(self._listening, return_exceptions=True)
