@@ -61,7 +61,6 @@ COMPLEX = {
     "plot/picture.py: roofline_of": 25,
     "plot/request_figures.py: tails_figure": 46,
     "plot/selection.py: rooflines": 22,
-    "report/live.py: text_plot": 35,
     "report/regression.py: measured": 23,
     "report/regression.py: gate_runs": 22,
     "report/regression.py: gate_deployments": 22,

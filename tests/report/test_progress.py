@@ -11,7 +11,7 @@ from rich.console import Console
 
 from frontier.model import Decision, Estimate, Flag, Judgement, Limit, Phase, Shape, Trial, Verdict
 from frontier.plan import Better, Progress, Stage, TimeLeft
-from frontier.report.live import LiveProgress, Spot, _whole_parts, best_so_far, make_progress, text_plot
+from frontier.report.live import LiveProgress, _whole_parts, make_progress
 from frontier.report.progress import PlainProgress
 from frontier.show.wording import flag_words
 from tests.golden import assert_golden_row
@@ -249,30 +249,23 @@ def test_a_terminal_shows_what_the_trial_gives_so_far() -> None:
     after = progress.lines()
     progress.close()
 
-    assert 1 == len(after) - len(before)
+    assert 2 == len(before) == len(after)
+    assert after[0].startswith(before[0])
     assert_golden_row("progress", "\n".join(after))
 
 
-def test_the_frontier_so_far_is_drawn_where_the_terminal_has_room() -> None:
-    def said(height: int) -> str:
-        console = Console(
-            file=io.StringIO(), force_terminal=True, width=100, height=height, color_system=None, _environ={}
-        )
-        progress = LiveProgress(console, Clock())
-        for c, rate, latency in ((1, 100.0, 0.05), (8, 600.0, 0.08), (64, 2000.0, 0.4), (128, 1700.0, 0.9)):
-            progress.trial_started(trial(c), 1, 30)
-            progress.trial_finished(trial(c), {"output_throughput": rate, "p99_ttft": latency})
-        progress.trial_started(trial(256), 5, 30)
-        told = "\n".join(progress.lines())
-        progress.close()
-        return told
-
-    rows = [line.partition("│")[2].split() for line in said(30).splitlines() if "│" in line]
-    assert ["64", "tok/s"] == rows[0]
-    assert ["128"] == rows[1]
-    assert "1" == rows[-1][0]
-    assert "50.0 ms" in said(30)
-    assert "│" not in said(12)
+@pytest.mark.parametrize(("passed", "filled"), [(0.0, 0), (240.0, 10), (479.0, 20), (900.0, 20)])
+def test_a_bar_shows_the_share_of_the_time_that_has_passed(passed: float, filled: int) -> None:
+    clock = Clock()
+    progress, _ = live(clock)
+    progress.trial_started(trial(), 1, 10)
+    assert "[" not in progress.lines()[-1], "nothing is expected yet"
+    progress.expect(TimeLeft(480.0, open=True))
+    assert "[" not in progress.lines()[-1], "nor is it bounded"
+    progress.expect(TimeLeft(480.0))
+    clock.now += passed
+    assert f"[{'#' * filled}{'·' * (20 - filled)}]" in progress.lines()[-1]
+    progress.close()
 
 
 BUSY = Flag("client_bound", "event loop late (p99) 5.82 ms", "5.00 ms", "an idle machine")
@@ -327,38 +320,6 @@ def test_every_flag_that_is_raised_has_words() -> None:
     assert {"lockstep", "errors", "buffered_stream"} <= raised
     bare = {name for name in raised if flag_words(Flag(name, "1", "", "")).startswith(name.replace("_", " ") + ":")}
     assert set() == bare, "these have no words of their own"
-
-
-def test_the_live_chart_says_what_it_shows_and_an_excluded_setting_beats_no_other() -> None:
-    console = Console(file=io.StringIO(), force_terminal=True, width=80, height=30, color_system=None, _environ={})
-    progress = LiveProgress(console, Clock())
-    for deployment in ("bf16", "fp8"):
-        for c, rate, flags in ((1, 100.0, ()), (8, 600.0, ()), (64, 9000.0, (BUSY,))):
-            progress.trial_started(trial(c, deployment=deployment), 1, 30)
-            progress.trial_finished(trial(c, deployment=deployment), {"output_throughput": rate, "p99_ttft": c}, flags)
-    progress.trial_started(trial(8, deployment="fp8"), 5, 30)
-    lines = progress.lines()
-    assert 1 == sum("○64" in line for line in lines)
-    assert_golden_row("progress", "\n".join(lines))
-    progress.trial_finished(trial(64, deployment="fp8"), {"output_throughput": 800.0, "p99_ttft": 1.0})
-    progress.trial_finished(trial(64, deployment="fp8"), {"output_throughput": 9000.0, "p99_ttft": 1.0}, (BUSY,))
-    progress.trial_started(trial(8, deployment="fp8"), 5, 30)
-    assert not [line for line in progress.lines() if "○" in line], "a valid repeat counts"
-    progress.close()
-    assert {1, 8} == best_so_far({1: Spot(1.0, 1.0), 8: Spot(2.0, 5.0), 9: Spot(0.5, 9.0, excluded=True)})
-
-
-def test_numbers_in_a_text_plot_never_run_into_each_other() -> None:
-    spots = {c: Spot(0.01 * c, 100.0 + c) for c in range(1, 129)}
-    plot = text_plot(spots, across="x", up="y").plain
-    numbers = [
-        int(word) for line in plot.splitlines()[:-2] for word in line.partition("│")[2].split() if word.isdigit()
-    ]
-
-    assert set(numbers) <= set(spots)
-    assert len(numbers) == len(set(numbers)) > 5
-    assert {3} == best_so_far({1: Spot(1.0, 1.0), 2: Spot(2.0, 5.0), 3: Spot(0.5, 9.0)})
-    assert "" == text_plot({1: Spot(1.0, 1.0), 2: Spot(float("inf"), 2.0)}, across="x", up="y").plain
 
 
 class Screen:
@@ -426,11 +387,3 @@ def test_colour_only_where_the_terminal_has_it() -> None:
 def test_a_figure_without_room_is_left_out_whole(room: int, kept: str) -> None:
     assert kept == _whole_parts("  8/8  c=1 r1   188 tok/s   p50 TTFT 8.66 ms", room)
     assert "" == _whole_parts("   9,999 failed", 5)
-
-
-def test_settings_without_a_finite_latency_are_named_below_the_chart() -> None:
-    spots = {1: Spot(0.1, 1.0), 2: Spot(0.2, 2.0), 64: Spot(float("inf"), 2.0), 96: Spot(float("inf"), 1.0)}
-    finite = text_plot({c: spots[c] for c in (1, 2)}, across="p99 TTFT", up="tok/s").plain
-    every = text_plot(spots, across="p99 TTFT", up="tok/s").plain
-    assert every.startswith(finite)
-    assert_golden_row("progress", every.removeprefix(finite))
