@@ -23,10 +23,10 @@ import click
 from frontier._version import __version__
 from frontier.cli import common
 from frontier.errors import ExitCode, FrontierError, MemoryShortError, UsageError, WriteError
-from frontier.model import Phase, bare, in_words, load_facts
+from frontier.model import Phase, in_words, load_facts
 from frontier.store.files import free_bytes
 from frontier.store.journal import last_session
-from frontier.store.run_dir import AnotherSweepError, RunDirectory, extends
+from frontier.store.run_dir import AnotherSweepError, RunDirectory
 from frontier.units import format_bytes, whole_numbers
 
 if TYPE_CHECKING:
@@ -72,7 +72,6 @@ def _settings(_ctx: click.Context, _parameter: click.Parameter, value: str | Non
     help="Prove these concurrencies, or those that RUN proved, and measure nothing else; may be new.",
 )
 @click.option("--until", metavar="TIME", help="Finish by this time (e.g. 07:00); lowest-priority trials are dropped.")
-@click.option("--add-concurrency", "add", metavar="N,N", help="Extend the run of CONFIG; finished trials count.")
 @click.option(
     "--prometheus", metavar="PORT", type=click.IntRange(0, 65535), help="Serve progress on this loopback port."
 )
@@ -85,7 +84,6 @@ def command(  # noqa: PLR0913
     only: tuple[str, ...],
     prove: "ToProve",
     until: str | None,
-    add: str | None,
     prometheus: int | None,
     as_json: bool,
 ) -> int:
@@ -104,7 +102,7 @@ def command(  # noqa: PLR0913
     from frontier.cli.sweep_request import read_request
     from frontier.plan import make_plan
 
-    request = read_request(config_file, output, settings, until, add, only, prometheus, prove)
+    request = read_request(config_file, output, settings, until, only, prometheus, prove)
     if prove and not request.config.limits:
         raise UsageError("--prove needs an SLA to prove", "name one, as  --set sla.p99_ttft=500ms")
     for warning in request.config.warnings:
@@ -161,7 +159,7 @@ def _require_run(request: "SweepRequest", path: Path) -> None:
     if request.config.prompts != "random":
         read_prompts(Path(request.config.prompts))
     with _saying_the_difference(request, path):
-        require_run(path, request.config, _facts(request), extend=request.extend)
+        require_run(path, request.config, _facts(request))
 
 
 def _open(request: "SweepRequest", path: Path) -> RunDirectory:
@@ -171,7 +169,7 @@ def _open(request: "SweepRequest", path: Path) -> RunDirectory:
     from frontier.formats.config_file import open_run
 
     with _saying_the_difference(request, path):
-        return open_run(path, request.config, request.text, _facts(request), extend=request.extend)
+        return open_run(path, request.config, request.text, _facts(request))
 
 
 def _facts(request: "SweepRequest") -> dict[str, str]:
@@ -203,9 +201,6 @@ def _saying_the_difference(request: "SweepRequest", path: Path) -> "Iterator[Non
                 {**one, "concurrency": None, "rate": [c / 1000 for c in one["concurrency"]]} for one in (theirs, ours)
             )
         difference, hint = describe_difference(theirs, ours), request.command(Path(f"{path}-2"))
-        if extends(error.theirs, error.ours):
-            more = [bare(c) for c in request.config.concurrency if c not in error.theirs["concurrency"]]
-            hint = f"{request.again} --add-concurrency {','.join(more)}   extends it"
         finished = "1 finished trial is" if error.finished == 1 else f"{error.finished} finished trials are"
         raise UsageError(f"{path} holds another sweep: {difference}; its {finished} untouched", hint) from error
 

@@ -28,16 +28,14 @@ def config_of(run: RunDirectory, settings: Sequence[str] = ()) -> Config:
     return as_in_run(load_config(run.config_text(), str(run.path / "config.yaml"), given, run.manifest), run)
 
 
-def require_run(path: Path, config: Config, facts: Mapping[str, Any], *, extend: bool = False) -> None:
+def require_run(path: Path, config: Config, facts: Mapping[str, Any]) -> None:
     """Raise what `open_run` would of the same arguments, but for the lock; nothing is written."""
-    RunDirectory.require_sweep(
-        path, identity=config.identity(), canonical=config.canonical(), facts=facts, extend=extend
-    )
+    RunDirectory.require_sweep(path, identity=config.identity(), canonical=config.canonical(), facts=facts, extend=True)
 
 
-def open_run(path: Path, config: Config, text: str, facts: Mapping[str, Any], *, extend: bool = False) -> RunDirectory:
-    """The run of a config, new or to be resumed; `text` is what it keeps of the config. See
-    `open_for_sweep`.
+def open_run(path: Path, config: Config, text: str, facts: Mapping[str, Any]) -> RunDirectory:
+    """The run of a config, new or to be resumed, also where its list of concurrencies has grown;
+    `text` is what it keeps of the config. See `open_for_sweep`.
     """
     return RunDirectory.open_for_sweep(
         path,
@@ -46,6 +44,6 @@ def open_run(path: Path, config: Config, text: str, facts: Mapping[str, Any], *,
         config_text=text,
         facts=facts,
         defaults=left_out(None),
-        extend=extend,
+        extend=True,
         arrivals=kept(config),
     )

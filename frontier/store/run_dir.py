@@ -83,7 +83,7 @@ class RunDirectory(TrialFiles):
     ) -> Self:
         """Create the run, or resume it when it is the same sweep. Holds the lock until `close`.
 
-        With `extend` a run whose sweep is the same but for fewer concurrencies becomes this one.
+        With `extend` a run whose sweep is the same but for fewer concurrencies goes on as this one.
         The config kept is the last one given: what it may differ in decides nothing that was
         measured. `defaults` is what the keys mean that a config may leave out: it is kept with the
         run, so that a later version resumes it with the same. This one takes the place of another
@@ -101,9 +101,7 @@ class RunDirectory(TrialFiles):
             with writing(path, opening=True):
                 run = cls(path, read_manifest(path) if folder.exists("manifest.json") else {}, held)
                 if run._goes_on(identity):
-                    if extend:
-                        run._extend(identity, canonical)
-                    run._resume(identity, canonical, config_text, facts)
+                    run._resume(identity, canonical, config_text, facts, extend=extend)
                     return run
                 run._sweep_leftovers()
                 run._journal.forget()
@@ -144,8 +142,8 @@ class RunDirectory(TrialFiles):
         if not Folder(path).exists("manifest.json"):
             return
         run = cls.read(path)
-        if run._goes_on(identity) and not (extend and extends(run.manifest["canonical"], canonical)):
-            run._require_same_sweep(identity, canonical, facts)
+        if run._goes_on(identity):
+            run._require_same_sweep(identity, canonical, facts, extend=extend)
 
     @classmethod
     def open_to_verify(cls, path: Path) -> Self:
@@ -198,21 +196,29 @@ class RunDirectory(TrialFiles):
         holds_results = self.trials.names(".jsonl") or self._folder.exists("imported.jsonl")
         return self.manifest.get("identity") == identity or bool(holds_results)
 
-    def _require_same_sweep(self, identity: str, canonical: Mapping[str, Any], facts: Mapping[str, Any]) -> None:
-        """AnotherSweepError when the run's sweep is not the one of `identity`, UsageError when the
-        file of its prompts has changed: the trials of one setting would not have the same load.
+    def _require_same_sweep(
+        self, identity: str, canonical: Mapping[str, Any], facts: Mapping[str, Any], *, extend: bool
+    ) -> None:
+        """AnotherSweepError when the run's sweep is not the one of `identity`, nor with `extend` a
+        narrower one; UsageError when the file of its prompts has changed: the trials of one setting
+        would not have the same load.
         """
-        if self.manifest.get("identity") != identity:
+        grown = extend and is_narrower(self.manifest, canonical)
+        if self.manifest.get("identity") != identity and not grown:
             raise AnotherSweepError(self.path, self.manifest.get("canonical", {}), canonical, len(self.finished()))
         prompts = self.manifest.get("prompts_sha256")
         if prompts is not None and facts.get("prompts_sha256", prompts) != prompts:
             what = f"the file of the prompts has changed since {self.path} was begun"
             raise UsageError(what, "put the earlier file back, or begin another run with  -o DIR")
 
-    def _resume(self, identity: str, canonical: Mapping[str, Any], config_text: str, facts: Mapping[str, Any]) -> None:
+    def _resume(
+        self, identity: str, canonical: Mapping[str, Any], config_text: str, facts: Mapping[str, Any], *, extend: bool
+    ) -> None:
         """Go on with the sweep. Errors as of `_require_same_sweep`."""
-        self._require_same_sweep(identity, canonical, facts)
+        self._require_same_sweep(identity, canonical, facts, extend=extend)
         self._sweep_leftovers()
+        if self.manifest.get("identity") != identity:
+            self._extend(identity, canonical)
         if self.config_text() != redact(config_text):
             self._folder.write_whole("config.yaml", redact(config_text).encode())
         killed = {"killed": str(self._lock.killed)} if self._lock and self._lock.killed else {}
@@ -220,12 +226,9 @@ class RunDirectory(TrialFiles):
 
     def _extend(self, identity: str, canonical: Mapping[str, Any]) -> None:
         """Become the sweep that has more concurrencies; the finished trials count as they are."""
-        if not extends(self.manifest["canonical"], canonical):
-            return
-        before = self.manifest["canonical"]["concurrency"]
+        before = self.manifest["canonical"].get("concurrency", ())
         added = [c for c in canonical["concurrency"] if c not in before]
-        begun_as = [*self.manifest.get("begun_as", ()), self.manifest["identity"]]
-        self.manifest = {**self.manifest, "identity": identity, "canonical": canonical, "begun_as": begun_as}
+        self.manifest = {**self.manifest, "identity": identity, "canonical": canonical}
         self._folder.write_whole("manifest.json", orjson.dumps(self.manifest, option=orjson.OPT_INDENT_2))
         self.journal("extended", concurrency=added)
 
@@ -327,10 +330,11 @@ class AnotherSweepError(StoreError):
         self.path, self.theirs, self.ours, self.finished = path, theirs, ours, finished
 
 
-def extends(theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> bool:
-    """Whether two canonical configs are the same sweep, ours with more concurrencies."""
-    same = {**theirs, "concurrency": None} == {**ours, "concurrency": None}
-    return same and set(theirs.get("concurrency", ())) < set(ours["concurrency"])
+def is_narrower(manifest: Mapping[str, Any], canonical: Mapping[str, Any]) -> bool:
+    """Whether a run is of the sweep of a canonical config, with fewer concurrencies (or rates)."""
+    theirs = manifest.get("canonical", {})
+    same = {**theirs, "concurrency": None} == {**canonical, "concurrency": None}
+    return same and "imported" not in manifest and set(theirs.get("concurrency", ())) < set(canonical["concurrency"])
 
 
 def read_manifest(path: Path) -> dict[str, Any]:

@@ -186,7 +186,7 @@ def test_the_command_for_a_run_elsewhere_asks_for_the_same(tmp_path: Path) -> No
     file = tmp_path / "sweep.yaml"
     file.write_text(CONFIG.format(endpoint="simulator"))
     run, other = tmp_path / "run", tmp_path / "run-2"
-    asked = read_request(file, run, ["requests=9", "sla.p50_ttft=1 s"], "07:00", None, ["16/4"], 0)
+    asked = read_request(file, run, ["requests=9", "sla.p50_ttft=1 s"], "07:00", ["16/4"], 0)
     options = "--set requests=9 --set 'sla.p50_ttft=1 s' --until 07:00 --only 16/4 --prometheus 0"
     assert asked.again == f"frontier sweep {file} -o {run} {options}"
     assert asked.command(other) == f"frontier sweep {file} -o {other} {options}"
@@ -298,7 +298,6 @@ def test_a_password_in_an_address_is_not_repeated(command: str, url: str, tmp_pa
 NUMBERS = ["", " ", "nan", "inf", "-inf", "1e300", "1e-300", "1e999", "0x10", "²", "9" * 400, "9" * 5000, "-1"]
 OPTIONS = {
     "--until": ("sweep", "sweep.yaml", "--dry-run", "--until"),
-    "--add-concurrency": ("sweep", "sweep.yaml", "--dry-run", "--add-concurrency"),
     "--prometheus": ("sweep", "sweep.yaml", "--dry-run", "--prometheus"),
     "--requests": ("verify", "run", "--requests"),
     "--load": ("verify", "run", "--load"),

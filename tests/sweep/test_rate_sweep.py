@@ -192,24 +192,21 @@ def test_arrivals_decide_what_a_trial_is_and_a_rate_has_no_streams() -> None:
     assert load_config(f"{BASE}rate: auto\n", "s.yaml").concurrency == (Rate.of(1),)
 
 
-def test_rates_are_added_to_a_run_as_concurrencies_are(tmp_path: Path) -> None:
+def test_a_list_of_rates_that_grew_goes_on_in_the_same_run_as_one_of_concurrencies_does(tmp_path: Path) -> None:
     text = TEXT.replace("rate: [5, 40, 320]", "rate: [5, 40]").replace("refine: 1", "refine: 0")
     (tmp_path / "sweep.yaml").write_text(text)
     with commands_in_virtual_time():
         assert frontier("sweep", "sweep.yaml", cwd=tmp_path, here=True).code == 0
-        said = frontier("sweep", "sweep.yaml", "--add-concurrency", "12.5", cwd=tmp_path, here=True)
+        (tmp_path / "sweep.yaml").write_text(text.replace("[5, 40]", "[5, 12.5, 40]"))
+        said = frontier("sweep", "sweep.yaml", cwd=tmp_path, here=True)
     assert said.code == 0, said.err
+    assert_golden_row("messages", said.err.splitlines()[0].replace(next((tmp_path / "runs").iterdir()).name, "RUN"))
     (path,) = (tmp_path / "runs").iterdir()
     assert {Rate.of(r) for r in (5, 12.5, 40)} == {p.concurrency for p in load(path).points()}
-    said = frontier("sweep", "sweep.yaml", "--dry-run", cwd=tmp_path, here=True)
-    assert "5, 12.5, 40" in said.err
-    assert_golden_row("messages", said.err.replace(path.name, "RUN"), "extended")
-    (tmp_path / "sweep.yaml").write_text(text.replace("[5, 40]", "[5, 12.5, 40, 80]"))
-    said = frontier("sweep", "sweep.yaml", "--dry-run", cwd=tmp_path, here=True)
-    assert_golden_row("messages", said.err.replace(path.name, "RUN"), "another rate")
+    (tmp_path / "sweep.yaml").write_text(text.replace("[5, 40]", "[5, 40, 80]"))
     said = frontier("sweep", "sweep.yaml", "-o", path, cwd=tmp_path, here=True)
     assert 2 == said.code
-    assert_golden_row("messages", neutral(said.err, path), "with -o")
+    assert_golden_row("messages", neutral(said.err, path), "another list")
 
 
 @pytest.mark.process

@@ -1,5 +1,5 @@
-"""`frontier sweep` with --set, --only, --until and --add-concurrency, on the simulator in virtual
-time."""
+"""`frontier sweep` with --set, --only and --until, and with a list that grew, on the simulator in
+virtual time."""
 
 import json
 import shlex
@@ -71,42 +71,39 @@ def test_an_unknown_name_for_only_is_answered_with_the_known_ones(here: Path) ->
     assert_golden_row("messages", said.err)
 
 
-def test_added_concurrencies_extend_the_run_and_leave_what_is_finished(here: Path) -> None:
+def test_a_list_of_concurrencies_that_grew_goes_on_in_the_same_run_and_leaves_what_is_finished(here: Path) -> None:
     before = {p: p.stat().st_mtime_ns for p in (the_run(here) / "trials").iterdir()}
-    said = sweep(here, "--add-concurrency", "2", "--only", "32/4")
-    assert said.code == 4, "too few requests for a claim"
-    assert {"32x4-c0002"} < trials(here)
+    grown = sweep(here, "--set", "concurrency=[1, 2, 3]", "--only", "32/4")
+    assert grown.code == 4, "too few requests for a claim"
+    assert {"32x4-c0001", "32x4-c0002", "32x4-c0003"} <= trials(here)
     assert before == {p: p.stat().st_mtime_ns for p in before}
     assert 2 in [p["concurrency"] for p in json.loads(frontier("show", "--json", cwd=here).out)["points"]]
-    again = sweep(here, "--dry-run")
-    assert "1, 2, 3" in again.err
-    assert_golden_row("messages", again.err.replace(the_run(here).name, "RUN"))
-    twice = sweep(here, "--add-concurrency", "4,5", "--dry-run", "--json")
-    assert [1, 2, 3, 4, 5] == sorted({t["concurrency"] for t in json.loads(twice.out)["trials"]})
-    written = TINY.replace("[1, 3]", "[1, 2, 3]")
-    (here / "wider.yaml").write_text(written)
-    assert str(the_run(here).relative_to(here)) in frontier("sweep", "wider.yaml", "--dry-run", cwd=here).out
+    assert_golden_row("messages", grown.err.splitlines()[0].replace(the_run(here).name, "RUN"))
+    (here / "sweep.yaml").write_text(TINY.replace("[1, 3]", "[1, 2, 3, 4, 5]"))
+    written = sweep(here, "--dry-run", "--json")
+    assert [1, 2, 3, 4, 5] == sorted({t["concurrency"] for t in json.loads(written.out)["trials"]})
+    assert sweep(here, "--only", "32/4").code == 4
+    assert {"32x4-c0004", "32x4-c0005"} < trials(here), "there is still one run"
+    assert [[2], [4, 5]] == [
+        line["concurrency"]
+        for line in map(json.loads, (the_run(here) / "journal.jsonl").read_text().splitlines())
+        if line["event"] == "extended"
+    ]
+    assert sweep(here, "--dry-run").err.count("goes on, with") == 0, "now it is the same sweep"
 
 
-def test_what_cannot_be_added_is_told(here: Path, tmp_path: Path) -> None:
-    assert "--add-concurrency 4,x: " in sweep(here, "--add-concurrency", "4,x").err
-    (tmp_path / "sweep.yaml").write_text(TINY)
-    said = sweep(tmp_path, "--add-concurrency", "4")
-    assert said.code == 2
-    assert_golden_row("messages", said.err)
-
-
-def test_another_sweep_is_refused_and_more_concurrency_gets_the_way_to_extend(tmp_path: Path) -> None:
+def test_any_other_change_and_a_shorter_list_are_refused(tmp_path: Path) -> None:
     (tmp_path / "sweep.yaml").write_text(TINY)
     assert sweep(tmp_path, "--only", "32/4").code == 4
     run = str(the_run(tmp_path).relative_to(tmp_path))
-    other = sweep(tmp_path, "-o", run, "--set", "seed=9")
+    other = sweep(tmp_path, "-o", run, "--set", "seed=9", "--set", "concurrency=[1, 3, 6]")
     assert other.code == 2
     assert "holds another sweep: " in other.err
     assert "seed 1 there, 9 here" in other.err
-    wider = sweep(tmp_path, "-o", run, "--set", "concurrency=[1, 3, 6]")
-    assert wider.code == 2
-    assert "--add-concurrency 6   extends it" in wider.err
+    shorter = sweep(tmp_path, "-o", run, "--set", "concurrency=[1]")
+    assert shorter.code == 2
+    assert "holds another sweep: concurrency 1, 3 there, 1 here" in shorter.err
+    assert 0 == sweep(tmp_path, "-o", run, "--set", "concurrency=[1, 3, 6]", "--dry-run").code
 
 
 REFUSED = {
@@ -169,7 +166,7 @@ def test_a_sweep_without_an_sla_is_extended(tmp_path: Path) -> None:
     (tmp_path / "sweep.yaml").write_text(
         "endpoint: simulator\nshapes: [16/8]\nconcurrency: [1, 2]\nrequests: 20\nrepeats: 1\nrefine: 0\n"
     )
-    for more in ((), ("--add-concurrency", "4")):
+    for more in ((), ("--set", "concurrency=[1, 2, 4]")):
         said = frontier("sweep", "sweep.yaml", "-o", "run", *more, cwd=tmp_path, here=True)
         assert said.code == 0, said.err
     run = load(tmp_path / "run")
