@@ -149,7 +149,7 @@ class StartedServer:
             if self.status:
                 raise self._failed(f"{name} ended with status {self.status} after {self._since(began)}")
             try:
-                if not self._might_answer():
+                if self._listens() is False:
                     last = "nothing listens at its address"
                 elif ready.command is None or await unless_stopped(self._succeeds(ready.command), self._stop):
                     await prepare()
@@ -181,10 +181,8 @@ class StartedServer:
         """Nothing may answer at the address yet: it would be taken for the server that is about to
         be started.
         """
-        if self._own_port() is None:
-            return
         deadline = self._clock() + _FREE_WITHIN
-        while self._might_answer():
+        while self._listens():
             if self._clock() > deadline or self._stop.is_set():
                 raise MeasurementError(
                     f"something answers at {self.deployment.endpoint} before {self.deployment.name} is started",
@@ -192,18 +190,19 @@ class StartedServer:
                 )
             await sleep_or_stop(0.2, self._stop)
 
-    def _own_port(self) -> tuple[str, int] | None:
-        """Host and port, when they are this machine's."""
-        parts = urlsplit(self.deployment.base_url)
-        port = parts.port or (443 if parts.scheme == "https" else 80)
-        return (parts.hostname, port) if parts.hostname in _OWN_HOSTS else None
-
-    def _might_answer(self) -> bool:
-        """Whether something listens at its address; True for another machine's, where only trying
+    def _listens(self) -> bool | None:
+        """Whether something listens at its address; None for another machine's, where only trying
         shows it.
         """
-        own = self._own_port()
-        return own is None or _listens(*own)
+        parts = urlsplit(self.deployment.base_url)
+        if parts.hostname not in _OWN_HOSTS:
+            return None
+        port = parts.port or (443 if parts.scheme == "https" else 80)
+        try:
+            with socket.create_connection((parts.hostname, port), 1.0):
+                return True
+        except OSError:
+            return False
 
     async def _spawn(self) -> None:
         job = {
@@ -285,14 +284,6 @@ class StartedServer:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(check.pid, signal.SIGKILL)
             await check.wait()
-
-
-def _listens(host: str, port: int) -> bool:
-    try:
-        with socket.create_connection((host, port), 1.0):
-            return True
-    except OSError:
-        return False
 
 
 def last_lines(log: Path) -> list[str]:
