@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 FAST = 200.0
 """Output tokens per second of one stream of a fast server: whether it is worth while to measure the
 client."""
-ENOUGH = 1.25
-"""A larger budget has this many times what the rest is expected to take: warm-ups send more than
-was planned."""
+ENOUGH, ENOUGH_FOR_PROOFS = 1.25, 4.0
+"""A larger budget has this many times what the rest is expected to take, as warm-ups send more than
+was planned; and while proofs go on, of which only the least is known, so many times that."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -286,7 +286,8 @@ def larger_budget(config: "Config", run: Path, again: str) -> str:
     needed = sum((Amount(**line["need"]) for line in events if "need" in line), Amount())
     parts = [part for each in found.coming.values() for part in (*each.answer, *each.rest)]
     left = sum((found.ledger.times.need(trial, price) * count for trial, count in parts), Amount())
-    total = Amount(*map(max, astuple(left), astuple(needed))) * ENOUGH + found.ledger.spent()
+    enough = ENOUGH_FOR_PROOFS if any(each.open for each in found.coming.values()) else ENOUGH
+    total = Amount(*map(max, astuple(left), astuple(needed))) * enough + found.ledger.spent()
     left_out = _left_out(session, dropped)
     more = raised(config.budget, total)
     if not more:

@@ -241,7 +241,7 @@ def test_the_point_to_expect_in_a_gap_is_half_way_in_the_logarithm():
 
 def test_a_setting_of_which_nothing_is_to_be_proven_has_so_many_requests_of_each_stream_or_so_much_time():
     assert 160 == completion._usual(8, {})
-    assert 150 == completion._usual(Rate.of(2.5), {})
+    assert 113 == completion._usual(Rate.of(2.5), {})
 
 
 @pytest.mark.parametrize(("refine", "left"), [(3, 1), (2, 0), (0, 0), (None, 3)])
