@@ -35,7 +35,6 @@ COMPLEX = {
     "config/schema.py: _wrong_metrics": 30,
     "decide/diagnose.py: diagnose": 21,
     "decide/causes.py: _chosen": 26,
-    "decide/gate.py: changes": 51,
     "decide/gate.py: gate": 30,
     "decide/load_search.py: _prove": 25,
     "decide/placement.py: Curve.of": 22,

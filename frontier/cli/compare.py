@@ -58,17 +58,16 @@ def command(  # noqa: PLR0913
 
     --gate judges throughput, median latencies, and the SLA at the concurrency that A proved, with
     one family-wise error: 0 no loss larger than allowed, 3 a regression, 4 cannot tell. A and B may
-    be folders of runs: measured in turn they are judged in pairs, else A is a history whose days
-    tell what a difference means. Of one run on each side nothing tells that: state it with
-    --spread, by what your runs of one server differed (standard deviation). Sweep B with --prove A,
-    so that both measure the setting that A proved.
+    be folders of runs: measured in turn they are judged in pairs. Else nothing tells what a
+    difference means: state it with --spread, by what your runs of one server differed (standard
+    deviation). Sweep B with --prove A, so that both measure the setting that A proved.
 
     \b
     Examples:
       frontier compare runs/before runs/after
       frontier compare runs/night --deployment bf16 --deployment fp8
       frontier compare runs/main runs/pull-request --within 5% --json
-      frontier compare --gate runs/nightly runs/pull-request --allow 5%
+      frontier compare --gate runs/ci --deployment base --deployment new
       frontier compare --gate runs/main runs/pull-request --spread 1% --allow 10%
       frontier compare runs/h100 runs/b200 --set-a gpus=8 --set-b gpus=4
     """
@@ -114,7 +113,7 @@ def _gate(
     share = common.parsed("--allow", allow or "5%", parse_share)
     differ = None if spread is None else common.parsed("--spread", spread, parse_share)
     if b is None and differ is not None:
-        raise UsageError("--spread is for two runs", "repeats of one sweep tell themselves by how much they differ")
+        raise UsageError("--spread is for two runs", "repeats of one sweep show by how much they differ")
     parts = options.deployments if b is not None else ()
 
     def read(path: Path) -> "Run":

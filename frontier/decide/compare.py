@@ -11,12 +11,12 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Literal
 
 import numpy as np
 
 from frontier.decide import pareto, uncertainty
-from frontier.decide.uncertainty import DRAWS, INDIFFERENCE
+from frontier.decide.difference import INDIFFERENCE, ORDER, Answer
+from frontier.decide.uncertainty import DRAWS
 from frontier.metrics import RATES, Metric, Unit, metric, per_gpu
 from frontier.model import Estimate, Limit, Point, Series, Shape, by_series, listed, setting
 from frontier.stats.bounds import from_draws
@@ -24,9 +24,6 @@ from frontier.stats.window import Floats, WindowData
 from frontier.text import told_apart
 from frontier.units import count
 
-Answer = Literal["better", "no worse", "not resolved", "worse", "invalid"]
-ORDER: tuple[Answer, ...] = ("better", "no worse", "not resolved", "worse", "invalid")
-"""The answers, the worst last."""
 SAME_TOKENS = 0.05
 """Tokens of two sides whose lengths in characters differ by no more than this share count as alike.
 """

@@ -11,7 +11,7 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from frontier.decide import gate as judging
-from frontier.decide.compare import ORDER
+from frontier.decide.difference import ORDER
 from frontier.decide.gate import CAUGHT, MISS, AtProven, Change, Gate, GateRules, Measured, family_size, judged_metrics
 from frontier.decide.trend import Trend, trend
 from frontier.errors import UsageError
@@ -112,8 +112,7 @@ def gate_runs(
     spread: float | None = None,
 ) -> list[Gate]:
     """NEW against BASE for each series that both measured. Where the runs of both alternate in time
-    they are judged in pairs; else BASE is a history, of which only what differs from day to day
-    tells how sure a difference is, or the stated `spread` of runs.
+    they are judged in pairs; else only the stated `spread` of runs tells how sure a difference is.
     """
     old, fresh = measured(base, limits), measured(new, limits)
     single = all(len({series.deployment for series in side}) == 1 for side in (old, fresh))
@@ -253,17 +252,17 @@ def _advice(one: Gate, allow: float) -> list[str]:
     """What the last column means, and what would tell more where it cannot be told."""
     if not one.changes:
         return []
-    if one.units < 2 and one.spread is None:
+    if all(math.isinf(change.smallest) for change in one.changes):
         return [
-            "One pair or day says nothing of how sure a difference is: add more, or measure both in turn.",
+            "Only pairs that were measured in turn, two at least, tell how sure a difference is: measure both in turn.",
             "Or state by how much runs of one server differ (standard deviation), as  --spread 1%",
         ]
     lines = [f"caught: the smallest loss that would raise an alarm in {CAUGHT:.0%} of cases."]
     widest = max(change.smallest for change in one.changes)
     if one.verdict == "not resolved" and allow < widest < math.inf:
         pairs = math.ceil(one.units * (widest / allow) ** 2)
-        days = f"The days of {one.a} differ too much to tell {_percent(allow)}: measure both in turn, or allow more."
-        lines.append(days if one.design == "history" else f"About {pairs} pairs would tell {_percent(allow)}.")
+        more = f"Runs differ too much to tell {_percent(allow)}: measure both in turn, or allow more."
+        lines.append(more if one.design == "history" else f"About {pairs} pairs would tell {_percent(allow)}.")
     return lines
 
 
