@@ -63,7 +63,6 @@ COMPLEX = {
     "plot/layout.py: PanelLayout._take_drawing": 34,
     "plot/layout.py: PanelLayout.run": 29,
     "plot/multi_run.py: _panel": 31,
-    "plot/multi_run.py: _workloads_sentence": 23,
     "plot/picture.py: axes_of": 39,
     "plot/picture.py: rules_of": 22,
     "plot/picture.py: roofline_of": 25,

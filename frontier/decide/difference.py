@@ -71,7 +71,11 @@ def variance(estimate: Estimate) -> float:
 
 
 def between(a: Estimate, b: Estimate) -> Difference:
-    """B against A by their own intervals, as independent estimates."""
+    """B against A by their own intervals, as independent estimates; of a value that has no
+    logarithm nothing is known.
+    """
+    if not (is_comparable(a) and is_comparable(b)):
+        return Difference(math.nan, math.inf, 0)
     return Difference(math.log(b.value / a.value), math.sqrt(variance(a) + variance(b)))
 
 
@@ -93,12 +97,16 @@ def mean(differences: Sequence[Difference]) -> Difference:
     return Difference(float(np.mean([d.value for d in differences])), math.sqrt(sum(squares)) / len(squares), freedom)
 
 
-def verdict(gain: Difference, within: float | None = None) -> Answer:
+def verdict(gain: Difference, within: float | None = None, may_still_give: tuple[float, float] = (1.0, 1.0)) -> Answer:
     """What a difference shows, above 0 being better. Better or worse needs an interval on one side
     of no difference, and a ratio further from it than INDIFFERENCE; "no worse" that B surely loses
     at most the share `within`.
+
+    Where A and B `may_still_give` more than was compared, by these factors, the interval is wider
+    by them.
     """
-    value, low, high = math.exp(gain.value), math.exp(gain.bound(0.025)), math.exp(gain.bound(0.975))
+    value, a, b = math.exp(gain.value), *may_still_give
+    low, high = math.exp(gain.bound(0.025)) / a, math.exp(gain.bound(0.975)) * b
     if low > 1 and value > 1 + INDIFFERENCE:
         return "better"
     if within is not None and low >= 1 - within:
@@ -108,13 +116,13 @@ def verdict(gain: Difference, within: float | None = None) -> Answer:
     return "not resolved"
 
 
-def joint_verdict(verdicts: Sequence[Answer]) -> Answer:
+def joint_verdict(gain: Answer, others: Sequence[Answer]) -> Answer:
     """The verdict of several metrics of the same settings: better or worse where one is and none is
-    the other.
+    the other, else that of the gain.
     """
-    kinds = set(verdicts)
+    kinds = {gain, *others}
     if {"better", "worse"} <= kinds:
         return "not resolved"
-    if "worse" in kinds or "better" in kinds:
-        return "worse" if "worse" in kinds else "better"
-    return "no worse" if kinds == {"no worse"} else "not resolved"
+    if "worse" in kinds:
+        return "worse"
+    return "better" if "better" in kinds else gain

@@ -128,9 +128,15 @@ def test_a_verdict_needs_an_interval_beyond_and_a_difference_that_matters(ratio,
     ) or within
 
 
+def test_what_may_still_be_given_widens_the_interval():
+    gain = known(1.2)
+    assert ["better", "not resolved"] == [verdict(gain, None, (a, 1.0)) for a in (1.1, 1.3)]
+    assert ["worse", "not resolved"] == [verdict(gain.turned(-1), None, (1.0, b)) for b in (1.1, 1.3)]
+    assert "better" == verdict(gain, None, (1.0, math.inf))
+
+
 def test_of_several_metrics_one_must_be_better_and_none_worse():
-    assert "better" == joint_verdict(["better", "not resolved"])
-    assert "worse" == joint_verdict(["no worse", "worse"])
-    assert "not resolved" == joint_verdict(["better", "worse"])
-    assert "not resolved" == joint_verdict(["no worse", "not resolved"])
-    assert "no worse" == joint_verdict(["no worse", "no worse"])
+    assert "better" == joint_verdict("not resolved", ["better"]) == joint_verdict("better", ["no worse"])
+    assert "worse" == joint_verdict("no worse", ["worse"])
+    assert "not resolved" == joint_verdict("better", ["worse"]) == joint_verdict("not resolved", ["no worse"])
+    assert "no worse" == joint_verdict("no worse", ["not resolved"])

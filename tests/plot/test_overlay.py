@@ -2,14 +2,15 @@
 so."""
 
 import dataclasses
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import pytest
 
+from frontier.decide.compare import best_of, is_sure, without_proof
 from frontier.model import Estimate, Flag, Limit, NextStep, Shape, Verdict
 from frontier.plot.data import Picture, Role, View
 from frontier.plot.draw import render
-from frontier.plot.multi_run import Group, best_of, grouped, together, without_proof
+from frontier.plot.multi_run import Group, contest, grouped, together
 from frontier.show.wording import apart
 from tests.golden import assert_golden_row
 from tests.plot.toy import LADDER, LIMIT, SHAPE, said, stairs, table, toy_decision, toy_frontier, toy_points
@@ -34,9 +35,9 @@ def titles(*groups: Group) -> str:
 
 
 def winner(of: Group) -> tuple[str | None, bool]:
-    """Who carries the most, and whether its interval lies above those of the others."""
-    best = best_of(of)
-    return (best.decision.deployment, best.sure) if best else (None, False)
+    """Who carries the most, and whether it is surely better than the others."""
+    best = best_of(contest(of))
+    return (best.decision.deployment, is_sure(contest(of), best)) if best else (None, False)
 
 
 def test_each_has_a_role_of_its_own_and_its_name_on_its_staircase() -> None:
@@ -227,12 +228,12 @@ def lettered(*views: View) -> Group:
 
 def no_part(of: Group) -> dict[str, str]:
     """Those of which nothing is proven, and why."""
-    return without_proof(of, best_of(of))
+    return without_proof(contest(of), best_of(contest(of)))
 
 
 def may_give(of: Group) -> list[str]:
     """Those that may give more than the winner, which is not proven."""
-    best = best_of(of)
+    best = best_of(contest(of))
     assert best is not None
     return [name for name, _ in best.may_give]
 
@@ -270,17 +271,21 @@ def test_among_several_proven_the_others_are_still_said() -> None:
 def test_with_nothing_proven_nobody_wins() -> None:
     some = unproven(view(2000, "a"))
     two, three = lettered(some, some), lettered(some, some, unproven(view(900, "c"), Verdict.VIOLATES))
-    assert [None, None] == [best_of(two), best_of(three)]
+    assert [None, None] == [best_of(contest(of)) for of in (two, three)]
     assert [{"A": "open", "B": "open"}, {"A": "open", "B": "open", "C": "violates"}] == [no_part(two), no_part(three)]
     assert_golden_row("pictures", titles(two, three))
 
 
 def test_proven_without_intervals_there_is_no_clear_winner_and_no_doubt_is_invented() -> None:
+    def without(metrics: Mapping[str, Estimate]) -> dict[str, Estimate]:
+        return {name: Estimate.without_interval(e.value, e.n) for name, e in metrics.items()}
+
     def bare(peak: float) -> View:
         of = view(peak, "x")
         assert of.decision is not None
-        known = {name: Estimate.without_interval(e.value, e.n) for name, e in of.decision.metrics.items()}
-        return dataclasses.replace(of, decision=dataclasses.replace(of.decision, metrics=known))
+        points = [dataclasses.replace(p, metrics=without(p.metrics)) for p in of.points]
+        decision = dataclasses.replace(of.decision, metrics=without(of.decision.metrics))
+        return dataclasses.replace(of, points=points, decision=decision)
 
     of = lettered(bare(3300), bare(900))
     assert ("A", False) == winner(of)
@@ -392,7 +397,7 @@ def test_the_most_that_is_proven_is_not_called_the_most_where_another_may_give_m
     may = dataclasses.replace(b, decision=dataclasses.replace(b.decision, next_step=higher))
     less = dataclasses.replace(b.decision, next_step=NextStep(32, 1.9, speeds[32]))
     groups = [lettered(a, may), lettered(a, b), lettered(a, dataclasses.replace(b, decision=less))]
-    assert [("A", True)] * 3 == [winner(of) for of in groups]
+    assert [("A", False)] * 3 == [winner(of) for of in groups]  # at the same load B is better
     assert [["B"], [], []] == [may_give(of) for of in groups]
     assert_golden_row("pictures", titles(*groups))
 
