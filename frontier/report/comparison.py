@@ -14,9 +14,9 @@ from frontier.model import Decision, Limit, Point, Series, by_series
 from frontier.plot.selection import narrowed
 from frontier.report.json_out import Tree, tree_of
 from frontier.report.notebook import WIDE, as_html
-from frontier.report.tables import indented, text_grid, to_text
 from frontier.run import Run
 from frontier.show.rivals import comparison_notes, contest_sentence, difference_rows
+from frontier.show.table import Table, indented, to_text
 from frontier.show.wording import clean, clean_name, told_apart
 from frontier.text import suggestion
 
@@ -69,7 +69,7 @@ def compare_runs(
     rules = Rules(axes, reference, limits=wanted, within=within)
     decisions = _decisions(a, wanted), _decisions(b, wanted)
     comparisons = []
-    for pair in _partners(*points):
+    for pair in partners(*points):
         shown = _names(pair, names)
         sides = [
             _side(run, name, series, side, decided.get(series))
@@ -87,7 +87,7 @@ def compare_runs(
     return Comparisons(comparisons)
 
 
-def _partners(a: Sequence[Point], b: Sequence[Point]) -> list[tuple[Series, Series]]:
+def partners(a: Sequence[Point], b: Sequence[Point]) -> list[tuple[Series, Series]]:
     """The series of both sides that are compared, of one shape each. Deployments are matched by
     name; when each side has only one, those two are matched whatever they are called.
     """
@@ -212,7 +212,7 @@ def comparison_table(comparisons: Sequence[Comparison], *, width: int = 80, colo
         rows = difference_rows(comparison)
         lines: list[RenderableType] = [
             *([Text(f"{contest_sentence([comparison.contest])}.")] if rows or comparison.contest.is_judged else []),
-            *([text_grid(rows)] if rows else []),
+            *([Table.of((), rows).drawn(width)] if rows else []),
             *(Text(clean(note, 400), style="dim") for note in comparison_notes(comparison)),
         ]
         blocks.append(to_text(head, *map(indented, lines), width=width, colour=colour))

@@ -19,8 +19,8 @@ from frontier.metrics import metric
 from frontier.model import Limit, Phase, Series, amount
 from frontier.report.comparison import STYLES, two_deployments
 from frontier.report.json_out import Tree, number, tree_of
-from frontier.report.tables import indented, text_grid, to_text
 from frontier.run import Run
+from frontier.show.table import Table, indented, to_text
 from frontier.show.wording import bound_words, clean, clean_name, count, limit_text, setting, value_text
 from frontier.stats import window
 from frontier.stats.estimate import estimate
@@ -173,7 +173,7 @@ def gate_table(gates: Sequence[Gate], allow: float, *, width: int = 80, colour: 
         blocks.append(_head(one.verdict, one.verdict, f"{one.b} against {one.a}", clean_name(one.shape.label)))
         rows = [_change_row(change, allow, one.confidence) for change in one.changes]
         rows += [_proven_row(one.at_proven, allow)] if one.at_proven else []
-        lines: list[RenderableType] = [Text(_evidence(one)), *([text_grid(rows)] if rows else [])]
+        lines: list[RenderableType] = [Text(_evidence(one)), *([Table.of((), rows).drawn(width)] if rows else [])]
         lines += [_note(note) for note in (*one.notes, *_advice(one, allow))]
         blocks += map(indented, lines)
     return to_text(*blocks, width=width, colour=colour)
@@ -318,7 +318,7 @@ def trend_table(trends: Sequence[Trend], *, width: int = 80, colour: bool = Fals
             ]
             for i, run in enumerate(one.runs)
         ]
-        blocks.append(text_grid([[Text(head, style="dim") for head in heads], *rows], range(2, len(heads) - 1)))
+        blocks.append(Table.of(heads, rows, right=range(2, len(heads) - 1)).drawn(width))
     return to_text(*blocks, width=width, colour=colour) if blocks else "no run"
 
 

@@ -7,13 +7,13 @@ from collections.abc import Mapping
 import pytest
 
 from frontier.decide.compare import Comparison, Rules, Side, compare
-from frontier.model import Estimate
+from frontier.model import Estimate, Point, Shape
 from frontier.plot.data import Role, View
 from frontier.plot.multi_run import Group, overlay, together
-from frontier.report.comparison import comparison_table, comparisons_json
+from frontier.report.comparison import comparison_table, comparisons_json, partners
 from frontier.show.rivals import comparison_notes, contest_sentence
 from tests.golden import assert_golden_row
-from tests.plot.toy import LIMIT, stairs, toy_decision, toy_frontier, toy_points
+from tests.plot.toy import LIMIT, SHAPE, stairs, toy_decision, toy_frontier, toy_points
 
 AXES = ("output_throughput", "p99_ttft")
 Gpus = tuple[int | None, int | None]
@@ -146,6 +146,19 @@ def test_the_same_or_no_number_of_gpus_needs_no_note(gpus: Gpus) -> None:
     assert not comparison_notes(one)
     assert ("tok/s/GPU" in comparison_table([one])) == (gpus == (8, 8))
     assert found().outcome.verdict == one.outcome.verdict
+
+
+def test_deployments_are_matched_by_name_or_when_there_is_one_each() -> None:
+    def points(*series: tuple[str, Shape]) -> list[Point]:
+        return [Point(name, shape, 1, {}, 9) for name, shape in series]
+
+    long, other = Shape.of(8, 8), Shape.of(9, 9)
+    old, new = points(("old", SHAPE), ("old", long)), points(("new", SHAPE), ("new", other))
+    both = points(("old", SHAPE), ("new", SHAPE))
+    matched = [partners(*sides) for sides in ((old, new), (both, new), (both, both[::-1]))]
+    pairs = [[(a.deployment, b.deployment, a.shape) for a, b in found] for found in matched]
+    same = [("old", "old", SHAPE), ("new", "new", SHAPE)]
+    assert [[("old", "new", SHAPE)], [("new", "new", SHAPE)], same] == pairs
 
 
 def drawn_of(gpus: Gpus) -> tuple[bool, float, str]:
