@@ -16,15 +16,9 @@ from frontier.metrics import metric
 from frontier.model import Decision, Limit, Phase, Point, Series, Verdict
 from frontier.report.json_out import SOLVE_SCHEMA, Tree, decision_json, number, tree_of
 from frontier.report.tables import DeploymentGpus
-from frontier.show.explain import figures, half_undecided
-from frontier.show.sentences import (
-    claim_sentence,
-    figure_row,
-    headline,
-    next_step_lines,
-    production_lines,
-    reason_sentences,
-)
+from frontier.show.explain import reason_sentences
+from frontier.show.numbers import figure_row, figures
+from frontier.show.sentences import claim_sentence, half_undecided, headline, next_step_lines, production_lines
 from frontier.show.table import Table, indented, to_text
 from frontier.show.wording import (
     NO_BOUND,

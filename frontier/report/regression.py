@@ -21,7 +21,7 @@ from frontier.report.comparison import STYLES, two_deployments
 from frontier.report.json_out import Tree, number, tree_of
 from frontier.run import Run
 from frontier.show.table import Table, indented, to_text
-from frontier.show.wording import bound_words, clean, clean_name, count, limit_text, setting, value_text
+from frontier.show.wording import bound_words, clean, clean_name, count, setting, value_text
 from frontier.stats import window
 from frontier.stats.estimate import estimate
 from frontier.stats.window import WindowData
@@ -225,7 +225,7 @@ def _proven_row(check: AtProven, allow: float) -> tuple[str, ...]:
     if check.estimate is None:
         return label, word, "not measured there"
     value = f"{check.limit.of.label} {value_text(check.limit.metric, check.estimate.value)}"
-    wanted = f"limit {limit_text(check.limit)}" + ("" if check.verdict == "worse" else f" + {_percent(allow)}")
+    wanted = f"limit {check.limit}" + ("" if check.verdict == "worse" else f" + {_percent(allow)}")
     return label, word, f"{value}, {bound_words(check.estimate, check.limit)}, {wanted}"
 
 

@@ -23,17 +23,9 @@ from frontier.report.evidence_tables import cost_tables, evidence_tables, time_t
 from frontier.report.quality import pooled_table
 from frontier.report.tables import SIGNS, role_of, table_of, time_line
 from frontier.run import Run
-from frontier.show.explain import figures
-from frontier.show.sentences import (
-    claim_sentence,
-    figure_row,
-    headline,
-    next_step_lines,
-    no_sla_sentence,
-    production_lines,
-    reason_sentences,
-    sentence,
-)
+from frontier.show.explain import reason_sentences, sentence
+from frontier.show.numbers import figure_row, figures
+from frontier.show.sentences import claim_sentence, headline, next_step_lines, no_sla_sentence, production_lines
 from frontier.show.table import Table
 from frontier.show.wording import (
     MISSING,

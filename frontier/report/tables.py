@@ -97,7 +97,6 @@ def table_of(
     asked = [*(frontier.objectives if frontier else ()), *(limit.metric for limit in limits)]
     classes = [f"{group}.{n}" for n in _OF_CLASSES for group in (points[0].shape.finest(None) if points else ())]
     names = [n for n in dict.fromkeys([*_USUAL, *classes, *asked, "cost", "energy"]) if n != "error_rate"]
-    of_limit = {limit.metric: limit for limit in limits}
     signs = [SIGNS[role_of(point, frontier, chosen)] for point in points]
     columns = [
         Column("", tuple(Cell(sign, style=style) for sign, style, _ in signs)),
@@ -105,20 +104,27 @@ def table_of(
         *_load_columns(points),
         Column("n", tuple(Cell(f"{p.n:,}" if p.n else "–", key=p.n or None) for p in points), 3, long="requests"),
     ]
-    for name in names:
-        estimates = [point.metrics.get(name) for point in points]
-        if not any(estimates):
-            continue
-        rank = 5 if metric(name).group else _RANKS.get(name, 4)
-        if name in asked or name == "output_throughput":
-            rank = 1
-        cells = tuple(_metric_cell(name, estimate, of_limit.get(name), gpus) for estimate in estimates)
-        columns.append(Column(_head(name, gpus), cells, rank, interval_rank=rank + 5))
-    rates = [point.metrics.get("error_rate") for point in points]
-    if any(rates):
-        cells = tuple(_metric_cell("error_rate", estimate, of_limit.get("error_rate"), None) for estimate in rates)
-        columns.append(Column("errors", cells, 2))
+    columns += [
+        _metric_column(points, name, limits, gpus, first=name in asked or name == _USUAL[0])
+        for name in [*names, "error_rate"]
+        if any(name in point.metrics for point in points)
+    ]
     return Table((*columns, *_roofline_columns(points)))
+
+
+def _metric_column(
+    points: Sequence[Point], name: str, limits: Sequence[Limit], gpus: int | None, *, first: bool
+) -> Column:
+    """The values of a metric, with their intervals; an error rate has none. `first`: it is left out
+    last.
+    """
+    limit = next((limit for limit in limits if limit.metric == name), None)
+    cells = tuple(_metric_cell(name, point.metrics.get(name), limit, gpus) for point in points)
+    if name == "error_rate":
+        return Column("errors", cells, 2)
+    rank = 5 if metric(name).group else _RANKS.get(name, 4)
+    rank = 1 if first else rank
+    return Column(_head(name, gpus), cells, rank, interval_rank=rank + 5)
 
 
 def _load_column(points: Sequence[Point], styles: Sequence[str]) -> Column:
