@@ -274,42 +274,25 @@ def _clause(kind: str, names: Sequence[str], best: Best | None) -> str:
 
 
 def _workloads_sentence(contests: Sequence[Contest], names: Sequence[str]) -> str:
-    """Who carries the most in how many workloads, and in how many there is no such contest."""
-    outcomes: Counter[str] = Counter()
-    won: Counter[str] = Counter()
-    for contest in contests:
-        best = best_of(contest)
-        open_ = _no_winner(contest, best, names)
-        if open_ or best is None:
-            outcomes[open_ or "nothing is proven"] += 1
-        else:
-            won[best.decision.deployment] += 1
-    promise = limits_text(contests[0].rules.limits)
-    if len(won) == 1 and not outcomes:
-        every = "both" if len(contests) == 2 else f"all {len(contests)}"
+    """Who carries the most in how many workloads; why in another nobody does stands in the table of
+    answers.
+    """
+    won = Counter(winner for contest in contests if (winner := _winner(contest, names)) is not None)
+    promise, number, open_ = limits_text(contests[0].rules.limits), len(contests), len(contests) - won.total()
+    if len(won) == 1 and not open_:
+        every = "both" if number == 2 else f"all {number}"
         return f"{next(iter(won))} carries the most inside {promise} in {every} workloads"
-    head = f"Inside {promise}, of {len(contests)} workloads"
-    if not won:
-        return f"{head}: {', '.join(f'in {number} {outcome}' for outcome, number in outcomes.most_common())}"
-    carried = [f"{name} in {won[name]}" for name in names if name in won]
-    carried += [f"{outcome} in {number}" for outcome, number in outcomes.most_common()]
-    return f"{head} the most is carried by {', '.join(carried)}"
+    carried = [f"by {name} in {won[name]}" for name in names if name in won]
+    carried += [f"by none clearly in {open_}"] if open_ else []
+    return f"Inside {promise}, of {number} workloads the most is carried {', '.join(carried)}"
 
 
-def _no_winner(contest: Contest, best: Best | None, names: Sequence[str]) -> str:
-    """Why a workload has no winner among all names; '' where it has one."""
-    if absent := [name for name in names if name not in contest.names]:
-        return f"{_joined(absent)} {'was' if len(absent) == 1 else 'were'} not measured"
-    if best is None:
-        return "nothing is proven"
-    if others := without_proof(contest, best):
-        proven = [best.decision.deployment, *best.others]
-        higher = [name for name, kind in others.items() if kind == "higher"]
-        above = f", though {_owned(higher)} frontier is higher" if higher else ""
-        return f"only {_joined(proven)} {'is' if len(proven) == 1 else 'are'} proven{above}"
-    if best.may_give:
-        return f"{_joined([name for name, _ in best.may_give])} may give more than is proven"
-    return "" if is_sure(contest, best) else "no clear winner"
+def _winner(contest: Contest, names: Sequence[str]) -> str | None:
+    """Who surely carries the most in a workload, all being measured and proven; None: nobody."""
+    best = best_of(contest)
+    if best is None or best.may_give or without_proof(contest, best) or set(names) - set(contest.names):
+        return None
+    return best.decision.deployment if is_sure(contest, best) else None
 
 
 def _names_sentence(names: Sequence[str]) -> str:
