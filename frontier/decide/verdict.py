@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from statistics import NormalDist
 
 from frontier.errors import UsageError
-from frontier.metrics import ENERGY, claim_floor
+from frontier.metrics import claim_floor
 from frontier.model import Decision, Estimate, Judgement, Limit, Point, Verdict, worst
 
 INTERVAL_SIDE = 0.025
@@ -22,7 +22,10 @@ INTERVAL_SIDE = 0.025
 TOO_CLOSE = 100
 """A decision that needs this many times the requests already spent is not worth proposing."""
 RISING = frozenset(
-    {*ENERGY, "output_throughput", "input_throughput", "total_throughput", "request_throughput", "goodput", "cost"}
+    {
+        *("output_throughput", "input_throughput", "total_throughput", "request_throughput", "goodput"),
+        *("cost", "energy", "tokens_per_joule"),
+    }
 )
 """Limits that more concurrency helps to keep: broken at the low end they say "too few", not "too
 many"."""

@@ -5,7 +5,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
-from frontier.metrics import ENERGY, metric, per_gpu
+from frontier.metrics import metric, per_gpu
 from frontier.model import Decision, Limit, Point, Rate, Verdict, unnamed
 from frontier.plot.data import Axis, Callout, Panel, Role, View
 from frontier.show.numbers import binding_limit
@@ -207,7 +207,7 @@ def foot_line(views: Sequence[View], provenance: Provenance | None) -> str:
     rates = [(p.metrics["error_rate"].value, p.n) for p in points if "error_rate" in p.metrics]
     if rates and (total := sum(n for _, n in rates)):
         parts.append(f"{sum(r * n for r, n in rates) / total * 100:.2g}% errors")
-    if any(name in ENERGY for v in views for name in (*v.axes, *(limit.metric for limit in v.sla))):
+    if any(metric(name).needs == "power" for v in views for name in (*v.axes, *(limit.metric for limit in v.sla))):
         parts.append(cost_energy.power_text(p.power for p in points if p.power))
     parts.append(f"run {known.run}" if known.run else None)
     return joined([clean(part) for part in parts if part])

@@ -9,7 +9,7 @@ from rich.text import Text
 
 from frontier.decide.capacity import FrontierSummary
 from frontier.decide.diagnose import DIAGNOSIS_LEGEND, Diagnosis, diagnosis_lines
-from frontier.metrics import ENERGY, RATES, metric
+from frontier.metrics import RATES, metric
 from frontier.model import (
     Decision,
     Estimate,
@@ -172,7 +172,7 @@ def _metric_cell(name: str, estimate: Estimate | None, limit: Limit | None, gpus
 
 def _head(name: str, gpus: int | None) -> str:
     """The head of a metric's column; that of a rate is its unit."""
-    if name in ENERGY or name == "cost":
+    if metric(name).needs in ("power", "price"):
         return name.replace("_", " ")
     if metric(name).unit in RATES:
         kind = metric(name).label.partition(" (")[0].removesuffix(" throughput")

@@ -166,14 +166,14 @@ def token_prices(metrics: Mapping[str, Estimate], utilisation: float = 1.0) -> T
     )
 
 
-def energy(throughput: Estimate, power: Power) -> dict[str, Estimate]:
-    """`energy` (joules per output token; infinite when nothing is produced) and
-    `tokens_per_joule`.
-    """
-    return {
-        "energy": throughput.inverted(power.watts, lower_at_zero=math.inf),
-        "tokens_per_joule": throughput.scaled(1, power.watts),
-    }
+def joules(throughput: Estimate, power: Power) -> Estimate:
+    """Joules per output token; infinite when nothing is produced."""
+    return throughput.inverted(power.watts, lower_at_zero=math.inf)
+
+
+def per_joule(throughput: Estimate, power: Power) -> Estimate:
+    """Output tokens per joule."""
+    return throughput.scaled(1, power.watts)
 
 
 def with_energy(point: Point, power: Power | None) -> Point:
@@ -183,4 +183,5 @@ def with_energy(point: Point, power: Power | None) -> Point:
     throughput = point.metrics.get("output_throughput")
     if power is None or throughput is None:
         return point
-    return dataclasses.replace(point, metrics={**point.metrics, **energy(throughput, power)}, power=power)
+    of_power = {"energy": joules(throughput, power), "tokens_per_joule": per_joule(throughput, power)}
+    return dataclasses.replace(point, metrics={**point.metrics, **of_power}, power=power)

@@ -79,8 +79,8 @@ def test_an_aggregate_without_an_interval_has_none_here_either():
     )
     joules = point.metrics["energy"]
     assert (0.7, -math.inf, math.inf) == (joules.value, joules.low, joules.high)
-    nothing = cost_energy.energy(Estimate(0.0, 0.0, 0.0, 5), Power(700.0, "stated"))
-    assert (math.inf, 0.0) == (nothing["energy"].value, nothing["tokens_per_joule"].value)
+    nothing, power = Estimate(0.0, 0.0, 0.0, 5), Power(700.0, "stated")
+    assert (math.inf, 0.0) == (cost_energy.joules(nothing, power).value, cost_energy.per_joule(nothing, power).value)
 
 
 def test_its_uncertainty_is_drawn_as_the_throughputs_is():
