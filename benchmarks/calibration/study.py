@@ -14,6 +14,7 @@ from benchmarks.calibration import rules
 from benchmarks.calibration.servers import Engine, Process, Server, excess, make_trial
 from benchmarks.calibration.sweep import answer_first
 from frontier.decide import compare, pareto, uncertainty
+from frontier.decide.contest import Rules, Side
 from frontier.metrics import metric
 from frontier.model import Phase, Point
 from frontier.stats import estimate, window
@@ -182,8 +183,8 @@ def _compared(a: _Side, reference: tuple[float, float]) -> dict[str, bool]:
     b = _Side.measured(Process(law, a.server.family, a.server.limits, a.server.seed + 1_000_000))
     if any(pareto.exclusion(p, [metric(o) for o in OBJECTIVES]) is not None for p in (*a.points, *b.points)):
         return {}
-    sides = [compare.Side(name, side.points, samples=side.samples) for name, side in (("A", a), ("B", b))]
-    found = compare.compare(*sides, compare.Rules(OBJECTIVES, reference[1], draws=200))
+    sides = [Side(name, side.points, samples=side.samples) for name, side in (("A", a), ("B", b))]
+    found = compare.compare(*sides, Rules(OBJECTIVES, reference[1], draws=200))
     true = pareto.hypervolume(b.gain, b.price, reference) / pareto.hypervolume(a.gain, a.price, reference)
     held = {"ratio": found.ratio.low <= true <= found.ratio.high}
     for difference in found.outcome.differences:

@@ -100,10 +100,6 @@ class Limit:
         """
         return estimate.lower if self.better == "lower" else estimate.upper
 
-    def worst_end(self, estimate: Estimate) -> float:
-        """The worse end of the two-sided interval: `high` when lower is better, else `low`."""
-        return estimate.high if self.better == "lower" else estimate.low
-
     def bound_text(self, value: float | None = None) -> str:
         """'≤ 500 ms': the promise, or another value (the comfort mark) in its place, with the sign
         of its side.

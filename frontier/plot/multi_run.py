@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from frontier.decide import pareto
-from frontier.decide.compare import Comparison, Contest, Rules, Side
+from frontier.decide.compare import Comparison
+from frontier.decide.contest import Contest, Rules, Side
 from frontier.decide.pareto import keeps
 from frontier.errors import UsageError
 from frontier.metrics import RATES, metric, per_gpu

@@ -8,7 +8,8 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from frontier.config.shapes import described
-from frontier.decide.compare import Comparison, Rules, Side, compare, overall
+from frontier.decide.compare import Comparison, compare, overall
+from frontier.decide.contest import Rules, Side
 from frontier.errors import UsageError
 from frontier.model import Decision, Limit, Point, Series, by_series
 from frontier.plot.selection import narrowed

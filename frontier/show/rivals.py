@@ -2,15 +2,15 @@
 part.
 
 The sentences are the titles of their pictures and the first line of a comparison. They name a
-winner only where `decide.compare` does.
+winner only where `decide.contest` does.
 """
 
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
-from frontier.decide.compare import (
-    Comparison,
+from frontier.decide.compare import Comparison
+from frontier.decide.contest import (
     Contest,
     MetricDifference,
     Side,
@@ -24,7 +24,7 @@ from frontier.decide.difference import INDIFFERENCE
 from frontier.decide.pareto import pooled
 from frontier.decide.sla_result import Best
 from frontier.metrics import RATES, Unit, metric
-from frontier.model import Estimate, in_words, listed, setting
+from frontier.model import Estimate, Verdict, in_words, listed, setting
 from frontier.show.wording import MANY, count, limits_text, named_value, value_text
 from frontier.units import format_number
 
@@ -248,26 +248,23 @@ def _clauses(contest: Contest) -> str:
     """Why each of the others takes no part; that nothing of theirs is proven only where something
     is.
     """
-    best = best_of(contest)
-    kinds: dict[str, list[str]] = {}
-    for name, kind in without_proof(contest, best).items():
-        kinds.setdefault(kind, []).append(name)
-    clauses = [_clause(kind, names, best) for kind, names in kinds.items()]
+    best, kinds = best_of(contest), dict[Verdict | None, list[str]]()
+    for name, verdict in without_proof(contest).items():
+        kinds.setdefault(Verdict.UNPROVEN if verdict is Verdict.MARGINAL else verdict, []).append(name)
+    clauses = [_clause(verdict, names, best) for verdict, names in kinds.items()]
     clauses += [f"{name} may give more, which is not proven" for name, _ in (best.may_give if best else ())]
     return "".join(f"; {clause}" for clause in clauses if clause)
 
 
-def _clause(kind: str, names: Sequence[str], best: Best | None) -> str:
+def _clause(verdict: Verdict | None, names: Sequence[str], best: Best | None) -> str:
     """Why these take no part."""
-    its, have, was = ("its", "has", "was") if len(names) == 1 else ("their", "have", "were")
-    higher = "frontier is" if len(names) == 1 else "frontiers are"
+    have, was = ("has", "was") if len(names) == 1 else ("have", "were")
+    if verdict is None:
+        return f"{_joined(names)} {was} not judged"
     return {
-        "higher": f"{_owned(names)} {higher} higher, but none of {its} settings is proven",
-        "open": f"none of {_owned(names)} settings is proven" if best else "",
-        "violates": f"nothing measured of {_joined(names)} keeps it",
-        "invalid": f"{_joined(names)} {have} no valid measurement",
-        "not judged": f"{_joined(names)} {was} not judged",
-    }[kind]
+        Verdict.VIOLATES: f"nothing measured of {_joined(names)} keeps it",
+        Verdict.INVALID: f"{_joined(names)} {have} no valid measurement",
+    }.get(verdict, f"none of {_owned(names)} settings is proven" if best else "")
 
 
 # --- over several shapes
@@ -290,7 +287,7 @@ def _workloads_sentence(contests: Sequence[Contest], names: Sequence[str]) -> st
 def _winner(contest: Contest, names: Sequence[str]) -> str | None:
     """Who surely carries the most in a workload, all being measured and proven; None: nobody."""
     best = best_of(contest)
-    if best is None or best.may_give or without_proof(contest, best) or set(names) - set(contest.names):
+    if best is None or best.may_give or without_proof(contest) or set(names) - set(contest.names):
         return None
     return best.decision.deployment if is_sure(contest, best) else None
 

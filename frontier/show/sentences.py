@@ -37,25 +37,16 @@ def half_undecided(decision: Decision) -> bool:
 
 def decision_sentence(decision: Decision, *, throughput: str = "output_throughput", gpus: int | None = None) -> str:
     """The decision with its numbers as one sentence: the title of the picture and of the page."""
-    figure, at = tightest_figure(decision), _nearest_value(decision)
-    if decision.concurrency is not None:
-        speed = decision.metrics.get(throughput)
-        rate = f": {named_value(throughput, speed.value, gpus)}" if speed else ""
-        tail = ""
-        if figure and figure.limit and figure.metric != throughput:
-            word = "limit" if figure.limit.better == "lower" else "at least"
-            value = named_value(figure.metric, figure.estimate.value)
-            tail = f" with {value} ({word} {limit_value_text(figure.metric, figure.limit.promise)})"
-        return _with_better(decision, f"{rate}{tail}")
-    if decision.verdict is Verdict.INVALID:
-        return "No valid measurement to decide by"
-    promise = limits_text(decision.limits)
-    if decision.verdict is Verdict.VIOLATES:
-        return _corrected(decision, f"No setting meets {promise}" + (f": nearest is {at}" if at else ""))
-    why = "its interval crosses the limit"
-    if decision.verdict is Verdict.UNPROVEN:
-        why = f"it has {_too_few(decision, figure)}" if figure else "its limit was not measured"
-    return _corrected(decision, f"No setting is proven to meet {promise}" + (f": {at}; {why}" if at else ""))
+    if decision.concurrency is None:
+        return headline(decision)
+    figure, speed = tightest_figure(decision), decision.metrics.get(throughput)
+    rate = f": {named_value(throughput, speed.value, gpus)}" if speed else ""
+    tail = ""
+    if figure and figure.limit and figure.metric != throughput:
+        word = "limit" if figure.limit.better == "lower" else "at least"
+        value = named_value(figure.metric, figure.estimate.value)
+        tail = f" with {value} ({word} {limit_value_text(figure.metric, figure.limit.promise)})"
+    return _with_better(decision, f"{rate}{tail}")
 
 
 def no_answer_words(decision: Decision) -> str:
@@ -219,19 +210,6 @@ def claim_sentence(decision: Decision) -> str:
     enough = max((fewest_to_bound(limit.of.p) for limit in decision.limits if limit.of.p is not None), default=0)
     late = "; late requests come together, so that more turns are needed" if claim.turns >= enough else ""
     return f"Early claim: {turns}; {stall}{late}.{when}"
-
-
-def _nearest_value(decision: Decision) -> str:
-    """'64 at 492 ms' for the candidate; with several limits, of which metric; '' without a
-    candidate.
-    """
-    if decision.candidate is None:
-        return ""
-    figure = tightest_figure(decision)
-    if figure is None:
-        return in_words(decision.candidate)
-    label = "" if len(decision.limits) == 1 else f"{metric(figure.metric).label} "
-    return f"{in_words(decision.candidate)} at {label}{value_text(figure.metric, figure.estimate.value)}"
 
 
 def production_lines(decision: Decision, arrivals: ArrivalRate | None) -> list[str]:

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from frontier.decide import compare, pareto
+from frontier.decide.contest import Rules, Side
 from frontier.errors import ExitCode, exit_code
 from frontier.model import Decision, Estimate, Flag, Limit, Point, Verdict
 from frontier.report.comparison import comparison_table, no_characters
@@ -54,10 +55,10 @@ def compared(
     a, b, objectives=OBJECTIVES, *, samples=({}, {}), gpus=(None, None), decisions=(None, None), draws=20, **rules
 ):
     sides = [
-        compare.Side(name, points, decision, number, windows)
+        Side(name, points, decision, number, windows)
         for name, points, decision, number, windows in zip("AB", (a, b), decisions, gpus, samples, strict=True)
     ]
-    return compare.compare(*sides, compare.Rules(objectives, draws=draws, **rules))
+    return compare.compare(*sides, Rules(objectives, draws=draws, **rules))
 
 
 def both(speed, n=1000, **more):

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 
 import pytest
 
-from frontier.decide.compare import Comparison, Rules, Side, compare
+from frontier.decide.compare import Comparison, compare
+from frontier.decide.contest import Rules, Side
 from frontier.model import Estimate, Point, Shape
 from frontier.plot.data import Role, View
 from frontier.plot.multi_run import Group, overlay, together
