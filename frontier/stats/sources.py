@@ -51,7 +51,7 @@ class Source:
 def source_of(m: Metric) -> Source:
     """Where a metric comes from: an entry of its own, requests that it counts, or a throughput."""
     if m.counts is not None:
-        return _COUNTED
+        return _SHARE
     return SOURCES.get(m.name, _THROUGHPUT)
 
 
@@ -117,21 +117,37 @@ def _rate(sample: WindowData, totals: Floats, confidence: float) -> Estimate | N
 # --- shares of requests
 
 
-def _counted(sample: WindowData, m: Metric, given: Given) -> Estimate | None:
-    hits = m.counts(sample) if m.counts is not None else None
+def _hits(sample: WindowData, m: Metric, given: Given) -> Bools | None:
+    """Which requests a metric counts: by itself, or those that attain; None where that is not
+    known.
+    """
+    return m.counts(sample) if m.counts is not None else _attaining(sample, given.limits)
+
+
+def _hits_per_block(sample: WindowData, m: Metric, given: Given) -> Floats:
+    """How many of them each time block has, of a metric that the window does not lack."""
+    hits = _hits(sample, m, given)
+    assert hits is not None
+    return sample.per_block(hits)
+
+
+def _share(sample: WindowData, m: Metric, given: Given) -> Estimate | None:
+    hits = _hits(sample, m, given)
     return None if hits is None else _share_of(sample, hits, given.confidence, m.higher_is_better)
 
 
-def _share_drawn(sample: WindowData, hits: Bools, picks: Ints) -> Floats:
-    return ratio(sample.per_block(hits), sample.per_block(np.ones(sample.n)), picks)
+def _goodput(sample: WindowData, m: Metric, given: Given) -> Estimate | None:
+    """Attaining requests, by when they were sent, per second."""
+    hits = _hits(sample, m, given)
+    return None if hits is None else _rate(sample, sample.per_block(hits), given.confidence)
 
 
-def _counted_drawn(sample: WindowData, m: Metric, _: Given, picks: Ints) -> Floats:
-    assert m.counts is not None
-    return _share_drawn(sample, m.counts(sample), picks)
-
-
-_COUNTED = Source(_counted, _counted_drawn)
+_SHARE = Source(
+    _share,
+    lambda sample, m, given, picks: ratio(
+        _hits_per_block(sample, m, given), sample.per_block(np.ones(sample.n)), picks
+    ),
+)
 
 
 def _share_of(sample: WindowData, hits: Bools, confidence: float, higher_is_better: bool) -> Estimate:
@@ -182,17 +198,6 @@ def _attaining(sample: WindowData, limits: tuple[Limit, ...]) -> Bools | None:
     return None if not limited or (sample.ok.any() and unknown) else attains(sample, limits)
 
 
-def _attainment(sample: WindowData, _: Metric, given: Given) -> Estimate | None:
-    within = _attaining(sample, given.limits)
-    return None if within is None else _share_of(sample, within, given.confidence, higher_is_better=True)
-
-
-def _goodput(sample: WindowData, _: Metric, given: Given) -> Estimate | None:
-    """Attaining requests, by when they were sent, per second."""
-    within = _attaining(sample, given.limits)
-    return None if within is None else _rate(sample, sample.per_block(within), given.confidence)
-
-
 # --- what follows from a throughput, and the cache
 
 
@@ -234,13 +239,9 @@ def _cached_share(sample: WindowData, _: Metric, given: Given) -> Estimate | Non
 SOURCES: dict[str, Source] = {
     "goodput": Source(
         _goodput,
-        lambda sample, _, given, picks: ratio(
-            sample.per_block(attains(sample, given.limits)), sample.block_seconds, picks
-        ),
+        lambda sample, m, given, picks: ratio(_hits_per_block(sample, m, given), sample.block_seconds, picks),
     ),
-    "attainment": Source(
-        _attainment, lambda sample, _, given, picks: _share_drawn(sample, attains(sample, given.limits), picks)
-    ),
+    "attainment": _SHARE,
     "cached_share": Source(_cached_share, lambda sample, _m, _g, picks: ratio(*cached_tokens(sample), picks)),
     "quality": Source(  # the same at all settings that are compared
         lambda sample, _m, _g: sample.quality,
