@@ -45,27 +45,18 @@ SHAPE = Shape.of(512, 128)
 class Days:
     """A drawn deployment whose speed differs from day to day by `spread` (standard deviation of
     ln).
-
-    `kind` of the days: 'normal' and independent; 'heavy' tails (Student's t with 4 degrees of
-    freedom); 'lasting': a day's speed keeps half of the one before.
     """
 
-    def __init__(self, family: str, seed: int, spread: float | None = None, kind: str = "normal") -> None:
+    def __init__(self, family: str, seed: int, spread: float | None = None) -> None:
         self.rng = np.random.default_rng([seed, FAMILIES.index(family), 77])
         self.law = draw_law(np.random.default_rng([seed, FAMILIES.index(family)]), family)
-        self.family, self.seed, self.kind = family, seed, kind
+        self.family, self.seed = family, seed
         low, high = math.log(0.003), math.log(0.04)
         self.spread = math.exp(self.rng.uniform(low, high)) if spread is None else spread
-        self.last = 0.0
 
     def day(self) -> float:
         """ln of how much slower the server is today."""
-        shock = self.rng.standard_normal()
-        if self.kind == "heavy":
-            shock = self.rng.standard_t(4) / math.sqrt(2)
-        if self.kind == "lasting":
-            shock = self.last = 0.5 * self.last + math.sqrt(0.75) * shock
-        return self.spread * shock
+        return self.spread * float(self.rng.standard_normal())
 
     def server(self, slower: float) -> Process:
         """The server when it is slower by `slower` (ln)."""
@@ -153,45 +144,24 @@ def interleaved(days: Days, slower: float, allow: float = 0.05, budget: float = 
 
 
 def run_of_a_day(
-    days: Days, slower: float, number: int, limits: Sequence[Limit], *, prove: bool = False
+    days: Days, slower: float, number: int, limits: Sequence[Limit]
 ) -> tuple[Measured, dict[int, WindowData]]:
-    """One nightly run, with the speed of its day: each setting twice; with `prove` the highest
-    alone, in the 300 turns of a final claim, and with intervals.
+    """One run with the speed of its day: the highest setting alone, in the 300 turns of a final
+    claim, and with intervals.
     """
-    server, samples = days.server(days.day() + slower), {}
-    repeats, turns = (5, 60) if prove else (2, 2)
-    for i, c in enumerate(GRID[-1:] if prove else GRID):
-        seed = (number + 1) * NIGHT + 10 * i
-        samples[c] = window.join([measure(server, c, seed + k, k * APART, turns)[0] for k in range(repeats)])
+    server, c, seed = days.server(days.day() + slower), GRID[-1], (number + 1) * NIGHT
+    samples = {c: window.join([measure(server, c, seed + k, k * APART, 60)[0] for k in range(5)])}
     proven, names = proven_of(samples, limits), judged_metrics(limits)
-    return as_measured(samples, 86_400.0 * number, names, proven, bounded=prove), samples
+    return as_measured(samples, 86_400.0 * number, names, proven, bounded=True), samples
 
 
 def one_each(days: Days, slower: float, allow: float) -> Gate:
     """A gate of one run each, at the setting that BASE proved, the spread of runs being stated."""
     limits = days.limits()
     rules = GateRules(judged_metrics(limits), allow, family_size(1, limits), limits, days.spread)
-    base, _ = run_of_a_day(days, 0.0, 0, limits, prove=True)
-    new, samples = run_of_a_day(days, slower, 1, limits, prove=True)
+    base, _ = run_of_a_day(days, 0.0, 0, limits)
+    new, samples = run_of_a_day(days, slower, 1, limits)
     return gate([base], [new], rules, "history", SHAPE, ("A", "B"), base.proven, samples)
-
-
-def stored(days: Days, history: int, *, changed: bool, allow: float = 0.05) -> Gate:
-    """A gate against a stored baseline of so many days. `changed`: by what the gate says that it
-    would catch.
-    """
-    limits = days.limits()
-    rules = GateRules(judged_metrics(limits), allow, family_size(1, limits), limits)
-    base = [run_of_a_day(days, 0.0, i, limits)[0] for i in range(history)]
-    slower = 0.0
-    if changed:
-        first, _ = run_of_a_day(days, 0.0, history, limits)
-        smallest = gate(base, [first], rules, "history", SHAPE, ("A", "B")).changes[0].smallest
-        slower = -math.log1p(-min(smallest, 0.95))
-    new, samples = run_of_a_day(days, slower, history + 1, limits)
-    known = [one.proven for one in base]
-    proven = None if None in known else min(known, default=None)  # type: ignore[type-var]
-    return gate(base, [new], rules, "history", SHAPE, ("A", "B"), proven, samples)
 
 
 def engine_config(rng: np.random.Generator) -> str:
@@ -261,11 +231,11 @@ def share(hits: int, n: int) -> str:
     return f"{100 * hits / n:.1f} % ({hits} of {n:,})"
 
 
-def drawn(count: int, families: Sequence[str], low: float, high: float, kind: str = "normal") -> Iterator[Days]:
+def drawn(count: int, families: Sequence[str], low: float, high: float) -> Iterator[Days]:
     """So many deployments of these families, whose requests last from `low` to `high` seconds at
     GRID's top.
     """
-    made = (Days(families[i % len(families)], 500_000 + i // len(families), kind=kind) for i in itertools.count())
+    made = (Days(families[i % len(families)], 500_000 + i // len(families)) for i in itertools.count())
     fitting = (days for days in made if low <= days.server(0.0).phase_seconds(GRID[-1], "e2e") < high)
     return itertools.islice(fitting, count)
 
@@ -285,15 +255,6 @@ UNSTEADY = ("up to 5 s, a wandering speed or lockstep", HARD, 0.0, 5.0)
 IN_TURN = ((EASY, 0.0, 1.0), (EASY, LESS, 0.3))
 IN_TURN_HARD = tuple((p, change, 0.1) for p in (LONG, UNSTEADY) for change in (0.0, LESS))
 """Deployments, what changed, and the part of the gates asked for."""
-STORED = (
-    ("normal", 10, False, 1.0),
-    ("normal", 10, True, 0.2),
-    ("normal", 5, False, 0.1),
-    ("heavy", 10, False, 0.1),
-    ("lasting", 10, False, 0.1),
-)
-"""How days differ, how many there are, whether the speed changed, and the part."""
-
 SWEEPS = ((0.005, 0.10, 0.0, 1.0), (0.005, 0.05, 0.0, 0.3), (0.005, 0.10, 2 * LESS, 0.1))
 """By how much runs differ, what is allowed, what changed, and the part."""
 
@@ -314,12 +275,6 @@ def print_gates(count: int) -> None:
     """How often a gate gives each verdict."""
     print(HEAD.format("measured in turn, 20 minutes"), flush=True)
     _print_in_turn(count, IN_TURN)
-    print("\n" + HEAD.format("against a stored baseline"), flush=True)
-    for kind, days, changed, part in STORED:
-        gates = [stored(d, days, changed=changed) for d in drawn(round(count * part), STEADY, 0.0, 5.0, kind)]
-        change = "slower by what it says it catches" if changed else "nothing changed"
-        print(row(f"{days} days, {kind}: {change}", gates), flush=True)
-    print("\n" + HEAD.format("measured in turn, 20 minutes"), flush=True)
     _print_in_turn(count, IN_TURN_HARD)
 
 

@@ -38,7 +38,7 @@ from frontier.config import load_config
 from frontier.model import Decision, Measurement, Trial
 from frontier.plan import Progress, make_plan
 from frontier.run import load
-from frontier.show.sentences import notes
+from frontier.show.explain import with_notes
 from frontier.store.run_dir import RunDirectory
 from frontier.sweep.backend import VirtualBackend
 from frontier.sweep.conductor import Conductor
@@ -212,7 +212,7 @@ def decided(decision: Decision) -> Decision:
     """
     step = decision.next_step and replace(decision.next_step, command=None, seconds=None)
     found = replace(decision, next_step=step)
-    return replace(found, notes=notes(found))
+    return replace(found, notes=with_notes(found).notes)
 
 
 def one_sweep(path: Path, kill: Callable[[int], Mapping[str, Any] | None], whole: Any, tally: Tally) -> None:

@@ -67,6 +67,15 @@ _PLAIN: dict[str, tuple[Unit, Better, str]] = {
     "energy": (Unit.JOULES_PER_TOKEN, "lower", "energy per output token"),
     "quality": (Unit.SCORE, "higher", "quality"),
 }
+NEEDS = {
+    "goodput": "limits",
+    "attainment": "limits",
+    "cost": "price",
+    "energy": "power",
+    "quality": "quality",
+}
+"""What gives a value to a metric that a run may be without: limits on latency, the deployment's
+price or power, or a quality that is stated or measured."""
 OfRequests = Callable[[Any], Any]
 """Of window data (`stats.window.WindowData`): which of its requests count, as an array of truth
 values; None where the data do not tell.
@@ -105,7 +114,8 @@ class Metric:
     for mean or rates.
 
     `group` is the class of requests that it is of, as the later turns of sessions; None: all
-    requests. `counts` says of a share of requests which of them count.
+    requests. `counts` says of a share of requests which of them count; `needs` what gives it a
+    value where requests alone do not (NEEDS). How it is estimated and drawn is in `stats.sources`.
     """
 
     name: str
@@ -117,6 +127,7 @@ class Metric:
     inverted: bool = False
     group: str | None = None
     counts: OfRequests | None = None
+    needs: str = ""
 
     @property
     def is_mean(self) -> bool:
@@ -195,7 +206,7 @@ def metric(name: str) -> Metric:
     """
     if name in _PLAIN:
         unit, better, label = _PLAIN[name]
-        return Metric(name, unit, better, label, counts=_COUNTS.get(name))
+        return Metric(name, unit, better, label, counts=_COUNTS.get(name), needs=NEEDS.get(name, ""))
     if of_class := _OF_CLASS.fullmatch(name):
         whole = metric(of_class[2])
         if whole.quantity == "itl":

@@ -66,14 +66,13 @@ History = list[tuple[Trial, WindowData]]
 _REQUEST_COLUMNS = ("sent", "ok", "ttft", "tpot", "e2e", "prompt_tokens", "completion_tokens", "cached_tokens")
 
 
-NEEDS = {
-    "cost": "say what it costs, as  --set 'price=$12/h'",
-    "energy": "say what it draws, as  --set hardware.power=5600W,  where nothing measured it",
-    "goodput": "name limits on latency, as  --sla 'p99_ttft<=500ms'",
-    "attainment": "name limits on latency, as  --sla 'p99_ttft<=500ms'",
+HOW_TO_GIVE = {
+    "price": "say what it costs, as  --set 'price=$12/h'",
+    "power": "say what it draws, as  --set hardware.power=5600W,  where nothing measured it",
+    "limits": "name limits on latency, as  --sla 'p99_ttft<=500ms'",
     "quality": "state it as  quality: 0.95  in the config, or measure it:  frontier verify --quality",
 }
-"""What gives a value to a metric that a run may be without."""
+"""How to give a metric what it needs (`metrics.NEEDS`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -425,8 +424,8 @@ def _check_known(points: Sequence[Point], limits: Sequence[Limit]) -> None:
     no class of any.
     """
     for name in (limit.metric for limit in limits):
-        if name in NEEDS and points and not any(name in p.metrics for p in points):
-            raise UsageError(f"a limit on {name}, which is not known of any point", NEEDS[name])
+        if (needs := metric(name).needs) and points and not any(name in p.metrics for p in points):
+            raise UsageError(f"a limit on {name}, which is not known of any point", HOW_TO_GIVE[needs])
     classes = list(dict.fromkeys(name for p in points for name in p.shape.classes))
     for group in (limit.of.group for limit in limits):
         if group is not None and points and group not in classes:

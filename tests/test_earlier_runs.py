@@ -39,7 +39,20 @@ def runs_1_0(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("command", sorted(THEN_1_0))
 def test_the_same_is_said_of_the_runs_of_1_0(runs_1_0: Path, command: str) -> None:
-    agrees(THEN_1_0[command], said(runs_1_0, *command.split()))
+    then, now = THEN_1_0[command], said(runs_1_0, *command.split())
+    if command == "compare closed stated":
+        # One server, of which `stated` measured fewer settings: its smaller area was "worse" until
+        # 1.0.0. What the steps between settings leave open is no difference any more.
+        verdicts = [now["json"]["verdict"], *(shape["verdict"] for shape in now["json"]["shapes"])]
+        assert (4, ["not resolved"] * 3) == (now["code"], verdicts)
+        then = {"json": without_verdicts(then["json"])}
+    agrees(then, now)
+
+
+def without_verdicts(compared: dict[str, Any]) -> dict[str, Any]:
+    """The JSON of a comparison without its verdicts."""
+    shapes = [{name: value for name, value in shape.items() if name != "verdict"} for shape in compared["shapes"]]
+    return {**compared, "verdict": "not resolved", "shapes": shapes}
 
 
 @pytest.mark.parametrize("command", sorted(MERGED))
@@ -80,6 +93,8 @@ ESTIMATED_ANEW = {"diagnosis", "arrival_rate"}
 since."""
 GONE = {"area", "reference", "fits", "peak"}
 """Fields of the frontiers that `show` gave until 1.0.0: areas and scalability models."""
+GONE_OF_SHAPES = {"gains"}
+"""What `compare` gave of each shape until 1.0.0: brackets of the gain at equal latency."""
 
 
 def agrees(then: Any, now: Any, where: str = "") -> None:
@@ -87,7 +102,7 @@ def agrees(then: Any, now: Any, where: str = "") -> None:
     of numpy add up in another order.
     """
     if isinstance(then, dict):
-        gone = GONE if re.search(r"\.frontiers\[\d+\]$", where) else set()
+        gone = GONE if re.search(r"\.frontiers\[\d+\]$", where) else GONE_OF_SHAPES
         assert set(then) - gone <= set(now), where
         for name, value in then.items():
             if name not in WORDS | ESTIMATED_ANEW | gone:

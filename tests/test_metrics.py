@@ -1,9 +1,15 @@
 import math
 import re
+from dataclasses import replace
 
+import numpy as np
 import pytest
 
-from frontier.metrics import DEFAULT_METRICS, Unit, claim_floor, display, display_one, metric
+from frontier.decide.uncertainty import replicates
+from frontier.metrics import _PLAIN, DEFAULT_METRICS, NEEDS, Unit, claim_floor, display, display_one, metric
+from frontier.model import Estimate, Limit, Power
+from frontier.stats.estimate import estimate
+from tests.stats.made import Server, trial
 
 
 @pytest.mark.parametrize(
@@ -110,3 +116,19 @@ def test_a_scale_serves_all_values_of_an_axis_or_one_value_of_a_text() -> None:
     assert display_one("p99_ttft", 0.0005) == (1e6, "µs")
     assert display_one("p99_ttft", math.inf) == (1.0, "s")
     assert display_one("error_rate", 0.5) == (100.0, "%")
+
+
+def test_each_metric_is_estimated_and_drawn_by_one_entry() -> None:
+    """All that `_PLAIN` names has a value of a window that knows everything, and for its draws the
+    same on average.
+    """
+    bare = Server(lambda c: 0.005 * c, lambda c: 0.01, seed=3).run(trial(8, requests=400))
+    bare = replace(bare, pace=np.where(np.arange(bare.n) % 2, 3.0, 9.0), cached_tokens=bare.prompt_tokens / 4)
+    sample = replace(bare, power=Power(700.0, "stated"), quality=Estimate(0.9, 0.9, 0.9, 1))
+    limits = (Limit("p99_ttft", 0.05), Limit("p99_tpot", 0.02))
+    for name in _PLAIN:
+        value = estimate(sample, name, limits=limits, price=3.0)
+        assert value is not None, name
+        drawn = replicates({8: sample}, (name, "p50_ttft"), limits=limits, price=3.0, draws=50).gain
+        assert value.value == pytest.approx(drawn.mean(), rel=0.05), name
+    assert set(NEEDS) == {name for name in _PLAIN if estimate(bare, name) is None}

@@ -16,7 +16,7 @@ from frontier.config import Setting, load_config, parse_sla
 from frontier.model import Decision, Limit, NextStep, Phase, Shape, Verdict
 from frontier.next_step import with_command
 from frontier.plan import make_plan, make_trial
-from frontier.show.sentences import notes
+from frontier.show.explain import with_notes
 from tests.commands import frontier
 from tests.sweeps import ENGINES, commands_in_virtual_time
 
@@ -131,7 +131,7 @@ def test_the_notes_have_the_sentence_with_the_command():
     times = TrialTimes(((trial, Amount(14.0, 100.0)),))
     found = with_command(a_decision(config.limits), config, AGAIN, times, NOTHING)
     sentence = "c=32 may give 27% more (1,837 tok/s): about 3 min (1,300 requests) would decide"
-    assert f"{sentence}: {AGAIN} --prove 32" == notes(found)[0]
+    assert f"{sentence}: {AGAIN} --prove 32" == with_notes(found).notes[0]
 
 
 def test_what_is_too_close_to_decide_has_no_command():

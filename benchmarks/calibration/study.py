@@ -14,6 +14,7 @@ from benchmarks.calibration import rules
 from benchmarks.calibration.servers import Engine, Process, Server, excess, make_trial
 from benchmarks.calibration.sweep import answer_first
 from frontier.decide import compare, pareto, uncertainty
+from frontier.decide.contest import Rules, Side
 from frontier.metrics import metric
 from frontier.model import Phase, Point
 from frontier.stats import estimate, window
@@ -157,14 +158,6 @@ class _Side:
         points = [estimate.point(sample, names=OBJECTIVES) for sample in samples.values()]
         return cls(server, points, samples, gain, price)
 
-    def most(self, latency: float) -> float:
-        """The true throughput within this latency."""
-        low, high = 1, rules.TOP
-        while high - low > 1:
-            middle = (low + high) // 2
-            low, high = (middle, high) if self.server.truth(middle)[OBJECTIVES[1]] <= latency else (low, middle)
-        return max(float(self.gain[self.price <= latency].max()), self.server.truth(low)[OBJECTIVES[0]])
-
 
 def _frontier(server: Process) -> dict[str, bool]:
     """Is the truth inside what is published of a frontier and of two compared? Only what is
@@ -177,10 +170,10 @@ def _frontier(server: Process) -> dict[str, bool]:
     band = uncertainty.band(drawn, [middle])
     stair = float(a.gain[a.price <= middle].max())
     held = bool(band.low[0] <= stair <= band.high[0])
-    return {"band": held, **_compared(a, reference, middle)}
+    return {"band": held, **_compared(a, reference)}
 
 
-def _compared(a: _Side, reference: tuple[float, float], middle: float) -> dict[str, bool]:
+def _compared(a: _Side, reference: tuple[float, float]) -> dict[str, bool]:
     """The same deployment made up to a quarter faster or slower, measured by itself, against
     `a`.
     """
@@ -190,16 +183,15 @@ def _compared(a: _Side, reference: tuple[float, float], middle: float) -> dict[s
     b = _Side.measured(Process(law, a.server.family, a.server.limits, a.server.seed + 1_000_000))
     if any(pareto.exclusion(p, [metric(o) for o in OBJECTIVES]) is not None for p in (*a.points, *b.points)):
         return {}
-    sides = [compare.Side(side.points, {side.points[0].series: side.samples}) for side in (a, b)]
-    found = compare.compare(*sides, compare.Rules(OBJECTIVES, reference[1], at=(middle,), draws=200))
+    sides = [Side(name, side.points, samples=side.samples) for name, side in (("A", a), ("B", b))]
+    found = compare.compare(*sides, Rules(OBJECTIVES, reference[1], draws=200))
     true = pareto.hypervolume(b.gain, b.price, reference) / pareto.hypervolume(a.gain, a.price, reference)
     held = {"ratio": found.ratio.low <= true <= found.ratio.high}
+    for difference in found.outcome.differences:
+        at = [rules.GRID.index(c) for c, _ in difference.settings]
+        each = (b.gain / a.gain, b.price / a.price)[OBJECTIVES.index(difference.metric)][at]
+        low, high = difference.ratio.low, difference.ratio.high
+        held[f"{difference.metric} ratio"] = low <= float(np.exp(np.log(each).mean())) <= high
     if found.verdict != "not resolved":
-        held["verdict"] = (found.verdict == "better") == (true > 1)
-    if a.server.band is None and bool((b.price <= middle).any()):  # with a slow band there are two crossings
-        gain = b.most(middle) / a.most(middle)
-        (bracket,) = found.gains
-        held["bracket"] = bracket.low <= gain <= bracket.high
-        if bracket.interpolated is not None:
-            held["lines"] = bracket.interpolated.low <= gain <= bracket.interpolated.high
+        held["verdict"] = (found.verdict == "better") == (speed > 1)
     return held

@@ -48,8 +48,9 @@ def command(  # noqa: PLR0913
 ) -> int:
     """Compare two runs: is B's frontier better than A's, by how much, and how sure is that?
 
-    With one run, its deployment B is compared with its deployment A, named in that order. The area
-    of a frontier counts up to the limit of the SLA on its latency (default: A's SLA).
+    With one run, its deployment B is compared with its deployment A, named in that order. What both
+    serve inside the SLA is compared (default: A's SLA), each at its operating point; where that
+    shows nothing, the settings that both measured.
 
     Exit codes: 0 better (or, with --within, proven no worse), 3 worse, 4 not resolved, 5 no usable
     measurement. Two runs of one server on two days differ by some percent: sweep A and B in turn,
@@ -58,17 +59,16 @@ def command(  # noqa: PLR0913
 
     --gate judges throughput, median latencies, and the SLA at the concurrency that A proved, with
     one family-wise error: 0 no loss larger than allowed, 3 a regression, 4 cannot tell. A and B may
-    be folders of runs: measured in turn they are judged in pairs, else A is a history whose days
-    tell what a difference means. Of one run on each side nothing tells that: state it with
-    --spread, by what your runs of one server differed (standard deviation). Sweep B with --prove A,
-    so that both measure the setting that A proved.
+    be folders of runs: measured in turn they are judged in pairs. Else nothing tells what a
+    difference means: state it with --spread, by what your runs of one server differed (standard
+    deviation). Sweep B with --prove A, so that both measure the setting that A proved.
 
     \b
     Examples:
       frontier compare runs/before runs/after
       frontier compare runs/night --deployment bf16 --deployment fp8
       frontier compare runs/main runs/pull-request --within 5% --json
-      frontier compare --gate runs/nightly runs/pull-request --allow 5%
+      frontier compare --gate runs/ci --deployment base --deployment new
       frontier compare --gate runs/main runs/pull-request --spread 1% --allow 10%
       frontier compare runs/h100 runs/b200 --set-a gpus=8 --set-b gpus=4
     """
@@ -87,12 +87,12 @@ def command(  # noqa: PLR0913
     comparisons = compare_runs(*runs, objectives=options.axes, limits=limits, within=share, names=names)
     _say_left_out(runs, comparisons)
     if output:
-        _draw(runs, comparisons, names, output, runs[0].limits() if limits is None else limits)
+        _draw(runs, comparisons, options.axes, output, runs[0].limits() if limits is None else limits)
     unfinished = {"unfinished": [common.unfinished_json(run) for run in runs]}
     common.answer(
-        comparisons_json(comparisons, names) | unfinished
+        comparisons_json(comparisons) | unfinished
         if options.as_json
-        else comparison_table(comparisons, names=names, **common.layout())
+        else comparison_table(comparisons, **common.layout())
     )
     return exit_code(comparison.verdict for comparison in comparisons)
 
@@ -114,7 +114,7 @@ def _gate(
     share = common.parsed("--allow", allow or "5%", parse_share)
     differ = None if spread is None else common.parsed("--spread", spread, parse_share)
     if b is None and differ is not None:
-        raise UsageError("--spread is for two runs", "repeats of one sweep tell themselves by how much they differ")
+        raise UsageError("--spread is for two runs", "repeats of one sweep show by how much they differ")
     parts = options.deployments if b is not None else ()
 
     def read(path: Path) -> "Run":
@@ -159,10 +159,10 @@ def _two_runs(
 
 def _say_left_out(runs: "tuple[Run, Run]", comparisons: "Sequence[Comparison]") -> None:
     """Say which settings only one of the runs measured."""
-    compared = {(c.a, c.shape) for c in comparisons}, {(c.b, c.shape) for c in comparisons}
-    for run, known in zip(runs, compared, strict=True):
+    for i, run in enumerate(runs):
+        compared = {(c.deployments[i], c.shape) for c in comparisons}
         measured = dict.fromkeys([*run.histories, *((p.deployment, p.shape) for p in run.imported)])
-        alone = [f"{deployment} {shape.label}" for deployment, shape in measured if (deployment, shape) not in known]
+        alone = [f"{deployment} {shape.label}" for deployment, shape in measured if (deployment, shape) not in compared]
         if alone:
             common.say(f"left out, as only {run.path} measured it: {', '.join(alone)}")
 
@@ -170,20 +170,24 @@ def _say_left_out(runs: "tuple[Run, Run]", comparisons: "Sequence[Comparison]") 
 def _draw(
     runs: "tuple[Run, Run]",
     comparisons: "Sequence[Comparison]",
-    names: tuple[str, str] | None,
+    axes: tuple[str, str] | None,
     files: Sequence[Path],
     limits: "Sequence[Limit]",
 ) -> None:
-    """Write each comparison as a picture with its verdict as the title."""
+    """Write each comparison as a picture with its verdict as the title, on the axes that `plot`
+    draws.
+    """
     from frontier.cli.plot import beside_an_answer, check_formats, other_limits, save_pictures
     from frontier.plot.multi_run import overlay
     from frontier.plot.selection import views_of
 
     check_formats(files)
-    axes, more = comparisons[0].objectives, other_limits(runs, limits)
-    a, b = (
-        {(view.frontier.deployment, view.frontier.shape): view for view in views_of(run, limits, axes)} for run in runs
-    )
-    pictures = [overlay(a[c.a, c.shape], b[c.b, c.shape], c, names=names, more=more) for c in comparisons]
+    more, drawn = other_limits(runs, limits), []
+    for run in runs:
+        views = views_of(run, limits, axes)
+        axes = axes or next((view.axes[::-1] for view in views), None)
+        drawn.append({view.frontier.series: view for view in views})
+    series = [[Series(name, c.shape) for name in c.deployments] for c in comparisons]
+    pictures = [overlay(drawn[0][a], drawn[1][b], c, more=more) for (a, b), c in zip(series, comparisons, strict=True)]
     with beside_an_answer():
-        save_pictures(pictures, files, [Series(c.a, c.shape) for c in comparisons])
+        save_pictures(pictures, files, [pair[0] for pair in series])

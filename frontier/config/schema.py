@@ -33,7 +33,7 @@ from frontier.config.load_keys import (
     read_workers,
 )
 from frontier.config.shapes import described, distinct, read_shapes
-from frontier.config.sla import DEFAULT_TIER, NEEDS_LIMITS, Tiers, known_metric, read_tiers
+from frontier.config.sla import DEFAULT_TIER, Tiers, known_metric, read_tiers
 from frontier.config.traffic import Traffic, mixes, read_traffic
 from frontier.config.uses import PLAIN, READ_SESSIONS, READ_TIMES, Use, effects
 from frontier.errors import Complaint
@@ -391,18 +391,30 @@ def _wrong_times(config: Config) -> Iterator[Problem]:
 
 
 def _wrong_metrics(config: Config) -> Iterator[Problem]:
-    """Metrics that nothing would give a value to."""
+    """Metrics that nothing would give a value to, or whose class no shape has."""
     priced = all(d.price is not None for d in config.deployments)
     price = None if priced else "write  price: $12/h  for the whole deployment"
     limited = {limit.metric for _, limits in config.tiers for limit in limits}
     if config.budget.cost is not None and price:
         yield Problem("a budget in dollars needs a price", price, "budget", "cost")
-    if "cost" in limited and price:
+    needs = {metric(name).needs for name in limited}
+    if "price" in needs and price:
         yield Problem("a limit on cost needs a price", price, "sla")
-    if "energy" in limited:
+    if "power" in needs:
         what = "a sweep cannot decide by energy: its power is known only when it is over"
         yield Problem(what, "decide afterwards:  frontier solve --sla 'p99_ttft<=500ms, energy<=0.5'", "sla")
     yield from _wrong_qualities(config, limited)
+    yield from _unknown_classes(config)
+    for i, of in enumerate(map(metric, config.given_objectives or ())):
+        if of.needs == "price" and price:
+            yield Problem("the objective cost needs a price", price, "objectives", i)
+        if of.needs == "limits" and not config.limits:
+            what = f"{of.name} counts requests within the limits, and there are none"
+            yield Problem(what, "add  sla: {p99_ttft: 500ms}", "objectives", i)
+
+
+def _unknown_classes(config: Config) -> Iterator[Problem]:
+    """Limits and objectives on a class of requests that no shape has."""
     classes = list(dict.fromkeys(name for shape in config.shapes for name in shape.classes))
     asked = {limit.of.group: config.limit_path(tier, limit) for tier, limits in config.tiers for limit in limits}
     asked |= {metric(name).group: ("objectives",) for name in config.given_objectives or ()}
@@ -411,12 +423,6 @@ def _wrong_metrics(config: Config) -> Iterator[Problem]:
             hint = "sessions have the classes first and later:  shapes: [{turns: 8, ...}]"
             hint = f"there are {', '.join(classes)}" if classes else hint
             yield Problem(f"no shape has requests of the class {group}", hint, *path)
-    for i, name in enumerate(config.given_objectives or ()):
-        if name == "cost" and price:
-            yield Problem("the objective cost needs a price", price, "objectives", i)
-        if name in NEEDS_LIMITS and not config.limits:
-            what = f"{name} counts requests within the limits, and there are none"
-            yield Problem(what, "add  sla: {p99_ttft: 500ms}", "objectives", i)
 
 
 def _wrong_qualities(config: Config, limited: set[str]) -> Iterator[Problem]:

@@ -17,7 +17,6 @@ Tiers = tuple[tuple[str, tuple[Limit, ...]], ...]
 
 DEFAULT_TIER = "default"
 _SIGNS = {"<=": "lower", "<": "lower", "≤": "lower", ">=": "higher", ">": "higher", "≥": "higher"}
-NEEDS_LIMITS = ("goodput", "attainment")
 
 
 def known_metric(text: Any) -> Metric:
@@ -97,7 +96,7 @@ def _without_latencies(limits: list[Limit]) -> list[Problem]:
     return [
         Problem(f"{limit.metric} counts requests within the latency limits, and there are none", "add  p99_ttft: 500ms")
         for limit in limits
-        if limit.metric in NEEDS_LIMITS
+        if limit.of.needs == "limits"
     ]
 
 

@@ -1,5 +1,5 @@
 """The explanation of a decision as data: what binds and by how much, why each other setting was not
-chosen, what was excluded, and what would decide. `show/sentences.py` has the sentences; tables,
+chosen, what was excluded, and what would decide. `show/explain.py` has the sentences; tables,
 pages and pictures only lay them out.
 """
 
@@ -35,10 +35,7 @@ UNDECIDED = (
     Cause.STALE,
     Cause.CROSSES,
     Cause.TOO_FEW,
-    Cause.UNBOUNDED,
-    Cause.FEW_CONNECTIONS,
     Cause.NO_INTERVAL,
-    Cause.NOT_MEASURED,
     Cause.SCANNED,
 )
 """Why a setting is neither inside nor outside its limit."""
@@ -185,11 +182,9 @@ def _setting(
 
 
 def _of_connections(reason: Reason, point: Point | None) -> Reason:
-    """The reason with its cause named, where what is missing for a bound is connections."""
+    """The reason with its flag, where what is missing for a bound is connections."""
     few = () if point is None else tuple(flag for flag in point.flags if flag.name == "too_few_connections")
-    if not few or reason.cause is not Cause.UNBOUNDED:
-        return reason
-    return dataclasses.replace(reason, cause=Cause.FEW_CONNECTIONS, flags=few)
+    return dataclasses.replace(reason, flags=few) if few and reason.cause is Cause.TOO_FEW else reason
 
 
 def _cause(decision: Decision, judged: Judgement, estimate: Estimate | None, limit: Limit | None) -> Cause:
@@ -198,31 +193,26 @@ def _cause(decision: Decision, judged: Judgement, estimate: Estimate | None, lim
     if c == decision.concurrency:
         return Cause.CHOSEN
     if step is not None and step.concurrency == c:
-        return Cause.TIE if step.tie else Cause.STEP_NOT_WORTH
+        return Cause.STEP_NOT_WORTH
     if judged.verdict in _OPEN:
         return _undecided(estimate, limit)
     if judged.verdict is Verdict.VIOLATES:
         return Cause.VIOLATES
     if judged.verdict is Verdict.INVALID:
         return Cause.EXCLUDED
-    if decision.first_fail is not None and c > decision.first_fail:
-        return Cause.ABOVE_VIOLATION
+    above_violation = decision.first_fail is not None and c > decision.first_fail
     below = decision.concurrency is not None and c < decision.concurrency
-    return Cause.LESS_THROUGHPUT if below else Cause.STEP_NOT_WORTH
+    return Cause.MEETS if above_violation or below else Cause.STEP_NOT_WORTH
 
 
 def _undecided(estimate: Estimate | None, limit: Limit | None) -> Cause:
     """Why a setting is neither inside nor outside its limit."""
     if estimate is None or limit is None or math.isnan(estimate.value):
-        return Cause.NOT_MEASURED
-    p = metric(limit.metric).p
-    floor = claim_floor(p) if p is not None else 0
-    if estimate.need is None and not estimate.has_interval:
         return Cause.NO_INTERVAL
-    if estimate.need is not None or estimate.n < floor:
-        inside = estimate.n < floor and limit.holds(limit.worst_end(estimate))
-        return Cause.TOO_FEW if inside else Cause.UNBOUNDED
-    return Cause.CROSSES if estimate.has_bound else Cause.NO_INTERVAL
+    p = metric(limit.metric).p
+    if estimate.need is not None or (estimate.has_interval and estimate.n < (claim_floor(p) if p is not None else 0)):
+        return Cause.TOO_FEW
+    return Cause.CROSSES if estimate.has_interval and estimate.has_bound else Cause.NO_INTERVAL
 
 
 def _gain(decision: Decision, points: Mapping[int, Point], concurrency: int, rate: str | None) -> float | None:
@@ -298,27 +288,29 @@ def _undefined(decision: Decision) -> list[Reason]:
 def _chosen(decision: Decision, chosen: int, settings: Mapping[int, Reason]) -> list[Reason]:
     """What binds at the operating point, and why no higher setting was chosen."""
     here = settings[chosen]
-    reasons = [dataclasses.replace(here, cause=Cause.BINDING)]
-    if here.verdict is Verdict.MARGINAL:
-        reasons.append(dataclasses.replace(here, cause=Cause.ACCEPTED))
-    reasons += _range(decision)
+    reasons = [here]
+    if here.verdict is Verdict.MARGINAL:  # accepted although not proven, as asked
+        reasons.append(dataclasses.replace(here, cause=Cause.CROSSES))
+    return [*reasons, *_range(decision), *_higher(decision, chosen, settings)]
+
+
+def _higher(decision: Decision, chosen: int, settings: Mapping[int, Reason]) -> list[Reason]:
+    """Why no setting above the operating point was chosen."""
     higher = [c for c in sorted(settings) if c > chosen]
     above = [c for c in higher if settings[c].cause not in (Cause.NOT_JUDGED, Cause.SCANNED, Cause.STALE)]
     better = settings[decision.next_step.concurrency] if decision.next_step is not None else None
-    if higher and not above:
-        return [*reasons, better if better is not None else settings[higher[0]]]
+    if not higher:
+        return [Reason(Cause.HIGHEST_MEASURED, (chosen,))]
     if not above:
-        all_meet = all(j.verdict is Verdict.MEETS for j in decision.judgements)
-        return [*reasons, Reason(Cause.ALL_MEET if all_meet else Cause.HIGHEST_MEASURED, (chosen,))]
-    if decision.rejected is not None:
-        reasons.append(settings[decision.rejected.concurrency])
+        return [better if better is not None else settings[higher[0]]]
+    reasons = [settings[decision.rejected.concurrency]] if decision.rejected is not None else []
     beyond, fail = min(above), decision.first_fail
     if settings[beyond].verdict is not Verdict.MEETS or (fail is not None and beyond > fail):
         reasons.append(settings[beyond])
-    elif fail is None and decision.last_pass == max(above):
-        reasons.append(Reason(Cause.NO_VIOLATION, (max(above),)))
     elif fail is not None:
         reasons.append(settings[fail])
+    elif decision.last_pass == max(above):
+        reasons.append(Reason(Cause.HIGHEST_MEASURED, (max(above),)))
     if better is not None and better not in reasons and better.cause is not Cause.EXCLUDED:
         reasons.append(better)
     if fail is not None and fail != beyond and decision.last_pass is not None:
@@ -334,8 +326,7 @@ def _range(decision: Decision) -> list[Reason]:
     for limit in decision.limits:
         estimate = decision.metrics.get(limit.metric)
         if limit.comfort is not None and estimate is not None:
-            cause = Cause.COMFORTABLE if limit.comfortable(estimate.value) else Cause.WITHIN_RANGE
-            reasons.append(Reason(cause, metric=limit.metric, estimate=estimate, limit=limit))
+            reasons.append(Reason(Cause.RANGE, metric=limit.metric, estimate=estimate, limit=limit))
     return reasons
 
 
@@ -343,19 +334,18 @@ def _no_answer(decision: Decision, points: Mapping[int, Point], settings: Mappin
     """Why no setting is the operating point."""
     if decision.verdict is Verdict.INVALID or decision.candidate is None:
         usable = [c for c in points if points[c].valid]
-        return [Reason(Cause.NO_VALID_POINT, (min(usable),) if usable else ()), *_excluded(points.values())]
+        return [*([settings[min(usable)]] if usable else []), *_excluded(points.values())]
     nearest = settings[decision.candidate]
     if decision.verdict is Verdict.VIOLATES:
-        reasons = [dataclasses.replace(nearest, cause=Cause.NOTHING_MEETS)]
         if nearest.metric in RISING:
-            return [*reasons, Reason(Cause.HIGHEST_MEASURED, (max(settings),), verdict=decision.verdict)]
+            return [nearest, Reason(Cause.HIGHEST_MEASURED, (max(settings),), verdict=decision.verdict)]
         if nearest.metric == "quality":  # the same at any setting
-            return reasons
+            return [nearest]
         cause = Cause.SLOW_ALONE if min(settings) == 1 else Cause.LOWEST_MEASURED
-        return [*reasons, dataclasses.replace(settings[min(settings)], cause=cause)]
+        return [nearest, dataclasses.replace(settings[min(settings)], cause=cause)]
     if nearest.verdict is Verdict.MEETS and decision.first_fail is not None:
-        return [Reason(Cause.CONTRADICTION, (decision.candidate, decision.first_fail))]
-    return [Reason(Cause.NOTHING_PROVEN), nearest]
+        return [Reason(Cause.NON_MONOTONE, (decision.first_fail, decision.candidate))]
+    return [nearest]
 
 
 def _other_optima(decision: Decision, points: Mapping[int, Point], rate: str | None) -> list[Reason]:
@@ -366,20 +356,18 @@ def _other_optima(decision: Decision, points: Mapping[int, Point], rate: str | N
     if chosen is None or rate is None:
         return []
     reasons = []
-    for cause, concurrency, name in (
-        (Cause.MOST_THROUGHPUT, decision.throughput_optimum, rate),
-        (Cause.MOST_GOODPUT, decision.goodput_optimum, "goodput"),
-        (Cause.CHEAPEST, decision.cheapest, "cost"),
+    for concurrency, name in (
+        (decision.throughput_optimum, rate),
+        (decision.goodput_optimum, "goodput"),
+        (decision.cheapest, "cost"),
     ):
         if concurrency is None or concurrency not in points or name not in points[concurrency].metrics:
             continue
         gain = _gain(decision, points, concurrency, rate)
-        differs = concurrency != decision.concurrency and (
-            cause is not Cause.MOST_THROUGHPUT or (gain or 0) > _WORTH_SAYING
-        )
+        differs = concurrency != decision.concurrency and (name != rate or (gain or 0) > _WORTH_SAYING)
         estimate = points[concurrency].metrics[name]
-        if math.isfinite(estimate.value) and (differs or cause is Cause.CHEAPEST):
-            reasons.append(Reason(cause, (concurrency,), name, estimate, gain=gain))
+        if math.isfinite(estimate.value) and (differs or name == "cost"):
+            reasons.append(Reason(Cause.OPTIMUM, (concurrency,), name, estimate, gain=gain))
     if chosen.power is not None and (joules := chosen.metrics.get("energy")) is not None:
         reasons.append(Reason(Cause.ENERGY, (chosen.concurrency,), "energy", joules, power=chosen.power))
     return reasons

@@ -26,7 +26,7 @@ from frontier.decide.proof import candidates, claim_points, claimed
 from frontier.decide.verdict import judge
 from frontier.metrics import fewest_to_bound
 from frontier.model import Claim, Cut, Limit, Phase, Trial, Verdict
-from frontier.stats.estimate import attains
+from frontier.stats.sources import attains
 from frontier.stats.window import Bools, Floats, WindowData, narrowed
 
 PROVEN = 20.0

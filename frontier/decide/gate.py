@@ -6,10 +6,10 @@ and the SLA at the concurrency that BASE proved. No setting is chosen for what i
 is a lucky or an unlucky pick.
 
 The unit of evidence is not the request but a measurement that stands on its own: a pair of
-measurements taken in turn, or a day of a stored baseline. Intervals within a run know nothing of
-what differs between runs; the spread of the pairs or days does, or the user states it. Student's t
-turns it into bounds: an alarm needs a loss above 0 with an error of ALARM shared by all that is
-judged (Bonferroni), a pass a loss that is at most `allow` at 95 %.
+measurements taken in turn, or a run of which the user states by how much it differs from others.
+Intervals within a run know nothing of what differs between runs; the spread of the pairs does, or
+the stated one. `difference` turns it into bounds: an alarm needs a loss above 0 with an error of
+ALARM shared by all that is judged (Bonferroni), a pass a loss that is at most `allow` at 95 %.
 """
 
 import itertools
@@ -22,11 +22,11 @@ from typing import Literal
 
 import numpy as np
 
-from frontier.decide.compare import ORDER, Answer
+from frontier.decide.difference import ORDER, Answer, Difference, in_pairs, is_comparable, mean, variance
 from frontier.metrics import LATENCIES, metric
 from frontier.model import Estimate, Limit, Shape, setting
 from frontier.stats.estimate import estimate
-from frontier.stats.intervals import chi_square_quantile, t_quantile
+from frontier.stats.intervals import chi_square_quantile
 from frontier.stats.window import WindowData
 
 ALARM = 0.01
@@ -40,8 +40,8 @@ ENOUGH = 0.9
 """A setting counts when this share of the runs of a side measured it; runs without it are left out.
 """
 Design = Literal["repeats", "in turn", "history"]
-"""What a difference is judged by: pairs of repeats of one sweep, pairs of runs in turn, or the days
-of a baseline."""
+"""What a difference is judged by: pairs of repeats of one sweep, pairs of runs in turn, or the
+stated spread of runs, BASE being one or several days."""
 _DAY = 86_400.0
 _SAME = ("device", "model")
 """What makes two sides incomparable even when they are measured in turn."""
@@ -71,14 +71,13 @@ class Measured:
 
     def bounded(self, name: str, settings: Sequence[int]) -> bool:
         """Whether the intervals within the run have ends."""
-        return all(0 < e.low <= e.high < math.inf for e in (self.values[c][name] for c in settings))
+        return all(math.isfinite(variance(self.values[c][name])) for c in settings)
 
     def noise(self, name: str, settings: Sequence[int]) -> float:
         """The variance of `level` by the intervals within the run; 0 where these have no ends."""
         if not self.bounded(name, settings):
             return 0.0
-        ends = [(e.low, e.high) for c in settings for e in (self.values[c][name],)]
-        return sum((math.log(high / low) / 3.92) ** 2 for low, high in ends) / len(ends) ** 2
+        return sum(variance(self.values[c][name]) for c in settings) / len(settings) ** 2
 
     def mean(self, name: str, settings: Sequence[int]) -> Estimate:
         """The geometric mean of a metric over settings, with the 95 % interval that follows from
@@ -183,7 +182,7 @@ def common_settings(measured: Sequence[Measured], names: Sequence[str]) -> tuple
 def has(one: Measured, settings: Sequence[int], names: Sequence[str]) -> bool:
     """Whether it has usable numbers of these metrics in all of these settings."""
     known = [one.values.get(c, {}).get(name) for c in settings for name in names]
-    return all(e is not None and 0 < e.value < math.inf for e in known)
+    return all(e is not None and is_comparable(e) for e in known)
 
 
 def in_turn(base: Sequence[Measured], new: Sequence[Measured]) -> list[tuple[Measured, Measured]] | None:
@@ -226,52 +225,52 @@ class GateRules:
 
 def changes(
     base: Sequence[Measured], new: Sequence[Measured], settings: Sequence[int], rules: GateRules, design: Design
-) -> tuple[tuple[Change, ...], float, int, bool]:
-    """The change of each metric; the largest latency change, in ln, that chance alone explains; the
-    pairs or days; and whether all were judged by the stated spread.
-
-    A stated spread is used in place of the one seen, unless that is larger than chance (1 %) makes
-    it. In turn, base[i] and new[i] are a pair. Of a history each day of BASE counts once, and so
-    does NEW, however many runs it has: they may be of one day.
+) -> tuple[tuple[Change, ...], float, bool]:
+    """The change of each metric; the largest latency change, in ln, that chance alone explains; and
+    whether all were judged by the stated spread. In turn, base[i] and new[i] are a pair.
     """
-    days = by_day(base)
-    units = len(days) if design == "history" else len(base)
     # Repeats of one sweep measure each setting of both sides side by side: each is a pair of its
     # own. What differs between runs or days is common to their settings: only their mean over the
     # settings counts.
     groups = [(c,) for c in settings] if design == "repeats" else [tuple(settings)]
-    made, chance, stated = [], 0.0, True
-    for name in rules.names:
-        middles, variances, freedom = [], [], float(units - 1)
-        for group in groups:
-            old, fresh = (np.array([one.level(name, group) for one in side]) for side in (base, new))
-            floor, mine = (float(np.mean([one.noise(name, group) for one in side])) for side in (base, new))
-            if design == "history":
-                steps = np.array([np.mean([one.level(name, group) for one in day]) for day in days])
-                weight = 1 + 1 / units
-                middles.append(float(fresh.mean() - steps.mean()))
-                own, runs = max(floor, mine), 1
-            else:
-                steps, weight = fresh - old, 1 / units
-                middles.append(float(steps.mean()))
-                own, runs = floor + mine, 2
-            # Equal seeds or rounding can make measurements alike: the standard deviation is never
-            # taken to be less than half of what their own intervals say.
-            seen = float(steps.var(ddof=1)) if units > 1 else math.inf
-            variances.append(max(seen, own / 4 if design != "history" else floor / 4) * weight)
-            if rules.spread is not None and all(one.bounded(name, group) for one in (*base, *new)):
-                known = runs * rules.spread**2 + own
-                if units < 2 or seen * (units - 1) <= known * chi_square_quantile(0.99, units - 1):
-                    variances[-1], freedom = known * weight, math.inf
-        error = math.sqrt(sum(variances)) / len(groups)
-        # The degrees of freedom of a sum of unequal variances (Welch and Satterthwaite).
-        if 0 < error < math.inf > freedom:
-            freedom *= sum(variances) ** 2 / sum(v**2 for v in variances)
-        made.append(_change(name, float(np.mean(middles)), error, freedom, rules))
-        if metric(name).quantity is not None and freedom >= 1:
-            chance = max(chance, t_quantile(1 - rules.level, freedom) * error)
-        stated &= math.isinf(freedom)
-    return tuple(made), chance, units, stated
+    judged = {
+        name: mean([_difference(name, group, base, new, rules, design) for group in groups]) for name in rules.names
+    }
+    latencies = [d for name, d in judged.items() if metric(name).quantity is not None]
+    chance = max((d.bound(1 - rules.level) - d.value for d in latencies), default=0.0)
+    made = tuple(_change(name, difference, rules) for name, difference in judged.items())
+    return made, chance, all(math.isinf(d.freedom) for d in judged.values())
+
+
+def _difference(
+    name: str,
+    group: Sequence[int],
+    base: Sequence[Measured],
+    new: Sequence[Measured],
+    rules: GateRules,
+    design: Design,
+) -> Difference:
+    """By how much NEW is worse in one metric over some settings.
+
+    A stated spread is used in place of the one seen, unless that is larger than chance (1 %) makes
+    it. Of a history each day of BASE counts once, and so does NEW, however many runs it has: they
+    may be of one day; without a stated spread nothing tells how sure it is.
+    """
+    old, fresh = (np.array([one.level(name, group) for one in side]) for side in (base, new))
+    floor, mine = (float(np.mean([one.noise(name, group) for one in side])) for side in (base, new))
+    if design == "history":
+        units = np.array([np.mean([one.level(name, group) for one in day]) for day in by_day(base)])
+        seen = Difference(float(fresh.mean() - units.mean()), math.inf, 0)
+        own, runs, weight = max(floor, mine), 1, 1 + 1 / len(units)
+    else:
+        units = fresh - old
+        seen = in_pairs(units.tolist(), (floor + mine) / 4)
+        own, runs, weight = floor + mine, 2, 1 / len(units)
+    if rules.spread is None or not all(one.bounded(name, group) for one in (*base, *new)):
+        return seen
+    known, freedom = runs * rules.spread**2 + own, len(units) - 1
+    scattered = freedom > 0 and float(units.var()) * len(units) > known * chi_square_quantile(0.99, freedom)
+    return seen if scattered else Difference(seen.value, math.sqrt(known * weight))
 
 
 def worse_share(name: str, worse: float) -> float:
@@ -283,18 +282,17 @@ def worse_share(name: str, worse: float) -> float:
     return math.expm1(worse) if worse < 700 else math.inf
 
 
-def _change(name: str, worse: float, error: float, freedom: float, rules: GateRules) -> Change:
-    """Judge a difference of logarithms with its standard error."""
-
-    if freedom < 1:
-        return Change(name, worse_share(name, worse), -math.inf, math.inf, math.inf, "not resolved")
-    alarm, passes, caught = (t_quantile(p, freedom) for p in (1 - rules.level, 1 - MISS, CAUGHT))
-    low, high = worse_share(name, worse - alarm * error), worse_share(name, worse + passes * error)
+def _change(name: str, worse: Difference, rules: GateRules) -> Change:
+    """Judge a difference, above 0 being worse."""
+    value = worse_share(name, worse.value)
+    if not worse.has_interval:
+        return Change(name, value, -math.inf, math.inf, math.inf, "not resolved")
+    alarm, caught = (worse.bound(p) - worse.value for p in (1 - rules.level, CAUGHT))
+    low, high = worse_share(name, worse.value - alarm), worse_share(name, worse.bound(1 - MISS))
     verdict: Answer = "worse" if low > 0 else "not resolved"
     if high <= rules.allow:
         verdict = "no worse"
-    smallest = worse_share(name, (alarm + caught) * error)
-    return Change(name, worse_share(name, worse), low, high, smallest, verdict)
+    return Change(name, value, low, high, worse_share(name, alarm + caught), verdict)
 
 
 def at_proven(
@@ -363,7 +361,8 @@ def gate(
     if broken or not keep:
         return replace(result, verdict="not resolved" if broken else "invalid")
     olds, news = [same[i] for i in keep], [new[i] for i in keep] if paired else list(new)
-    made, chance, units, stated = changes(olds, news, settings, rules, design)
+    units = len(olds if paired else by_day(olds))
+    made, chance, stated = changes(olds, news, settings, rules, design)
     if rules.spread is not None and not stated:
         notes.append("The stated spread is not used: more is seen, or intervals are missing.")
     check = at_proven(proven, samples, settings, rules, chance) if proven and rules.limits else None

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from frontier import metrics
+from frontier.decide import difference
 from frontier.decide.users import ArrivalRate
 from frontier.model import Decision, Limit, Point, Series, Verdict, by_series, setting
 from frontier.units import format_number
@@ -34,10 +35,10 @@ class Best:
     """The deployment whose operating point gives the most output throughput for one shape, as far
     as it is proven.
 
-    `rate` is per GPU where `per_gpu`. `sure`: its interval lies above that of every other operating
-    point. `open` are the deployments without one that may yet have one: nothing of theirs is
-    proven, or measured validly. `may_give` are those with a setting that is not proven and whose
-    throughput is higher, the first of them and its concurrency first.
+    `rate` is per GPU where `per_gpu`. `sure`: it is better than every other operating point, by the
+    interval of their difference. `open` are the deployments without one that may yet have one:
+    nothing of theirs is proven, or measured validly. `may_give` are those with a setting that is
+    not proven and whose throughput is higher, the first of them and its concurrency first.
     """
 
     decision: Decision
@@ -210,7 +211,7 @@ def best_deployment(
         return None
     best, others = rates[met[0].deployment], tuple(d.deployment for d in met[1:])
     undecided = tuple(d.deployment for d in decisions if d.verdict not in (Verdict.MEETS, Verdict.VIOLATES))
-    sure = all(best.low > rates[name].high for name in others)
+    sure = all(difference.verdict(difference.between(rates[name], best)) == "better" for name in others)
     may_give = tuple(
         (d.deployment, d.next_step.concurrency)
         for d in decisions

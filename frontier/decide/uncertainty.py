@@ -18,6 +18,7 @@ from frontier.metrics import Metric, metric
 from frontier.model import Limit
 from frontier.stats import estimate
 from frontier.stats.histogram import LogHistogram, bin_values
+from frontier.stats.sources import Given, ratio, source_of
 from frontier.stats.window import BLOCKS, Floats, Ints, WindowData, narrowed
 
 INDIFFERENCE = 0.02
@@ -97,29 +98,7 @@ def _drawn(sample: WindowData, m: Metric, picks: Ints, limits: tuple[Limit, ...]
         has = ~np.isnan(values)
         statistic = _statistic(values[has], mine.block_of_request[has], m.p, picks)
         return 1.0 / statistic if m.inverted else statistic
-    if m.name == "cached_share":
-        return _ratio(*estimate.cached_tokens(sample), picks)
-    if m.counts is not None or m.name in ("attainment", "goodput"):
-        counted = m.counts(sample) if m.counts is not None else estimate.attains(sample, limits)
-        of = sample.block_seconds if m.name == "goodput" else sample.per_block(np.ones(sample.n))
-        return _ratio(sample.per_block(counted), of, picks)
-    if m.name == "quality":  # the same at all settings that are compared here
-        return np.full(len(picks), sample.quality.value if sample.quality else math.nan)
-    derived = m.name in ("cost", "energy")  # from the output throughput
-    totals = sample.block_totals("output_throughput" if derived else m.name)
-    rate = _ratio(totals, sample.block_seconds, picks)
-    watts = sample.power.watts if sample.power else math.nan
-    with np.errstate(divide="ignore"):
-        if m.name == "cost":
-            return (price or 0.0) / 3600.0 * 1e6 / rate
-        return watts / rate if m.name == "energy" else rate
-
-
-def _ratio(totals: Floats, weights: Floats, picks: Ints) -> Floats:
-    """Sum of totals over sum of weights, for the blocks of each draw."""
-    with np.errstate(divide="ignore", invalid="ignore"):
-        ratio: Floats = (picks @ totals) / (picks @ weights)
-    return ratio
+    return source_of(m).draw(sample, m, Given(limits, price), picks)
 
 
 def _statistic(values: Floats, block: Ints, p: float | None, picks: Ints) -> Floats:
@@ -128,7 +107,7 @@ def _statistic(values: Floats, block: Ints, p: float | None, picks: Ints) -> Flo
         failed = np.isinf(values)
         blocks = picks.shape[1]
         totals, counts = np.bincount(block, np.where(failed, 0.0, values), blocks), np.bincount(block, minlength=blocks)
-        means = _ratio(totals.astype(np.float64), counts.astype(np.float64), picks)
+        means = ratio(totals.astype(np.float64), counts.astype(np.float64), picks)
         return np.where(picks @ np.bincount(block, failed, blocks) > 0, np.inf, means)
     order = np.argsort(values, kind="stable")
     ordered, its_block = values[order], block[order]
@@ -141,7 +120,7 @@ def _itl(sample: WindowData, m: Metric, picks: Ints) -> Floats:
     table = LogHistogram.dense(sample.block_itl)
     totals = np.array([histogram.total for histogram in sample.block_itl])
     if m.p is None:
-        return _ratio(totals, table.sum(axis=1).astype(float), picks)
+        return ratio(totals, table.sum(axis=1).astype(float), picks)
     values = bin_values(np.arange(table.shape[1]))
     return _weighted(values, lambda rows, columns: picks[rows] @ table[:, columns], picks @ table.sum(axis=1), m.p)
 

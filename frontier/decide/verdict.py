@@ -22,7 +22,10 @@ INTERVAL_SIDE = 0.025
 TOO_CLOSE = 100
 """A decision that needs this many times the requests already spent is not worth proposing."""
 RISING = frozenset(
-    {"output_throughput", "input_throughput", "total_throughput", "request_throughput", "goodput", "cost", "energy"}
+    {
+        *("output_throughput", "input_throughput", "total_throughput", "request_throughput", "goodput"),
+        *("cost", "energy"),
+    }
 )
 """Limits that more concurrency helps to keep: broken at the low end they say "too few", not "too
 many"."""

@@ -22,7 +22,7 @@ _UNITS = {
     Unit.SHARE: {"_pct": 0.01, "_percent": 0.01},
 }
 _EMPTY = ("", "nan", "none", "null", "-", "–", "inf", "infinity")
-_DERIVED = ("goodput", "attainment", "cost", "energy", "tokens_per_joule")
+_DERIVED = ("goodput", "attainment", "cost", "energy")
 """Metrics that hold for an SLA, a price or a power that is not in the table."""
 _SHAPE = re.compile(r"(\d{1,9})\s*/\s*(\d{1,9})")
 _READ = frozenset(

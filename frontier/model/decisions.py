@@ -100,10 +100,6 @@ class Limit:
         """
         return estimate.lower if self.better == "lower" else estimate.upper
 
-    def worst_end(self, estimate: Estimate) -> float:
-        """The worse end of the two-sided interval: `high` when lower is better, else `low`."""
-        return estimate.high if self.better == "lower" else estimate.low
-
     def bound_text(self, value: float | None = None) -> str:
         """'≤ 500 ms': the promise, or another value (the comfort mark) in its place, with the sign
         of its side.
@@ -207,48 +203,32 @@ class RejectedStep:
 
 
 class Cause(StrEnum):
-    """What a reason of an explanation is; its words are in show/sentences.py."""
+    """What a reason of an explanation is; its words are in show/explain.py."""
 
     # of one setting
     CHOSEN = "chosen"
     STEP_NOT_WORTH = "step_not_worth"
-    TIE = "tie"
-    LESS_THROUGHPUT = "less_throughput"
-    ABOVE_VIOLATION = "above_violation"
+    MEETS = "meets"
     VIOLATES = "violates"
     EXCLUDED = "excluded"
     CROSSES = "crosses"
     TOO_FEW = "too_few"
-    UNBOUNDED = "unbounded"
-    FEW_CONNECTIONS = "few_connections"
     NO_INTERVAL = "no_interval"
     SCANNED = "scanned"
-    NOT_MEASURED = "not_measured"
     NOT_JUDGED = "not_judged"
     STALE = "stale"
     GROWS = "grows"
     # of a decision
-    BINDING = "binding"
     UNDEFINED = "undefined"
-    ACCEPTED = "accepted"
-    COMFORTABLE = "comfortable"
-    WITHIN_RANGE = "within_range"
-    ALL_MEET = "all_meet"
-    NO_VIOLATION = "no_violation"
+    RANGE = "range"
     HIGHEST_MEASURED = "highest_measured"
     LOWEST_MEASURED = "lowest_measured"
     BRACKET = "bracket"
-    MOST_THROUGHPUT = "most_throughput"
-    MOST_GOODPUT = "most_goodput"
-    CHEAPEST = "cheapest"
+    OPTIMUM = "optimum"
     ENERGY = "energy"
     NON_MONOTONE = "non_monotone"
     UNCONFIRMED = "unconfirmed"
-    NO_VALID_POINT = "no_valid_point"
-    NOTHING_MEETS = "nothing_meets"
-    NOTHING_PROVEN = "nothing_proven"
     SLOW_ALONE = "slow_alone"
-    CONTRADICTION = "contradiction"
     POINT_ESTIMATES = "point_estimates"
     CORRECTED = "corrected"
     CHANGED = "changed"

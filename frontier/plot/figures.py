@@ -26,7 +26,7 @@ from frontier.plot.data import (
     padded_axis,
 )
 from frontier.plot.labels import view_name
-from frontier.show.wording import PART_WORDS, limit_text, setting, unit_text, value_text
+from frontier.show.wording import PART_WORDS, setting, unit_text, value_text
 from frontier.units import format_share, seconds_axis
 
 Values = Sequence[tuple[int, Estimate]]
@@ -148,8 +148,8 @@ def _latency_panel(view: View, quantity: str, words: str) -> Panel | None:
     shown = [v * scale for v in (*values, *ends, *(li.promise for li in near))]
     y = padded_axis(f"{short(quantity)} ({unit}, log scale)", shown, log=True)
     lines = [_measured(s, series[s], scale, y, role, marker) for s, marker, role in STATISTICS if series[s]]
-    rules = [Rule("y", li.promise * scale, (limit_text(li),)) for li in near]
-    far = [f"{limit_text(li)} (outside the chart)" for li in limits if li not in near]
+    rules = [Rule("y", li.promise * scale, (str(li),)) for li in near]
+    far = [f"{li} (outside the chart)" for li in limits if li not in near]
     title = words + (f"   {', '.join(far)}" if far else "")
     return Panel(title, concurrency_axis(settings), y, tuple(lines), rules=(*rules, *chosen_rule(view)))
 
@@ -211,7 +211,7 @@ def goodput_figure(view: View) -> Picture | None:
     best = max(good, key=lambda item: item[1].value)
     most = f"Most goodput: {value_text('goodput', best[1].value, view.gpus)} at {setting(best[0])}."
     most = most if best[1].value else "No request kept every limit, at any setting."
-    limits = ", ".join(limit_text(li) for li in view.sla if metric(li.metric).quantity)
+    limits = ", ".join(str(li) for li in view.sla if metric(li.metric).quantity)
     notes = [
         f"{most} A request counts as good when it alone keeps {limits}.",
         *_edge_notes(points, ["goodput", "request_throughput"]),

@@ -1,45 +1,30 @@
 """Several frontiers on the same axes: two that are compared, or up to four runs or deployments in
-one panel per shape.
-
-The title names a winner only where intervals separate it from all others that are drawn: who is
-proven inside the SLA, who carries the most, who takes no part and why. Also the words of a
-comparison, which its table and JSON share.
+one panel per shape. Their titles are made in `show.rivals`.
 """
 
-import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from frontier.decide import pareto
-from frontier.decide.compare import Comparison, Names, comparison_sentence, gpus_note, names_of
-from frontier.decide.pareto import keeps, pooled
-from frontier.decide.sla_result import Best, best_deployment
+from frontier.decide.compare import Comparison
+from frontier.decide.contest import Contest, Rules, Side
+from frontier.decide.pareto import keeps
 from frontier.errors import UsageError
 from frontier.metrics import RATES, metric, per_gpu
-from frontier.model import Limit, Shape, Verdict, in_words
+from frontier.model import Limit, Shape
 from frontier.plot.data import Axis, Line, Mark, Panel, Picture, Role, View, breaks
 from frontier.plot.labels import answer_cells, foot_line, joined, panel_words, sign_words, unstarred, view_sentence
 from frontier.plot.picture import axes_of, mark_of, region_of, rules_of, shared_axes, staircase, telling
 from frontier.plot.selection import check_panels, series_of
 from frontier.run import Run
-from frontier.show.wording import (
-    Provenance,
-    apart,
-    count,
-    flag_kinds,
-    left_out,
-    limits_text,
-    named_value,
-    told_apart,
-)
+from frontier.show.rivals import contest_sentence, gpus_note
+from frontier.show.wording import Provenance, apart, count, flag_kinds, left_out, limits_text, told_apart
 from frontier.text import clean, clean_name
 
 ROLES = (Role.FRONTIER, Role.OTHER, Role.THIRD, Role.FOURTH)
 """By colour and by the shape of the mark; more than four in a panel cannot be told apart."""
 SIGNS = dict(zip(ROLES, "●■▲◆", strict=True))
-LONGEST = 110
-"""Characters of a title that names all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,24 +73,34 @@ def grouped(runs: Sequence[tuple[str, Sequence[View]]]) -> list[Group]:
     return [Group(tuple(n for n, _ in group), tuple(v for _, v in group)) for group in by_shape.values()]
 
 
+def contest(group: Group) -> Contest:
+    """The frontiers of a panel beside each other."""
+    first = group.views[0]
+    objectives = first.frontier.objectives
+    sides = [Side(n, v.mine, v.decision, v.gpus) for n, v in zip(group.names, group.views, strict=True)]
+    return Contest(tuple(sides), Rules((objectives[0], objectives[1]), limits=first.sla))
+
+
+def title_of(groups: Sequence[Group]) -> str:
+    """The title of a picture of several frontiers. It names a winner only over all that are
+    drawn.
+    """
+    if len(groups) == 1 and len(groups[0].names) == 1 and not groups[0].views[0].is_of_quality:
+        return f"{groups[0].names[0]}: {view_sentence(groups[0].views[0])}"
+    return contest_sentence([contest(group) for group in groups])
+
+
 def overlay(
-    a: View,
-    b: View,
-    comparison: Comparison,
-    *,
-    names: Names | None = None,
-    footer: Provenance | None = None,
-    more: Sequence[str] = (),
+    a: View, b: View, comparison: Comparison, *, footer: Provenance | None = None, more: Sequence[str] = ()
 ) -> Picture:
-    """The picture of a comparison: A in blue with dots, B in orange with squares. The title is the
-    verdict, with the interval it stands on. ValueError when the objectives differ.
+    """The picture of a comparison: A in blue with dots, B in orange with squares. The title says
+    what the comparison says. ValueError when the objectives differ.
     """
     if a.gpus != b.gpus and not comparison.per_gpu:  # then whole deployments were compared
         a, b = replace(a, gpus=None), replace(b, gpus=None)
-    group = Group(names_of(comparison, names), (a, b))
-    note = gpus_note(comparison, names)
-    notes = [*([note] if note else []), *([f"{title_of([group])}."] if _is_judged(group) else [])]
-    return _picture([group], comparison_sentence(comparison, names), footer, [*notes, *more])
+    note = gpus_note(comparison)
+    group = Group(comparison.contest.names, (a, b))
+    return _picture([group], contest_sentence([comparison.contest]), footer, [*([note] if note else []), *more])
 
 
 def together(groups: Sequence[Group], *, footer: Provenance | None = None, more: Sequence[str] = ()) -> Picture:
@@ -283,192 +278,3 @@ def _whole(view: View) -> list[Limit]:
     each.
     """
     return [limit for limit in view.sla if view.gpus and metric(limit.metric).unit in RATES]
-
-
-# --- the title
-
-
-def title_of(groups: Sequence[Group]) -> str:
-    """The title of a picture of several frontiers. It names a winner only over all that are
-    drawn.
-    """
-    names = list(dict.fromkeys(name for group in groups for name in group.names))
-    if groups[0].views[0].is_of_quality:
-        return _quality_sentence(groups)
-    if len(groups) == 1 and len(names) == 1:
-        return f"{names[0]}: {view_sentence(groups[0].views[0])}"
-    if len(names) == 1 or not all(map(_is_judged, groups)):
-        return _names_sentence(names)
-    if len(groups) == 1:
-        return _panel_sentence(groups[0])
-    if all(len(group.names) == 1 for group in groups):
-        return f"{_names_sentence(names)} share no workload"
-    return _workloads_sentence(groups, names)
-
-
-def _quality_sentence(groups: Sequence[Group]) -> str:
-    """Which deployments are on the frontier of quality and the other axis, and which are not."""
-    owned = [
-        replace(p, deployment=name)
-        for group in groups
-        for name, view in zip(group.names, group.views, strict=True)
-        for p in view.mine
-    ]
-    first = groups[0].views[0]
-    pools = pooled(owned, first.frontier.objectives, first.sla)
-    owners = list(dict.fromkeys(p.deployment for pool in pools for p in pool.members))
-    axes = " and ".join(metric(name).label for name in first.frontier.objectives)
-    without = "".join(f"; {owner}: {why}" for pool in pools for owner, why in pool.without.items())
-    return f"On the frontier of {axes}: {_listed(owners) if owners else 'nothing'}{without}"
-
-
-def _is_judged(group: Group) -> bool:
-    """Whether there is an SLA to prove, and more of what is drawn upwards is better."""
-    up = group.views[0].axes[1]
-    return metric(up).better == "higher" and any(view.decision is not None for view in group.views)
-
-
-def best_of(group: Group) -> Best | None:
-    """Which of the group gives the most as far as it is proven, by the rule of `frontier solve`;
-    None: nothing is.
-    """
-    up = group.views[0].axes[1]
-    decisions = []
-    for name, view in zip(group.names, group.views, strict=True):
-        if (decision := view.decision) is not None:
-            rates = {p.concurrency: p.metrics[up].value for p in view.mine if up in p.metrics}
-            # Of the step that may give more it is the rate on this axis that is compared, not
-            # always that of tokens.
-            step = decision.next_step
-            step = step and replace(step, throughput=rates.get(step.concurrency))
-            decisions.append(replace(decision, deployment=name, next_step=step))
-    return best_deployment(decisions, dict(zip(group.names, (v.gpus for v in group.views), strict=True)), up)
-
-
-def _panel_sentence(group: Group) -> str:
-    promise, best = _promise([group]), best_of(group)
-    clauses = _clauses(group, best)
-    if best is None:
-        two = len(group.names) == 2
-        names = f"Neither {_listed(group.names, 'nor')}" if two else f"None of {_listed(group.names)}"
-        return f"{names} is proven inside {promise}{clauses}"
-    name, up = best.decision.deployment, group.views[0].axes[1]
-    speed = best.decision.metrics[up]
-    value = named_value(up, speed.value, group.views[group.names.index(name)].gpus)
-    words = f"{value} at {in_words(best.decision.concurrency or 0)}"
-    if not best.others:
-        return f"Only {name} is proven inside {promise} ({value}){clauses}"
-    if best.sure:
-        of = " that is proven" if best.may_give else ""
-        if len(best.others) + 1 < len(group.names):
-            of = " of those proven"
-        return f"{name} carries the most{of} inside {promise}: {words}{clauses}"
-    reason = "within the interval of the next" if speed.has_interval else "but intervals are not known"
-    return f"No clear winner inside {promise}: {name} carries {words}, {reason}{clauses}"
-
-
-def _clauses(group: Group, best: Best | None) -> str:
-    """Why each of the others takes no part; that nothing of theirs is proven only where something
-    is.
-    """
-    kinds: dict[str, list[str]] = {}
-    for name, kind in without_proof(group, best).items():
-        kinds.setdefault(kind, []).append(name)
-    clauses = []
-    for kind, names in kinds.items():
-        its, have, was = ("its", "has", "was") if len(names) == 1 else ("their", "have", "were")
-        higher = "frontier is" if len(names) == 1 else "frontiers are"
-        clauses.append(
-            {
-                "higher": f"{_owned(names)} {higher} higher, but none of {its} settings is proven",
-                "open": f"none of {_owned(names)} settings is proven" if best else "",
-                "violates": f"nothing measured of {_listed(names)} keeps it",
-                "invalid": f"{_listed(names)} {have} no valid measurement",
-                "not judged": f"{_listed(names)} {was} not judged",
-            }[kind]
-        )
-    clauses += [f"{name} may give more, which is not proven" for name, _ in (best.may_give if best else ())]
-    return "".join(f"; {clause}" for clause in clauses if clause)
-
-
-def without_proof(group: Group, best: Best | None) -> dict[str, str]:
-    """Those of which nothing is proven, and why: 'higher' where a value inside the SLA is above the
-    best.
-    """
-    proven = (best.decision.deployment, *best.others) if best else ()
-    kinds = {}
-    for name, view in zip(group.names, group.views, strict=True):
-        verdict = view.decision.verdict if view.decision else None
-        if name in proven:
-            continue
-        if verdict in (Verdict.VIOLATES, Verdict.INVALID):
-            kinds[name] = verdict.value
-        elif verdict in (Verdict.UNPROVEN, Verdict.MARGINAL):
-            kinds[name] = "higher" if best and _highest_inside(view) > best.rate else "open"
-        else:
-            kinds[name] = "not judged"
-    return kinds
-
-
-def _highest_inside(view: View) -> float:
-    """The most throughput of a setting whose measured values keep every limit, proven or not."""
-    up = view.axes[1]
-    inside = [
-        p.metrics[up].value / per_gpu(up, view.gpus)
-        for p in view.mine
-        if p.valid and up in p.metrics and all(li.metric in p.metrics for li in view.sla) and not breaks(p, view.sla)
-    ]
-    return max((value for value in inside if math.isfinite(value)), default=-math.inf)
-
-
-def _workloads_sentence(groups: Sequence[Group], names: Sequence[str]) -> str:
-    """Who carries the most in how many workloads, and in how many there is no such contest."""
-    outcomes: Counter[str] = Counter()
-    won: Counter[str] = Counter()
-    for group in groups:
-        best = best_of(group)
-        if absent := [name for name in names if name not in group.names]:
-            outcomes[f"{_listed(absent)} {'was' if len(absent) == 1 else 'were'} not measured"] += 1
-        elif best is None:
-            outcomes["nothing is proven"] += 1
-        elif others := without_proof(group, best):
-            proven = [best.decision.deployment, *best.others]
-            higher = [name for name, kind in others.items() if kind == "higher"]
-            above = f", though {_owned(higher)} frontier is higher" if higher else ""
-            outcomes[f"only {_listed(proven)} {'is' if len(proven) == 1 else 'are'} proven{above}"] += 1
-        elif best.may_give:
-            outcomes[f"{_listed([name for name, _ in best.may_give])} may give more than is proven"] += 1
-        elif best.sure:
-            won[best.decision.deployment] += 1
-        else:
-            outcomes["no clear winner"] += 1
-    promise = _promise(groups)
-    if len(won) == 1 and not outcomes:
-        every = "both" if len(groups) == 2 else f"all {len(groups)}"
-        return f"{next(iter(won))} carries the most inside {promise} in {every} workloads"
-    head = f"Inside {promise}, of {len(groups)} workloads"
-    if not won:
-        return f"{head}: {', '.join(f'in {number} {outcome}' for outcome, number in outcomes.most_common())}"
-    carried = [f"{name} in {won[name]}" for name in names if name in won]
-    carried += [f"{outcome} in {number}" for outcome, number in outcomes.most_common()]
-    return f"{head} the most is carried by {', '.join(carried)}"
-
-
-def _promise(groups: Sequence[Group]) -> str:
-    inside = {limits_text(view.sla) for group in groups for view in group.views}
-    return inside.pop() if len(inside) == 1 else "its SLA"
-
-
-def _names_sentence(names: Sequence[str]) -> str:
-    if len(names) == 1:
-        return f"The frontier of {names[0]}"
-    sentence = f"The frontiers of {_listed(names)}"
-    return sentence if len(sentence) <= LONGEST else f"The frontiers of {len(names)} deployments"
-
-
-def _listed(names: Sequence[str], last: str = "and") -> str:
-    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} {last} {names[-1]}"
-
-
-def _owned(names: Sequence[str]) -> str:
-    return _listed([f"{name}'s" for name in names])

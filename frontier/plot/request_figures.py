@@ -12,7 +12,7 @@ from frontier.metrics import LATENCIES
 from frontier.model import Measurement, Outcome, Record, amount
 from frontier.plot.data import Axis, Line, Panel, Picture, Role, Rule, Span, View, concurrency_axis, padded_axis
 from frontier.plot.figures import FROM_POINTS, chosen_rule, limits_on, series_figure, valid_points
-from frontier.show.wording import count, limit_text, setting
+from frontier.show.wording import count, setting
 from frontier.stats.histogram import LogHistogram
 from frontier.stats.window import WindowData
 from frontier.text import clean
@@ -77,7 +77,7 @@ def tails_figure(view: View, samples: Samples) -> Picture | None:
         lost = max(lost, sum(int(np.isinf(vs).sum()) for vs in values.values()))
         x = padded_axis(f"{unit}, log scale", [low * scale, high * scale], log=True)
         limits = [limit for limit in limits_on(view, quantity) if x.holds(limit.promise * scale)]
-        rules = tuple(Rule("x", limit.promise * scale, (limit_text(limit),)) for limit in limits)
+        rules = tuple(Rule("x", limit.promise * scale, (str(limit),)) for limit in limits)
         floor = 0.5 / max(len(v) for v in values.values())
         body, tail = [], []
         for c, role in zip(shown, INKS, strict=False):

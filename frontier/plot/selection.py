@@ -28,7 +28,7 @@ from frontier.model import (
 )
 from frontier.plot.data import Picture, Roofline, View
 from frontier.plot.labels import view_name
-from frontier.run import NEEDS, Run
+from frontier.run import HOW_TO_GIVE, Run
 from frontier.show.wording import CLOSED_LOOP, Provenance, count, told_apart
 from frontier.stats.window import WindowData
 from frontier.store.run_dir import RunDirectory
@@ -234,7 +234,7 @@ def check_axes(points: Sequence[Point], axes: Sequence[str], of: str = "") -> No
     for name in axes:
         if points and not any(name in p.metrics for p in points):
             known = [n for n in names() if any(n in p.metrics for p in points)]
-            hint = NEEDS.get(name, f"these are: {', '.join(known)}")
+            hint = HOW_TO_GIVE.get(metric(name).needs, f"these are: {', '.join(known)}")
             raise UsageError(f"{name} is not known of any point{f' of {of}' if of else ''}", hint)
 
 

@@ -15,16 +15,11 @@ from frontier.decide.verdict import Checked, judge
 from frontier.metrics import metric
 from frontier.model import Decision, Limit, Phase, Point, Series, Verdict
 from frontier.report.json_out import SOLVE_SCHEMA, Tree, decision_json, number, tree_of
-from frontier.report.tables import DeploymentGpus, indented, text_grid, to_text
-from frontier.show.explain import figures, half_undecided
-from frontier.show.sentences import (
-    claim_sentence,
-    figure_row,
-    headline,
-    next_step_lines,
-    production_lines,
-    reason_sentences,
-)
+from frontier.report.tables import DeploymentGpus
+from frontier.show.explain import reason_sentences
+from frontier.show.numbers import figure_row, figures
+from frontier.show.sentences import claim_sentence, half_undecided, headline, next_step_lines, production_lines
+from frontier.show.table import Table, indented, to_text
 from frontier.show.wording import (
     NO_BOUND,
     NO_BOUND_LEGEND,
@@ -103,7 +98,7 @@ def _decision(decision: Decision, among: list[Series], gpus: int | None, width: 
         brief = [figure_row(figure, gpus, brief=True) for figure in figures(decision)]
         rows = [(label, value, ", ".join(filter(None, more))) for label, value, *more in brief]
     if rows:
-        lines.append(indented(text_grid(rows, right=(1,))))
+        lines.append(indented(Table.of((), rows, right=(1,)).drawn(width)))
     if any(NO_BOUND in cell for row in rows for cell in row):
         lines.append(indented(NO_BOUND_LEGEND, "dim"))
     claim = claim_sentence(decision)
@@ -185,7 +180,9 @@ def _verified(checked: Checked, width: int, again: str) -> str:
         lines += ["find the rate that holds:", f"  {again} --find"]
     elif verdict in (Verdict.UNPROVEN, Verdict.MARGINAL):
         lines += _to_decide(checked, again)
-    return to_text(Text(head), indented(text_grid(rows, right=(1,))), *map(indented, lines), width=max(width, 80))
+    return to_text(
+        Text(head), indented(Table.of((), rows, right=(1,)).drawn(width)), *map(indented, lines), width=max(width, 80)
+    )
 
 
 def _to_decide(checked: Checked, again: str) -> list[str]:
@@ -290,7 +287,7 @@ def _found(found: FoundRate, width: int, again: str) -> str:
         lines.append(Text(f"{rate} requests/s proven, {found.loss:.0%} below {closed}   {name}"))
         binds = judge(found.point, decision.limits).binding
         rows = [_open_row(found.point, decision, limit, binds) for limit in decision.limits]
-        lines.append(indented(text_grid(rows, right=(1,))))
+        lines.append(indented(Table.of((), rows, right=(1,)).drawn(width)))
     elif done.verdict is Verdict.VIOLATES:
         lines.append(Text(f"No rate keeps {limits_text(decision.limits)} when requests arrive at random   {name}"))
         lines.append(Text(f"{done.reason}."))

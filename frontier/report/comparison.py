@@ -1,7 +1,6 @@
 """Comparisons of two frontiers: `compare_runs` makes them; their table and JSON (the answer of
 `frontier compare`)."""
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
@@ -9,34 +8,22 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from frontier.config.shapes import described
-from frontier.decide.compare import (
-    Comparison,
-    Gain,
-    Names,
-    Rules,
-    Side,
-    compare_all,
-    gpus_note,
-    names_of,
-    overall,
-    ratio_text,
-    until_text,
-)
+from frontier.decide.compare import Comparison, compare, overall
+from frontier.decide.contest import Rules, Side
 from frontier.errors import UsageError
-from frontier.metrics import RATES, metric
-from frontier.model import Limit, Point, Series
-from frontier.plot.data import View
-from frontier.plot.multi_run import Group, title_of
-from frontier.plot.selection import narrowed, samples_of
+from frontier.model import Decision, Limit, Point, Series, by_series
+from frontier.plot.selection import narrowed
 from frontier.report.json_out import Tree, tree_of
 from frontier.report.notebook import WIDE, as_html
-from frontier.report.tables import indented, text_grid, to_text
 from frontier.run import Run
-from frontier.show.wording import clean, clean_name
+from frontier.show.rivals import comparison_notes, contest_sentence, difference_rows
+from frontier.show.table import Table, indented, to_text
+from frontier.show.wording import clean, clean_name, told_apart
 from frontier.text import suggestion
 
 COMPARE_SCHEMA = "frontier.compare/1"
 MOST_CHANGES = 6
+Names = tuple[str, str]
 Settings = Mapping[str, Mapping[str, str]]
 """What the servers told of themselves, by deployment."""
 STYLES = {"better": "green", "no worse": "green", "not resolved": "yellow", "worse": "red", "invalid": "red"}
@@ -66,9 +53,9 @@ def compare_runs(
     others are given.
 
     Of one run, `deployments` names two: the second against the first. `within` as for
-    `decide.compare.Rules`; `names` is what the sides are called where it is said which of them is
-    proven inside the SLA. UsageError where the two cannot be compared: other workloads, other
-    prompts, answers forced to their length on one side only, deployments that cannot be matched.
+    `decide.compare.Rules`; `names` is what the sides are called. UsageError where the two cannot be
+    compared: other workloads, other prompts, answers forced to their length on one side only,
+    deployments that cannot be matched.
     """
     if b is None:
         one, other = two_deployments(a, deployments)
@@ -81,23 +68,63 @@ def compare_runs(
     comparable(a, b, *points)
     reference = next((limit.promise for limit in wanted if limit.metric == axes[1]), None)
     rules = Rules(axes, reference, limits=wanted, within=within)
-    comparisons = compare_all(_side(a, points[0]), _side(b, points[1]), rules)
+    decisions = _decisions(a, wanted), _decisions(b, wanted)
+    comparisons = []
+    for pair in partners(*points):
+        shown = _names(pair, names)
+        sides = [
+            _side(run, name, series, side, decided.get(series))
+            for run, name, series, side, decided in zip((a, b), shown, pair, points, decisions, strict=True)
+        ]
+        found = compare(sides[0], sides[1], rules)
+        changed = changed_settings(a.server_settings, pair[0].deployment, b.server_settings, pair[1].deployment)
+        comparisons.append(replace(found, remarks=(*no_characters(found, a, b), *changed)))
     if not comparisons:
         named = [", ".join(dict.fromkeys(p.deployment for p in side)) for side in points]
         raise UsageError(
             f"no deployment of {a.path} ({named[0]}) is in {b.path} ({named[1]})",
             "give a deployment the same name on both sides, or sweep one on each",
         )
-    noted = []
-    for c in comparisons:
-        changed = changed_settings(a.server_settings, c.a, b.server_settings, c.b)
-        noted.append(replace(c, notes=(*c.notes, *no_characters(c, a, b), *changed)))
-    return Comparisons(_with_proven(noted, (a, b), points, wanted, names))
+    return Comparisons(comparisons)
+
+
+def partners(a: Sequence[Point], b: Sequence[Point]) -> list[tuple[Series, Series]]:
+    """The series of both sides that are compared, of one shape each. Deployments are matched by
+    name; when each side has only one, those two are matched whatever they are called.
+    """
+    of_a, of_b = by_series(a), by_series(b)
+    single = all(len({series.deployment for series in side}) == 1 for side in (of_a, of_b))
+    return [
+        (series, other)
+        for series in of_a
+        for other in of_b
+        if other.shape == series.shape and (single or other == series)
+    ]
+
+
+def _names(pair: tuple[Series, Series], names: Names | None) -> Names:
+    """What the sides are called: as asked, by their deployments, or A and B where those are the
+    same.
+    """
+    if names is None and pair[0].deployment == pair[1].deployment:
+        return "A", "B"
+    a, b = told_apart(names or (pair[0].deployment, pair[1].deployment), 40)
+    return a, b
+
+
+def _decisions(run: Run, limits: tuple[Limit, ...]) -> dict[Series, Decision]:
+    """What is decided of each series; nothing without an SLA, nor of imported aggregates."""
+    return {d.series: d for d in run.solve(limits)} if limits and run.histories else {}
+
+
+def _side(run: Run, name: str, series: Series, points: Sequence[Point], decision: Decision | None) -> Side:
+    mine = [point for point in points if point.series == series]
+    return Side(name, mine, decision, run.gpus.get(series.deployment), run.samples(series))
 
 
 def no_characters(comparison: Comparison, a: Run, b: Run) -> list[str]:
     """That nothing tells whether two models cut text into tokens alike."""
-    sides, known = ((a, comparison.a), (b, comparison.b)), comparison.characters_per_token
+    sides, known = list(zip((a, b), comparison.deployments, strict=True)), comparison.characters_per_token
     models = [d.model for run, name in sides for d in run.config.deployments if d.name == name]
     lacking = [str(run.path) for (run, _), characters in zip(sides, known, strict=True) if not characters]
     if not lacking or len(set(models)) < 2:
@@ -119,37 +146,6 @@ def changed_settings(a: Settings, of_a: str, b: Settings, of_b: str) -> list[str
     ]
     more = f" and {len(changes) - MOST_CHANGES} more" if len(changes) > MOST_CHANGES else ""
     return [f"The servers tell other settings: {', '.join(changes[:MOST_CHANGES])}{more}."] if changes else []
-
-
-def _with_proven(
-    comparisons: Sequence[Comparison],
-    runs: tuple[Run, Run],
-    points: tuple[Sequence[Point], Sequence[Point]],
-    limits: tuple[Limit, ...],
-    names: Names | None,
-) -> list[Comparison]:
-    """The comparisons, each with who carries the most inside the SLA: the areas are of all points,
-    proven or not, so that the better frontier may be one of which nothing is proven.
-    """
-    if not limits or not all(run.histories for run in runs):
-        return list(comparisons)
-    decisions = [{d.series: d for d in run.solve(limits)} for run in runs]
-    noted = []
-    for comparison in comparisons:
-        views = []
-        for run, side, decided, deployment in zip(runs, points, decisions, (comparison.a, comparison.b), strict=True):
-            series = Series(deployment, comparison.shape)
-            mine = [point for point in side if point.series == series]
-            (frontier,) = run.frontiers(mine, comparison.objectives)
-            gpus = run.gpus.get(deployment) if comparison.per_gpu else None
-            views.append(View(mine, frontier, decided.get(series), limits, None, gpus))
-        sentence = title_of([Group(names_of(comparison, names), tuple(views))])
-        noted.append(replace(comparison, proven=f"{sentence}."))
-    return noted
-
-
-def _side(run: Run, points: Sequence[Point]) -> Side:
-    return Side(points, samples_of(run), run.gpus)
 
 
 def two_deployments(run: Run, named: Sequence[str]) -> tuple[str, str]:
@@ -200,25 +196,12 @@ def comparable(a: Run, b: Run, a_points: Sequence[Point], b_points: Sequence[Poi
 # --- as a table and as JSON
 
 
-def _notes(comparison: Comparison, names: Names | None) -> list[str]:
-    """How GPUs count, the notes of the comparison, and what is missing on either side."""
-    per_gpu = gpus_note(comparison, names)
-    absent = [
-        f"Not compared of {name}: {'; '.join(reasons)}."
-        for name, reasons in zip(names_of(comparison, names), comparison.absent, strict=True)
-        if reasons
-    ]
-    return [*([per_gpu] if per_gpu else []), *comparison.notes, *absent]
-
-
-def comparison_table(
-    comparisons: Sequence[Comparison], *, names: Names | None = None, width: int = 80, colour: bool = False
-) -> str:
-    """Each shape's verdict, the ratio of the areas, and the gain at equal latency as a bracket."""
+def comparison_table(comparisons: Sequence[Comparison], *, width: int = 80, colour: bool = False) -> str:
+    """Each shape's verdict in a sentence, and what it stands on: values, ratio and interval."""
     blocks = []
-    several = len({comparison.a for comparison in comparisons}) > 1
+    several = len({comparison.deployments[0] for comparison in comparisons}) > 1
     for comparison in comparisons:
-        a, b = names_of(comparison, names)
+        a, b = comparison.contest.names
         per = " per GPU" if comparison.per_gpu else ""
         head = Text.assemble(
             (comparison.verdict, f"bold {STYLES[comparison.verdict]}"),
@@ -227,17 +210,11 @@ def comparison_table(
             per,
             f"   {_workload(comparison, several)}",
         )
-        rows = []
-        if comparison.verdict != "invalid":
-            rows.append((f"area up to {until_text(comparison)}", ratio_text(comparison.ratio)))
-        rate, latency = (metric(name) for name in comparison.objectives)
-        for gain in comparison.gains:
-            label = rate.label + (per if rate.unit in RATES else "")
-            rows.append((f"{label} at {latency.label} {latency.format_trimmed(gain.at)}", _gain_text(gain)))
+        rows = difference_rows(comparison)
         lines: list[RenderableType] = [
-            *([Text(comparison.proven)] if comparison.proven else []),
-            *([text_grid(rows)] if rows else []),
-            *(Text(clean(note, 400), style="dim") for note in _notes(comparison, names)),
+            *([Text(f"{contest_sentence([comparison.contest])}.")] if rows or comparison.contest.is_judged else []),
+            *([Table.of((), rows).drawn(width)] if rows else []),
+            *(Text(clean(note, 400), style="dim") for note in comparison_notes(comparison)),
         ]
         blocks.append(to_text(head, *map(indented, lines), width=width, colour=colour))
     return "\n\n".join(blocks) or "nothing to compare"
@@ -245,43 +222,38 @@ def comparison_table(
 
 def _workload(comparison: Comparison, several: bool) -> str:
     """The shape, after the deployment where several are compared each with its namesake."""
-    shape = clean_name(comparison.shape.label)
-    return f"{clean_name(comparison.a, 60)} · {shape}" if several and comparison.a == comparison.b else shape
+    shape, (a, b) = clean_name(comparison.shape.label), comparison.deployments
+    return f"{clean_name(a, 60)} · {shape}" if several and a == b else shape
 
 
-def _gain_text(gain: Gain) -> str:
-    """The bracket of a gain: 'between 1.08× and 1.2×'."""
-    if gain.low > 0 and math.isfinite(gain.high):
-        between = f"between {gain.low:.3g}× and {gain.high:.3g}×"
-    elif gain.low > 0:
-        between = f"at least {gain.low:.3g}×"
-    elif math.isfinite(gain.high):
-        between = f"at most {gain.high:.3g}×"
-    else:
-        between = "not known: too few settings around that latency"
-    return between if gain.interpolated is None else f"{between}   (by straight lines {ratio_text(gain.interpolated)})"
-
-
-def comparisons_json(comparisons: Sequence[Comparison], names: Names | None = None) -> Tree:
+def comparisons_json(comparisons: Sequence[Comparison]) -> Tree:
     """The answer of `frontier compare --json`: the worst verdict, and one entry per shape."""
     return {
         "schema": COMPARE_SCHEMA,
         "verdict": overall(comparisons),
-        "shapes": [_tree(comparison, names) for comparison in comparisons],
+        "shapes": [_tree(comparison) for comparison in comparisons],
     }
 
 
-def _tree(comparison: Comparison, names: Names | None) -> Tree:
-    """One comparison."""
-    a, b = names_of(comparison, names)
-    tree: Tree = tree_of(comparison)
-    del tree["absent"]  # said in the notes
-    return {
-        **tree,
+def _tree(comparison: Comparison) -> Tree:
+    """One comparison. `ratio` is that of the areas up to `reference`, `differences` is what the
+    verdict stands on.
+    """
+    a, b = comparison.contest.names
+    tree: Tree = {
+        "shape": comparison.shape,
         "a": a,
         "b": b,
-        "deployments": [comparison.a, comparison.b],
-        "gains": [{**tree_of(gain), "resolved": gain.resolved} for gain in comparison.gains],
+        "deployments": comparison.deployments,
+        "verdict": comparison.verdict,
+        "differences": comparison.outcome.differences,
+        "proven": f"{contest_sentence([comparison.contest])}.",
+        "objectives": comparison.contest.rules.objectives,
+        "reference": comparison.reference,
+        "ratio": comparison.ratio,
+        "gpus": comparison.gpus,
         "per_gpu": comparison.per_gpu,
-        "notes": _notes(comparison, names),
+        "characters_per_token": comparison.characters_per_token,
+        "notes": comparison_notes(comparison),
     }
+    return {name: tree_of(value) for name, value in tree.items()}

@@ -3,35 +3,21 @@ in the windows."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 
 from frontier.metrics import metric
 from frontier.model import Decision, Estimate, Point
+from frontier.show.table import Table
 from frontier.show.wording import PART_WORDS, setting, unexplained_text
 from frontier.stats.cost_energy import token_prices
 from frontier.stats.window import WindowData
 from frontier.units import format_bytes, format_number, format_seconds, format_share
-
-
-@dataclass(frozen=True, slots=True)
-class Grid:
-    """A table of plain text: a caption, heads, and rows whose first cell names the row."""
-
-    caption: str
-    heads: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
-
-    def as_json(self) -> list[dict[str, str]]:
-        """One object per row, by head."""
-        return [dict(zip(self.heads, row, strict=True)) for row in self.rows]
-
 
 # --- what it costs
 
 UTILISATIONS = (1.0, 0.5, 0.25)
 
 
-def cost_grids(decision: Decision | None) -> list[Grid]:
+def cost_tables(decision: Decision | None) -> list[Table]:
     """What tokens cost at the operating point if it is busy always, half of the time, or less; none
     without a price.
     """
@@ -58,13 +44,13 @@ def cost_grids(decision: Decision | None) -> list[Grid]:
         f"What tokens must bring to pay for {setting(decision.concurrency)}, by the mix measured "
         "(an input token priced at 1/4, a cached one at 1/40 of an output token)"
     )
-    return [Grid(caption, heads, rows)]
+    return [Table.of(heads, rows, caption)]
 
 
 # --- where the time goes
 
 
-def time_grids(points: Sequence[Point]) -> list[Grid]:
+def time_tables(points: Sequence[Point]) -> list[Table]:
     """The time breakdown of each setting that has one, as a table; none without any."""
     known = [(p.concurrency, p.time) for p in points if p.time is not None]
     if not known:
@@ -84,7 +70,7 @@ def time_grids(points: Sequence[Point]) -> list[Grid]:
         for c, time in known
     )
     caption = "Where the time goes, as means over the windows (– the server's metrics do not tell)"
-    return [Grid(caption, (*heads, "remark") if remarks else heads, rows)]
+    return [Table.of((*heads, "remark") if remarks else heads, rows, caption)]
 
 
 # --- what the client and the server showed during the windows
@@ -167,9 +153,9 @@ GPUS: tuple[Watched, ...] = (
 )
 
 
-def evidence_grids(samples: Mapping[int, WindowData]) -> list[Grid]:
+def evidence_tables(samples: Mapping[int, WindowData]) -> list[Table]:
     """What client, server and GPUs reported per setting; without what was not measured."""
-    grids = []
+    made = []
     for caption, watched in (
         ("The load generator during the windows (the worst of the repeats)", CLIENT),
         ("The server's own metrics during the windows", SERVER),
@@ -183,5 +169,5 @@ def evidence_grids(samples: Mapping[int, WindowData]) -> list[Grid]:
                 (setting(c), *("–" if (v := row[i]) is None else watched[i][2](v) for i in kept))
                 for c, row in values.items()
             )
-            grids.append(Grid(caption, heads, rows))
-    return grids
+            made.append(Table.of(heads, rows, caption))
+    return made

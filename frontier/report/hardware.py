@@ -13,7 +13,7 @@ from frontier.hardware.predict import Forecast, Known, Prediction
 from frontier.hardware.roofline import Limits
 from frontier.model import Estimate, Series
 from frontier.report.json_out import Tree, estimate_tree, number
-from frontier.report.tables import Cell, Column, fitted_table, to_text
+from frontier.show.table import Cell, Column, Table, to_text
 from frontier.show.wording import clean
 from frontier.units import format_bytes, format_number, format_seconds, format_share
 
@@ -45,7 +45,8 @@ def _block(forecast: Forecast, width: int) -> list[RenderableType]:
         for (name, rank, band), column in zip(_COLUMNS, cells, strict=True)
         if any(cell.value.strip("–") for cell in column)
     ]
-    table, hidden = fitted_table(columns, width)
+    table = Table(tuple(columns))
+    hidden = table.hidden_intervals(width)
     room = f"; no room for that of {' and '.join(hidden)}: see --json" if hidden else ""
     notes = [f"{clean(forecast.basis, 300)}; {BAND}{room}"]
     if any(p.reach == "unmeasured" for p in forecast.predictions):
@@ -57,7 +58,7 @@ def _block(forecast: Forecast, width: int) -> list[RenderableType]:
     if waiting:
         most = format_number(math.floor(waiting[0].running))
         notes.append(f"only about {most} requests run at once; from there on the others wait")
-    return [Text(head, style="bold"), table, *(Text(note, style="dim") for note in notes)]
+    return [Text(head, style="bold"), table.drawn(width), *(Text(note, style="dim") for note in notes)]
 
 
 _COLUMNS = (
@@ -177,13 +178,19 @@ def ceilings_table(ceilings: Ceilings, *, width: int = 100, colour: bool = False
     several = f"{ceilings.devices} x " if ceilings.devices > 1 else ""
     head = f"{several}{clean(ceilings.name, 80)}   {format_bytes(ceilings.memory)}   {clean(ceilings.backend, 40)}"
     rows = ceiling_rows(ceilings)
-    columns = [
-        Column("", tuple(Cell(name) for name, *_ in rows), left=True),
-        Column("measured", tuple(Cell(_per_second(value, unit)) for *_, value, unit, _ in rows)),
-        Column("data sheet", tuple(Cell("–" if s is None else _per_second(s, unit)) for *_, unit, s in rows)),
-        Column("of it", tuple(Cell("–" if s is None else format_share(v / s)) for *_, v, _, s in rows)),
-    ]
-    return to_text(Text(head, style="bold"), fitted_table(columns, width)[0], width=width, colour=colour)
+    table = Table.of(
+        ("", "measured", "data sheet", "of it"),
+        [
+            (
+                name,
+                _per_second(value, unit),
+                *(("–", "–") if s is None else (_per_second(s, unit), format_share(value / s))),
+            )
+            for name, _, value, unit, s in rows
+        ],
+        right=(1, 2, 3),
+    )
+    return to_text(Text(head, style="bold"), table.drawn(width), width=width, colour=colour)
 
 
 def _per_second(value: float, unit: str) -> str:

@@ -15,7 +15,7 @@ from frontier.decide.capacity import FrontierSummary, littles_law
 from frontier.decide.diagnose import Diagnosis
 from frontier.decide.traffic import class_shares, class_verdicts
 from frontier.model import Decision, Estimate, Explanation, Frontier, Limit, Point, Rate, Shape, load_facts
-from frontier.show.sentences import with_notes
+from frontier.show.explain import with_notes
 from frontier.stats import cost_energy
 
 SOLVE_SCHEMA = "frontier.solve/1"

@@ -16,7 +16,7 @@ from markupsafe import escape
 from frontier.model import Decision, Limit, Point
 from frontier.run import Run
 from frontier.run import load as load_run
-from frontier.show.sentences import with_notes
+from frontier.show.explain import with_notes
 
 if TYPE_CHECKING:
     from frontier.plot.data import Picture, Theme

@@ -21,7 +21,8 @@ from frontier.plot.request_figures import FROM_SAMPLES, detail_figure
 from frontier.report.json_out import Tree, decisions_json, points_json
 from frontier.report.quality import pooled_json
 from frontier.report.report import KEY, Report, Section, page_of
-from frontier.report.tables import SIGNS, Cell
+from frontier.report.tables import SIGNS
+from frontier.show.table import Cell, Table
 
 REPORT_SCHEMA = "frontier.report/1"
 ROOM = 1_500_000
@@ -167,8 +168,8 @@ def report_markdown(report: Report, picture: str | None = None) -> str:
         parts.append(f"![{escape_markdown(page.title)}](<{picture.replace('>', '%3E').replace('<', '%3C')}>)")
     for section in page.sections:
         parts += _section(section, len(page.sections) > 1)
-    for grid in page.pooled:
-        parts += [f"**{escape_markdown(grid.caption)}**", _table(grid.heads, grid.rows)]
+    for table in page.pooled:
+        parts += _captioned(table)
     parts += ["## Quality of the data", _list(page.health)]
     if page.provenance:
         parts += ["## Provenance", _list([f"{name}: {text}" for name, text in page.provenance])]
@@ -190,25 +191,32 @@ def _section(section: Section, several: bool) -> list[str]:
     parts += [escape_markdown(words)] if words else []
     parts += [_fenced(command, "console")] if command else []
     if section.figures:
-        parts.append(_table(("", "value", "bound", "limit", ""), section.figures, "-:---"))
+        heads = ["", *section.figures.heads[1:-1], ""]
+        parts.append(_table(heads, [list(map(escape_markdown, row)) for row in section.figures.texts], "-:---"))
     parts += [escape_markdown(section.legend)] if section.legend else []
     lines = [*(f"{question}: {reason}" for question, reason in section.why), *section.production]
     parts += [_list(lines)] if lines else []
     parts += [_list(section.notes)] if section.notes else []
-    rows = [[_cell(cell, role in ("chosen", "frontier")) for cell in cells] for _, role, cells in section.rows]
-    parts += [_table(section.heads, rows, "-" + ":" * (len(section.heads) - 1), escaped=True), KEY]
-    for grid in ([section.neighbours] if section.neighbours else []) + list(section.evidence):
-        parts += [f"**{escape_markdown(grid.caption)}**", _table(grid.heads, grid.rows)]
+    rows = [
+        [_cell(cell, role in ("chosen", "frontier")) for cell in row]
+        for row, (_, role) in zip(section.points.rows, section.marks, strict=True)
+    ]
+    parts += [_table(section.points.heads, rows, "-" + ":" * (len(section.points.heads) - 1)), KEY]
+    for table in ([section.neighbours] if section.neighbours else []) + list(section.evidence):
+        parts += _captioned(table)
     return parts
 
 
-def _table(heads: Sequence[str], rows: Sequence[Sequence[str]], align: str = "", *, escaped: bool = False) -> str:
-    """A table; `align` has ':' for each column set to the right. `escaped`: the cells are Markdown
-    already.
-    """
+def _captioned(table: Table) -> list[str]:
+    """A table below its caption."""
+    rows = [list(map(escape_markdown, row)) for row in table.texts]
+    return [f"**{escape_markdown(table.caption)}**", _table(table.heads, rows)]
+
+
+def _table(heads: Sequence[str], rows: Sequence[Sequence[str]], align: str = "") -> str:
+    """Rows of Markdown as a table; `align` has ':' for each column set to the right."""
     rules = ["--:" if align[i : i + 1] == ":" else "---" for i in range(len(heads))]
-    cells = rows if escaped else [[escape_markdown(cell) for cell in row] for row in rows]
-    return "\n".join("| " + " | ".join(row) + " |" for row in [[escape_markdown(h) for h in heads], rules, *cells])
+    return "\n".join("| " + " | ".join(row) + " |" for row in [[escape_markdown(h) for h in heads], rules, *rows])
 
 
 def _cell(cell: Cell, strong: bool) -> str:
@@ -249,7 +257,7 @@ def report_json(report: Report) -> Tree:
                 "verdict": section.verdict,
                 "notes": list(section.notes),
                 "neighbours": section.neighbours.as_json() if section.neighbours else [],
-                "evidence": [{"caption": grid.caption, "rows": grid.as_json()} for grid in section.evidence],
+                "evidence": [{"caption": table.caption, "rows": table.as_json()} for table in section.evidence],
             }
             for section in page.sections
         ],

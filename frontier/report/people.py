@@ -8,8 +8,8 @@ from rich.text import Text
 from frontier.decide.knobs import knob_sentence
 from frontier.decide.users import Users
 from frontier.report.json_out import tree_of
-from frontier.report.tables import indented, text_grid, to_text
 from frontier.show.sentences import claim_sentence
+from frontier.show.table import Table, indented, to_text
 from frontier.show.wording import count, limit_value_text, setting, value_text
 from frontier.units import format_number, trimmed
 
@@ -39,7 +39,7 @@ def _users(users: Users, width: int, colour: bool) -> str:
     ]
     return to_text(
         Text.assemble((head, "bold green"), f"   {name}"),
-        indented(text_grid(_rows(users))),
+        indented(Table.of((), _rows(users)).drawn(width)),
         *map(Text, lines),
         width=width,
         colour=colour,

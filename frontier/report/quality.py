@@ -9,9 +9,8 @@ from rich.text import Text
 from frontier.decide.pareto import Pooled
 from frontier.metrics import metric
 from frontier.model import Estimate, Series
-from frontier.report.evidence_tables import Grid
 from frontier.report.json_out import Tree, estimate_tree, tree_of
-from frontier.report.tables import text_grid, to_text
+from frontier.show.table import Table, to_text
 from frontier.show.wording import clean_name, limits_text, setting, value_text
 from frontier.stats.quality import Compared
 from frontier.units import format_number, format_share
@@ -46,9 +45,8 @@ def quality_text(compared: Mapping[Series, Compared]) -> str:
             ]
         head = f"{series.label(keep_shape=True)} beside {other}: {each.prompts:,} prompts, greedily, at "
         at = " and ".join(dict.fromkeys(setting(a.concurrency) for a in (each.of, each.reference)))
-        blocks.append(
-            to_text(Text(head + at, style="bold"), text_grid([["", *row] for row in rows], right=(2,)), width=100)
-        )
+        table = Table.of((), [["", *row] for row in rows], right=(2,))
+        blocks.append(to_text(Text(head + at, style="bold"), table.drawn(100), width=100))
     return "\n\n".join(blocks) or "nothing to compare yet: the reference or the others were not asked"
 
 
@@ -97,7 +95,7 @@ def quality_json(compared: Mapping[Series, Compared]) -> Tree:
 # --- the frontier over several deployments
 
 
-def pooled_grid(pool: Pooled) -> Grid:
+def pooled_table(pool: Pooled) -> Table:
     """The settings on the pooled frontier with their owners, and the owners without one."""
     heads = ("deployment", "concurrency", *(metric(name).label for name in pool.objectives))
     rows = [
@@ -112,15 +110,15 @@ def pooled_grid(pool: Pooled) -> Grid:
         (clean_name(owner), f"no part: {why}", *("" for _ in pool.objectives)) for owner, why in pool.without.items()
     ]
     keep = f", settings proven to keep {limits_text(pool.hidden)}" if pool.hidden else ""
-    return Grid(f"Frontier over all deployments, {clean_name(pool.shape.label)}{keep}", heads, tuple(rows))
+    caption = f"Frontier over all deployments, {clean_name(pool.shape.label)}{keep}"
+    return Table.of(heads, rows, caption, right=range(2, len(heads)))
 
 
 def pooled_text(pools: Sequence[Pooled], *, width: int = 80, colour: bool = False) -> str:
     """The pooled frontiers for a terminal."""
     blocks: list[RenderableType] = []
-    for grid in map(pooled_grid, pools):
-        columns = range(2, len(grid.heads))
-        blocks += [Text(grid.caption, style="bold"), text_grid([grid.heads, *grid.rows], right=tuple(columns))]
+    for table in map(pooled_table, pools):
+        blocks += [Text(table.caption, style="bold"), table.drawn(width)]
     return to_text(*blocks, width=width, colour=colour)
 
 

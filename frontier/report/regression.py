@@ -11,7 +11,7 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from frontier.decide import gate as judging
-from frontier.decide.compare import ORDER
+from frontier.decide.difference import ORDER
 from frontier.decide.gate import CAUGHT, MISS, AtProven, Change, Gate, GateRules, Measured, family_size, judged_metrics
 from frontier.decide.trend import Trend, trend
 from frontier.errors import UsageError
@@ -19,9 +19,9 @@ from frontier.metrics import metric
 from frontier.model import Limit, Phase, Series, amount
 from frontier.report.comparison import STYLES, two_deployments
 from frontier.report.json_out import Tree, number, tree_of
-from frontier.report.tables import indented, text_grid, to_text
 from frontier.run import Run
-from frontier.show.wording import bound_words, clean, clean_name, count, limit_text, setting, value_text
+from frontier.show.table import Table, indented, to_text
+from frontier.show.wording import bound_words, clean, clean_name, count, setting, value_text
 from frontier.stats import window
 from frontier.stats.estimate import estimate
 from frontier.stats.window import WindowData
@@ -112,8 +112,7 @@ def gate_runs(
     spread: float | None = None,
 ) -> list[Gate]:
     """NEW against BASE for each series that both measured. Where the runs of both alternate in time
-    they are judged in pairs; else BASE is a history, of which only what differs from day to day
-    tells how sure a difference is, or the stated `spread` of runs.
+    they are judged in pairs; else only the stated `spread` of runs tells how sure a difference is.
     """
     old, fresh = measured(base, limits), measured(new, limits)
     single = all(len({series.deployment for series in side}) == 1 for side in (old, fresh))
@@ -174,7 +173,7 @@ def gate_table(gates: Sequence[Gate], allow: float, *, width: int = 80, colour: 
         blocks.append(_head(one.verdict, one.verdict, f"{one.b} against {one.a}", clean_name(one.shape.label)))
         rows = [_change_row(change, allow, one.confidence) for change in one.changes]
         rows += [_proven_row(one.at_proven, allow)] if one.at_proven else []
-        lines: list[RenderableType] = [Text(_evidence(one)), *([text_grid(rows)] if rows else [])]
+        lines: list[RenderableType] = [Text(_evidence(one)), *([Table.of((), rows).drawn(width)] if rows else [])]
         lines += [_note(note) for note in (*one.notes, *_advice(one, allow))]
         blocks += map(indented, lines)
     return to_text(*blocks, width=width, colour=colour)
@@ -226,7 +225,7 @@ def _proven_row(check: AtProven, allow: float) -> tuple[str, ...]:
     if check.estimate is None:
         return label, word, "not measured there"
     value = f"{check.limit.of.label} {value_text(check.limit.metric, check.estimate.value)}"
-    wanted = f"limit {limit_text(check.limit)}" + ("" if check.verdict == "worse" else f" + {_percent(allow)}")
+    wanted = f"limit {check.limit}" + ("" if check.verdict == "worse" else f" + {_percent(allow)}")
     return label, word, f"{value}, {bound_words(check.estimate, check.limit)}, {wanted}"
 
 
@@ -253,17 +252,17 @@ def _advice(one: Gate, allow: float) -> list[str]:
     """What the last column means, and what would tell more where it cannot be told."""
     if not one.changes:
         return []
-    if one.units < 2 and one.spread is None:
+    if all(math.isinf(change.smallest) for change in one.changes):
         return [
-            "One pair or day says nothing of how sure a difference is: add more, or measure both in turn.",
+            "Only pairs that were measured in turn, two at least, tell how sure a difference is: measure both in turn.",
             "Or state by how much runs of one server differ (standard deviation), as  --spread 1%",
         ]
     lines = [f"caught: the smallest loss that would raise an alarm in {CAUGHT:.0%} of cases."]
     widest = max(change.smallest for change in one.changes)
     if one.verdict == "not resolved" and allow < widest < math.inf:
         pairs = math.ceil(one.units * (widest / allow) ** 2)
-        days = f"The days of {one.a} differ too much to tell {_percent(allow)}: measure both in turn, or allow more."
-        lines.append(days if one.design == "history" else f"About {pairs} pairs would tell {_percent(allow)}.")
+        more = f"Runs differ too much to tell {_percent(allow)}: measure both in turn, or allow more."
+        lines.append(more if one.design == "history" else f"About {pairs} pairs would tell {_percent(allow)}.")
     return lines
 
 
@@ -319,7 +318,7 @@ def trend_table(trends: Sequence[Trend], *, width: int = 80, colour: bool = Fals
             ]
             for i, run in enumerate(one.runs)
         ]
-        blocks.append(text_grid([[Text(head, style="dim") for head in heads], *rows], range(2, len(heads) - 1)))
+        blocks.append(Table.of(heads, rows, right=range(2, len(heads) - 1)).drawn(width))
     return to_text(*blocks, width=width, colour=colour) if blocks else "no run"
 
 

@@ -19,21 +19,14 @@ from frontier.plot.data import View
 from frontier.plot.labels import headline as title_of
 from frontier.plot.labels import view_name
 from frontier.plot.selection import pooled_of, provenance_of, samples_of, views_of
-from frontier.report.evidence_tables import Grid, cost_grids, evidence_grids, time_grids
-from frontier.report.quality import pooled_grid
-from frontier.report.tables import SIGNS, Cell, point_columns, role_of, time_line
+from frontier.report.evidence_tables import cost_tables, evidence_tables, time_tables
+from frontier.report.quality import pooled_table
+from frontier.report.tables import SIGNS, role_of, table_of, time_line
 from frontier.run import Run
-from frontier.show.explain import figures
-from frontier.show.sentences import (
-    claim_sentence,
-    figure_row,
-    headline,
-    next_step_lines,
-    no_sla_sentence,
-    production_lines,
-    reason_sentences,
-    sentence,
-)
+from frontier.show.explain import reason_sentences, sentence
+from frontier.show.numbers import figure_row, figures
+from frontier.show.sentences import claim_sentence, headline, next_step_lines, no_sla_sentence, production_lines
+from frontier.show.table import Table
 from frontier.show.wording import (
     NO_BOUND,
     NO_BOUND_LEGEND,
@@ -171,22 +164,22 @@ class Report:
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """One series: its decision with figures and reasons, and its points: concurrency, role and
-    cells of each. `step` is what would decide a better setting, and the command.
+    """One series: its decision with figures and reasons, and its points with concurrency and role
+    of each (`marks`). `step` is what would decide a better setting, and the command.
     """
 
     name: str
     verdict: str | None
     step: tuple[str, str]
-    figures: tuple[tuple[str, str, str, str, str], ...]
+    figures: Table | None
     legend: str
     why: tuple[tuple[str, str], ...]
     production: tuple[str, ...]
     notes: tuple[str, ...]
-    heads: tuple[str, ...]
-    rows: tuple[tuple[int, str, tuple[Cell, ...]], ...]
-    neighbours: Grid | None
-    evidence: tuple[Grid, ...]
+    points: Table
+    marks: tuple[tuple[int, str], ...]
+    neighbours: Table | None
+    evidence: tuple[Table, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,9 +195,10 @@ class Page:
     not_said: tuple[str, ...]
     unfinished: str = ""
     glossary: tuple[tuple[str, str], ...] = GLOSSARY
-    pooled: tuple[Grid, ...] = ()
+    pooled: tuple[Table, ...] = ()
 
 
+FIGURE_HEADS = ("metric", "value", "bound", "limit", "margin")
 KEY = ", ".join(f"{sign} {meaning}" for sign, _, meaning in SIGNS.values()) + f". Brackets: 95% CI. {NO_BOUND_LEGEND}."
 
 
@@ -253,7 +247,7 @@ def page_of(report: Report) -> Page:
         _config_cleaned(report.config_text),
         tuple(report.not_said),
         clean(report.unfinished, 1000),
-        pooled=tuple(map(pooled_grid, report.pooled)),
+        pooled=tuple(map(pooled_table, report.pooled)),
     )
 
 
@@ -261,8 +255,8 @@ def _section(view: View, report: Report) -> Section:
     """The section of one series of a report."""
     points, frontier, decision, gpus = view.mine, view.frontier, view.decision, view.gpus
     samples = report.samples.get(frontier.series, {})
-    chosen, columns = view.chosen, point_columns(points, frontier, view.sla, view.chosen, gpus)
-    rows = tuple(figure_row(figure, gpus) for figure in figures(decision)) if decision else ()
+    chosen = view.chosen
+    rows = [figure_row(figure, gpus) for figure in figures(decision)] if decision else []
     sides = _sides(decision) if decision else {}
     arrivals = arrival_rate(decision, points, samples) if decision is not None else None
     diagnosis = diagnose(points, samples, decision, report.settings.get(frontier.series.deployment))
@@ -273,7 +267,7 @@ def _section(view: View, report: Report) -> Section:
         name=frontier.series.label(),
         verdict=f"{headline(decision, gpus)}." if decision else None,
         step=next_step_lines(decision) if decision else ("", ""),
-        figures=rows,
+        figures=Table.of(FIGURE_HEADS, rows, "What the decision stands on") if rows else None,
         legend=NO_BOUND_LEGEND if any(NO_BOUND in cell for row in rows for cell in row) else "",
         why=(
             *((question, sentence(reason)) for question, reason in sides.items()),
@@ -283,13 +277,10 @@ def _section(view: View, report: Report) -> Section:
         ),
         production=tuple(production_lines(decision, arrivals)) if decision else (),
         notes=notes,
-        heads=tuple(column.long or column.head for column in columns),
-        rows=tuple(
-            (point.concurrency, role_of(point, frontier, chosen), cells)
-            for point, cells in zip(points, zip(*(column.cells for column in columns), strict=True), strict=True)
-        ),
-        neighbours=neighbours_grid(decision) if decision else None,
-        evidence=(*cost_grids(decision), *time_grids(points), *evidence_grids(samples)),
+        points=table_of(points, frontier, view.sla, chosen, gpus),
+        marks=tuple((point.concurrency, role_of(point, frontier, chosen)) for point in points),
+        neighbours=neighbours_table(decision) if decision else None,
+        evidence=(*cost_tables(decision), *time_tables(points), *evidence_tables(samples)),
     )
 
 
@@ -376,7 +367,7 @@ def _config_cleaned(text: str | None) -> str | None:
 # --- the settings around the operating point
 
 
-def neighbours_grid(decision: Decision) -> Grid | None:
+def neighbours_table(decision: Decision) -> Table | None:
     """The settings around the operating point (or the candidate), and why each is or is not chosen;
     None for one.
     """
@@ -386,7 +377,7 @@ def neighbours_grid(decision: Decision) -> Grid | None:
         return None
     rows = tuple(_neighbour(reason) for reason in reasons[max(0, places[0] - 2) : places[0] + 4])
     heads = ("concurrency", "verdict", "deciding metric", "value", "bound", "limit", "why or why not")
-    return Grid("Why this point: the settings around it", heads, rows)
+    return Table.of(heads, rows, "Why this point: the settings around it")
 
 
 def _neighbour(reason: Reason) -> tuple[str, ...]:

@@ -1,19 +1,10 @@
-"""Terminal tables: the points of a run, and what a sweep would do.
+"""Tables of points, with what is known of them below, and of what a sweep would do."""
 
-`fitted_table` is the one table renderer: it gives up the least important columns where there is no
-room. Colour only repeats what a sign or a word says. Text from outside is cleaned and never read as
-markup.
-"""
-
-import io
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from rich.console import Console, Group, RenderableType
-from rich.padding import Padding
-from rich.table import Table
+from rich.console import RenderableType
 from rich.text import Text
 
 from frontier.decide.capacity import FrontierSummary
@@ -35,6 +26,7 @@ from frontier.model import (
     listed,
 )
 from frontier.show.sentences import no_sla_sentence
+from frontier.show.table import Cell, Column, Table, indented, to_text
 from frontier.show.wording import (
     NO_BOUND,
     NO_BOUND_LEGEND,
@@ -58,112 +50,8 @@ if TYPE_CHECKING:
     from frontier.plan import Plan
     from frontier.run import History
 
-_GAP = 2
 DeploymentGpus = Mapping[str, int | None] | None
 """By how many GPUs the rates of each deployment are divided; none where it is not said."""
-
-
-def to_text(*renderables: RenderableType, width: int = 80, colour: bool = False) -> str:
-    """Rich renderables below each other as text of at most so many columns, whatever the
-    environment says.
-    """
-    out = io.StringIO()
-    console = Console(
-        file=out,
-        width=width,
-        force_terminal=colour,
-        no_color=not colour,
-        legacy_windows=False,
-        highlight=False,
-        markup=False,
-        emoji=False,
-        color_system="standard" if colour else None,
-        _environ={},
-        force_jupyter=False,
-    )
-    console.print(Group(*renderables), crop=False)
-    return "\n".join(line.rstrip() for line in out.getvalue().splitlines())
-
-
-def indented(content: RenderableType, style: str = "", by: int = 2) -> Padding:
-    """A line or a table, set in from the left."""
-    return Padding(Text(content, style=style) if isinstance(content, str) else content, (0, 0, 0, by))
-
-
-@dataclass(frozen=True, slots=True)
-class Cell:
-    """One cell: a value, its interval (may be empty), the number to sort by, and the style on a
-    terminal.
-    """
-
-    value: str
-    interval: str = ""
-    key: float | None = None
-    style: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Column:
-    """One column: the higher its `rank`, the earlier it is left out when there is no room. `long`
-    heads it on a page.
-
-    With `interval_rank` the intervals of its cells get a column of their own, never shown without
-    the values.
-    """
-
-    head: str
-    cells: tuple[Cell, ...]
-    rank: int = 0
-    left: bool = False
-    long: str = ""
-    interval_head: str = "95% CI"
-    interval_rank: int | None = None
-
-
-def fitted_table(columns: Sequence[Column], width: int) -> tuple[Table, list[str]]:
-    """As many columns as fit, the more important first, shown in their order; and the heads of
-    intervals left out.
-    """
-    shown: set[tuple[int, bool]] = set()
-    room = width + _GAP
-    parts: list[tuple[int, int, bool]] = [(column.rank, i, False) for i, column in enumerate(columns)]
-    parts += [
-        (column.interval_rank, i, True)
-        for i, column in enumerate(columns)
-        if column.interval_rank is not None and any(cell.interval for cell in column.cells)
-    ]
-    for _, i, interval in sorted(parts):
-        head, texts = _part(columns[i], interval)
-        wide = max(len(head), *(text.cell_len for text in texts)) + _GAP
-        if wide <= room and (not interval or (i, False) in shown):
-            shown.add((i, interval))
-            room -= wide
-    table = Table(box=None, pad_edge=False, padding=(0, _GAP, 0, 0), show_edge=False, header_style="dim")
-    kept = [_part(columns[i], interval) for i, interval in sorted(shown)]
-    for (head, _), (i, interval) in zip(kept, sorted(shown), strict=True):
-        table.add_column(head, justify="left" if interval or columns[i].left else "right", no_wrap=True)
-    for row in zip(*(texts for _, texts in kept), strict=True):
-        table.add_row(*row)
-    return table, [columns[i].head for _, i, interval in parts if interval and (i, True) not in shown]
-
-
-def _part(column: Column, interval: bool) -> tuple[str, list[Text]]:
-    """The head and the texts of a column, or of its intervals."""
-    if interval:
-        return column.interval_head, [Text(cell.interval, style="dim") for cell in column.cells]
-    return column.head, [Text(cell.value, style=cell.style) for cell in column.cells]
-
-
-def text_grid(rows: Sequence[Sequence[str | Text]], right: Sequence[int] = ()) -> Table:
-    """Rows without heads. `right` names the columns that are set to the right; they and the first
-    are not broken.
-    """
-    table = Table.grid(padding=(0, _GAP, 0, 0))
-    for i in range(max(map(len, rows), default=0)):
-        table.add_column(justify="right" if i in right else "left", no_wrap=i in (0, *right))
-    for row in rows:
-        table.add_row(*row)
-    return table
 
 
 # --- points
@@ -199,16 +87,15 @@ _OF_CLASSES = ("p99_ttft", "p99_e2e")
 _USUAL = ("output_throughput", "p50_ttft", "p99_ttft", "p50_tpot", "p99_tpot", "p99_e2e")
 
 
-def point_columns(
+def table_of(
     points: Sequence[Point], frontier: Frontier | None, limits: Sequence[Limit], chosen: int | None, gpus: int | None
-) -> list[Column]:
-    """Every column of a table of points, in order; the frontier's and the SLA's metrics are left
-    out last.
+) -> Table:
+    """The points of a series as a table; the columns of the frontier's and the SLA's metrics are
+    left out last.
     """
     asked = [*(frontier.objectives if frontier else ()), *(limit.metric for limit in limits)]
     classes = [f"{group}.{n}" for n in _OF_CLASSES for group in (points[0].shape.finest(None) if points else ())]
     names = [n for n in dict.fromkeys([*_USUAL, *classes, *asked, "cost", "energy"]) if n != "error_rate"]
-    of_limit = {limit.metric: limit for limit in limits}
     signs = [SIGNS[role_of(point, frontier, chosen)] for point in points]
     columns = [
         Column("", tuple(Cell(sign, style=style) for sign, style, _ in signs)),
@@ -216,20 +103,27 @@ def point_columns(
         *_load_columns(points),
         Column("n", tuple(Cell(f"{p.n:,}" if p.n else "–", key=p.n or None) for p in points), 3, long="requests"),
     ]
-    for name in names:
-        estimates = [point.metrics.get(name) for point in points]
-        if not any(estimates):
-            continue
-        rank = 5 if metric(name).group else _RANKS.get(name, 4)
-        if name in asked or name == "output_throughput":
-            rank = 1
-        cells = tuple(_metric_cell(name, estimate, of_limit.get(name), gpus) for estimate in estimates)
-        columns.append(Column(_head(name, gpus), cells, rank, interval_rank=rank + 5))
-    rates = [point.metrics.get("error_rate") for point in points]
-    if any(rates):
-        cells = tuple(_metric_cell("error_rate", estimate, of_limit.get("error_rate"), None) for estimate in rates)
-        columns.append(Column("errors", cells, 2))
-    return [*columns, *_roofline_columns(points)]
+    columns += [
+        _metric_column(points, name, limits, gpus, first=name in asked or name == _USUAL[0])
+        for name in [*names, "error_rate"]
+        if any(name in point.metrics for point in points)
+    ]
+    return Table((*columns, *_roofline_columns(points)))
+
+
+def _metric_column(
+    points: Sequence[Point], name: str, limits: Sequence[Limit], gpus: int | None, *, first: bool
+) -> Column:
+    """The values of a metric, with their intervals; an error rate has none. `first`: it is left out
+    last.
+    """
+    limit = next((limit for limit in limits if limit.metric == name), None)
+    cells = tuple(_metric_cell(name, point.metrics.get(name), limit, gpus) for point in points)
+    if name == "error_rate":
+        return Column("errors", cells, 2)
+    rank = 5 if metric(name).group else _RANKS.get(name, 4)
+    rank = 1 if first else rank
+    return Column(_head(name, gpus), cells, rank, interval_rank=rank + 5)
 
 
 def _load_column(points: Sequence[Point], styles: Sequence[str]) -> Column:
@@ -277,8 +171,8 @@ def _metric_cell(name: str, estimate: Estimate | None, limit: Limit | None, gpus
 
 def _head(name: str, gpus: int | None) -> str:
     """The head of a metric's column; that of a rate is its unit."""
-    if name in ("cost", "energy"):
-        return name
+    if metric(name).needs in ("power", "price"):
+        return name.replace("_", " ")
     if metric(name).unit in RATES:
         kind = metric(name).label.partition(" (")[0].removesuffix(" throughput")
         unit = unit_text(name, gpus)
@@ -347,17 +241,16 @@ def _series_block(
 ) -> list[RenderableType]:
     """The table of one series, its legend, and what is to be known of its points."""
     chosen = decision.concurrency if decision else None
-    columns = point_columns(points, frontier, limits, chosen, gpus)
+    table = table_of(points, frontier, limits, chosen, gpus)
     roles = [role_of(point, frontier, chosen) for point in points]
     legend = "   ".join(f"{SIGNS[role][0]} {SIGNS[role][2]}" for role in SIGNS if role in roles)
-    table, _ = fitted_table(columns, width)
-    unbounded = any(NO_BOUND in cell.value for column in columns for cell in column.cells)
+    unbounded = any(NO_BOUND in text for row in table.texts for text in row)
     decides = decision is not None and chosen is not None and decision.next_step is None
     power = cost_energy.power_text(p.power for p in points if p.power)
     absent = left_out(points, frontier) if frontier else []
     lines: list[RenderableType] = [
         Text.assemble((series.label(), "bold"), f"   SLA {limits_text(limits)}" if limits else ""),
-        table,
+        table.drawn(width),
         Text(legend, style="dim"),
         *([Text(NO_BOUND_LEGEND + NOT_NEEDED * decides, style="dim")] if unbounded else []),
         *([Text(no_sla_sentence(points, frontier, gpus))] if frontier and not limits else []),
@@ -428,22 +321,22 @@ def plan_table(config: "Config", plan: "Plan", *, width: int = 80, colour: bool 
     """What a sweep would run; nothing has been sent."""
     groups = by_series(plan.trials)
     begins = "from " if config.rate == () else ""  # the rates of `rate: auto` follow from what is served
-    table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0), header_style="dim")
     several = len({series.deployment for series in groups}) > 1
-    for head in (*(["deployment"] if several else []), "shape", *{kind_of(t.concurrency) for t in plan.trials}):
-        table.add_column(head)
-    for head in ("repeats", "trials", "requests"):
-        table.add_column(head, justify="right", no_wrap=True)
-    for series, trials in groups.items():
-        table.add_row(
-            *([Text(clean(series.deployment, 30))] if several else []),
-            Text(clean(series.shape.label, 30)),
-            Text(begins + _loads(trials)),
+    names = ["deployment"] * several + ["shape", *{kind_of(t.concurrency) for t in plan.trials}]
+    rows = [
+        (
+            *([clean(series.deployment, 30)] if several else []),
+            clean(series.shape.label, 30),
+            begins + _loads(trials),
             str(max(t.repeat for t in trials)),
             f"{len(trials):,}",
             f"{sum(t.requests for t in trials):,}",
         )
-    lines: list[RenderableType] = [table, Text(""), Text(_plan_sentence(plan, groups), style="bold")]
+        for series, trials in groups.items()
+    ]
+    heads = (*names, "repeats", "trials", "requests")
+    table = Table.of(heads, rows, right=range(len(names), len(heads)), gap=3)
+    lines: list[RenderableType] = [table.drawn(width), Text(""), Text(_plan_sentence(plan, groups), style="bold")]
     for name, limits in config.tiers:
         tier = f"{clean(name, 30)}: " if len(config.tiers) > 1 else ""
         lines.append(Text(f"SLA  {tier}{limits_text(limits)}"))

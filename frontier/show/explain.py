@@ -1,88 +1,212 @@
-"""Figures of a decision: the numbers that it stands on, which of them is nearest its limit, and
-whether more than half of the throughput is undecided.
+"""The reasons of a decision in sentences: why its operating point is the answer, and why each other
+setting is not. The causes are those of `decide.causes`; nothing is decided here.
 """
 
 import dataclasses
 import math
-from dataclasses import dataclass
+from collections.abc import Sequence
 
-from frontier.decide.verdict import deciding_bound
-from frontier.model import Decision, Estimate, Limit, Verdict
+from frontier.decide.causes import UNDECIDED
+from frontier.decide.traffic import shares_sentence
+from frontier.metrics import metric
+from frontier.model import Cause, Cut, Decision, Flag, Reason, Verdict
+from frontier.show.sentences import claim_sentence, next_step_note
+from frontier.show.wording import clean, count, evidence_text, flag_words, limit_value_text, setting, value_text
+from frontier.stats import cost_energy
+from frontier.units import roughly
+
+SENTENCES = {
+    Cause.CHOSEN: "Binding: {evidence}.",
+    Cause.STEP_NOT_WORTH: "{c} also meets, but {gain} throughput for {cost} is not worth the step.",
+    Cause.MEETS: "{c} meets{but}.",
+    Cause.VIOLATES: "{c} violates: {evidence}.",
+    Cause.EXCLUDED: "{c} excluded: {flags}.",
+    Cause.NOT_JUDGED: "{c} was only looked at, and nothing is claimed of it{seen}.",
+    Cause.CROSSES: "{c}{gives} is not proven: {evidence}; {decide}.",
+    Cause.TOO_FEW: "{c}{gives} is not proven: {lacks}; {decide}.",
+    Cause.NO_INTERVAL: "{c}{gives} is not proven: {evidence}{alone}.",
+    Cause.SCANNED: "{c}{gives} was only looked at: {label} {value}, limit {limit}; {decide}.",
+    Cause.STALE: "{c}{gives} was measured before the server changed, and not since: {decide}.",
+    Cause.GROWS: "{c} is not proven: {label} grows {growth} a minute.",
+    Cause.CHANGED: (
+        "The server changed: {label} at {c} became {growth} {longer}. Only what was measured since counts."
+    ),
+    Cause.UNDEFINED: (
+        "{label} is not defined for answers of one token, which have no second: limit TTFT or E2E, or measure longer "
+        "outputs."
+    ),
+    Cause.RANGE: "{label} is {where}.",
+    Cause.HIGHEST_MEASURED: "{c} is the highest measured setting; add higher concurrencies to find the limit.",
+    Cause.LOWEST_MEASURED: "{c} is the lowest measured setting{lower_ones}.",
+    Cause.BRACKET: "{first} is the highest proven setting, {last} the lowest that violates.",
+    Cause.OPTIMUM: "{most} is at {c}: {value}.",
+    Cause.ENERGY: "It takes {value}: {power}.",
+    Cause.NON_MONOTONE: (
+        "{lower} violates although {last} meets: latency does not only grow with load here, so nothing above "
+        "{first} is chosen."
+    ),
+    Cause.UNCONFIRMED: (
+        "{lower}: over a limit in the only trial, although {last} above is proven. The machine may have been busy; the "
+        "same sweep measures again."
+    ),
+    Cause.SLOW_ALONE: "One request alone has {label} {value}: this is service time, not queueing.",
+    Cause.POINT_ESTIMATES: "Decided on values alone, as asked: nothing here is proven.",
+    Cause.CORRECTED: "Corrected: {c} was proven first; with the later visits its data do not keep the SLA.",
+}
+"""One sentence per cause, of the words that `words_of` gives."""
 
 
-@dataclass(frozen=True, slots=True)
-class Figure:
-    """A number that a decision stands on. `bound` is the one-sided 95 % bound that decides: `upper`
-    or `lower`, whichever is on the limit's side of the value; None without a limit, or where too
-    few requests give none.
+def sentence(reason: Reason) -> str:
+    """One reason as a sentence, cleaned: flags hold words of servers and files."""
+    return clean(SENTENCES[reason.cause].format(**words_of(reason)), 400)
 
-    `left` is the share of the limit that the bound (without one, the value) leaves; `tightest`
-    marks the least.
+
+def words_of(reason: Reason) -> dict[str, str]:
+    """The words of a reason by their names in SENTENCES: all names for any reason. `evidence` is
+    value, bound and limit; `decide` says what would decide.
     """
+    settings = [setting(c) for c in reason.settings] or [""]
+    return {
+        "c": ", ".join(settings),
+        "first": settings[0],
+        "last": settings[-1],
+        "lower": ", ".join(settings[:-1]),
+        "lower_ones": "" if reason.verdict is Verdict.MEETS else "; add lower concurrencies to find one that meets",
+        "flags": "; ".join(map(_flag_with_advice, reason.flags)) or "it was flagged",
+        "decide": _what_would_decide(reason),
+        "most": _MOST.get(reason.metric or "", "The most throughput inside the SLA"),
+        "power": cost_energy.power_text([reason.power]) if reason.power else "",
+        **_figure_words(reason),
+        **_change_words(reason),
+    }
 
-    metric: str
-    estimate: Estimate
-    limit: Limit | None = None
-    verdict: Verdict | None = None
-    left: float | None = None
-    tightest: bool = False
 
-    @property
-    def bound(self) -> float | None:
-        """The one-sided bound that decides."""
-        return None if self.limit is None else deciding_bound(self.estimate, self.limit)
+_MOST = {"goodput": "The most goodput", "cost": "The lowest cost inside the SLA"}
 
 
-def figures(decision: Decision) -> list[Figure]:
-    """The throughput, the cost and every metric of the SLA at the operating point, or at the
-    setting nearest to one.
+def _figure_words(reason: Reason) -> dict[str, str]:
+    """The value, its bound and its limit."""
+    limit, estimate = reason.limit, reason.estimate
+    known = estimate is not None and not math.isnan(estimate.value)
+    label = metric(reason.metric).label if reason.metric else ""
+    value = value_text(reason.metric, estimate.value) if reason.metric and known and estimate else "–"
+    promise = limit_value_text(limit.metric, limit.promise) if limit else ""
+    lacks = f"{estimate.n if estimate else 0:,} requests prove no {label} ({value}, limit {promise})"
+    return {
+        "label": label,
+        "value": value,
+        "limit": promise,
+        "seen": f": {label} {value}, limit {promise}" if limit and known else "",
+        "evidence": evidence_text(estimate, limit) if limit else "its limit was not measured",
+        "alone": "; --point-estimates decides on the value alone" if known else "",
+        "lacks": "; ".join(map(_flag_with_advice, reason.flags)) or lacks,
+        "where": _where_in_range(reason),
+    }
+
+
+def _where_in_range(reason: Reason) -> str:
+    """Where a value lies between the comfort mark and the promise."""
+    limit = reason.limit
+    if limit is None or limit.comfort is None or reason.estimate is None:
+        return ""
+    comfort = limit_value_text(limit.metric, limit.comfort)
+    if limit.comfortable(reason.estimate.value):
+        return f"inside the comfort mark {comfort}: there is headroom for more load"
+    return f"between comfort {comfort} and promise {limit_value_text(limit.metric, limit.promise)}"
+
+
+def _change_words(reason: Reason) -> dict[str, str]:
+    """What a setting gives and costs against the operating point, and by how much a latency
+    changed.
     """
-    limits = {limit.metric: limit for limit in decision.limits}
-    judged = decision.judgement(decision.shown)
-    table = []
-    for name in dict.fromkeys(["output_throughput", "cost", *limits]):
-        if (estimate := decision.metrics.get(name)) is None:
-            continue
-        limit = limits.get(name)
-        verdict = judged.per_metric.get(name) if judged and limit else None
-        left = None
-        if limit is not None:
-            bound = deciding_bound(estimate, limit)
-            margin = limit.margin(estimate.value if bound is None else bound)
-            left = margin if math.isfinite(margin) else None
-        table.append(Figure(name, estimate, limit, verdict, left))
-    known = [figure for figure in table if figure.left is not None]
-    tightest = min(known, key=lambda figure: figure.left or 0.0, default=None)
-    return [dataclasses.replace(figure, tightest=figure is tightest) for figure in table]
+    gain, growth = reason.gain or 0.0, reason.growth or 0.0
+    matters = abs(gain) >= 0.005
+    gives = f" gives {abs(gain):.0%} {'more throughput but' if gain > 0 else 'less throughput and'}"
+    but = f" with {-gain:.0%} less throughput" if gain < 0 else ", but a lower setting violates"
+    cost = "no more tail latency"
+    if reason.cost is not None and reason.metric is not None and reason.cost > 1:
+        cost = f"{reason.cost:.2g}× the {metric(reason.metric).label}"
+    return {
+        "gain": f"{gain:+.1%}" if abs(gain) < 0.01 else f"{gain:+.0%}",
+        "gives": gives if matters and reason.cause in UNDECIDED else "",
+        "but": but if matters else "",
+        "cost": cost,
+        "growth": f"{abs(growth):.0%}",
+        "longer": "longer" if growth > 0 else "shorter",
+    }
 
 
-def tightest_figure(decision: Decision) -> Figure | None:
-    """The figure of the limit with the least headroom, else of the binding one; None where none was
-    measured.
+def _what_would_decide(reason: Reason) -> str:
+    """'about 1,300 requests would decide', or that nothing reasonable would; and what cut its
+    trials short.
     """
-    limited = [figure for figure in figures(decision) if figure.limit is not None]
-    binding = [figure for figure in limited if figure.tightest or figure.metric == decision.binding]
-    return next(iter([*binding, *limited]), None)
+    cut = _cut_words(reason.cut, reason.estimate.n) if reason.cut is not None and reason.estimate is not None else ""
+    if reason.need is None:
+        why = "they are too much alike" if reason.cause is Cause.TOO_FEW else "too close to the limit"
+        return f"{cut}{why} to decide at a reasonable cost"
+    return f"{cut}about {roughly(reason.need)} requests would decide"
 
 
-# --- what is said first
+_CUTS = {
+    "budget": "the budget ended its proof after {n}; ",
+    "running": "its proof goes on, {n} so far; ",
+    "server_lost": "the server was lost in its proof after {n}; ",
+    "failed": "the sweep failed in its proof after {n}; ",
+}
 
 
-HALF_UNDECIDED = 1.0
-"""The gain from which half of the throughput or more is not decided yet."""
+def _cut_words(cut: Cut, n: int) -> str:
+    """'the budget ended its proof after 800 requests; '."""
+    if cut.by == "max_time":
+        return f"max_time ended its trials after {n:,} of {cut.planned:,} requests; "
+    return _CUTS.get(cut.by, "the sweep was stopped in its proof after {n}; ").format(n=count(n, "request"))
 
 
-def half_undecided(decision: Decision) -> bool:
-    """Whether a setting that is not proven may give as much again as the operating point, or
-    more.
+def _flag_with_advice(flag: Flag) -> str:
+    """A flag in a sentence: 'requests came in waves: 8.1, limit 2; stagger the starts'."""
+    return f"{flag_words(flag)}; {flag.advice}" if flag.advice else flag_words(flag)
+
+
+# --- all reasons of a decision
+
+
+def with_notes(decision: Decision) -> Decision:
+    """The decision with its notes in words, for whoever reads it as data: JSON and notebooks. First
+    the setting that may give more, then what the claim covers, then all reasons.
     """
-    step = decision.next_step
-    return step is not None and (step.gain or 0.0) >= HALF_UNDECIDED
+    first = filter(None, (next_step_note(decision), claim_sentence(decision)))
+    notes = (*first, *map(sentence, decision.explanation.reasons), *_remarks(decision))
+    return dataclasses.replace(decision, notes=notes)
 
 
-def binding_limit(decision: Decision) -> Limit | None:
-    """The limit with the least headroom, else the first."""
-    figure = tightest_figure(decision)
-    if figure:
-        return figure.limit
-    return decision.limits[0] if decision.limits else None
+def _remarks(decision: Decision) -> list[str]:
+    """How the operating point was measured, where that needs saying: 'c=64: restarts were
+    delayed'.
+    """
+    return [clean(f"{setting(decision.concurrency or 0)}: {remark}", 400) for remark in decision.explanation.remarks]
+
+
+_HIGHER = (*UNDECIDED, Cause.VIOLATES, Cause.STEP_NOT_WORTH)
+
+
+def reason_sentences(decision: Decision, without: Sequence[Reason] = ()) -> list[str]:
+    """The reasons below a decision's headline and figures, less those shown elsewhere (`without`);
+    the first about a higher setting says that it is. Last how the operating point was measured,
+    where that needs saying.
+    """
+    chosen = decision.concurrency
+    reasons = [reason for reason in decision.explanation.reasons if not _is_in_figures(reason, decision)]
+    higher = [r for r in reasons if chosen is not None and r.cause in _HIGHER and r.settings[0] > chosen]
+    lines = [
+        f"Next higher: {sentence(reason)}" if higher and reason is higher[0] else sentence(reason)
+        for reason in reasons
+        if reason not in without
+    ]
+    shares = shares_sentence(decision.shape, decision.metrics)
+    return [*lines, *([shares] if shares else []), *_remarks(decision)]
+
+
+def _is_in_figures(reason: Reason, decision: Decision) -> bool:
+    """Whether headline and figures give it already: what binds, or that the nearest violates."""
+    nearest = decision.concurrency is None and reason.settings == (decision.candidate,)
+    return reason.cause is Cause.CHOSEN or (nearest and reason.cause is Cause.VIOLATES)

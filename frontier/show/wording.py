@@ -93,11 +93,6 @@ def limit_value_text(name: str, value: float) -> str:
     return metric(name).format_trimmed(value)
 
 
-def limit_text(limit: Limit, value: float | None = None) -> str:
-    """'p99 TTFT ≤ 500 ms'; `value` replaces the promise (for the comfort mark)."""
-    return f"{limit.of.label} {limit.bound_text(value)}"
-
-
 def limits_text(limits: Iterable[Limit]) -> str:
     """'p99 TTFT ≤ 500 ms and p99 TPOT ≤ 30 ms'."""
     return " and ".join(map(str, limits))

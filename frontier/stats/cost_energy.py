@@ -166,7 +166,7 @@ def token_prices(metrics: Mapping[str, Estimate], utilisation: float = 1.0) -> T
     )
 
 
-def energy(throughput: Estimate, power: Power) -> Estimate:
+def joules(throughput: Estimate, power: Power) -> Estimate:
     """Joules per output token; infinite when nothing is produced."""
     return throughput.inverted(power.watts, lower_at_zero=math.inf)
 
@@ -176,4 +176,4 @@ def with_energy(point: Point, power: Power | None) -> Point:
     throughput = point.metrics.get("output_throughput")
     if power is None or throughput is None:
         return point
-    return dataclasses.replace(point, metrics={**point.metrics, "energy": energy(throughput, power)}, power=power)
+    return dataclasses.replace(point, metrics={**point.metrics, "energy": joules(throughput, power)}, power=power)

@@ -4,9 +4,9 @@ measured."""
 import asyncio
 import contextlib
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import Any, Literal
 
 from frontier.client.shard import WorkerLostError
 from frontier.config import Config
@@ -19,7 +19,7 @@ from frontier.stats.flags import flags
 from frontier.stats.window import WindowData
 from frontier.stats.window_cache import load_window_data
 from frontier.store.run_dir import RunDirectory
-from frontier.sweep.backend import Backend
+from frontier.sweep.backend import Backend, OnRecord, OnTick
 from frontier.sweep.ledger import Ledger
 from frontier.sweep.servers import ATTEMPTS, ServerFailures, Servers, sleep_or_stop
 
@@ -31,6 +31,33 @@ WORKERS_LOST = 2
 """How often a trial is run again because a client process failed, each time with one process fewer.
 """
 _FIGURES = ("output_throughput", "p50_ttft", "p99_ttft", "p99_tpot", "error_rate")
+
+
+async def recorded(
+    store: RunDirectory,
+    backend: Backend,
+    trial: Trial,
+    stop: asyncio.Event,
+    *,
+    on_record: OnRecord,
+    on_tick: OnTick,
+    kept_with: Callable[[Measurement], Mapping[str, Any] | None],
+    expected_e2e: float | None = None,
+) -> Measurement:
+    """A trial run by the backend, of the sweep or of a check. Each record goes from the client to
+    the file as it ends; the trial is kept with the facts that are given for its measurement, and
+    not at all for None.
+    """
+    with store.writer(trial) as writer:
+
+        def record(record: Record) -> None:
+            on_record(record)
+            writer.add(record)
+
+        measurement = await backend.run(trial, expected_e2e=expected_e2e, on_record=record, on_tick=on_tick, stop=stop)
+        if (facts := kept_with(measurement)) is not None:
+            writer.commit(measurement, **facts)
+    return measurement
 
 
 @dataclass(slots=True)
@@ -133,26 +160,27 @@ class TrialRunner:
         self.run.journal("trial_begun", trial=trial.key, **several, **self.forecast)
         self.ledger.begin_attempt()
         self._failed.clear()
-        with self.run.writer(trial) as writer:
+        if workers != self._workers:
+            self._workers = workers
+            processes = "one client process" if workers == 1 else f"{workers} client processes"
+            self.progress.note(f"c={trial.concurrency} is sent by {processes}")
+        async with self._halting() as halt:
+            return await recorded(
+                self.run,
+                self.backend,
+                trial,
+                halt,
+                expected_e2e=e2e,
+                on_record=self._count,
+                on_tick=self.progress.tick,
+                kept_with=lambda measured: self.ledger.facts() if measured.ended in ("requests", "time") else None,
+            )
 
-            def on_record(record: Record) -> None:
-                """The one way of a record from the client to the file."""
-                if record.outcome not in (Outcome.OK, Outcome.CANCELLED, Outcome.CLIENT):
-                    self._failed[record.error or record.outcome.value] += 1
-                self.ledger.count(record)
-                writer.add(record)
-
-            async with self._halting() as halt:
-                if workers != self._workers:
-                    self._workers = workers
-                    processes = "one client process" if workers == 1 else f"{workers} client processes"
-                    self.progress.note(f"c={trial.concurrency} is sent by {processes}")
-                measurement = await self.backend.run(
-                    trial, expected_e2e=e2e, on_record=on_record, on_tick=self.progress.tick, stop=halt
-                )
-            if measurement.ended in ("requests", "time"):
-                writer.commit(measurement, **self.ledger.facts())
-        return measurement
+    def _count(self, record: Record) -> None:
+        """Count what a request spent, and how it failed."""
+        if record.outcome not in (Outcome.OK, Outcome.CANCELLED, Outcome.CLIENT):
+            self._failed[record.error or record.outcome.value] += 1
+        self.ledger.count(record)
 
     @contextlib.asynccontextmanager
     async def _halting(self) -> AsyncIterator[asyncio.Event]:

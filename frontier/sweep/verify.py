@@ -12,8 +12,9 @@ the run's `verify/`.
 import asyncio
 import hashlib
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 
@@ -44,6 +45,7 @@ from frontier.stats.window import WindowData
 from frontier.store.run_dir import RunDirectory
 from frontier.sweep.backend import HttpBackend, OnTick
 from frontier.sweep.servers import require_same_server
+from frontier.sweep.trial_runner import recorded
 
 START = 0.5
 """Share of the closed loop's rate that is sent, and that a search starts at, where `arrival_rate`
@@ -151,7 +153,6 @@ class Sender:
         MeasurementError when a server cannot be measured, is lost, or is another than the run was
         begun with.
         """
-        assert trial.rate is not None
         await self.prepare(trial.deployment)
         if self.stop.is_set():
             return None
@@ -161,26 +162,22 @@ class Sender:
             if watch is not None:
                 watch.tick(progress, self.stop.is_set())
 
-        with self.store.writer(trial) as writer:
-
-            def record(record: Record) -> None:
-                writer.add(record)
-                if watch is not None:
-                    watch.record(record)
-
-            measurement = await self.backend.run(
-                trial,
-                expected_e2e=None,
-                on_record=record,
-                on_tick=tick,
-                stop=self.stop if watch is None else watch.halt,
-            )
+        def kept_with(measurement: Measurement) -> Mapping[str, Any] | None:
             if measurement.ended == "server_lost":
                 raise MeasurementError("the server was lost under the load", "see why, and run it again")
-            if self.stop.is_set() or (measurement.ended == "interrupted" and watch is None):
-                return None
-            writer.commit(measurement)
-        return measurement
+            stopped = self.stop.is_set() or (measurement.ended == "interrupted" and watch is None)
+            return None if stopped else {}
+
+        measurement = await recorded(
+            self.store,
+            self.backend,
+            trial,
+            self.stop if watch is None else watch.halt,
+            on_record=(lambda _: None) if watch is None else watch.record,
+            on_tick=tick,
+            kept_with=kept_with,
+        )
+        return None if kept_with(measurement) is None else measurement
 
 
 async def verify(sender: Sender, wanted: Sequence[Check]) -> list[Checked]:

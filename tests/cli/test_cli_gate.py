@@ -64,19 +64,21 @@ def verdict(said: Said) -> dict:
     return shape
 
 
-def test_a_history_tells_a_regression_from_an_ordinary_day(runs: Path) -> None:
-    same = frontier("compare", "--gate", "main", "same", "--allow", "25%", "--json", cwd=runs)
-    slow = frontier("compare", "--gate", "main", "slow", "--json", cwd=runs)
+def test_with_a_stated_spread_a_history_tells_a_regression_from_an_ordinary_day(runs: Path) -> None:
+    stated = ("--spread", "2%", "--json")
+    same = frontier("compare", "--gate", "main", "same", "--allow", "25%", *stated, cwd=runs)
+    slow = frontier("compare", "--gate", "main", "slow", *stated, cwd=runs)
     assert (0, 3) == (same.code, slow.code), same.out + slow.out
-    assert ("no worse", "history", 8, [2, 8]) == tuple(
-        verdict(same)[name] for name in ("verdict", "design", "units", "settings")
+    assert ("no worse", "history", 8, [2, 8], 0.02) == tuple(
+        verdict(same)[name] for name in ("verdict", "design", "units", "settings", "spread")
     )
     change = next(change for change in verdict(slow)["changes"] if change["metric"] == "output_throughput")
     assert ("worse", "slow", "main") == (verdict(slow)["verdict"], verdict(slow)["b"], verdict(slow)["a"])
-    assert 0.1 < change["at_least"] < change["value"] < 0.2
+    assert 0.05 < change["at_least"] < change["value"] < 0.2
     assert change["verdict"] == "worse"
     assert (8, 8) == (verdict(slow)["at_proven"]["proven"], verdict(slow)["at_proven"]["at"])
-    assert_golden_row("answers", without_numbers(frontier("compare", "--gate", "main", "slow", cwd=runs).out))
+    text = frontier("compare", "--gate", "main", "slow", "--spread", "2%", cwd=runs).out
+    assert_golden_row("answers", without_numbers(text))
 
 
 def test_two_deployments_of_one_sweep_are_judged_in_pairs_of_repeats(runs: Path) -> None:
@@ -89,11 +91,12 @@ def test_two_deployments_of_one_sweep_are_judged_in_pairs_of_repeats(runs: Path)
     assert shape["changes"][0]["at_least"] > 0
 
 
-def test_a_single_run_as_baseline_says_nothing(runs: Path) -> None:
-    said = frontier("compare", "--gate", "main/night-0", "same", "--json", cwd=runs)
-    assert (4, 1) == (said.code, verdict(said)["units"])
+@pytest.mark.parametrize(("base", "days"), [("main/night-0", 1), ("main", 8)])
+def test_a_baseline_without_a_stated_spread_says_nothing(base: str, days: int, runs: Path) -> None:
+    said = frontier("compare", "--gate", base, "slow", "--json", cwd=runs)
+    assert (4, "not resolved", days) == (said.code, verdict(said)["verdict"], verdict(said)["units"])
     assert {(None, None)} == {(change["at_least"], change["smallest"]) for change in verdict(said)["changes"]}
-    assert_golden_row("answers", without_numbers(frontier("compare", "--gate", "main/night-0", "same", cwd=runs).out))
+    assert_golden_row("answers", without_numbers(frontier("compare", "--gate", base, "slow", cwd=runs).out))
 
 
 def test_runs_that_alternate_are_pairs(runs: Path, tmp_path: Path) -> None:
@@ -230,7 +233,8 @@ def test_another_flag_is_judged_and_named(runs: Path, tmp_path: Path, new: str, 
     shutil.copytree(runs / new, tmp_path / "other")
     config = tmp_path / "other" / "config.yaml"
     config.write_text(config.read_text().replace("60us", "70us"))
-    said = frontier("compare", "--gate", runs / "main", "other", "--allow", allow, "--json", cwd=tmp_path)
+    stated = ("--spread", "2%", "--allow", allow, "--json")
+    said = frontier("compare", "--gate", runs / "main", "other", *stated, cwd=tmp_path)
     (shape,) = json.loads(said.out)["shapes"]
     assert (code, 8, []) == (said.code, shape["units"], shape["breaks"])
     assert ["Changed between the two: flags per_decode=60us → per_decode=70us."] == shape["notes"]

@@ -12,7 +12,8 @@ from frontier.decide.proof import EARLIER_ALPHA, claim_point, claim_points
 from frontier.errors import ExitCode
 from frontier.metrics import fewest_to_bound
 from frontier.model import Cause, Claim, Cut, Limit, Phase, Verdict
-from frontier.show.sentences import claim_sentence, headline, notes, sentence
+from frontier.show.explain import sentence, with_notes
+from frontier.show.sentences import claim_sentence, headline
 from frontier.stats import estimate as summarize
 from tests.golden import assert_golden_row
 from tests.stats import made
@@ -193,7 +194,7 @@ def test_a_proven_point_carries_its_claim_and_says_so():
         (d.claim.stage, d.claim.turns, d.claim.corrected),
     )
     assert 1 - 0.05 ** (1 / 150) == pytest.approx(d.claim.unseen_share)
-    assert claim_sentence(d) in notes(d)
+    assert claim_sentence(d) in with_notes(d).notes
     assert_golden_row("answers", claim_sentence(d))
     final = decided([(Phase.PROVE, window(400))])
     assert ("final", 400) == (final.claim.stage, final.claim.turns)

@@ -8,7 +8,7 @@ import pytest
 from frontier.decide import pareto, uncertainty
 from frontier.decide.uncertainty import Replicates
 from frontier.model import Estimate, Limit
-from frontier.stats import estimate, window
+from frontier.stats import estimate, sources, window
 from frontier.stats.bounds import from_draws
 from frontier.stats.histogram import LogHistogram
 from frontier.stats.window import BLOCKS
@@ -80,7 +80,7 @@ def test_a_draw_is_what_the_summary_says_of_the_drawn_blocks(name):
             whole = dataclasses.replace(whole, ok=np.ones(len(requests), bool))
         expected = estimate.estimate(whole, name, limits=limits, price=3.0).value
         if name == "goodput":  # the summary goes by where the request lies in the window, which drawing has changed
-            expected = float(estimate.attains(whole, limits).sum() / whole.block_seconds.sum())
+            expected = float(sources.attains(whole, limits).sum() / whole.block_seconds.sum())
         assert expected == pytest.approx(found.gain[row, 0], rel=1e-9)
 
 

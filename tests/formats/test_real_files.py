@@ -9,7 +9,7 @@ from frontier.decide import pareto
 from frontier.decide.operating_point import solve
 from frontier.decide.verdict import judge
 from frontier.model import Point, Verdict
-from frontier.show.sentences import notes
+from frontier.show.explain import with_notes
 from tests.formats.peer_files import assembled
 from tests.golden import assert_golden_row
 
@@ -62,7 +62,7 @@ def test_aggregates_decide_nothing_unless_asked_to() -> None:
     limits = parse_sla("p99_ttft<=1s")
     undecided = solve(mine, limits)
     assert (Verdict.UNPROVEN, None) == (undecided.verdict, undecided.concurrency)
-    assert any("--point-estimates decides" in note for note in notes(undecided))
+    assert any("--point-estimates decides" in note for note in with_notes(undecided).notes)
     assert {judge(p, limits).need for p in mine} == {None}
     asked = solve(mine, limits, point_estimates=True)
     assert (Verdict.MEETS, 32, 64) == (asked.verdict, asked.concurrency, asked.first_fail)

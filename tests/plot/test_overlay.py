@@ -2,17 +2,18 @@
 so."""
 
 import dataclasses
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import pytest
 
+from frontier.decide.contest import best_of, is_sure, without_proof
 from frontier.model import Estimate, Flag, Limit, NextStep, Shape, Verdict
 from frontier.plot.data import Picture, Role, View
 from frontier.plot.draw import render
-from frontier.plot.multi_run import Group, best_of, grouped, together, without_proof
+from frontier.plot.multi_run import Group, contest, grouped, together
 from frontier.show.wording import apart
 from tests.golden import assert_golden_row
-from tests.plot.toy import LADDER, LIMIT, SHAPE, said, stairs, table, toy_decision, toy_frontier, toy_points
+from tests.plot.toy import LADDER, LIMIT, said, stairs, table, toy_decision, toy_frontier, toy_points
 
 
 def view(
@@ -34,9 +35,9 @@ def titles(*groups: Group) -> str:
 
 
 def winner(of: Group) -> tuple[str | None, bool]:
-    """Who carries the most, and whether its interval lies above those of the others."""
-    best = best_of(of)
-    return (best.decision.deployment, best.sure) if best else (None, False)
+    """Who carries the most, and whether it is surely better than the others."""
+    best = best_of(contest(of))
+    return (best.decision.deployment, is_sure(contest(of), best)) if best else (None, False)
 
 
 def test_each_has_a_role_of_its_own_and_its_name_on_its_staircase() -> None:
@@ -227,60 +228,64 @@ def lettered(*views: View) -> Group:
 
 def no_part(of: Group) -> dict[str, str]:
     """Those of which nothing is proven, and why."""
-    return without_proof(of, best_of(of))
+    return {name: str(verdict and verdict.value) for name, verdict in without_proof(contest(of)).items()}
 
 
 def may_give(of: Group) -> list[str]:
     """Those that may give more than the winner, which is not proven."""
-    best = best_of(of)
+    best = best_of(contest(of))
     assert best is not None
     return [name for name, _ in best.may_give]
 
 
-def test_who_is_not_proven_is_said_and_whether_its_frontier_is_higher() -> None:
+def test_who_is_not_proven_is_said_and_whether_it_may_give_more() -> None:
     low, high = view(2000, "a"), view(3300, "b")
+    assert high.decision is not None
+    step = NextStep(64, None, high.decision.metrics["output_throughput"].value)
+    may = unproven(dataclasses.replace(high, decision=dataclasses.replace(high.decision, next_step=step)))
     groups = [
-        lettered(low, unproven(high)),
+        lettered(low, may),
         lettered(low, unproven(high, Verdict.MARGINAL)),
         lettered(low, unproven(view(1500, "b"))),
         lettered(low, unproven(high, Verdict.VIOLATES)),
         lettered(low, unproven(high, Verdict.INVALID)),
         lettered(low, dataclasses.replace(high, decision=None)),
-        lettered(low, unproven(high), unproven(high)),
+        lettered(low, may, unproven(high)),
     ]
     assert {"A"} == {winner(of)[0] for of in groups}
-    of_b = ["higher", "higher", "open", "violates", "invalid", "not judged"]
-    assert [*({"B": kind} for kind in of_b), {"B": "higher", "C": "higher"}] == [no_part(of) for of in groups]
+    of_b = ["unproven", "marginal", "unproven", "violates", "invalid", "None"]
+    assert [*({"B": kind} for kind in of_b), {"B": "unproven", "C": "unproven"}] == [no_part(of) for of in groups]
+    assert [["B"], [], [], [], [], [], ["B"]] == [may_give(of) for of in groups]
     assert_golden_row("pictures", titles(*groups))
-
-
-def test_a_frontier_that_is_higher_only_beyond_a_limit_is_not_called_higher() -> None:
-    """B has more throughput, all of it at a tail that the SLA forbids."""
-    points = toy_points((80, 96, 112), peak=3300, deployment="b")
-    beyond = unproven(View(points, toy_frontier(points), toy_decision(points, verdict=Verdict.UNPROVEN), (LIMIT,)))
-    assert {"B": "open"} == no_part(lettered(view(2000, "a"), beyond))
 
 
 def test_among_several_proven_the_others_are_still_said() -> None:
     of = lettered(view(3300, "a"), view(2000, "b"), unproven(view(1800, "c")))
-    assert (("A", True), {"C": "open"}) == (winner(of), no_part(of))
+    assert (("A", True), {"C": "unproven"}) == (winner(of), no_part(of))
     assert_golden_row("pictures", titles(of))
 
 
 def test_with_nothing_proven_nobody_wins() -> None:
     some = unproven(view(2000, "a"))
     two, three = lettered(some, some), lettered(some, some, unproven(view(900, "c"), Verdict.VIOLATES))
-    assert [None, None] == [best_of(two), best_of(three)]
-    assert [{"A": "open", "B": "open"}, {"A": "open", "B": "open", "C": "violates"}] == [no_part(two), no_part(three)]
+    assert [None, None] == [best_of(contest(of)) for of in (two, three)]
+    assert [{"A": "unproven", "B": "unproven"}, {"A": "unproven", "B": "unproven", "C": "violates"}] == [
+        no_part(two),
+        no_part(three),
+    ]
     assert_golden_row("pictures", titles(two, three))
 
 
 def test_proven_without_intervals_there_is_no_clear_winner_and_no_doubt_is_invented() -> None:
+    def without(metrics: Mapping[str, Estimate]) -> dict[str, Estimate]:
+        return {name: Estimate.without_interval(e.value, e.n) for name, e in metrics.items()}
+
     def bare(peak: float) -> View:
         of = view(peak, "x")
         assert of.decision is not None
-        known = {name: Estimate.without_interval(e.value, e.n) for name, e in of.decision.metrics.items()}
-        return dataclasses.replace(of, decision=dataclasses.replace(of.decision, metrics=known))
+        points = [dataclasses.replace(p, metrics=without(p.metrics)) for p in of.points]
+        decision = dataclasses.replace(of.decision, metrics=without(of.decision.metrics))
+        return dataclasses.replace(of, points=points, decision=decision)
 
     of = lettered(bare(3300), bare(900))
     assert ("A", False) == winner(of)
@@ -292,7 +297,7 @@ def test_over_workloads_only_those_that_all_were_measured_and_proven_in_have_a_w
     whole, alone = group(3300, 900), Group(("variant 0",), (view(3300, "variant 0", long),))
     open_ = Group(whole.names, (view(3300, "variant 0", long), unproven(view(900, "variant 1", long))))
     only_other = Group(("variant 1",), (view(900, "variant 1"),))
-    assert [{}, {"variant 1": "open"}] == [no_part(whole), no_part(open_)]
+    assert [{}, {"variant 1": "unproven"}] == [no_part(whole), no_part(open_)]
     pictures = [together([first, other]) for first, other in ((whole, alone), (whole, open_), (only_other, alone))]
     assert_golden_row("pictures", "\n".join(found.title for found in pictures))
 
@@ -373,13 +378,6 @@ def test_two_runs_of_one_name_are_numbered() -> None:
     assert ("night", "night (2)") == both.names
 
 
-def test_over_workloads_a_higher_frontier_of_which_nothing_is_proven_is_said() -> None:
-    long = Shape.of(8192, 512)
-    groups = [Group(("A", "B"), (view(2000, "A", shape), unproven(view(3300, "B", shape)))) for shape in (SHAPE, long)]
-    assert [{"B": "higher"}] * 2 == [no_part(of) for of in groups]
-    assert_golden_row("pictures", together(groups).title)
-
-
 def test_the_most_that_is_proven_is_not_called_the_most_where_another_may_give_more() -> None:
     """B's operating point carries less, and a setting of B that is not proven lies above A's."""
     a, b = view(2600, "a"), chosen(8)
@@ -392,7 +390,7 @@ def test_the_most_that_is_proven_is_not_called_the_most_where_another_may_give_m
     may = dataclasses.replace(b, decision=dataclasses.replace(b.decision, next_step=higher))
     less = dataclasses.replace(b.decision, next_step=NextStep(32, 1.9, speeds[32]))
     groups = [lettered(a, may), lettered(a, b), lettered(a, dataclasses.replace(b, decision=less))]
-    assert [("A", True)] * 3 == [winner(of) for of in groups]
+    assert [("A", False)] * 3 == [winner(of) for of in groups]  # at the same load B is better
     assert [["B"], [], []] == [may_give(of) for of in groups]
     assert_golden_row("pictures", titles(*groups))
 

@@ -128,6 +128,8 @@ def toy_decision(points: list[Point], limits: tuple[Limit, ...] = (LIMIT,), **ch
         "metrics": point.metrics,
         "judgements": tuple(judgements),
         "candidate": None if passing else about.concurrency,
+        "last_pass": chosen,
+        "first_fail": next((j.concurrency for j in judgements if j.verdict is Verdict.VIOLATES), None),
     }
     decision = Decision(**(fields | changes))  # type: ignore[arg-type]
     return with_causes(decision, {p.concurrency: p for p in points}, "output_throughput")

@@ -2,39 +2,67 @@
 
 import dataclasses
 import json
-import math
+from collections.abc import Mapping
 
 import pytest
 
-from frontier.decide.compare import Comparison, Gain, Rules, Side, compare, comparison_sentence
-from frontier.model import Estimate
+from frontier.decide.compare import Comparison, compare
+from frontier.decide.contest import Rules, Side
+from frontier.model import Estimate, Point, Shape
 from frontier.plot.data import Role, View
-from frontier.plot.multi_run import overlay
-from frontier.report.comparison import comparison_table, comparisons_json
+from frontier.plot.multi_run import Group, overlay, together
+from frontier.report.comparison import comparison_table, comparisons_json, partners
+from frontier.show.rivals import comparison_notes, contest_sentence
 from tests.golden import assert_golden_row
-from tests.plot.toy import LIMIT, SHAPE, stairs, toy_frontier, toy_points
+from tests.plot.toy import LIMIT, SHAPE, stairs, toy_decision, toy_frontier, toy_points
 
 AXES = ("output_throughput", "p99_ttft")
+Gpus = tuple[int | None, int | None]
+
+
+def views(gpus: Gpus = (None, None)) -> tuple[View, View]:
+    """bf16, and fp8 of 30 % more throughput, with an operating point each."""
+    points = toy_points(deployment="bf16"), toy_points(deployment="fp8", peak=4300.0, base=0.04, knee=75.0)
+    a, b = (
+        View(p, toy_frontier(p), toy_decision(p), limits=(LIMIT,), gpus=n) for p, n in zip(points, gpus, strict=True)
+    )
+    return a, b
 
 
 def found(
-    verdict: str = "better", ratio: Estimate | None = None, names: tuple[str, str] = ("bf16", "fp8")
+    gpus: Gpus = (None, None), names: tuple[str, str] = ("bf16", "fp8"), *, decided: bool = True, back: bool = False
 ) -> Comparison:
-    gains = (Gain(0.5, 1.1, math.inf, None),)
-    known = ratio or Estimate(1.29, 1.26, 1.33, 900)
-    return Comparison(SHAPE, *names, AXES, 0.5, known, gains, verdict, ("a note",))  # type: ignore[arg-type]
+    """The comparison of the two views; `back`: bf16 against fp8."""
+    sides = [
+        Side(n, v.points, v.decision if decided else None, v.gpus) for n, v in zip(names, views(gpus), strict=True)
+    ]
+    return compare(*(reversed(sides) if back else sides), Rules(AXES, reference=0.5, limits=(LIMIT,)))
 
 
-def views() -> tuple[View, View]:
-    a = toy_points(deployment="bf16")
-    b = toy_points(deployment="fp8", peak=4300.0, base=0.04, knee=75.0)
-    return View(a, toy_frontier(a), limits=(LIMIT,)), View(b, toy_frontier(b), limits=(LIMIT,))
+def bare(one: Comparison) -> Comparison:
+    """The comparison of the same values without intervals."""
+
+    def without(metrics: Mapping[str, Estimate]) -> dict[str, Estimate]:
+        return {name: Estimate.without_interval(e.value, e.n) for name, e in metrics.items()}
+
+    sides = []
+    for side in one.contest.sides:
+        assert side.decision is not None
+        points = [dataclasses.replace(p, metrics=without(p.metrics)) for p in side.points]
+        decision = dataclasses.replace(side.decision, metrics=without(side.decision.metrics))
+        sides.append(dataclasses.replace(side, points=points, decision=decision))
+    return compare(sides[0], sides[1], one.contest.rules)
 
 
-def test_the_sentence_is_the_verdict_with_its_interval() -> None:
-    unknown = found("not resolved", Estimate.without_interval(1.01, 9), ("default", "default"))
+def test_the_sentence_says_by_how_much_the_better_one_is_better() -> None:
+    cases = [found(), found(back=True), bare(found()), found(names=("A", "B"), decided=False)]
+    assert ["better", "worse", "not resolved", "better"] == [one.verdict for one in cases]
+    assert_golden_row("answers", "\n".join(contest_sentence([one.contest]) for one in cases))
 
-    assert_golden_row("answers", f"{comparison_sentence(found())}\n{comparison_sentence(unknown)}")
+
+def test_the_titles_of_two_runs_and_of_their_comparison_are_the_same() -> None:
+    a, b = views()
+    assert together([Group(("bf16", "fp8"), (a, b))]).title == overlay(a, b, found()).title
 
 
 def test_both_frontiers_share_the_axes_and_differ_in_colour_and_shape() -> None:
@@ -53,38 +81,40 @@ def test_unlike_axes_are_refused() -> None:
         overlay(a, View(points, toy_frontier(points, ("output_throughput", "p99_e2e"))), found())
 
 
-def test_the_table_says_ratio_and_bracket() -> None:
-    text = comparison_table([found()], width=80)
-    (tree,) = comparisons_json([found()])["shapes"]
+def test_the_table_says_the_values_their_ratio_and_its_interval() -> None:
+    one, same_load = found(), found(decided=False)
+    text = comparison_table([one, same_load], width=100)
+    (tree, other) = json.loads(json.dumps(comparisons_json([one, same_load]), allow_nan=False))["shapes"]
 
-    assert ("better", "bf16", "fp8", 1.29) == (tree["verdict"], tree["a"], tree["b"], tree["ratio"]["value"])
-    assert max(map(len, text.splitlines())) <= 80
+    assert ("better", "bf16", "fp8") == (tree["verdict"], tree["a"], tree["b"])
+    difference = tree["differences"][0]
+    assert ("output_throughput", "better", [[64, 80]]) == tuple(
+        difference[n] for n in ("metric", "verdict", "settings")
+    )
+    assert 1 < difference["ratio"]["low"] < difference["b"] / difference["a"] < difference["ratio"]["high"]
+    assert [True, False, False] == [d["inside_sla"] for d in tree["differences"]]
+    assert list(AXES) == [d["metric"] for d in other["differences"]]
+    assert max(map(len, text.splitlines())) <= 100
     assert_golden_row("answers", text)
 
 
-def test_a_real_comparison_goes_through() -> None:
-    a, b = views()
-    real = compare(Side(a.points), Side(b.points), Rules(AXES, reference=0.5))
-    tree = json.loads(json.dumps(comparisons_json([real]), allow_nan=False))
+def test_the_json_has_the_ratio_of_areas_without_an_interval_where_there_are_no_requests() -> None:
+    (tree,) = json.loads(json.dumps(comparisons_json([found()]), allow_nan=False))["shapes"]
 
-    assert "frontier.compare/1" == tree["schema"]
-    assert "not resolved" == tree["shapes"][0]["verdict"]
-    assert tree["shapes"][0]["ratio"]["value"] > 1.2
-    assert tree["shapes"][0]["ratio"]["low"] is None
-    assert "not resolved" in comparison_table([real])
-
-
-def test_a_bracket_reads_as_a_person_would_write_it() -> None:
-    (gain,) = found().gains
-    brackets = [(1.1, 1.3), (1.1, math.inf), (0.0, 1.3), (0.0, math.inf)]
-    gains = tuple(dataclasses.replace(gain, low=low, high=high, interpolated=None) for low, high in brackets)
-
-    assert_golden_row("answers", comparison_table([dataclasses.replace(found(), gains=gains)], width=120))
+    assert tree["ratio"]["value"] > 1.2
+    assert (None, 0.5) == (tree["ratio"]["low"], tree["reference"])
 
 
 def test_of_several_deployments_each_answer_says_which_it_is_of() -> None:
-    ones = [dataclasses.replace(found(), a=name, b=name) for name in ("bf16", "fp8")]
+    def named(name: str) -> Comparison:
+        one = found(names=("A", "B"))
+        sides = tuple(
+            dataclasses.replace(side, points=[dataclasses.replace(p, deployment=name) for p in side.points])
+            for side in one.contest.sides
+        )
+        return dataclasses.replace(one, contest=dataclasses.replace(one.contest, sides=sides))
 
+    ones = [named("bf16"), named("fp8")]
     assert "B against A   bf16 · 1024/256" in comparison_table(ones)
     assert "B against A   fp8 · 1024/256" in comparison_table(ones)
     assert "B against A   1024/256" in comparison_table(ones[:1])
@@ -92,36 +122,51 @@ def test_of_several_deployments_each_answer_says_which_it_is_of() -> None:
 
 
 def test_per_gpu_is_said_with_the_number_of_each_and_what_the_whole_comes_to() -> None:
-    one = dataclasses.replace(found("worse", Estimate(0.5, 0.48, 0.52, 900)), gpus=(2, 8))
+    one = found((2, 8))
     (tree,) = comparisons_json([one])["shapes"]
 
-    assert ([2, 8], True) == (tree["gpus"], tree["per_gpu"])
-    assert 2 == len(tree["notes"])
-    assert_golden_row("answers", f"{comparison_sentence(one)}\n{comparison_table([one])}")
+    assert ("worse", [2, 8], True) == (one.verdict, tree["gpus"], tree["per_gpu"])
+    assert 1 == len(tree["notes"])
+    assert_golden_row("answers", f"{contest_sentence([one.contest])}\n{comparison_table([one])}")
 
 
 @pytest.mark.parametrize(("gpus", "option"), [((8, None), "--set-b gpus=N"), ((None, 1), "--set-a gpus=N")], ids="ba")
-def test_where_the_gpus_of_one_are_not_known_it_says_so(gpus: tuple[int | None, int | None], option: str) -> None:
-    one = dataclasses.replace(found(), gpus=gpus)
+def test_where_the_gpus_of_one_are_not_known_it_says_so(gpus: Gpus, option: str) -> None:
+    one = found(gpus)
     (tree,) = comparisons_json([one])["shapes"]
 
     assert not tree["per_gpu"]
     assert option in tree["notes"][0]
-    assert "per GPU" not in comparison_sentence(one)
+    assert "GPU" not in contest_sentence([one.contest])
     assert_golden_row("answers", comparison_table([one]))
 
 
 @pytest.mark.parametrize("gpus", [(None, None), (8, 8)])
-def test_the_same_or_no_number_of_gpus_needs_no_words(gpus: tuple[int | None, int | None]) -> None:
-    assert "GPU" not in comparison_table([dataclasses.replace(found(), gpus=gpus)])
+def test_the_same_or_no_number_of_gpus_needs_no_note(gpus: Gpus) -> None:
+    one = found(gpus)
+    assert not comparison_notes(one)
+    assert ("tok/s/GPU" in comparison_table([one])) == (gpus == (8, 8))
+    assert found().outcome.verdict == one.outcome.verdict
 
 
-def drawn_of(gpus: tuple[int | None, int | None]) -> tuple[bool, float, str]:
+def test_deployments_are_matched_by_name_or_when_there_is_one_each() -> None:
+    def points(*series: tuple[str, Shape]) -> list[Point]:
+        return [Point(name, shape, 1, {}, 9) for name, shape in series]
+
+    long, other = Shape.of(8, 8), Shape.of(9, 9)
+    old, new = points(("old", SHAPE), ("old", long)), points(("new", SHAPE), ("new", other))
+    both = points(("old", SHAPE), ("new", SHAPE))
+    matched = [partners(*sides) for sides in ((old, new), (both, new), (both, both[::-1]))]
+    pairs = [[(a.deployment, b.deployment, a.shape) for a, b in found] for found in matched]
+    same = [("old", "old", SHAPE), ("new", "new", SHAPE)]
+    assert [[("old", "new", SHAPE)], [("new", "new", SHAPE)], same] == pairs
+
+
+def drawn_of(gpus: Gpus) -> tuple[bool, float, str]:
     """Whether the y axis is per GPU, the height of A's highest mark, and what is written around the
     panel.
     """
-    a, b = (dataclasses.replace(view, gpus=of) for view, of in zip(views(), gpus, strict=True))
-    drawn = overlay(a, b, dataclasses.replace(found(), gpus=gpus))
+    drawn = overlay(*views(gpus), found(gpus))
     (panel,) = drawn.panels
     words = "\n".join([drawn.title, *drawn.notes])
     return "per GPU" in panel.y.label, max(m.y for m in panel.marks if m.role is Role.FRONTIER), words

@@ -7,7 +7,7 @@ from typing import Any
 
 from frontier.model import Distance, Estimate, Flag, RejectedStep
 from frontier.report.json_out import decisions_json, points_json
-from frontier.show.sentences import notes
+from frontier.show.explain import with_notes
 from tests.plot.toy import LIMIT, toy_decision, toy_frontier, toy_point, toy_points
 
 
@@ -28,7 +28,7 @@ def test_solve_has_the_contracts_keys() -> None:
     assert ["1024/256", "meets", 64, "p99_ttft"] == found
     assert {"value", "low", "high", "n"} == shape["metrics"]["p99_ttft"].keys()
     assert shape["notes"]
-    assert list(notes(decision)) == shape["notes"]
+    assert list(with_notes(decision).notes) == shape["notes"]
     assert [{"metric": "p99_ttft", "better": "lower", "promise": 0.5, "comfort": None}] == shape["limits"]
 
 

@@ -16,7 +16,7 @@ from frontier.model import Cause, Distance, Estimate, Flag, Judgement, Limit, Sh
 from frontier.plot.data import Roofline, View
 from frontier.plot.picture import small_multiples
 from frontier.report.page import escape_markdown, report_html, report_markdown
-from frontier.report.report import NOT_SAID, Report, neighbours_grid, page_of
+from frontier.report.report import NOT_SAID, Report, neighbours_table, page_of
 from frontier.show.wording import Provenance
 from tests.golden import assert_golden, assert_golden_row
 from tests.plot.test_figures import SAMPLES
@@ -163,29 +163,29 @@ def test_the_neighbours_say_why_they_were_not_taken() -> None:
     (decision,) = [view.decision for view in usual().views]
     assert decision is not None
     causes = {reason.settings[0]: reason.cause for reason in decision.explanation.settings}
-    assert (Cause.CHOSEN, Cause.VIOLATES, Cause.LESS_THROUGHPUT) == (causes[64], causes[80], causes[56])
+    assert (Cause.CHOSEN, Cause.VIOLATES, Cause.MEETS) == (causes[64], causes[80], causes[56])
     (section,) = page_of(usual()).sections
     assert section.neighbours is not None
     for text in (read(page_html(usual)).text, report_markdown(usual())):
-        assert [] == [cell for row in section.neighbours.rows for cell in row if cell not in text]
-    assert_golden_row("pages", "\n".join(" | ".join(row) for row in section.neighbours.rows))
+        assert [] == [cell for row in section.neighbours.texts for cell in row if cell not in text]
+    assert_golden_row("pages", "\n".join(" | ".join(row) for row in section.neighbours.texts))
 
 
 def test_a_setting_that_is_not_judged_is_said_to_be_so() -> None:
     points = toy_points((1, 8, 56, 60, 64, 96))
     judged = tuple(j for j in toy_decision(points).judgements if j.concurrency != 60)
-    grid = neighbours_grid(toy_decision(points, judgements=judged))
+    grid = neighbours_table(toy_decision(points, judgements=judged))
 
     assert grid is not None
-    assert ("c=60", "not judged") in [row[:2] for row in grid.rows]
-    assert ["c=56", "c=60", "c=64", "c=96"] == [row[0] for row in grid.rows]
+    assert ("c=60", "not judged") in [row[:2] for row in grid.texts]
+    assert ["c=56", "c=60", "c=64", "c=96"] == [row[0] for row in grid.texts]
 
 
 @pytest.mark.parametrize(
     ("estimate", "cause"),
     [
         (Estimate(0.2, 0.19, 0.21, 601, upper=math.inf), Cause.TOO_FEW),
-        (Estimate(0.2, 0.19, math.inf, 601), Cause.UNBOUNDED),
+        (Estimate(0.2, 0.19, math.inf, 601), Cause.TOO_FEW),
         (Estimate.without_interval(0.2, 0), Cause.NO_INTERVAL),
     ],
 )
@@ -194,10 +194,10 @@ def test_unproven_beside_an_interval_says_what_is_missing(estimate: Estimate, ca
     need = 1280 if estimate.n else None
     judgements = tuple(Judgement(p.concurrency, Verdict.UNPROVEN, {}, "p99_ttft", need=need) for p in points)
     decision = toy_decision(points, verdict=Verdict.UNPROVEN, concurrency=None, candidate=8, judgements=judgements)
-    grid = neighbours_grid(decision)
+    grid = neighbours_table(decision)
 
     assert grid is not None
-    (verdict,) = {row[1] for row in grid.rows}
+    (verdict,) = {row[1] for row in grid.texts}
     assert_golden_row("pages", verdict)
     assert {cause} == {reason.cause for reason in decision.explanation.settings}
 
@@ -297,10 +297,11 @@ def test_the_picture_is_linked_from_markdown_when_there_is_one() -> None:
 
 def test_rows_are_bold_on_the_frontier_and_marked() -> None:
     (section,) = page_of(usual()).sections
-    roles = {c: (role, cells[0].value) for c, role, cells in section.rows}
+    marked = zip(section.marks, section.points.texts, strict=True)
+    roles = {c: (role, cells[0]) for (c, role), cells in marked}
 
     assert (("chosen", "★"), ("excluded", "○"), ("frontier", "●")) == (roles[64], roles[128], roles[8])
-    assert ("", "concurrency", "requests", "tok/s/GPU") == section.heads[:4]
+    assert ("", "concurrency", "requests", "tok/s/GPU") == section.points.heads[:4]
 
 
 def test_without_an_sla_there_is_a_page_all_the_same() -> None:

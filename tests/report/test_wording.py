@@ -3,18 +3,19 @@
 import dataclasses
 import math
 import re
+import string
 from pathlib import Path
 
 import pytest
 
-from frontier.model import Estimate, Flag, Limit
+from frontier.model import Cause, Estimate, Flag, Limit, Reason
+from frontier.show.explain import SENTENCES, sentence, words_of
 from frontier.show.wording import (
     WIDENS,
     clean,
     flag_kinds,
     flag_words,
     interval_text,
-    limit_text,
     trial_words,
     unproven_words,
     value_text,
@@ -23,6 +24,14 @@ from tests.golden import assert_golden_row
 from tests.plot.toy import toy_point
 
 ROOT = Path(__file__).parent.parent.parent
+
+
+@pytest.mark.parametrize("cause", Cause)
+def test_every_cause_has_a_sentence_of_words_that_there_are(cause: Cause) -> None:
+    """A name that no word has would show only when its sentence is made."""
+    names = {name for _, name, _, _ in string.Formatter().parse(SENTENCES[cause]) if name is not None}
+    assert names <= words_of(Reason(cause)).keys()
+    assert sentence(Reason(cause))
 
 
 @pytest.mark.parametrize(
@@ -36,7 +45,7 @@ ROOT = Path(__file__).parent.parent.parent
     ],
 )
 def test_limits_read_as_they_were_written(name: str, promise: float, text: str) -> None:
-    assert text == limit_text(Limit(name, promise))
+    assert text == str(Limit(name, promise))
 
 
 def test_an_interval_has_the_unit_of_its_value() -> None:

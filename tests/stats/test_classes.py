@@ -11,7 +11,8 @@ from frontier.decide.proof import fewest_requests, violation, window_size
 from frontier.decide.verdict import judge
 from frontier.metrics import claim_floor, metric
 from frontier.model import Estimate, Lengths, Limit, Point, Session, Shape, Verdict
-from frontier.stats.estimate import attains, estimate, point
+from frontier.stats.estimate import estimate, point
+from frontier.stats.sources import attains
 from frontier.stats.window import WindowData, join, narrowed
 from tests.golden import assert_golden_row
 from tests.stats import made

@@ -77,7 +77,7 @@ def test_an_aggregate_without_an_interval_has_none_here_either():
     )
     joules = point.metrics["energy"]
     assert (0.7, -math.inf, math.inf) == (joules.value, joules.low, joules.high)
-    assert math.inf == cost_energy.energy(Estimate(0.0, 0.0, 0.0, 5), Power(700.0, "stated")).value
+    assert math.inf == cost_energy.joules(Estimate(0.0, 0.0, 0.0, 5), Power(700.0, "stated")).value
 
 
 def test_its_uncertainty_is_drawn_as_the_throughputs_is():

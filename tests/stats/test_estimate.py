@@ -15,8 +15,9 @@ from frontier.metrics import DEFAULT_METRICS
 from frontier.model import ClientHealth, Estimate, Limit, Shape
 from frontier.stats import intervals
 from frontier.stats.bounds import requests_needed
-from frontier.stats.estimate import attains, estimate, per_request, point
+from frontier.stats.estimate import estimate, point
 from frontier.stats.histogram import ALPHA, LogHistogram
+from frontier.stats.sources import attains, per_request
 from frontier.stats.window import BLOCKS, Floats, WindowData, join
 from tests.golden import assert_golden_row
 from tests.stats.made import bounds

@@ -11,7 +11,7 @@ from frontier.config import Config, load_config
 from frontier.formats.arrivals import with_trace
 from frontier.plan import make_plan
 from frontier.run import Run, load
-from frontier.show.sentences import notes
+from frontier.show.explain import with_notes
 from frontier.sweep.backend import HttpBackend
 from frontier.sweep.conductor import Conductor, SweepEnd
 from tests.golden import assert_golden_row
@@ -72,7 +72,7 @@ def test_the_operating_point_over_http_is_the_true_one(family: str, tmp_path: Pa
             break
     else:
         pytest.skip("this machine was too busy to measure on, three times, and the sweep said so")
-    assert (end, true_operating_point(text, GRID)) == ("finished", decision.concurrency), notes(decision)
+    assert (end, true_operating_point(text, GRID)) == ("finished", decision.concurrency), with_notes(decision).notes
 
 
 def unlike_its_twin(run: Run, config: Config) -> list[str]:

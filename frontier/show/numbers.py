@@ -1,0 +1,99 @@
+"""The numbers that a decision stands on, with bound and limit: which is nearest its limit, and a
+row of each.
+"""
+
+import dataclasses
+import math
+from dataclasses import dataclass
+
+from frontier.decide.verdict import deciding_bound
+from frontier.metrics import metric
+from frontier.model import Decision, Estimate, Limit, Verdict
+from frontier.show.wording import bound_text, ci_text, limit_value_text, value_text
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """A number that a decision stands on. `bound` is the one-sided 95 % bound that decides: `upper`
+    or `lower`, whichever is on the limit's side of the value; None without a limit, or where too
+    few requests give none.
+
+    `left` is the share of the limit that the bound (without one, the value) leaves; `tightest`
+    marks the least.
+    """
+
+    metric: str
+    estimate: Estimate
+    limit: Limit | None = None
+    verdict: Verdict | None = None
+    left: float | None = None
+    tightest: bool = False
+
+    @property
+    def bound(self) -> float | None:
+        """The one-sided bound that decides."""
+        return None if self.limit is None else deciding_bound(self.estimate, self.limit)
+
+
+def figures(decision: Decision) -> list[Figure]:
+    """The throughput, the cost and every metric of the SLA at the operating point, or at the
+    setting nearest to one.
+    """
+    limits = {limit.metric: limit for limit in decision.limits}
+    judged = decision.judgement(decision.shown)
+    table = []
+    for name in dict.fromkeys(["output_throughput", "cost", *limits]):
+        if (estimate := decision.metrics.get(name)) is None:
+            continue
+        limit = limits.get(name)
+        verdict = judged.per_metric.get(name) if judged and limit else None
+        left = None
+        if limit is not None:
+            bound = deciding_bound(estimate, limit)
+            margin = limit.margin(estimate.value if bound is None else bound)
+            left = margin if math.isfinite(margin) else None
+        table.append(Figure(name, estimate, limit, verdict, left))
+    known = [figure for figure in table if figure.left is not None]
+    tightest = min(known, key=lambda figure: figure.left or 0.0, default=None)
+    return [dataclasses.replace(figure, tightest=figure is tightest) for figure in table]
+
+
+def tightest_figure(decision: Decision) -> Figure | None:
+    """The figure of the limit with the least headroom, else of the binding one; None where none was
+    measured.
+    """
+    limited = [figure for figure in figures(decision) if figure.limit is not None]
+    binding = [figure for figure in limited if figure.tightest or figure.metric == decision.binding]
+    return next(iter([*binding, *limited]), None)
+
+
+def binding_limit(decision: Decision) -> Limit | None:
+    """The limit with the least headroom, else the first."""
+    figure = tightest_figure(decision)
+    if figure:
+        return figure.limit
+    return decision.limits[0] if decision.limits else None
+
+
+def figure_row(figure: Figure, gpus: int | None, *, brief: bool = False) -> tuple[str, str, str, str, str]:
+    """Name, value, bound (a CI where nothing is limited), limit and remark of a figure; `brief` for
+    a narrow table.
+    """
+    name, limit = figure.metric, figure.limit
+    label, value = metric(name).label.partition(" (")[0], value_text(name, figure.estimate.value, gpus)
+    if limit is None:
+        return label, value, ci_text(name, figure.estimate, gpus), "", ""
+    promise = f"limit {limit_value_text(name, limit.promise)}"
+    return label, value, bound_text(figure.estimate, limit), promise, _remark(figure, brief)
+
+
+def _remark(figure: Figure, brief: bool) -> str:
+    """'tightest: 5% left', or how the figure stands to its limit where it does not keep it."""
+    if figure.verdict is Verdict.VIOLATES:
+        over = "too high" if figure.limit is not None and figure.limit.better == "lower" else "too low"
+        return over if figure.left is None else f"{over} by {-figure.left:.0%}"
+    if figure.verdict in (Verdict.MARGINAL, Verdict.UNPROVEN):
+        return "not proven"
+    if figure.tightest and figure.left is not None and figure.verdict is not None:
+        return f"{figure.left:.0%} left" if brief else f"tightest: {figure.left:.0%} left"
+    return ""

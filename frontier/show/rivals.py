@@ -1,0 +1,307 @@
+"""Several frontiers of one shape in sentences: which gives the most, by how much, and which take no
+part.
+
+The sentences are the titles of their pictures and the first line of a comparison. They name a
+winner only where `decide.contest` does.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+
+from frontier.decide.compare import Comparison
+from frontier.decide.contest import (
+    Contest,
+    MetricDifference,
+    Side,
+    best_of,
+    divides,
+    is_sure,
+    judged,
+    without_proof,
+)
+from frontier.decide.difference import INDIFFERENCE
+from frontier.decide.pareto import pooled
+from frontier.decide.sla_result import Best
+from frontier.metrics import RATES, Unit, metric
+from frontier.model import Estimate, Verdict, in_words, listed, setting
+from frontier.show.wording import MANY, count, limits_text, named_value, value_text
+from frontier.units import format_number
+
+LONGEST = 110
+"""Characters of a title that names all."""
+SAME_TOKENS = 0.05
+"""Tokens of two sides whose lengths in characters differ by no more than this share count as alike.
+"""
+
+
+def contest_sentence(contests: Sequence[Contest]) -> str:
+    """The title of a picture of several frontiers, a contest for each shape."""
+    names = list(dict.fromkeys(name for contest in contests for name in contest.names))
+    first = contests[0]
+    if "quality" in first.rules.objectives:
+        return _quality_sentence(contests)
+    if len(contests) == 1 and len(names) == 2:
+        return _pair_sentence(first)
+    if len(names) == 1 or not all(contest.is_judged for contest in contests):
+        return _names_sentence(names)
+    if len(contests) == 1:
+        return _winner_sentence(first)
+    if all(len(contest.names) == 1 for contest in contests):
+        return f"{_names_sentence(names)} share no workload"
+    return _workloads_sentence(contests, names)
+
+
+def _quality_sentence(contests: Sequence[Contest]) -> str:
+    """Which deployments are on the frontier of quality and the other axis, and which are not."""
+    rules = contests[0].rules
+    owned = [replace(p, deployment=side.name) for contest in contests for side in contest.sides for p in side.points]
+    pools = pooled(owned, rules.objectives, rules.limits)
+    owners = list(dict.fromkeys(p.deployment for pool in pools for p in pool.members))
+    axes = " and ".join(metric(name).label for name in rules.objectives)
+    without = "".join(f"; {owner}: {why}" for pool in pools for owner, why in pool.without.items())
+    return f"On the frontier of {axes}: {_joined(owners) if owners else 'nothing'}{without}"
+
+
+# --- two of one shape
+
+
+def _pair_sentence(contest: Contest) -> str:
+    """The difference of two that the verdict stands on, with what both serve inside the SLA; where
+    not both are proven, who is.
+    """
+    a, b = contest.names
+    outcome = judged(contest)
+    inside, deciding = outcome.inside_sla, outcome.deciding
+    if inside is None and contest.is_judged:
+        return _winner_sentence(contest)
+    if outcome.verdict == "invalid" and deciding is None:
+        return f"{b} against {a} cannot be compared: no usable measurement"
+    if deciding is None:
+        return _names_sentence(contest.names)
+    promise = f"inside {limits_text(contest.rules.limits)}"
+    where = promise if deciding.inside_sla else f"at {_load_words(deciding)}"
+    clauses = _clauses(contest) if inside else ""
+    if outcome.verdict not in ("better", "worse"):
+        values = f"{_value(contest, deciding, 0)}, {_value(contest, deciding, 1)} ({ratio_text(deciding.ratio)})"
+        return f"No clear winner between {a} and {b} {where}: {values}{clauses}"
+    if inside and inside is not deciding:
+        clauses = f"; {promise} {_value(contest, inside, 1)} against {_value(contest, inside, 0)}{clauses}"
+    return f"{_ratio_sentence(contest, deciding, where)}{clauses}"
+
+
+def _ratio_sentence(contest: Contest, found: MetricDifference, where: str) -> str:
+    """'fp8 gives 1.17× the output throughput of bf16 inside p99 TTFT ≤ 500 ms: 3,355 tok/s at c=57
+    against 2,865 tok/s at c=51', the better one first.
+    """
+    of = metric(found.metric)
+    better = 1 if (found.ratio.value > 1) == of.higher_is_better else 0
+    ratio = found.ratio.value if better else 1 / found.ratio.value
+    verb = "gives" if of.higher_is_better else "has"
+    first, second = contest.names[better], contest.names[1 - better]
+    values = f"{_value(contest, found, better)} against {_value(contest, found, 1 - better)}"
+    return f"{first} {verb} {format_number(ratio)}× the {of.label} of {second} {where}: {values}"
+
+
+def _value(contest: Contest, found: MetricDifference, side: int) -> str:
+    """'3,355 tok/s at c=57'; of the same load without that."""
+    value = named_value(found.metric, (found.a, found.b)[side], _shown_per(contest))
+    return f"{value} at {setting(found.settings[0][side])}" if found.inside_sla else value
+
+
+def _shown_per(contest: Contest) -> int | None:
+    """By how many GPUs the values of a difference are still to be divided where they are shown."""
+    gpus = contest.sides[0].gpus, contest.sides[1].gpus
+    if divides(contest.rules.objectives, gpus):
+        return 1
+    return gpus[0] if gpus[0] == gpus[1] else None
+
+
+def _load_words(found: MetricDifference) -> str:
+    """'the same load (c=1, 8, 32)', 'the same load per GPU (16 settings from c=1 on)'."""
+    loads = [pair[0] for pair in found.settings]
+    per = "" if all(x == y for x, y in found.settings) else " per GPU"
+    which = listed(loads) if len(loads) <= MANY else f"{len(loads)} settings from {setting(loads[0])} on"
+    return f"the same load{per} ({which})"
+
+
+def ratio_text(ratio: Estimate) -> str:
+    """'1.12× [1.08, 1.16]'."""
+    if not ratio.has_interval:
+        return f"{format_number(ratio.value)}×, no interval"
+    return f"{format_number(ratio.value)}× [{format_number(ratio.low)}, {format_number(ratio.high)}]"
+
+
+# --- a comparison
+
+
+def difference_rows(comparison: Comparison) -> list[tuple[str, str, str]]:
+    """Of each metric that was compared the ratio with its interval, and the values of A and B."""
+    rows = []
+    for found in comparison.outcome.differences:
+        a, b = (value_text(found.metric, value, _shown_per(comparison.contest)) for value in (found.a, found.b))
+        where = "inside the SLA" if found.inside_sla else "at the same load"
+        rows.append((f"{metric(found.metric).label} {where}", ratio_text(found.ratio), f"{a} → {b}"))
+    return rows
+
+
+def comparison_notes(comparison: Comparison) -> list[str]:
+    """How GPUs and tokens count, and why less is resolved than could be."""
+    outcome = comparison.outcome
+    notes = [gpus_note(comparison), *_open_notes(comparison), _token_note(comparison), *comparison.remarks]
+    if outcome.verdict == "invalid":
+        notes.append("Each side needs a usable point.")
+    elif not outcome.differences:
+        notes.append("No setting is usable on both sides: sweep both at the same concurrencies.")
+    return [note for note in notes if note]
+
+
+def _open_notes(comparison: Comparison) -> list[str]:
+    """Why a difference is not resolved, or not compared."""
+    outcome, notes = comparison.outcome, []
+    surely = [d for d in outcome.differences if not d.ratio.low <= 1 <= d.ratio.high]
+    if any(not d.ratio.has_interval for d in outcome.differences):
+        notes.append("No confidence interval is known for one side, so nothing is resolved.")
+    elif any(abs(d.ratio.value - 1) <= INDIFFERENCE for d in surely):
+        notes.append(f"A difference within {INDIFFERENCE:.0%} is less than two runs of one server can differ by.")
+    if (inside := outcome.inside_sla) in surely and inside is not None and inside.verdict == "not resolved":
+        less = comparison.contest.sides[0 if (inside.ratio.value > 1) == metric(inside.metric).higher_is_better else 1]
+        notes += _gap_note(less)
+    if lost := sorted({*outcome.lost[0], *outcome.lost[1]}):
+        notes.append(f"Usable on one side only, and not compared: {listed(lost)}.")
+    return notes
+
+
+def _gap_note(side: Side) -> list[str]:
+    """Where a side may serve more inside the SLA than at its operating point."""
+    decision = side.decision
+    if decision is None or decision.last_pass is None:
+        return []
+    top = setting(decision.last_pass)
+    if decision.first_fail is None:
+        return [f"{side.name} may serve more inside the SLA: no setting violates it, {top} is the highest that meets."]
+    return [
+        f"{side.name} may serve more inside the SLA: nothing was proven from {top} to {setting(decision.first_fail)}."
+    ]
+
+
+def _token_note(comparison: Comparison) -> str:
+    """The warning that a token is not as much text on both sides; '' where it is."""
+    a, b = comparison.characters_per_token
+    if a is None or b is None or abs(b / a - 1) <= SAME_TOKENS:
+        return ""
+    of_tokens = (d for d in comparison.outcome.differences if metric(d.metric).unit is Unit.TOKENS_PER_SECOND)
+    ratio = next((d.ratio.value for d in of_tokens), None)
+    counted = f" In characters per second the ratio of {ratio:.3g} is {ratio * b / a:.3g}." if ratio else ""
+    lengths = f"A's have {a:.3g} characters on average, B's {b:.3g}"
+    return f"Tokens differ: {lengths} (another tokenizer, or other text).{counted}"
+
+
+def gpus_note(comparison: Comparison) -> str | None:
+    """How the GPUs of both sides count: divided by, or why not; None where there is nothing to say.
+
+    Of rates divided by GPUs it also says what the whole deployments come to, as the ratio times
+    their GPUs.
+    """
+    (a, b), (of_a, of_b) = comparison.contest.names, comparison.gpus
+    if comparison.per_gpu:
+        rates = [d for d in comparison.outcome.differences if metric(d.metric).unit in RATES]
+        times = rates[0].ratio.value * (of_b or 0) / (of_a or 1) if rates else None
+        whole = "" if times is None else f" As whole deployments {b} is {format_number(times)}× {a}."
+        return f"Per GPU: {a} has {count(of_a or 0, 'GPU')}, {b} {of_b}.{whole}"
+    if of_a == of_b or not any(metric(name).unit in RATES for name in comparison.contest.rules.objectives):
+        return None
+    known, unknown, side = (a, b, "b") if of_b is None else (b, a, "a")
+    return (
+        f"Whole deployments, not per GPU: {known} has {count(of_a or of_b or 0, 'GPU')}, that of {unknown} "
+        f"is not known; give it with  --set-{side} gpus=N."
+    )
+
+
+# --- several of one shape
+
+
+def _winner_sentence(contest: Contest) -> str:
+    """Which of several gives the most inside the SLA, as far as it is proven."""
+    promise, best = limits_text(contest.rules.limits), best_of(contest)
+    clauses = _clauses(contest)
+    if best is None:
+        two = len(contest.names) == 2
+        names = f"Neither {_joined(contest.names, 'nor')}" if two else f"None of {_joined(contest.names)}"
+        return f"{names} is proven inside {promise}{clauses}"
+    name, gain = best.decision.deployment, contest.rules.gain
+    speed = best.decision.metrics[gain]
+    value = named_value(gain, speed.value, contest.sides[contest.names.index(name)].gpus)
+    words = f"{value} at {in_words(best.decision.concurrency or 0)}"
+    if not best.others:
+        return f"Only {name} is proven inside {promise} ({value}){clauses}"
+    if is_sure(contest, best):
+        of = " that is proven" if best.may_give else ""
+        if len(best.others) + 1 < len(contest.names):
+            of = " of those proven"
+        return f"{name} carries the most{of} inside {promise}: {words}{clauses}"
+    reason = "within the interval of the next" if speed.has_interval else "but intervals are not known"
+    return f"No clear winner inside {promise}: {name} carries {words}, {reason}{clauses}"
+
+
+def _clauses(contest: Contest) -> str:
+    """Why each of the others takes no part; that nothing of theirs is proven only where something
+    is.
+    """
+    best, kinds = best_of(contest), dict[Verdict | None, list[str]]()
+    for name, verdict in without_proof(contest).items():
+        kinds.setdefault(Verdict.UNPROVEN if verdict is Verdict.MARGINAL else verdict, []).append(name)
+    clauses = [_clause(verdict, names, best) for verdict, names in kinds.items()]
+    clauses += [f"{name} may give more, which is not proven" for name, _ in (best.may_give if best else ())]
+    return "".join(f"; {clause}" for clause in clauses if clause)
+
+
+def _clause(verdict: Verdict | None, names: Sequence[str], best: Best | None) -> str:
+    """Why these take no part."""
+    have, was = ("has", "was") if len(names) == 1 else ("have", "were")
+    if verdict is None:
+        return f"{_joined(names)} {was} not judged"
+    return {
+        Verdict.VIOLATES: f"nothing measured of {_joined(names)} keeps it",
+        Verdict.INVALID: f"{_joined(names)} {have} no valid measurement",
+    }.get(verdict, f"none of {_owned(names)} settings is proven" if best else "")
+
+
+# --- over several shapes
+
+
+def _workloads_sentence(contests: Sequence[Contest], names: Sequence[str]) -> str:
+    """Who carries the most in how many workloads; why in another nobody does stands in the table of
+    answers.
+    """
+    won = Counter(winner for contest in contests if (winner := _winner(contest, names)) is not None)
+    promise, number, open_ = limits_text(contests[0].rules.limits), len(contests), len(contests) - won.total()
+    if len(won) == 1 and not open_:
+        every = "both" if number == 2 else f"all {number}"
+        return f"{next(iter(won))} carries the most inside {promise} in {every} workloads"
+    carried = [f"by {name} in {won[name]}" for name in names if name in won]
+    carried += [f"by none clearly in {open_}"] if open_ else []
+    return f"Inside {promise}, of {number} workloads the most is carried {', '.join(carried)}"
+
+
+def _winner(contest: Contest, names: Sequence[str]) -> str | None:
+    """Who surely carries the most in a workload, all being measured and proven; None: nobody."""
+    best = best_of(contest)
+    if best is None or best.may_give or without_proof(contest) or set(names) - set(contest.names):
+        return None
+    return best.decision.deployment if is_sure(contest, best) else None
+
+
+def _names_sentence(names: Sequence[str]) -> str:
+    if len(names) == 1:
+        return f"The frontier of {names[0]}"
+    sentence = f"The frontiers of {_joined(names)}"
+    return sentence if len(sentence) <= LONGEST else f"The frontiers of {len(names)} deployments"
+
+
+def _joined(names: Sequence[str], last: str = "and") -> str:
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} {last} {names[-1]}"
+
+
+def _owned(names: Sequence[str]) -> str:
+    return _joined([f"{name}'s" for name in names])

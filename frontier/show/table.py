@@ -1,0 +1,174 @@
+"""Table of an answer: columns and notes as data, drawn on a terminal, filled into the page's
+template, and given as JSON.
+
+A table gives up its least important columns where there is no room. Colour only repeats what a sign
+or a word says. Text from outside is cleaned and never read as markup.
+"""
+
+import io
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rich.console import Console, Group, RenderableType
+from rich.padding import Padding
+from rich.table import Table as RichTable
+from rich.text import Text
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One cell: a value, its interval (may be empty), the number to sort by, and the style on a
+    terminal.
+    """
+
+    value: str
+    interval: str = ""
+    key: float | None = None
+    style: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column: the higher its `rank`, the earlier it is left out when there is no room; never at
+    0. `long` heads it on a page; one that `wraps` may be broken.
+
+    With `interval_rank` the intervals of its cells get a column of their own, never shown without
+    the values.
+    """
+
+    head: str
+    cells: tuple[Cell, ...]
+    rank: int = 0
+    left: bool = False
+    long: str = ""
+    interval_head: str = "95% CI"
+    interval_rank: int | None = None
+    wraps: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A table with its caption and the notes below it; `gap` is the room between columns."""
+
+    columns: tuple[Column, ...]
+    caption: str = ""
+    notes: tuple[str, ...] = ()
+    gap: int = 2
+
+    @classmethod
+    def of(
+        cls,
+        heads: Sequence[str],
+        rows: Sequence[Sequence[str | Cell]],
+        caption: str = "",
+        *,
+        right: Sequence[int] = (),
+        gap: int = 2,
+    ) -> "Table":
+        """A table of rows, whose first cell names the row; without heads none are drawn. `right`
+        names the columns that are set to the right; they and the first are not broken.
+        """
+        cells = [[Cell(cell) if isinstance(cell, str) else cell for cell in row] for row in rows]
+        columns = zip(heads, *cells, strict=True) if heads else itertools.zip_longest(*cells, fillvalue=Cell(""))
+        made = []
+        for i, column in enumerate(columns):
+            head, texts = (str(column[0]), column[1:]) if heads else ("", column)
+            made.append(Column(head, tuple(texts), left=i not in right, wraps=i not in (0, *right)))
+        return cls(tuple(made), caption, gap=gap)
+
+    @property
+    def heads(self) -> tuple[str, ...]:
+        """The heads, at length."""
+        return tuple(column.long or column.head for column in self.columns)
+
+    @property
+    def rows(self) -> tuple[tuple[Cell, ...], ...]:
+        """The cells, row by row."""
+        return tuple(zip(*(column.cells for column in self.columns), strict=True))
+
+    @property
+    def texts(self) -> list[tuple[str, ...]]:
+        """The values, row by row."""
+        return [tuple(cell.value for cell in row) for row in self.rows]
+
+    def as_json(self) -> list[dict[str, str]]:
+        """One object per row, by head."""
+        return [dict(zip(self.heads, row, strict=True)) for row in self.texts]
+
+    def drawn(self, width: int) -> RichTable:
+        """The table for a terminal, in so many columns."""
+        table = RichTable(
+            box=None,
+            pad_edge=False,
+            padding=(0, self.gap, 0, 0),
+            show_edge=False,
+            show_header=any(column.head for column in self.columns),
+            header_style="dim",
+        )
+        parts = self._parts()
+        shown = [parts[at] for at in self._fitting(width)]
+        for head, _, column, left in shown:
+            table.add_column(head, justify="left" if left else "right", no_wrap=not column.wraps)
+        for row in zip(*(texts for _, texts, _, _ in shown), strict=True):
+            table.add_row(*row)
+        return table
+
+    def hidden_intervals(self, width: int) -> list[str]:
+        """The heads of the columns whose intervals have no room."""
+        hidden = self._parts().keys() - set(self._fitting(width))
+        return [self.columns[i].head for i, interval in sorted(hidden) if interval]
+
+    def _parts(self) -> dict[tuple[int, bool], tuple[str, list[Text], Column, bool]]:
+        """What may be drawn by column, and whether it is its intervals: head, texts, column, and
+        whether it is set to the left.
+        """
+        parts = {}
+        for i, column in enumerate(self.columns):
+            texts = [Text(cell.value, style=cell.style) for cell in column.cells]
+            parts[i, False] = column.head, texts, column, column.left
+            if column.interval_rank is not None and any(cell.interval for cell in column.cells):
+                intervals = [Text(cell.interval, style="dim") for cell in column.cells]
+                parts[i, True] = column.interval_head, intervals, column, True
+        return parts
+
+    def _fitting(self, width: int) -> list[tuple[int, bool]]:
+        """The parts that fit: the more important first, in their order."""
+        shown, room = [], width + self.gap
+        ranked = [
+            (column.interval_rank or 0 if at[1] else column.rank, at, head, texts)
+            for at, (head, texts, column, _) in self._parts().items()
+        ]
+        for rank, at, head, texts in sorted(ranked, key=lambda part: part[:2]):
+            wide = max(len(head), *(text.cell_len for text in texts)) + self.gap
+            if rank == 0 or (wide <= room and (not at[1] or (at[0], False) in shown)):
+                shown.append(at)
+                room -= wide
+        return sorted(shown)
+
+
+def to_text(*renderables: RenderableType, width: int = 80, colour: bool = False) -> str:
+    """Rich renderables below each other as text of at most so many columns, whatever the
+    environment says.
+    """
+    out = io.StringIO()
+    console = Console(
+        file=out,
+        width=width,
+        force_terminal=colour,
+        no_color=not colour,
+        legacy_windows=False,
+        highlight=False,
+        markup=False,
+        emoji=False,
+        color_system="standard" if colour else None,
+        _environ={},
+        force_jupyter=False,
+    )
+    console.print(Group(*renderables), crop=False)
+    return "\n".join(line.rstrip() for line in out.getvalue().splitlines())
+
+
+def indented(content: RenderableType, style: str = "", by: int = 2) -> Padding:
+    """A line or a table, set in from the left."""
+    return Padding(Text(content, style=style) if isinstance(content, str) else content, (0, 0, 0, by))
