@@ -24,10 +24,6 @@ COMPLEX = {
     "cli/show.py: command": 25,
     "cli/users.py: command": 31,
     "cli/verify.py: command": 21,
-    "client/adapters.py: message_of": 26,
-    "client/facts.py: window_facts": 40,
-    "client/facts.py: _clock_facts": 22,
-    "client/loop.py: ClosedLoop.stream": 23,
     "config/schema.py: _wrong_metrics": 30,
     "decide/diagnose.py: diagnose": 21,
     "decide/causes.py: _chosen": 26,
@@ -76,7 +72,7 @@ COMPLEX = {
     "sweep/supervisor.py: end": 23,
     "sweep/trial_runner.py: TrialRunner.measure": 22,
 }
-MANY_ARGUMENTS = 8
+MANY_ARGUMENTS = 6
 """Functions of more than eight arguments, each marked with `noqa: PLR0913`."""
 
 

@@ -40,8 +40,8 @@ def command(config_file: Path, index: int, count: int, start_at: str, output: Pa
       frontier shard a.yaml --index $RANK --of 4 --start-at $START -o night
       frontier merge night -o runs/night
     """
-    from frontier.client.event_loop import run as run_loop
-    from frontier.client.pipeline import Share
+    from frontier.client.http.http_client import run as run_loop
+    from frontier.client.load.pipeline import Share
     from frontier.config import load_config
     from frontier.formats.config_file import open_run
     from frontier.formats.session_files import read_sessions

@@ -19,16 +19,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from frontier.client.evidence import Evidence
-from frontier.client.loop import measurement
-from frontier.client.pipeline import Share
-from frontier.client.shard import CLOCK_BOUND, LATE, Shard, ShardJob, ShardResult, worst_health
-from frontier.client.window_rules import WindowState
+from frontier.client.ask.evidence import Evidence
+from frontier.client.load.pipeline import Share
+from frontier.client.load.rules import WindowState
+from frontier.client.load.shard import CLOCK_BOUND, LATE, Shard, ShardJob, ShardResult, worst_health
+from frontier.client.load.trial import measurement
 from frontier.config import Config
 from frontier.errors import MeasurementError, StoreError, UsageError
 from frontier.model import Measurement, Record, Trial, WorkerFacts
 from frontier.plan import Plan
-from frontier.store.records import decode_record
 from frontier.store.run_dir import RunDirectory, read_manifest
 from frontier.sweep.backend import HttpBackend
 
@@ -158,9 +157,9 @@ async def run_shard(
                 say(f"{key}: fewer streams than shards, and none is this one's")
                 continue
             with run.writer(slot.trial) as writer:
-                measurement, result = await _run_slot(slot, job, shard, backend.identity(slot.trial))
-                for line in result.report.lines.splitlines():
-                    writer.add(decode_record(line))
+                measurement, result = await _run_slot(slot, job, shard)
+                for record in result.report.records:
+                    writer.add(record)
                 writer.commit(measurement)
             say(f"{key}: {result.report.status.window_sent} requests sent in the window")
         run.journal("shard_finished")
@@ -168,7 +167,7 @@ async def run_shard(
         await backend.close()
 
 
-async def _run_slot(slot: Slot, job: ShardJob, shard: ShardOf, identity: str) -> tuple[Measurement, ShardResult]:
+async def _run_slot(slot: Slot, job: ShardJob, shard: ShardOf) -> tuple[Measurement, ShardResult]:
     """One shard of one trial at its time. The first shard alone reads the server's metrics."""
     running, call_at = Shard(job), asyncio.get_running_loop().call_later
     running.state = WindowState(slot.opens, slot.closes, "time")
@@ -187,7 +186,7 @@ async def _run_slot(slot: Slot, job: ShardJob, shard: ShardOf, identity: str) ->
         result = await running.run(zero)
         streams = len(job.share.streams(slot.trial.concurrency))
         facts = WorkerFacts(platform.node(), streams, 0.0, 0.0, result.late, result.health)
-        found = await measurement(slot.trial, epoch, running.state, result.health, evidence, identity, (facts,))
+        found = await measurement(slot.trial, epoch, running.state, result.health, evidence, (facts,))
     return found, result
 
 

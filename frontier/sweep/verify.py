@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from frontier.client.loop import TrialProgress
+from frontier.client.load.loop import TrialProgress
 from frontier.config import Config
 from frontier.decide.load_search import (
     FoundRate,

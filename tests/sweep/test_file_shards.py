@@ -13,8 +13,8 @@ import orjson
 import pytest
 import yaml
 
-from frontier.client.event_loop import run
-from frontier.client.pipeline import Share
+from frontier.client.http.http_client import run
+from frontier.client.load.pipeline import Share
 from frontier.config import Config, load_config
 from frontier.errors import StoreError, UsageError
 from frontier.plan import make_plan
