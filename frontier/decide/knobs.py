@@ -177,7 +177,7 @@ _REMEDIES: Mapping[Resource, _Remedy] = {
         "token budget of a step",
         "twice the token budget ({flag})",
         "up to {} of a mean TTFT of {} can go; gaps between tokens grow where prompts are read",
-        flag=Flag.TOKEN_BUDGET,
+        flag=Flag.STEP_BUDGET,
         places=("queue", "prefill"),
     ),
     Resource.FRONT_END: _only(

@@ -2,7 +2,7 @@
 NVML, RAPL.
 
 Each source is read off the hot path, when the window opens, when it closes, and about once a second
-between, and kept as it came. `facts` makes facts of it. It answers where the time went,
+between, and kept as it came; the module `facts` makes facts of it. It answers where the time went,
 whether the load arrived and whether requests were preempted; it is never a source of percentiles.
 Of the server's settings what it tells is kept too: what was running.
 """

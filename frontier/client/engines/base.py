@@ -63,7 +63,7 @@ class Flag(StrEnum):
     SMALLER_KV = "smaller_kv"
     DRAFTS = "drafts"
     BATCH_CAP = "batch_cap"
-    TOKEN_BUDGET = "token_budget"  # noqa: S105 - of tokens in a step
+    STEP_BUDGET = "step_budget"
     FRONT_END = "front_end"
     RATE_LIMIT = "rate_limit"
 

@@ -46,6 +46,6 @@ ENGINE = Engine(
         Flag.LIGHTER_WEIGHTS: "a smaller quantisation (Q4_K_M)",
         Flag.SMALLER_KV: "--cache-type-k q8_0 --cache-type-v q8_0",
         Flag.DRAFTS: "--model-draft",
-        Flag.TOKEN_BUDGET: "--ubatch-size",
+        Flag.STEP_BUDGET: "--ubatch-size",
     },
 )

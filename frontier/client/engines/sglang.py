@@ -48,7 +48,7 @@ ENGINE = Engine(
         Flag.LIGHTER_WEIGHTS: "--quantization fp8",
         Flag.SMALLER_KV: "--kv-cache-dtype fp8_e5m2",
         Flag.DRAFTS: "--speculative-algorithm",
-        Flag.TOKEN_BUDGET: "--chunked-prefill-size",
+        Flag.STEP_BUDGET: "--chunked-prefill-size",
         Flag.FRONT_END: "--tokenizer-worker-num",
     },
 )

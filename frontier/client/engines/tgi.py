@@ -78,7 +78,7 @@ ENGINE = Engine(
         Flag.SMALLER_KV: "--kv-cache-dtype fp8_e5m2",
         Flag.DRAFTS: "--speculate",
         Flag.BATCH_CAP: "--max-batch-size {c}",
-        Flag.TOKEN_BUDGET: "--max-batch-prefill-tokens",
+        Flag.STEP_BUDGET: "--max-batch-prefill-tokens",
         Flag.FRONT_END: "--validation-workers",
         Flag.RATE_LIMIT: "--max-concurrent-requests",
     },

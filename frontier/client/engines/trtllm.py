@@ -48,6 +48,6 @@ ENGINE = Engine(
         Flag.LIGHTER_WEIGHTS: "an FP8 checkpoint",
         Flag.SMALLER_KV: "kv_cache_config.dtype: fp8",
         Flag.DRAFTS: "speculative_config",
-        Flag.TOKEN_BUDGET: "max_num_tokens",
+        Flag.STEP_BUDGET: "max_num_tokens",
     },
 )

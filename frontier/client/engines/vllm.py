@@ -60,7 +60,7 @@ ENGINE = Engine(
         Flag.LIGHTER_WEIGHTS: "--quantization fp8",
         Flag.SMALLER_KV: "--kv-cache-dtype fp8",
         Flag.DRAFTS: "--speculative-config",
-        Flag.TOKEN_BUDGET: "--max-num-batched-tokens",
+        Flag.STEP_BUDGET: "--max-num-batched-tokens",
         Flag.FRONT_END: "--api-server-count",
     },
 )

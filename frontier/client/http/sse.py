@@ -160,7 +160,7 @@ def event_template(read: bytes, prefix: bytes, suffix: bytes, parse_event: Event
 
     A server's token events are the same bytes around another text. The template is what stands
     before and after the text of one event that was parsed properly. It is used only if it proved
-    itself: with another text put into the same place, the adapter must find exactly that text and
+    itself: with another text put into the same place, its reader must find exactly that text and
     nothing else. An event that begins and ends as the template, and holds a plain JSON string
     between (no quote, backslash or control character), then says the same as the parser would say,
     at a tenth of the cost. Anything else goes to the parser.

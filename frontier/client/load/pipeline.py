@@ -139,7 +139,7 @@ class RequestPipeline:
 
     A session is one request, or turns that follow each other; the sessions of a trial are numbered,
     and only those of the `share` are made. In a closed loop the first requests of the `short` first
-    sessions ask for a random share of their output length (see `pacing`), where the length can be
+    sessions ask for a random share of their output length (see `rules`), where the length can be
     forced.
     """
 

@@ -1,7 +1,7 @@
 """Client processes on this machine: started when a trial needs them, kept for the next, ended with
 the sweep.
 
-Each is `python -m frontier.client.processes`, whose standard input is a socket to the sweep.
+Each is `python -m frontier.client.load.processes`, whose standard input is a socket to the sweep.
 Questions and answers are frames of pickled Python values, which only ever pass between a sweep and
 the processes that it started itself. The process ends as soon as that socket closes, so it does not
 outlive the sweep.
