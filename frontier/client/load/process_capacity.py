@@ -2,9 +2,9 @@
 measured.
 
 `python -m frontier.client.load.process_capacity` runs a short trial of the real client against
-ready-made answers, which a second process sends over loopback, and prints the capacity: the events a second
-that would take SHARE of a core at the CPU time that an event took. What is left of the core is room
-for bursts; a trial is flagged `client_bound` at 80 %.
+ready-made answers, which a second process sends over loopback, and prints the capacity: the events
+a second that would take SHARE of a core at the CPU time that an event took. What is left of the
+core is room for bursts; a trial is flagged `client_bound` at 80 %.
 """
 
 import asyncio
