@@ -24,10 +24,10 @@ from multiprocessing import get_context
 from typing import Any, cast
 
 from benchmarks.truth import TruthServer
-from frontier.client.event_loop import run
-from frontier.client.loop import run_trial
-from frontier.client.prompts import random_prompts
-from frontier.client.target import Target
+from frontier.client import run_trial
+from frontier.client.ask.prompts import random_prompts
+from frontier.client.ask.target import Target
+from frontier.client.http.http_client import run
 from frontier.model import Outcome, Phase, Record, Shape, Trial
 
 ISL = 256

@@ -30,10 +30,10 @@ import numpy.typing as npt
 import trustme
 
 from benchmarks.truth import Served, TruthServer
-from frontier.client.event_loop import run
-from frontier.client.loop import run_trial
-from frontier.client.prompts import Prompt
-from frontier.client.target import Target
+from frontier.client import run_trial
+from frontier.client.ask.target import Target
+from frontier.client.engines.request import Prompt
+from frontier.client.http.http_client import run
 from frontier.model import Measurement, Outcome, Phase, Record, Shape, Trial
 from frontier.stats import flags as validity
 from frontier.stats.from_records import window_data

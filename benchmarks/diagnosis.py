@@ -35,7 +35,8 @@ from typing import Any, NamedTuple, cast
 
 import numpy as np
 
-from frontier.client.evidence import Readings, parse_metrics
+from frontier.client.ask.devices import Readings
+from frontier.client.ask.evidence import parse_metrics
 from frontier.decide.diagnose import SECOND, SettingDiagnosis, diagnose_setting, signs_of
 from frontier.decide.knobs import Resource
 from frontier.model import ClientHealth, Measurement, Outcome, Phase, Point, Record, Shape, Trial, Window

@@ -23,10 +23,11 @@ from rich.console import Console
 from scipy import stats
 
 from benchmarks.truth import TruthServer
-from frontier.client.event_loop import run
-from frontier.client.loop import TrialProgress, run_trial
-from frontier.client.prompts import random_prompts
-from frontier.client.target import Target
+from frontier.client import run_trial
+from frontier.client.ask.prompts import random_prompts
+from frontier.client.ask.target import Target
+from frontier.client.http.http_client import run
+from frontier.client.load.loop import TrialProgress
 from frontier.model import Outcome, Phase, Record, Shape, Trial
 from frontier.report.live import LiveProgress
 

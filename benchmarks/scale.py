@@ -15,13 +15,13 @@ import asyncio
 from typing import Any
 
 from benchmarks.truth import TruthServer
-from frontier.client.event_loop import run
-from frontier.client.health import raise_fd_limit
-from frontier.client.loop import run_trial
-from frontier.client.processes import LocalWorkers, cores
-from frontier.client.prompts import PromptPlan
-from frontier.client.shard import run_sharded
-from frontier.client.target import Target
+from frontier.client import run_trial
+from frontier.client.ask.prompts import PromptPlan
+from frontier.client.ask.target import Target
+from frontier.client.http.http_client import run
+from frontier.client.load.health import raise_fd_limit
+from frontier.client.load.processes import LocalWorkers, cores
+from frontier.client.load.shard import run_sharded
 from frontier.model import Measurement, Outcome, Phase, Record, Shape, Trial
 from frontier.stats.estimate import estimate
 from frontier.stats.from_records import window_data

@@ -38,7 +38,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from benchmarks.faults.server import FaultyServer, key_of
-from frontier.client.prompts import PromptSource
+from frontier.client.ask.prompts import PromptSource
 from frontier.config import Config, load_config
 from frontier.errors import MeasurementError
 from frontier.model import Decision, Measurement, Outcome, Record, Trial

@@ -8,8 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from frontier.client.event_loop import run as run_loop
-from frontier.client.prompts import prompts_facts
+from frontier.client.http.http_client import run as run_loop
 from frontier.config import Config, Setting
 from frontier.config import load_config as config_of_text
 from frontier.config.shapes import ReadSessions
@@ -25,6 +24,7 @@ from frontier.store.files import read_config
 from frontier.store.run_dir import read_manifest
 from frontier.sweep import backend
 from frontier.sweep.conductor import Conductor, SweepEnd
+from frontier.sweep.given_files import prompts_facts
 
 
 def load_config(

@@ -28,7 +28,7 @@ from frontier.model import Decision, Estimate, Flag, Judgement, Limit, Phase, Ra
 from frontier.stats.from_records import BATCH
 
 if TYPE_CHECKING:
-    from frontier.client.loop import TrialProgress
+    from frontier.client.load.loop import TrialProgress
 
 GRID_REQUESTS, GRID_SECONDS = 1_000, 60.0
 """A grid trial that the sweep sizes itself ends with so many requests sent, or after so many

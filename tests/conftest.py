@@ -28,7 +28,7 @@ MAY = ("process", "smoke", "slow", "engine")
 _seen: list[str] = []
 
 
-CAPACITY = "frontier.client.capacity"
+CAPACITY = "frontier.client.load.process_capacity"
 """Measured once in each process, by whichever test comes first to a dry run that shows it."""
 
 

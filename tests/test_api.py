@@ -107,7 +107,7 @@ def test_a_program_can_do_what_the_command_does(tmp_path: Path) -> None:
 def test_a_sweep_can_be_run_where_an_event_loop_is_running_already() -> None:
     import asyncio
 
-    from frontier.client.event_loop import run
+    from frontier.client.http.http_client import run
 
     async def inner() -> int:
         await asyncio.sleep(0)

@@ -14,9 +14,10 @@ ROOT = Path(frontier.__file__).parent
 
 FLOORS: list[set[str]] = [
     {"model", "metrics", "units", "errors", "text", "_version"},
-    {"fields", "pacing"},
+    {"client"},
+    {"fields"},
     {"store", "hardware"},
-    {"simulator", "client"},
+    {"simulator"},
     {"config", "stats"},
     {"formats"},
     {"decide"},
@@ -148,6 +149,17 @@ def test_help_imports_nothing_heavy() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stderr.strip() == "[]"
+
+
+@pytest.mark.smoke
+def test_the_entry_of_the_client_is_imported_when_it_is_first_used() -> None:
+    code = (
+        "import sys, frontier.client, frontier.client.engines\n"
+        "assert not {'numpy', 'aiohttp', 'asyncio'} & set(sys.modules)\n"
+        "from frontier.client import run_trial\n"
+        "assert run_trial.__module__ in sys.modules\n"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
 @pytest.mark.smoke

@@ -6,7 +6,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from frontier.client.prompts import Calibration, PromptPlan
+from frontier.client.ask.prompts import Calibration, PromptPlan
 from frontier.decide.traffic import (
     class_shares,
     class_verdicts,

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from frontier.client.window_rules import WARMUP_SHARE
+from frontier.client.load.rules import WARMUP_SHARE
 from frontier.config import Config
 from frontier.model import Measurement, Outcome, Phase, Record
 from frontier.plan import make_trial

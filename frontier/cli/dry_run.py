@@ -123,7 +123,7 @@ def client_plan(config: "Config") -> dict[str, Any]:
     where it `matters`: where several are asked for, or the highest concurrency may need a second
     one.
     """
-    from frontier.client.processes import EVENTS_PER_WORKER, AutoWorkers
+    from frontier.client.load.processes import EVENTS_PER_WORKER, AutoWorkers
 
     streams, stated = max(config.concurrency), config.workers
     matters = (stated or 1) > 1 or streams * FAST > EVENTS_PER_WORKER / 2

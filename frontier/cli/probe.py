@@ -14,8 +14,8 @@ from frontier.errors import ExitCode, UsageError
 from frontier.units import parse_duration
 
 if TYPE_CHECKING:
-    from frontier.client.preflight import Check
-    from frontier.client.target import Target
+    from frontier.client.ask.preflight import Check
+    from frontier.client.ask.target import Target
 
 _INDENT = 27
 COLOURS = {"ok": "green", "note": "cyan", "warn": "yellow", "fail": "red"}
@@ -40,9 +40,9 @@ def command(url: str | None, model: str | None, api_key_env: str | None, wait: s
       frontier probe http://localhost:8000/v1 --wait 10min
       frontier probe sweep.yaml
     """
-    from frontier.client.event_loop import run
-    from frontier.client.probe import probe
-    from frontier.client.processes import AutoWorkers
+    from frontier.client.ask.checklist import probe
+    from frontier.client.http.http_client import run
+    from frontier.client.load.processes import AutoWorkers
 
     patience = 0.0 if wait is None else common.parsed("--wait", wait, parse_duration)
     trees = []
@@ -64,8 +64,9 @@ def command(url: str | None, model: str | None, api_key_env: str | None, wait: s
 
 def _targets(where: str | None, model: str | None, api_key_env: str | None) -> "Mapping[str, Target]":
     """What is to be probed, by the name to head its list with ('' for the only one)."""
-    from frontier.client.target import Target, Timeouts, read_key_file
+    from frontier.client.ask.target import Target, Timeouts
     from frontier.formats.config_file import load_config_file
+    from frontier.sweep.given_files import read_key_file
 
     if where is None or "://" in where:
         timeouts = Timeouts(connect=5.0, first_byte=60.0, idle=30.0, total=120.0)
@@ -104,8 +105,8 @@ def find_server() -> str:
     """The address of the server on the first usual port of this machine. UsageError when there is
     none.
     """
-    from frontier.client.event_loop import run
-    from frontier.client.probe import USUAL_PORTS, find_servers
+    from frontier.client.ask.checklist import USUAL_PORTS, find_servers
+    from frontier.client.http.http_client import run
 
     servers = run(find_servers(USUAL_PORTS))
     if not servers:

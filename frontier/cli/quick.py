@@ -16,7 +16,7 @@ from frontier.model import Point, Record, Verdict
 from frontier.units import count, format_number, format_seconds, format_share
 
 if TYPE_CHECKING:
-    from frontier.client.preflight import Preflight
+    from frontier.client.ask.preflight import Preflight
     from frontier.run import Run
 
 SIMULATOR = "simulator"
@@ -107,9 +107,9 @@ def look(address: str, model: str | None, api_key_env: str | None) -> "Preflight
     MeasurementError as of it.
     """
     from frontier.cli.probe import read_key
-    from frontier.client.event_loop import run
-    from frontier.client.preflight import preflight
-    from frontier.client.target import Target
+    from frontier.client.ask.preflight import preflight
+    from frontier.client.ask.target import Target
+    from frontier.client.http.http_client import run
 
     target = Target(address, model=model, api_key=read_key(api_key_env))
     try:

@@ -149,8 +149,8 @@ def _require_run(request: "SweepRequest", path: Path) -> None:
     """Raise what `_open` would, but for the lock, and what the prompts' file or a missing Ray
     would; nothing is written.
     """
-    from frontier.client.prompts import read_prompts
     from frontier.formats.config_file import require_run
+    from frontier.sweep.given_files import read_prompts
 
     if request.config.ray is not None:
         from frontier.client.ray_workers import require_ray
@@ -176,7 +176,7 @@ def _facts(request: "SweepRequest") -> dict[str, str]:
     """What a run keeps of how it was begun. UsageError when the file of its prompts cannot be
     read.
     """
-    from frontier.client.prompts import prompts_facts
+    from frontier.sweep.given_files import prompts_facts
 
     return {
         "frontier": __version__,
@@ -257,7 +257,7 @@ def measure(
     """Run the conductor (with these options of it) under signal handling: the first Ctrl-C stops
     cleanly, the second leaves at once. The journal keeps `facts` of the session.
     """
-    from frontier.client.event_loop import run as run_loop
+    from frontier.client.http.http_client import run as run_loop
     from frontier.plan import Progress
     from frontier.report.live import make_progress
     from frontier.sweep.backend import HttpBackend

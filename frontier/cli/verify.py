@@ -19,7 +19,7 @@ from frontier.store.run_dir import RunDirectory
 from frontier.units import format_elapsed, format_number
 
 if TYPE_CHECKING:
-    from frontier.client.loop import TrialProgress
+    from frontier.client.load.loop import TrialProgress
     from frontier.decide.load_search import LoadAsk, LoadTrial
     from frontier.decide.verdict import Check
     from frontier.model import Limit
@@ -206,7 +206,7 @@ def _find(run: "Run", wanted: "list[Search]", again: str, as_json: bool) -> int:
 def _send(run: "Run", tick: "Tick", work: "Callable[[Sender], Awaitable[T]]") -> T:
     """Run `work` with the run's lock held; signals stop it, and what is finished is kept."""
     from frontier.cli.sweep import stop_on_signals
-    from frontier.client.event_loop import run as run_loop
+    from frontier.client.http.http_client import run as run_loop
     from frontier.sweep.backend import HttpBackend
     from frontier.sweep.verify import Sender
 

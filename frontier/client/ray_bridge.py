@@ -19,8 +19,8 @@ import ray
 from ray.exceptions import RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from frontier.client.processes import read_frame, write_frame
-from frontier.client.shard import ShardHost
+from frontier.client.load.processes import read_frame, write_frame
+from frontier.client.load.shard import ShardHost
 from frontier.text import one_line, shortened
 
 _STORE = 100 * 2**20

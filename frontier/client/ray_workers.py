@@ -21,8 +21,8 @@ from collections.abc import Mapping
 from secrets import token_hex
 from typing import Any
 
-from frontier.client.processes import read_frame, start_process, write_frame
-from frontier.client.shard import WorkerLostError
+from frontier.client.load.processes import read_frame, start_process, write_frame
+from frontier.client.load.shard import WorkerLostError
 from frontier.errors import MeasurementError, UsageError, install_command
 from frontier.text import Secrets
 

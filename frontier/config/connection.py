@@ -6,10 +6,10 @@ from typing import Annotated, Any, Self
 
 from pydantic import PlainValidator, model_validator
 
-from frontier.client.target import read_address, usable_key
+from frontier.client.ask.target import Timeouts, read_address
 from frontier.config.uses import READ, SEND_FILE, SEND_VARIABLE, VARIABLE
 from frontier.errors import UsageError
-from frontier.fields import Problem, Problems, Strict, Text, Truth, shown, words
+from frontier.fields import Problem, Problems, Strict, Text, Truth, duration_in, shown, words
 from frontier.text import did_you_mean, is_secret_name, looks_like_a_key, looks_random, secret_texts
 
 SIMULATOR = "simulator"
@@ -73,6 +73,7 @@ def some_addresses(addresses: tuple[str, ...]) -> tuple[str, ...]:
 
 # ---- keys, headers and body
 
+LONGEST_KEY = 8192
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
 
 
@@ -140,6 +141,18 @@ def read_extra_body(value: Any) -> dict[str, Any]:
     return value
 
 
+def usable_key(text: str, where: str) -> str:
+    """The key in a text, without the space around it. UsageError, not repeating it, when it cannot
+    be sent.
+    """
+    key = text.strip()
+    if not key:
+        raise UsageError(f"{where} is empty", "put the key into it")
+    if len(key) > LONGEST_KEY or not key.isascii() or not key.isprintable():
+        raise UsageError(f"{where} does not hold a key: a key is one line of plain characters")
+    return key
+
+
 def from_environment(variable: str, environ: Mapping[str, str]) -> str:
     """The secret in a variable. UsageError when it is not set, or could not be sent."""
     value = environ.get(variable, "").strip()
@@ -154,7 +167,20 @@ def header_value(value: str, environ: Mapping[str, str]) -> str:
     return value if match is None else from_environment(match[1], environ)
 
 
-# ---- files, TLS
+# ---- time limits, files, TLS
+
+Wait = Annotated[float, duration_in(0.001, 86_400.0)]
+_LIMITS = Timeouts()
+
+
+class TimeoutsConfig(Strict):
+    """Seconds until a request is given up, as in the client's `Timeouts`."""
+
+    connect: Wait = _LIMITS.connect
+    first_byte: Wait = _LIMITS.first_byte
+    idle: Wait = _LIMITS.idle
+    total: Wait = _LIMITS.total
+
 
 SentFile = Annotated[Text, SEND_FILE]
 TlsFile = Annotated[Text, READ]

@@ -6,13 +6,15 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, PlainValidator, model_validator
 
-from frontier.client.adapters import DIALECTS
-from frontier.client.target import Target, Timeouts, Wait
+from frontier.client.ask.target import Target, Timeouts
+from frontier.client.engines import ENGINES
 from frontier.config.connection import (
     SIMULATOR,
     SentFile,
+    TimeoutsConfig,
     TlsConfig,
     Variable,
+    Wait,
     endpoint,
     from_environment,
     header_value,
@@ -115,7 +117,7 @@ class DeploymentConfig(Strict):
     endpoint: Annotated[str, PlainValidator(endpoint), PLAIN]
     model: Annotated[Text, PLAIN] | None = None
     api: Annotated[Api, one_of("auto", "completions", "chat"), PLAIN] = "auto"
-    dialect: Annotated[str, one_of("auto", *DIALECTS), PLAIN] = "auto"
+    dialect: Annotated[str, one_of("auto", *ENGINES), PLAIN] = "auto"
     api_key_env: Variable | None = None
     api_key_file: SentFile | None = None
     headers: Annotated[Mapping[str, str], PlainValidator(read_headers), SEND_NAMED] = Field(default_factory=dict)
@@ -123,7 +125,7 @@ class DeploymentConfig(Strict):
     metrics: Annotated[
         tuple[Annotated[str, PlainValidator(metrics_address)], ...], ONE_OR_MANY, AfterValidator(some_addresses), ASK
     ] = ()
-    timeouts: Annotated[Timeouts, PLAIN] = Timeouts()
+    timeouts: Annotated[TimeoutsConfig, PLAIN] = TimeoutsConfig()
     tls: TlsConfig | None = None
     proxy: Annotated[Literal["none", "env"], one_of("none", "env"), PROXY] = "none"
     hardware: Annotated[HardwareConfig, BeforeValidator(named_hardware)] | None = None
@@ -241,7 +243,7 @@ class DeploymentConfig(Strict):
             api_key=key if self.api_key_env is None else from_environment(self.api_key_env, environ),
             headers={key: header_value(value, environ) for key, value in self.headers.items()},
             extra_body=self.extra_body,
-            timeouts=self.timeouts,
+            timeouts=Timeouts(**self.timeouts.model_dump()),
             verify_tls=tls.verify,
             ca_file=tls.ca,
             cert_file=tls.cert,

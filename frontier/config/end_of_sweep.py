@@ -8,7 +8,7 @@ from typing import Annotated, Any, Self
 
 from pydantic import PlainValidator, model_validator
 
-from frontier.client.target import read_address
+from frontier.client.ask.target import read_address
 from frontier.config.deployment import Command
 from frontier.config.uses import PLAIN, POST, VARIABLE
 from frontier.fields import MONTH, Problem, Strict, duration_in, shown, whole_in

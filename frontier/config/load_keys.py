@@ -9,7 +9,7 @@ from typing import Annotated, Any, cast
 
 from pydantic import PlainValidator
 
-from frontier.client.target import read_address
+from frontier.client.ask.target import read_address
 from frontier.config.uses import SEND_FROM
 from frontier.fields import Problem, Problems, Strict, number, number_in, read, repeated, shown, whole, whole_in, words
 from frontier.model import POISSON, Arrivals, Rate, Shape, Trace

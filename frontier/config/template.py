@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from string import Template
 
-from frontier.client.probe import ServerFacts
+from frontier.client.ask.checklist import ServerFacts
 
 
 class _AtTemplate(Template):

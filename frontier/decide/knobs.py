@@ -2,55 +2,37 @@
 resource binds."""
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, NamedTuple
+from typing import Any
 
+from frontier.client.engines import ENGINES, vllm
+from frontier.client.engines.base import Flag
 from frontier.decide.signs import Signs
 from frontier.units import format_number, format_seconds
 
 # --- the limit on requests in flight
 
-
-class Knob(NamedTuple):
-    """The setting of an engine that limits its requests in flight to `{c}`, and what happens over
-    it.
-    """
-
-    engine: str
-    setting: str
-    over: str
-
-
-_WAIT = "requests over it wait in the engine's queue"
-KNOBS: Mapping[str, Knob] = {
-    "vllm": Knob("vLLM", "--max-num-seqs {c}", f"{_WAIT}, which has no limit"),
-    "sglang": Knob("SGLang", "--max-running-requests {c}", f"{_WAIT}, which has no limit"),
-    "trtllm": Knob("TensorRT-LLM", "max_batch_size {c}", _WAIT),
-    "tgi": Knob("TGI", "--max-concurrent-requests {c}", "requests over it are refused (429)"),
-    "llamacpp": Knob("llama.cpp", "--parallel {c}", "requests over it wait in the server"),
-    "ollama": Knob("Ollama", "OLLAMA_NUM_PARALLEL={c}", "requests over it wait, OLLAMA_MAX_QUEUE at most; then 503"),
-}
-"""By the name of the engine's dialect. Versions read: vLLM 0.32.0, SGLang 0.5.23; the others by
-their documentation."""
+_KNOWN = {name: engine for name, engine in ENGINES.items() if engine.limit}
+"""The engines whose limit is known, by dialect."""
 
 
 def engine_of(identities: Iterable[str | None]) -> str | None:
     """The engine behind what servers said of themselves ('vllm 0.32.0 (uvicorn)'); None where it
-    has no known knob.
+    has no known limit.
     """
     names = {(text or "").partition(" ")[0].rstrip(",") for text in identities}
-    return names.pop() if len(names) == 1 and names <= KNOBS.keys() else None
+    return names.pop() if len(names) == 1 and names <= _KNOWN.keys() else None
 
 
 def knob_sentence(engine: str | None, concurrency: int) -> str:
     """'set vLLM --max-num-seqs 48; requests over it wait in the engine's queue, which has no
     limit'.
     """
-    knob = KNOBS.get(engine or "")
-    if knob is None:
-        return f"set vLLM --max-num-seqs {concurrency}, or your gateway's limit"
-    return f"set {knob.engine} {knob.setting.format(c=concurrency)}; {knob.over}"
+    known = _KNOWN.get(engine or "")
+    if known is None:
+        return f"set {vllm.ENGINE.title} {vllm.ENGINE.limit.format(c=concurrency)}, or your gateway's limit"
+    return f"set {known.title} {known.limit.format(c=concurrency)}; {known.over}"
 
 
 # --- remedies
@@ -82,15 +64,14 @@ class _Option:
     """One change, and what to expect of it; proposed where it `fits` a setting, seen beside the
     lowest one: where it is on already it does not.
 
-    `flags` name what is changed on each engine, for the `{flag}` of `change`; vLLM 0.32.0 and
-    SGLang 0.5.23 were read, the others by their documentation. `places` are the parts of the time
-    breakdown that may become shorter: their seconds and the mean TTFT stand at the two `{}` of
-    `effect`.
+    `flag` is what is changed on an engine, whose name for it stands at the `{flag}` of `change`.
+    `places` are the parts of the time breakdown that may become shorter: their seconds and the mean
+    TTFT stand at the two `{}` of `effect`.
     """
 
     change: str
     effect: str
-    flags: Mapping[str, str] = field(default_factory=dict)
+    flag: Flag | None = None
     places: tuple[str, ...] = ()
     fits: Callable[[Signs, Signs], bool] = lambda _here, _alone: True
 
@@ -127,16 +108,6 @@ def _kv_is_read(here: Signs, alone: Signs) -> bool:
     return _wide(here.settings.kv_bits) and here.tpot >= KV_READ * alone.tpot
 
 
-_GPUS = {"vllm": "--tensor-parallel-size", "sglang": "--tp-size", "trtllm": "--tp_size", "tgi": "--num-shard"}
-_SMALLER_KV = {
-    "vllm": "--kv-cache-dtype fp8",
-    "sglang": "--kv-cache-dtype fp8_e5m2",
-    "trtllm": "kv_cache_config.dtype: fp8",
-    "tgi": "--kv-cache-dtype fp8_e5m2",
-    "llamacpp": "--cache-type-k q8_0 --cache-type-v q8_0",
-}
-
-
 def _only(words: str, change: str, effect: str, **more: Any) -> _Remedy:
     return _Remedy(words, (_Option(change, effect, **more),))
 
@@ -148,13 +119,12 @@ _REMEDIES: Mapping[Resource, _Remedy] = {
             _Option(
                 "more GPUs for each replica ({flag})",
                 "half the work for a prompt takes at least half of {} off a mean TTFT of {}",
-                _GPUS,
+                Flag.GPUS,
                 ("queue", "prefill"),
             ),
             _Option(
                 "a prefix cache where prompts repeat",
                 "the repeated part of a prompt is not read again",
-                {"vllm": "--enable-prefix-caching"},
                 fits=lambda here, _: not here.settings.prefix_cache,
             ),
         ),
@@ -165,35 +135,25 @@ _REMEDIES: Mapping[Resource, _Remedy] = {
             _Option(
                 "lighter weights ({flag})",
                 "each step reads half the bytes, so a token takes up to half the time; check quality",
-                {
-                    "vllm": "--quantization fp8",
-                    "sglang": "--quantization fp8",
-                    "trtllm": "an FP8 checkpoint",
-                    "tgi": "--quantize fp8",
-                    "llamacpp": "a smaller quantisation (Q4_K_M)",
-                },
+                Flag.LIGHTER_WEIGHTS,
                 fits=lambda here, _: _wide(here.settings.weight_bits),
             ),
             _Option(
                 "speculative decoding ({flag})",
                 "several tokens a step where drafts are accepted",
-                {
-                    "vllm": "--speculative-config",
-                    "sglang": "--speculative-algorithm",
-                    "trtllm": "speculative_config",
-                    "tgi": "--speculate",
-                    "llamacpp": "--model-draft",
-                },
+                Flag.DRAFTS,
                 fits=_drafts_pay,
             ),
             _Option(
                 "a smaller KV cache entry ({flag})",
                 "half as much of the KV cache to read in each step",
-                _SMALLER_KV,
+                Flag.SMALLER_KV,
                 fits=_kv_is_read,
             ),
         ),
-        _Option("more GPUs for each replica ({flag})", "each GPU reads a smaller part of the weights and KV", _GPUS),
+        _Option(
+            "more GPUs for each replica ({flag})", "each GPU reads a smaller part of the weights and KV", Flag.GPUS
+        ),
     ),
     Resource.KV: _Remedy(
         "KV cache",
@@ -201,36 +161,30 @@ _REMEDIES: Mapping[Resource, _Remedy] = {
             _Option(
                 "a smaller KV cache entry ({flag})",
                 "about twice as many requests fit; check quality",
-                _SMALLER_KV,
+                Flag.SMALLER_KV,
                 fits=lambda here, _: _wide(here.settings.kv_bits),
             ),
         ),
-        _Option("more GPUs for each replica ({flag})", "their memory beyond the weights is KV cache", _GPUS),
+        _Option("more GPUs for each replica ({flag})", "their memory beyond the weights is KV cache", Flag.GPUS),
     ),
     Resource.BATCH: _only(
         "batch cap",
         "a higher cap ({flag})",
         "fewer requests wait, each token takes a little longer",
-        flags={"tgi": "--max-batch-size {c}"},
+        flag=Flag.BATCH_CAP,
     ),
     Resource.BUDGET: _only(
         "token budget of a step",
         "twice the token budget ({flag})",
         "up to {} of a mean TTFT of {} can go; gaps between tokens grow where prompts are read",
-        flags={
-            "vllm": "--max-num-batched-tokens",
-            "sglang": "--chunked-prefill-size",
-            "trtllm": "max_num_tokens",
-            "tgi": "--max-batch-prefill-tokens",
-            "llamacpp": "--ubatch-size",
-        },
+        flag=Flag.STEP_BUDGET,
         places=("queue", "prefill"),
     ),
     Resource.FRONT_END: _only(
         "server front end",
         "more front-end processes ({flag})",
         "up to {} of a mean TTFT of {} can go",
-        flags={"vllm": "--api-server-count", "sglang": "--tokenizer-worker-num", "tgi": "--validation-workers"},
+        flag=Flag.FRONT_END,
         places=("front_end",),
     ),
     Resource.NETWORK: _only(
@@ -253,7 +207,7 @@ _REMEDIES: Mapping[Resource, _Remedy] = {
         "rate limit",
         "a higher limit for this key, at the gateway or the server ({flag})",
         "requests reach the server; only then its own limit shows",
-        flags={"tgi": "--max-concurrent-requests"},
+        flag=Flag.RATE_LIMIT,
     ),
     Resource.OVERLOAD: _only(
         "overload",
@@ -267,15 +221,15 @@ def remedy(resource: Resource, engine: str | None, here: Signs, alone: Signs) ->
     """What to change on an engine (vLLM's names where it is not known), and what to expect of it:
     nothing that is on already. `alone` is the lowest setting.
     """
-    known = engine if engine is not None and engine in KNOBS else "vllm"
-    knob, of = KNOBS[known], _REMEDIES[resource]
-    label = knob.engine if known == engine else f"on {knob.engine}"
+    of, known = _REMEDIES[resource], _KNOWN.get(engine or "")
+    label = f"on {vllm.ENGINE.title}" if known is None else known.title
+    known = known or vllm.ENGINE
     options = [option for option in of.options if option.fits(here, alone)] or [of.last or of.options[0]]
     changes = []
     for option in options:
-        flag = option.flags.get(known, "")
+        flag = known.flags.get(option.flag, "") if option.flag else ""
         if resource is Resource.BATCH:
-            flag = (flag or knob.setting).format(c=cap_to_try(here))
+            flag = (flag or known.limit).format(c=cap_to_try(here))
         changes.append(option.change.replace(" ({flag})", f" ({label} {flag})" if flag else ""))
     effects = []
     for option in options:

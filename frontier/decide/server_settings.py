@@ -7,9 +7,12 @@ same tables. Nothing here is ever a measurement: it only decides which change is
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
+from itertools import chain, zip_longest
 
+from frontier.client.engines import ENGINES
+from frontier.client.engines.base import SettingNames
 from frontier.config.deployment import DeploymentConfig
 from frontier.hardware.roofline import ModelRoofline
 
@@ -32,27 +35,23 @@ class ServerSettings:
         return ServerSettings(**{k: getattr(other, k) if v is None else v for k, v in mine.items()})
 
 
-_WEIGHTS = ("quantization", "quantize", "precision")
-_KV = ("kv_cache_dtype", "cache_dtype", "cache_type_k", "kv_precision")
-_DRAFTS = (
-    "speculative_algorithm",
-    "speculative_config",
-    "speculative_model",
-    "speculation",
-    "speculate",
-    "spec_enabled",
-    "spec_method",
-    "model_draft",
-)
-_CAP = ("max_running_requests", "max_num_seqs", "max_batch_size", "total_slots", "parallel")
-_PREFIX = {
-    "enable_prefix_caching": True,
-    "enable_block_reuse": True,
-    "no_enable_prefix_caching": False,
-    "disable_radix_cache": False,
-}
-"""What it says of the prefix cache where it is true."""
-_MODELS = ("model", "model_path", "model_id", "served_model_name")
+_NAMES = [engine.setting_names for engine in ENGINES.values()]
+
+
+def _names(of: Callable[[SettingNames], tuple[str, ...]], *own: str) -> tuple[str, ...]:
+    """The names of a setting on all engines, the first of each before the second of any, and the
+    config's own.
+    """
+    ranked = chain.from_iterable(zip_longest(*map(of, _NAMES)))
+    return tuple(dict.fromkeys([*filter(None, ranked), *own]))
+
+
+_WEIGHTS = _names(lambda names: names.weights, "precision")
+_KV = _names(lambda names: names.kv, "kv_precision")
+_DRAFTS = _names(lambda names: names.drafts, "speculation")
+_CAP = _names(lambda names: names.cap)
+_MODELS = _names(lambda names: names.model)
+_PREFIX = {name: says for names in _NAMES for name, says in names.prefix_cache.items()}
 _BITS = (
     (re.compile(r"int4|fp4|awq|gptq|w4a|[_-]i?q4|4-?bit|bitsandbytes|bnb"), 4.0),
     (re.compile(r"fp8|e4m3|e5m2|int8|w8a|q8_|8-?bit"), 8.0),

@@ -281,7 +281,7 @@ class Measurement:
 
     `ended` says why the window closed: 'requests', 'time', 'interrupted' or 'server_lost'. `server`
     holds the server's own metrics over the window (counters as differences, gauges as means), under
-    vLLM's names without the prefix: facts that `client.facts` made of the `readings`, which are
+    vLLM's names without the prefix: facts that `client.ask` made of the `readings`, which are
     kept as they came. `server_settings` are what the server told of its own flags. `health` is the
     worst of all client processes; `workers` are these, where there were several.
 

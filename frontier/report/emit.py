@@ -6,7 +6,7 @@
 
 import jinja2
 
-from frontier.decide.knobs import KNOBS
+from frontier.client.engines import ENGINES
 from frontier.decide.users import HeadCount
 from frontier.errors import UsageError
 from frontier.model import Decision
@@ -88,7 +88,7 @@ def emit(target: str, decision: Decision, people: HeadCount | None) -> str:
     """
     engine = decision.engine or "vllm"
     if target in BY_PEOPLE and engine not in GAUGES:
-        what = f"no metric names are known for {KNOBS[engine].engine}"
+        what = f"no metric names are known for {ENGINES[engine].title}"
         raise UsageError(what, "frontier users --think TIME  gives the number to put into a rule of your own")
     if target in BY_PEOPLE and people is None:
         raise UsageError("this target is a mean number in flight, which depends on the people", "add  --think 45s")

@@ -28,7 +28,7 @@ from frontier.show.wording import clean, setting
 from frontier.units import format_elapsed
 
 if TYPE_CHECKING:
-    from frontier.client.loop import TrialProgress
+    from frontier.client.load.loop import TrialProgress
 
 _STAGES = {"ramp": "ramp-up", "warmup": "warm-up", "window": "window", "hold": "draining"}
 _DRAW_EVERY = 0.4

@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from frontier.client.facts import window_facts
+from frontier.client.ask.facts import window_facts
 from frontier.model import FINISHED, Measurement, Outcome, Rate, Record, Shape, Window
 from frontier.stats import time_breakdown
 from frontier.stats.histogram import TOP, LogHistogram, bin_indices

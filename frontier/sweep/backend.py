@@ -4,24 +4,19 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
-from frontier.client.loop import TrialProgress, run_trial
-from frontier.client.preflight import (
-    Preflight,
-    calibrate,
-    changed,
-    preflight,
-    reset_cache,
-    settle_salt,
-)
-from frontier.client.processes import LocalWorkers, workers_needed
-from frontier.client.prompts import Calibration, PromptPlan, prompt_seed, read_prompts
+from frontier.client import run_trial
+from frontier.client.ask.identify import LONGEST_MODEL
+from frontier.client.ask.preflight import Preflight, calibrate, changed, preflight, reset_cache, settle_salt
+from frontier.client.ask.prompts import Calibration, PromptPlan, prompt_seed
+from frontier.client.ask.target import Proxies, Target
+from frontier.client.load.loop import TrialProgress
+from frontier.client.load.processes import LocalWorkers, workers_needed
+from frontier.client.load.shard import Worker, WorkerLostError, run_sharded
 from frontier.client.ray_workers import RayWorkers
-from frontier.client.shard import Worker, WorkerLostError, run_sharded
-from frontier.client.target import Proxies, Target, read_key_file
-from frontier.client.unmeasurable import LONGEST_MODEL
 from frontier.config import Config, DeploymentConfig
 from frontier.decide.proof import connections_wanted
 from frontier.errors import AnotherServerError, MeasurementError, UsageError
@@ -30,6 +25,7 @@ from frontier.plan import GRID_REQUESTS
 from frontier.simulator.process import SimulatorProcess
 from frontier.simulator.spec import EngineSpec
 from frontier.simulator.virtual import virtual_trial
+from frontier.sweep.given_files import read_key_file, read_prompts
 from frontier.text import NO_SECRETS, Secrets, environment_secrets
 
 OnRecord = Callable[[Record], None]
@@ -163,7 +159,7 @@ class HttpBackend(Backend):
         """A note where prompts of a file come again within a trial, and nothing keeps them from a
         prefix cache.
         """
-        if self._config.prompts == "random" or (ready.target.salted and ready.target.adapter.salted):
+        if self._config.prompts == "random" or (ready.target.salted and ready.target.engine.salted):
             return ()
         count, sent = len(read_prompts(Path(self._config.prompts))), self._config.requests or GRID_REQUESTS
         again = f"prompts: the file has {count:,} and a trial sends {sent:,}; those that come again may meet a cache"
@@ -184,7 +180,6 @@ class HttpBackend(Backend):
             "on_record": on_record,
             "on_progress": on_tick,
             "stop": stop,
-            "identity": ready.identity,
         }
         if count == 1 and self._ray is None:
             return await run_trial(trial, target, prompts.source(), **how)
@@ -260,7 +255,9 @@ class HttpBackend(Backend):
         self._attempts += 1
         if self._config.prompts != "random":
             salt = f"{self._salt:x}-{self._attempts}"
-            return PromptPlan(trial.shape, trial.seed, file=Path(self._config.prompts), salt=salt)
+            return PromptPlan(
+                trial.shape, trial.seed, given=partial(read_prompts, Path(self._config.prompts)), salt=salt
+            )
         seed = prompt_seed(self._salt, trial.seed, self._attempts)
         begun = trial.streams if trial.rate is None else 0  # at a rate every session begins with its first turn
         return PromptPlan(trial.shape, seed, self._calibrations[trial.deployment], streams=begun)

@@ -18,15 +18,16 @@ from typing import Any
 
 import orjson
 
-from frontier.client.adapters import Content, Prompt
-from frontier.client.http import Client
-from frontier.client.preflight import json_of
-from frontier.client.prompts import random_prompts, read_prompts
-from frontier.client.target import Target
+from frontier.client.ask.identify import json_of
+from frontier.client.ask.prompts import random_prompts
+from frontier.client.ask.target import Target
+from frontier.client.engines.request import Content, Prompt
+from frontier.client.http.http_client import Client
 from frontier.config.deployment import QualityConfig
 from frontier.errors import MeasurementError, UsageError
 from frontier.model import Answer, Answers, Decision, Limit, Shape
 from frontier.run import Run
+from frontier.sweep.given_files import read_prompts
 from frontier.sweep.shell_line import run_line
 from frontier.sweep.verify import Sender
 from frontier.text import MOST, NO_SECRETS, Secrets

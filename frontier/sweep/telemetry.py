@@ -18,7 +18,7 @@ from frontier.model import Decision, Estimate, Flag, Judgement, Limit, Trial
 from frontier.plan import Better, Progress, Stage, TimeLeft
 
 if TYPE_CHECKING:
-    from frontier.client.loop import TrialProgress
+    from frontier.client.load.loop import TrialProgress
 
 _SETTING = ("deployment", "shape", "concurrency")
 _GAUGES = {

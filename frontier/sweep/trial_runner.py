@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from frontier.client.shard import WorkerLostError
+from frontier.client.load.shard import WorkerLostError
 from frontier.config import Config
 from frontier.errors import AnotherServerError
 from frontier.model import Flag, Measurement, Outcome, Record, Series, Trial, setting

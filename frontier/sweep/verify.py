@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from frontier.client.loop import TrialProgress
+from frontier.client.load.loop import TrialProgress
 from frontier.config import Config
 from frontier.decide.load_search import (
     FoundRate,

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from frontier.client.event_loop import run
-from frontier.client.loop import run_trial
-from frontier.client.prompts import random_prompts
-from frontier.client.target import Target, Timeouts
+from frontier.client import run_trial
+from frontier.client.ask.prompts import random_prompts
+from frontier.client.ask.target import Target, Timeouts
+from frontier.client.http.http_client import run
 from frontier.decide.proof import connections_wanted
 from frontier.decide.verdict import judge
 from frontier.model import Limit, Phase, Point, Record, Shape, Trial, Verdict
@@ -65,11 +65,10 @@ async def met(server: Hostile, liar: Liar) -> Point:
         timeouts=Timeouts(2.0, 5.0, 2.0, 10.0),
         ignore_eos=liar.asked > 0,
         connections=connections_wanted((Limit(*liar.limit),), trial),
+        identity="vllm 0.1",
     )
     records: list[Record] = []
-    measurement = await run_trial(
-        trial, target, random_prompts(shape, 7), on_record=records.append, expected_e2e=0.1, identity="vllm 0.1"
-    )
+    measurement = await run_trial(trial, target, random_prompts(shape, 7), on_record=records.append, expected_e2e=0.1)
     limits = (Limit(*liar.limit),)
     found = point(window_data(measurement, records), names=(), limits=limits)
     return replace(found, flags=tuple(flag for flag in found.flags if flag.name not in BUSY))

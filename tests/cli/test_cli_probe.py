@@ -13,9 +13,9 @@ from aiohttp import web
 from click.testing import CliRunner, Result
 
 from frontier.cli import probe
-from frontier.client import probe as discover
-from frontier.client.preflight import preflight
-from frontier.client.target import Target
+from frontier.client.ask import checklist as discover
+from frontier.client.ask.preflight import preflight
+from frontier.client.ask.target import Target
 from frontier.errors import UsageError
 from frontier.simulator.process import SimulatorProcess
 from frontier.simulator.spec import EngineSpec

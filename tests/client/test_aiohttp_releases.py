@@ -14,17 +14,17 @@ from unittest import mock
 import aiohttp
 import pytest
 
-from frontier.client import body_capture
-from frontier.client.http import Client
-from frontier.client.target import Target
+from frontier.client.ask.target import Target
+from frontier.client.http import capture as body_capture
+from frontier.client.http.http_client import Client
 from tests.client.hostile import Hostile
 
 ROOT = Path(__file__).parents[2]
 SCRIPT = """
 import asyncio, json, sys, warnings
 import aiohttp
-from frontier.client.http import Client
-from frontier.client.target import Target
+from frontier.client.http.http_client import Client
+from frontier.client.ask.target import Target
 
 warnings.simplefilter("error")
 

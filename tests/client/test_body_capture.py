@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from frontier.client.body_capture import BodyCapture, FramingError, Unchunker
+from frontier.client.http.capture import BodyCapture, FramingError, Unchunker
 
 
 def encode(pieces: list[bytes], style: str, trailer: bytes = b"") -> bytes:

@@ -11,10 +11,12 @@ from dataclasses import replace
 import pytest
 import trustme
 
-from frontier.client.adapters import DIALECTS, Prompt
-from frontier.client.http import Client, Exchange
-from frontier.client.parse import AnswerParser, to_record
-from frontier.client.target import Target, Timeouts
+from frontier.client.ask.target import Target, Timeouts
+from frontier.client.engines import ENGINES
+from frontier.client.engines.request import Prompt
+from frontier.client.http.exchange import Exchange
+from frontier.client.http.http_client import Client
+from frontier.client.http.parse import AnswerParser, to_record
 from frontier.model import Outcome, Record
 from tests.client.certificates import client_files, secure
 from tests.client.hostile import Hostile
@@ -33,11 +35,11 @@ def server() -> Iterator[Hostile]:
 
 
 def body(target: Target) -> bytes:
-    return DIALECTS["vllm"].body("chat", "m", Prompt("hello", 0, 5))
+    return ENGINES["vllm"].body("chat", "m", Prompt("hello", 0, 5))
 
 
 def to_one_record(exchange: Exchange) -> Record:
-    parser = AnswerParser(exchange, DIALECTS["vllm"], "chat")
+    parser = AnswerParser(exchange, ENGINES["vllm"], "chat")
     while parser.parse(3):
         pass
     return to_record(parser, exchange.sent)

@@ -10,11 +10,12 @@ from typing import Any
 import faces
 import pytest
 
-from frontier.client.adapters import DIALECTS, Prompt
-from frontier.client.http import Client
-from frontier.client.parse import parse_all, to_record
-from frontier.client.preflight import Preflight, preflight
-from frontier.client.target import Target, Timeouts
+from frontier.client.ask.preflight import Preflight, preflight
+from frontier.client.ask.target import Target, Timeouts
+from frontier.client.engines import ENGINES
+from frontier.client.engines.request import Prompt
+from frontier.client.http.http_client import Client
+from frontier.client.http.parse import parse_all, to_record
 from frontier.errors import MeasurementError
 from frontier.model import Outcome, Record
 from tests.client.hostile import BEHAVIOURS, Call, Hostile, chunk, sse
@@ -41,7 +42,7 @@ def look(target: Target) -> Preflight:
 
 
 def ask(target: Target, times: int = 1) -> tuple[list[Record], Client]:
-    dialect = DIALECTS[target.dialect or "openai"]
+    dialect = ENGINES[target.dialect or "openai"]
 
     async def go() -> tuple[list[Record], Client]:
         async with Client(target) as client:
@@ -54,7 +55,7 @@ def ask(target: Target, times: int = 1) -> tuple[list[Record], Client]:
 
 
 # face, dialect it must be taken for, cached tokens it tells
-ENGINES = [
+ANSWERS = [
     ("vllm", "vllm", 2),
     ("sglang", "sglang", 2),
     ("trtllm", "trtllm", None),
@@ -68,7 +69,7 @@ ENGINES = [
 
 
 @pytest.mark.parametrize("api", ["completions", "chat"])
-@pytest.mark.parametrize(("face", "dialect", "cached"), ENGINES)
+@pytest.mark.parametrize(("face", "dialect", "cached"), ANSWERS)
 def test_an_engine_is_found_out_and_its_tokens_are_counted(
     server: Hostile, face: str, dialect: str, cached: int | None, api: str
 ) -> None:

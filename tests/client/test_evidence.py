@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from frontier.client.evidence import parse_metrics
-from frontier.client.facts import facts_at, started
-from frontier.client.health import HealthMonitor, raise_fd_limit
-from frontier.client.http import Client
-from frontier.client.preflight import detect
-from frontier.client.target import Target
+from frontier.client.ask.evidence import parse_metrics
+from frontier.client.ask.facts import facts_at, started
+from frontier.client.ask.identify import detect
+from frontier.client.ask.target import Target
+from frontier.client.http.http_client import Client
+from frontier.client.load.health import HealthMonitor, raise_fd_limit
 
 VLLM_NEW = b"""# HELP vllm:num_requests_running Number of requests in model execution batches.
 # TYPE vllm:num_requests_running gauge

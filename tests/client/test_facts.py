@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from frontier.client.evidence import CpuEnergy, Readings, parse_metrics
-from frontier.client.facts import (
+from frontier.client.ask.devices import CpuEnergy, Readings
+from frontier.client.ask.evidence import parse_metrics
+from frontier.client.ask.facts import (
     EXPORTED,
     FACTS,
     NVIDIA_SMI,
@@ -18,7 +19,7 @@ from frontier.client.facts import (
     server_life,
     window_facts,
 )
-from frontier.client.target import Target
+from frontier.client.ask.target import Target
 from frontier.model import SourceReadings
 from frontier.text import Secrets
 

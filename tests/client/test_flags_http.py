@@ -14,10 +14,11 @@ from typing import Any
 
 import pytest
 
-from frontier.client.event_loop import run
-from frontier.client.loop import run_trial
-from frontier.client.prompts import Prompt, PromptSource, random_prompts
-from frontier.client.target import Target, Timeouts
+from frontier.client import run_trial
+from frontier.client.ask.prompts import PromptSource, random_prompts
+from frontier.client.ask.target import Target, Timeouts
+from frontier.client.engines.request import Prompt
+from frontier.client.http.http_client import run
 from frontier.model import Flag, Limit, Measurement, Phase, Record, Shape, Trial
 from frontier.stats.estimate import point
 from frontier.stats.flags import beyond_light, flags
@@ -65,14 +66,15 @@ async def one(server: Hostile, case: Case, prompts: PromptSource | None = None, 
         "d", SHAPE, case.concurrency, 0, Phase.GRID, 10**6, 7, 0.2, 0.0, case.seconds, fingerprint=case.engine.name
     )
     url = case.path or server.url(case.engine.name)
-    target = Target(url, "m", "completions", dialect="vllm", timeouts=Timeouts(2.0, 5.0, 2.0, 10.0))
+    target = Target(
+        url, "m", "completions", dialect="vllm", timeouts=Timeouts(2.0, 5.0, 2.0, 10.0), identity="vllm 0.1"
+    )
     case.measurement = await run_trial(
         trial,
         target,
         prompts or random_prompts(SHAPE, 7),
         on_record=hooks.get("on_record", case.records.append),
         expected_e2e=0.15,
-        identity="vllm 0.1",
     )
     return case
 

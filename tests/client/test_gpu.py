@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from frontier.client.event_loop import run
-from frontier.client.evidence import Gpus, is_here, parse_gpu_line
-from frontier.client.loop import run_trial
-from frontier.client.prompts import random_prompts
-from frontier.client.target import Target
+from frontier.client import run_trial
+from frontier.client.ask.devices import Gpus, is_here, parse_gpu_line
+from frontier.client.ask.prompts import random_prompts
+from frontier.client.ask.target import Target
+from frontier.client.http.http_client import run
 from frontier.model import Measurement, Phase, Shape, Trial
 from tests.client.engine import Engine
 from tests.client.hostile import Hostile

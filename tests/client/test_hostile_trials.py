@@ -13,10 +13,10 @@ from dataclasses import dataclass
 
 import pytest
 
-from frontier.client.event_loop import run
-from frontier.client.loop import run_trial
-from frontier.client.prompts import random_prompts
-from frontier.client.target import Target, Timeouts
+from frontier.client import run_trial
+from frontier.client.ask.prompts import random_prompts
+from frontier.client.ask.target import Target, Timeouts
+from frontier.client.http.http_client import run
 from frontier.model import Limit, Measurement, Outcome, Phase, Point, Record, Shape, Trial
 from frontier.stats.estimate import point
 from frontier.stats.from_records import window_data

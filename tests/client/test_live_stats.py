@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from frontier.client.pipeline import LiveStats
+from frontier.client.load.pipeline import LiveStats
 from frontier.model import Outcome, Record
 
 

@@ -4,11 +4,11 @@ flight."""
 import numpy as np
 import pytest
 
-from frontier.client.event_loop import run
-from frontier.client.loop import run_trial
-from frontier.client.preflight import preflight
-from frontier.client.prompts import random_prompts
-from frontier.client.target import Target
+from frontier.client import run_trial
+from frontier.client.ask.preflight import preflight
+from frontier.client.ask.prompts import random_prompts
+from frontier.client.ask.target import Target
+from frontier.client.http.http_client import run
 from frontier.model import Outcome, Phase, Record, Shape, Trial
 from frontier.simulator.process import SimulatorProcess
 from frontier.simulator.spec import EngineSpec
@@ -37,7 +37,6 @@ def test_equal_requests_do_not_run_in_step_and_n_are_in_flight() -> None:
                 random_prompts(SHAPE, 5),
                 on_record=records.append,
                 expected_e2e=0.05,
-                identity=ready.identity,
             )
         )
     finally:

@@ -11,13 +11,14 @@ from itertools import pairwise
 
 import pytest
 
-from frontier.client.event_loop import run
-from frontier.client.loop import TrialProgress, run_trial
-from frontier.client.prompts import random_prompts
-from frontier.client.target import Target, Timeouts
+from frontier.client import run_trial
+from frontier.client.ask.prompts import random_prompts
+from frontier.client.ask.target import Target, Timeouts
+from frontier.client.http.http_client import run
+from frontier.client.load.loop import TrialProgress
+from frontier.client.load.rules import first_length
 from frontier.errors import MeasurementError
 from frontier.model import Measurement, Outcome, Phase, Record, Shape, Trial
-from frontier.pacing import first_length
 from tests.client.engine import Engine
 from tests.client.hostile import Hostile
 

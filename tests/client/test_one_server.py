@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from frontier.client.evidence import Served
-from frontier.client.pipeline import MOST_NAMED, Named, named_together
-from frontier.client.target import Target
+from frontier.client.ask.identify import Served
+from frontier.client.ask.target import Target
+from frontier.client.load.pipeline import MOST_NAMED, Named, named_together
 from frontier.stats.flags import flags
 from frontier.stats.from_records import window_data
 from frontier.stats.window import join

@@ -6,10 +6,10 @@ from itertools import islice, pairwise
 
 import pytest
 
-from frontier.client.event_loop import run
-from frontier.client.loop import run_trial
-from frontier.client.prompts import Calibration, random_prompts, session_prompts
-from frontier.client.target import Target, Timeouts
+from frontier.client import run_trial
+from frontier.client.ask.prompts import Calibration, random_prompts, session_prompts
+from frontier.client.ask.target import Target, Timeouts
+from frontier.client.http.http_client import run
 from frontier.formats.arrivals import of_column
 from frontier.model import Arrivals, Lengths, Measurement, Outcome, Phase, Record, Session, Shape, Trial
 from tests.client.engine import Engine

@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from frontier.client.adapters import DIALECTS
+from frontier.client.engines import ENGINES
 from frontier.model import Outcome
 
 ROOT = Path(__file__).parents[2]
@@ -25,7 +25,7 @@ def test_the_table_of_engines_is_that_of_the_records() -> None:
             d.reset or "no",
             d.metrics,
         ]
-        for name, d in DIALECTS.items()
+        for name, d in ENGINES.items()
     }
 
 

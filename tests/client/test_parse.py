@@ -9,10 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from frontier.client.adapters import DIALECTS, NOTHING, REASONING, TOOL, VISIBLE, Prompt, StreamState, message_of
-from frontier.client.http import Exchange
-from frontier.client.parse import AnswerParser, to_record
-from frontier.client.sse import event_template
+from frontier.client.engines import ENGINES
+from frontier.client.engines.request import Prompt
+from frontier.client.engines.stream import NOTHING, REASONING, TOOL, VISIBLE, StreamState, message_of
+from frontier.client.http.exchange import Exchange
+from frontier.client.http.parse import AnswerParser, to_record
+from frontier.client.http.sse import event_template
 from frontier.model import Outcome, Record
 
 
@@ -32,8 +34,8 @@ def read(
     templates: bool = True,
     step: int = 1000,
 ) -> Record:
-    with mock.patch("frontier.client.parse._MOST_TEMPLATES", 16 if templates else 0):
-        parser = AnswerParser(exchange(reads, kind), DIALECTS[dialect], api)
+    with mock.patch("frontier.client.http.parse._MOST_TEMPLATES", 16 if templates else 0):
+        parser = AnswerParser(exchange(reads, kind), ENGINES[dialect], api)
     while parser.parse(step):
         pass
     return to_record(parser, 0.0)
@@ -46,7 +48,7 @@ def sse(event: Any, separators: tuple[str, str] | None = None) -> bytes:
 def parse_event(dialect: str, api: str, event: Any, kind: bytes = b"") -> tuple[int, StreamState]:
     state = StreamState()
     data = event if isinstance(event, bytes) else json.dumps(event).encode()
-    return DIALECTS[dialect].parse_event[api](state, kind, data), state
+    return ENGINES[dialect].parse_event[api](state, kind, data), state
 
 
 TEXTS = st.sampled_from([" the", "a", "", '"', "\\", "\n", "é漢", "\u2028", " x" * 50, '"content":"', "}]}\n\ndata: "])
@@ -88,7 +90,7 @@ def test_templates_never_change_what_is_read(
 
 def test_a_template_is_in_use_on_an_ordinary_stream() -> None:
     event = {"id": "x", "choices": [{"index": 0, "delta": {"content": " the"}, "finish_reason": None}]}
-    before, after = event_template(sse(event), b"data: ", b"\n\n", DIALECTS["vllm"].parse_event["chat"]) or (b"", b"")
+    before, after = event_template(sse(event), b"data: ", b"\n\n", ENGINES["vllm"].parse_event["chat"]) or (b"", b"")
     assert sse(event) == before + b" the" + after
 
 
@@ -102,12 +104,12 @@ def test_a_template_is_in_use_on_an_ordinary_stream() -> None:
     ],
 )
 def test_no_template_is_made_from_an_event_that_says_more_than_its_text(event: Any) -> None:
-    assert event_template(sse(event), b"data: ", b"\n\n", DIALECTS["vllm"].parse_event["chat"]) is None
+    assert event_template(sse(event), b"data: ", b"\n\n", ENGINES["vllm"].parse_event["chat"]) is None
 
 
 def test_a_decoy_field_does_not_mislead_the_template() -> None:
     event = {"content": "decoy", "choices": [{"delta": {"content": " the"}}]}
-    before, _ = event_template(sse(event), b"data: ", b"\n\n", DIALECTS["vllm"].parse_event["chat"]) or (b"", b"")
+    before, _ = event_template(sse(event), b"data: ", b"\n\n", ENGINES["vllm"].parse_event["chat"]) or (b"", b"")
     assert before.endswith(b'"delta": {"content": "')
 
 
@@ -265,7 +267,7 @@ def test_the_words_of_an_error_are_found_in_any_shape(error: Any, message: str) 
 
 def payload(dialect: str, api: str, shares: bool = False, **options: Any) -> dict[str, Any]:
     prompt = Prompt("hi", 0, 9, shares=shares)
-    body: dict[str, Any] = json.loads(DIALECTS[dialect].body(api, "m", prompt, **options))
+    body: dict[str, Any] = json.loads(ENGINES[dialect].body(api, "m", prompt, **options))
     return body
 
 
@@ -336,13 +338,13 @@ ODD = st.recursive(
 @settings(max_examples=400, deadline=None)
 @given(
     st.lists(ODD.map(sse) | st.binary(max_size=30) | st.sampled_from([b"data: [DONE]\n\n", b"event: x\n"]), max_size=6),
-    st.sampled_from(sorted(DIALECTS)),
+    st.sampled_from(sorted(ENGINES)),
     st.sampled_from(["chat", "completions"]),
 )
 def test_whatever_a_server_sends_ends_in_one_outcome_and_sane_counts(
     reads: list[bytes], dialect: str, api: str
 ) -> None:
-    if DIALECTS[dialect].framing == "ndjson":
+    if ENGINES[dialect].framing == "ndjson":
         reads = [r.removeprefix(b"data: ") for r in reads]
     kind = "application/x-ndjson" if dialect == "ollama" else "text/event-stream"
     record = read([r for r in reads if r], dialect, api, kind, step=2)

@@ -4,10 +4,10 @@ import asyncio
 
 import pytest
 
-from frontier.client.http import Exchange
-from frontier.client.pipeline import RequestPipeline
-from frontier.client.prompts import random_prompts
-from frontier.client.target import Target
+from frontier.client.ask.prompts import random_prompts
+from frontier.client.ask.target import Target
+from frontier.client.http.exchange import Exchange
+from frontier.client.load.pipeline import RequestPipeline
 from frontier.model import Outcome, Phase, Record, Shape, Trial
 
 READS = 100
@@ -27,7 +27,7 @@ def answered() -> Exchange:
 
 @pytest.mark.parametrize("steps", range(16))
 def test_a_trial_that_ends_while_an_answer_is_read_loses_none(steps: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("frontier.client.pipeline._COURTESY", 0)
+    monkeypatch.setattr("frontier.client.load.pipeline._COURTESY", 0)
     records: list[Record] = []
 
     async def go() -> None:

@@ -12,11 +12,12 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from frontier.client import evidence
-from frontier.client.event_loop import run
-from frontier.client.evidence import Evidence, GpuEnergy, Readings, parse_metrics
-from frontier.client.facts import window_facts
-from frontier.client.target import Target
+from frontier.client.ask import evidence
+from frontier.client.ask.devices import GpuEnergy, Readings
+from frontier.client.ask.evidence import Evidence, parse_metrics
+from frontier.client.ask.facts import window_facts
+from frontier.client.ask.target import Target
+from frontier.client.http.http_client import run
 from frontier.model import Flag, Power, SourceReadings
 from frontier.stats import cost_energy, flags
 from tests.golden import assert_golden_row

@@ -14,10 +14,10 @@ import faces
 import pytest
 import trustme
 
-from frontier.client import preflight as module
-from frontier.client.preflight import Preflight, calibrate, preflight
-from frontier.client.prompts import random_prompts
-from frontier.client.target import Target, Timeouts
+from frontier.client.ask import preflight as module
+from frontier.client.ask.preflight import Preflight, calibrate, preflight
+from frontier.client.ask.prompts import random_prompts
+from frontier.client.ask.target import Target, Timeouts
 from frontier.errors import MeasurementError, UsageError
 from frontier.model import Lengths, Shape
 from tests.client.certificates import secure
@@ -370,8 +370,8 @@ def test_a_server_that_says_nothing_is_waited_for_once(server: Hostile) -> None:
 @pytest.mark.process
 @pytest.mark.parametrize("name", ["endless_tokens", "endless_pings"])
 def test_an_answer_without_end_is_given_up(server: Hostile, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("frontier.client.http._ENDLESS", 0.5)
-    monkeypatch.setattr("frontier.client.http._EVENTS_BESIDE", 0)
+    monkeypatch.setattr("frontier.client.http.exchange._ENDLESS", 0.5)
+    monkeypatch.setattr("frontier.client.http.exchange._EVENTS_BESIDE", 0)
     only_completions(f"p_{name}", name)
     began = time.monotonic()
     error = refusal(Target(server.url(f"p_{name}"), timeouts=Timeouts(1.0, 2.0, 5.0, 1800.0)))

@@ -9,9 +9,9 @@ from typing import Any
 import faces
 import pytest
 
-from frontier.client.preflight import Check, preflight, reset_cache, settle_salt
-from frontier.client.probe import find_servers, probe
-from frontier.client.target import Target, Timeouts
+from frontier.client.ask.checklist import find_servers, probe
+from frontier.client.ask.preflight import Check, preflight, reset_cache, settle_salt
+from frontier.client.ask.target import Target, Timeouts
 from tests.client.engine import Engine
 from tests.client.hostile import BEHAVIOURS, Call, Hostile
 from tests.golden import assert_golden_row

@@ -6,18 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from frontier.client.adapters import Content
-from frontier.client.prompts import (
-    HEAD,
-    WORDS,
-    Calibration,
-    calibrate_words,
-    file_prompts,
-    random_prompts,
-    read_prompts,
-)
+from frontier.client.ask.prompts import HEAD, WORDS, Calibration, calibrate_words, file_prompts, random_prompts
+from frontier.client.engines.request import Content
 from frontier.errors import UsageError
 from frontier.model import Lengths, Shape
+from frontier.sweep.given_files import read_prompts
 from tests.golden import assert_golden_row
 from tests.neutral import neutral
 
@@ -117,22 +110,24 @@ def test_a_calibration_bears_a_server_that_counts_at_random() -> None:
 def test_prompts_come_from_json_lines_in_an_order_of_the_seed(tmp_path: Path) -> None:
     path = tmp_path / "p.jsonl"
     path.write_text("".join(json.dumps({"prompt": f"p{i}", "output_tokens": i or None}) + "\n" for i in range(20)))
-    source = file_prompts(path, Shape.of(1, 99), 1)
+    source = file_prompts(read_prompts(path), Shape.of(1, 99), 1)
     first = [source(i) for i in range(20)]
     assert {f"p{i}" for i in range(20)} == {p.content for p in first}
     assert {99, *range(1, 20)} == {p.osl for p in first}
     assert first[0].content == source(20).content
-    assert [p.content for p in first] != [file_prompts(path, Shape.of(1, 99), 2)(i).content for i in range(20)]
+    assert [p.content for p in first] != [
+        file_prompts(read_prompts(path), Shape.of(1, 99), 2)(i).content for i in range(20)
+    ]
 
 
 def test_each_pass_through_a_file_has_its_own_salt(tmp_path: Path) -> None:
     path = tmp_path / "p.jsonl"
     path.write_text('{"prompt": "a"}\n{"prompt": "b\u2028c"}\n')
-    source = file_prompts(path, Shape.of(1, 9), 1, "x")
+    source = file_prompts(read_prompts(path), Shape.of(1, 9), 1, "x")
     salts = [source(i).salt for i in range(6)]
     assert [salts[0], salts[0], salts[2], salts[2], salts[4], salts[4]] == salts
     assert 3 == len(set(salts))
-    assert file_prompts(path, Shape.of(1, 9), 1, "y")(0).salt not in salts
+    assert file_prompts(read_prompts(path), Shape.of(1, 9), 1, "y")(0).salt not in salts
     assert {"a", "b\u2028c"} == {source(0).content, source(1).content}
 
 
@@ -140,7 +135,7 @@ def test_a_broken_line_is_named(tmp_path: Path) -> None:
     path = tmp_path / "p.jsonl"
     path.write_text('{"prompt": "a"}\n\n{"prompt":\n')
     with pytest.raises(UsageError, match=r"p\.jsonl:3: not JSON"):
-        file_prompts(path, Shape.of(1, 1), 1)
+        file_prompts(read_prompts(path), Shape.of(1, 1), 1)
 
 
 def test_a_file_that_cannot_be_read_says_why(tmp_path: Path) -> None:
@@ -155,7 +150,7 @@ def test_prompts_come_from_sharegpt(tmp_path: Path) -> None:
     path = tmp_path / "share.json"
     turns = [{"from": "system", "value": "s"}, {"from": "human", "value": "question"}, {"from": "gpt", "value": "a"}]
     path.write_text(json.dumps([{"id": 1, "conversations": turns}, {"id": 2, "conversations": []}]))
-    assert "question" == file_prompts(path, Shape.of(1, 9), 1)(0).content
+    assert "question" == file_prompts(read_prompts(path), Shape.of(1, 9), 1)(0).content
 
 
 @pytest.mark.parametrize("content", ["", "[]", "{oops", '{"no": "prompt"}\n', "[1, 2]"])
@@ -163,4 +158,4 @@ def test_a_file_without_prompts_is_refused(tmp_path: Path, content: str) -> None
     path = tmp_path / "p.jsonl"
     path.write_text(content)
     with pytest.raises(UsageError):
-        file_prompts(path, Shape.of(1, 1), 1)
+        file_prompts(read_prompts(path), Shape.of(1, 1), 1)

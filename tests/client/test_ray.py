@@ -25,16 +25,16 @@ from typing import Any
 import psutil
 import pytest
 
-from frontier.client.event_loop import run
-from frontier.client.loop import run_trial
-from frontier.client.prompts import PromptPlan
+from frontier.client import run_trial
+from frontier.client.ask.prompts import PromptPlan
+from frontier.client.ask.target import Target
+from frontier.client.http.http_client import run
+from frontier.client.load.rules import first_length
+from frontier.client.load.shard import WorkerLostError, run_sharded
 from frontier.client.ray_workers import RAY_SETTINGS, RayWorkers, bridge_environment
-from frontier.client.shard import WorkerLostError, run_sharded
-from frontier.client.target import Target
 from frontier.config import load_config
 from frontier.errors import MeasurementError, UsageError
 from frontier.model import Measurement, Outcome, Record, Trial
-from frontier.pacing import first_length
 from frontier.simulator.process import SimulatorProcess
 from frontier.simulator.spec import EngineSpec
 from frontier.stats.estimate import estimate

@@ -10,10 +10,9 @@ from urllib.parse import urlsplit
 import pytest
 import trustme
 
-from frontier.client.event_loop import run
-from frontier.client.http import Client
-from frontier.client.renewal import Renewal, requests_each
-from frontier.client.target import Proxies, Target
+from frontier.client.ask.target import Proxies, Target
+from frontier.client.http.http_client import Client, run
+from frontier.client.http.pool import Renewal, requests_each
 from frontier.metrics import claim_floor
 from frontier.model import Limit, Measurement, Outcome, Record
 from frontier.stats import connections

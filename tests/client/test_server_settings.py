@@ -5,9 +5,10 @@ from typing import Any
 
 import pytest
 
-from frontier.client.evidence import Readings, ask_settings, parse_metrics, told_settings
-from frontier.client.http import Client
-from frontier.client.target import Target
+from frontier.client.ask.devices import Readings
+from frontier.client.ask.evidence import ask_settings, parse_metrics, told_settings
+from frontier.client.ask.target import Target
+from frontier.client.http.http_client import Client
 from frontier.report.comparison import changed_settings
 from tests.client.hostile import BEHAVIOURS, Call, Hostile
 from tests.golden import assert_golden_row

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from frontier.client.event_loop import run
-from frontier.client.prompts import Calibration, session_prompts
+from frontier.client.ask.prompts import Calibration, session_prompts
+from frontier.client.http.http_client import run
 from frontier.config import load_config
 from frontier.formats.session_files import read_sessions
 from frontier.model import Measurement, Outcome, Record

@@ -11,17 +11,17 @@ from typing import Any
 import pytest
 
 from frontier import __version__
-from frontier.client.capacity import SHARE, client_capacity
-from frontier.client.event_loop import run
-from frontier.client.loop import TrialProgress, run_trial
-from frontier.client.processes import AutoWorkers, LocalWorkers, workers_needed
-from frontier.client.prompts import PromptPlan
-from frontier.client.shard import ShardHost, ShardReport, WorkerInfo, WorkerLostError, run_sharded
-from frontier.client.target import Target, Timeouts
-from frontier.client.window_rules import StreamStatus
+from frontier.client import run_trial
+from frontier.client.ask.prompts import PromptPlan
+from frontier.client.ask.target import Target, Timeouts
+from frontier.client.http.http_client import run
+from frontier.client.load.loop import TrialProgress
+from frontier.client.load.process_capacity import SHARE, client_capacity
+from frontier.client.load.processes import AutoWorkers, LocalWorkers, workers_needed
+from frontier.client.load.rules import StreamStatus, first_length
+from frontier.client.load.shard import ShardHost, ShardReport, WorkerInfo, WorkerLostError, run_sharded
 from frontier.config import load_config
 from frontier.model import Measurement, Outcome, Phase, Record, Shape, Trial
-from frontier.pacing import first_length
 from frontier.simulator.process import SimulatorProcess
 from frontier.simulator.spec import EngineSpec
 from frontier.stats.estimate import estimate
@@ -49,7 +49,7 @@ def _busy_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     """Other work on this machine lets a worker begin late; how late is too late is for one test
     alone.
     """
-    monkeypatch.setattr("frontier.client.shard.LATE", LATE)
+    monkeypatch.setattr("frontier.client.load.shard.LATE", LATE)
 
 
 def trial(concurrency: int = 8, requests: int = 40, osl: int = 20, **more: Any) -> Trial:
@@ -223,7 +223,7 @@ class Slow(Here):
     async def call(self, method: str, *arguments: Any) -> Any:
         if method == "exchange" and arguments[0].over and self.asked_in_vain < 3:
             self.asked_in_vain += 1
-            return ShardReport(StreamStatus(0.0), b"")
+            return ShardReport(StreamStatus(0.0), ())
         return await super().call(method, *arguments)
 
 
@@ -267,8 +267,8 @@ def test_a_server_that_is_gone_for_all_processes_ends_the_trial() -> None:
 def test_so_many_processes_are_taken_as_the_event_rate_needs_and_the_cores_allow(
     machine: int, rate: float | None, streams: int, expected: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("frontier.client.processes.cores", lambda: machine)
-    monkeypatch.setattr("frontier.client.processes.client_capacity", lambda: 60_000)
+    monkeypatch.setattr("frontier.client.load.processes.cores", lambda: machine)
+    monkeypatch.setattr("frontier.client.load.processes.client_capacity", lambda: 60_000)
     assert expected == workers_needed(rate, streams)
 
 
@@ -278,9 +278,9 @@ def test_the_capacity_of_a_client_process_is_measured_where_a_second_one_may_be_
     asked: list[int | None] = []
 
     def capacity(value: int | None) -> None:
-        monkeypatch.setattr("frontier.client.processes.client_capacity", lambda: (asked.append(value), value)[1])
+        monkeypatch.setattr("frontier.client.load.processes.client_capacity", lambda: (asked.append(value), value)[1])
 
-    monkeypatch.setattr("frontier.client.processes.cores", lambda: 8)
+    monkeypatch.setattr("frontier.client.load.processes.cores", lambda: 8)
     capacity(40_000)
     assert [1, 2] == [workers_needed(rate, 128) for rate in (29_000.0, 61_000.0)]
     assert [40_000] == asked
@@ -288,7 +288,7 @@ def test_the_capacity_of_a_client_process_is_measured_where_a_second_one_may_be_
     assert [1, 2] == [workers_needed(rate, 128) for rate in (59_000.0, 61_000.0)]
     auto = AutoWorkers.of_this_machine()
     assert (60_000, False, 8, 7) == (auto.events_per_second, auto.measured, auto.cores, auto.most)
-    monkeypatch.setattr("frontier.client.processes.cores", lambda: 2)
+    monkeypatch.setattr("frontier.client.load.processes.cores", lambda: 2)
     alone = AutoWorkers.of_this_machine()
     assert (2, 1) == (alone.cores, alone.most)
     assert_golden_row("answers", "\n".join((auto.carries(), auto.chooses(), alone.chooses())))
@@ -307,8 +307,8 @@ def test_the_measured_capacity_is_what_a_share_of_a_core_carries() -> None:
 def test_a_sweep_expects_the_rate_from_the_nearest_latency_and_takes_one_process_fewer_for_a_lost_one(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("frontier.client.processes.cores", lambda: 8)
-    monkeypatch.setattr("frontier.client.processes.client_capacity", lambda: 60_000)
+    monkeypatch.setattr("frontier.client.load.processes.cores", lambda: 8)
+    monkeypatch.setattr("frontier.client.load.processes.client_capacity", lambda: 60_000)
     text = "endpoint: http://127.0.0.1:1/v1\nshapes: [32/20]\n"
     asked = trial(600)  # 20 tokens each
     chosen, stated = (HttpBackend(load_config(text + more, "a.yaml"), {}) for more in ("", "workers: 4\n"))
@@ -322,7 +322,7 @@ def test_a_sweep_expects_the_rate_from_the_nearest_latency_and_takes_one_process
     async def unchanged(ready: Any) -> None:
         return None
 
-    ready: Any = SimpleNamespace(target=Target("http://127.0.0.1:1/v1"), identity="a server")
+    ready: Any = SimpleNamespace(target=Target("http://127.0.0.1:1/v1"))
     monkeypatch.setattr("frontier.sweep.backend.changed", unchanged)
     monkeypatch.setattr(stated, "_processes", Lost())
     monkeypatch.setattr(stated, "_ready", {asked.deployment: ready})

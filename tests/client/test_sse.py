@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from frontier.client.sse import Event, EventParser, EventTooLargeError, LineParser
+from frontier.client.http.sse import Event, EventParser, EventTooLargeError, LineParser
 
 
 def slow_twin(stream: bytes) -> list[Event]:

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from frontier.client.pipeline import RequestPipeline, Share
-from frontier.client.prompts import PromptPlan
-from frontier.client.target import Target
-from frontier.client.window_rules import StreamStatus, WindowState, next_state, together
+from frontier.client.ask.prompts import PromptPlan
+from frontier.client.ask.target import Target
+from frontier.client.load.pipeline import RequestPipeline, Share
+from frontier.client.load.rules import StreamStatus, WindowState, next_state, together
 from frontier.model import Lengths, Phase, Session, Shape, Trial
 
 TRIAL = Trial("d", Shape.of(40, 20), 8, 1, Phase.GRID, 100, 7, 2.0, 3.0, 60.0, "f", seconds=30.0)

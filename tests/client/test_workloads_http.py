@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import trustme
 
-from frontier.client.event_loop import run
+from frontier.client.http.http_client import run
 from frontier.config import load_config
 from frontier.model import Outcome, Record
 from frontier.plan import make_plan

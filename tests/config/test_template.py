@@ -11,7 +11,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from frontier.client.probe import ServerFacts
+from frontier.client.ask.checklist import ServerFacts
 from frontier.config import load_config
 from frontier.config.deployment import DeploymentConfig
 from frontier.config.schema import Config

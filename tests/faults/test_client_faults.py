@@ -23,9 +23,9 @@ import pytest
 import frontier
 from benchmarks.kills import decided
 from frontier.cli import main
-from frontier.client import health as watchdog
-from frontier.client import preflight
-from frontier.client.target import Target
+from frontier.client.ask import preflight
+from frontier.client.ask.target import Target
+from frontier.client.load import health as watchdog
 from frontier.errors import MeasurementError, MemoryShortError, WriteError
 from frontier.model import ClientHealth, Measurement, Outcome, Record, Trial, Window
 from frontier.stats.flags import flags
@@ -262,8 +262,8 @@ def test_running_out_of_ports_counts_against_the_client_and_not_the_server(tmp_p
         echo "40000 40020" > /proc/sys/net/ipv4/ip_local_port_range || exit 99
         $PY -c "
         import sys
-        from frontier.client import preflight
-from frontier.client.target import Target
+        from frontier.client.ask import preflight
+from frontier.client.ask.target import Target
         preflight.local_ports = lambda: None  # as if the ports had been taken later
         from frontier.cli.main import run
         sys.exit(run(['sweep', 'sweep.yaml', '-o', 'run']))" 2> err
@@ -291,15 +291,15 @@ def test_no_duration_is_taken_from_the_wall_clock() -> None:
     duration.
     """
     root = Path(frontier.__file__).parent
-    files = [*(root / "sweep").glob("*.py"), *(root / "client").glob("*.py")]
+    files = [*(root / "sweep").glob("*.py"), *(root / "client").rglob("*.py")]
     calls = [
         file.stem
         for file in files
         for node in ast.walk(ast.parse(file.read_text()))
         if isinstance(node, ast.Attribute) and ast.unparse(node) == "time.time"
     ]
-    # conductor: the hour of a deadline; loop, shard: a trial's epoch.
-    assert sorted(calls) == ["conductor", "loop", "shard"]
+    # conductor: the hour of a deadline; shard, trial: a trial's epoch.
+    assert sorted(calls) == ["conductor", "shard", "trial"]
 
 
 @pytest.mark.fault("wall clock set back by an hour, again and again")

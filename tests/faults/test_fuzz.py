@@ -20,12 +20,13 @@ from hypothesis import HealthCheck, Phase, example, given, settings
 from hypothesis import strategies as st
 
 from frontier import import_files
-from frontier.client.adapters import DIALECTS, message_of
-from frontier.client.evidence import parse_metrics
-from frontier.client.facts import facts_at
-from frontier.client.http import Exchange
-from frontier.client.parse import AnswerParser, error_message, parse_all, retry_after, to_record
-from frontier.client.sse import EventParser, EventTooLargeError, LineParser
+from frontier.client import engines
+from frontier.client.ask.evidence import parse_metrics
+from frontier.client.ask.facts import facts_at
+from frontier.client.engines.stream import message_of
+from frontier.client.http.exchange import Exchange
+from frontier.client.http.parse import AnswerParser, error_message, parse_all, retry_after, to_record
+from frontier.client.http.sse import EventParser, EventTooLargeError, LineParser
 from frontier.config import load_config
 from frontier.errors import ConfigError, StoreError, UsageError
 from frontier.model import Limit, Outcome
@@ -139,7 +140,7 @@ def test_any_cutting_of_any_bytes_gives_the_same_events(data: bytes, marks: list
 
 def reads_of(name: str, api: str, status: int, kind: str, reads: list[bytes]) -> None:
     exchange = Exchange(0.0, [0.1 * i for i in range(len(reads))], reads, status, {"content-type": kind}, end=9.0)
-    parser = AnswerParser(exchange, DIALECTS[name], api)
+    parser = AnswerParser(exchange, engines.ENGINES[name], api)
     while parser.parse(3):
         pass
     record = to_record(parser, 0.0)
@@ -152,7 +153,7 @@ def reads_of(name: str, api: str, status: int, kind: str, reads: list[bytes]) ->
 
 @fuzz
 @given(
-    st.sampled_from([(n, a) for n, d in DIALECTS.items() for a in d.paths]),
+    st.sampled_from([(n, a) for n, d in engines.ENGINES.items() for a in d.paths]),
     st.sampled_from([200, 200, 200, 429, 500]),
     st.sampled_from(["text/event-stream", "application/x-ndjson", "text/html"]),
     streams,
@@ -169,7 +170,7 @@ def test_whatever_a_server_streams_is_one_record(
 def test_deeply_nested_answers_are_refused_without_recursion(depth: int, status: int) -> None:
     for head, tail in ((b'{"error":', b"}"), (b"[", b"]"), (b'{"choices":[', b"]}")):
         body = head * depth + b"1" + tail * depth
-        for name, dialect in DIALECTS.items():
+        for name, dialect in engines.ENGINES.items():
             for api in dialect.paths:
                 frame = b"data: " + body + b"\n\n" if dialect.framing == "sse" else body + b"\n"
                 reads_of(name, api, status, "text/event-stream", [frame if status == 200 else body])
@@ -214,7 +215,7 @@ def test_a_count_that_no_answer_can_have_is_not_known(count: object) -> None:
     exchange = Exchange(
         0.0, [0.1], [b"data: " + event + b"\n\ndata: [DONE]\n\n"], 200, {"content-type": "text/event-stream"}
     )
-    record = to_record(parse_all(exchange, DIALECTS["openai"], "completions"), 0.0)
+    record = to_record(parse_all(exchange, engines.ENGINES["openai"], "completions"), 0.0)
     assert (None, None, None) == (record.prompt_tokens, record.completion_tokens, record.cached_tokens)
     assert decode_record(encode_record(record)) == record
 

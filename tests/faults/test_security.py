@@ -21,10 +21,10 @@ import psutil
 import pytest
 from aiohttp import web
 
-from frontier.client.target import read_key_file
 from frontier.config import load_config
 from frontier.errors import ConfigError, UsageError
 from frontier.sweep.backend import secrets_of
+from frontier.sweep.given_files import read_key_file
 from frontier.text import MOST, Secrets, environment_secrets
 from tests import servers
 from tests.commands import Said, frontier, start

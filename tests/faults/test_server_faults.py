@@ -10,7 +10,8 @@ import pytest
 import trustme
 
 from benchmarks.faults.server import FaultyServer
-from frontier.client import loop, preflight
+from frontier.client.ask import preflight
+from frontier.client.load import loop
 from frontier.model import Outcome
 from frontier.report.page import report_markdown
 from frontier.report.report import report_of

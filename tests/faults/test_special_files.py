@@ -15,13 +15,12 @@ from typing import Any
 
 import pytest
 
-from frontier.client.prompts import read_prompts
-from frontier.client.target import read_key_file
 from frontier.errors import StoreError, UsageError
 from frontier.formats.importing import read_files
 from frontier.run import load
 from frontier.store.files import NotPlainError, read_config, write_output
 from frontier.store.run_dir import RunDirectory, read_manifest
+from frontier.sweep.given_files import read_key_file, read_prompts
 from frontier.sweep.servers import last_lines
 from frontier.sweep.supervisor import Log
 from tests.commands import frontier

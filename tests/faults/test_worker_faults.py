@@ -16,11 +16,11 @@ import orjson
 import psutil
 import pytest
 
-from frontier.client.event_loop import run as run_loop
-from frontier.client.processes import ProcessWorker
-from frontier.client.prompts import PromptPlan
-from frontier.client.shard import WorkerLostError, run_sharded
-from frontier.client.target import Target
+from frontier.client.ask.prompts import PromptPlan
+from frontier.client.ask.target import Target
+from frontier.client.http.http_client import run as run_loop
+from frontier.client.load.processes import ProcessWorker
+from frontier.client.load.shard import WorkerLostError, run_sharded
 from frontier.model import Measurement, Phase, Record, Shape, Trial
 from frontier.simulator.process import SimulatorProcess
 from frontier.simulator.spec import EngineSpec
@@ -48,7 +48,7 @@ def client_processes(pid: int) -> list[psutil.Process]:
     """The client processes of a sweep."""
     try:
         children = psutil.Process(pid).children(recursive=True)
-        return [child for child in children if "frontier.client.processes" in child.cmdline()]
+        return [child for child in children if "frontier.client.load.processes" in child.cmdline()]
     except psutil.Error:
         return []
 

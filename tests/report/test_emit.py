@@ -11,7 +11,8 @@ import pytest
 import yaml
 
 from frontier.cli.users import TARGETS
-from frontier.decide.knobs import KNOBS, engine_of, knob_sentence
+from frontier.client.engines import ENGINES
+from frontier.decide.knobs import engine_of, knob_sentence
 from frontier.decide.users import HeadCount
 from frontier.errors import UsageError
 from frontier.model import Decision, Limit, Shape, Verdict
@@ -33,17 +34,17 @@ def emitted(target: str, *, engine: str | None = "vllm", people: HeadCount | Non
 
 
 def test_each_engine_has_its_own_knob_and_says_what_happens_over_it() -> None:
-    sentences = {engine: knob_sentence(engine, 48) for engine in (*KNOBS, None)}
-    assert {"vllm", "sglang", "tgi"} <= set(KNOBS)
-    for engine, knob in KNOBS.items():
-        assert knob.setting.format(c=48) in sentences[engine]
+    limits = {name: engine.limit.format(c=48) for name, engine in ENGINES.items() if engine.limit}
+    assert {"vllm", "sglang", "tgi"} <= set(limits)
+    sentences = {name: knob_sentence(name, 48) for name in (*limits, None)}
+    assert all(limits[name] in sentences[name] for name in limits)
     assert "429" in sentences["tgi"]
     assert_golden_row("answers", "\n".join(sentences.values()))
 
 
 def test_the_answer_of_a_sweep_names_the_knob_where_the_engine_is_known() -> None:
     (known,), (unknown,) = (production_lines(decision(engine), None) for engine in ("sglang", None))
-    assert KNOBS["sglang"].setting.format(c=48) in known
+    assert ENGINES["sglang"].limit.format(c=48) in known
     assert_golden_row("answers", f"{known}\n{unknown}")
 
 

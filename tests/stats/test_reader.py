@@ -9,9 +9,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 
-from frontier.client.adapters import DIALECTS, NO_REQUEST
-from frontier.client.http import Exchange
-from frontier.client.parse import parse_all, to_record
+from frontier.client.engines import ENGINES
+from frontier.client.engines.request import NO_REQUEST
+from frontier.client.http.exchange import Exchange
+from frontier.client.http.parse import parse_all, to_record
 from frontier.config import parse_sla
 from frontier.decide import uncertainty
 from frontier.decide.verdict import judge
@@ -72,7 +73,7 @@ def recorded(answer: Streamed, index: int) -> Record:
     exchange.reads += [_sse(last), b"data: [DONE]\n\n"]
     exchange.stamps += [answer.events[-1][0]] * 2
     exchange.end = answer.events[-1][0]
-    return decode_record(encode_record(to_record(parse_all(exchange, DIALECTS["openai"], "chat"), 0.0)))
+    return decode_record(encode_record(to_record(parse_all(exchange, ENGINES["openai"], "chat"), 0.0)))
 
 
 def _sse(event: object) -> bytes:

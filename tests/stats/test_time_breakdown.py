@@ -9,10 +9,10 @@ import numpy as np
 import orjson
 import pytest
 
-from frontier.client.event_loop import run
-from frontier.client.loop import run_trial
-from frontier.client.prompts import random_prompts
-from frontier.client.target import Target
+from frontier.client import run_trial
+from frontier.client.ask.prompts import random_prompts
+from frontier.client.ask.target import Target
+from frontier.client.http.http_client import run
 from frontier.model import Measurement, Phase, Record, Shape, TimeBreakdown, Trial
 from frontier.show.wording import time_sentence
 from frontier.simulator.process import SimulatorProcess

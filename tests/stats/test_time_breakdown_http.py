@@ -11,10 +11,10 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from frontier.client.event_loop import run
-from frontier.client.loop import run_trial
-from frontier.client.prompts import random_prompts
-from frontier.client.target import Target
+from frontier.client import run_trial
+from frontier.client.ask.prompts import random_prompts
+from frontier.client.ask.target import Target
+from frontier.client.http.http_client import run
 from frontier.model import Phase, Record, Shape, TimeBreakdown, Trial
 from frontier.simulator.process import SimulatorProcess
 from frontier.simulator.spec import EngineSpec

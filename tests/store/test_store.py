@@ -11,7 +11,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from frontier.client.prompts import prompts_facts
 from frontier.errors import StoreError, UsageError
 from frontier.model import ClientHealth, Measurement, Outcome, Phase, Record, Shape, Trial, Window
 from frontier.store.files import Folder
@@ -19,6 +18,7 @@ from frontier.store.journal import Journal
 from frontier.store.records import decode_measurement, decode_record, encode_measurement, encode_record
 from frontier.store.run_dir import AnotherSweepError, RunDirectory, last_measured, runs_under
 from frontier.store.trial_files import AlteredError
+from frontier.sweep.given_files import prompts_facts
 from frontier.text import stored
 from frontier.units import LONGEST
 from tests.golden import assert_golden_row

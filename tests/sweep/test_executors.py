@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from frontier.client.event_loop import run as run_loop
+from frontier.client.http.http_client import run as run_loop
 from frontier.config import Config, load_config
 from frontier.model import Measurement, Record
 from frontier.plan import make_plan

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import pytest
 
-from frontier.client.loop import TrialProgress
+from frontier.client.load.loop import TrialProgress
 from frontier.config import load_config
 from frontier.plan import make_plan
 from frontier.run import load

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from frontier.client.event_loop import run
-from frontier.client.target import Target
+from frontier.client.ask.target import Target
+from frontier.client.http.http_client import run
 from frontier.errors import MeasurementError, UsageError
 from frontier.model import Answer, Answers, Decision, Shape, Verdict
 from frontier.run import load

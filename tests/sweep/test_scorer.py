@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from frontier.client.event_loop import run
+from frontier.client.http.http_client import run
 from frontier.errors import MeasurementError
 from frontier.sweep.quality import Scorer
 from frontier.text import Secrets

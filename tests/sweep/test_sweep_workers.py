@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from frontier.client.shard import WorkerLostError
+from frontier.client.load.shard import WorkerLostError
 from frontier.config import Config, load_config
 from frontier.model import Measurement, Trial
 from frontier.plan import make_plan
@@ -65,9 +65,9 @@ def test_auto_takes_a_second_process_where_the_measured_latency_asks_for_it(
     """One stream gets some 230 tokens a second, so eight are expected to get over 1,200, and 1,000
     are set as the most of one process; what they then get is sent by two.
     """
-    monkeypatch.setattr("frontier.client.processes.cores", lambda: 8)
-    monkeypatch.setattr("frontier.client.processes.client_capacity", lambda: 1_000)
-    monkeypatch.setattr("frontier.client.processes.EVENTS_PER_WORKER", 1_000)
+    monkeypatch.setattr("frontier.client.load.processes.cores", lambda: 8)
+    monkeypatch.setattr("frontier.client.load.processes.client_capacity", lambda: 1_000)
+    monkeypatch.setattr("frontier.client.load.processes.EVENTS_PER_WORKER", 1_000)
     told, path = Told(), tmp_path / "runs" / "auto"
     text = SWEEP.format(url=simulator.url)
     assert "finished" == conduct(path, text, lambda config: HttpBackend(config, {}), told)

@@ -16,7 +16,7 @@ import pytest
 
 import frontier
 from frontier.cli.main import run as cli
-from frontier.client.loop import TrialProgress
+from frontier.client.load.loop import TrialProgress
 from frontier.config import DeploymentConfig, parse_sla
 from frontier.decide.load_search import FoundRate
 from frontier.decide.verdict import Checked

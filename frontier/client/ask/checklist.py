@@ -1,0 +1,167 @@
+"""`frontier probe`: which servers run on this machine, and the checklist of one.
+
+Every finding is a line of the checklist; nothing raises for what a server does.
+"""
+
+import asyncio
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from frontier.client.ask.evidence import scrape
+from frontier.client.ask.facts import facts_at
+from frontier.client.ask.identify import body_of, detect, json_of, loaded_models, models_of
+from frontier.client.ask.preflight import Check, Preflight, ask_once, new_salt, preflight
+from frontier.client.ask.prompts import random_prompts
+from frontier.client.ask.target import Target, Timeouts
+from frontier.client.engines import ENGINES
+from frontier.client.engines.base import Room
+from frontier.client.http.http_client import Client
+from frontier.client.load.processes import AutoWorkers
+from frontier.errors import FrontierError
+from frontier.model import Outcome, Shape
+
+USUAL_PORTS = (8000, 30000, 3000, 8080, 9931, 11434, 4000)
+"""vLLM, TensorRT-LLM and `transformers serve`; SGLang; TGI; llama.cpp (old and new); Ollama;
+LiteLLM."""
+
+_PATIENCE = Timeouts(connect=1.0)
+ASK_WITHIN = 4.0
+"""Seconds that a server has to say what it is."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServerFacts:
+    """What a server says of itself when it is asked: its engine, its models with those it has
+    loaded first, and the longest prompt and answer it takes. `refused`: it wants a key, or another
+    one, and says no more.
+
+    `kv_tokens` are the tokens that its KV cache has room for, `slots` the requests that it serves
+    at once; None: it does not say.
+    """
+
+    engine: str
+    models: tuple[str, ...] = ()
+    max_model_len: int | None = None
+    refused: bool = False
+    kv_tokens: int | None = None
+    slots: int | None = None
+
+
+async def ask_server(url: str, api_key: str | None = None) -> ServerFacts | None:
+    """What the server at `url` says within ASK_WITHIN seconds; None when nothing there talks like
+    one.
+    """
+    try:
+        async with asyncio.timeout(ASK_WITHIN), Client(Target(url, api_key=api_key, timeouts=_PATIENCE)) as client:
+            listing = await client.ask("/v1/models", ASK_WITHIN / 2)
+            if listing.status is None:
+                return None
+            if listing.status in (401, 403):
+                return ServerFacts("", refused=True)
+            listed = json_of(listing)
+            models, longest = models_of(listed)
+            engine = await detect(client, listed)
+            if not models and engine.dialect == "openai":
+                return None
+            loaded = await loaded_models(client, engine.dialect, models) if len(models) > 1 else models
+            room = await _room(client, engine.dialect)
+            names = tuple(dict.fromkeys((*loaded, *models)))
+            return ServerFacts(engine.text, names, longest, kv_tokens=room.kv_tokens, slots=room.slots)
+    except TimeoutError:
+        return None
+
+
+async def find_servers(ports: Sequence[int] = USUAL_PORTS) -> dict[str, str]:
+    """The engine of each server on this machine's ports by its address, in their order."""
+    urls = [f"http://127.0.0.1:{port}/v1" for port in ports]
+    servers = zip(urls, await asyncio.gather(*map(ask_server, urls)), strict=True)
+    return {url: facts.engine or "it wants a key" for url, facts in servers if facts is not None}
+
+
+_MOST_ROOM = 10**9
+
+
+async def _room(client: Client, dialect: str) -> Room:
+    """What it says that it has room for."""
+    place = ENGINES[dialect].room
+    if place is None:
+        return Room()
+    route, read = place
+    room = read(body_of(await client.ask(route, ASK_WITHIN / 4)))
+    return Room(*(count if count is not None and 0 < count < _MOST_ROOM else None for count in room))
+
+
+_METRIC_LABELS = {
+    "num_requests_running": "requests running",
+    "num_requests_waiting": "waiting",
+    "kv_cache_usage_perc": "KV cache use",
+    "num_preemptions_total": "preemptions",
+    "prefix_cache_hits_total": "cache hits",
+    "prompt_tokens_total": "tokens in",
+    "generation_tokens_total": "tokens out",
+}
+_PROMPT = 512
+"""Words of a prompt that is sent twice: several blocks of any engine's cache."""
+
+
+async def probe(target: Target, *, wait: float = 0.0) -> tuple[Check, ...]:
+    """The checklist of an endpoint. Where it cannot be measured at all, the check that says so is a
+    'fail'.
+    """
+    Client(target)  # raises where the target itself is wrong: a usage error, and no finding
+    checks: list[Check] = []
+    try:
+        found = await preflight(target, wait=wait, pick=True, checks=checks)
+        async with Client(found.target) as client:
+            checks += [await _connections(client, found), *await _cache(client, found), await _metrics(client)]
+    except FrontierError as error:
+        checks.append(Check("usable", "fail", str(error)))
+    auto = await asyncio.to_thread(AutoWorkers.of_this_machine)
+    return (*checks, Check("client", "ok", f"{auto.carries()}; {auto.chooses()}"))
+
+
+async def _connections(client: Client, found: Preflight) -> Check:
+    """Whether connections are kept between requests."""
+    opened, resent, requests = client.opened, client.resent, 4
+    for _ in range(requests):
+        await ask_once(client, found.target, "Hello", 2)
+    opened, resent = client.opened - opened, client.resent - resent
+    if opened == 1 and not resent:
+        return Check("connections", "ok", "kept between requests")
+    again = f"; {resent} had closed unannounced, and the request was sent again" if resent else ""
+    return Check("connections", "note", f"{opened} opened for {requests} requests{again}: TTFT includes connecting")
+
+
+async def _cache(client: Client, found: Preflight) -> list[Check]:
+    """The prefix cache: one prompt of one token out, sent twice, and once more with a salt."""
+    words = min(_PROMPT, (found.max_model_len or 4 * _PROMPT) // 4)
+    text = random_prompts(Shape.of(words, 1), secrets.randbits(64))(0).content
+    first, _ = await ask_once(client, found.target, text, 1, shares=True)
+    second, _ = await ask_once(client, found.target, text, 1, shares=True)
+    for record in (first, second):
+        if record.outcome is not Outcome.OK or record.prompt_tokens is None:
+            why = record.error or "it was not counted"
+            return [Check("prefix cache", "warn", f"a prompt of {words} words was not answered: {why}")]
+    cached, share = second.cached_tokens, f"of {second.prompt_tokens} tokens of a prompt sent twice came from it"
+    if cached is None:
+        check = Check("prefix cache", "note", "unknown (no cached_tokens in the usage); a sweep's prompts all differ")
+    else:
+        on = f"on: {cached} {share}; a sweep's prompts are all different" if cached else f"off: 0 {share}"
+        check = Check("prefix cache", "ok", on)
+    if not found.target.engine.salted:
+        return [check]
+    third, _ = await ask_once(client, found.target, text, 1, new_salt(), shares=True)
+    taken = "keeps prompts apart" if cached and third.cached_tokens == 0 else "taken"
+    ignored = "taken and ignored" if cached and third.cached_tokens == cached else None
+    no = "refused" if third.outcome is not Outcome.OK else ignored
+    return [check, Check("cache salt", "note" if no else "ok", no or taken)]
+
+
+async def _metrics(client: Client) -> Check:
+    metrics = await scrape(client)
+    if metrics is None:
+        return Check("metrics", "note", "none that are known; a sweep goes without the server's own evidence")
+    facts = facts_at(metrics[0])
+    labels = [label for name, label in _METRIC_LABELS.items() if name in facts]
+    return Check("metrics", "ok", ", ".join(labels))

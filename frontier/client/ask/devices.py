@@ -1,0 +1,205 @@
+"""Readings of this machine's devices: GPUs by nvidia-smi and NVML, CPU packages by RAPL. `Readings`
+are what any source said, moment by moment.
+"""
+
+import asyncio
+import functools
+import importlib
+import ipaddress
+import shutil
+import subprocess
+import threading
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from frontier.client.ask.facts import Key, Samples, stored_readings
+from frontier.client.ask.target import Target
+from frontier.model import SourceReadings
+from frontier.text import NO_SECRETS, Secrets
+from frontier.units import usable
+
+_MOST_VALUES = 200_000
+"""Values that are kept of a source: about 1.5 MB. With more, every second moment is dropped."""
+LONGEST_LABEL = 200
+
+
+class Readings:
+    """What one source said, moment by moment, bounded in size: a long window keeps fewer moments of
+    it.
+    """
+
+    def __init__(self, source: str) -> None:
+        self._source = source
+        self._moments: list[tuple[float, Samples]] = []
+        self._values = self._seen = 0
+        self._stride = 1
+
+    def __bool__(self) -> bool:
+        return bool(self._moments)
+
+    def add(self, samples: Samples, at: float, *, last: bool = False) -> None:
+        """Keep what it said `at` a moment (perf_counter seconds)."""
+        self._seen += 1
+        if not last and (self._seen - 1) % self._stride:
+            return
+        self._moments.append((at, samples))
+        self._values += len(samples)
+        if self._values > _MOST_VALUES and not last:
+            self._moments = self._moments[::2]
+            self._values = sum(len(kept) for _, kept in self._moments)
+            self._stride *= 2
+
+    def stored(self, zero: float = 0.0, secrets: Secrets = NO_SECRETS) -> tuple[SourceReadings, ...]:
+        """As it is kept in the evidence, times counting from `zero` (perf_counter seconds); none
+        without a reading.
+        """
+        if not self._moments:
+            return ()
+        times, moments = zip(*((at - zero, samples) for at, samples in tuple(self._moments)), strict=True)
+        clean = functools.cache(lambda text: secrets.said(text, LONGEST_LABEL))
+        return (stored_readings(self._source, times, moments, clean),)
+
+
+# --- this machine's GPUs and CPU
+
+_FIELDS = ("index", "power.draw", "utilization.gpu", "memory.used", "clocks.sm", "temperature.gpu")
+_ARGUMENTS = (f"--query-gpu={','.join(_FIELDS)}", "--format=csv,noheader,nounits", "--loop=1")
+
+GpuSample = tuple[float | None, ...]
+"""One GPU at one moment, as _FIELDS; None where nvidia-smi has no value."""
+
+
+class Gpus:
+    """Reads the GPUs once a second while a trial runs. `readings` has what was read in its
+    window.
+    """
+
+    def __init__(self, target: Target) -> None:
+        self._tool = shutil.which("nvidia-smi") if is_here(target.base_url) else None
+        self.readings = Readings("nvidia-smi")
+
+    async def watch(self, opened: asyncio.Event, closed: asyncio.Event) -> None:
+        """One process for the whole trial, begun before the window, so that starting it disturbs
+        nothing.
+        """
+        if self._tool is None:
+            return
+        try:
+            process = subprocess.Popen(  # noqa: ASYNC220, S603 - quick, before the window; our own arguments
+                [self._tool, *_ARGUMENTS], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+            )
+        except OSError:
+            return
+        threading.Thread(target=self._read, args=(process, opened), daemon=True).start()
+        try:
+            await closed.wait()
+        finally:
+            process.kill()
+            process.wait()
+
+    def _read(self, process: "subprocess.Popen[bytes]", opened: asyncio.Event) -> None:
+        """In a thread of its own: a line a second for each GPU, which together are a moment."""
+        assert process.stdout is not None
+        moment: dict[Key, float] = {}
+        with process.stdout as lines:
+            for line in lines:
+                sample = parse_gpu_line(line.decode(errors="replace"))
+                if sample is None or not opened.is_set():
+                    continue
+                index = (("index", f"{sample[0]:.0f}"),)
+                if ("index", index) in moment:
+                    self.readings.add(moment, time.perf_counter())
+                    moment = {}
+                values = zip(_FIELDS, sample, strict=True)
+                moment |= {(name, index): value for name, value in values if value is not None}
+        if moment and not self.readings:  # a later one may lack GPUs: it was cut off
+            self.readings.add(moment, time.perf_counter())
+
+
+def parse_gpu_line(line: str) -> GpuSample | None:
+    """A line of nvidia-smi's CSV; None for anything else. What is not supported reads '[N/A]' or
+    the like.
+    """
+    fields = [field.strip() for field in line.split(",")]
+    if len(fields) != len(_FIELDS) or not fields[0].isdigit():
+        return None
+    return tuple(_number(field) for field in fields)
+
+
+def _number(text: str) -> float | None:
+    try:
+        return usable(float(text))
+    except ValueError:
+        return None
+
+
+def is_here(url: str) -> bool:
+    """The address is this machine's own."""
+    host = urlsplit(url).hostname or ""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+class GpuEnergy:
+    """The energy counters of this machine's NVIDIA GPUs and what holds their clocks down, by NVML,
+    which is only read; nothing without the package nvidia-ml-py or without a driver.
+    """
+
+    def __init__(self, target: Target) -> None:
+        self.readings = Readings("nvml")
+        self._nvml: Any = None
+        self._devices: list[Any] = []
+        with suppress(ImportError):
+            self._nvml = nvml = importlib.import_module("pynvml")
+            with suppress(nvml.NVMLError):
+                if is_here(target.base_url):
+                    nvml.nvmlInit()
+                    self._devices = [nvml.nvmlDeviceGetHandleByIndex(i) for i in range(nvml.nvmlDeviceGetCount())]
+
+    def read(self) -> dict[Key, float]:
+        """What all devices say now. What a device does not tell is missing."""
+        samples: dict[Key, float] = {}
+        for index, device in enumerate(self._devices):
+            for name, ask in (
+                ("energy_mj", self._nvml.nvmlDeviceGetTotalEnergyConsumption),
+                ("clocks_reasons", self._nvml.nvmlDeviceGetCurrentClocksThrottleReasons),
+            ):
+                with suppress(self._nvml.NVMLError):
+                    samples[name, (("index", str(index)),)] = float(ask(device))
+        return samples
+
+
+POWERCAP = Path("/sys/class/powercap")
+
+
+class CpuEnergy:
+    """The energy counters of this machine's CPU packages (RAPL), of AMD's too; none where they may
+    not be read.
+
+    A counter starts again from 0 at `max_energy_range_uj`, about once in ten minutes under load;
+    what is kept goes on.
+    """
+
+    def __init__(self, target: Target, root: Path = POWERCAP) -> None:
+        self._zones = sorted(root.glob("intel-rapl:[0-9]")) if is_here(target.base_url) else []
+        self._before: dict[Path, int] = {}
+        self._turns: dict[Path, int] = {}
+        self.readings = Readings("rapl")
+
+    def read(self) -> dict[Key, float]:
+        """What all packages say now; nothing where one of them does not."""
+        samples: dict[Key, float] = {}
+        with suppress(OSError, ValueError):
+            for zone in self._zones:
+                value, most = (int((zone / name).read_text()) for name in ("energy_uj", "max_energy_range_uj"))
+                self._turns[zone] = self._turns.get(zone, 0) + most * (value < self._before.get(zone, 0))
+                self._before[zone] = value
+                samples["energy_uj", (("zone", zone.name),)] = float(value + self._turns[zone])
+        return samples if len(samples) == len(self._zones) else {}

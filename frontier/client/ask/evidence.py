@@ -1,0 +1,237 @@
+"""Evidence beside a trial: the engine's metrics and device exporters (Prometheus text), nvidia-smi,
+NVML, RAPL.
+
+Each source is read off the hot path, when the window opens, when it closes, and about once a second
+between, and kept as it came; the module `facts` makes facts of it. It answers where the time went,
+whether the load arrived and whether requests were preempted; it is never a source of percentiles.
+Of the server's settings what it tells is kept too: what was running.
+"""
+
+import asyncio
+import dataclasses
+import re
+import time
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from typing import Any, Self
+
+from prometheus_client.metrics_core import Metric
+from prometheus_client.parser import text_string_to_metric_families
+
+from frontier.client.ask.devices import LONGEST_LABEL, CpuEnergy, GpuEnergy, Gpus, Readings
+from frontier.client.ask.facts import INFO, NAMES, START, Key, Samples, facts_at
+from frontier.client.ask.identify import Served, object_of
+from frontier.client.ask.target import Target
+from frontier.client.http.http_client import Client
+from frontier.model import SourceReadings
+from frontier.text import is_secret_name
+from frontier.units import usable
+
+_EVERY = 1.0
+_SETTLED = 2.0
+
+
+# --- metrics over HTTP
+
+_WANTED = re.compile(
+    rb"^(?:%s)(?:\{[^\n]*)?[ \t][^\n]*$" % b"|".join(re.escape(name.encode()) for name in (*NAMES, START)),
+    re.MULTILINE,
+)
+_MOST_SERIES = 5_000
+"""Far more than the replicas of one server have, and read in a fraction of a second."""
+
+
+def parse_metrics(*texts: bytes) -> Samples:
+    """The known series in Prometheus texts, one per replica or exporter, as they came.
+
+    ValueError when one is no such text, or has so many that reading them would disturb what is
+    measured. NaN and infinite values, which some exporters give before their first request, say
+    nothing and are left out, as is what no server can mean: a value below zero or beyond
+    `units.MOST`. Series that are there twice are added up.
+    """
+    # Only the known lines reach the parser: an engine exports thousands of histogram lines, and
+    # time is short here.
+    known = [_WANTED.findall(text) for text in texts]
+    if (count := sum(map(len, known))) > _MOST_SERIES * len(texts):
+        raise ValueError(f"{count:,} series of the known metrics")
+    samples: dict[Key, float] = {}
+    for number, lines in enumerate(known):
+        source = (("metrics_url", str(number)),) if len(texts) > 1 else ()
+        for family in _families(b"\n".join(lines).decode(errors="replace") + "\n"):
+            for sample in family.samples:
+                value = usable(sample.value)
+                if value is not None and value >= 0:
+                    key = (sample.name, (*source, *sample.labels.items()))
+                    samples[key] = samples.get(key, 0.0) + value
+    return samples
+
+
+def _families(lines: str) -> list[Metric]:
+    try:
+        return list(text_string_to_metric_families(lines))
+    except (IndexError, KeyError, TypeError, AttributeError, OverflowError) as error:
+        # The parser stumbles over some of what is not in the format instead of saying so.
+        raise ValueError(f"not a Prometheus text: {error}") from error
+
+
+async def scrape(client: Client) -> tuple[Samples, float] | None:
+    """The known metrics of a target now, of all its replicas, and when that was on the client's
+    clock; None when one of them has none.
+    """
+    target, texts, begun = client.target, [], client.clock()
+    for url in target.metrics_urls or (target.url(target.engine.metrics),):
+        exchange = await client.ask(url, 2.0)
+        if exchange.failure is not None or exchange.status != 200:
+            return None
+        texts.append(b"".join(exchange.reads))
+    at = (begun + client.clock()) / 2  # the server made its answer somewhere between
+    try:
+        samples = parse_metrics(*texts)
+    except ValueError:
+        return None
+    return (samples, at) if facts_at(samples) else None
+
+
+# --- the server's settings, flat and without secrets
+
+_MOST_SETTINGS = 300
+_NO_SETTINGS = frozenset({"engine", "model_name", "metrics_url", "launch_command", "chat_template"})
+"""What only names a series; a command line, which may hold a key and repeats the settings; a long
+text."""
+
+
+async def ask_settings(client: Client) -> dict[str, str]:
+    """The settings of the client's target, on the route of its engine; nothing where there is
+    none.
+    """
+    for route in client.target.engine.tells:
+        if answer := await object_of(client, route, 2.0):
+            return {name: client.target.cleaned(text, LONGEST_LABEL) for name, text in _kept(answer).items()}
+    return {}
+
+
+def told_settings(readings: Iterable[SourceReadings]) -> dict[str, str]:
+    """The settings in the labels of info metrics; where replicas differ, those of the last."""
+    told: dict[str, str] = {}
+    for source in readings:
+        for series in source.series:
+            if series.name in INFO:
+                told |= _kept(series.labels)
+    return told
+
+
+def _kept(settings: Mapping[str, Any]) -> dict[str, str]:
+    """The settings that are one number or text each, as text. A text whose name is that of a secret
+    is not kept.
+    """
+    kept = {}
+    for name, value in list(settings.items())[:_MOST_SETTINGS]:
+        secret = isinstance(value, str) and is_secret_name(name.replace("tokenizer", "")) and not _is_number(value)
+        if name not in _NO_SETTINGS and isinstance(value, str | int | float | bool | None) and not secret:
+            kept[name[:LONGEST_LABEL]] = str(value)
+    return kept
+
+
+def _is_number(text: str) -> bool:
+    return text.replace(".", "", 1).isdigit() or text in ("None", "True", "False")
+
+
+# --- all of them
+
+
+class Evidence:
+    """The metrics of a target and of its machine, read when the window opens, when it closes, and
+    between; and whether the server calls itself the same after the trial as before. `named` is what
+    its answers named, set by the trial.
+
+    A context manager, which reads in a task of its own.
+    """
+
+    def __init__(self, target: Target) -> None:
+        short = dataclasses.replace(target.timeouts, connect=2.0)
+        self.target = dataclasses.replace(target, timeouts=short)
+        self._gpus = Gpus(target)
+        self._energy = (CpuEnergy(target), GpuEnergy(target))
+        self._metrics = Readings("metrics")
+        self._settings: dict[str, str] = {}
+        self._served: Served | None = None
+        self.named: dict[str, dict[str, int]] = {}
+        self._reading: asyncio.Task[None] | None = None
+        self.opened = asyncio.Event()
+        self.closed = asyncio.Event()
+        self.zero = time.perf_counter()
+        """The trial's start on this clock; set by the trial."""
+
+    async def __aenter__(self) -> Self:
+        self._reading = asyncio.create_task(self._run())
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._reading is not None:
+            self._reading.cancel()
+
+    async def settle(self) -> None:
+        """Wait for the last reading, after the close of the window."""
+        if self._reading is not None and self.opened.is_set():
+            await asyncio.wait([self._reading], timeout=_SETTLED)
+
+    async def differences(self) -> str | None:
+        """What the server says otherwise now, after the last request, than it did before the first,
+        in words; None: nothing, or it does not say.
+        """
+        if self._served is None or self._served == Served(None, None):
+            return None
+        async with Client(self.target) as client:
+            changed = self._served.differences(await Served.ask(client))
+        return changed and self.target.cleaned(changed)
+
+    async def _run(self) -> None:
+        """From the opening of the window to its close; ends quietly where there is nothing to
+        read.
+        """
+        await asyncio.gather(self._scrape(), self._read_energy(), self._gpus.watch(self.opened, self.closed))
+
+    async def _scrape(self) -> None:
+        """Metrics count only where they could be read at both ends of the window."""
+        async with Client(self.target) as client:
+            self._served = await Served.ask(client)
+            self._settings = await ask_settings(client)
+            if await scrape(client) is None:
+                return
+            await self.opened.wait()
+            metrics, first = Readings("metrics"), await scrape(client)
+            if first is None:
+                return
+            metrics.add(*first)
+            while not self.closed.is_set():
+                try:
+                    await asyncio.wait_for(self.closed.wait(), _EVERY)
+                except TimeoutError:
+                    if (between := await scrape(client)) is not None:
+                        metrics.add(*between)
+            if (final := await scrape(client)) is not None:
+                metrics.add(*final, last=True)
+                self._metrics = metrics
+
+    async def _read_energy(self) -> None:
+        await self.opened.wait()
+        await asyncio.to_thread(self._read_counters)
+        while any(counters.readings for counters in self._energy) and not self.closed.is_set():
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self.closed.wait(), _EVERY)
+            await asyncio.to_thread(self._read_counters, last=self.closed.is_set())
+
+    def _read_counters(self, *, last: bool = False) -> None:
+        """In a thread: a driver may take milliseconds to answer."""
+        for counters in self._energy:
+            if samples := counters.read():
+                counters.readings.add(samples, time.perf_counter(), last=last)
+
+    def settings(self, readings: Iterable[SourceReadings]) -> dict[str, str]:
+        """What the server told of its settings, on a route or in its metrics."""
+        return self._settings | told_settings(readings)
+
+    def readings(self) -> tuple[SourceReadings, ...]:
+        """What was read in the window, on the clock of the trial, which began at `zero`."""
+        sources = (self._metrics, self._gpus.readings, *(counters.readings for counters in self._energy))
+        return tuple(kept for source in sources for kept in source.stored(self.zero, self.target.secrets))

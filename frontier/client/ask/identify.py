@@ -1,0 +1,158 @@
+"""Which engine answers, which models it serves, and whether both are still the same later."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+from frontier.client.engines import ENGINES
+from frontier.client.engines.base import Listing
+from frontier.client.http.exchange import Exchange
+from frontier.client.http.http_client import Client
+
+LONGEST_VERSION = 120
+LONGEST_MODEL = 400
+"""Characters of a model's name: as many as a config may give it. What is longer is no name, and is
+not asked for."""
+_MODELS = Listing("/v1/models", "data", "id")
+_MODELS_SAID = 5
+"""Models of a list that changed which are named."""
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Who the server says it is; two trials on different identities are not one server."""
+
+    dialect: str
+    text: str
+
+
+def body_of(exchange: Exchange) -> bytes:
+    """The body of a 200 answer; empty of any other."""
+    good = exchange.failure is None and exchange.status == 200
+    return b"".join(exchange.reads) if good else b""
+
+
+def json_of(exchange: Exchange) -> Any:
+    """The JSON of a 200 answer, else None."""
+    try:
+        return orjson.loads(body_of(exchange))
+    except orjson.JSONDecodeError:
+        return None
+
+
+async def object_of(client: Client, path: str, limit: float = 5.0) -> dict[str, Any]:
+    """The JSON object that a route answers within `limit` seconds; {} without one."""
+    content = json_of(await client.ask(path, limit))
+    return content if isinstance(content, dict) else {}
+
+
+async def detect(client: Client, models: Any = None) -> Identity:
+    """The engine behind the client's target; `models` is the answer of /v1/models when it was
+    already asked.
+
+    By the owner of the models it lists, then by the routes that only one engine has; else it is
+    taken as plain OpenAI, which is asked nothing beyond the public API.
+    """
+    answer = await client.ask("/version")
+    told = json_of(answer)
+    version = told.get("version") if isinstance(told, dict) else None
+    dialect = _owner(models) or await _by_routes(client, {"/version": body_of(answer)})
+    if not version and (place := ENGINES[dialect].version) is not None:
+        route, key = place
+        version = (await object_of(client, route)).get(key)
+    text = client.target.cleaned(str(version or ""), LONGEST_VERSION)
+    return Identity(dialect, f"{dialect} {text}" if text else dialect)
+
+
+def _owner(models: Any) -> str | None:
+    """The engine named as the owner of the first model listed."""
+    rows = _rows(models, _MODELS)
+    owner = str(rows[0].get("owned_by", "")).lower() if rows else None
+    return next((engine.name for engine in ENGINES.values() if engine.owner and engine.owner == owner), None)
+
+
+async def _by_routes(client: Client, bodies: dict[str, bytes]) -> str:
+    """The engine by its metrics, or by routes that only it has; `bodies` are known by route."""
+
+    async def body(route: str) -> bytes:
+        if route not in bodies:
+            bodies[route] = body_of(await client.ask(route))
+        return bodies[route]
+
+    metrics = await body("/metrics")
+    for engine in ENGINES.values():
+        if engine.prefix and engine.prefix.encode() in metrics:
+            return engine.name
+    for engine in ENGINES.values():
+        if engine.signs and all([shows(await body(route)) for route, shows in engine.signs.items()]):
+            return engine.name
+    return "openai"
+
+
+def _rows(content: Any, listing: Listing) -> list[dict[str, Any]]:
+    """The models in a list of an answer that have a name."""
+    rows, name = content.get(listing.key) if isinstance(content, dict) else None, listing.name
+    rows = rows if isinstance(rows, list) else []
+    return [r for r in rows if isinstance(r, dict) and isinstance(r.get(name), str) and len(r[name]) <= LONGEST_MODEL]
+
+
+def models_of(listed: Any) -> tuple[tuple[str, ...], int | None]:
+    """The models in the answer of /v1/models, and the shortest context among them, where it says
+    so.
+    """
+    rows = _rows(listed, _MODELS)
+    lengths = [row["max_model_len"] for row in rows if isinstance(row.get("max_model_len"), int)]
+    return tuple(row["id"] for row in rows), min(lengths, default=None)
+
+
+async def loaded_models(client: Client, dialect: str, models: Sequence[str]) -> tuple[str, ...]:
+    """Of the models a server lists, those it has in memory: some list all they could load, vLLM its
+    adapters too.
+    """
+    listed = set(models)  # there may be hundreds of thousands
+    own = ENGINES[dialect].loaded
+    place = own or _MODELS
+    rows = _rows(json_of(await client.ask(place.route)), place)
+    names = tuple(row[place.name] for row in rows if row.get("parent") is None and row[place.name] in listed)
+    return names[:1] if own else names
+
+
+async def version_of(client: Client, limit: float = 5.0) -> str | None:
+    """What the server answers on /version within `limit` seconds; None: nothing."""
+    version = (await object_of(client, "/version", limit)).get("version")
+    return client.target.cleaned(str(version), LONGEST_VERSION) if version else None
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """What a server says of itself at one moment: the models it lists and its version; None where
+    it does not say.
+    """
+
+    models: frozenset[str] | None
+    version: str | None
+
+    @classmethod
+    async def ask(cls, client: Client, limit: float = 2.0) -> "Served":
+        """What the client's target says now; nothing more where it does not get its list across."""
+        exchange = await client.ask(_MODELS.route, limit)
+        if exchange.failure is not None:
+            return cls(None, None)
+        listed = json_of(exchange)
+        known = isinstance(listed, dict) and isinstance(listed.get("data"), list)
+        return cls(frozenset(models_of(listed)[0]) if known else None, await version_of(client, limit))
+
+    def differences(self, later: "Served") -> str | None:
+        """What is another at a later moment, in words; None: nothing."""
+        found = []
+        if self.models is not None and later.models is not None and self.models != later.models:
+            kinds = (("now lists", later.models - self.models), ("no longer lists", self.models - later.models))
+            for verb, names in kinds:
+                if names:
+                    more = f" and {len(names) - _MODELS_SAID} more" if len(names) > _MODELS_SAID else ""
+                    found.append(f"the server {verb} {', '.join(sorted(names)[:_MODELS_SAID])}{more}")
+        if self.version is not None and later.version is not None and self.version != later.version:
+            found.append(f"it was version {self.version} and is {later.version}")
+        return "; ".join(found) or None

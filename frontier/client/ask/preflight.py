@@ -1,0 +1,352 @@
+"""Preflight: is the endpoint there, does it let us in, does it serve the model, does it stream and
+count tokens?
+
+`preflight` detects the engine, settles what the target left open (dialect, api, model) and returns
+what it learned, or raises a MeasurementError with a hint. Also: prompt lengths fitted to the
+server's count, the prefix cache's salt and reset. What more `frontier probe` asks is in
+`checklist.py`.
+"""
+
+import asyncio
+import dataclasses
+import secrets
+import time
+from dataclasses import dataclass
+from typing import Literal
+
+from frontier.client.ask import unmeasurable
+from frontier.client.ask.identify import Served, detect, json_of, loaded_models, models_of, version_of
+from frontier.client.ask.prompts import Calibration, calibrate_words, random_prompts
+from frontier.client.ask.target import Api, Target
+from frontier.client.ask.unmeasurable import NO_ROUTE, FailedStream
+from frontier.client.engines.request import Content, PreparedRequest, Prompt
+from frontier.client.http.exchange import Exchange
+from frontier.client.http.http_client import Client
+from frontier.client.http.parse import error_message, parse_all, retry_after, to_record
+from frontier.client.load.health import local_ports, raise_fd_limit
+from frontier.errors import MeasurementError
+from frontier.model import Outcome, Record, Shape
+
+TOKENS_PER_CHUNK = 1.25
+"""More than this, in sixteen tokens, is no accident of a character cut in two."""
+_TRIES, _TRY_EVERY = 3, 3.0
+_COUNTS = 3
+"""Times that a prompt is sent to be counted: some servers leave the usage out now and then."""
+_NO_USAGE = "switch on usage in streams at the server (stream_options.include_usage), or use its native dialect"
+_PASSING = (Outcome.CONNECT, Outcome.TLS, Outcome.TIMEOUT, Outcome.STREAM_ERROR, Outcome.TRUNCATED)
+_BUSY = (408, 425, 429, 502, 503, 504)
+"""What a server answers, or a gateway before it, that is not able to just now."""
+_PROBE_ISL, _PROBE_OSL = 48, 16
+_LUMP = 2
+"""A stream comes in more reads than this: a first token, others, the usage, the end."""
+_IDS = ((1000, 30000), (300, 5000), (10, 500))
+"""Ranges of token ids tried, widest first: in the common vocabularies special tokens are below 1000
+or above 30000."""
+
+
+# --- The questions.
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One line of the checklist; a 'note' is neither good nor bad."""
+
+    name: str
+    state: Literal["ok", "note", "warn", "fail"]
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class Preflight:
+    """What is known of an endpoint before it is measured. `target` is settled: dialect, api, model
+    and identity are known.
+
+    `ids` are the token ids a prompt may be made of (None: prompts are words); `probe` is the
+    streamed request that was tried, `models` what the server lists (empty: it does not say),
+    `version` what it answers on /version (None: nothing).
+    """
+
+    target: Target
+    models: tuple[str, ...]
+    max_model_len: int | None
+    probe: Record
+    ids: tuple[int, int] | None
+    checks: tuple[Check, ...]
+    version: str | None = None
+
+    @property
+    def identity(self) -> str:
+        """What the server says that it is."""
+        return self.target.identity or ""
+
+
+async def preflight(
+    target: Target, *, concurrency: int = 1, wait: float = 0.0, pick: bool = False, checks: list[Check] | None = None
+) -> Preflight:
+    """Ask the endpoint a few questions and settle the target. `wait`: seconds to wait for a server
+    still loading.
+
+    Of several models one must be named, unless `pick` lets the loaded one be taken. `checks`
+    collects the answers as they come, also when they end in an error: MeasurementError, with a
+    hint, when nothing could be measured, as the server cannot be reached or refuses, serves another
+    model, does not stream or count tokens, or not enough files may be opened for the concurrency.
+    """
+    return await _Questions(target, [] if checks is None else checks, pick).run(concurrency, wait)
+
+
+async def ask_once(
+    client: Client, target: Target, content: Content, osl: int, salt: str | None = None, *, shares: bool = False
+) -> tuple[Record, Exchange]:
+    """One streamed request through the target's dialect and api."""
+    prompt = Prompt(content, 0, osl, salt, shares)
+    request = PreparedRequest(0, target.request_body(prompt), osl, 0, prompt)
+    exchange = await client.post(target.request_url, request.body, asked=osl)
+    exchange.request = request
+    return to_record(parse_all(exchange, target.engine, target.api), exchange.sent), exchange
+
+
+async def ask_patiently(client: Client, target: Target, content: Content, osl: int) -> tuple[Record, Exchange]:
+    """As ask_once, asked again for a moment where the server, or a gateway before it, is not able
+    to just now.
+    """
+    for left in reversed(range(_TRIES)):
+        record, exchange = await ask_once(client, target, content, osl)
+        if record.status not in _BUSY or (retry_after(exchange) or 0.0) > _TRY_EVERY or not left:
+            break
+        await asyncio.sleep(_TRY_EVERY / 3)
+    return record, exchange
+
+
+class _Questions:
+    """One run through the questions; `checks` grows as they are answered."""
+
+    def __init__(self, target: Target, checks: list[Check], pick: bool) -> None:
+        self.target = target
+        self.checks = checks
+        self.pick = pick
+
+    def note(self, name: str, good: bool | None, detail: str) -> None:
+        """Add a check; `good` None is neither good nor bad."""
+        states: dict[bool | None, Literal["ok", "warn", "note"]] = {True: "ok", False: "warn", None: "note"}
+        self.checks.append(Check(name, states[good], self.target.cleaned(detail)))
+
+    async def run(self, concurrency: int, wait: float) -> Preflight:
+        needed = concurrency + 64
+        ports = "sysctl -w net.ipv4.ip_local_port_range='15000 65000'"
+        limits = (("open files", raise_fd_limit(needed), f"ulimit -Hn {needed}"), ("local ports", local_ports(), ports))
+        for what, most, command in limits:
+            if most is not None and most < needed:
+                raise MeasurementError(
+                    f"{concurrency} connections need {needed} {what}; this system has {most}",
+                    f"raise it with  {command}  (as root), or lower the concurrency",
+                )
+        async with Client(self.target) as client:
+            return await self._questions(client, wait)
+
+    async def _questions(self, client: Client, wait: float) -> Preflight:
+        exchange = await self._reach(client, wait)
+        self._admitted(exchange)
+        listed = json_of(exchange)
+        models, max_len = models_of(listed)
+        identity = self.target.dialect or ""
+        if self.target.dialect is None:
+            detected = await detect(client, listed)
+            self.target = dataclasses.replace(self.target, dialect=detected.dialect)
+            identity = detected.text
+        server = exchange.headers.get("server")
+        identity = self.target.cleaned(identity if not server or server in identity else f"{identity} ({server})")
+        self.target = dataclasses.replace(self.target, identity=identity)
+        self.note("engine", True, identity)
+        await self._settle_model(client, models, max_len, exchange)
+        version = await version_of(client)
+        record = await self._first_stream(client)
+        self.note("authorisation", True, "the key is taken" if self.target.api_key else "no key is asked for")
+        self._check_stream(record)
+        ids = await self._token_ids(client)
+        return Preflight(self.target, models, max_len, record, ids, tuple(self.checks), version)
+
+    async def _reach(self, client: Client, wait: float) -> Exchange:
+        deadline = time.monotonic() + max(wait, 0.0)
+        tries = 0
+        while True:
+            tries += 1
+            exchange = await client.ask("/v1/models", self.target.timeouts.connect + 5)
+            if exchange.failure is None and exchange.status not in _BUSY:
+                self.note("reachable", True, self.target.base_url)
+                return exchange
+            lasting = exchange.failure is not None and exchange.failure[0] is Outcome.TLS
+            if lasting or (tries >= _TRIES and time.monotonic() >= deadline):
+                raise unmeasurable.unreachable(self.target.base_url, exchange, tries)
+            await asyncio.sleep(_TRY_EVERY if wait else _TRY_EVERY / 3)
+
+    def _admitted(self, exchange: Exchange) -> None:
+        if exchange.status in (401, 403):
+            raise unmeasurable.refused(self.target, error_message(exchange))
+        if exchange.status is not None and 300 <= exchange.status < 400:
+            raise MeasurementError(
+                f"{self.target.base_url} answers {error_message(exchange)}", "write the address it redirects to"
+            )
+
+    async def _settle_model(
+        self, client: Client, models: tuple[str, ...], max_len: int | None, listing: Exchange
+    ) -> None:
+        wanted = self.target.model
+        if wanted is None:
+            loaded = models
+            if self.pick and len(models) > 1:
+                loaded = await loaded_models(client, self.target.engine.name, models)
+            if len(loaded) != 1:
+                raise unmeasurable.unnamed_model(self.target, models, listing)
+            self.target = dataclasses.replace(self.target, model=loaded[0])
+        elif models and wanted not in models and f"{wanted}:latest" not in models:
+            raise MeasurementError(
+                f"the server does not serve {wanted!r}; it serves {unmeasurable.model_names(self.target, models)}",
+                "copy the name as it is listed",
+            )
+        others = f", one of {len(models)}" if len(models) > 1 else ""
+        context = f", context of {max_len:,} tokens" if max_len else ""
+        self.note("model", True, f"{self.target.model}{others}{context}")
+
+    async def _first_stream(self, client: Client) -> Record:
+        """Try the apis in order of preference; the first that streams settles `target.api`.
+
+        The next is tried only where a route is not there or cannot stream. A failure that passes
+        says nothing of the route, and to go on would measure another api than the same server has
+        measured at any other time.
+        """
+        wanted = self.target.api
+        apis: tuple[Api, ...] = ("completions", "chat") if wanted == "auto" else (wanted,)
+        text = random_prompts(Shape.of(_PROBE_ISL, _PROBE_OSL), seed=time.time_ns())(0).content
+        failures: list[FailedStream] = []
+        for api in apis:
+            self.target = dataclasses.replace(self.target, api=api)
+            record, exchange = await ask_patiently(client, self.target, text, _PROBE_OSL)
+            if exchange.status == 400 and "max_completion_tokens" in (record.error or ""):
+                self.target = dataclasses.replace(self.target, dialect="openai_reasoning")
+                record, exchange = await ask_once(client, self.target, text, _PROBE_OSL)
+            if exchange.status in (401, 403):
+                raise unmeasurable.refused(self.target, record.error or "")
+            if record.outcome is Outcome.OK:
+                self.note("streams", True, f"{api}: {record.events} events in {record.reads} reads")
+                return record
+            failures.append((self.target.engine.paths[api], record, exchange))
+            if record.outcome in _PASSING or record.status in _BUSY:
+                break
+        raise unmeasurable.unanswered(self.target.base_url, failures)
+
+    def _check_stream(self, record: Record) -> None:
+        """The checks of one streamed answer. Raises without token counts."""
+        if record.completion_tokens is None or record.prompt_tokens is None:
+            raise MeasurementError(
+                "the server reports no token counts (usage) in its stream, so throughput cannot be measured", _NO_USAGE
+            )
+        self.note("usage", True, f"{record.prompt_tokens} tokens in, {record.completion_tokens} out")
+        exact = record.completion_tokens == _PROBE_OSL
+        forced = self.target.ignore_eos and self.target.engine.length_fields(_PROBE_OSL)
+        length = f"asked {_PROBE_OSL} tokens, got {record.completion_tokens}"
+        if not exact:
+            self.note("output length", False, f"{length}: the shape's output length will not be met")
+        elif forced or "ignore_eos" in self.target.extra_body:
+            self.note("output length", True, length)
+        else:
+            self.note("output length", None, f"{length}; nothing forces it, so longer answers may end early")
+        if record.events:
+            per_chunk = record.completion_tokens / record.events
+            several = "; gaps are between chunks, so judge by TPOT" if per_chunk > TOKENS_PER_CHUNK else ""
+            self.note("tokens per chunk", not several, f"{per_chunk:.2f}{several}")
+        lump = record.reads <= _LUMP and record.completion_tokens > 2 * _LUMP
+        came = f"{record.completion_tokens} tokens in {record.reads} read{'s' if record.reads > 1 else ''}"
+        self.note("unbuffered", not lump, f"{came}: something in between buffers the stream" if lump else came)
+        if record.first is not None and record.last is not None and record.completion_tokens > 1:
+            tpot = (record.last - record.first) / (record.completion_tokens - 1)
+            self.note("speed", True, f"TTFT {record.first * 1e3:.1f} ms, TPOT {tpot * 1e3:.2f} ms")
+
+    async def _token_ids(self, client: Client) -> tuple[int, int] | None:
+        """The widest range of token ids that the server takes and counts one for one."""
+        if not self.target.engine.token_ids or self.target.api != "completions":
+            self.note("exact input length", None, "prompts are words, their number fitted to the server's token count")
+            return None
+        for low, high in _IDS:
+            prompts = random_prompts(Shape.of(64, 1), time.time_ns(), Calibration(ids=(low, high)))
+            record, _ = await ask_once(client, self.target, prompts(0).content, 1)
+            if record.outcome is Outcome.OK and record.prompt_tokens == 64:
+                self.note("exact input length", True, f"prompts are token ids {low}..{high}")
+                return low, high
+        self.note("exact input length", False, "token-id prompts are not taken one for one; prompts are words")
+        return None
+
+
+# --- Between trials.
+
+
+async def changed(found: Preflight) -> str | None:
+    """What is different about the server since `found`, in words. None: nothing, or it does not
+    answer now.
+    """
+    async with Client(found.target) as client:
+        now = await Served.ask(client, 5.0)
+    model = found.target.model
+    if now.models and found.models and model in found.models and model not in now.models:
+        served = unmeasurable.model_names(found.target, sorted(now.models))
+        return f"it served {found.target.cleaned(str(model))} and now serves {served}"
+    if now.version is not None and found.version is not None and now.version != found.version:
+        return f"it was version {found.version} and is {now.version} now"
+    return None
+
+
+async def calibrate(found: Preflight, lengths: list[int], *, words: bool = False) -> Calibration:
+    """How prompts reach the asked input lengths on this endpoint (exact where token ids are taken).
+    With `words` what words make is learned even so: sessions are of texts.
+    """
+    if found.ids is not None and not words:
+        return Calibration(ids=found.ids)
+    async with Client(found.target) as client:
+
+        async def count(content: Content) -> int:
+            for _ in range(_COUNTS):
+                record, exchange = await ask_patiently(client, found.target, content, 1)
+                # The one token may be half a character, which servers hold back; the usage counts
+                # the prompt even so.
+                if record.outcome is Outcome.EMPTY and record.prompt_tokens is not None:
+                    return record.prompt_tokens
+                if record.outcome is not Outcome.OK:
+                    wait = retry_after(exchange)
+                    what = f"a prompt could not be counted: {record.error}"
+                    raise MeasurementError(what, unmeasurable.stream_hint(record, wait), retry_after=wait)
+                if record.prompt_tokens is not None:
+                    return record.prompt_tokens
+            raise MeasurementError(f"a prompt could not be counted: no usage in {_COUNTS} answers", _NO_USAGE)
+
+        return dataclasses.replace(await calibrate_words(count, max(lengths)), ids=found.ids)
+
+
+def new_salt() -> str:
+    """A cache salt never used before."""
+    return f"frontier-{secrets.token_hex(8)}"
+
+
+async def settle_salt(found: Preflight) -> Preflight:
+    """The same with `target.salted` False where the server does not take a salt."""
+    if not found.target.engine.salted:
+        return found
+    async with Client(found.target) as client:
+        text = random_prompts(Shape.of(32, 1), secrets.randbits(64))(0).content
+        record, _ = await ask_once(client, found.target, text, 1, new_salt())
+    if record.outcome is Outcome.OK:
+        return found
+    return dataclasses.replace(found, target=dataclasses.replace(found.target, salted=False))
+
+
+async def reset_cache(target: Target) -> bool | None:
+    """Empty the prefix cache. None: the server has no such route; False: it did not do it."""
+    route = target.engine.reset
+    if route is None:
+        return None
+    async with Client(target) as client:
+        exchange = await client.ask(route, 15.0, "POST")
+    if exchange.status in (*NO_ROUTE, 501):
+        return None
+    # vLLM answers 200 when it failed, too; newer builds say so in the body.
+    content = json_of(exchange)
+    failed = isinstance(content, dict) and content.get("success") is False
+    return exchange.failure is None and exchange.status == 200 and not failed

@@ -1,0 +1,260 @@
+"""Prompts: fresh text of an asked input length as the server counts it, without a tokenizer;
+prompts from files.
+
+Random prompts are common English words (nearly always one token each) or, where the server takes
+them, token ids. No two prompts of a sweep share their first block, so a prefix cache finds nothing:
+the first words are drawn anew per request, the rest is a slice of a text that is made once per
+trial. How many words make how many tokens is learned from the server's own count by
+`calibrate_words`.
+"""
+
+import dataclasses
+import hashlib
+import itertools
+import random
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from frontier.client.engines.request import Answer, Content, Prompt, Turn
+from frontier.model import Shape
+from frontier.model.session_plans import SessionPlan, class_of, left_out, plan_session
+
+WORDS = tuple(Path(__file__).with_name("words.txt").read_text(encoding="utf-8").split())
+"""Common English words: nearly all are one token, with the space before them, in the tokenizers in
+use."""
+HEAD = 24
+"""Words (or ids) drawn anew per request before the sliced text: more than one cache block of any
+engine's default."""
+_SLIDE = 4096
+_PIECE = 64
+_LEAST = 0.25
+"""Tokens that a word makes at the least, whatever a server says."""
+
+
+PromptSource = Callable[[int], Prompt]
+"""The first request of the session of this number, which for most shapes is its only one. Called
+ahead of the send, each number once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Calibration:
+    """How many words make how many tokens on one target: `offset` (its template) and `per_word`, on
+    average.
+
+    With `ids` set (lowest and highest token id that may be sent) prompts are token ids and lengths
+    are exact.
+    """
+
+    offset: float = 0.0
+    per_word: float = 1.0
+    ids: tuple[int, int] | None = None
+
+    def words(self, isl: int) -> int:
+        """Words to send for `isl` tokens, at least one."""
+        return max(1, round((isl - self.offset) / self.per_word))
+
+
+def prompt_seed(salt: int, seed: int, attempt: int) -> int:
+    """The seed of a trial's random prompts, in the session of this salt that has sent so many
+    trials with this one.
+    """
+    return int.from_bytes(hashlib.sha256(f"{salt} {seed} {attempt}".encode()).digest()[:8])
+
+
+def random_prompts(
+    shape: Shape, seed: int, calibration: Calibration | None = None, *, class_index: int | None = None
+) -> PromptSource:
+    """Prompts of the shape's lengths, all different. `seed` is the trial's; the shared prefix is
+    the same for all. As a class of a mix each is a session of one turn, and the prefix is that of
+    the class.
+    """
+    calibration = calibration or Calibration()
+    ids = calibration.ids
+    units = (lambda tokens: tokens) if ids else calibration.words
+    shared = round(shape.prefix * shape.isl.mean)
+    prefix_units = units(shared) if shared else 0
+    text = _Text(random.Random(f"{seed}/text"), units(shape.isl.high) + _SLIDE, ids)
+    prefix = _prefix(class_index, prefix_units, ids)
+    turn = None if class_index is None else Turn(0, shared, 0.0, None, class_index)
+
+    def prompt(index: int) -> Prompt:
+        rng = random.Random(f"{seed}/{index}")
+        isl, osl = shape.isl.draw(rng), shape.osl.draw(rng)
+        pieces = [*prefix, *text.fresh(rng, max(1, units(isl) - prefix_units))]
+        content: Content = " ".join(pieces) if ids is None else list(itertools.chain.from_iterable(pieces))
+        return Prompt(content, isl, osl, shares=bool(prefix), turn=turn)
+
+    return prompt
+
+
+def _prefix(class_index: int | None, count: int, ids: tuple[int, int] | None) -> list[Any]:
+    """The piece that all prompts begin with, if any: those of the classes of a mix are not
+    alike.
+    """
+    seed = "prefix" if class_index is None else f"prefix/{class_index}"
+    return [_Text(random.Random(seed), count, ids).slice(0, count)] if count else []
+
+
+def session_prompts(
+    shape: Shape, seed: int, calibration: Calibration, streams: int, *, class_index: int | None = None
+) -> PromptSource:
+    """Sessions of fresh text: each turn sends all that was said before, with the model's own
+    answers, and new words.
+
+    The first sessions of the `streams` begin part of the way in; what was said before is then made
+    up. Texts, not token ids: an answer comes back as a text.
+    """
+    assert shape.session is not None, "a shape without turns has no sessions"
+    words = dataclasses.replace(calibration, ids=None).words
+    text = _Text(random.Random(f"{seed}/text"), words(shape.isl.high) + _SLIDE, None)
+    prefix_words = words(shape.shared) if shape.shared else 0
+    prefix = _prefix(class_index, prefix_words, None)
+
+    def user(plan: SessionPlan, turn: int, rng: random.Random, more: int = 0) -> str:
+        """What the user says in a turn."""
+        new, begins = words(plan.turns[turn].new + more), prefix if not turn else []
+        return " ".join([*begins, *text.fresh(rng, max(1, new - prefix_words) if begins else new)])
+
+    def session(number: int) -> Prompt:
+        plan = plan_session(shape, seed, number, streams)
+        rng = random.Random(f"{seed}/{number}")
+
+        def prompt(turn: int, history: tuple[str, ...], known: int | None, isl: int, more: int = 0) -> Prompt:
+            def then(answer: Answer) -> Prompt:
+                following, left = turn + 1, left_out(planned, answer.asked_osl)
+                so_far = None
+                if answer.prompt_tokens is not None and answer.completion_tokens is not None:
+                    so_far = answer.prompt_tokens + answer.completion_tokens
+                whole = 0 if so_far is None else so_far + plan.turns[following].new + left
+                return prompt(following, (*history, content, answer.text), so_far, whole, left)
+
+            planned, content = plan.turns[turn], user(plan, turn, rng, more)
+            place = Turn(turn, known, planned.pause, then if turn + 1 < len(plan.turns) else None, class_index)
+            return Prompt(content, isl, planned.out, shares=True, history=history, turn=place)
+
+        made_up: list[str] = []
+        for turn in range(plan.start):
+            answer = " ".join(text.fresh(rng, max(1, round(plan.turns[turn].out / calibration.per_word))))
+            made_up += [user(plan, turn, rng), f" {answer}"]
+        return prompt(plan.start, tuple(made_up), shape.shared, plan.prompt(plan.start))
+
+    return session
+
+
+def mixed_prompts(shape: Shape, seed: int, calibration: Calibration, streams: int) -> PromptSource:
+    """The sessions of a mix, each of the class that the seed draws for its number."""
+    sources = [
+        random_prompts(each.shape, seed, calibration, class_index=i)
+        if each.shape.session is None
+        else session_prompts(each.shape, seed, calibration, streams, class_index=i)
+        for i, each in enumerate(shape.mix)
+    ]
+    return lambda number: sources[class_of(shape, seed, number)](number)
+
+
+class _Text:
+    """Random words as one string with the place where each begins, or random token ids; sliced
+    cheaply.
+    """
+
+    __slots__ = ("_drawn", "_ids", "_starts")
+
+    def __init__(self, rng: random.Random, count: int, ids: tuple[int, int] | None) -> None:
+        self._ids = ids
+        self._drawn: Any
+        if ids is not None:
+            self._drawn = rng.choices(range(ids[0], ids[1] + 1), k=count)
+        else:
+            words = rng.choices(WORDS, k=count)
+            self._drawn = " ".join(words)
+            self._starts = [0, *itertools.accumulate(len(word) + 1 for word in words)]
+
+    def slice(self, start: int, count: int) -> Any:
+        """`count` words (or ids) from the `start`-th on."""
+        if self._ids is not None:
+            return self._drawn[start : start + count]
+        return self._drawn[self._starts[start] : self._starts[start + count] - 1]
+
+    def fresh(self, rng: random.Random, count: int) -> list[Any]:
+        """So many words (or ids) in pieces, the first of which is in no other prompt; the other is
+        of this text.
+        """
+        head = min(HEAD, count)
+        pieces = [_Text(rng, head, self._ids).slice(0, head)]
+        return pieces if count == head else [*pieces, self.slice(rng.randrange(_SLIDE), count - head)]
+
+
+class FilePrompt(NamedTuple):
+    """A prompt of a file, with the output length that it asks for and its reference answer (any
+    JSON), if any.
+    """
+
+    text: str
+    output_tokens: int | None = None
+    reference: Any = None
+
+
+def file_prompts(prompts: Sequence[FilePrompt], shape: Shape, seed: int, salt: str = "") -> PromptSource:
+    """The prompts of a file, in an order shuffled by the seed; the output length is the shape's,
+    where they ask for none.
+
+    Lengths are what they are: the asked input length is 0 (unknown). What the prompts have in
+    common is theirs and may be cached; each pass through the file has a cache salt of its own, made
+    of `salt`, so that no prompt meets itself.
+    """
+    order = random.Random(seed).sample(range(len(prompts)), len(prompts))
+
+    def prompt(index: int) -> Prompt:
+        turn, position = divmod(index, len(order))
+        text, own_osl, _ = prompts[order[position]]
+        osl = own_osl or shape.osl.draw(random.Random(f"{seed}/{index}"))
+        return Prompt(text, 0, osl, f"frontier-{seed:x}-{salt}-{turn}", shares=True)
+
+    return prompt
+
+
+@dataclass(frozen=True, slots=True)
+class PromptPlan:
+    """How the prompts of a trial are made: the same wherever it is carried out. `given` reads those
+    of a file; None: random prompts. The first sessions of so many `streams` begin part of the way
+    in.
+    """
+
+    shape: Shape
+    seed: int
+    calibration: Calibration = Calibration()
+    given: Callable[[], Sequence[FilePrompt]] | None = None
+    salt: str = ""
+    streams: int = 0
+
+    def source(self) -> PromptSource:
+        """The prompts. UsageError when those of a file cannot be read."""
+        if self.shape.mix:
+            return mixed_prompts(self.shape, self.seed, self.calibration, self.streams)
+        if self.shape.session is not None:
+            return session_prompts(self.shape, self.seed, self.calibration, self.streams)
+        if self.given is None:
+            return random_prompts(self.shape, self.seed, self.calibration)
+        return file_prompts(self.given(), self.shape, self.seed, self.salt)
+
+
+Count = Callable[[Content], Awaitable[int]]
+"""Asks the server how many tokens it counts in a prompt (one request with one output token)."""
+
+
+async def calibrate_words(count: Count, longest: int) -> Calibration:
+    """Learn from the server's count what all the words make, so that prompts drawn from them are as
+    long as asked on average; a prompt or two would tell what those happen to make.
+
+    The words are counted in pieces that any server takes whose prompts may have `longest` tokens,
+    and the first piece once more in two halves, which shows what every prompt has beside its words.
+    """
+    size = min(len(WORDS), max(_PIECE, longest // 2))
+    shuffled = random.Random("calibrate").sample(WORDS, len(WORDS))
+    pieces = [shuffled[at : at + size] for at in range(0, len(shuffled), size)]
+    counts = [await count(" ".join(piece)) for piece in pieces]
+    halves = [await count(" ".join(half)) for half in (pieces[0][: size // 2], pieces[0][size // 2 :])]
+    offset = max(0, sum(halves) - counts[0])
+    return Calibration(offset, max(_LEAST, (sum(counts) - len(pieces) * offset) / len(WORDS)))

@@ -1,0 +1,245 @@
+"""Target: where the load goes and how: address, model, key, headers, TLS, time limits, proxies of
+the environment.
+
+Addresses of servers, proxies and webhooks are read here alike: a malformed one is a usage error.
+Credentials of proxies are kept apart from their addresses.
+"""
+
+import base64
+import ipaddress
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+from urllib.parse import SplitResult, unquote, urlsplit
+
+from yarl import URL
+
+from frontier.client.engines import ENGINES
+from frontier.client.engines.base import Engine
+from frontier.client.engines.request import Prompt
+from frontier.errors import UsageError
+from frontier.text import Secrets, is_secret_name
+
+LONGEST = 500
+"""Characters of an address."""
+_ZONE = re.compile(r"[A-Za-z0-9._~-]{1,50}")
+_HOST = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?")
+
+
+def read_address(text: str, *, schemes: tuple[str, ...] = ("http", "https"), credentials: bool = False) -> SplitResult:
+    """The parts of an absolute address. ValueError, saying what is wrong and repeating nothing,
+    where a request could not be sent there; also where it holds `credentials`, unless these are
+    allowed.
+    """
+    if len(text) > LONGEST:
+        raise ValueError(f"is {len(text):,} characters long; an address has at most {LONGEST}")
+    if not re.fullmatch(r"[\x21-\x7e]+", text):
+        raise ValueError("is not an address: it holds a space or a character beyond ASCII")
+    try:
+        parts = urlsplit(text)
+        host, port = parts.hostname, parts.port
+    except ValueError:
+        raise ValueError("is not an address: its host or port cannot be read") from None
+    if "@" in parts.netloc and not credentials:
+        raise ValueError("holds credentials")
+    if parts.scheme not in schemes:
+        raise ValueError(f"does not start with {' or '.join(f'{scheme}://' for scheme in schemes)}")
+    if not host:
+        raise ValueError("is not an address: it has no host")
+    if port == 0:
+        raise ValueError("is not an address: there is no port 0")
+    if not _is_host(host):
+        raise ValueError("is not an address: its host is not one")
+    try:
+        URL(text)
+    except ValueError:
+        raise ValueError("is not an address: its host or port cannot be read") from None
+    return parts
+
+
+def _is_host(host: str) -> bool:
+    """A name, or an IP address with its zone, that can be looked up."""
+    if ":" in host:
+        plain, percent, zone = host.partition("%")
+        try:
+            ipaddress.IPv6Address(plain)
+        except ValueError:
+            return False
+        return not percent or _ZONE.fullmatch(zone) is not None
+    labels = host.removesuffix(".").split(".")
+    return len(host) <= 253 and all(_HOST.fullmatch(label) and label.lower() != "xn--" for label in labels)
+
+
+@dataclass(frozen=True, slots=True)
+class Proxies:
+    """Proxies by the scheme they are for; `no` lists the hosts that are reached directly. Empty:
+    all are.
+    """
+
+    by_scheme: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+    @classmethod
+    def of_environment(cls) -> "Proxies":
+        """As every tool reads them. The credentials of ~/.netrc are not taken."""
+        # Slow to import (http.client, ssl), and only who sends needs it.
+        from urllib.request import getproxies_environment
+
+        named = {k: v.strip() for k, v in getproxies_environment().items() if k in ("http", "https", "no")}
+        return cls({k: v if k == "no" or "://" in v or not v else f"http://{v}" for k, v in named.items()})
+
+    @property
+    def secrets(self) -> Secrets:
+        """The passwords in them, alone and as a proxy gets them."""
+        pairs = [_credentials(value) for scheme, value in self.by_scheme.items() if scheme != "no"]
+        return Secrets.of([text for pair in pairs if pair for text in (pair.partition(":")[2] or pair, pair)])
+
+    def options(self, url: URL) -> dict[str, Any]:
+        """aiohttp's arguments that send a request for `url` through its proxy; {} without one.
+        UsageError when the proxy is no address."""
+        from urllib.request import proxy_bypass_environment  # type: ignore[attr-defined]
+
+        proxy = self.by_scheme.get(url.scheme)
+        if not proxy or proxy_bypass_environment(url.host or "", dict(self.by_scheme)):
+            return {}
+        try:
+            parts = read_address(proxy, schemes=("http",), credentials=True)
+        except ValueError as error:
+            raise UsageError(
+                f"the proxy in {url.scheme}_proxy {error}", "write it as http://host:port, or do without:  proxy: none"
+            ) from None
+        host = f"[{parts.hostname}]" if ":" in (parts.hostname or "") else parts.hostname
+        options: dict[str, Any] = {"proxy": f"http://{host}:{parts.port or 80}"}
+        if (credentials := _credentials(proxy)) is not None:
+            header = {"Proxy-Authorization": f"Basic {base64.b64encode(credentials.encode()).decode()}"}
+            options["headers" if url.scheme == "http" else "proxy_headers"] = header
+        return options
+
+
+def _credentials(proxy: str) -> str | None:
+    """'user:password' of an address, decoded."""
+    try:
+        userinfo, mark, _ = urlsplit(proxy).netloc.rpartition("@")
+    except ValueError:
+        userinfo, mark, _ = proxy.partition("://")[2].rpartition("@")
+    user, _, password = userinfo.partition(":")
+    return f"{unquote(user)}:{unquote(password)}" if mark else None
+
+
+Api = Literal["auto", "completions", "chat"]
+
+
+@dataclass(frozen=True, slots=True)
+class Timeouts:
+    """Seconds until a request is given up; the failure names which one it was.
+
+    `connect` covers name lookup, TCP and TLS; `first_byte` runs from the send to the first byte of
+    the body; `idle` is the longest silence after it (a keep-alive comment ends the silence);
+    `total` runs from the send to the end.
+    """
+
+    connect: float = 10.0
+    first_byte: float = 300.0
+    idle: float = 120.0
+    total: float = 1800.0
+
+
+def require_address(url: str) -> None:
+    """UsageError, with a hint and no secret in it, when `url` is not the address of a server."""
+    example = "write it as http://host:port/v1 or https://host/v1"
+    try:
+        parts = read_address(url)
+    except ValueError as error:
+        credentials = "remove them; name the key's variable with  --api-key-env NAME"
+        hint = credentials if str(error) == "holds credentials" else example
+        raise UsageError(f"the URL {error}", hint) from None
+    if parts.query or parts.fragment:
+        raise UsageError("the URL has a query or fragment", example)
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """One endpoint. `dialect` None (taken as plain OpenAI) and `api` 'auto' are settled by
+    preflight, which also finds the `identity`: what the server says that it is.
+
+    `extra_body` is merged into every request body, last. Key and headers are kept out of the repr.
+    `metrics_urls` are where the server's metrics are, one per replica; beside the endpoint when
+    empty. `salted` lets prompts that bring a cache salt send it, where the dialect knows one.
+    `hidden` are secrets beside the key and the headers that tell by their name, as those of other
+    headers. `connections`: the requests of a window are spread over at least so many, which are
+    renewed for it; 0: each is kept as long as it lives.
+    """
+
+    base_url: str
+    model: str | None = None
+    api: Api = "auto"
+    api_key: str | None = field(default=None, repr=False)
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+    extra_body: Mapping[str, Any] = field(default_factory=dict)
+    timeouts: Timeouts = Timeouts()
+    verify_tls: bool = True
+    ca_file: str | None = None
+    cert_file: str | None = None
+    key_file: str | None = None
+    trust_env: bool = False
+    dialect: str | None = None
+    ignore_eos: bool = True
+    metrics_urls: tuple[str, ...] = ()
+    salted: bool = True
+    hidden: tuple[str, ...] = field(default=(), repr=False)
+    connections: int = 0
+    identity: str | None = None
+
+    def __post_init__(self) -> None:
+        require_address(self.base_url)
+
+    @property
+    def root(self) -> str:
+        """The address without a trailing /v1: where /version, /metrics and the native routes
+        are.
+        """
+        return self.base_url.rstrip("/").removesuffix("/v1")
+
+    def url(self, path: str) -> str:
+        """The full address of a path such as '/v1/completions'."""
+        return self.root + path
+
+    @property
+    def engine(self) -> Engine:
+        """What is known of its engine."""
+        return ENGINES[self.dialect or "openai"]
+
+    @property
+    def request_url(self) -> str:
+        """The full address that requests are sent to, once the api is settled."""
+        return self.url(self.engine.paths[self.api])
+
+    def request_body(self, prompt: Prompt) -> bytes:
+        """The body of a request."""
+        if not self.salted:
+            prompt = replace(prompt, salt=None)
+        return self.engine.body(self.api, self.model or "", prompt, force_length=self.ignore_eos, extra=self.extra_body)
+
+    @property
+    def forces_length(self) -> bool:
+        """Whether answers have the output length asked for: it is asked for, and the server has a
+        field for it.
+        """
+        return self.ignore_eos and bool(self.engine.length_fields(1))
+
+    def request_headers(self) -> dict[str, str]:
+        """What every request carries: no compression, and the key when there is one."""
+        headers = {"Accept": "*/*", "Accept-Encoding": "identity", "Content-Type": "application/json"}
+        if self.api_key is not None:
+            headers["Authorization"] = f"Bearer {self.api_key}"
+        return headers | dict(self.headers)
+
+    @property
+    def secrets(self) -> Secrets:
+        """All that it is sent, or sent with, that a server may repeat and that must not be read."""
+        named = [value for name, value in self.headers.items() if is_secret_name(name)]
+        return Secrets.of([self.api_key, *named, *self.hidden], self.headers.values())
+
+    def cleaned(self, text: str, longest: int = 300) -> str:
+        """The server's words without secrets and control characters, cut."""
+        return self.secrets.said(text, longest)

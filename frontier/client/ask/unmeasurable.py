@@ -1,0 +1,117 @@
+"""Why an endpoint cannot be measured, and what to do about it: the errors of the preflight, each
+with its hint."""
+
+import re
+from collections.abc import Sequence
+
+from frontier.client.ask.identify import LONGEST_MODEL
+from frontier.client.ask.target import Target
+from frontier.client.http.exchange import Exchange
+from frontier.client.http.parse import error_message, retry_after
+from frontier.errors import MeasurementError
+from frontier.model import Outcome, Record
+from frontier.units import format_elapsed
+
+NO_ROUTE = (404, 405)
+"""What a server answers on a route that it does not have."""
+
+FailedStream = tuple[str, Record, Exchange]
+"""One streamed request that failed: the route, and what came of it."""
+
+
+def model_names(target: Target, models: Sequence[str]) -> str:
+    """The first models of a list, cleaned: 'llama-8b, qwen-7b and 3 more'."""
+    names = ", ".join(target.cleaned(model, LONGEST_MODEL) for model in models[:5])
+    return names + (f" and {len(models) - 5:,} more" if len(models) > 5 else "")
+
+
+def unreachable(url: str, exchange: Exchange, tries: int) -> MeasurementError:
+    """No answer to a small question at `url`, or none that is ready."""
+    kind, reason = exchange.failure or (Outcome.HTTP_ERROR, error_message(exchange))
+    wait = f"frontier probe {url} --wait 10min"
+    if kind is Outcome.HTTP_ERROR:
+        what = f"{url} is not ready: {reason} ({tries} tries)"
+        return MeasurementError(what, f"wait for it with  {wait}", retry_after=retry_after(exchange))
+    plain = url.startswith("http:")
+    hints = {
+        "the proxy": "look at http_proxy, https_proxy and no_proxy, or do without:  proxy: none  in the config",
+        "resolve|Name or service|nodename|DNS": "check the spelling of the address",
+        "WRONG_VERSION_NUMBER|RECORD_LAYER": f"no TLS is spoken at that port: write  http{url.removeprefix('https')}",
+        "expired": "renew the server's certificate (and look at this machine's clock)",
+    }
+    other = {
+        Outcome.TLS: "name its authority with  tls: {ca: FILE},  or do without:  tls: {verify: false},  in the config",
+        **dict.fromkeys(
+            (Outcome.STREAM_ERROR, Outcome.PROTOCOL) if plain else (),
+            f"if TLS is spoken there, write  https{url.removeprefix('http')}",
+        ),
+    }.get(kind, f"is the server still loading?   watch with:  {wait}")
+    hint = next((hint for words, hint in hints.items() if re.search(words, reason)), other)
+    reached = "no secure connection to" if kind is Outcome.TLS else "cannot reach"
+    reason = "connection refused" if "Connect call failed" in reason else reason
+    return MeasurementError(f"{reached} {url}: {reason} ({tries} tries)", hint)
+
+
+def refused(target: Target, reason: str) -> MeasurementError:
+    """It lets no request in without a key, or not with this one."""
+    if target.api_key is not None:
+        return MeasurementError(
+            f"{target.base_url} refuses the key it was given: {reason}",
+            "look at what the variable or the file of the key holds",
+        )
+    return MeasurementError(
+        f"{target.base_url} refuses a request without a key: {reason}",
+        "name the variable that holds it:  api_key_env: NAME  in the config  (api_key_file: FILE),  or for probe and "
+        "quick  --api-key-env NAME",
+    )
+
+
+def unnamed_model(target: Target, models: tuple[str, ...], listing: Exchange) -> MeasurementError:
+    """No model was named, and none can be picked from those that the server lists."""
+    hint = "name one with  model: NAME  in the config, or with  --model NAME  for probe and quick"
+    why = f"serves {model_names(target, models)}" if models else "does not list its models"
+    if not models and listing.status != 200:
+        why += f" ({error_message(listing)})"
+    if listing.status == 404:
+        hint += f"; or is the address another one? nothing is at {target.url('/v1/models')}"
+    return MeasurementError(f"no model was named, and it {why}", hint)
+
+
+def unanswered(url: str, failures: Sequence[FailedStream]) -> MeasurementError:
+    """It answers, and no request was streamed to its end."""
+    routes: dict[str, list[str]] = {}
+    for path, record, _ in failures:
+        routes.setdefault(record.error or "", []).append(path)
+    reasons = "; ".join(f"{' and '.join(paths)}: {error}" for error, paths in routes.items())
+    records = [record for _, record, _ in failures]
+    telling = next((record for record in records if record.status not in NO_ROUTE), records[0])
+    wait = max((wait for _, _, exchange in failures if (wait := retry_after(exchange)) is not None), default=None)
+    return MeasurementError(f"no streamed answer from {url}: {reasons}", stream_hint(telling, wait), retry_after=wait)
+
+
+_BY_STATUS = {
+    **dict.fromkeys(range(300, 400), "write the address it redirects to"),
+    **dict.fromkeys(
+        (400, 422),
+        "it does not take what it was sent: name its engine with  dialect: NAME  in the config, or see its log",
+    ),
+    413: "something before the server limits the size of a request: raise that, or ask for shorter prompts",
+    **dict.fromkeys((429, 503), "it is still loading, overloaded, or limits its callers: try again "),
+    504: "something before the server gives up on its answers: raise that limit, as nginx's proxy_read_timeout",
+}
+
+
+def stream_hint(record: Record, wait: float | None) -> str:
+    """What to do about a plain request that failed; `wait` is how many seconds the server asks to
+    be left alone.
+    """
+    status = record.status or 0
+    if record.outcome is Outcome.TIMEOUT:
+        return "is it overloaded? else give it longer with  timeouts: {first_byte: 10min, total: 30min}  in the config"
+    if status in (429, 503):
+        return _BY_STATUS[status] + ("later" if wait is None else f"in {format_elapsed(wait)}, as it asks")
+    if status in _BY_STATUS:
+        return _BY_STATUS[status]
+    if status >= 500 or record.outcome is Outcome.STREAM_ERROR:
+        return "the server fails at a plain request: its log says why"
+    return "the endpoint must stream /v1/completions or /v1/chat/completions as server-sent events"

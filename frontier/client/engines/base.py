@@ -1,0 +1,182 @@
+"""Engines: what is known of one, all in one record: its requests, its events, its routes, the names
+of its metrics and of its settings.
+
+Extension fields (ignore_eos and the like) are sent only where the engine lists them: some servers
+reject what they do not know. Formats are from the engines' own sources and API references.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Literal, NamedTuple
+
+import orjson
+
+from frontier.client.engines.request import Prompt
+from frontier.client.engines.stream import StreamState
+
+# --- names of metrics
+
+HISTOGRAMS = {
+    "time_to_first_token_seconds": "s",
+    "e2e_request_latency_seconds": "s",
+    "request_queue_time_seconds": "s",
+    "request_prefill_time_seconds": "s",
+    "request_decode_time_seconds": "s",
+    "request_inference_time_seconds": "s",
+    "iteration_tokens_total": "tokens",
+}
+"""Of these the sum (in the unit given) and the count are facts, as NAME_sum and NAME_count."""
+COUNTERS = {
+    "num_preemptions_total": "requests",
+    "prefix_cache_queries_total": "tokens",
+    "prefix_cache_hits_total": "tokens",
+    "generation_tokens_total": "tokens",
+    "prompt_tokens_total": "tokens",
+    "spec_decode_num_drafts_total": "drafts",
+    "spec_decode_num_draft_tokens_total": "tokens",
+    "spec_decode_num_accepted_tokens_total": "tokens",
+}
+Table = Mapping[str, Mapping[str, float]]
+"""Names in an exporter's text, NAME or NAME{label=value} for the series with that label, to the
+facts that they are and the factor to their unit (see `frontier.client.ask.facts`)."""
+
+
+def same(prefix: str, *names: str) -> Table:
+    """Names that differ from the fact's by a prefix only."""
+    return {prefix + name: {name: 1.0} for name in names}
+
+
+def histogram(name: str, fact: str) -> Table:
+    """The sum and the count of a histogram."""
+    return {f"{name}_{part}": {f"{fact}_{part}": 1.0} for part in ("sum", "count")}
+
+
+# --- names of settings
+
+
+class Flag(StrEnum):
+    """A setting that advice names, beside the limit on requests in flight."""
+
+    GPUS = "gpus"
+    LIGHTER_WEIGHTS = "lighter_weights"
+    SMALLER_KV = "smaller_kv"
+    DRAFTS = "drafts"
+    BATCH_CAP = "batch_cap"
+    STEP_BUDGET = "step_budget"
+    FRONT_END = "front_end"
+    RATE_LIMIT = "rate_limit"
+
+
+@dataclass(frozen=True, slots=True)
+class SettingNames:
+    """Under which names a server tells a setting, or its start command gives it, in the order of
+    precedence. `prefix_cache` maps a name to what it says of the prefix cache where it is true.
+    """
+
+    weights: tuple[str, ...] = ()
+    kv: tuple[str, ...] = ()
+    drafts: tuple[str, ...] = ()
+    cap: tuple[str, ...] = ()
+    model: tuple[str, ...] = ()
+    prefix_cache: Mapping[str, bool] = field(default_factory=dict)
+
+
+# --- the engine
+
+EventReader = Callable[[StreamState, bytes, bytes], int]
+"""Takes one event (its type, its data) into the state; the channel on which it brought a token."""
+Payload = Callable[[str, str, Prompt], dict[str, Any]]
+"""The body of a request to an api, for a model and of a prompt, without extension fields."""
+Sign = Callable[[bytes], bool]
+"""Whether the body of an answer shows that it is this engine's."""
+
+
+class Room(NamedTuple):
+    """The tokens that a KV cache has room for, and the requests that a server takes at once; None:
+    not told.
+    """
+
+    kv_tokens: int | None = None
+    slots: int | None = None
+
+
+class Listing(NamedTuple):
+    """A route that lists models: the key of the list, and that of a model's name in it."""
+
+    route: str
+    key: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Engine:
+    """One engine. `paths` maps an api to its route; `length_fields` are sent to force the output
+    length, {} meaning that it cannot be forced; `token_ids` says that a completions prompt may be a
+    list of token ids. `token_per_event` allows counting events where the server reports no usage.
+
+    `salted`: requests take a cache_salt; those with different salts share no prefix cache.
+    `uncached` is sent with requests that share nothing. `reset` is the route that empties the
+    prefix cache, `metrics` the one of its Prometheus text.
+
+    It is known by the `owner` of the models that it lists, by the `prefix` of its metrics, or by
+    `signs`, the answers of routes that together no other engine gives. `version` is the route and
+    the key of its version, beside /version. `loaded` lists the models in its memory, the one used
+    last first; without it those of /v1/models are.
+
+    `facts` are the names of its metrics, `info` those whose labels are its settings, which it may
+    also tell on one of the routes `tells`; `setting_names` are theirs. `room` reads what it has
+    room for from a route. `title` is its name in a sentence, `limit` its flag for `{c}` requests in
+    flight (none: it is not known), and `over` what happens to requests beyond; `flags` are further
+    ones.
+    """
+
+    name: str
+    payload: Payload
+    parse_event: Mapping[str, EventReader]
+    paths: Mapping[str, str]
+    framing: Literal["sse", "ndjson"] = "sse"
+    length_fields: Callable[[int], dict[str, Any]] = lambda _: {}
+    token_ids: bool = False
+    token_per_event: bool = False
+    salted: bool = False
+    uncached: Mapping[str, Any] = field(default_factory=dict)
+    reset: str | None = None
+    metrics: str = "/metrics"
+    owner: str | None = None
+    prefix: str | None = None
+    signs: Mapping[str, Sign] = field(default_factory=dict)
+    version: tuple[str, str] | None = None
+    loaded: Listing | None = None
+    facts: Table = field(default_factory=dict)
+    info: tuple[str, ...] = ()
+    tells: tuple[str, ...] = ()
+    setting_names: SettingNames = SettingNames()
+    room: tuple[str, Callable[[bytes], Room]] | None = None
+    title: str = ""
+    limit: str = ""
+    over: str = ""
+    flags: Mapping[Flag, str] = field(default_factory=dict)
+
+    def body(
+        self, api: str, model: str, prompt: Prompt, *, force_length: bool = True, extra: Mapping[str, Any] | None = None
+    ) -> bytes:
+        """The body of a request; `extra` is merged into it, last."""
+        length = self.length_fields(prompt.osl) if force_length else {}
+        salt = {"cache_salt": prompt.salt} if self.salted and prompt.salt is not None else {}
+        uncached = {} if prompt.shares else dict(self.uncached)
+        return orjson.dumps(self.payload(api, model, prompt) | length | salt | uncached | dict(extra or {}))
+
+
+def json_object(body: bytes) -> dict[str, Any]:
+    """The JSON object of a body; {} where it is none."""
+    try:
+        tree = orjson.loads(body)
+    except orjson.JSONDecodeError:
+        return {}
+    return tree if isinstance(tree, dict) else {}
+
+
+def object_with(*names: str) -> Sign:
+    """The body is a JSON object with one of these keys."""
+    return lambda body: not json_object(body).keys().isdisjoint(names)

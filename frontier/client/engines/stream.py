@@ -1,0 +1,184 @@
+"""Answers as they stream in: the state of one, and what the events of every engine have in common.
+
+A deviation seen in the wild is named beside the line that handles it.
+"""
+
+import json
+import math
+import unicodedata
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import orjson
+
+from frontier.model import FINISHED
+from frontier.text import MOST
+
+NOTHING, VISIBLE, REASONING, TOOL = range(4)
+"""What an event brought: no token, or a token on that channel."""
+NAMED = ("model", "system_fingerprint")
+"""Fields of an event that say who answered."""
+_MOST_NAMED = 8
+"""Values of them that are kept of an answer."""
+SEEN = 2 * MOST
+"""Bytes of an event that is not understood. More than of its words is looked at: they are cut only
+when redacted."""
+
+
+@dataclass(slots=True)
+class StreamState:
+    """What the events of a stream have brought so far.
+
+    `usage` is the last one seen (some send a running count in every chunk). `showed`: a text since
+    this was last set to False had a visible character. `texts` are the pieces of the answer,
+    without its reasoning, where it is asked for. `named` are the values of NAMED that it gave.
+    """
+
+    text_bytes: int = 0
+    text_chars: int = 0
+    finish_reason: str | None = None
+    done: bool = False
+    error: str | None = None
+    malformed: str | None = None
+    usage: Mapping[str, Any] | None = None
+    showed: bool = False
+    texts: list[str] | None = None
+    named: set[tuple[str, str]] = field(default_factory=set, compare=False)
+
+    @property
+    def terminal(self) -> bool:
+        """The server said it was finished."""
+        return self.done or self.finish_reason is not None
+
+
+def message_of(error: object, depth: int = 0) -> str:
+    """The human text of an error in any of the shapes seen: a string, or an object with message,
+    detail or error.
+    """
+    if isinstance(error, str):
+        return error
+    if depth < 8 and (parts := _parts_of(error)):
+        return "; ".join(message_of(part, depth + 1) for part in parts)
+    try:
+        return orjson.dumps(error, default=str).decode()
+    except TypeError:
+        return "an error nested too deeply to be read"
+
+
+def _parts_of(error: object) -> list[object]:
+    """What of an error object or of a list of errors holds its text."""
+    if isinstance(error, dict):
+        return [error[key] for key in ("message", "detail", "error") if error.get(key)][:1]
+    if isinstance(error, list):
+        return [item.get("msg", item) if isinstance(item, dict) else item for item in error[:3]]
+    return []
+
+
+def json_event(state: StreamState, data: bytes, counts: bytes) -> dict[str, Any] | None:
+    """The JSON object of an event; None where it is none. Where it holds `counts`, the name of the
+    engine's token counts, numbers that cannot be read do not spoil the others.
+    """
+    try:
+        event = orjson.loads(data)
+    except orjson.JSONDecodeError:
+        event = _with_absurd_numbers(data) if counts in data else None
+    if isinstance(event, dict):
+        for name in NAMED:
+            value = event.get(name)
+            if value and isinstance(value, str) and len(state.named) < _MOST_NAMED:
+                state.named.add((name, value[:MOST]))
+        return event
+    state.malformed = f"an event is not a JSON object: {data[:SEEN].decode(errors='replace')}"
+    return None
+
+
+_LONGEST_USAGE, _LONGEST_NUMBER = 2**16, 20
+
+
+def _with_absurd_numbers(data: bytes) -> Any:
+    """An event whose numbers no float holds (1e400, NaN), each of them as None: a usage with one
+    such number has others. None when it is no JSON for another reason.
+    """
+
+    def whole(digits: str) -> int | None:
+        return int(digits) if len(digits) <= _LONGEST_NUMBER else None
+
+    def broken(number: str) -> float | None:
+        return value if math.isfinite(value := float(number)) else None
+
+    if len(data) > _LONGEST_USAGE:
+        return None
+    try:
+        return json.loads(data, parse_int=whole, parse_float=broken, parse_constant=lambda _: None)
+    except (ValueError, RecursionError):
+        return None
+
+
+_BLANK = frozenset("\u034f\u115f\u1160\u2800\u3164\uffa0\ufffd")
+"""Printable by Unicode, and yet nothing to see: fillers, the empty Braille cell, what stands for a
+broken character."""
+
+
+def shows(text: str) -> bool:
+    """The text has a character that can be seen: no space, control, zero-width or filler, no
+    combining mark alone.
+    """
+    return any(
+        ch.isprintable() and not ch.isspace() and ch not in _BLANK and unicodedata.category(ch)[0] != "M" for ch in text
+    )
+
+
+def take_text(state: StreamState, text: str, *, said: bool = True) -> None:
+    """Take a piece of the answer into account; not `said`: it is no part of its text."""
+    state.showed = state.showed or shows(text)
+    if said and state.texts is not None:
+        state.texts.append(text)
+    chars = len(text)
+    state.text_chars += chars
+    state.text_bytes += chars if text.isascii() else len(text.encode())
+
+
+def take_reason(state: StreamState, reason: object) -> None:
+    """Take a finish reason into account; some servers send an empty one with every event. A reason
+    that is not known to be good (FINISHED) ends the answer in an error, whatever the server says
+    after it.
+    """
+    if reason and state.error is None:
+        state.finish_reason = str(reason)
+        if state.finish_reason.lower() not in FINISHED:
+            state.error = f"the server ended the answer with finish_reason {state.finish_reason!r}"
+
+
+def native_event(state: StreamState, kind: bytes, data: bytes, counts: bytes) -> dict[str, Any] | None:
+    """An event of an engine's own route (see `json_event`); None when it is an error, or no JSON
+    object.
+    """
+    event = json_event(state, data, counts)
+    if event is not None and (event.get("error") or kind == b"error"):
+        state.error = message_of(event.get("error") or event)
+        return None
+    return event
+
+
+def take_hidden(state: StreamState, delta: Mapping[str, Any]) -> int:
+    """The channel of what is no text of the answer: reasoning (named three ways: by the older and
+    the newer vLLM, and by gateways) and tool-call fragments. NOTHING where there is none.
+    """
+    for name in ("reasoning_content", "reasoning", "thinking"):
+        text = delta.get(name)
+        if text and isinstance(text, str):
+            take_text(state, text, said=False)
+            return REASONING
+    if delta.get("refusal"):
+        take_text(state, str(delta["refusal"]))
+        return VISIBLE
+    for call in delta.get("tool_calls") or ():
+        function = call.get("function") or {}
+        arguments = function.get("arguments") or ""
+        # A text everywhere but on Ollama's own route, where it is the object itself.
+        fragment = (function.get("name") or "") + (arguments if isinstance(arguments, str) else message_of(arguments))
+        if fragment:
+            take_text(state, fragment, said=False)
+            return TOOL
+    return NOTHING

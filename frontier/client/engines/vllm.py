@@ -1,0 +1,66 @@
+"""vLLM (0.32.0 was read)."""
+
+import re
+from functools import partial
+
+from frontier.client.engines import openai
+from frontier.client.engines.base import COUNTERS, HISTOGRAMS, Engine, Flag, Room, SettingNames, same
+
+_CACHE_INFO = re.compile(rb"^vllm:cache_config_info\{([^\n]*)\}", re.MULTILINE)
+_LABEL = re.compile(rb'(block_size|num_gpu_blocks|kv_cache_size_tokens)="([0-9]{1,12})"')
+
+
+def _room(metrics: bytes) -> Room:
+    """Tokens of the KV cache; there is a series for each data-parallel rank, and ranks add up."""
+    series = [dict(_LABEL.findall(labels)) for labels in _CACHE_INFO.findall(metrics)]
+    tokens = sum(
+        int(
+            labels.get(b"kv_cache_size_tokens")
+            or int(labels.get(b"block_size", 0)) * int(labels.get(b"num_gpu_blocks", 0))
+        )
+        for labels in series
+    )
+    return Room(kv_tokens=tokens)
+
+
+ENGINE = Engine(
+    "vllm",
+    openai.payload,
+    # An event for every step, even when the token is a special one that has no text.
+    {"completions": partial(openai.read_completions, empty_is_token=True), "chat": openai.read_chat},
+    openai.PATHS,
+    length_fields=openai.ignore_eos,
+    token_ids=True,
+    salted=True,
+    reset="/reset_prefix_cache",
+    owner="vllm",
+    prefix="vllm:",
+    facts={
+        **same("vllm:", "num_requests_running", "num_requests_waiting", "kv_cache_usage_perc", *COUNTERS),
+        "vllm:gpu_cache_usage_perc": {"kv_cache_usage_perc": 1.0},
+        "vllm:gpu_prefix_cache_queries_total": {"prefix_cache_queries_total": 1.0},
+        "vllm:gpu_prefix_cache_hits_total": {"prefix_cache_hits_total": 1.0},
+        **same("vllm:", *(f"{name}_{part}" for name in HISTOGRAMS for part in ("sum", "count"))),
+    },
+    info=("vllm:cache_config_info",),
+    setting_names=SettingNames(
+        weights=("quantization",),
+        kv=("kv_cache_dtype", "cache_dtype"),
+        drafts=("speculative_config", "speculative_model"),
+        cap=("max_num_seqs",),
+        model=("model", "served_model_name"),
+        prefix_cache={"enable_prefix_caching": True, "no_enable_prefix_caching": False},
+    ),
+    room=("/metrics", _room),
+    title="vLLM",
+    limit="--max-num-seqs {c}",
+    over="requests over it wait in the engine's queue, which has no limit",
+    flags={
+        Flag.GPUS: "--tensor-parallel-size",
+        Flag.LIGHTER_WEIGHTS: "--quantization fp8",
+        Flag.SMALLER_KV: "--kv-cache-dtype fp8",
+        Flag.DRAFTS: "--speculative-config",
+        Flag.STEP_BUDGET: "--max-num-batched-tokens",
+        Flag.FRONT_END: "--api-server-count",
+    },
+)

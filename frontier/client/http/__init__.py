@@ -1,0 +1,1 @@
+"""The hot path: requests out, stamped bytes in, and records made of them."""

@@ -1,0 +1,295 @@
+"""Parsing of an answer into a Record: events out of time-stamped bytes, and the predicate of
+success, in one place.
+
+A request is OK when the status is 2xx, the content type is the dialect's stream, at least one event
+brought a token, nothing in the stream was an error, and the server said it was finished. Pure: no
+clock, no network.
+"""
+
+import html
+import itertools
+import re
+from email.utils import parsedate_to_datetime
+from typing import Any
+
+import orjson
+
+from frontier.client.engines.base import Engine
+from frontier.client.engines.stream import NOTHING, REASONING, StreamState, message_of
+from frontier.client.http.exchange import Exchange
+from frontier.client.http.sse import PLAIN, EventParser, EventTemplate, EventTooLargeError, LineParser, event_template
+from frontier.model import MAX_TOKENS, Outcome, Record
+from frontier.units import usable_count
+
+_TITLE, _TITLE_END = re.compile("<title>", re.IGNORECASE), re.compile("</title>", re.IGNORECASE)
+_MAX_REASON = 60
+_MOST_TEMPLATES, _PATIENCE = 16, 8
+"""At most so many templates are made per answer, a new one after so many events that the last one
+did not fit."""
+_NO_TEMPLATE: EventTemplate = (b"", b"")
+_STREAM_TYPES = {"sse": ("text/event-stream",), "ndjson": ("application/x-ndjson", "application/json")}
+
+
+class AnswerParser:
+    """Takes in an exchange's reads a few at a time, so that a long answer never stops the loop for
+    long.
+
+    `times`: when each event that brought a token came. `first_text`: when the first visible
+    character came; `visible`: when the first came outside the reasoning.
+    """
+
+    __slots__ = (
+        "_frame",
+        "_misses",
+        "_parse_event",
+        "_parser",
+        "_position",
+        "_template",
+        "_templates_left",
+        "_texts",
+        "engine",
+        "exchange",
+        "first_text",
+        "reasoned",
+        "state",
+        "times",
+        "visible",
+    )
+
+    def __init__(self, exchange: Exchange, engine: Engine, api: str) -> None:
+        self.exchange = exchange
+        self.engine = engine
+        self._parse_event = engine.parse_event[api]
+        self._parser = EventParser() if engine.framing == "sse" else LineParser()
+        self._frame = (b"data: ", b"\n\n") if engine.framing == "sse" else (b"", b"\n")
+        self._template = _NO_TEMPLATE
+        keeps_text = exchange.request.goes_on
+        # A template does not look at the text.
+        self._templates_left, self._misses = 0 if keeps_text else _MOST_TEMPLATES, _PATIENCE - 2
+        self._texts: list[bytes] = []
+        self._position = 0
+        self.state = StreamState(texts=[] if keeps_text else None)
+        self.times: list[float] = []
+        self.first_text: float | None = None
+        self.visible: float | None = None
+        self.reasoned = False
+
+    @property
+    def events(self) -> int:
+        """Events that brought a token."""
+        return len(self.times)
+
+    def parse(self, most: int) -> bool:
+        """Parse up to `most` more reads; False when none is left."""
+        stop = min(self._position + most, len(self.exchange.reads))
+        try:
+            self._parse_reads(stop)
+        except EventTooLargeError as error:
+            self.state.malformed = str(error)
+            stop = len(self.exchange.reads)
+        except (AttributeError, TypeError, KeyError) as error:
+            # A server's JSON of another build than its dialect says (a list where an object
+            # belongs, and the like).
+            self.state.malformed = f"an event is not of the expected form: {error}"
+            stop = len(self.exchange.reads)
+        self._position = stop
+        if stop < len(self.exchange.reads):
+            return True
+        text = b"".join(self._texts)
+        self._texts.clear()
+        self.state.text_bytes += len(text)
+        self.state.text_chars += len(text.decode(errors="replace"))
+        return False
+
+    def _parse_reads(self, stop: int) -> None:
+        stamps, reads, times, texts, plain = self.exchange.stamps, self.exchange.reads, self.times, self._texts, PLAIN
+        if self.state.done:
+            return  # what follows [DONE] is no part of the answer
+        before, after = self._template
+        skip, drop, usable = len(before), len(after), self._template is not _NO_TEMPLATE and self._parser.idle
+        for i in range(self._position, stop):
+            read = reads[i]
+            if usable and read.startswith(before) and read.endswith(after) and plain(read, skip, len(read) - drop):
+                times.append(stamps[i])
+                texts.append(read[skip:-drop])
+                continue
+            self._parse_read(read, stamps[i])
+            if self.state.done:
+                return
+            before, after = self._template
+            skip, drop, usable = len(before), len(after), self._template is not _NO_TEMPLATE and self._parser.idle
+        if stop == len(reads) and stop and self.engine.framing == "ndjson" and self.exchange.failure is None:
+            self._parse_read(b"\n", stamps[-1])  # the last line needs no newline
+
+    def _parse_read(self, read: bytes, stamp: float) -> None:
+        """Parse one read in full. From a read that was one token event a template is made, now and
+        then.
+        """
+        state = self.state
+        events = self._parser.feed(read)
+        channel = NOTHING
+        for kind, data in events:
+            if state.done:
+                break
+            state.showed = False
+            channel = self._parse_event(state, kind, data)
+            if channel != NOTHING:
+                self.times.append(stamp)
+                self.reasoned = self.reasoned or channel == REASONING
+                if state.showed and self.first_text is None:
+                    self.first_text = stamp
+                if state.showed and self.visible is None and channel != REASONING:
+                    self.visible = stamp
+        self._misses += 1
+        # A template does not look at the text: none is made while the channel's first visible
+        # character is awaited.
+        awaited = self.first_text if channel == REASONING else self.visible
+        suited = channel != NOTHING and len(events) == 1 and awaited is not None
+        if suited and self._templates_left and self._misses > _PATIENCE and self._parser.idle:
+            self._templates_left -= 1
+            self._misses = 0
+            self._template = event_template(read, *self._frame, self._parse_event) or _NO_TEMPLATE
+
+    def verdict(self) -> tuple[Outcome, str | None]:
+        """How the request ended, and a sentence about a failure."""
+        exchange, state = self.exchange, self.state
+        status = exchange.status
+        if status is not None and not 200 <= status < 300:
+            if exchange.failure is not None and exchange.failure[0] in (Outcome.CANCELLED, Outcome.TIMEOUT):
+                return exchange.failure
+            return Outcome.HTTP_ERROR, error_message(exchange)
+        if state.error is not None:
+            return Outcome.STREAM_ERROR, exchange.cleaned(state.error)
+        if exchange.headers.get("content-encoding", "identity") != "identity":
+            coding = exchange.cleaned(exchange.headers["content-encoding"], 40)
+            return Outcome.PROTOCOL, f"compressed ({coding}) though identity was asked"
+        if state.malformed is not None:
+            return Outcome.PROTOCOL, exchange.cleaned(state.malformed)
+        if exchange.failure is not None and not state.done:
+            return exchange.failure
+        kind = exchange.headers.get("content-type", "").partition(";")[0].strip().lower()
+        if kind not in _STREAM_TYPES[self.engine.framing]:
+            return Outcome.PROTOCOL, f"the answer is {exchange.cleaned(kind, 80) or 'of no content type'}, not a stream"
+        if self.events == 0:
+            return Outcome.EMPTY, "the stream ended without a token"
+        if not state.terminal:
+            return Outcome.TRUNCATED, "the stream ended without a finish reason or [DONE]"
+        return Outcome.OK, None
+
+
+def error_message(exchange: Exchange) -> str:
+    """What a non-2xx answer says, with its status; bounded and printable."""
+    body = b"".join(exchange.reads)[:65536]
+    try:
+        content: Any = orjson.loads(body)
+    except orjson.JSONDecodeError:
+        content = body.decode(errors="replace")
+        if content.lstrip().startswith("<"):
+            content = _title(content) or content  # a proxy's page: its title says all
+    if isinstance(content, dict) and "error" in content:
+        content = content["error"]
+    text = exchange.cleaned(message_of(content)).removeprefix(f"{exchange.status} ") if content else ""
+    message = f"HTTP {exchange.status}{': ' + text if text else ''}"
+    if wait := exchange.headers.get("retry-after"):
+        return f"{message} (Retry-After: {exchange.cleaned(wait)})"
+    if location := exchange.headers.get("location"):
+        return f"{message} (redirect to {exchange.cleaned(location)}, not followed)"
+    return message
+
+
+def _title(page: str) -> str | None:
+    """The title of an HTML page. One pattern for all of it would take a time that grows with the
+    page's square.
+    """
+    start = _TITLE.search(page)
+    end = _TITLE_END.search(page, start.end()) if start else None
+    return html.unescape(page[start.end() : end.start()]) if start and end else None
+
+
+def retry_after(exchange: Exchange) -> float | None:
+    """How many seconds a refusing server asks to be left alone (RFC 9110, 10.2.3: seconds or a
+    date); None if it does not say so readably.
+    """
+    text = exchange.headers.get("retry-after", "").strip()
+    if re.fullmatch(r"[0-9]{1,9}", text):
+        return float(text)
+    try:
+        until, now = parsedate_to_datetime(text), parsedate_to_datetime(exchange.headers.get("date", ""))
+        return max(0.0, (until - now).total_seconds())
+    except (ValueError, TypeError, OverflowError):
+        return None
+
+
+def parse_all(exchange: Exchange, engine: Engine, api: str) -> AnswerParser:
+    """The parser of an answer, with all of it parsed."""
+    parser = AnswerParser(exchange, engine, api)
+    parser.parse(len(exchange.reads))
+    return parser
+
+
+def to_record(parser: AnswerParser, zero: float) -> Record:
+    """The record of one request; `zero` is the trial's start on the client's clock."""
+    exchange, state, times = parser.exchange, parser.state, parser.times
+    request, turn = exchange.request, exchange.request.prompt.turn
+    outcome, error = parser.verdict()
+    usage = state.usage or {}
+    completion = _count_of(usage, "completion_tokens")
+    hidden = _count_of(usage.get("completion_tokens_details"), "reasoning_tokens")
+    if completion is not None and hidden and hidden <= completion and not parser.reasoned:
+        # Counted and never streamed: when they came is not known, so they are not among the tokens
+        # timed.
+        completion = max(0, completion - hidden)
+    if completion == 0 and parser.events:
+        completion = None  # tokens came, and the usage knows of none: LiteLLM's way of not knowing
+    if completion is None and parser.engine.token_per_event and outcome is Outcome.OK:
+        completion = parser.events
+    return Record(
+        index=request.index,
+        stream=exchange.stream,
+        sent=exchange.sent - zero,
+        outcome=outcome,
+        end=exchange.end - zero,
+        asked_isl=request.prompt.isl,
+        asked_osl=request.osl,
+        first=times[0] - zero if times else None,
+        visible=None if parser.visible is None else parser.visible - zero,
+        last=times[-1] - zero if times else None,
+        first_text=_first_text(parser, zero),
+        prompt_tokens=_count_of(usage, "prompt_tokens") or None,
+        completion_tokens=completion,
+        cached_tokens=_count_of(usage.get("prompt_tokens_details"), "cached_tokens"),
+        events=parser.events,
+        reads=len(exchange.reads),
+        text_bytes=state.text_bytes,
+        text_chars=state.text_chars,
+        finish_reason=None if state.finish_reason is None else exchange.cleaned(state.finish_reason, _MAX_REASON),
+        status=exchange.status,
+        error=error,
+        scheduled=None if exchange.scheduled is None else exchange.scheduled - zero,
+        resent=exchange.resent,
+        gaps=tuple([int((b - a) * 1e6 + 0.5) for a, b in itertools.pairwise(times)]),
+        session=None if turn is None else request.session,
+        turn=None if turn is None else turn.number,
+        reusable=None if turn is None else turn.reusable,
+        class_index=None if turn is None else turn.class_index,
+        connect=exchange.connect,
+        connection=exchange.connection,
+    )
+
+
+def _first_text(parser: AnswerParser, zero: float) -> float | None:
+    """As in Record: None where the first token event itself showed something, or none came."""
+    if not parser.times or parser.first_text == parser.times[0]:
+        return None
+    return (parser.times[-1] if parser.first_text is None else parser.first_text) - zero
+
+
+def _count_of(usage: Any, name: str) -> int | None:
+    """A count of tokens; None where there is none, or none that can be one. Some servers write 16.0
+    for 16.
+    """
+    value = usage.get(name) if isinstance(usage, dict) else None
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    count = usable_count(value)
+    return None if count is None or count > MAX_TOKENS else count

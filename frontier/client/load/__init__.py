@@ -1,0 +1,1 @@
+"""The load of a trial: its streams, its window, its processes."""

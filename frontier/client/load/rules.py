@@ -1,0 +1,187 @@
+"""The rules of a trial's load: how its streams are kept out of step, when its window opens and
+closes, and when it is over or given up.
+
+Pacing, over HTTP and in virtual time: requests of equal length that end in one step of the engine
+are sent again together and stay together for good. So the streams begin at random points of a
+request's life, as if the load had been on for long: the first request of each, which is never
+counted, asks for a random share of the output length (docs/decisions/0010-lockstep.md). What joins
+requests later, a long step or a pause of the machine, is undone slowly: a send that follows another
+closely waits for a moment, never longer than one decode step.
+
+The rules of the window are pure functions of the trial, of how its streams stand, and of what was
+decided before. The streams may be in one process or divided among several: the rules see their sum,
+so they are the same for any number of processes.
+"""
+
+import math
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from frontier.model import Phase, Trial
+
+# --- pacing
+
+_GAP = 0.5
+"""Of the mean gap between sends: less than all of it, so that sends keep the irregular distances
+they came with."""
+_MOST = 0.015
+"""Of a request's E2E: with short answers a decode step is a large share of it, and N must be in
+flight within 2 %."""
+
+
+def first_length(osl: int, seed: int, stream: int) -> int:
+    """Output tokens of a stream's first request, uniform in 1..`osl`."""
+    return max(1, math.ceil(osl * random.Random(f"{seed}/first/{stream}").random()))
+
+
+class Pacing:
+    """When the streams of one trial may send again."""
+
+    def __init__(self, streams: int) -> None:
+        self._streams = streams
+        self._last = -math.inf
+
+    def delay(self, now: float, tpot: float | None, e2e: float | None) -> float:
+        """Seconds that a stream which is free `now` waits before it sends.
+
+        At most `tpot`, the mean time per output token so far, which is one decode step; `e2e` is
+        the mean of whole requests. While they are not known, for answers of one token and for a
+        single stream there is no delay.
+        """
+        if tpot is None or e2e is None or self._streams == 1:
+            return 0.0
+        wait = min(max(0.0, self._last + _GAP * e2e / self._streams - now), tpot, _MOST * e2e)
+        self._last = max(self._last, now + wait)
+        return wait
+
+
+# --- the window
+
+Ended = Literal["requests", "time", "interrupted", "server_lost"]
+Stage = Literal["ramp", "warmup", "window", "hold"]
+
+WARMUP_SHARE = 0.5
+SEND = 0.02
+"""Seconds that may pass, at the most, between the decision to send and the bytes on their way."""
+
+
+@dataclass(frozen=True, slots=True)
+class StreamStatus:
+    """How streams stand at `now`, in seconds on the trial's clock.
+
+    `begun` of them have ended their first request. `finished` requests have ended, `failed` of them
+    failed; `window_sent` were sent in the window so far. `waiting`: a request of the window may
+    still be in flight. `succeeded` requests of full length took `e2e_sum` seconds, the first ones
+    `early_e2e` on average. `lost`: nothing but failures for so long that the server is gone.
+    """
+
+    now: float
+    begun: int = 0
+    finished: int = 0
+    failed: int = 0
+    in_flight: int = 0
+    window_sent: int = 0
+    waiting: bool = True
+    succeeded: int = 0
+    e2e_sum: float = 0.0
+    lost: bool = False
+    early_e2e: float | None = None
+
+    @property
+    def mean_e2e(self) -> float | None:
+        """Mean end-to-end seconds of the successes of full length so far."""
+        return self.e2e_sum / self.succeeded if self.succeeded else None
+
+
+def together(statuses: Sequence[StreamStatus]) -> StreamStatus:
+    """The status of all streams of a trial, from those of its processes.
+
+    It is as old as the oldest of them. One process with a success or with bytes coming in shows
+    that the server lives.
+    """
+    return StreamStatus(
+        now=min(s.now for s in statuses),
+        begun=sum(s.begun for s in statuses),
+        finished=sum(s.finished for s in statuses),
+        failed=sum(s.failed for s in statuses),
+        in_flight=sum(s.in_flight for s in statuses),
+        window_sent=sum(s.window_sent for s in statuses),
+        waiting=any(s.waiting for s in statuses),
+        succeeded=sum(s.succeeded for s in statuses),
+        e2e_sum=sum(s.e2e_sum for s in statuses),
+        lost=all(s.lost for s in statuses),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class WindowState:
+    """What is decided of a trial's window: it opens at `start` and closes at `end`, in seconds on
+    the trial's clock, because of `ended`. `over`: the trial ends, and what is in flight is cut off.
+    """
+
+    start: float | None = None
+    end: float | None = None
+    ended: Ended | None = None
+    over: bool = False
+
+    def stage(self, now: float, all_begun: bool) -> Stage:
+        """The stage of the trial at `now`."""
+        if self.start is None or now < self.start:
+            return "warmup" if all_begun else "ramp"
+        return "window" if self.end is None else "hold"
+
+    def cut_short(self, now: float, why: Ended) -> "WindowState":
+        """The trial ends at once; also in the hold, where requests of the window are then cut
+        off.
+        """
+        start = now if self.start is None else min(self.start, now)
+        return WindowState(start, now if self.end is None else self.end, why, over=True)
+
+
+def warm(trial: Trial, status: StreamStatus) -> bool:
+    """The window may open. Warm-up may take at most half of the trial's max_time; then it opens as
+    things are.
+
+    Closed loop: every stream has finished its first request; 2 N requests, two latencies and the
+    asked warm-up have passed. A scan, whose values prove nothing, does not wait for the second half
+    of that.
+
+    Open loop: the asked warm-up and two latencies have passed, something has been answered, and
+    sessions have had the time to come to their last turn.
+    """
+    now, e2e = status.now, status.mean_e2e
+    if now >= trial.max_time * WARMUP_SHARE:
+        return True
+    if trial.rate is not None:
+        lasting = trial.shape.session_seconds(status.early_e2e or 0.0)
+        return e2e is not None and now >= max(trial.warmup, 2 * e2e, lasting)
+    if status.begun < trial.concurrency or now < trial.warmup:
+        return False
+    settled = status.finished >= 2 * trial.concurrency and now >= 2 * (e2e or 0.0)
+    return settled or trial.phase is Phase.SCAN
+
+
+def next_state(trial: Trial, state: WindowState, status: StreamStatus, *, lead: float = 0.0) -> WindowState:
+    """The window's state after this status; `state` itself where nothing changes.
+
+    `lead` is how many seconds ahead the window opens and closes, so that all processes have heard
+    of it by then.
+    """
+    now, start = status.now, state.start
+    if status.lost:
+        return state.cut_short(now, "server_lost")
+    if start is None:
+        return replace(state, start=now + lead) if warm(trial, status) else state
+    if state.end is None:
+        if status.window_sent >= trial.requests and now - start >= trial.min_time:
+            # A little later than now: the last one decided on must also be on its way within the
+            # window.
+            return replace(state, end=now + max(SEND, lead), ended="requests")
+        if trial.seconds is not None and now - start >= trial.seconds and status.window_sent:
+            return replace(state, end=now + max(SEND, lead), ended="time")
+        if now >= trial.max_time:
+            return replace(state, end=max(start, now + lead), ended="time")
+        return state
+    return state if status.waiting else replace(state, over=True)

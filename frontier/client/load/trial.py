@@ -1,0 +1,92 @@
+"""One trial: `run_trial` sends its load, gathers evidence beside it and returns both."""
+
+import asyncio
+import time
+from collections.abc import Callable
+from functools import partial
+
+from frontier.client.ask.evidence import Evidence
+from frontier.client.ask.facts import server_life, window_facts
+from frontier.client.ask.prompts import PromptSource
+from frontier.client.ask.target import Target
+from frontier.client.http.http_client import Client
+from frontier.client.load.health import HealthMonitor
+from frontier.client.load.loop import ClosedLoop, TrialProgress
+from frontier.client.load.open_loop import OpenLoop
+from frontier.client.load.pipeline import RequestPipeline
+from frontier.client.load.rules import WindowState, next_state
+from frontier.model import ClientHealth, Measurement, Record, Trial, Window, WorkerFacts
+
+
+async def run_trial(
+    trial: Trial,
+    target: Target,
+    prompts: PromptSource,
+    *,
+    on_record: Callable[[Record], None],
+    expected_e2e: float | None = None,
+    on_progress: Callable[[TrialProgress], None] | None = None,
+    stop: asyncio.Event | None = None,
+) -> Measurement:
+    """Run one trial against a settled target (see preflight); each Record goes to `on_record` as it
+    is parsed.
+
+    Closed loop; of a trial with a `rate` open loop, where a request belongs to the window if it was
+    scheduled in it.
+
+    The trial takes at most `trial.max_time` seconds, of which warm-up at most half, and then as
+    long as the window's last request needs. `expected_e2e` (seconds) spreads the first sends of a
+    closed loop where the output length cannot be forced; without it stream 0's first request shows
+    it. Setting `stop` ends the trial at once. Failures of the server are records, never exceptions.
+    MeasurementError when the target is not settled.
+    """
+    pipeline, decide = RequestPipeline(trial, target, prompts, on_record), partial(next_state, trial)
+    async with Evidence(target) as evidence:
+        with HealthMonitor(time.perf_counter) as monitor:
+            async with Client(target) as client:
+                if trial.rate is None:
+                    loop = ClosedLoop(trial, client, pipeline, monitor, decide, evidence)
+                    loop.spread = expected_e2e
+                else:
+                    loop = OpenLoop(trial, client, pipeline, monitor, decide, evidence, trial.rate)
+                await loop.run(stop, on_progress)
+                health = monitor.health(client.resent, client.opened, client.renewal)
+            epoch, evidence.zero = time.time() - loop.now(), time.perf_counter() - loop.now()
+        evidence.named = pipeline.named.counts()
+        return await measurement(trial, epoch, loop.state, health, evidence)
+
+
+async def measurement(
+    trial: Trial,
+    epoch: float,
+    state: WindowState,
+    health: ClientHealth,
+    evidence: Evidence,
+    workers: tuple[WorkerFacts, ...] = (),
+) -> Measurement:
+    """The measurement of a trial that has ended, with the evidence that was gathered beside it."""
+    assert state.start is not None
+    assert state.end is not None
+    assert state.ended is not None
+    changed = None
+    if state.ended in ("requests", "time"):
+        await evidence.settle()
+        changed = await evidence.differences()
+    readings = evidence.readings()
+    identity = ", ".join(part for part in (evidence.target.identity, server_life(readings)) if part) or None
+    window = Window(state.start, state.end)
+    facts, settings = window_facts(readings), evidence.settings(readings)
+    return Measurement(
+        trial,
+        epoch,
+        window,
+        state.ended,
+        health,
+        facts,
+        identity,
+        workers,
+        readings,
+        settings,
+        evidence.named,
+        changed,
+    )
