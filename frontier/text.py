@@ -269,8 +269,8 @@ def environment_secrets(environ: Mapping[str, str]) -> frozenset[str]:
 
 @dataclass(frozen=True, slots=True)
 class Secrets:
-    """Secret values. Of `values` no eight consecutive characters are said; those shorter than that,
-    and `whole` ones that are not also `values`, are looked for only as a whole.
+    """Secret values. Of `values` no eight consecutive characters are said, plain or encoded; those
+    shorter than that, and `whole` ones that are not also `values`, are looked for only as a whole.
     """
 
     values: frozenset[str] = field(default=frozenset(), repr=False)
@@ -400,8 +400,7 @@ def _forms(secrets: Secrets) -> _Forms:
             exact |= {form for form in forms if len(form) >= _LEAST}
         else:
             dense |= {_dense(form) for form in forms}
-            plain = _dense(value)
-            parts |= {plain[i : i + _PART] for i in range(len(plain) - _PART + 1)}
+            parts |= {form[i : i + _PART] for form in map(_dense, forms) for i in range(len(form) - _PART + 1)}
     return _Forms(frozenset(exact), frozenset(dense), frozenset(parts))
 
 
