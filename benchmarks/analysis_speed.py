@@ -13,9 +13,11 @@ import sys
 import time
 from collections.abc import Iterator
 
-from frontier.model import Limit, Measurement, Outcome, Phase, Record, Shape, Trial, Window
-from frontier.stats.estimate import point
-from frontier.stats.from_records import window_data
+from frontier.core.decisions import Limit
+from frontier.core.estimate import point
+from frontier.core.from_records import window_data
+from frontier.core.shapes import Shape
+from frontier.core.trials import Measurement, Outcome, Phase, Record, Trial, Window
 
 CONCURRENCY = 64
 

@@ -20,11 +20,11 @@ from typing import Any
 import numpy as np
 
 from benchmarks import people
-from frontier.decide.proof import claim_windows
-from frontier.decide.users import arrival_rate
-from frontier.model import Rate
+from frontier.core.intervals import clopper_pearson
+from frontier.core.loads import Rate
+from frontier.core.proof import claim_windows
+from frontier.core.users import arrival_rate
 from frontier.simulator import virtual
-from frontier.stats.intervals import clopper_pearson
 
 SHARES = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95)
 """Of the closed loop's rate: what is sent."""

@@ -28,7 +28,8 @@ from frontier.client import run_trial
 from frontier.client.ask.prompts import random_prompts
 from frontier.client.ask.target import Target
 from frontier.client.http.http_client import run
-from frontier.model import Outcome, Phase, Record, Shape, Trial
+from frontier.core.shapes import Shape
+from frontier.core.trials import Outcome, Phase, Record, Trial
 
 ISL = 256
 

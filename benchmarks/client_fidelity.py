@@ -34,9 +34,10 @@ from frontier.client import run_trial
 from frontier.client.ask.target import Target
 from frontier.client.engines.request import Prompt
 from frontier.client.http.http_client import run
-from frontier.model import Measurement, Outcome, Phase, Record, Shape, Trial
-from frontier.stats import flags as validity
-from frontier.stats.from_records import window_data
+from frontier.core import flags as validity
+from frontier.core.from_records import window_data
+from frontier.core.shapes import Shape
+from frontier.core.trials import Measurement, Outcome, Phase, Record, Trial
 
 Floats = npt.NDArray[np.float64]
 

@@ -7,7 +7,7 @@ import numpy as np
 from scipy.optimize import least_squares, nnls
 
 from benchmarks.silicon import Series, figures
-from frontier.hardware.predict import Known, Prediction, calibrate
+from frontier.extras.predict.fit import Known, Prediction, calibrate
 
 METRICS = ("tpot", "throughput", "ttft")
 Figures = Mapping[str, float]

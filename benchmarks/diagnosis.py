@@ -37,19 +37,21 @@ import numpy as np
 
 from frontier.client.ask.devices import Readings
 from frontier.client.ask.evidence import parse_metrics
-from frontier.decide.diagnose import SECOND, SettingDiagnosis, diagnose_setting, signs_of
-from frontier.decide.knobs import Resource
-from frontier.model import ClientHealth, Measurement, Outcome, Phase, Point, Record, Shape, Trial, Window
+from frontier.core import estimate
+from frontier.core.from_records import window_data
+from frontier.core.intervals import clopper_pearson
+from frontier.core.points import Point
+from frontier.core.shapes import Shape
+from frontier.core.time_breakdown import time_breakdown
+from frontier.core.trials import ClientHealth, Measurement, Outcome, Phase, Record, Trial, Window
+from frontier.core.window import WindowData
+from frontier.extras.diagnose.diagnosis import SECOND, SettingDiagnosis, diagnose_setting, signs_of
+from frontier.show.limit_lines import Resource
 from frontier.simulator.engine import Scheduler
 from frontier.simulator.messages import metrics_text
 from frontier.simulator.realtime import Engine
 from frontier.simulator.spec import EngineSpec
 from frontier.simulator.virtual import expected_e2e
-from frontier.stats import estimate
-from frontier.stats.from_records import window_data
-from frontier.stats.intervals import clopper_pearson
-from frontier.stats.time_breakdown import time_breakdown
-from frontier.stats.window import WindowData
 
 METRICS = ("request_throughput", "mean_e2e", "mean_ttft", "mean_tpot")
 FULL_CLOCK = 1.98e3

@@ -20,15 +20,18 @@ import numpy as np
 
 from benchmarks.calibration.servers import APART, FAMILIES, NIGHT, STEP_NOISE, Process, draw_law, make_trial
 from frontier.config import load_config
-from frontier.decide.gate import Gate, GateRules, Measured, family_size, gate, judged_metrics
-from frontier.metrics import metric
-from frontier.model import Estimate, Limit, Phase, Shape
-from frontier.plan import NOTHING, Progress, ToProve, make_plan
-from frontier.report.regression import gate_runs
+from frontier.core import window
+from frontier.core.decisions import Limit
+from frontier.core.estimate import estimate
+from frontier.core.metrics import metric
+from frontier.core.points import Estimate
+from frontier.core.shapes import Shape
+from frontier.core.trials import Phase
+from frontier.core.window import WindowData
+from frontier.extras.compare.gate import Gate, GateRules, Measured, family_size, gate, judged_metrics
+from frontier.extras.compare.regression import gate_runs
+from frontier.planning.plan import NOTHING, Progress, ToProve, make_plan
 from frontier.run import Run, load
-from frontier.stats import window
-from frontier.stats.estimate import estimate
-from frontier.stats.window import WindowData
 from frontier.store.run_dir import RunDirectory
 from frontier.sweep.backend import VirtualBackend
 from frontier.sweep.conductor import Conductor

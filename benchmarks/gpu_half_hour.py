@@ -33,9 +33,9 @@ import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from frontier.extras.predict.fit import Known, calibrate
 from frontier.hardware.gpus import hardware
 from frontier.hardware.models import card
-from frontier.hardware.predict import Known, calibrate
 from frontier.hardware.roofline import ModelRoofline
 
 ROOT = Path(__file__).parents[1]

@@ -35,8 +35,9 @@ from pathlib import Path
 from typing import Any
 
 from frontier.config import load_config
-from frontier.model import Decision, Measurement, Trial
-from frontier.plan import Progress, make_plan
+from frontier.core.decisions import Decision
+from frontier.core.trials import Measurement, Trial
+from frontier.planning.plan import Progress, make_plan
 from frontier.run import load
 from frontier.show.explain import with_notes
 from frontier.store.run_dir import RunDirectory

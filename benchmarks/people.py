@@ -27,16 +27,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from frontier.decide import operating_point, users
-from frontier.decide.proof import claim_points, claim_windows
-from frontier.model import Decision, Lengths, Limit, Phase, Point, Shape, Trial
+from frontier.core import solver, users
+from frontier.core.decisions import Decision, Limit
+from frontier.core.from_records import window_data
+from frontier.core.intervals import clopper_pearson
+from frontier.core.points import Point
+from frontier.core.proof import claim_points, claim_windows
+from frontier.core.shapes import Lengths, Shape
+from frontier.core.trials import Phase, Trial
+from frontier.core.window import WindowData
 from frontier.simulator.engine import Step
 from frontier.simulator.spec import EngineSpec, Stalls
 from frontier.simulator.speculative import make_scheduler
 from frontier.simulator.virtual import virtual_trial
-from frontier.stats.from_records import window_data
-from frontier.stats.intervals import clopper_pearson
-from frontier.stats.window import WindowData
 
 Floats = NDArray[np.float64]
 GRID = (1, 2, 4, 8, 12, 16, 24, 32, 48, 64)
@@ -258,7 +261,7 @@ def drawn(number: int) -> tuple[Case, list[tuple[Trial, WindowData]], Decision, 
         history = measured(spec, shape, number, top)
         limits = _limits(rng, history)
         points = claim_points(history, limits)
-        decision = operating_point.solve(points, limits, history=history)
+        decision = solver.solve(points, limits, history=history)
         if decision.concurrency is not None and decision.concurrency > 1:
             think = decision.metrics["mean_e2e"].value * math.exp(rng.uniform(math.log(1), math.log(60)))
             case = Case(number, family, spec, shape, limits, think, LAWS[number // 2 % 2], rng.choice(REPLICAS))

@@ -21,9 +21,9 @@ import numpy as np
 
 from benchmarks.curves import METHODS, METRICS, Figures, Fit
 from benchmarks.silicon import SAMPLE, Series, figures, once, repeated, series_of, settings
-from frontier.decide.prediction import Assumption, assumed_engine, predict
-from frontier.hardware.predict import Known, Prediction, calibrate
-from frontier.model import Shape
+from frontier.core.shapes import Shape
+from frontier.extras.predict.fit import Known, Prediction, calibrate
+from frontier.extras.predict.prediction import Assumption, assumed_engine, predict
 
 Choice = Callable[[int], list[list[int]]]
 """Of a series of n points, the sets to fit on; the points inside the others are predicted."""

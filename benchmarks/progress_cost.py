@@ -28,8 +28,9 @@ from frontier.client.ask.prompts import random_prompts
 from frontier.client.ask.target import Target
 from frontier.client.http.http_client import run
 from frontier.client.load.loop import TrialProgress
-from frontier.model import Outcome, Phase, Record, Shape, Trial
-from frontier.report.live import LiveProgress
+from frontier.core.shapes import Shape
+from frontier.core.trials import Outcome, Phase, Record, Trial
+from frontier.show.live import LiveProgress
 
 STREAMS, TOKENS, ITL = 128, 100, 0.010
 QUANTITIES = {"cpu": "client's CPU a token", "p50": "p50 TTFT", "p99": "p99 TTFT", "rate": "output tokens a second"}

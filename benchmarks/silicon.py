@@ -14,9 +14,9 @@ from pathlib import Path
 
 import numpy as np
 
+from frontier.extras.predict.fit import Known
 from frontier.hardware.gpus import hardware
 from frontier.hardware.models import card
-from frontier.hardware.predict import Known
 from frontier.hardware.roofline import ModelRoofline
 
 SAMPLE = Path(__file__).parents[1] / "tests" / "data" / "silicon" / "sample.csv"

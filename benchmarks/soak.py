@@ -40,9 +40,10 @@ from typing import Any
 from benchmarks.faults.server import FaultyServer, key_of
 from frontier.client.ask.prompts import PromptSource
 from frontier.config import Config, load_config
-from frontier.errors import MeasurementError
-from frontier.model import Decision, Measurement, Outcome, Record, Trial
-from frontier.plan import Progress, make_plan
+from frontier.core.decisions import Decision
+from frontier.core.errors import MeasurementError
+from frontier.core.trials import Measurement, Outcome, Record, Trial
+from frontier.planning.plan import Progress, make_plan
 from frontier.run import load
 from frontier.simulator.spec import EngineSpec
 from frontier.store.run_dir import RunDirectory

@@ -16,9 +16,9 @@ import numpy as np
 
 from benchmarks.calibration.servers import FAMILIES, Process
 from benchmarks.calibration.sweep import Step, Sweep
-from frontier.decide.search import Done
-from frontier.model import Phase
-from frontier.plan import TimeLeft
+from frontier.core.trials import Phase
+from frontier.planning.plan import TimeLeft
+from frontier.search.scan import Done
 
 TENTHS = tuple(range(10))
 SIZED_BY_SWEEP = tuple(family for family in FAMILIES if family != "stated_sizes")

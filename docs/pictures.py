@@ -6,10 +6,10 @@ from pathlib import Path
 import matplotlib.pyplot as plt
 import numpy as np
 
-from frontier.model import Shape
+from frontier.core.intervals import rank, upper_rank
+from frontier.core.shapes import Shape
 from frontier.simulator.spec import EngineSpec
 from frontier.simulator.virtual import closed_loop_arrays
-from frontier.stats.intervals import rank, upper_rank
 
 HERE = Path(__file__).parent
 BLUE, ORANGE, GREEN = "#0072B2", "#D55E00", "#009E73"

@@ -3,12 +3,13 @@ its SLA.
 
 Everything the command line does is a call of these names; each is imported when first used.
 
-    import frontier run = frontier.run_sweep("sweep.yaml", "runs/tonight")      # or
-    frontier.load("runs/tonight") run.frame()                                                 # the
-    points as a DataFrame, in SI units run.solve(frontier.parse_sla("p99_ttft<=500ms"))            #
-    the operating point of each shape frontier.compare_runs(run, frontier.load("runs/after"))     #
-    did the frontier move frontier.compare_runs(run, deployments=("bf16", "fp8"))     # fp8 against
-    bf16, of one run
+    import frontier
+
+    run = frontier.run_sweep("sweep.yaml", "runs/tonight")    # or frontier.load("runs/tonight")
+    run.frame()                                               # the points as a DataFrame
+    run.solve(frontier.parse_sla("p99_ttft<=500ms"))          # the operating point of each shape
+    frontier.compare_runs(run, frontier.load("runs/after"))   # did the frontier move
+    frontier.compare_runs(run, deployments=("bf16", "fp8"))   # fp8 against bf16, of one run
 """
 
 import importlib
@@ -19,13 +20,15 @@ from frontier._version import __version__
 if TYPE_CHECKING:
     from frontier.api import import_files, load_config, run_sweep
     from frontier.config import Config, parse_sla
-    from frontier.decide.pareto import nondominated
-    from frontier.metrics import Metric, metric
-    from frontier.model import Decision, Estimate, Frontier, Limit, Point, Shape, Verdict
-    from frontier.plan import make_plan
-    from frontier.report.comparison import compare_runs
-    from frontier.report.notebook import load
+    from frontier.core.decisions import Decision, Limit, Verdict
+    from frontier.core.metrics import Metric, metric
+    from frontier.core.pareto import nondominated
+    from frontier.core.points import Estimate, Frontier, Point
+    from frontier.core.shapes import Shape
+    from frontier.extras.compare.comparison_tables import compare_runs
+    from frontier.planning.plan import make_plan
     from frontier.run import Run
+    from frontier.show.notebook import load
 
 __all__ = [
     "Config",
@@ -51,14 +54,16 @@ __all__ = [
 ]
 
 _HOMES = {
-    "frontier.decide.pareto": ("nondominated",),
+    "frontier.core.pareto": ("nondominated",),
     "frontier.config": ("Config", "parse_sla"),
-    "frontier.metrics": ("Metric", "metric"),
-    "frontier.model": ("Decision", "Estimate", "Frontier", "Limit", "Point", "Shape", "Verdict"),
-    "frontier.plan": ("make_plan",),
+    "frontier.core.metrics": ("Metric", "metric"),
+    "frontier.core.decisions": ("Decision", "Limit", "Verdict"),
+    "frontier.core.points": ("Estimate", "Frontier", "Point"),
+    "frontier.core.shapes": ("Shape",),
+    "frontier.planning.plan": ("make_plan",),
     "frontier.run": ("Run",),
-    "frontier.report.comparison": ("compare_runs",),
-    "frontier.report.notebook": ("load",),
+    "frontier.extras.compare.comparison_tables": ("compare_runs",),
+    "frontier.show.notebook": ("load",),
     "frontier.api": ("import_files", "load_config", "run_sweep"),
 }
 _HOME = {name: home for home, names in _HOMES.items() for name in names}

@@ -11,15 +11,15 @@ from typing import Any
 from frontier.client.http.http_client import run as run_loop
 from frontier.config import Config, Setting
 from frontier.config import load_config as config_of_text
-from frontier.config.shapes import ReadSessions
-from frontier.errors import MeasurementError, UsageError
-from frontier.formats.arrivals import with_trace
-from frontier.formats.config_file import open_run
-from frontier.formats.importing import read_files, store
-from frontier.formats.session_files import read_sessions as sessions_of_file
-from frontier.plan import Progress, make_plan
-from frontier.report.notebook import NotebookRun, load
-from frontier.standing import lost_server
+from frontier.config.config_file import open_run
+from frontier.config.shape_keys import ReadSessions
+from frontier.core.errors import MeasurementError, UsageError
+from frontier.extras.importers.importing import read_files, store
+from frontier.extras.traces.arrivals import with_trace
+from frontier.extras.traces.session_files import read_sessions as sessions_of_file
+from frontier.planning.plan import Progress, make_plan
+from frontier.planning.standing import lost_server
+from frontier.show.notebook import NotebookRun, load
 from frontier.store.files import read_config
 from frontier.store.run_dir import read_manifest
 from frontier.sweep import backend

@@ -16,8 +16,8 @@ from typing import Annotated, Any, TypeGuard, TypeVar, get_args, get_type_hints
 from pydantic import BaseModel, BeforeValidator, ConfigDict, PlainValidator, TypeAdapter, ValidationError
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
-from frontier.text import suggestion
-from frontier.units import LEAST, MOST_COUNT, parse_bandwidth, parse_duration, parse_share, parse_size
+from frontier.core.text import suggestion
+from frontier.core.units import LEAST, MOST_COUNT, parse_bandwidth, parse_duration, parse_share, parse_size
 
 Path = tuple[str | int, ...]
 """Where a value is: keys and list positions from the top."""

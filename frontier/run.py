@@ -1,7 +1,7 @@
 """A run directory read back: points, frontiers and decisions. `load` reads one.
 
 Records become samples, samples become points, and frontiers and decisions follow from these.
-Nothing here is for the eye: what a notebook shows of a run is in `report.notebook`.
+Nothing here is for the eye: what a notebook shows of a run is in `show.notebook`.
 
 Samples are cached under `derived/samples`, so that a second look never reads the records again
 unless their file was touched since; deleting `derived/` is always safe. A trial whose files were
@@ -14,49 +14,39 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from frontier.budget import Amount, TrialTimes
 from frontier.config import Config
+from frontier.config.config_file import config_of
 from frontier.config.deployment import QualityConfig
-from frontier.decide import operating_point, pareto, uncertainty
-from frontier.decide.capacity import FrontierSummary, summarise
-from frontier.decide.changes import unchanged
-from frontier.decide.diagnose import Diagnosis, diagnose
-from frontier.decide.knobs import engine_of
-from frontier.decide.proof import by_concurrency, claim_points, claim_windows
-from frontier.decide.server_settings import ServerSettings, settings_of
-from frontier.decide.sla_result import Answer, answer
-from frontier.decide.users import arrival_rate
-from frontier.decide.verdict import judge
-from frontier.errors import UsageError
-from frontier.formats.config_file import config_of
+from frontier.core import cost_energy, pareto, solver, uncertainty, window
+from frontier.core import estimate as summarize
+from frontier.core.changes import unchanged
+from frontier.core.decisions import Decision, Limit, Verdict
+from frontier.core.errors import UsageError
+from frontier.core.flags import beyond_light
+from frontier.core.from_records import window_data
+from frontier.core.knee import FrontierSummary, summarise
+from frontier.core.loads import load_columns
+from frontier.core.metrics import DEFAULT_METRICS, metric
+from frontier.core.points import Estimate, Flag, Frontier, Point, Power
+from frontier.core.proof import by_concurrency, claim_points, claim_windows
+from frontier.core.shapes import Series, by_series
+from frontier.core.sla_result import Answer, answer
+from frontier.core.time_breakdown import time_breakdown
+from frontier.core.trials import Answers, Trial
+from frontier.core.users import arrival_rate
+from frontier.core.verdict import judge
+from frontier.core.window import WindowData
+from frontier.extras.diagnose.diagnosis import Diagnosis, diagnose
+from frontier.extras.diagnose.server_settings import ServerSettings, settings_of
+from frontier.extras.quality import agreement
 from frontier.hardware.roofline import Roofline, bounds, distance
-from frontier.metrics import DEFAULT_METRICS, metric
-from frontier.model import (
-    Answers,
-    Decision,
-    Estimate,
-    Flag,
-    Frontier,
-    Limit,
-    Point,
-    Power,
-    Series,
-    Trial,
-    Verdict,
-    by_series,
-    load_columns,
-)
-from frontier.next_step import shared_commands, with_command
-from frontier.standing import Standing, skipped, standing
-from frontier.stats import cost_energy, quality, window
-from frontier.stats import estimate as summarize
-from frontier.stats.flags import beyond_light
-from frontier.stats.from_records import window_data
-from frontier.stats.time_breakdown import time_breakdown
-from frontier.stats.window import WindowData
-from frontier.stats.window_cache import load_window_data
+from frontier.planning.budget import Amount, TrialTimes
+from frontier.planning.next_step import shared_commands, with_command
+from frontier.planning.standing import Standing, skipped, standing
+from frontier.show.limit_lines import engine_of
 from frontier.store.run_dir import RunDirectory
 from frontier.store.trial_files import AlteredError
+from frontier.store.window_cache import load_window_data
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -113,7 +103,7 @@ class Run:
     times: TrialTimes = field(default_factory=TrialTimes, repr=False)
     spent: Amount = field(default_factory=Amount, repr=False)
     server_settings: Mapping[str, Mapping[str, str]] = field(default_factory=dict, repr=False)
-    compared: Mapping[Series, quality.Compared] = field(default_factory=dict, repr=False)
+    compared: Mapping[Series, agreement.Compared] = field(default_factory=dict, repr=False)
 
     @property
     def unfinished(self) -> str:
@@ -243,7 +233,7 @@ class Run:
 
     def solve(self, limits: Sequence[Limit] | None = None, **options: bool) -> tuple[Decision, ...]:
         """The operating point of each series under `limits`. Options as for
-        `operating_point.solve`.
+        `solver.solve`.
         """
         wanted = self.limits() if limits is None else tuple(limits)
         if not wanted:
@@ -276,7 +266,7 @@ class Run:
         points, scanned = self._decidable(limits)
         _check_known(points, limits)
         chosen = {"marginal_gain": self.config.marginal_gain, **options}
-        decisions = operating_point.solve_all(
+        decisions = solver.solve_all(
             points,
             limits,
             scanned=scanned,
@@ -505,21 +495,21 @@ def _power(config: Config, deployment: str, windows: Sequence[tuple[float, Mappi
     return Power(mine.power, "stated")
 
 
-def _compared(config: Config, answers: Sequence[Answers]) -> Mapping[Series, quality.Compared]:
+def _compared(config: Config, answers: Sequence[Answers]) -> Mapping[Series, agreement.Compared]:
     """The answers of deployments beside those of their references, and of these beside
     themselves.
     """
     wanted = {d.name: d.quality.reference for d in config.deployments if isinstance(d.quality, QualityConfig)}
     wanted |= {reference: reference for reference in wanted.values() if reference not in wanted}
     pairs = {
-        Series(name, shape): quality.compared(answers, name, shape.label, reference)
+        Series(name, shape): agreement.compared(answers, name, shape.label, reference)
         for name, reference in wanted.items()
         for shape in config.shapes
     }
     return {series: beside for series, beside in pairs.items() if beside is not None}
 
 
-def _quality(config: Config, deployment: str, compared: quality.Compared | None) -> Estimate | None:
+def _quality(config: Config, deployment: str, compared: agreement.Compared | None) -> Estimate | None:
     """The quality of a deployment: stated, or that of its answers beside its reference's."""
     stated = next((d.stated_quality for d in config.deployments if d.name == deployment), None)
     return stated if compared is None else stated or compared.quality

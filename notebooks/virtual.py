@@ -12,7 +12,7 @@ from pathlib import Path
 from frontier import Run, load, load_config, make_plan
 from frontier.client.http.http_client import run as run_loop
 from frontier.config import left_out
-from frontier.report.live import make_progress
+from frontier.show.live import make_progress
 from frontier.store.run_dir import RunDirectory
 from frontier.sweep.backend import VirtualBackend
 from frontier.sweep.conductor import Conductor

@@ -17,13 +17,15 @@ from unittest.mock import patch
 
 import frontier
 from frontier.config import Config, load_config
-from frontier.decide.operating_point import exit_code
-from frontier.errors import ExitCode
-from frontier.formats.arrivals import kept, with_trace
-from frontier.model import Decision, Flag, Measurement, Phase, Trial
-from frontier.plan import Better, Progress, TimeLeft, make_plan
-from frontier.report.notebook import NotebookRun, load
+from frontier.core.decisions import Decision
+from frontier.core.errors import ExitCode
+from frontier.core.points import Flag
+from frontier.core.solver import exit_code
+from frontier.core.trials import Measurement, Phase, Trial
+from frontier.extras.traces.arrivals import kept, with_trace
+from frontier.planning.plan import Better, Progress, TimeLeft, make_plan
 from frontier.run import Run
+from frontier.show.notebook import NotebookRun, load
 from frontier.store.run_dir import RunDirectory
 from frontier.sweep import backend as backends
 from frontier.sweep.backend import VirtualBackend

@@ -9,8 +9,8 @@ import pytest
 
 import frontier
 from frontier.config import Setting
-from frontier.errors import ConfigError, UsageError
-from frontier.model import Verdict
+from frontier.core.decisions import Verdict
+from frontier.core.errors import ConfigError, UsageError
 from tests.sweeps import ENGINES, commands_in_virtual_time, config_text, sweep_in_virtual_time
 
 NAMES = [

@@ -6,10 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from frontier.budget import Amount, Caps, TrialTimes, described_trials
 from frontier.config import Config, load_config
-from frontier.model import Phase, Shape, Trial
-from frontier.plan import halving, make_plan, make_trial
+from frontier.core.shapes import Shape
+from frontier.core.trials import Phase, Trial
+from frontier.planning.budget import Amount, Caps, TrialTimes, described_trials
+from frontier.planning.plan import halving, make_plan, make_trial
 from frontier.sweep.ledger import deadline
 from tests.golden import assert_golden_row
 

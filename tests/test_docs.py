@@ -15,7 +15,7 @@ from scipy.stats import binom
 
 from frontier.cli.main import cli
 from frontier.config import load_config
-from frontier.errors import ExitCode
+from frontier.core.errors import ExitCode
 from tests.commands import frontier
 from tests.transcripts import blocks, workplace
 
@@ -96,10 +96,10 @@ def test_the_gate_runs_the_readmes_two_commands() -> None:
 
 
 def test_every_command_and_config_key_has_a_line_in_the_documents() -> None:
-    from frontier.cli.main import SECTIONS
+    from frontier.cli.main import sections
 
     text = "\n".join(d.read_text() for d in DOCUMENTS)
-    missing = [name for names in SECTIONS.values() for name in names if f"frontier {name}" not in text]
+    missing = [name for names in sections().values() for name in names if f"frontier {name}" not in text]
     assert missing == []
 
 
@@ -128,11 +128,11 @@ def test_the_page_of_modules_is_made_of_their_docstrings() -> None:
 
 def test_the_reference_pages_name_every_command_every_config_key_and_every_public_name() -> None:
     import frontier as package
-    from frontier.cli.main import SECTIONS
+    from frontier.cli.main import sections
     from frontier.config.deployment import DeploymentConfig
     from frontier.config.schema import Config
 
-    commands = {name for names in SECTIONS.values() for name in names}
+    commands = {name for names in sections().values() for name in names}
     assert commands == set(re.findall(r"^## frontier (\S+)$", (ROOT / "docs" / "cli.md").read_text(), re.MULTILINE))
     keys = {field.alias or name for name, field in Config.model_fields.items()} | set(DeploymentConfig.model_fields)
     assert keys <= set(re.findall(r"`([a-z_]+)`", (ROOT / "docs" / "config.md").read_text()))

@@ -5,10 +5,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from frontier.decide.uncertainty import replicates
-from frontier.metrics import _PLAIN, DEFAULT_METRICS, NEEDS, Unit, claim_floor, display, display_one, metric
-from frontier.model import Estimate, Limit, Power
-from frontier.stats.estimate import estimate
+from frontier.core.decisions import Limit
+from frontier.core.estimate import estimate
+from frontier.core.metrics import _PLAIN, DEFAULT_METRICS, NEEDS, Unit, claim_floor, display, display_one, metric
+from frontier.core.points import Estimate, Power
+from frontier.core.uncertainty import replicates
 from tests.stats.made import Server, trial
 
 

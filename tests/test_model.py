@@ -6,20 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from frontier.model import (
-    MAX_TOKENS,
-    Estimate,
-    Frontier,
-    Lengths,
-    Limit,
-    Point,
-    Series,
-    Shape,
-    ShapeError,
-    Verdict,
-    by_series,
-    worst,
-)
+from frontier.core.decisions import Limit, Verdict, worst
+from frontier.core.points import Estimate, Frontier, Point
+from frontier.core.shapes import MAX_TOKENS, Lengths, Series, Shape, ShapeError, by_series
 
 SHAPE, LONG = Shape.of(1024, 256), Shape.of(4096, 256)
 ENDS = st.one_of(st.floats(allow_nan=False), st.just(0.0))

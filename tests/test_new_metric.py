@@ -1,5 +1,5 @@
-"""A new share of requests is two lines of `frontier/metrics.py` (CONTRIBUTING.md); a test puts two
-such lines in."""
+"""A new share of requests is two lines of `frontier/core/metrics.py` (CONTRIBUTING.md); a test puts
+two such lines in."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -7,14 +7,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from frontier import metrics
 from frontier.config import parse_sla
-from frontier.decide import uncertainty
-from frontier.decide.verdict import judge
-from frontier.metrics import Unit, metric
-from frontier.model import Verdict
-from frontier.stats import intervals
-from frontier.stats.estimate import point
+from frontier.core import intervals, metrics, uncertainty
+from frontier.core.decisions import Verdict
+from frontier.core.estimate import point
+from frontier.core.metrics import Unit, metric
+from frontier.core.verdict import judge
 from tests.stats.made import sample
 
 

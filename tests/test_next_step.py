@@ -10,12 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from frontier.budget import AROUND, Amount, TrialTimes
 from frontier.cli.sweep import command as sweep
 from frontier.config import Setting, load_config, parse_sla
-from frontier.model import Decision, Limit, NextStep, Phase, Shape, Verdict
-from frontier.next_step import with_command
-from frontier.plan import make_plan, make_trial
+from frontier.core.decisions import Decision, Limit, NextStep, Verdict
+from frontier.core.shapes import Shape
+from frontier.core.trials import Phase
+from frontier.planning.budget import AROUND, Amount, TrialTimes
+from frontier.planning.next_step import with_command
+from frontier.planning.plan import make_plan, make_trial
 from frontier.show.explain import with_notes
 from tests.commands import frontier
 from tests.sweeps import ENGINES, commands_in_virtual_time

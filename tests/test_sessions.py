@@ -6,8 +6,9 @@ import statistics
 
 import pytest
 
-from frontier.model import Lengths, Session, SessionFile, SessionTable, SessionTurn, Shape
-from frontier.model.session_plans import left_out, plan_session
+from frontier.core.session_plans import left_out, plan_session
+from frontier.core.session_table import SessionFile, SessionTable, SessionTurn
+from frontier.core.shapes import Lengths, Session, Shape
 
 AGENT = Shape.of_session(
     Session(Lengths.fixed(8), Lengths.fixed(8192), Lengths.fixed(400), think=10.0), Lengths.fixed(300), "agent", 0.25

@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 
-from frontier.errors import exit_code
+from frontier.core.errors import exit_code
 from frontier.simulator.process import SimulatorProcess
 from frontier.simulator.spec import EngineSpec
 

@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import frontier
-from frontier import errors, model, text
+from frontier import model
+from frontier.core import errors, text
 
 PACKAGE = Path(frontier.__file__).parent
 WITH_EXAMPLES = sorted(

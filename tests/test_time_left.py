@@ -7,12 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from frontier.budget import Amount, TrialTimes
 from frontier.config import load_config
-from frontier.decide.search import Ask, Done
-from frontier.model import Phase, Series
-from frontier.plan import TimeLeft, make_plan, make_trial, search_policy
-from frontier.time_left import of_sweep, outlook, to_come, until_decided
+from frontier.core.shapes import Series
+from frontier.core.trials import Phase
+from frontier.planning.budget import Amount, TrialTimes
+from frontier.planning.plan import TimeLeft, make_plan, make_trial, search_policy
+from frontier.planning.time_left import of_sweep, outlook, to_come, until_decided
+from frontier.search.scan import Ask, Done
 from tests.commands import frontier
 from tests.golden import assert_golden_row
 from tests.stats.made import Server

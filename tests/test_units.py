@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from frontier import units
+from frontier.core import units
 
 
 @pytest.mark.parametrize(

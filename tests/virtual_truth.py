@@ -5,8 +5,10 @@ from typing import Any
 
 import numpy as np
 
-from frontier.metrics import Unit, metric
-from frontier.model import Rate, Record, Shape, Window
+from frontier.core.loads import Rate
+from frontier.core.metrics import Unit, metric
+from frontier.core.shapes import Shape
+from frontier.core.trials import Record, Window
 from frontier.simulator import virtual
 from frontier.simulator.spec import EngineSpec
 

@@ -21,10 +21,10 @@ from benchmarks.calibration import rules
 from benchmarks.calibration.servers import NIGHT, Law, Process, Truth, _between, excess
 from benchmarks.calibration.study import quiet
 from benchmarks.calibration.sweep import Sweep
-from frontier.decide.changes import unchanged
-from frontier.model import Trial
-from frontier.stats import intervals
-from frontier.stats.window import WindowData
+from frontier.core import intervals
+from frontier.core.changes import unchanged
+from frontier.core.trials import Trial
+from frontier.core.window import WindowData
 
 FAMILIES = ("smooth", "cliff", "queue_capped")
 KINDS = ("step up", "step down", "step up", "creep")

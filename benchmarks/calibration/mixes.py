@@ -17,15 +17,17 @@ import numpy as np
 
 from benchmarks.calibration.__main__ import known
 from frontier.config import Config, load_config
-from frontier.decide import operating_point, proof, search
-from frontier.decide.changes import History
-from frontier.decide.proof import pilot_point
-from frontier.decide.search import Done
-from frontier.model import Decision, Shape
-from frontier.plan import make_trial, search_policy
+from frontier.core import proof, solver
+from frontier.core.changes import History
+from frontier.core.decisions import Decision
+from frontier.core.from_records import window_data
+from frontier.core.proof import pilot_point
+from frontier.core.shapes import Shape
+from frontier.planning.plan import make_trial, search_policy
+from frontier.search import scan
+from frontier.search.scan import Done
 from frontier.simulator import virtual
 from frontier.simulator.virtual import virtual_trial
-from frontier.stats.from_records import window_data
 from tests.virtual_truth import truth
 
 FAMILIES = ("sessions", "mix", "mix with sessions", "shares")
@@ -135,7 +137,7 @@ def _decided(config: Config, shape: Shape, prove: tuple[int, ...] = ()) -> Decis
     history: History = []
     policy, limits, served = search_policy(config, prove), config.limits, config.deployments[0]
     while len(history) < MOST:
-        ask = search.next_ask(policy, shape, config.tiers, history)
+        ask = scan.next_ask(policy, shape, config.tiers, history)
         if isinstance(ask, Done):
             break
         repeat = 1 + sum((t.concurrency, t.phase) == (ask.concurrency, ask.phase) for t, _ in history)
@@ -144,7 +146,7 @@ def _decided(config: Config, shape: Shape, prove: tuple[int, ...] = ()) -> Decis
         history = [*history, (trial, window_data(measurement, records))]
     names = ("output_throughput", *(limit.metric for limit in limits))
     points = proof.claim_points(history, limits, names=names)
-    return operating_point.solve(points or [pilot_point(sample, limits) for _, sample in history[:1]], limits)
+    return solver.solve(points or [pilot_point(sample, limits) for _, sample in history[:1]], limits)
 
 
 def _excess(config: Config, shape: Shape, c: int, requests: int) -> float:

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from benchmarks.calibration.servers import TOP, Server, last_inside, make_trial
-from frontier.decide import operating_point, proof, search
-from frontier.metrics import claim_floor, metric
-from frontier.model import Phase, Trial
-from frontier.stats import estimate, intervals
-from frontier.stats.window import WindowData
+from frontier.core import estimate, intervals, proof, solver
+from frontier.core.metrics import claim_floor, metric
+from frontier.core.trials import Phase, Trial
+from frontier.core.window import WindowData
+from frontier.search import scan
 
 GRID = (1, 2, 4, 8, 16, 32, 64, 128)
 PROBE = 1000
@@ -98,11 +98,11 @@ def proven_grid(server: Server, seed: int) -> Answer:
     """
     bench = Bench(server, seed)
     for c in GRID:
-        if search.skip_reason(c, bench.history, server.limits) is None:
+        if scan.skip_reason(c, bench.history, server.limits) is None:
             for _ in range(WINDOWS):
                 bench.run(c, Phase.GRID, -(-proof_size(server, c) // WINDOWS))
     points = proof.claim_points(bench.history, server.limits, names=search_names(server))
-    decision = operating_point.solve(points, server.limits)
+    decision = solver.solve(points, server.limits)
     return bench.answer(decision.concurrency, decision.verdict.value)
 
 

@@ -17,12 +17,14 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.signal import lfilter
 
-from frontier.model import ClientHealth, Lengths, Limit, Measurement, Phase, Record, Shape, Trial, Window
+from frontier.core.decisions import Limit
+from frontier.core.from_records import window_data
+from frontier.core.histogram import LogHistogram
+from frontier.core.shapes import Lengths, Shape
+from frontier.core.trials import ClientHealth, Measurement, Phase, Record, Trial, Window
+from frontier.core.window import BLOCKS, WindowData
 from frontier.simulator import virtual
 from frontier.simulator.spec import EngineSpec, Stalls
-from frontier.stats.from_records import window_data
-from frontier.stats.histogram import LogHistogram
-from frontier.stats.window import BLOCKS, WindowData
 from tests.virtual_truth import closed_loop
 
 Floats = NDArray[np.float64]

@@ -13,12 +13,13 @@ import numpy as np
 from benchmarks.calibration import rules
 from benchmarks.calibration.servers import Engine, Process, Server, excess, make_trial
 from benchmarks.calibration.sweep import answer_first
-from frontier.decide import compare, pareto, uncertainty
-from frontier.decide.contest import Rules, Side
-from frontier.metrics import metric
-from frontier.model import Phase, Point
-from frontier.stats import estimate, window
-from frontier.stats.window import WindowData
+from frontier.core import estimate, pareto, uncertainty, window
+from frontier.core.metrics import metric
+from frontier.core.points import Point
+from frontier.core.trials import Phase
+from frontier.core.window import WindowData
+from frontier.extras.compare import comparison
+from frontier.extras.compare.contest import Rules, Side
 
 RULES: dict[str, Callable[[Server, int], rules.Answer]] = {
     "answer first": answer_first,
@@ -184,7 +185,7 @@ def _compared(a: _Side, reference: tuple[float, float]) -> dict[str, bool]:
     if any(pareto.exclusion(p, [metric(o) for o in OBJECTIVES]) is not None for p in (*a.points, *b.points)):
         return {}
     sides = [Side(name, side.points, samples=side.samples) for name, side in (("A", a), ("B", b))]
-    found = compare.compare(*sides, Rules(OBJECTIVES, reference[1], draws=200))
+    found = comparison.compare(*sides, Rules(OBJECTIVES, reference[1], draws=200))
     true = pareto.hypervolume(b.gain, b.price, reference) / pareto.hypervolume(a.gain, a.price, reference)
     held = {"ratio": found.ratio.low <= true <= found.ratio.high}
     for difference in found.outcome.differences:

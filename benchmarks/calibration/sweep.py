@@ -5,16 +5,19 @@ from dataclasses import dataclass, replace
 
 from benchmarks.calibration.rules import GRID, Answer, _around, search_names
 from benchmarks.calibration.servers import Server
-from frontier.budget import Amount, TrialTimes
 from frontier.config import Config, load_config
-from frontier.decide import completion, operating_point, proof, search
-from frontier.decide.changes import History
-from frontier.decide.claim import claim_of, proof_windows
-from frontier.decide.proof import pilot_point
-from frontier.decide.search import Ask, Done
-from frontier.model import Decision, Phase, Series, Trial
-from frontier.plan import Plan, grid_size, make_plan, make_trial, search_policy
-from frontier.time_left import TimeLeft, to_come
+from frontier.core import proof, solver
+from frontier.core.changes import History
+from frontier.core.claim import claim_of, proof_windows
+from frontier.core.decisions import Decision
+from frontier.core.proof import pilot_point
+from frontier.core.shapes import Series
+from frontier.core.trials import Phase, Trial
+from frontier.planning.budget import Amount, TrialTimes
+from frontier.planning.plan import Plan, grid_size, make_plan, make_trial, search_policy
+from frontier.planning.time_left import TimeLeft, to_come
+from frontier.search import complete, scan
+from frontier.search.scan import Ask, Done
 
 MOST = 400
 """Trials of a sweep at most, as eight candidates may take 36 windows each; one that is not over by
@@ -70,7 +73,7 @@ class Sweep:
         steps: list[Step] = []
         self._first_trials()
         while len(self.taken) < MOST:
-            ask = search.next_ask(self.policy, self.shape, self.config.tiers, self.history)
+            ask = scan.next_ask(self.policy, self.shape, self.config.tiers, self.history)
             later = self._completion() if isinstance(ask, Done) else ask
             if isinstance(later, Done):
                 return steps
@@ -81,7 +84,7 @@ class Sweep:
     def _first_trials(self) -> None:
         """Each setting of the grid once, where the config states the size of its trials."""
         for trial in self.plan.trials if self.plan.sized else ():
-            if completion.skip_reason(trial.concurrency, self.config.tiers, self.history) is None:
+            if complete.skip_reason(trial.concurrency, self.config.tiers, self.history) is None:
                 self._run(trial)
         self.first = len(self.history)
 
@@ -95,12 +98,10 @@ class Sweep:
         """What may be claimed after so many trials, all by default."""
         limits, history = self.server.limits, self.history[:trials]
         points = proof.claim_points(history, limits, names=search_names(self.server))
-        return operating_point.solve(
-            points or [pilot_point(s, limits) for _, s in history[:1]], limits, history=history
-        )
+        return solver.solve(points or [pilot_point(s, limits) for _, s in history[:1]], limits, history=history)
 
     def _completion(self) -> Ask | Done:
-        return completion.next_ask(self.policy, self.shape, self.config.tiers, self.history)
+        return complete.next_ask(self.policy, self.shape, self.config.tiers, self.history)
 
     def _trial(self, ask: Ask) -> Trial:
         repeat = 1 + sum((t.concurrency, t.phase) == (ask.concurrency, ask.phase) for t, _ in self.history)

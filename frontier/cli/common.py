@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
 import click
 import orjson
 
-from frontier.errors import MeasurementError, StoreError, UsageError
-from frontier.metrics import metric, names
-from frontier.model import Limit
+from frontier.core.decisions import Limit
+from frontier.core.errors import MeasurementError, StoreError, UsageError
+from frontier.core.metrics import metric, names
+from frontier.core.text import Secrets, environment_secrets, without_controls
+from frontier.core.units import format_bytes, whole_number
 from frontier.store.files import write_output
 from frontier.store.run_dir import RunDirectory, last_measured, runs_under
-from frontier.text import Secrets, environment_secrets, without_controls
-from frontier.units import format_bytes, whole_number
 
 if TYPE_CHECKING:
     from frontier.config import Config
@@ -348,7 +348,7 @@ class RunOptions:
         """The run with these settings, narrowed to the deployments and shapes named; see
         `read_run`.
         """
-        from frontier.plot.selection import narrowed
+        from frontier.show.picture.selection import narrowed
 
         path = find_run(self.run)
         run = read_run(path, self.settings, allow_empty=allow_empty, say_unfinished=say_unfinished)
@@ -428,7 +428,7 @@ def _agreed(own: Path, foreign: Path) -> set[str]:
     """The effects of a config file of the user's; none when it lies in a run itself or cannot be
     read.
     """
-    from frontier.formats.config_file import load_config_file
+    from frontier.config.config_file import load_config_file
 
     # The manifest that names `own` is as foreign as the config: it must not make a file of the run
     # the user's own.

@@ -10,19 +10,22 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from frontier.cli.common import answer, answer_prose, layout
-from frontier.errors import ExitCode
-from frontier.model import Phase, load_of, setting
+from frontier.core.errors import ExitCode
+from frontier.core.loads import load_of, setting
+from frontier.core.text import clean
+from frontier.core.trials import Phase
+from frontier.core.units import format_elapsed, format_number, format_range
 from frontier.store.journal import last_session
 from frontier.store.run_dir import RunDirectory
-from frontier.text import clean
-from frontier.units import format_elapsed, format_number, format_range
 
 if TYPE_CHECKING:
     from frontier.config import Config
-    from frontier.model import Series, Trace, Trial
-    from frontier.plan import Plan, TimeLeft, ToProve
+    from frontier.core.loads import Trace
+    from frontier.core.shapes import Series
+    from frontier.core.trials import Trial
+    from frontier.planning.plan import Plan, TimeLeft, ToProve
+    from frontier.planning.time_left import ToCome
     from frontier.sweep.ledger import Ledger
-    from frontier.time_left import ToCome
 
 FAST = 200.0
 """Output tokens per second of one stream of a fast server: whether it is worth while to measure the
@@ -48,8 +51,8 @@ def look_ahead(config: "Config", plan: "Plan", run: Path | None, prove: "ToProve
     """What is left of the plan, after what is in `run`; with `prove` the proofs of these settings
     alone.
     """
+    from frontier.planning.time_left import of_sweep, outlook
     from frontier.run import load
-    from frontier.time_left import of_sweep, outlook
 
     ledger, todo = remaining(config, plan, run)
     histories = {} if run is None else load(run).histories
@@ -77,14 +80,14 @@ def remaining(config: "Config", plan: "Plan", run: Path | None) -> "tuple[Ledger
 
 def print_plan(config: "Config", plan: "Plan", run: Path | None, as_json: bool, prove: "ToProve") -> int:
     """Print the plan; `run` is the run directory that would be resumed, if there is one."""
-    from frontier.report.tables import plan_table
+    from frontier.show.tables import plan_table
 
     found = look_ahead(config, plan, run, prove)
     # What another machine carries is not known here; a rate is sent by one process.
     client = client_plan(config) if config.ray is None and not config.open_loop else None
     if as_json:
         tree: dict[str, Any] = {
-            "schema": "frontier.plan/1",
+            "schema": "frontier.planning.plan/1",
             **plan.summary(),
             "refine": {"settings_per_shape": plan.refine},
             "finished": found.finished,
@@ -225,7 +228,7 @@ def _trace_of(config: "Config") -> "Trace | None":
 
 def trace_facts(trace: "Trace") -> dict[str, Any]:
     """What is known of the arrivals of a trace, as they were recorded, for JSON."""
-    from frontier.stats.dispersion import gap_cv, index_of_dispersion
+    from frontier.extras.traces.dispersion import gap_cv, index_of_dispersion
 
     index = {str(s): index_of_dispersion(trace.times, trace.seconds, s) for s in (1, 10, 60)}
     facts = {"name": trace.name, "digest": trace.digest, "arrivals": trace.count, "seconds": trace.seconds}
@@ -274,8 +277,8 @@ def larger_budget(config: "Config", run: Path, again: str) -> str:
     The same command would drop the same trials again, unless a time of day ended it: that comes
     again tomorrow.
     """
-    from frontier.budget import Amount, price_of, raised
-    from frontier.plan import NOTHING, make_plan
+    from frontier.planning.budget import Amount, price_of, raised
+    from frontier.planning.plan import NOTHING, make_plan
 
     lines = RunDirectory.read(run).journal_lines()
     session = last_session(lines)
@@ -300,7 +303,7 @@ def larger_budget(config: "Config", run: Path, again: str) -> str:
 
 def _left_out(session: "Sequence[Mapping[str, Any]]", dropped: "Collection[str]") -> str:
     """'3 trials, which cut the proof of c=8 (256/32) short'."""
-    from frontier.units import count
+    from frontier.core.units import count
 
     cut = [line for line in session if line["event"] == "asked" and line["trial"] in dropped]
     named = (f"{setting(load_of(line))} ({line['shape']})" for line in cut if line["phase"] == Phase.PROVE.value)

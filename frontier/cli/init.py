@@ -3,7 +3,7 @@
 import click
 
 from frontier.cli.common import answer, say, subcommand
-from frontier.errors import UsageError
+from frontier.core.errors import UsageError
 
 
 @subcommand("init")
@@ -59,7 +59,7 @@ def _print(text: str) -> None:
     """The config, and what a sweep of it would do."""
     from frontier.cli.dry_run import look_ahead, plan_lines
     from frontier.config import load_config
-    from frontier.plan import NOTHING, make_plan
+    from frontier.planning.plan import NOTHING, make_plan
 
     answer(text.rstrip("\n"))
     config = load_config(text, "sweep.yaml")

@@ -6,7 +6,6 @@ import errno
 import gc
 import importlib
 import io
-import keyword
 import logging
 import os
 import re
@@ -20,40 +19,42 @@ from typing import Any, NoReturn
 
 import click
 
+from frontier import registry
 from frontier._version import __version__
 from frontier.cli.streams import final_exit_code, install_streams
-from frontier.errors import ExitCode, FrontierError, UsageError
+from frontier.core.errors import ExitCode, FrontierError, UsageError
 
-SECTIONS: dict[str, dict[str, str]] = {
+COMMANDS: dict[str, dict[str, str]] = {
     "Measure": {
         "probe": "check a server: does it stream, count tokens, force lengths",
         "init": "print a commented config for an endpoint",
         "sweep": "run a sweep, or resume it: the same command again",
-        "quick": "a plain answer in about a minute",
         "status": "how far a running sweep is",
         "verify": "the operating point under open-loop (Poisson) load",
     },
     "Decide": {
         "show": "the points of a run as a table",
         "solve": "the operating point: the concurrency proven inside the SLA",
-        "compare": "compare two runs: is B's frontier better than A's?",
-        "trend": "runs over time: a table and a figure",
-        "users": "people per replica, replicas for so many people, and where to set the limit",
-        "predict": "predicted frontier (before or beyond the measured points) and the roofline bound",
     },
     "Present": {
         "plot": "the frontier as a picture (png, svg, pdf)",
         "report": "the run as one page (html, md, json)",
     },
-    "Exchange": {
-        "export": "a run for other tools: CSV, Parquet, Prometheus",
-        "import": "results of other tools as a run: vLLM, AIPerf, GuideLLM, genai-bench, InferenceX, CSV",
-    },
     "Also": {
-        "ceilings": "measured memory bandwidth, matmul rate and attention decode, beside the data sheet",
         "serve-sim": "the embedded simulated engine behind an OpenAI-compatible address",
     },
 }
+
+SECTIONS = ("Measure", "Decide", "Present", "Exchange", "Also")
+
+
+def sections() -> dict[str, dict[str, str]]:
+    """The commands by section, each with its line: the ring's, then those of the extras."""
+    own = {section: dict(COMMANDS.get(section, {})) for section in SECTIONS}
+    for name, command in registry.commands().items():
+        own[command.section][name] = command.line
+    return {section: lines for section, lines in own.items() if lines}
+
 
 HELP = """\
 The throughput-latency frontier of an LLM deployment, and the concurrency proven inside its SLA.
@@ -79,18 +80,21 @@ Exit codes: 0 yes · 3 no (violated, infeasible) · 4 not proven
 
 
 class Commands(click.Group):
-    """Commands by section, each imported from `frontier.cli.<name>` when it is called and not
-    before.
+    """Commands by section, each imported from `frontier.cli.<name>`, or from its extra, when it is
+    called and not before.
     """
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002  # the signature is click's
-        return [name for commands in SECTIONS.values() for name in commands]
+        return [name for commands in sections().values() for name in commands]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in self.list_commands(ctx):
             return None
-        name = cmd_name.replace("-", "_") + ("_" if keyword.iskeyword(cmd_name) else "")
-        module = importlib.import_module(f"frontier.cli.{name}")
+        extra = registry.commands().get(cmd_name)
+        if extra is not None:
+            module = registry.load(extra.module)
+        else:
+            module = importlib.import_module(f"frontier.cli.{cmd_name.replace('-', '_')}")
         command: click.Command = module.command
         if command.help is None and module.__file__ is not None:  # python -OO takes docstrings away
             command.help = _docstring(Path(module.__file__), "command")
@@ -99,7 +103,7 @@ class Commands(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        from frontier.text import closest
+        from frontier.core.text import closest
 
         if args and args[0] not in self.list_commands(ctx):
             close = closest(args[0], self.list_commands(ctx))
@@ -108,7 +112,7 @@ class Commands(click.Group):
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
-        for section, commands in SECTIONS.items():
+        for section, commands in sections().items():
             with formatter.section(section):
                 formatter.write_dl(list(commands.items()), col_max=14)
 
@@ -220,7 +224,7 @@ def _mend_environment(environ: MutableMapping[str, str]) -> None:
     """Drop variables whose number is none, on which libraries fail, and silence matplotlib where it
     finds no home.
     """
-    from frontier.units import whole_number
+    from frontier.core.units import whole_number
 
     for name, most in (("COLUMNS", 10_000), ("LINES", 10_000), ("SOURCE_DATE_EPOCH", 10**11)):
         if whole_number(environ.get(name, "1"), 1, most) is None:

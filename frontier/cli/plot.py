@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Literal
 import click
 
 from frontier.cli import common
-from frontier.errors import DrawingError, ExitCode, UsageError
-from frontier.model import Limit, Series
+from frontier.core.decisions import Limit
+from frontier.core.errors import DrawingError, ExitCode, UsageError
+from frontier.core.shapes import Series
 from frontier.store.run_dir import RunDirectory
 
 if TYPE_CHECKING:
-    from frontier.plot.data import Picture
     from frontier.run import Run
+    from frontier.show.picture.data import Picture
 
 FIGURES = (
     "frontier",
@@ -88,7 +89,7 @@ def command(  # noqa: PLR0913
     per GPU where gpus is known; cost needs a price; energy needs a power, measured by nvidia-smi
     beside the server or set: --set hardware.power=700W.
     """
-    from frontier.plot.selection import check_panels, detail_figures, views_of
+    from frontier.show.picture.selection import check_panels, detail_figures, views_of
 
     loaded = [replace(options, run=path).read() for path in runs or [None]]
     limits = options.limits(loaded[0])
@@ -102,7 +103,7 @@ def command(  # noqa: PLR0913
     wanted = picture_files(loaded[0], "together" if together else figure, files)
     series: Sequence[Series] = ()
     if together:
-        from frontier.plot.multi_run import check_together
+        from frontier.extras.compare.multi_run import check_together
 
         check_together(loaded)
         pictures = [_together_picture(loaded, limits, axes)]
@@ -119,16 +120,16 @@ def command(  # noqa: PLR0913
 
 def frontier_picture(run: "Run", limits: "Sequence[Limit]", axes: tuple[str, str] | None = None) -> "Picture":
     """The frontiers of a run, a panel each."""
-    from frontier.plot.picture import small_multiples
-    from frontier.plot.selection import provenance_of, views_of
+    from frontier.show.picture.frontier_picture import small_multiples
+    from frontier.show.picture.selection import provenance_of, views_of
 
     return small_multiples(views_of(run, limits, axes), footer=provenance_of(run))
 
 
 def _together_picture(runs: "Sequence[Run]", limits: "Sequence[Limit]", axes: tuple[str, str] | None) -> "Picture":
     """The frontiers of several runs, or of one run's deployments, in one panel per shape."""
-    from frontier.plot.multi_run import grouped, together
-    from frontier.plot.selection import provenance_of, views_of
+    from frontier.extras.compare.multi_run import grouped, together
+    from frontier.show.picture.selection import provenance_of, views_of
 
     first = views_of(runs[0], limits, axes)
     objectives = first[0].frontier.objectives if first else axes
@@ -153,7 +154,7 @@ def other_limits(runs: "Sequence[Run]", limits: "Sequence[Limit]") -> list[str]:
 
 def check_formats(files: Sequence[Path]) -> None:
     """UsageError for a file no picture can be written to."""
-    from frontier.plot.data import FORMATS
+    from frontier.show.picture.data import FORMATS
 
     for file in files:
         if file.suffix.removeprefix(".").lower() not in FORMATS:
@@ -197,8 +198,8 @@ def save_pictures(
     """Write each picture to each file, and say so; several are named by what their series differ
     in.
     """
-    from frontier.plot.picture import save
-    from frontier.plot.selection import file_names
+    from frontier.show.picture.frontier_picture import save
+    from frontier.show.picture.selection import file_names
 
     for file in files:
         for picture, path in zip(pictures, file_names(file, series) if series else [file], strict=True):

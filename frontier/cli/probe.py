@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import click
 
 from frontier.cli import common
-from frontier.errors import ExitCode, UsageError
-from frontier.units import parse_duration
+from frontier.core.errors import ExitCode, UsageError
+from frontier.core.units import parse_duration
 
 if TYPE_CHECKING:
     from frontier.client.ask.preflight import Check
@@ -65,7 +65,7 @@ def command(url: str | None, model: str | None, api_key_env: str | None, wait: s
 def _targets(where: str | None, model: str | None, api_key_env: str | None) -> "Mapping[str, Target]":
     """What is to be probed, by the name to head its list with ('' for the only one)."""
     from frontier.client.ask.target import Target, Timeouts
-    from frontier.formats.config_file import load_config_file
+    from frontier.config.config_file import load_config_file
     from frontier.sweep.given_files import read_key_file
 
     if where is None or "://" in where:

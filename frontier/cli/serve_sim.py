@@ -5,7 +5,7 @@ from pathlib import Path
 import click
 
 from frontier.cli.common import say, subcommand
-from frontier.errors import UsageError
+from frontier.core.errors import UsageError
 
 
 @subcommand("serve-sim")
@@ -31,7 +31,7 @@ def command(config: Path | None, port: int, host: str, settings: tuple[str, ...]
     """
     import asyncio
 
-    from frontier.formats.config_file import load_config_file
+    from frontier.config.config_file import load_config_file
     from frontier.simulator.server import run_server
     from frontier.simulator.spec import EngineSpec
 

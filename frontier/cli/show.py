@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from frontier.cli import common
-from frontier.errors import ExitCode
+from frontier.core.errors import ExitCode
 
 
 @common.subcommand("show")
@@ -27,10 +27,10 @@ def command(options: common.RunOptions, runs: tuple[Path, ...]) -> int:
       frontier show runs/bf16 runs/fp8 --objectives quality,cost
       frontier show --json | jq '.points[] | select(.on_frontier) | .concurrency'
     """
-    from frontier.plot.selection import pooled_of
-    from frontier.report.json_out import SHOW_SCHEMA, points_json
-    from frontier.report.quality import pooled_json, pooled_text
-    from frontier.report.tables import client_lines, points_table
+    from frontier.extras.quality.quality_tables import pooled_json, pooled_text
+    from frontier.show.json_out import SHOW_SCHEMA, points_json
+    from frontier.show.picture.selection import pooled_of
+    from frontier.show.tables import client_lines, points_table
 
     if len(runs) > 1:
         loaded = [replace(options, run=path).read() for path in runs]

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import click
 
 from frontier.cli import common
-from frontier.errors import UsageError
+from frontier.core.errors import UsageError
 
 if TYPE_CHECKING:
     from frontier.config.sla import Tiers
@@ -43,8 +43,8 @@ def command(
       frontier solve --sla 'p99_ttft<=200ms..500ms' --sla 'p95_e2e<=4s'
       frontier solve --sla 'p99_e2e<=9s, energy<=0.5' --set hardware.power=700W
     """
-    from frontier.decide.operating_point import exit_code
-    from frontier.report.answer import answers_json, answers_text
+    from frontier.core.solver import exit_code
+    from frontier.show.answer import answers_json, answers_text
 
     run = options.read(allow_empty=options.as_json, say_unfinished=False)
     answers = run.answers(_tiers(run, sla, tier), point_estimates=point_estimates, marginal_ok=marginal_ok)

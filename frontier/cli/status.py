@@ -10,13 +10,13 @@ import click
 import orjson
 
 from frontier.cli.common import RunOptions, answer, answer_prose, find_run, run_options, subcommand
-from frontier.errors import ExitCode
-from frontier.model import load_facts, load_of, setting
+from frontier.core.errors import ExitCode
+from frontier.core.loads import load_facts, load_of, setting
+from frontier.core.text import clean
+from frontier.core.units import format_elapsed
 from frontier.show.wording import count, trial_words
 from frontier.store.journal import last_session
 from frontier.store.run_dir import RunDirectory
-from frontier.text import clean
-from frontier.units import format_elapsed
 
 _WARNINGS = ("warning", "skipped", "dropped", "server_lost", "measured_again", "flagged", "failed", "given_up")
 _EVERY = 1.0
@@ -69,8 +69,8 @@ def read_state(path: Path) -> dict[str, Any]:
     `seconds_left` is what the sweep itself last said; `proven` are the operating points known so
     far. `skipped` are the trials given up in the session that runs, or ran last.
     """
-    from frontier.formats.config_file import config_of
-    from frontier.standing import standing
+    from frontier.config.config_file import config_of
+    from frontier.planning.standing import standing
 
     run = RunDirectory.read(path)
     if "imported" in run.manifest:

@@ -15,7 +15,7 @@ import sys
 import unicodedata
 from contextlib import suppress
 
-from frontier.errors import ExitCode
+from frontier.core.errors import ExitCode
 
 _PLAIN = {
     "≤": "<=",

@@ -22,20 +22,21 @@ import click
 
 from frontier._version import __version__
 from frontier.cli import common
-from frontier.errors import ExitCode, FrontierError, MemoryShortError, UsageError, WriteError
-from frontier.model import Phase, in_words, load_facts
+from frontier.core.errors import ExitCode, FrontierError, MemoryShortError, UsageError, WriteError
+from frontier.core.loads import in_words, load_facts
+from frontier.core.trials import Phase
+from frontier.core.units import format_bytes, whole_numbers
 from frontier.store.files import free_bytes
 from frontier.store.journal import last_session
 from frontier.store.run_dir import AnotherSweepError, RunDirectory
-from frontier.units import format_bytes, whole_numbers
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from frontier.cli.sweep_request import SweepRequest
     from frontier.config import Config
-    from frontier.model import Decision
-    from frontier.plan import Plan, ToProve
+    from frontier.core.decisions import Decision
+    from frontier.planning.plan import Plan, ToProve
     from frontier.run import Run
     from frontier.sweep.conductor import SweepEnd
 
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
 def _settings(_ctx: click.Context, _parameter: click.Parameter, value: str | None) -> "ToProve":
     """The concurrencies of '32,48', or those that a run proved."""
     from frontier.config.load_keys import MAX_CONCURRENCY
-    from frontier.plan import NOTHING, ToProve
+    from frontier.planning.plan import NOTHING, ToProve
 
     if not value:
         return NOTHING
@@ -100,7 +101,7 @@ def command(  # noqa: PLR0913
     """
     from frontier.cli.dry_run import print_plan
     from frontier.cli.sweep_request import read_request
-    from frontier.plan import make_plan
+    from frontier.planning.plan import make_plan
 
     request = read_request(config_file, output, settings, until, only, prometheus, prove)
     if prove and not request.config.limits:
@@ -149,11 +150,11 @@ def _require_run(request: "SweepRequest", path: Path) -> None:
     """Raise what `_open` would, but for the lock, and what the prompts' file or a missing Ray
     would; nothing is written.
     """
-    from frontier.formats.config_file import require_run
+    from frontier.config.config_file import require_run
     from frontier.sweep.given_files import read_prompts
 
     if request.config.ray is not None:
-        from frontier.client.ray_workers import require_ray
+        from frontier.extras.ray.workers import require_ray
 
         require_ray()
     if request.config.prompts != "random":
@@ -166,7 +167,7 @@ def _open(request: "SweepRequest", path: Path) -> RunDirectory:
     """The run directory, new or to be resumed. UsageError when it holds another sweep, with the
     difference.
     """
-    from frontier.formats.config_file import open_run
+    from frontier.config.config_file import open_run
 
     with _saying_the_difference(request, path):
         return open_run(path, request.config, request.text, _facts(request))
@@ -258,8 +259,8 @@ def measure(
     cleanly, the second leaves at once. The journal keeps `facts` of the session.
     """
     from frontier.client.http.http_client import run as run_loop
-    from frontier.plan import Progress
-    from frontier.report.live import make_progress
+    from frontier.planning.plan import Progress
+    from frontier.show.live import make_progress
     from frontier.sweep.backend import HttpBackend
     from frontier.sweep.conductor import Conductor
 
@@ -272,7 +273,7 @@ def measure(
         progress: Progress = make_progress(sys.stderr)
         exporter = None
         if prometheus is not None:
-            from frontier.sweep.telemetry import Exporter, Telemetry
+            from frontier.extras.telemetry.exporter import Exporter, Telemetry
 
             progress = telemetry = Telemetry(progress)
             exporter = Exporter(telemetry.text)
@@ -332,9 +333,9 @@ def _conclude(path: Path, end: "SweepEnd", again: str, as_json: bool) -> "tuple[
     that was interrupted before anything was proven only says how to go on.
     """
     from frontier.cli.dry_run import larger_budget
-    from frontier.decide.operating_point import exit_code
-    from frontier.report.report import skipped_lines
-    from frontier.standing import lost_server
+    from frontier.core.solver import exit_code
+    from frontier.planning.standing import lost_server
+    from frontier.show.report import skipped_lines
 
     run = common.read_run(path, allow_empty=True)
     if end == "interrupted":
@@ -377,8 +378,8 @@ def _unfinished_proofs(path: Path) -> bool:
 
 def _answer(run: "Run", as_json: bool) -> "Sequence[Decision]":
     """Print the table and the decisions under the first tier of the SLA; the decisions."""
-    from frontier.report.answer import answers_json, answers_text
-    from frontier.report.tables import points_table
+    from frontier.show.answer import answers_json, answers_text
+    from frontier.show.tables import points_table
 
     answers = run.answers(run.config.tiers[:1])
     decisions = answers[0].decisions if answers else ()
@@ -401,7 +402,7 @@ def _answer(run: "Run", as_json: bool) -> "Sequence[Decision]":
 def _draw(run: "Run") -> None:
     """Draw the picture, where it can be: the sweep has ended well without it."""
     from frontier.cli.plot import beside_an_answer, frontier_picture, picture_files, save_pictures
-    from frontier.plot.selection import check_panels
+    from frontier.show.picture.selection import check_panels
 
     try:
         with beside_an_answer():
@@ -434,7 +435,7 @@ def _finish_facts(path: Path, end: str, code: int, decisions: "Sequence[Decision
     """The JSON that on_finish gets: where, how the sweep ended, each shape's verdict, and all of
     that as a sentence.
     """
-    from frontier.standing import lost_server
+    from frontier.planning.standing import lost_server
 
     shapes = [
         {"deployment": d.deployment, "shape": d.shape.label, "verdict": d.verdict.value, **load_facts(d.concurrency)}

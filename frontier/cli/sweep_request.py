@@ -10,14 +10,14 @@ from typing import Any
 
 from frontier.cli.common import RUNS, option_words, say
 from frontier.config import Config, Setting, config_text, left_out, load_config
-from frontier.errors import StoreError, UsageError
-from frontier.formats.arrivals import with_trace
-from frontier.formats.session_files import read_sessions
-from frontier.model import bare, kind_of
-from frontier.plan import NOTHING, ToProve
+from frontier.core.errors import StoreError, UsageError
+from frontier.core.loads import bare, kind_of
+from frontier.core.text import redact
+from frontier.extras.traces.arrivals import with_trace
+from frontier.extras.traces.session_files import read_sessions
+from frontier.planning.plan import NOTHING, ToProve
 from frontier.store.files import read_config
 from frontier.store.run_dir import is_narrower, read_manifest, runs_under
-from frontier.text import redact
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,17 +13,17 @@ from typing import TYPE_CHECKING, TypeVar
 import click
 
 from frontier.cli.common import RunOptions, answer, consent_to_reach, layout, run_options, say, subcommand
-from frontier.errors import ExitCode, UsageError, exit_code
-from frontier.model import setting
+from frontier.core.errors import ExitCode, UsageError, exit_code
+from frontier.core.loads import setting
+from frontier.core.units import format_elapsed, format_number
 from frontier.store.run_dir import RunDirectory
-from frontier.units import format_elapsed, format_number
 
 if TYPE_CHECKING:
     from frontier.client.load.loop import TrialProgress
-    from frontier.decide.load_search import LoadAsk, LoadTrial
-    from frontier.decide.verdict import Check
-    from frontier.model import Limit
+    from frontier.core.decisions import Limit
+    from frontier.core.verdict import Check
     from frontier.run import Run
+    from frontier.search.highest_rate import LoadAsk, LoadTrial
     from frontier.sweep.verify import Search, Sender
 
 T = TypeVar("T")
@@ -79,8 +79,8 @@ def command(
       frontier verify runs/llama8b --quality
       frontier verify runs/llama8b --quality --scorer 'python3 score.py'
     """
-    from frontier.decide import operating_point as solver
-    from frontier.report.answer import decision_table, found_json, verified_json
+    from frontier.core import solver
+    from frontier.show.answer import decision_table, found_json, verified_json
     from frontier.sweep.verify import checks, searches
 
     if (find or quality) and (requests is not None or load is not None):
@@ -118,10 +118,10 @@ def _quality(run: "Run", limits: "Sequence[Limit]", scorer_command: str | None, 
     """Ask the deployments and their references at their operating points, and answer; the exit
     code.
     """
-    from frontier.report.quality import quality_json, quality_text
+    from frontier.extras.quality.answers import Scorer, check_quality, quality_checks
+    from frontier.extras.quality.quality_tables import quality_json, quality_text
     from frontier.run import load
     from frontier.sweep.backend import secrets_of
-    from frontier.sweep.quality import Scorer, check_quality, quality_checks
 
     wanted = quality_checks(run, limits)
     _consent(run)
@@ -159,7 +159,7 @@ def share(text: str) -> float:
 
 def _check(run: "Run", wanted: "list[Check]", again: str, as_json: bool) -> int:
     """Send the rate of each operating point, and answer; the exit code."""
-    from frontier.report.answer import verified_json, verified_text
+    from frontier.show.answer import verified_json, verified_text
     from frontier.sweep.verify import verify
 
     for check in wanted:
@@ -174,7 +174,7 @@ def _check(run: "Run", wanted: "list[Check]", again: str, as_json: bool) -> int:
 
 def _find(run: "Run", wanted: "list[Search]", again: str, as_json: bool) -> int:
     """Find the highest rate at each operating point, and answer; the exit code."""
-    from frontier.report.answer import found_json, found_text, load_trial_text
+    from frontier.show.answer import found_json, found_text, load_trial_text
     from frontier.sweep.verify import find
 
     tick = Tick()

@@ -8,9 +8,9 @@ from pydantic import PlainValidator, model_validator
 
 from frontier.client.ask.target import Timeouts, read_address
 from frontier.config.uses import READ, SEND_FILE, SEND_VARIABLE, VARIABLE
-from frontier.errors import UsageError
+from frontier.core.errors import UsageError
+from frontier.core.text import did_you_mean, is_secret_name, looks_like_a_key, looks_random, secret_texts
 from frontier.fields import Problem, Problems, Strict, Text, Truth, duration_in, shown, words
-from frontier.text import did_you_mean, is_secret_name, looks_like_a_key, looks_random, secret_texts
 
 SIMULATOR = "simulator"
 

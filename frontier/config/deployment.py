@@ -25,6 +25,7 @@ from frontier.config.connection import (
 )
 from frontier.config.hardware_keys import HardwareConfig, named_hardware, read_gpus, read_price
 from frontier.config.uses import ASK, PLAIN, PROXY, RUN, SEND_NAMED, VARIABLE
+from frontier.core.points import Estimate
 from frontier.fields import (
     ONE_OR_MANY,
     Name,
@@ -40,7 +41,6 @@ from frontier.fields import (
     whole_in,
 )
 from frontier.hardware.roofline import Roofline
-from frontier.model import Estimate
 from frontier.simulator.spec import READ_SPEC, EngineSpec, roofline_of
 
 

@@ -17,14 +17,15 @@ from pydantic import ValidationError
 
 from frontier.config.deployment import DeploymentConfig
 from frontier.config.schema import EARLIER, LEFT_OUT, SESSIONS, TURNS, Config
-from frontier.config.shapes import ReadSessions
+from frontier.config.shape_keys import ReadSessions
 from frontier.config.yaml_source import Document, compose, fill, is_null
-from frontier.errors import Complaint, ConfigError, UsageError
+from frontier.core.decisions import Limit
+from frontier.core.errors import Complaint, ConfigError, UsageError
+from frontier.core.metrics import claim_floor, fewest_to_bound
+from frontier.core.shapes import Shape
+from frontier.core.text import did_you_mean, looks_like_a_key, masked_line, redact
 from frontier.fields import Path, Problem, keys_at, problems_of, shown, unknown_key, without_nulls
-from frontier.metrics import claim_floor, fewest_to_bound
-from frontier.model import Limit, Shape
 from frontier.store.records import build
-from frontier.text import did_you_mean, looks_like_a_key, masked_line, redact
 
 _SWEEP_KEYS = tuple(keys_at(Config, ()))
 _DEPLOYMENT_KEYS = tuple(key for key in keys_at(DeploymentConfig, ()) if key != "name")

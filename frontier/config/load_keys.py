@@ -11,9 +11,10 @@ from pydantic import PlainValidator
 
 from frontier.client.ask.target import read_address
 from frontier.config.uses import SEND_FROM
+from frontier.core.loads import POISSON, Arrivals, Rate, Trace
+from frontier.core.shapes import Shape
+from frontier.core.text import clean_name
 from frontier.fields import Problem, Problems, Strict, number, number_in, read, repeated, shown, whole, whole_in, words
-from frontier.model import POISSON, Arrivals, Rate, Shape, Trace
-from frontier.text import clean_name
 
 MAX_CONCURRENCY = 65_536
 MAX_SETTINGS = 1_000

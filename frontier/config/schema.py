@@ -32,11 +32,16 @@ from frontier.config.load_keys import (
     read_rates,
     read_workers,
 )
-from frontier.config.shapes import described, distinct, read_shapes
+from frontier.config.shape_keys import described, distinct, read_shapes
 from frontier.config.sla import DEFAULT_TIER, Tiers, known_metric, read_tiers
-from frontier.config.traffic import Traffic, mixes, read_traffic
+from frontier.config.traffic_keys import Traffic, mixes, read_traffic
 from frontier.config.uses import PLAIN, READ_SESSIONS, READ_TIMES, Use, effects
-from frontier.errors import Complaint
+from frontier.core.decisions import Limit
+from frontier.core.errors import Complaint
+from frontier.core.loads import POISSON, Arrivals, Rate
+from frontier.core.metrics import metric
+from frontier.core.session_table import SessionFile
+from frontier.core.shapes import Shape
 from frontier.fields import (
     ONE_OR_MANY,
     Name,
@@ -51,8 +56,6 @@ from frontier.fields import (
     shown,
     whole_in,
 )
-from frontier.metrics import metric
-from frontier.model import POISSON, Arrivals, Limit, Rate, SessionFile, Shape
 from frontier.store.records import shape_tree
 
 WARMUP_AUTO = 2.0

@@ -7,10 +7,10 @@ from functools import partial
 from typing import Any
 
 from frontier.config.yaml_source import plain_value
-from frontier.errors import UsageError
+from frontier.core.decisions import Limit
+from frontier.core.errors import UsageError
+from frontier.core.metrics import TURN_CLASSES, Metric, Unit, metric
 from frontier.fields import Problem, Problems, is_number, name, seconds_of, share, shown
-from frontier.metrics import TURN_CLASSES, Metric, Unit, metric
-from frontier.model import Limit
 
 Tiers = tuple[tuple[str, tuple[Limit, ...]], ...]
 """Named sets of limits, the default first."""

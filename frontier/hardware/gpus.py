@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Annotated, Any
 
+from frontier.core.text import suggestion
 from frontier.fields import (
     Bandwidth,
     BandwidthOrBytes,
@@ -21,7 +22,6 @@ from frontier.fields import (
     shown,
     without_nulls,
 )
-from frontier.text import suggestion
 
 GIB = 2.0**30
 MIB = 2.0**20

@@ -10,8 +10,8 @@ from typing import Annotated, Any
 
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field
 
+from frontier.core.text import suggestion
 from frontier.fields import Count, Positive, Problem, one_of, read, shown, without_nulls
-from frontier.text import suggestion
 
 WEIGHT_BYTES: Mapping[str, float] = {"bf16": 2.0, "fp8": 1.0, "fp4": 9 / 16}
 """Bytes per weight; fp4 with its block scales (nvfp4: one byte per sixteen)."""

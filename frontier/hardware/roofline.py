@@ -18,9 +18,10 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
+from frontier.core.points import Distance, Point
+from frontier.core.shapes import Lengths, Shape
 from frontier.hardware.gpus import Hardware
 from frontier.hardware.models import KV_BYTES, WEIGHT_BYTES, ModelCard
-from frontier.model import Distance, Lengths, Point, Shape
 
 Binds = Literal["compute", "bandwidth", "network"]
 USABLE_MEMORY = 0.9

@@ -1,1 +1,1 @@
-"""Decisions, values, names and flags in words, for terminal, page, picture, notebook and JSON."""
+"""Decisions for people: words, tables, the page, JSON, progress; the picture is in `picture`."""

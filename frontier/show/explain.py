@@ -1,19 +1,20 @@
 """The reasons of a decision in sentences: why its operating point is the answer, and why each other
-setting is not. The causes are those of `decide.causes`; nothing is decided here.
+setting is not. The causes are those of `core.causes`; nothing is decided here.
 """
 
 import dataclasses
 import math
 from collections.abc import Sequence
 
-from frontier.decide.causes import UNDECIDED
-from frontier.decide.traffic import shares_sentence
-from frontier.metrics import metric
-from frontier.model import Cause, Cut, Decision, Flag, Reason, Verdict
+from frontier.core import cost_energy
+from frontier.core.causes import UNDECIDED
+from frontier.core.decisions import Cause, Cut, Decision, Reason, Verdict
+from frontier.core.metrics import metric
+from frontier.core.mixes import shares_sentence
+from frontier.core.points import Flag
+from frontier.core.units import roughly
 from frontier.show.sentences import claim_sentence, next_step_note
 from frontier.show.wording import clean, count, evidence_text, flag_words, limit_value_text, setting, value_text
-from frontier.stats import cost_energy
-from frontier.units import roughly
 
 SENTENCES = {
     Cause.CHOSEN: "Binding: {evidence}.",

@@ -6,9 +6,10 @@ import dataclasses
 import math
 from dataclasses import dataclass
 
-from frontier.decide.verdict import deciding_bound
-from frontier.metrics import metric
-from frontier.model import Decision, Estimate, Limit, Verdict
+from frontier.core.decisions import Decision, Limit, Verdict
+from frontier.core.metrics import metric
+from frontier.core.points import Estimate
+from frontier.core.verdict import deciding_bound
 from frontier.show.wording import bound_text, ci_text, limit_value_text, value_text
 
 

@@ -2,15 +2,23 @@
 part.
 
 The sentences are the titles of their pictures and the first line of a comparison. They name a
-winner only where `decide.contest` does.
+winner only where `extras.compare.contest` does.
 """
 
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
-from frontier.decide.compare import Comparison
-from frontier.decide.contest import (
+from frontier.core.decisions import Verdict
+from frontier.core.difference import INDIFFERENCE
+from frontier.core.loads import in_words, listed, setting
+from frontier.core.metrics import RATES, Unit, metric
+from frontier.core.pareto import pooled
+from frontier.core.points import Estimate
+from frontier.core.sla_result import Best
+from frontier.core.units import format_number
+from frontier.extras.compare.comparison import Comparison
+from frontier.extras.compare.contest import (
     Contest,
     MetricDifference,
     Side,
@@ -20,13 +28,7 @@ from frontier.decide.contest import (
     judged,
     without_proof,
 )
-from frontier.decide.difference import INDIFFERENCE
-from frontier.decide.pareto import pooled
-from frontier.decide.sla_result import Best
-from frontier.metrics import RATES, Unit, metric
-from frontier.model import Estimate, Verdict, in_words, listed, setting
 from frontier.show.wording import MANY, count, limits_text, named_value, value_text
-from frontier.units import format_number
 
 LONGEST = 110
 """Characters of a title that names all."""

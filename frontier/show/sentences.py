@@ -5,10 +5,13 @@ are in `explain`. Layout belongs to the medium.
 import math
 from collections.abc import Sequence
 
-from frontier.decide.knobs import knob_sentence
-from frontier.decide.users import ArrivalRate
-from frontier.metrics import fewest_to_bound, metric
-from frontier.model import Cause, Decision, Frontier, NextStep, Point, Rate, Reason, Verdict, in_words
+from frontier.core.decisions import Cause, Decision, NextStep, Reason, Verdict
+from frontier.core.loads import Rate, in_words
+from frontier.core.metrics import fewest_to_bound, metric
+from frontier.core.points import Frontier, Point
+from frontier.core.units import date_text, format_elapsed, format_number, roughly, trimmed
+from frontier.core.users import ArrivalRate
+from frontier.show.limit_lines import knob_sentence
 from frontier.show.numbers import Figure, tightest_figure
 from frontier.show.wording import (
     clean,
@@ -21,7 +24,6 @@ from frontier.show.wording import (
     unproven_words,
     value_text,
 )
-from frontier.units import date_text, format_elapsed, format_number, roughly, trimmed
 
 HALF_UNDECIDED = 1.0
 """The gain from which half of the throughput or more is not decided yet."""

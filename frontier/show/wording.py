@@ -10,16 +10,18 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from frontier.decide.verdict import deciding_bound
-from frontier.metrics import RATES, Unit, display_one, metric, per_gpu
-from frontier.model import DEFAULT_DEPLOYMENT, Estimate, Flag, Frontier, Limit, Point, TimeBreakdown
-from frontier.model import setting as setting
-from frontier.text import clean as clean
-from frontier.text import clean_name as clean_name
-from frontier.text import middle_cut as middle_cut
-from frontier.text import told_apart as told_apart
-from frontier.units import count as count
-from frontier.units import format_number, format_seconds, roughly
+from frontier.core.decisions import Limit
+from frontier.core.loads import setting as setting
+from frontier.core.metrics import RATES, Unit, display_one, metric, per_gpu
+from frontier.core.points import Estimate, Flag, Frontier, Point, TimeBreakdown
+from frontier.core.shapes import DEFAULT_DEPLOYMENT
+from frontier.core.text import clean as clean
+from frontier.core.text import clean_name as clean_name
+from frontier.core.text import middle_cut as middle_cut
+from frontier.core.text import told_apart as told_apart
+from frontier.core.units import count as count
+from frontier.core.units import format_number, format_seconds, roughly
+from frontier.core.verdict import deciding_bound
 
 CLOSED_LOOP = "closed loop, zero think time"
 SHORT = 24
@@ -226,7 +228,7 @@ _FLAG_WORDS = {
 WIDENS = frozenset(
     {"non_stationary", "lockstep", "under_concurrency", "over_concurrency", "littles_law", "client_bound"}
 )
-"""Flags that widen the bounds of a point where they do not exclude it (`stats.widening`)."""
+"""Flags that widen the bounds of a point where they do not exclude it (`core.widening`)."""
 
 
 def flag_words(flag: Flag) -> str:

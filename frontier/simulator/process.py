@@ -6,7 +6,7 @@ import sys
 
 import orjson
 
-from frontier.errors import MeasurementError
+from frontier.core.errors import MeasurementError
 from frontier.simulator.spec import EngineSpec
 
 _START_LIMIT = 30.0

@@ -8,8 +8,9 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 
 from frontier.client.load.rules import Pacing, first_length
-from frontier.model import POISSON, Rate, Shape
-from frontier.model.session_plans import EARLY, SessionPlan, class_of, left_out, plan_session
+from frontier.core.loads import POISSON, Rate
+from frontier.core.session_plans import EARLY, SessionPlan, class_of, left_out, plan_session
+from frontier.core.shapes import Shape
 from frontier.simulator.engine import Step
 from frontier.simulator.spec import EngineSpec
 from frontier.simulator.speculative import make_scheduler

@@ -10,10 +10,10 @@ from typing import Any
 
 import orjson
 
-from frontier.errors import StoreError
+from frontier.core.errors import StoreError
+from frontier.core.text import stored, stored_tree
 from frontier.store.files import Folder, too_large, writing
 from frontier.store.records import LATEST, build, require_usable
-from frontier.text import stored, stored_tree
 
 MOST_BYTES, LINE_BYTES = 512 * 2**20, 8 * 2**20
 """Of a journal and of a line of it. A longer line is none of ours."""

@@ -15,11 +15,13 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import orjson
 
-from frontier.errors import StoreError
-from frontier.metrics import metric
-from frontier.model import Estimate, Measurement, Outcome, Point, Record, Shape
-from frontier.text import stored, stored_tree
-from frontier.units import LONGEST, MOST_COUNT, usable, usable_count
+from frontier.core.errors import StoreError
+from frontier.core.metrics import metric
+from frontier.core.points import Estimate, Point
+from frontier.core.shapes import Shape
+from frontier.core.text import stored, stored_tree
+from frontier.core.trials import Measurement, Outcome, Record
+from frontier.core.units import LONGEST, MOST_COUNT, usable, usable_count
 
 # --- records
 

@@ -25,14 +25,15 @@ from typing import Any, Self
 
 import orjson
 
-from frontier.errors import StoreError, UsageError
-from frontier.model import Answers, Phase, Trial, file_label
+from frontier.core.errors import StoreError, UsageError
+from frontier.core.shapes import file_label
+from frontier.core.text import redact, stored_tree
+from frontier.core.trials import Answers, Phase, Trial
 from frontier.store import lock
 from frontier.store.files import CONFIG_BYTES, Folder, writing
 from frontier.store.journal import Journal
 from frontier.store.records import build
 from frontier.store.trial_files import EVIDENCE_BYTES, TrialFiles, TrialWriter
-from frontier.text import redact, stored_tree
 
 SCHEMA = "frontier.run/1"
 MANIFEST_BYTES = 128 * 2**20

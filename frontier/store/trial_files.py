@@ -19,8 +19,9 @@ from typing import Any, BinaryIO, Self
 
 import orjson
 
-from frontier.errors import StoreError
-from frontier.model import Measurement, Point, Record, Trial
+from frontier.core.errors import StoreError
+from frontier.core.points import Point
+from frontier.core.trials import Measurement, Record, Trial
 from frontier.store.files import Folder, writing
 from frontier.store.records import (
     decode_imported,

@@ -8,12 +8,15 @@ import math
 from dataclasses import dataclass, field
 from typing import Literal
 
-from frontier.decide import proof
-from frontier.decide.search import Ask
-from frontier.decide.verdict import judge
-from frontier.model import Phase, Series, Trial, Verdict, load_facts, setting
-from frontier.plan import Progress, Stage
+from frontier.core import proof
+from frontier.core.decisions import Verdict
+from frontier.core.loads import load_facts, setting
+from frontier.core.shapes import Series
+from frontier.core.trials import Phase, Trial
+from frontier.core.verdict import judge
+from frontier.planning.plan import Progress, Stage
 from frontier.run import Run
+from frontier.search.scan import Ask
 from frontier.sweep.proposals import Proposals
 from frontier.sweep.trial_runner import TrialRunner
 

@@ -16,17 +16,18 @@ from frontier.client.ask.target import Proxies, Target
 from frontier.client.load.loop import TrialProgress
 from frontier.client.load.processes import LocalWorkers, workers_needed
 from frontier.client.load.shard import Worker, WorkerLostError, run_sharded
-from frontier.client.ray_workers import RayWorkers
 from frontier.config import Config, DeploymentConfig
-from frontier.decide.proof import connections_wanted
-from frontier.errors import AnotherServerError, MeasurementError, UsageError
-from frontier.model import Measurement, Rate, Record, Trial, streams
-from frontier.plan import GRID_REQUESTS
+from frontier.core.errors import AnotherServerError, MeasurementError, UsageError
+from frontier.core.loads import Rate, streams
+from frontier.core.proof import connections_wanted
+from frontier.core.text import NO_SECRETS, Secrets, environment_secrets
+from frontier.core.trials import Measurement, Record, Trial
+from frontier.extras.ray.workers import RayWorkers
+from frontier.planning.plan import GRID_REQUESTS
 from frontier.simulator.process import SimulatorProcess
 from frontier.simulator.spec import EngineSpec
 from frontier.simulator.virtual import virtual_trial
 from frontier.sweep.given_files import read_key_file, read_prompts
-from frontier.text import NO_SECRETS, Secrets, environment_secrets
 
 OnRecord = Callable[[Record], None]
 OnTick = Callable[[TrialProgress], None]

@@ -14,18 +14,20 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Literal
 
-from frontier.budget import described_trials, parts_left
 from frontier.config import Config, DeploymentConfig
-from frontier.decide import completion
-from frontier.decide.changes import PROOFS
-from frontier.decide.proof import SCANS
-from frontier.decide.search import Ask
-from frontier.errors import FrontierError, MemoryShortError, StoreError
-from frontier.model import Phase, Series, Trial, load_facts, setting
-from frontier.plan import NOTHING, Plan, Progress, ToProve, grid_size, in_turn, make_trial, runs_grid
+from frontier.core.changes import PROOFS
+from frontier.core.errors import FrontierError, MemoryShortError, StoreError
+from frontier.core.loads import load_facts, setting
+from frontier.core.proof import SCANS
+from frontier.core.shapes import Series
+from frontier.core.trials import Phase, Trial
+from frontier.planning.budget import described_trials, parts_left
+from frontier.planning.plan import NOTHING, Plan, Progress, ToProve, grid_size, in_turn, make_trial, runs_grid
 from frontier.run import History
-from frontier.stats.window_cache import load_window_data
+from frontier.search import complete
+from frontier.search.scan import Ask
 from frontier.store.run_dir import RunDirectory
+from frontier.store.window_cache import load_window_data
 from frontier.sweep.announcements import Announcer
 from frontier.sweep.backend import Backend
 from frontier.sweep.ledger import Ledger
@@ -156,7 +158,7 @@ class Conductor:
         limits = self.config.limits
         shapes = Counter(series.deployment for series in every)
         found = {
-            s: completion.worth_proving(
+            s: complete.worth_proving(
                 self.prove.of(s), limits, self._runner.history(s), shared=shapes[s.deployment] > 1
             )
             for s in every

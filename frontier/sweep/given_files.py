@@ -13,9 +13,9 @@ from typing import Any
 
 from frontier.client.ask.prompts import FilePrompt
 from frontier.config.connection import LONGEST_KEY, usable_key
-from frontier.errors import UsageError
+from frontier.core.errors import UsageError
+from frontier.core.text import looks_like_a_key, looks_random
 from frontier.store.files import read_given
-from frontier.text import looks_like_a_key, looks_random
 
 
 def read_key_file(path: Path) -> str:

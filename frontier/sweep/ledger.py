@@ -14,10 +14,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from frontier.budget import MARGIN, Amount, Caps, TrialTimes, price_of
 from frontier.config import BudgetConfig, DeploymentConfig
-from frontier.errors import MemoryShortError
-from frontier.model import Record, Trial
+from frontier.core.errors import MemoryShortError
+from frontier.core.trials import Record, Trial
+from frontier.planning.budget import MARGIN, Amount, Caps, TrialTimes, price_of
 
 _CGROUP = Path("/sys/fs/cgroup")
 

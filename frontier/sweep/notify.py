@@ -10,9 +10,9 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from frontier.config import FinishConfig
+from frontier.core.text import MOST, NO_SECRETS, Secrets
+from frontier.core.units import format_elapsed
 from frontier.sweep.shell_line import run_line
-from frontier.text import MOST, NO_SECRETS, Secrets
-from frontier.units import format_elapsed
 
 _OUTPUT_CHARS = 300
 

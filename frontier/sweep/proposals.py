@@ -8,13 +8,15 @@ from functools import partial
 from typing import TypeVar
 
 from frontier.config import Config, DeploymentConfig
-from frontier.decide import completion, search
-from frontier.decide.search import Ask, Done, SearchPolicy
-from frontier.model import Decision, Phase, Series, Trial
-from frontier.plan import Better, Plan, TimeLeft, ToProve, grid_size, make_trial, search_policy
+from frontier.core.decisions import Decision
+from frontier.core.shapes import Series
+from frontier.core.trials import Phase, Trial
+from frontier.planning.plan import Better, Plan, TimeLeft, ToProve, grid_size, make_trial, search_policy
+from frontier.planning.time_left import of_sweep, series_of, to_come, until_decided
 from frontier.run import History
+from frontier.search import complete, scan
+from frontier.search.scan import Ask, Done, SearchPolicy
 from frontier.sweep.trial_runner import TrialRunner
-from frontier.time_left import of_sweep, series_of, to_come, until_decided
 
 T = TypeVar("T")
 
@@ -53,7 +55,7 @@ class Proposals:
         def ask(policy: SearchPolicy, history: History) -> Ask | Done:
             if not (policy.prove if self.prove else policy.grid):
                 return Done("nothing is left")
-            return search.next_ask(policy, series.shape, self.config.tiers, history)
+            return scan.next_ask(policy, series.shape, self.config.tiers, history)
 
         return self._remembered(self._searched, series, ask)
 
@@ -69,7 +71,7 @@ class Proposals:
                 return Done("nothing is left")
             left = self.runner.ledger.seconds_left()
             within = math.inf if left is None else left
-            return completion.next_ask(policy, series.shape, self.config.tiers, history, within=within)
+            return complete.next_ask(policy, series.shape, self.config.tiers, history, within=within)
 
         return self._remembered(self._completed, series, ask)
 
@@ -84,7 +86,7 @@ class Proposals:
         ask = self.to_search(series) if self.prove else None
         if isinstance(ask, Ask):
             return ask
-        last = completion.last_ask(self.config.tiers, history, marginal_gain=self.config.marginal_gain)
+        last = complete.last_ask(self.config.tiers, history, marginal_gain=self.config.marginal_gain)
         return last or Done("the plan is measured")
 
     def to_share(self, deployment: str, series: Sequence[Series]) -> tuple[Series, Ask] | None:
@@ -96,7 +98,7 @@ class Proposals:
         histories = {one: self.runner.history(one) for one in mine}
         if not asked or deployment in self.runner.failures.given_up or not all(histories.values()):
             return None
-        found = completion.next_shared(self.config.tiers, histories)
+        found = complete.next_shared(self.config.tiers, histories)
         return None if found is None or found[1].concurrency >= self._policy(found[0]).lost else found
 
     def asks(self, series: Series) -> list[Ask]:
@@ -121,7 +123,7 @@ class Proposals:
 
     def reason_to_skip(self, trial: Trial) -> str | None:
         """Why the trial would show nothing new, going by what was measured; None to run it."""
-        return completion.skip_reason(trial.concurrency, self.config.tiers, self.runner.history(trial.series))
+        return complete.skip_reason(trial.concurrency, self.config.tiers, self.runner.history(trial.series))
 
     def better(self, series: Series, decision: Decision) -> Better | None:
         """The higher setting that is proven next, if one is: what it may give more, and the time
@@ -131,11 +133,11 @@ class Proposals:
         if ask is None or ask.concurrency <= (decision.concurrency or 0):
             return None
         history = self.runner.history(series)
-        gain = completion.gain(ask.concurrency, self.config.limits, history)
+        gain = complete.gain(ask.concurrency, self.config.limits, history)
         left = until_decided(self.config, series, history, ask).seconds(self.runner.ledger.times)
         return (
             Better(ask.concurrency, gain, left.seconds if left is not None else None)
-            if gain > completion.WORTH_NAMING
+            if gain > complete.WORTH_NAMING
             else None
         )
 

@@ -20,15 +20,16 @@ from typing import Any, Literal, TypeVar
 from urllib.parse import urlsplit
 
 from frontier.config import DeploymentConfig
-from frontier.errors import AnotherServerError, MeasurementError, StoreError
-from frontier.model import Series, Trial
-from frontier.plan import Progress
+from frontier.core.errors import AnotherServerError, MeasurementError, StoreError
+from frontier.core.shapes import Series
+from frontier.core.text import Secrets
+from frontier.core.trials import Trial
+from frontier.core.units import format_elapsed
+from frontier.planning.plan import Progress
 from frontier.store.files import Folder
 from frontier.store.journal import server_words, servers
 from frontier.store.run_dir import RunDirectory
 from frontier.sweep.backend import PUT_BACK, Backend, Facts
-from frontier.text import Secrets
-from frontier.units import format_elapsed
 
 ATTEMPTS = 2
 """How often one trial is tried when the server is lost under it."""

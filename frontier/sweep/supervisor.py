@@ -24,9 +24,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO
 
-from frontier.errors import StoreError
+from frontier.core.errors import StoreError
+from frontier.core.text import Secrets
 from frontier.store.files import Folder
-from frontier.text import Secrets
 
 LOG_BYTES = 8_000_000
 """Of a log at the most: where it is full, the older half of it goes."""

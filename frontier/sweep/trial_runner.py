@@ -10,15 +10,18 @@ from typing import Any, Literal
 
 from frontier.client.load.shard import WorkerLostError
 from frontier.config import Config
-from frontier.errors import AnotherServerError
-from frontier.model import Flag, Measurement, Outcome, Record, Series, Trial, setting
-from frontier.plan import Progress
+from frontier.core.errors import AnotherServerError
+from frontier.core.estimate import estimate
+from frontier.core.flags import flags
+from frontier.core.loads import setting
+from frontier.core.points import Flag
+from frontier.core.shapes import Series
+from frontier.core.trials import Measurement, Outcome, Record, Trial
+from frontier.core.window import WindowData
+from frontier.planning.plan import Progress
 from frontier.run import History
-from frontier.stats.estimate import estimate
-from frontier.stats.flags import flags
-from frontier.stats.window import WindowData
-from frontier.stats.window_cache import load_window_data
 from frontier.store.run_dir import RunDirectory
+from frontier.store.window_cache import load_window_data
 from frontier.sweep.backend import Backend, OnRecord, OnTick
 from frontier.sweep.ledger import Ledger
 from frontier.sweep.servers import ATTEMPTS, ServerFailures, Servers, sleep_or_stop

@@ -20,7 +20,19 @@ import numpy as np
 
 from frontier.client.load.loop import TrialProgress
 from frontier.config import Config
-from frontier.decide.load_search import (
+from frontier.core import estimate
+from frontier.core.decisions import Decision, Judgement, Limit, Verdict
+from frontier.core.errors import MeasurementError, UsageError
+from frontier.core.from_records import BY_CLIENT, window_data
+from frontier.core.load_flags import DRIFT
+from frontier.core.metrics import claim_floor, metric
+from frontier.core.points import Point
+from frontier.core.trials import Measurement, Outcome, Phase, Record, Trial
+from frontier.core.users import arrival_rate
+from frontier.core.verdict import Check, Checked, judge
+from frontier.core.window import WindowData
+from frontier.run import Run
+from frontier.search.highest_rate import (
     FoundRate,
     LoadAsk,
     LoadDone,
@@ -32,16 +44,6 @@ from frontier.decide.load_search import (
     next_ask,
     proof_size,
 )
-from frontier.decide.users import arrival_rate
-from frontier.decide.verdict import Check, Checked, judge
-from frontier.errors import MeasurementError, UsageError
-from frontier.metrics import claim_floor, metric
-from frontier.model import Decision, Judgement, Limit, Measurement, Outcome, Phase, Point, Record, Trial, Verdict
-from frontier.run import Run
-from frontier.stats import estimate
-from frontier.stats.from_records import BY_CLIENT, window_data
-from frontier.stats.load_flags import DRIFT
-from frontier.stats.window import WindowData
 from frontier.store.run_dir import RunDirectory
 from frontier.sweep.backend import HttpBackend, OnTick
 from frontier.sweep.servers import require_same_server

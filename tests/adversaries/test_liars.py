@@ -14,11 +14,14 @@ from frontier.client import run_trial
 from frontier.client.ask.prompts import random_prompts
 from frontier.client.ask.target import Target, Timeouts
 from frontier.client.http.http_client import run
-from frontier.decide.proof import connections_wanted
-from frontier.decide.verdict import judge
-from frontier.model import Limit, Phase, Point, Record, Shape, Trial, Verdict
-from frontier.stats.estimate import point
-from frontier.stats.from_records import window_data
+from frontier.core.decisions import Limit, Verdict
+from frontier.core.estimate import point
+from frontier.core.from_records import window_data
+from frontier.core.points import Point
+from frontier.core.proof import connections_wanted
+from frontier.core.shapes import Shape
+from frontier.core.trials import Phase, Record, Trial
+from frontier.core.verdict import judge
 from tests.adversaries.liars import TOKENS, TPOT, WORDS, Liar, honest, liars, named
 from tests.client.hostile import Hostile
 from tests.golden import assert_golden_row

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from frontier.model import ClientHealth
+from frontier.core.trials import ClientHealth
 from frontier.run import load
 from tests.commands import Said, frontier
 from tests.golden import assert_golden_row

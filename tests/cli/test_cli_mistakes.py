@@ -21,8 +21,9 @@ from frontier.cli.common import wrapped
 from frontier.cli.main import run
 from frontier.cli.sweep_request import read_request
 from frontier.config import load_config
-from frontier.metrics import metric
-from frontier.model import Cause, Outcome
+from frontier.core.decisions import Cause
+from frontier.core.metrics import metric
+from frontier.core.trials import Outcome
 from frontier.run import load
 from frontier.store.run_dir import RunDirectory
 from tests import servers

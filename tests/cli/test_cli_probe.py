@@ -16,7 +16,7 @@ from frontier.cli import probe
 from frontier.client.ask import checklist as discover
 from frontier.client.ask.preflight import preflight
 from frontier.client.ask.target import Target
-from frontier.errors import UsageError
+from frontier.core.errors import UsageError
 from frontier.simulator.process import SimulatorProcess
 from frontier.simulator.spec import EngineSpec
 from tests import servers

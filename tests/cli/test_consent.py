@@ -15,7 +15,7 @@ from pydantic import BaseModel
 from frontier.cli.common import consent_to_reach, consent_to_sweep
 from frontier.config import Config, load_config
 from frontier.config.uses import PLAIN, Use, marks
-from frontier.errors import UsageError
+from frontier.core.errors import UsageError
 from tests import servers
 from tests.commands import frontier
 from tests.golden import assert_golden_row

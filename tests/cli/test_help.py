@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from frontier.cli.main import SECTIONS
+from frontier.cli.main import sections
 from tests.commands import frontier
 from tests.golden import assert_golden
 
-COMMANDS = [name for commands in SECTIONS.values() for name in commands]
+COMMANDS = [name for commands in sections().values() for name in commands]
 
 
 def help_of(*command: str, columns: int) -> str:

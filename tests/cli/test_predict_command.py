@@ -9,14 +9,15 @@ from pathlib import Path
 import pytest
 
 from frontier.config import load_config
-from frontier.decide.prediction import not_faster, predict_config, predict_points
-from frontier.errors import UsageError
-from frontier.hardware.predict import Prediction
+from frontier.core.errors import UsageError
+from frontier.core.points import Estimate, Flag
+from frontier.core.shapes import Shape
+from frontier.core.units import format_seconds
+from frontier.extras.predict.fit import Prediction
+from frontier.extras.predict.prediction import not_faster, predict_config, predict_points
 from frontier.hardware.roofline import GivenRoofline, Limits
-from frontier.model import Estimate, Flag, Shape
 from frontier.run import load
 from frontier.simulator.virtual import closed_loop_arrays
-from frontier.units import format_seconds
 from tests.commands import frontier
 from tests.golden import assert_golden_row
 from tests.sweeps import sweep_in_virtual_time

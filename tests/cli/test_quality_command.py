@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from frontier.config import parse_sla
-from frontier.model import Cause, Verdict
+from frontier.core.decisions import Cause, Verdict
 from frontier.run import load
 from frontier.store.run_dir import RunDirectory
 from tests.commands import Said, frontier

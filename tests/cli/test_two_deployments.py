@@ -8,9 +8,11 @@ from pathlib import Path
 import pytest
 
 import frontier
-from frontier.decide.sla_result import answer
-from frontier.errors import UsageError
-from frontier.model import Decision, Estimate, Limit, Shape, Verdict
+from frontier.core.decisions import Decision, Limit, Verdict
+from frontier.core.errors import UsageError
+from frontier.core.points import Estimate
+from frontier.core.shapes import Shape
+from frontier.core.sla_result import answer
 from tests.commands import frontier as command
 from tests.golden import assert_golden_row
 from tests.sweeps import sweep_in_virtual_time

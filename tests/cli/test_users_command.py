@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 import yaml
 
-from frontier.cli.users import TARGETS
 from frontier.config import parse_sla
-from frontier.decide.users import HeadCount, Users
-from frontier.model import ClientHealth, Measurement, Outcome, Record, Trial, Window
-from frontier.report.people import users_text
+from frontier.core.trials import ClientHealth, Measurement, Outcome, Record, Trial, Window
+from frontier.core.users import HeadCount, Users
+from frontier.extras.users.command import TARGETS
+from frontier.extras.users.people import users_text
 from frontier.run import load
 from frontier.store.run_dir import RunDirectory
 from frontier.sweep import verify

@@ -20,8 +20,8 @@ from frontier.client.ask.facts import (
     window_facts,
 )
 from frontier.client.ask.target import Target
-from frontier.model import SourceReadings
-from frontier.text import Secrets
+from frontier.core.text import Secrets
+from frontier.core.trials import SourceReadings
 
 
 def read(*texts: tuple[float, bytes | tuple[bytes, ...]]) -> tuple[SourceReadings, ...]:

@@ -19,11 +19,14 @@ from frontier.client.ask.prompts import PromptSource, random_prompts
 from frontier.client.ask.target import Target, Timeouts
 from frontier.client.engines.request import Prompt
 from frontier.client.http.http_client import run
-from frontier.model import Flag, Limit, Measurement, Phase, Record, Shape, Trial
-from frontier.stats.estimate import point
-from frontier.stats.flags import beyond_light, flags
-from frontier.stats.from_records import window_data
-from frontier.stats.window import WindowData, join
+from frontier.core.decisions import Limit
+from frontier.core.estimate import point
+from frontier.core.flags import beyond_light, flags
+from frontier.core.from_records import window_data
+from frontier.core.points import Flag
+from frontier.core.shapes import Shape
+from frontier.core.trials import Measurement, Phase, Record, Trial
+from frontier.core.window import WindowData, join
 from tests.client.engine import Engine
 from tests.client.hostile import BEHAVIOURS, Call, Hostile
 from tests.client.proxies import buffering, listening

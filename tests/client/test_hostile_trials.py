@@ -17,9 +17,12 @@ from frontier.client import run_trial
 from frontier.client.ask.prompts import random_prompts
 from frontier.client.ask.target import Target, Timeouts
 from frontier.client.http.http_client import run
-from frontier.model import Limit, Measurement, Outcome, Phase, Point, Record, Shape, Trial
-from frontier.stats.estimate import point
-from frontier.stats.from_records import window_data
+from frontier.core.decisions import Limit
+from frontier.core.estimate import point
+from frontier.core.from_records import window_data
+from frontier.core.points import Point
+from frontier.core.shapes import Shape
+from frontier.core.trials import Measurement, Outcome, Phase, Record, Trial
 from tests.client.hostile import BEHAVIOURS, Hostile
 from tests.client.test_client import FAILURES, GOOD
 

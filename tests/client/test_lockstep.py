@@ -9,10 +9,11 @@ from frontier.client.ask.preflight import preflight
 from frontier.client.ask.prompts import random_prompts
 from frontier.client.ask.target import Target
 from frontier.client.http.http_client import run
-from frontier.model import Outcome, Phase, Record, Shape, Trial
+from frontier.core.shapes import Shape
+from frontier.core.stationarity import dispersion
+from frontier.core.trials import Outcome, Phase, Record, Trial
 from frontier.simulator.process import SimulatorProcess
 from frontier.simulator.spec import EngineSpec
-from frontier.stats.stationarity import dispersion
 
 pytestmark = pytest.mark.process
 

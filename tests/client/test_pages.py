@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 from frontier.client.engines import ENGINES
-from frontier.model import Outcome
+from frontier.core.trials import Outcome
 
 ROOT = Path(__file__).parents[2]
 SERVERS = (ROOT / "docs" / "servers.md").read_text(encoding="utf-8")
@@ -34,7 +34,7 @@ def test_every_outcome_is_explained() -> None:
 
 
 def test_every_flag_has_its_row_with_the_limit_of_the_code() -> None:
-    from frontier.stats import flags, load_flags
+    from frontier.core import flags, load_flags
 
     page = (ROOT / "docs" / "flags.md").read_text(encoding="utf-8")
     source = "".join(Path(module.__file__).read_text(encoding="utf-8") for module in (load_flags, flags))

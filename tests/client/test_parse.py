@@ -15,7 +15,7 @@ from frontier.client.engines.stream import NOTHING, REASONING, TOOL, VISIBLE, St
 from frontier.client.http.exchange import Exchange
 from frontier.client.http.parse import AnswerParser, to_record
 from frontier.client.http.sse import event_template
-from frontier.model import Outcome, Record
+from frontier.core.trials import Outcome, Record
 
 
 def exchange(reads: list[bytes], kind: str = "text/event-stream") -> Exchange:

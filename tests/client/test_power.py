@@ -18,8 +18,9 @@ from frontier.client.ask.evidence import Evidence, parse_metrics
 from frontier.client.ask.facts import window_facts
 from frontier.client.ask.target import Target
 from frontier.client.http.http_client import run
-from frontier.model import Flag, Power, SourceReadings
-from frontier.stats import cost_energy, flags
+from frontier.core import cost_energy, flags
+from frontier.core.points import Flag, Power
+from frontier.core.trials import SourceReadings
 from tests.golden import assert_golden_row
 from tests.servers import serving
 from tests.stats.made import Server, trial

@@ -18,8 +18,8 @@ from frontier.client.ask import preflight as module
 from frontier.client.ask.preflight import Preflight, calibrate, preflight
 from frontier.client.ask.prompts import random_prompts
 from frontier.client.ask.target import Target, Timeouts
-from frontier.errors import MeasurementError, UsageError
-from frontier.model import Lengths, Shape
+from frontier.core.errors import MeasurementError, UsageError
+from frontier.core.shapes import Lengths, Shape
 from tests.client.certificates import secure
 from tests.client.engine import Engine
 from tests.client.hostile import BEHAVIOURS, Call, Hostile, missing, sse

@@ -8,8 +8,8 @@ import pytest
 
 from frontier.client.ask.prompts import HEAD, WORDS, Calibration, calibrate_words, file_prompts, random_prompts
 from frontier.client.engines.request import Content
-from frontier.errors import UsageError
-from frontier.model import Lengths, Shape
+from frontier.core.errors import UsageError
+from frontier.core.shapes import Lengths, Shape
 from frontier.sweep.given_files import read_prompts
 from tests.golden import assert_golden_row
 from tests.neutral import neutral

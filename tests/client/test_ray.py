@@ -31,16 +31,16 @@ from frontier.client.ask.target import Target
 from frontier.client.http.http_client import run
 from frontier.client.load.rules import first_length
 from frontier.client.load.shard import WorkerLostError, run_sharded
-from frontier.client.ray_workers import RAY_SETTINGS, RayWorkers, bridge_environment
 from frontier.config import load_config
-from frontier.errors import MeasurementError, UsageError
-from frontier.model import Measurement, Outcome, Record, Trial
+from frontier.core.errors import MeasurementError, UsageError
+from frontier.core.estimate import estimate
+from frontier.core.from_records import window_data
+from frontier.core.text import NO_SECRETS, Secrets
+from frontier.core.trials import Measurement, Outcome, Record, Trial
+from frontier.extras.ray.workers import RAY_SETTINGS, RayWorkers, bridge_environment
 from frontier.simulator.process import SimulatorProcess
 from frontier.simulator.spec import EngineSpec
-from frontier.stats.estimate import estimate
-from frontier.stats.from_records import window_data
 from frontier.sweep.backend import HttpBackend
-from frontier.text import NO_SECRETS, Secrets
 from tests.client.engine import Engine
 from tests.client.hostile import Hostile
 from tests.client.test_shard import target, trial
@@ -70,7 +70,7 @@ def test_no_variable_with_a_secret_and_no_setting_of_another_ray_reaches_a_ray_o
 
 @pytest.mark.parametrize("spec", [None, SimpleNamespace(origin=None)], ids=["absent", "a namesake folder"])
 def test_without_ray_a_sweep_says_what_to_install(spec: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("frontier.client.ray_workers.importlib.util.find_spec", lambda _: spec)
+    monkeypatch.setattr("frontier.extras.ray.workers.importlib.util.find_spec", lambda _: spec)
     config = load_config("endpoint: http://127.0.0.1:1/v1\nshapes: [8/8]\nworkers: ray\n", "a.yaml")
     with pytest.raises(UsageError) as caught:
         run(HttpBackend(config, {}).prepare(config.deployments[0]))
@@ -81,7 +81,7 @@ def test_without_ray_a_sweep_says_what_to_install(spec: Any, monkeypatch: pytest
 def test_a_bridge_that_ends_is_said_and_costs_no_sweep_its_process(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whether Ray is installed or not: Python ends at once where it has no standard library."""
     monkeypatch.setenv("PYTHONHOME", "/nowhere")
-    monkeypatch.setattr("frontier.client.ray_workers.importlib.util.find_spec", lambda _: SimpleNamespace(origin="x"))
+    monkeypatch.setattr("frontier.extras.ray.workers.importlib.util.find_spec", lambda _: SimpleNamespace(origin="x"))
     with pytest.raises(MeasurementError) as caught:
         run(RayWorkers(None, NO_SECRETS).connect())
     assert_golden_row("messages", str(caught.value).splitlines()[0])
@@ -89,7 +89,7 @@ def test_a_bridge_that_ends_is_said_and_costs_no_sweep_its_process(monkeypatch: 
 
 @pytest.mark.parametrize("workers", ["ray", "{ray: ray://head:10001, count: 8}"], ids=["local", "cluster"])
 def test_a_plan_says_from_where_the_load_is_sent(workers: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("frontier.client.ray_workers.importlib.util.find_spec", lambda _: SimpleNamespace(origin="x"))
+    monkeypatch.setattr("frontier.extras.ray.workers.importlib.util.find_spec", lambda _: SimpleNamespace(origin="x"))
     text = f"endpoint: simulator\nshapes: [8/8]\nconcurrency: [2]\nworkers: {workers}\n"
     (tmp_path / "sweep.yaml").write_text(text)
     plan = frontier("sweep", "sweep.yaml", "--dry-run", cwd=tmp_path).out
@@ -102,7 +102,7 @@ def test_a_plan_says_from_where_the_load_is_sent(workers: str, tmp_path: Path, m
 def test_a_dry_run_says_that_ray_is_missing_as_the_sweep_does(
     workers: str, spec: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("frontier.client.ray_workers.importlib.util.find_spec", lambda _: spec)
+    monkeypatch.setattr("frontier.extras.ray.workers.importlib.util.find_spec", lambda _: spec)
     text = f"endpoint: simulator\nshapes: [8/8]\nconcurrency: [2, 4]\nworkers: {workers}\n"
     (tmp_path / "sweep.yaml").write_text(text)
     dry, real = (frontier("sweep", "sweep.yaml", *more, cwd=tmp_path, here=True) for more in (("--dry-run",), ()))
@@ -117,7 +117,7 @@ def test_a_dry_run_says_that_ray_is_missing_as_the_sweep_does(
 @pytest.mark.process
 @pytest.mark.parametrize("scheme", ["", "ray://"])
 def test_a_cluster_that_is_not_there_is_said_at_once(scheme: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("frontier.client.ray_workers.importlib.util.find_spec", lambda _: SimpleNamespace(origin="x"))
+    monkeypatch.setattr("frontier.extras.ray.workers.importlib.util.find_spec", lambda _: SimpleNamespace(origin="x"))
     address = f"{scheme}127.0.0.1:{free_port()}"
     with pytest.raises(MeasurementError) as caught:
         run(RayWorkers(address, NO_SECRETS).connect())

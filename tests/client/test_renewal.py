@@ -13,11 +13,12 @@ import trustme
 from frontier.client.ask.target import Proxies, Target
 from frontier.client.http.http_client import Client, run
 from frontier.client.http.pool import Renewal, requests_each
-from frontier.metrics import claim_floor
-from frontier.model import Limit, Measurement, Outcome, Record
-from frontier.stats import connections
-from frontier.stats.estimate import point
-from frontier.stats.from_records import window_data
+from frontier.core import connections
+from frontier.core.decisions import Limit
+from frontier.core.estimate import point
+from frontier.core.from_records import window_data
+from frontier.core.metrics import claim_floor
+from frontier.core.trials import Measurement, Outcome, Record
 from tests.client.certificates import secure
 from tests.client.engine import Engine
 from tests.client.hostile import Hostile

@@ -9,7 +9,7 @@ from frontier.client.ask.devices import Readings
 from frontier.client.ask.evidence import ask_settings, parse_metrics, told_settings
 from frontier.client.ask.target import Target
 from frontier.client.http.http_client import Client
-from frontier.report.comparison import changed_settings
+from frontier.extras.compare.comparison_tables import changed_settings
 from tests.client.hostile import BEHAVIOURS, Call, Hostile
 from tests.golden import assert_golden_row
 

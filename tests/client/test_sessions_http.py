@@ -15,10 +15,10 @@ import pytest
 from frontier.client.ask.prompts import Calibration, session_prompts
 from frontier.client.http.http_client import run
 from frontier.config import load_config
-from frontier.formats.session_files import read_sessions
-from frontier.model import Measurement, Outcome, Record
-from frontier.model.session_plans import plan_session
-from frontier.plan import make_plan
+from frontier.core.session_plans import plan_session
+from frontier.core.trials import Measurement, Outcome, Record
+from frontier.extras.traces.session_files import read_sessions
+from frontier.planning.plan import make_plan
 from frontier.simulator.process import SimulatorProcess
 from frontier.simulator.spec import EngineSpec
 from frontier.sweep.backend import HttpBackend

@@ -21,11 +21,12 @@ from frontier.client.load.processes import AutoWorkers, LocalWorkers, workers_ne
 from frontier.client.load.rules import StreamStatus, first_length
 from frontier.client.load.shard import ShardHost, ShardReport, WorkerInfo, WorkerLostError, run_sharded
 from frontier.config import load_config
-from frontier.model import Measurement, Outcome, Phase, Record, Shape, Trial
+from frontier.core.estimate import estimate
+from frontier.core.from_records import window_data
+from frontier.core.shapes import Shape
+from frontier.core.trials import Measurement, Outcome, Phase, Record, Trial
 from frontier.simulator.process import SimulatorProcess
 from frontier.simulator.spec import EngineSpec
-from frontier.stats.estimate import estimate
-from frontier.stats.from_records import window_data
 from frontier.sweep.backend import HttpBackend
 from tests.client.engine import Engine
 from tests.client.hostile import Hostile

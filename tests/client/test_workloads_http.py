@@ -13,8 +13,8 @@ import trustme
 
 from frontier.client.http.http_client import run
 from frontier.config import load_config
-from frontier.model import Outcome, Record
-from frontier.plan import make_plan
+from frontier.core.trials import Outcome, Record
+from frontier.planning.plan import make_plan
 from frontier.sweep.backend import Facts, HttpBackend
 from tests.client.certificates import client_files, secure
 from tests.client.engine import Engine

@@ -13,11 +13,12 @@ from hypothesis import strategies as st
 
 from frontier.config import Config, describe_difference, left_out, load_config, parse_sla
 from frontier.config.sla import read_tiers
-from frontier.errors import Complaint, ConfigError, UsageError
+from frontier.core.decisions import Limit
+from frontier.core.errors import Complaint, ConfigError, UsageError
+from frontier.core.shapes import Lengths, Shape
+from frontier.core.text import looks_random, redact
 from frontier.hardware.models import CARDS
 from frontier.hardware.roofline import GivenRoofline, ModelRoofline, Roofline
-from frontier.model import Lengths, Limit, Shape
-from frontier.text import looks_random, redact
 from tests.complaints import Place, assert_complaints
 from tests.golden import assert_golden_row
 

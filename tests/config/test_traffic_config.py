@@ -4,9 +4,10 @@ import pytest
 
 from frontier.config import Config, load_config
 from frontier.config.load import Setting
-from frontier.model import Limit, Series
-from frontier.next_step import _sla
-from frontier.plan import make_plan
+from frontier.core.decisions import Limit
+from frontier.core.shapes import Series
+from frontier.planning.next_step import _sla
+from frontier.planning.plan import make_plan
 from tests.complaints import assert_complaints, refused
 from tests.golden import assert_golden_row
 

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from frontier.config.yaml_source import MAX_ANCHORS, MAX_BYTES, Document, compose, fill, plain_value
-from frontier.errors import Complaint, ConfigError
+from frontier.core.errors import Complaint, ConfigError
 from tests.complaints import Place, assert_complaints
 
 

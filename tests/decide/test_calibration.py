@@ -28,9 +28,10 @@ from benchmarks.calibration.servers import (
     Path as SpeedPath,
 )
 from benchmarks.calibration.sweep import answer_first
-from frontier.model import Limit, Phase
-from frontier.stats import stationarity
-from frontier.stats.intervals import clopper_pearson
+from frontier.core import stationarity
+from frontier.core.decisions import Limit
+from frontier.core.intervals import clopper_pearson
+from frontier.core.trials import Phase
 
 ROOT = Path(__file__).parents[2]
 

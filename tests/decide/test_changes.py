@@ -6,11 +6,13 @@ import math
 import numpy as np
 import pytest
 
-from frontier.decide import changes, completion, operating_point, proof, search
-from frontier.decide.changes import CHANGE, FEWEST, Unchanged, unchanged
-from frontier.decide.search import Ask, SearchPolicy
-from frontier.decide.verdict import judge
-from frontier.model import Cause, ClientHealth, Limit, Phase, Verdict
+from frontier.core import changes, proof, solver
+from frontier.core.changes import CHANGE, FEWEST, Unchanged, unchanged
+from frontier.core.decisions import Cause, Limit, Verdict
+from frontier.core.trials import ClientHealth, Phase
+from frontier.core.verdict import judge
+from frontier.search import complete, scan
+from frontier.search.scan import Ask, SearchPolicy
 from tests.stats.made import SHAPE, Server, trial
 
 TTFT = (Limit("p90_ttft", 0.05),)
@@ -66,7 +68,7 @@ def test_one_window_that_differs_makes_the_load_suspect_and_nothing_stale():
     history = changed(2.0, (4, Phase.VISIT))
     assert ((), (4,)) == (unchanged(history, TTFT).changes, unchanged(history, TTFT).suspect)
     assert list(range(4)) == kept(history)
-    ask = completion.next_ask(SearchPolicy((1, 4)), SHAPE, ONE, history)
+    ask = complete.next_ask(SearchPolicy((1, 4)), SHAPE, ONE, history)
     assert (4, Phase.VISIT) == (ask.concurrency, ask.phase)
 
 
@@ -164,7 +166,7 @@ def test_the_newest_window_over_the_limit_forbids_a_setting_whatever_was_before(
     assert Verdict.MEETS is proof.candidates(history, TTFT)[0].verdict, "otherwise this tests nothing"
     assert (4,) == proof.over_at_last(history, TTFT)
     assert Verdict.VIOLATES is judge(point, TTFT).verdict
-    decision = operating_point.solve([point], TTFT, history=history)
+    decision = solver.solve([point], TTFT, history=history)
     assert decision.concurrency is None
     assert "newest trial" in " ".join(point.notes)
 
@@ -176,9 +178,9 @@ def swept(server, policy=POLICY, limits=TTFT, most=150):
     """A whole sweep, as far as it goes."""
     history, tiers = [], [("", limits)]
     while True:
-        ask = search.next_ask(policy, SHAPE, tiers, history)
+        ask = scan.next_ask(policy, SHAPE, tiers, history)
         if not isinstance(ask, Ask):
-            ask = completion.next_ask(policy, SHAPE, tiers, history)
+            ask = complete.next_ask(policy, SHAPE, tiers, history)
         if not isinstance(ask, Ask):
             return history
         repeat = 1 + sum((t.concurrency, t.phase) == (ask.concurrency, ask.phase) for t, _ in history)
@@ -188,7 +190,7 @@ def swept(server, policy=POLICY, limits=TTFT, most=150):
 
 
 def decided(history, limits=TTFT):
-    return operating_point.solve(proof.claim_points(history, limits), limits, history=history)
+    return solver.solve(proof.claim_points(history, limits), limits, history=history)
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -220,7 +222,7 @@ def test_a_sweep_ends_with_a_window_of_what_is_chosen_and_its_claim_says_when_th
     assert decision.concurrency == trial_.concurrency
     assert decision.claim is not None
     assert decision.claim.until == sample.ends[-1]
-    assert None is completion.last_ask(ONE, history), "the same sweep again measures nothing"
+    assert None is complete.last_ask(ONE, history), "the same sweep again measures nothing"
 
 
 def test_each_tier_ends_with_a_window_of_its_own_setting():
@@ -228,20 +230,20 @@ def test_each_tier_ends_with_a_window_of_its_own_setting():
     server = Server(lambda c: 0.02 * c, sigma=0.1)
     history = history_of(server, *[(2, Phase.PROVE)] * 3, *[(16, Phase.PROVE)] * 3)
     assert [2, 16] == [decided(history, limits).concurrency for _, limits in tiers]
-    ask = completion.last_ask(tiers, history)
+    ask = complete.last_ask(tiers, history)
     assert (2, Phase.VISIT) == (ask.concurrency, ask.phase)
-    assert completion.last_ask(tiers, history_of(server, (2, Phase.VISIT), history=history)) is None
+    assert complete.last_ask(tiers, history_of(server, (2, Phase.VISIT), history=history)) is None
 
 
 def test_what_the_client_spoils_at_the_end_is_measured_again_but_not_for_ever():
     server = Course(lambda clock: 1.0)
     history = history_of(server, *PROOF, (1, Phase.GRID))
     for _ in range(proof.MOST_SPOILT):
-        ask = completion.last_ask(ONE, history)
+        ask = complete.last_ask(ONE, history)
         assert (4, Phase.VISIT) == (ask.concurrency, ask.phase)
         t, sample = history_of(server, (4, Phase.VISIT))[0]
         history.append((t, dataclasses.replace(sample, health=(ClientHealth(suspended=30.0),))))
-    assert completion.last_ask(ONE, history) is None
+    assert complete.last_ask(ONE, history) is None
 
 
 def creeping(per_minute, visits=6):

@@ -7,14 +7,15 @@ import math
 import numpy as np
 import pytest
 
-from frontier.decide import claim, operating_point
-from frontier.decide.proof import EARLIER_ALPHA, claim_point, claim_points
-from frontier.errors import ExitCode
-from frontier.metrics import fewest_to_bound
-from frontier.model import Cause, Claim, Cut, Limit, Phase, Verdict
+from frontier.core import claim, solver
+from frontier.core import estimate as summarize
+from frontier.core.decisions import Cause, Claim, Cut, Limit, Verdict
+from frontier.core.errors import ExitCode
+from frontier.core.metrics import fewest_to_bound
+from frontier.core.proof import EARLIER_ALPHA, claim_point, claim_points
+from frontier.core.trials import Phase
 from frontier.show.explain import sentence, with_notes
 from frontier.show.sentences import claim_sentence, headline
-from frontier.stats import estimate as summarize
 from tests.golden import assert_golden_row
 from tests.stats import made
 
@@ -86,7 +87,7 @@ def test_each_request_is_in_the_turn_it_was_sent_in(seed):
 
 
 def test_windows_of_one_sample_are_cut_each_for_itself():
-    from frontier.stats.window import join
+    from frontier.core.window import join
 
     both = join((window(10), window(20, start=1000.0)))
     late = RNG(1).random(both.n) < 0.3
@@ -180,11 +181,11 @@ def test_at_exactly_the_share_that_is_allowed_the_capital_reaches_20_in_one_of_t
 
 def decided(parts, limits=(TTFT,)):
     """The decision on windows of c=8: (phase, window) each."""
-    from frontier.stats.window import join
+    from frontier.core.window import join
 
     history = [(made.trial(8, phase, i), sample) for i, (phase, sample) in enumerate(parts, 1)]
     point = claim_point(join(tuple(sample for _, sample in parts)), tuple(limits), EARLIER_ALPHA)
-    return operating_point.solve([point], limits, history=history)
+    return solver.solve([point], limits, history=history)
 
 
 def test_a_proven_point_carries_its_claim_and_says_so():
@@ -211,8 +212,8 @@ def test_scans_support_no_claim_and_grid_trials_do_together_with_proofs():
 def test_values_alone_and_unproven_settings_have_no_claim():
     point = summarize.point(window(20), limits=(TTFT,))
     history = [(made.trial(8), window(20))]
-    assert operating_point.solve([point], [TTFT], history=history).claim is None, "160 requests prove no p99"
-    met = operating_point.solve([point], [TTFT], history=history, point_estimates=True)
+    assert solver.solve([point], [TTFT], history=history).claim is None, "160 requests prove no p99"
+    met = solver.solve([point], [TTFT], history=history, point_estimates=True)
     assert (8, None) == (met.concurrency, met.claim)
 
 
@@ -221,7 +222,7 @@ def test_a_visit_that_contradicts_the_proof_corrects_it():
     d = decided([(Phase.CONFIRM, window(200)), (Phase.VISIT, window(200, late=stalls, start=900.0))])
     assert d.verdict is not Verdict.MEETS
     assert (None, True, "early") == (d.concurrency, d.claim.corrected, d.claim.stage)
-    assert ExitCode.NO is operating_point.exit_code([d])
+    assert ExitCode.NO is solver.exit_code([d])
     (corrected,) = (r for r in d.explanation.reasons if r.cause is Cause.CORRECTED)
     assert (8,) == corrected.settings
     assert_golden_row("answers", f"{headline(d)}\n{sentence(corrected)}")
@@ -234,7 +235,7 @@ def test_a_visit_that_agrees_corrects_nothing():
 
 def test_late_requests_that_come_together_are_said_to_hold_the_claim_back():
     stalled = window(700, late=np.arange(700) == 300)
-    d = operating_point.solve([summarize.point(stalled, limits=(TTFT,))], [TTFT], history=[(made.trial(8), stalled)])
+    d = solver.solve([summarize.point(stalled, limits=(TTFT,))], [TTFT], history=[(made.trial(8), stalled)])
     assert (Verdict.MEETS, "early") == (d.verdict, d.claim.stage)
     assert d.claim.turns >= fewest_to_bound(0.99), "turns enough, were the late ones apart"
     assert_golden_row("answers", claim_sentence(d))
@@ -249,7 +250,7 @@ def test_a_proof_that_max_time_cut_short_says_so():
     as_planned = dataclasses.replace(trial, seconds=float(cut.ends[0]))
     assert {} == claim.cut_short([(as_planned, cut)]), "it lasted as long as it was to"
     point = summarize.point(cut, limits=(TTFT,))
-    d = operating_point.solve([point], [TTFT], history=[(trial, cut)])
+    d = solver.solve([point], [TTFT], history=[(trial, cut)])
     (open_one,) = (r for r in d.explanation.reasons if r.cut)
     assert ((8,), Cut("max_time", 5000), 800) == (open_one.settings, open_one.cut, open_one.estimate.n)
     assert_golden_row("answers", sentence(open_one))
@@ -261,7 +262,7 @@ def test_a_proof_that_the_end_of_the_sweep_cut_short_says_so(end):
     cut = None if end == "finished" else Cut(end)
     assert ({8: cut} if cut else {}) == claim.cut_short(history, (TTFT,), end)
     points = claim_points(history, (TTFT,))
-    d = operating_point.solve(points, [TTFT], history=history, end=end)
+    d = solver.solve(points, [TTFT], history=history, end=end)
     assert d.verdict is Verdict.UNPROVEN
     (open_one,) = (r for r in d.explanation.settings if r.settings == (8,))
     assert (cut, 800) == (open_one.cut, open_one.estimate.n)

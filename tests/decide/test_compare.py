@@ -8,13 +8,14 @@ from types import SimpleNamespace
 
 import pytest
 
-from frontier.decide import compare, pareto
-from frontier.decide.contest import Rules, Side
-from frontier.errors import ExitCode, exit_code
-from frontier.model import Decision, Estimate, Flag, Limit, Point, Verdict
-from frontier.report.comparison import comparison_table, no_characters
+from frontier.core import estimate, pareto
+from frontier.core.decisions import Decision, Limit, Verdict
+from frontier.core.errors import ExitCode, exit_code
+from frontier.core.points import Estimate, Flag, Point
+from frontier.extras.compare import comparison
+from frontier.extras.compare.comparison_tables import comparison_table, no_characters
+from frontier.extras.compare.contest import Rules, Side
 from frontier.show.rivals import comparison_notes
-from frontier.stats import estimate
 from tests.golden import assert_golden_row
 from tests.stats.made import SHAPE, Server, trial
 
@@ -58,7 +59,7 @@ def compared(
         Side(name, points, decision, number, windows)
         for name, points, decision, number, windows in zip("AB", (a, b), decisions, gpus, samples, strict=True)
     ]
-    return compare.compare(*sides, Rules(objectives, draws=draws, **rules))
+    return comparison.compare(*sides, Rules(objectives, draws=draws, **rules))
 
 
 def both(speed, n=1000, **more):
@@ -211,8 +212,8 @@ def test_with_no_setting_in_common_nothing_is_resolved_and_without_a_usable_poin
     gone = compared(a, [point(1, 100, 1.0, flags=LOCKSTEP)])
     assert ("invalid", True) == (gone.verdict, math.isnan(gone.ratio.value))
     assert_golden_row("pages", comparison_table([apart, gone], width=100))
-    assert ("invalid", ExitCode.FAILED) == (compare.overall([apart, gone]), exit_code([gone.verdict]))
-    assert "not resolved" == compare.overall([both(1.15), apart])
+    assert ("invalid", ExitCode.FAILED) == (comparison.overall([apart, gone]), exit_code([gone.verdict]))
+    assert "not resolved" == comparison.overall([both(1.15), apart])
 
 
 # --- GPUs

@@ -6,11 +6,14 @@ import math
 import numpy as np
 import pytest
 
-from frontier.decide import completion, search
-from frontier.decide.claim import PROVEN, capital, claim_of, proof_windows
-from frontier.decide.proof import WINDOWS, claim_points, joined, nearest, window_size
-from frontier.decide.search import Ask, Done, SearchPolicy
-from frontier.model import Estimate, Limit, Phase, Point, Rate
+from frontier.core.claim import PROVEN, capital, claim_of, proof_windows
+from frontier.core.decisions import Limit
+from frontier.core.loads import Rate
+from frontier.core.points import Estimate, Point
+from frontier.core.proof import WINDOWS, claim_points, joined, nearest, window_size
+from frontier.core.trials import Phase
+from frontier.search import complete, scan
+from frontier.search.scan import Ask, Done, SearchPolicy
 from tests.stats.made import SHAPE, Server, grid, trial
 
 TTFT = (Limit("p99_ttft", 0.5),)
@@ -27,9 +30,9 @@ def run(server, history, ask):
 def sweep(server, limits=TTFT, policy=POLICY):
     """The history of a whole sweep, and the asks that completed it."""
     history, asks, tiers = [], [], [("", limits)]
-    while isinstance(ask := search.next_ask(policy, SHAPE, tiers, history), Ask):
+    while isinstance(ask := scan.next_ask(policy, SHAPE, tiers, history), Ask):
         run(server, history, ask)
-    while isinstance(ask := completion.next_ask(policy, SHAPE, tiers, history), Ask):
+    while isinstance(ask := complete.next_ask(policy, SHAPE, tiers, history), Ask):
         run(server, history, ask)
         asks.append(ask)
         assert len(asks) < 120
@@ -43,7 +46,7 @@ def completed():
 
 def test_the_operating_point_is_visited_until_its_claim_is_final():
     history, asks = sweep(Server(lambda c: 0.01 * c if c <= 20 else 2.0))  # no late requests below the cliff
-    point = completion.operating_concurrency(TTFT, history)
+    point = complete.operating_concurrency(TTFT, history)
     visits = [a for a in asks if a.phase is Phase.VISIT]
     assert visits
     claim = claim_of(proof_windows(history, point), TTFT)
@@ -82,7 +85,7 @@ def test_every_prefix_of_a_sweep_asks_for_what_came_next(completed):
     history, asks = completed
     begun = len(history) - len(asks)
     for k, expected in enumerate(asks):
-        assert expected == completion.next_ask(POLICY, SHAPE, [("", TTFT)], history[: begun + k])
+        assert expected == complete.next_ask(POLICY, SHAPE, [("", TTFT)], history[: begun + k])
 
 
 def test_without_limits_only_the_frontier_is_completed():
@@ -94,13 +97,13 @@ def test_without_limits_only_the_frontier_is_completed():
 def test_a_config_that_allows_no_more_settings_gets_none():
     policy = SearchPolicy(LADDER, 300, refine=0)
     history = grid(Server(lambda c: 0.001 * c), LADDER)
-    ask = completion.next_ask(policy, SHAPE, [("", ())], history)
+    ask = complete.next_ask(policy, SHAPE, [("", ())], history)
     assert isinstance(ask, Done)
 
 
 def ahead_of(history, limits=TTFT, policy=POLICY):
-    point = completion.operating_concurrency(limits, history) if limits else None
-    return completion.trials_left(policy, [("", limits)], history, point)
+    point = complete.operating_concurrency(limits, history) if limits else None
+    return complete.trials_left(policy, [("", limits)], history, point)
 
 
 def test_what_is_to_come_is_what_comes(completed):
@@ -136,17 +139,17 @@ def test_the_value_of_a_trial_is_what_it_may_bring_per_second(completed):
     visits = [a for a in asks if a.phase is Phase.VISIT]
     assert min(a.value for a in visits) > 0
     assert visits[0].value > visits[-1].value, "each visit teaches less than the one before"
-    point = completion.operating_concurrency(TTFT, history)
-    assert 0 == pytest.approx(completion.gain(point, TTFT, history))
-    assert completion.gain(64, TTFT, history) > completion.gain(16, TTFT, history)
+    point = complete.operating_concurrency(TTFT, history)
+    assert 0 == pytest.approx(complete.gain(point, TTFT, history))
+    assert complete.gain(64, TTFT, history) > complete.gain(16, TTFT, history)
 
 
 @pytest.mark.parametrize(("late", "turns"), [(0.0, 333), (0.002, 417), (0.02, 600)])
 def test_the_turns_a_claim_needs_follow_from_how_many_requests_are_late(late, turns):
     shares = np.full(50, late)
-    needed = completion._turns_to_prove(shares, 0.01)
+    needed = complete._turns_to_prove(shares, 0.01)
     assert needed == pytest.approx(turns, abs=2)
-    if needed < completion.MOST_TURNS:  # the rule of the claim itself says the same
+    if needed < complete.MOST_TURNS:  # the rule of the claim itself says the same
         assert capital(np.full(needed, late), 0.01) >= PROVEN > capital(np.full(needed - 1, late), 0.01)
 
 
@@ -154,31 +157,31 @@ def test_visits_end_after_the_turns_that_the_proof_let_expect():
     # 0.8 % of all requests fail whatever the setting: too many for the bet over turns to be won
     # soon.
     history, _ = sweep(Server(lambda c: 0.001 * c, errors=lambda c: 0.008), policy=SearchPolicy((1, 8, 16)))
-    point = completion.operating_concurrency(TTFT, history)
+    point = complete.operating_concurrency(TTFT, history)
     assert point is not None
     proof = [(t, s) for t, s in history if t.phase is not Phase.VISIT]
-    most = completion._turns_expected(TTFT, history, point)
-    assert most == completion._turns_expected(TTFT, proof, point), "the visits do not move their own end"
+    most = complete._turns_expected(TTFT, history, point)
+    assert most == complete._turns_expected(TTFT, proof, point), "the visits do not move their own end"
     claim, proven = (claim_of(proof_windows(h, point), TTFT) for h in (history, proof))
     assert "early" == claim.stage, "otherwise this tests nothing"
-    assert most <= claim.turns <= max(most, proven.turns) + completion.VISIT_TURNS
+    assert most <= claim.turns <= max(most, proven.turns) + complete.VISIT_TURNS
 
 
 def test_a_named_setting_is_worth_a_proof_where_it_can_change_the_answer(completed):
     history, _ = completed
-    point = completion.operating_concurrency(TTFT, history)
-    assert (1, 200) == completion.worth_proving((1, 200), TTFT, []), "nothing is known"
-    assert () == completion.worth_proving((1, 200), TTFT, history)
-    assert (point + 1,) == completion.worth_proving((1, point + 1, 200), TTFT, history)
+    point = complete.operating_concurrency(TTFT, history)
+    assert (1, 200) == complete.worth_proving((1, 200), TTFT, []), "nothing is known"
+    assert () == complete.worth_proving((1, 200), TTFT, history)
+    assert (point + 1,) == complete.worth_proving((1, point + 1, 200), TTFT, history)
 
 
 def test_a_proof_that_the_time_has_no_room_for_is_not_begun(completed):
     history, asks = completed
     first = next(i for i, a in enumerate(asks) if a.phase is Phase.PROVE)
     before = history[: len(history) - len(asks) + first]
-    e2e = search.mean_e2e(asks[first].concurrency, completion.pilot_points(TTFT, before))
+    e2e = scan.mean_e2e(asks[first].concurrency, complete.pilot_points(TTFT, before))
     tiers, proof = [("", TTFT)], WINDOWS * asks[first].requests * e2e / asks[first].concurrency
-    short, room = (completion.next_ask(POLICY, SHAPE, tiers, before, within=k * proof) for k in (1.0, 3.0))
+    short, room = (complete.next_ask(POLICY, SHAPE, tiers, before, within=k * proof) for k in (1.0, 3.0))
     assert short.phase is not Phase.PROVE
     assert (room.phase, room.concurrency) == (Phase.PROVE, asks[first].concurrency)
 
@@ -191,21 +194,21 @@ def test_a_setting_between_those_of_the_config_waits_for_them_unless_it_may_be_b
     for k, asked in gaps:
         before = history[: begun + k]
         early = any(later.phase is Phase.GRID for later in asks[k:])
-        assert not early or completion.may_be_better(asked, TTFT, before)
-    point = completion.operating_concurrency(TTFT, history)
-    assert not completion.may_be_better(Ask(point, Phase.PROVE, 300, ""), TTFT, history), "it gives no more"
-    assert not completion.may_be_better(Ask(200, Phase.FRONTIER, 300, ""), TTFT, history), "its value would be over"
-    assert not completion.may_be_better(Ask(64, Phase.FRONTIER, 300, ""), (), history)
+        assert not early or complete.may_be_better(asked, TTFT, before)
+    point = complete.operating_concurrency(TTFT, history)
+    assert not complete.may_be_better(Ask(point, Phase.PROVE, 300, ""), TTFT, history), "it gives no more"
+    assert not complete.may_be_better(Ask(200, Phase.FRONTIER, 300, ""), TTFT, history), "its value would be over"
+    assert not complete.may_be_better(Ask(64, Phase.FRONTIER, 300, ""), (), history)
 
 
 def test_visits_end_when_the_claim_has_its_turns(completed):
     history, asks = completed
     visits = [k for k, asked in enumerate(asks) if asked.phase is Phase.VISIT]
     before = history[: len(history) - len(asks) + visits[0]]
-    visit = completion.next_visit(TTFT, before)
-    assert (visit.phase, visit.concurrency) == (Phase.VISIT, completion.operating_concurrency(TTFT, before))
+    visit = complete.next_visit(TTFT, before)
+    assert (visit.phase, visit.concurrency) == (Phase.VISIT, complete.operating_concurrency(TTFT, before))
     assert visit.value > 0
-    assert completion.next_visit(TTFT, history) is None
+    assert complete.next_visit(TTFT, history) is None
 
 
 @pytest.mark.parametrize(("within", "begins"), [(0.0, False), (1e9, True)])
@@ -215,17 +218,17 @@ def test_a_candidate_is_begun_where_its_proof_fits_the_budget_and_gone_on_with_w
     history, asks = completed
     first = next(i for i, a in enumerate(asks) if a.phase is Phase.PROVE)
     start = len(history) - len(asks) + first
-    asked = completion.next_ask(POLICY, SHAPE, [("", TTFT)], history[:start], within=within)
+    asked = complete.next_ask(POLICY, SHAPE, [("", TTFT)], history[:start], within=within)
     assert begins is (asked.phase is Phase.PROVE)
-    onward = completion.next_ask(POLICY, SHAPE, [("", TTFT)], history[: start + 1], within=0.0)
+    onward = complete.next_ask(POLICY, SHAPE, [("", TTFT)], history[: start + 1], within=0.0)
     assert (onward.phase, onward.concurrency) == (Phase.PROVE, asks[first].concurrency)
 
 
 def test_what_a_visit_takes_is_so_many_turns_or_the_time_that_it_has():
     points = {8: Point("d", SHAPE, 8, {"mean_e2e": Estimate(2.0, 2.0, 2.0, 100)}, 100)}
     for seconds, turns in ((None, 30), (120.0, 30), (12.0, 6)):
-        assert turns == completion._turns_of(Ask(8, Phase.VISIT, 240, "", seconds), points)
-    assert 30 == completion._turns_of(Ask(8, Phase.VISIT, 240, "", 12.0), {}), "nothing is known of a turn"
+        assert turns == complete._turns_of(Ask(8, Phase.VISIT, 240, "", seconds), points)
+    assert 30 == complete._turns_of(Ask(8, Phase.VISIT, 240, "", 12.0), {}), "nothing is known of a turn"
 
 
 def test_the_point_to_expect_in_a_gap_is_half_way_in_the_logarithm():
@@ -233,15 +236,15 @@ def test_the_point_to_expect_in_a_gap_is_half_way_in_the_logarithm():
         figures = {"output_throughput": throughput, "p99_ttft": ttft, "error_rate": errors}
         return Point("d", SHAPE, c, {k: Estimate(x, x, x, 100) for k, x in figures.items()}, 100)
 
-    c, middle = completion._midpoint((4, 16), {4: point(4, 100.0, 0.5, 0.0), 16: point(16, 400.0, math.inf, 0.1)})
+    c, middle = complete._midpoint((4, 16), {4: point(4, 100.0, 0.5, 0.0), 16: point(16, 400.0, math.inf, 0.1)})
     assert (8, 8) == (c, middle.concurrency)
     values = {name: e.value for name, e in middle.metrics.items()}
     assert values == {"output_throughput": pytest.approx(200.0), "p99_ttft": math.inf, "error_rate": 0.1}
 
 
 def test_a_setting_of_which_nothing_is_to_be_proven_has_so_many_requests_of_each_stream_or_so_much_time():
-    assert 160 == completion._usual(8, {})
-    assert 113 == completion._usual(Rate.of(2.5), {})
+    assert 160 == complete._usual(8, {})
+    assert 113 == complete._usual(Rate.of(2.5), {})
 
 
 @pytest.mark.parametrize(("refine", "left"), [(3, 1), (2, 0), (0, 0), (None, 3)])
@@ -252,7 +255,7 @@ def test_settings_between_those_of_the_config_are_counted(refine, left):
     server = Server(lambda c: 0.01 * c)
     trials = [trial(4), trial(8, Phase.FRONTIER), trial(9, Phase.SCAN)]
     history = [(t, server.run(t)) for t in trials]
-    assert left == completion._gaps_allowed(SearchPolicy(LADDER, refine=refine), history)
+    assert left == complete._gaps_allowed(SearchPolicy(LADDER, refine=refine), history)
 
 
 def disturbed(completed, lasts):
@@ -266,7 +269,7 @@ def disturbed(completed, lasts):
     busy.clock = calm.clock = 1e6
     history[at] = (setting, busy.run(setting))
     asks = []
-    while isinstance(ask := completion.next_ask(POLICY, SHAPE, [("", TTFT)], history), Ask):
+    while isinstance(ask := complete.next_ask(POLICY, SHAPE, [("", TTFT)], history), Ask):
         calm.clock = max(calm.clock, busy.clock)
         run(busy if len(asks) < lasts else calm, history, ask)
         asks.append(ask)
@@ -275,14 +278,14 @@ def disturbed(completed, lasts):
 
 
 def test_a_setting_disturbed_once_below_the_proven_one_is_measured_again(completed):
-    point = completion.operating_concurrency(TTFT, completed[0])
+    point = complete.operating_concurrency(TTFT, completed[0])
     c, history, asks = disturbed(completed, lasts=0)
     assert [(c, Phase.FRONTIER), (c, Phase.VISIT), (point, Phase.VISIT)] == [(a.concurrency, a.phase) for a in asks]
-    assert c < point == completion.operating_concurrency(TTFT, history)
-    assert () == completion.unconfirmed(TTFT, history)
+    assert c < point == complete.operating_concurrency(TTFT, history)
+    assert () == complete.unconfirmed(TTFT, history)
 
 
 def test_a_setting_that_is_over_the_limit_twice_is_not_measured_a_third_time(completed):
     c, history, asks = disturbed(completed, lasts=1)
     assert [(c, Phase.FRONTIER)] == [(a.concurrency, a.phase) for a in asks if a.concurrency == c]
-    assert () == completion.unconfirmed(TTFT, history)
+    assert () == complete.unconfirmed(TTFT, history)

@@ -10,7 +10,12 @@ import pytest
 
 from benchmarks.diagnosis import EVIDENCE, STATING, TESTING, diagnosed, draw, second, stated, tables
 from frontier.config import load_config
-from frontier.decide.diagnose import (
+from frontier.core import estimate
+from frontier.core.from_records import window_data
+from frontier.core.intervals import clopper_pearson
+from frontier.core.shapes import Shape
+from frontier.core.trials import Measurement, Outcome, Phase, Record, Trial, Window
+from frontier.extras.diagnose.diagnosis import (
     PROBABILITY,
     SECOND,
     Diagnosis,
@@ -18,13 +23,9 @@ from frontier.decide.diagnose import (
     diagnose_setting,
     diagnosis_lines,
 )
-from frontier.decide.knobs import Resource, cap_to_try, remedy
-from frontier.decide.server_settings import ServerSettings, command_settings, read_settings, settings_of
-from frontier.decide.signs import Signs, signs_of
-from frontier.model import Measurement, Outcome, Phase, Record, Shape, Trial, Window
-from frontier.stats import estimate
-from frontier.stats.from_records import window_data
-from frontier.stats.intervals import clopper_pearson
+from frontier.extras.diagnose.server_settings import ServerSettings, command_settings, read_settings, settings_of
+from frontier.extras.diagnose.signs import Signs, signs_of
+from frontier.show.limit_lines import Resource, cap_to_try, remedy
 from tests.commands import frontier
 from tests.golden import assert_golden_row
 from tests.sweeps import sweep_in_virtual_time

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from frontier.decide.difference import Difference, between, in_pairs, joint_verdict, mean, variance, verdict
-from frontier.model import Estimate
-from frontier.stats import estimate, window
+from frontier.core import estimate, window
+from frontier.core.difference import Difference, between, in_pairs, joint_verdict, mean, variance, verdict
+from frontier.core.points import Estimate
 from tests.stats.made import Server, trial
 
 TIMES = 300

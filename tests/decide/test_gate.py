@@ -7,9 +7,11 @@ import pytest
 from scipy import stats
 
 from benchmarks import gate as study
-from frontier.decide import gate as judging
-from frontier.decide.gate import GateRules, Measured, gate, in_turn, judged_metrics, key_changes
-from frontier.model import Estimate, Limit, Shape
+from frontier.core.decisions import Limit
+from frontier.core.points import Estimate
+from frontier.core.shapes import Shape
+from frontier.extras.compare import gate as judging
+from frontier.extras.compare.gate import GateRules, Measured, gate, in_turn, judged_metrics, key_changes
 from tests.golden import assert_golden_row
 from tests.stats.made import sample
 

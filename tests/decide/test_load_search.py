@@ -13,7 +13,12 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from frontier.decide.load_search import (
+from frontier.core.decisions import Decision, Limit, Verdict
+from frontier.core.histogram import LogHistogram
+from frontier.core.shapes import Shape
+from frontier.core.trials import ClientHealth, Phase
+from frontier.core.window import BLOCKS, WindowData
+from frontier.search.highest_rate import (
     INVALID,
     MOST,
     LoadAsk,
@@ -25,9 +30,6 @@ from frontier.decide.load_search import (
     next_ask,
     rounded,
 )
-from frontier.model import ClientHealth, Decision, Limit, Phase, Shape, Verdict
-from frontier.stats.histogram import LogHistogram
-from frontier.stats.window import BLOCKS, WindowData
 from tests.golden import assert_golden_row
 
 Floats = NDArray[np.float64]

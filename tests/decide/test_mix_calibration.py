@@ -7,7 +7,7 @@ The short form of `python -m benchmarks.calibration.mixes`, whose table is in do
 import pytest
 
 from benchmarks.calibration import mixes
-from frontier.stats.intervals import clopper_pearson
+from frontier.core.intervals import clopper_pearson
 
 
 @pytest.mark.slow

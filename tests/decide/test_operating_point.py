@@ -7,13 +7,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from frontier.decide import operating_point, sla_result
-from frontier.decide.verdict import deciding_bound, judge
-from frontier.errors import ExitCode, UsageError
-from frontier.model import Cause, Estimate, Flag, Limit, Point, Shape, Verdict
+from frontier.core import estimate as summarize
+from frontier.core import sla_result, solver
+from frontier.core.decisions import Cause, Limit, Verdict
+from frontier.core.errors import ExitCode, UsageError
+from frontier.core.points import Estimate, Flag, Point
+from frontier.core.shapes import Shape
+from frontier.core.verdict import deciding_bound, judge
 from frontier.show.explain import sentence, with_notes
 from frontier.show.sentences import headline
-from frontier.stats import estimate as summarize
 from tests.golden import assert_golden_row
 from tests.stats import made
 
@@ -238,7 +240,7 @@ def curve(*pairs):
 
 
 def code(decision):
-    return operating_point.exit_code([decision])
+    return solver.exit_code([decision])
 
 
 def causes(decision):
@@ -257,7 +259,7 @@ def of_setting(decision, concurrency):
 
 
 def test_the_highest_setting_worth_its_tail_below_the_first_violation_is_chosen():
-    d = operating_point.solve(curve((1, 0.1), (8, 0.12), (32, 0.2), (48, 0.3), (64, 0.8), (96, 0.9)), [TTFT])
+    d = solver.solve(curve((1, 0.1), (8, 0.12), (32, 0.2), (48, 0.3), (64, 0.8), (96, 0.9)), [TTFT])
     assert (Verdict.MEETS, 48, 48, 64) == (d.verdict, d.concurrency, d.last_pass, d.first_fail)
     assert ExitCode.YES == code(d)
     assert [Cause.CHOSEN, Cause.VIOLATES] == causes(d)
@@ -270,12 +272,12 @@ def test_the_highest_setting_worth_its_tail_below_the_first_violation_is_chosen(
 
 def test_points_may_come_in_any_order():
     points = curve((64, 0.8), (1, 0.1), (48, 0.3))
-    assert operating_point.solve(points, [TTFT]) == operating_point.solve(points[::-1], [TTFT])
-    assert 48 == operating_point.solve(points, [TTFT]).concurrency
+    assert solver.solve(points, [TTFT]) == solver.solve(points[::-1], [TTFT])
+    assert 48 == solver.solve(points, [TTFT]).concurrency
 
 
 def test_nothing_feasible_is_an_answer_and_one_user_waiting_too_long_is_not_queueing():
-    d = operating_point.solve(curve((1, 0.612), (2, 0.7)), [TTFT])
+    d = solver.solve(curve((1, 0.612), (2, 0.7)), [TTFT])
     assert (Verdict.VIOLATES, None, 1, 1, None) == (d.verdict, d.concurrency, d.candidate, d.first_fail, d.last_pass)
     assert [Cause.VIOLATES, Cause.SLOW_ALONE] == causes(d)
     assert ((1,), 0.612) == (reason(d, Cause.VIOLATES).settings, reason(d, Cause.SLOW_ALONE).estimate.value)
@@ -283,34 +285,34 @@ def test_nothing_feasible_is_an_answer_and_one_user_waiting_too_long_is_not_queu
 
 
 def test_without_a_measurement_at_one_user_lower_concurrencies_are_advised():
-    d = operating_point.solve(curve((8, 0.9), (16, 0.8)), [TTFT])
+    d = solver.solve(curve((8, 0.9), (16, 0.8)), [TTFT])
     assert (Verdict.VIOLATES, 16) == (d.verdict, d.candidate)
     assert (8,) == reason(d, Cause.LOWEST_MEASURED).settings
 
 
 def test_a_hole_hides_everything_above_it():
-    d = operating_point.solve(curve((1, 0.1), (8, 0.9), (16, 0.2), (32, 0.3), (64, 0.9)), [TTFT])
+    d = solver.solve(curve((1, 0.1), (8, 0.9), (16, 0.2), (32, 0.3), (64, 0.9)), [TTFT])
     assert (1, 8, (8,)) == (d.concurrency, d.first_fail, d.holes)
     assert (8, 32) == reason(d, Cause.NON_MONOTONE).settings
     assert Cause.MEETS is of_setting(d, 16).cause
 
 
 def test_a_violation_below_every_meeting_setting_is_a_contradiction_not_a_choice():
-    d = operating_point.solve(curve((1, 0.9), (8, 0.1)), [TTFT])
+    d = solver.solve(curve((1, 0.9), (8, 0.1)), [TTFT])
     assert (Verdict.UNPROVEN, None, 8) == (d.verdict, d.concurrency, d.candidate)
     assert ExitCode.NOT_PROVEN == code(d)
     assert (1, 8) == reason(d, Cause.NON_MONOTONE).settings
 
 
 def test_every_measured_setting_meeting_means_the_limit_is_above_the_grid():
-    d = operating_point.solve(curve((64, 0.1), (128, 0.2)), [TTFT])
+    d = solver.solve(curve((64, 0.1), (128, 0.2)), [TTFT])
     assert 128 == d.concurrency
     assert (128,) == reason(d, Cause.HIGHEST_MEASURED).settings
 
 
 def test_too_few_requests_name_the_candidate_and_what_would_decide():
     few = [point(c, estimate(0.1 * c, 0.05, INF, n=300, need=1000)) for c in (1, 2, 4, 8)]
-    d = operating_point.solve(few, [TTFT])
+    d = solver.solve(few, [TTFT])
     assert (Verdict.UNPROVEN, None, 4) == (d.verdict, d.concurrency, d.candidate)
     open_one = reason(d, Cause.TOO_FEW)
     assert ((4,), 300, 1000) == (open_one.settings, open_one.estimate.n, open_one.need)
@@ -321,37 +323,37 @@ def test_too_few_requests_name_the_candidate_and_what_would_decide():
 @pytest.mark.parametrize("high", [0.45, 0.55, INF])
 def test_an_interval_inside_the_limit_beside_unproven_is_explained(high):
     few = dataclasses.replace(estimate(0.4, 0.38, INF, n=900, need=1000), low=0.38, high=high)
-    d = operating_point.solve([point(8, few)], [TTFT])
+    d = solver.solve([point(8, few)], [TTFT])
     assert (Verdict.UNPROVEN, None) == (d.verdict, d.concurrency)
     assert ((8,), 1000) == (reason(d, Cause.TOO_FEW).settings, reason(d, Cause.TOO_FEW).need)
 
 
 def test_an_interval_inside_the_limit_beside_marginal_names_the_bound_a_claim_stands_on():
     looked_at_often = dataclasses.replace(estimate(0.4, 0.37, 0.51), low=0.38, high=0.45)
-    d = operating_point.solve([point(8, looked_at_often)], [TTFT])
+    d = solver.solve([point(8, looked_at_often)], [TTFT])
     assert Verdict.MARGINAL == d.verdict
     assert 0.51 == deciding_bound(reason(d, Cause.CROSSES).estimate, TTFT)
     fast = Limit("p99_interactivity", 50)
     slowest = dataclasses.replace(estimate(60, 49, 70), low=52, high=68)
-    d = operating_point.solve([point(8, 0.1, p99_interactivity=slowest)], [fast])
+    d = solver.solve([point(8, 0.1, p99_interactivity=slowest)], [fast])
     assert 49 == deciding_bound(reason(d, Cause.CROSSES).estimate, fast)
 
 
 def test_a_marginal_setting_is_taken_only_when_asked_and_never_called_proven():
     points = [point(1, 0.9), point(8, 0.9)]
     points[0] = point(1, (0.4, 0.45, 0.55))
-    d = operating_point.solve(points, [TTFT])
+    d = solver.solve(points, [TTFT])
     assert (Verdict.MARGINAL, None, 1) == (d.verdict, d.concurrency, d.candidate)
     assert (ExitCode.NOT_PROVEN, True) == (code(d), reason(d, Cause.CROSSES).need > 3000)
-    d = operating_point.solve(points, [TTFT], marginal_ok=True)
+    d = solver.solve(points, [TTFT], marginal_ok=True)
     assert (Verdict.MARGINAL, 1, ExitCode.YES) == (d.verdict, d.concurrency, code(d))
     assert (1,) == reason(d, Cause.CROSSES).settings
     over = [point(1, (0.45, 0.52, 0.6))]
-    assert operating_point.solve(over, [TTFT], marginal_ok=True).concurrency is None  # its own value is over the limit
+    assert solver.solve(over, [TTFT], marginal_ok=True).concurrency is None  # its own value is over the limit
 
 
 def test_the_next_setting_being_unresolved_is_said_with_what_it_would_bring():
-    d = operating_point.solve([point(48, 0.3), point(64, (0.456, 0.49, 0.531), 4944)], [TTFT])
+    d = solver.solve([point(48, 0.3), point(64, (0.456, 0.49, 0.531), 4944)], [TTFT])
     assert 48 == d.concurrency
     beyond = reason(d, Cause.CROSSES)
     assert ((64,), 0.03) == (beyond.settings, pytest.approx(beyond.gain))
@@ -360,31 +362,31 @@ def test_the_next_setting_being_unresolved_is_said_with_what_it_would_bring():
 
 def test_an_undecided_setting_that_would_give_clearly_more_is_a_reason_of_its_own():
     open_ones = [point(c, (0.3, 0.4, 0.51), 5000.0 + c) for c in (64, 96)]
-    d = operating_point.solve([point(48, 0.3, 3000), *open_ones], [TTFT])
+    d = solver.solve([point(48, 0.3, 3000), *open_ones], [TTFT])
     assert [(64,), (96,)] == [reason.settings for reason in d.explanation.reasons if reason.cause is Cause.CROSSES]
     assert (96, 0.7) == (d.next_step.concurrency, pytest.approx(d.next_step.gain, abs=0.01))
     assert_golden_row("answers", headline(d))
 
 
 def test_only_invalid_points_end_as_failed_measurement():
-    d = operating_point.solve([point(8, 0.1, flags=BROKEN)], [TTFT])
+    d = solver.solve([point(8, 0.1, flags=BROKEN)], [TTFT])
     assert (Verdict.INVALID, None, None, ExitCode.FAILED) == (d.verdict, d.concurrency, d.candidate, code(d))
     assert ((8,), BROKEN) == (reason(d, Cause.EXCLUDED).settings, reason(d, Cause.EXCLUDED).flags)
 
 
 def test_a_flag_that_many_points_have_is_explained_once():
-    d = operating_point.solve([point(c, 0.1, flags=BROKEN) for c in (1, 2, 8)], [TTFT])
+    d = solver.solve([point(c, 0.1, flags=BROKEN) for c in (1, 2, 8)], [TTFT])
     assert (1, 2, 8) == reason(d, Cause.EXCLUDED).settings
 
 
 def test_a_violation_above_invalid_settings_does_not_say_no():
-    d = operating_point.solve([point(1, 0.1, flags=BROKEN), point(8, 0.9)], [TTFT])
+    d = solver.solve([point(1, 0.1, flags=BROKEN), point(8, 0.9)], [TTFT])
     assert (Verdict.INVALID, ExitCode.FAILED) == (d.verdict, code(d))
     assert (8,) == reason(d, Cause.VIOLATES).settings
 
 
 def test_an_invalid_point_is_never_chosen_and_is_named():
-    d = operating_point.solve([point(1, 0.1), point(8, 0.1, flags=BROKEN), point(16, 0.2)], [TTFT])
+    d = solver.solve([point(1, 0.1), point(8, 0.1, flags=BROKEN), point(16, 0.2)], [TTFT])
     assert 16 == d.concurrency
     assert (8,) == reason(d, Cause.EXCLUDED).settings
     assert BROKEN == reason(d, Cause.EXCLUDED).flags
@@ -393,7 +395,7 @@ def test_an_invalid_point_is_never_chosen_and_is_named():
 
 def test_errors_and_nan_never_make_a_setting_feasible():
     points = [point(1, 0.1), point(8, estimate(NAN, NAN, NAN)), point(16, estimate(INF, INF, INF))]
-    d = operating_point.solve(points, [TTFT])
+    d = solver.solve(points, [TTFT])
     assert (1, 16) == (d.concurrency, d.first_fail)
     assert (Verdict.MEETS, Verdict.UNPROVEN, Verdict.VIOLATES) == tuple(j.verdict for j in d.judgements)
 
@@ -402,7 +404,7 @@ def test_errors_and_nan_never_make_a_setting_feasible():
 
 
 def test_a_step_that_only_costs_tail_is_rejected_with_its_numbers():
-    d = operating_point.solve([point(48, 0.04, 1000), point(56, 0.39, 1003)], [TTFT])
+    d = solver.solve([point(48, 0.04, 1000), point(56, 0.39, 1003)], [TTFT])
     assert (48, 56) == (d.concurrency, d.throughput_optimum)
     assert (56, "p99_ttft", False) == (d.rejected.concurrency, d.rejected.metric, d.rejected.tie)
     assert 0.003 == pytest.approx(d.rejected.gain)
@@ -410,26 +412,26 @@ def test_a_step_that_only_costs_tail_is_rejected_with_its_numbers():
     step = reason(d, Cause.STEP_NOT_WORTH)
     assert ((56,), 9.75) == (step.settings, pytest.approx(step.cost))
     assert_golden_row("answers", sentence(step))
-    solve = operating_point.solve
+    solve = solver.solve
     assert 56 == solve([point(48, 0.04, 1000), point(56, 0.39, 1003)], [TTFT], marginal_gain=False).concurrency
 
 
 def test_ten_percent_for_a_doubled_tail_is_the_line():
-    assert 2 == operating_point.solve([point(1, 0.1, 1000), point(2, 0.2, 1101)], [TTFT]).concurrency
-    assert 1 == operating_point.solve([point(1, 0.1, 1000), point(2, 0.2, 1099)], [TTFT]).concurrency
+    assert 2 == solver.solve([point(1, 0.1, 1000), point(2, 0.2, 1101)], [TTFT]).concurrency
+    assert 1 == solver.solve([point(1, 0.1, 1000), point(2, 0.2, 1099)], [TTFT]).concurrency
 
 
 def test_the_rule_does_not_depend_on_how_fine_the_grid_is():
     def server(c):
         return point(c, 0.02 * c, 1000 * c**0.5)
 
-    coarse = operating_point.solve([server(c) for c in (1, 2, 4, 8, 16)], [TTFT]).concurrency
-    fine = operating_point.solve([server(c) for c in range(1, 17)], [TTFT]).concurrency
+    coarse = solver.solve([server(c) for c in (1, 2, 4, 8, 16)], [TTFT]).concurrency
+    fine = solver.solve([server(c) for c in range(1, 17)], [TTFT]).concurrency
     assert (16, 16) == (coarse, fine)
 
 
 def test_a_later_worthwhile_step_is_still_seen_past_a_rejected_one():
-    d = operating_point.solve([point(8, 0.1, 1000), point(12, 0.3, 1005), point(16, 0.31, 1900)], [TTFT])
+    d = solver.solve([point(8, 0.1, 1000), point(12, 0.3, 1005), point(16, 0.31, 1900)], [TTFT])
     assert 16 == d.concurrency
 
 
@@ -440,23 +442,23 @@ def test_values_decide_on_a_step_and_one_that_falls_short_by_less_than_its_inter
 
     noisy = Estimate(1050, 1000, 1100, 3000, 1008, 1092)
     # +5 % for nothing, though it may be no gain at all
-    assert 9 == operating_point.solve(server(0.1, noisy), [TTFT]).concurrency
-    d = operating_point.solve(server(0.17, noisy), [TTFT])  # 0.77 doublings ask for 7.3 %: within the interval
+    assert 9 == solver.solve(server(0.1, noisy), [TTFT]).concurrency
+    d = solver.solve(server(0.17, noisy), [TTFT])  # 0.77 doublings ask for 7.3 %: within the interval
     assert (8, True) == (d.concurrency, d.rejected.tie)
     assert (9,) == reason(d, Cause.STEP_NOT_WORTH).settings
-    assert not operating_point.solve(server(0.17, sure(1050)), [TTFT]).rejected.tie
-    assert not operating_point.solve(server(0.1, Estimate(1010, 900, 1100, 3000, 908, 1092)), [TTFT]).rejected.tie
+    assert not solver.solve(server(0.17, sure(1050)), [TTFT]).rejected.tie
+    assert not solver.solve(server(0.1, Estimate(1010, 900, 1100, 3000, 908, 1092)), [TTFT]).rejected.tie
 
 
 def test_the_worst_of_several_tails_is_what_a_step_costs():
     points = [point(8, 0.1, 1000, p99_tpot=0.01), point(16, 0.1, 1050, p99_tpot=0.028)]
-    d = operating_point.solve(points, [TTFT, TPOT])
+    d = solver.solve(points, [TTFT, TPOT])
     assert (8, "p99_tpot") == (d.concurrency, d.rejected.metric)
 
 
 def test_without_a_throughput_the_highest_feasible_concurrency_is_taken():
     points = [Point("d", SHAPE, c, {"p99_ttft": sure(0.1)}, 3000) for c in (1, 2)]
-    assert 2 == operating_point.solve(points, [TTFT]).concurrency
+    assert 2 == solver.solve(points, [TTFT]).concurrency
 
 
 def test_the_other_optima_are_shown_beside_the_choice():
@@ -464,7 +466,7 @@ def test_the_other_optima_are_shown_beside_the_choice():
         point(48, 0.04, 1000, goodput=estimate(9, 8.9, 9.1), cost=0.3),
         point(56, 0.39, 1018, goodput=estimate(10, 8.0, 12), cost=0.2),
     ]
-    d = operating_point.solve(points, [TTFT])
+    d = solver.solve(points, [TTFT])
     assert (48, 56, 48) == (d.concurrency, d.throughput_optimum, d.goodput_optimum)  # goodput by its lower bound
     most, cheapest = (r for r in d.explanation.reasons if r.cause is Cause.OPTIMUM)
     assert ("output_throughput", (56,), 0.018) == (most.metric, most.settings, pytest.approx(most.gain))
@@ -474,11 +476,11 @@ def test_the_other_optima_are_shown_beside_the_choice():
 
 def test_a_range_says_whether_the_setting_is_comfortable():
     limit = Limit("p99_ttft", 0.5, comfort=0.3)
-    comfortable = operating_point.solve([point(1, 0.2)], [limit])
+    comfortable = solver.solve([point(1, 0.2)], [limit])
     assert limit == reason(comfortable, Cause.RANGE).limit
-    ranges = [sentence(reason(d, Cause.RANGE)) for d in (comfortable, operating_point.solve([point(1, 0.4)], [limit]))]
+    ranges = [sentence(reason(d, Cause.RANGE)) for d in (comfortable, solver.solve([point(1, 0.4)], [limit]))]
     assert_golden_row("answers", "\n".join(ranges))
-    between = operating_point.solve([point(1, 0.4)], [limit])
+    between = solver.solve([point(1, 0.4)], [limit])
     assert Verdict.MEETS == between.verdict
     assert "p99_ttft" == reason(between, Cause.RANGE).metric
 
@@ -489,15 +491,15 @@ def test_a_range_says_whether_the_setting_is_comfortable():
 def test_each_deployment_and_shape_gets_its_own_decision_and_the_worst_sets_the_exit_code():
     other = Shape.of(8192, 512)
     points = [*curve((1, 0.1), (8, 0.2)), point(1, 0.9, shape=other), point(1, 0.1, deployment="e")]
-    decisions = operating_point.solve_all(points, [TTFT])
+    decisions = solver.solve_all(points, [TTFT])
     assert [("d", SHAPE, 8), ("d", other, None), ("e", SHAPE, 1)] == [
         (d.deployment, d.shape, d.concurrency) for d in decisions
     ]
-    assert ExitCode.NO == operating_point.exit_code(decisions)
-    assert ExitCode.YES == operating_point.exit_code(decisions[:1])
-    assert ExitCode.FAILED == operating_point.exit_code([])
+    assert ExitCode.NO == solver.exit_code(decisions)
+    assert ExitCode.YES == solver.exit_code(decisions[:1])
+    assert ExitCode.FAILED == solver.exit_code([])
     with pytest.raises(ValueError, match="one shape"):
-        operating_point.solve(points, [TTFT])
+        solver.solve(points, [TTFT])
 
 
 def test_the_common_concurrency_was_measured_and_meets_in_every_shape():
@@ -505,7 +507,7 @@ def test_the_common_concurrency_was_measured_and_meets_in_every_shape():
 
     def both(first, second):
         points = [*curve(*first), *(point(c, ttft, shape=other) for c, ttft in second)]
-        return sla_result.common(operating_point.solve_all(points, [TTFT]))
+        return sla_result.common(solver.solve_all(points, [TTFT]))
 
     assert {"d": 8} == both([(1, 0.1), (8, 0.2), (32, 0.3)], [(1, 0.2), (8, 0.4), (32, 0.9)])
     assert {"d": 1} == both([(1, 0.1), (16, 0.2)], [(1, 0.2), (8, 0.4)])  # 8 and 16 were each measured once
@@ -547,8 +549,8 @@ def test_requests_end_in_the_verdict_and_the_exit_code_of_their_number_and_kind(
     limit = Limit(name, 0.5 * math.exp(0.02 * quantile) if name != "error_rate" else 0.5)
     metrics = {m: e for m in ("output_throughput", name) if (e := summarize.estimate(made_of, m)) is not None}
     p = Point("d", made.SHAPE, 8, metrics, n)
-    d = operating_point.solve([p], [limit])
-    assert (expected, code) == (d.verdict, operating_point.exit_code([d]))
+    d = solver.solve([p], [limit])
+    assert (expected, code) == (d.verdict, solver.exit_code([d]))
 
 
 def test_nan_is_no_latency_a_single_token_has_no_tpot():
@@ -587,8 +589,8 @@ def test_loosening_a_limit_never_lowers_the_best_throughput_inside_it(rows, limi
     # Holds for the highest throughput inside the SLA; with the marginal-gain rule a looser limit
     # may choose less, since a cheaper first step can make a later one not worth its tail.
     points = from_rows(rows)
-    tight = operating_point.solve(points, [Limit("p99_ttft", limit)], marginal_gain=False)
-    loose = operating_point.solve(points, [Limit("p99_ttft", limit * factor)], marginal_gain=False)
+    tight = solver.solve(points, [Limit("p99_ttft", limit)], marginal_gain=False)
+    loose = solver.solve(points, [Limit("p99_ttft", limit * factor)], marginal_gain=False)
     throughput = {p.concurrency: p.metrics["output_throughput"].value for p in points} | {None: -INF}
     assert throughput[loose.concurrency] >= throughput[tight.concurrency]
     assert (loose.first_fail or INF) >= (tight.first_fail or INF)
@@ -597,7 +599,7 @@ def test_loosening_a_limit_never_lowers_the_best_throughput_inside_it(rows, limi
 @given(points_strategy, st.floats(0.01, 2), st.booleans(), st.booleans())
 def test_the_choice_is_always_measured_proven_valid_and_below_every_violation(rows, limit, marginal_gain, marginal_ok):
     points = from_rows(rows)
-    d = operating_point.solve(points, [Limit("p99_ttft", limit)], marginal_gain=marginal_gain, marginal_ok=marginal_ok)
+    d = solver.solve(points, [Limit("p99_ttft", limit)], marginal_gain=marginal_gain, marginal_ok=marginal_ok)
     assert with_notes(d).notes
     assert marginal_ok or (d.concurrency is not None) == (d.verdict is Verdict.MEETS)
     if d.concurrency is None:
@@ -612,7 +614,7 @@ def test_the_choice_is_always_measured_proven_valid_and_below_every_violation(ro
 @given(points_strategy, st.floats(0.01, 2))
 def test_too_few_samples_never_end_as_meets(rows, limit):
     few = [(value, spread, bound, min(n, 999), valid) for value, spread, bound, n, valid in rows]
-    d = operating_point.solve(from_rows(few), [Limit("p99_ttft", limit)])
+    d = solver.solve(from_rows(few), [Limit("p99_ttft", limit)])
     assert d.verdict is not Verdict.MEETS
     assert Verdict.MEETS not in {j.verdict for j in d.judgements}
 
@@ -620,18 +622,18 @@ def test_too_few_samples_never_end_as_meets(rows, limit):
 def test_too_little_throughput_at_the_low_end_does_not_forbid_the_settings_above() -> None:
     floor = Limit("output_throughput", 900.0)
     points = [point(c, 0.1 * c / 16, 100.0 * c) for c in (1, 4, 16, 32)]
-    assert 16 == operating_point.solve(points, [floor, Limit("p99_ttft", 0.15)], marginal_gain=False).concurrency
-    assert 32 == operating_point.solve(points, [floor], marginal_gain=False).concurrency
+    assert 16 == solver.solve(points, [floor, Limit("p99_ttft", 0.15)], marginal_gain=False).concurrency
+    assert 32 == solver.solve(points, [floor], marginal_gain=False).concurrency
 
 
 def test_throughput_that_is_lost_again_is_a_violation() -> None:
     points = [point(c, 0.1, rate) for c, rate in ((4, 1000.0), (8, 700.0), (16, 1200.0))]
-    decision = operating_point.solve(points, [Limit("output_throughput", 900.0)], marginal_gain=False)
+    decision = solver.solve(points, [Limit("output_throughput", 900.0)], marginal_gain=False)
     assert (4, 8) == (decision.concurrency, decision.first_fail)
 
 
 def test_throughput_nothing_reaches_is_answered_with_higher_concurrencies() -> None:
-    decision = operating_point.solve([point(1, 0.1, 100.0), point(8, 0.1, 700.0)], [Limit("output_throughput", 900.0)])
+    decision = solver.solve([point(1, 0.1, 100.0), point(8, 0.1, 700.0)], [Limit("output_throughput", 900.0)])
     assert (Verdict.VIOLATES, 8) == (decision.verdict, decision.candidate)
     assert (8,) == reason(decision, Cause.HIGHEST_MEASURED).settings
 
@@ -639,12 +641,12 @@ def test_throughput_nothing_reaches_is_answered_with_higher_concurrencies() -> N
 @pytest.mark.parametrize(("rates", "chosen"), [((0.0, 100.0), 8), ((0.0, 0.0), 1), ((100.0, 0.0), 1)])
 def test_a_setting_without_any_throughput_is_left_for_one_with_some(rates, chosen):
     points = [point(c, 0.1, rate) for c, rate in zip((1, 8), rates, strict=True)]
-    assert chosen == operating_point.solve(points, [TTFT]).concurrency
+    assert chosen == solver.solve(points, [TTFT]).concurrency
 
 
 def test_of_equal_throughputs_the_lowest_concurrency_is_the_best():
     points = [point(c, 0.1, rate) for c, rate in ((1, 90), (2, 100), (4, 100))]
-    decision = operating_point.solve(points, [TTFT], marginal_gain=False)
+    decision = solver.solve(points, [TTFT], marginal_gain=False)
     assert (2, 2) == (decision.concurrency, decision.throughput_optimum)
     assert decision.rejected is None, "only the marginal-gain rule rejects a step"
 
@@ -652,34 +654,34 @@ def test_of_equal_throughputs_the_lowest_concurrency_is_the_best():
 def test_without_a_throughput_the_most_users_are_preferred():
     points = [point(c, 0.1) for c in (1, 2, 4)]
     unknown = [dataclasses.replace(p, metrics={"p99_ttft": p.metrics["p99_ttft"]}) for p in points]
-    assert 4 == operating_point.solve(unknown, [TTFT]).concurrency
+    assert 4 == solver.solve(unknown, [TTFT]).concurrency
 
 
 def test_a_violation_is_non_monotone_only_where_a_higher_setting_meets():
     low, high = point(1, 0.1), point(16, 0.9)
-    decisions = [operating_point.solve([low, point(8, 0.9), *more], [TTFT]) for more in ([high], [point(16, 0.1)])]
+    decisions = [solver.solve([low, point(8, 0.9), *more], [TTFT]) for more in ([high], [point(16, 0.1)])]
     assert [(), (8,)] == [d.holes for d in decisions]
 
 
 def test_below_a_violation_without_a_valid_measurement_nothing_is_known():
-    decision = operating_point.solve([point(1, 0.1, flags=BROKEN), point(8, 0.9), point(16, 0.9)], [TTFT])
+    decision = solver.solve([point(1, 0.1, flags=BROKEN), point(8, 0.9), point(16, 0.9)], [TTFT])
     assert ("invalid", None, None) == (decision.verdict, decision.concurrency, decision.candidate)
 
 
 def test_a_low_setting_that_lacks_throughput_and_waits_too_long_is_a_violation():
     limits = [TTFT, Limit("output_throughput", 50)]
     both, only_rate = point(1, 0.9, 10), point(1, 0.1, 10)
-    chosen = [operating_point.solve([low, point(8, 0.1, 800)], limits).concurrency for low in (both, only_rate)]
+    chosen = [solver.solve([low, point(8, 0.1, 800)], limits).concurrency for low in (both, only_rate)]
     assert [None, 8] == chosen
 
 
 def test_the_nearest_miss_is_the_one_whose_worst_limit_is_least_broken():
     points = [point(1, 0.55, p99_tpot=0.09), point(2, 0.6, p99_tpot=0.036)]
-    assert 2 == operating_point.solve(points, [TTFT, TPOT]).candidate
+    assert 2 == solver.solve(points, [TTFT, TPOT]).candidate
 
 
 def test_above_a_violation_the_lowest_that_meets_is_to_be_measured_again():
-    decision = operating_point.solve([point(8, 0.9), point(16, 0.1), point(32, 0.1)], [TTFT])
+    decision = solver.solve([point(8, 0.9), point(16, 0.1), point(32, 0.1)], [TTFT])
     assert ("unproven", None, 16) == (decision.verdict, decision.concurrency, decision.candidate)
 
 
@@ -687,22 +689,20 @@ def test_above_a_violation_the_lowest_that_meets_is_to_be_measured_again():
 def test_a_step_ties_by_the_upper_end_of_its_gain(high, tie):
     further = Estimate(105.0, 104.9, high, 3000, 104.9, high)
     points = [point(1, 0.1, 100), point(8, 0.2, further)]
-    decision = operating_point.solve(points, [TTFT])
+    decision = solver.solve(points, [TTFT])
     assert (1, tie) == (decision.concurrency, decision.rejected.tie)
 
 
 def test_one_concurrency_for_all_shapes_is_at_most_what_each_would_run_at():
     worth = [point(8, 0.1, 800), point(16, 0.4, 810), point(32, 0.9, 820)]
     other = [point(c, 0.1, 100.0 * c, shape=Shape.of(8, 8)) for c in (8, 16, 32)]
-    decisions = operating_point.solve_all([*worth, *other], [TTFT])
+    decisions = solver.solve_all([*worth, *other], [TTFT])
     assert [8, 32] == [d.concurrency for d in decisions]
     assert {"d": 8} == sla_result.common(decisions)
 
 
 def test_an_excluded_setting_is_named_once():
-    decision = operating_point.solve(
-        [point(8, 0.1), point(16, 0.1, flags=BROKEN), point(4, 0.05, flags=BROKEN)], [TTFT]
-    )
+    decision = solver.solve([point(8, 0.1), point(16, 0.1, flags=BROKEN), point(4, 0.05, flags=BROKEN)], [TTFT])
     excluded = [r.settings for r in decision.explanation.reasons if r.cause is Cause.EXCLUDED]
     assert [(16,), (4,)] == excluded
 
@@ -723,7 +723,7 @@ def test_an_excluded_setting_inside_every_limit_that_would_give_twice_as_much_co
         point(32, 0.05, 1837, p95_ttft=0.191, p95_tpot=0.0173, flags=WAVES),
         point(64, 0.05, 2100, p95_ttft=0.191, p95_tpot=0.0203, flags=WAVES),
     ]
-    d = operating_point.solve(points, limits)
+    d = solver.solve(points, limits)
     assert (Verdict.MEETS, 6, 32, 3000) == (d.verdict, d.concurrency, d.next_step.concurrency, d.next_step.requests)
     assert (1837 / 817 - 1, WAVES) == (pytest.approx(d.next_step.gain), d.next_step.flags)
     assert_golden_row("answers", f"{headline(d)}\n{with_notes(d).notes[0]}")
@@ -739,20 +739,20 @@ def test_an_excluded_setting_inside_every_limit_that_would_give_twice_as_much_co
     ],
 )
 def test_what_is_no_better_answer_is_not_named(other):
-    d = operating_point.solve([point(8, 0.1, 100), other], [TTFT], marginal_gain=False)
+    d = solver.solve([point(8, 0.1, 100), other], [TTFT], marginal_gain=False)
     assert (None, "Run at concurrency 8") == (d.next_step, headline(d))
 
 
 def test_a_setting_above_a_violation_is_never_the_next_step():
     few = estimate(0.2, 0.1, INF, n=300, need=1000)
     points = [point(8, 0.1, 100), point(16, 0.9, 150), point(32, few, 300)]
-    assert operating_point.solve(points, [TTFT]).next_step is None
-    assert 32 == operating_point.solve([points[0], points[2]], [TTFT]).next_step.concurrency
+    assert solver.solve(points, [TTFT]).next_step is None
+    assert 32 == solver.solve([points[0], points[2]], [TTFT]).next_step.concurrency
 
 
 def test_a_setting_that_was_only_scanned_is_named_and_never_chosen():
     seen = [point(c, estimate(0.01 * c, 0.05, INF, n=40, need=900), 100.0 * c) for c in (16, 32, 64)]
-    d = operating_point.solve([point(8, 0.1)], [TTFT], scanned=seen)
+    d = solver.solve([point(8, 0.1)], [TTFT], scanned=seen)
     assert (8, 32, 3.0) == (d.concurrency, d.next_step.concurrency, pytest.approx(d.next_step.gain))
     assert 1000 == d.next_step.requests, "as many as the floor of a p99"
     assert [Cause.CHOSEN, Cause.SCANNED, Cause.SCANNED, Cause.NOT_JUDGED] == [r.cause for r in d.explanation.settings]
@@ -764,32 +764,32 @@ def test_a_setting_that_was_only_scanned_is_named_and_never_chosen():
 
 def test_of_two_better_settings_the_one_that_can_be_decided_is_the_next_step():
     too_close = point(96, estimate(0.4999, 0.3, 0.9), 900)
-    d = operating_point.solve([point(8, 0.1, 100), point(64, (0.3, 0.4, 0.51), 500), too_close], [TTFT])
+    d = solver.solve([point(8, 0.1, 100), point(64, (0.3, 0.4, 0.51), 500), too_close], [TTFT])
     assert (64, 3631) == (d.next_step.concurrency, d.next_step.requests)
-    alone = operating_point.solve([point(8, 0.1, 100), too_close], [TTFT])
+    alone = solver.solve([point(8, 0.1, 100), too_close], [TTFT])
     assert (96, None) == (alone.next_step.concurrency, alone.next_step.requests)
 
 
 def test_a_step_that_would_not_be_worth_its_tail_is_no_next_step():
     few = point(64, estimate(0.4, 0.1, INF, n=300, need=1000), 112)  # 12 % more for four times the tail
-    assert operating_point.solve([point(8, 0.1, 100), few], [TTFT]).next_step is None
-    assert 64 == operating_point.solve([point(8, 0.1, 100), few], [TTFT], marginal_gain=False).next_step.concurrency
+    assert solver.solve([point(8, 0.1, 100), few], [TTFT]).next_step is None
+    assert 64 == solver.solve([point(8, 0.1, 100), few], [TTFT], marginal_gain=False).next_step.concurrency
 
 
 def test_without_an_answer_the_next_step_is_the_candidate():
     few = [point(c, estimate(0.1 * c, 0.05, INF, n=300, need=1000)) for c in (1, 2, 4, 8)]
-    d = operating_point.solve(few, [TTFT])
+    d = solver.solve(few, [TTFT])
     assert (d.candidate, 1000, None) == (d.next_step.concurrency, d.next_step.requests, d.next_step.gain)
-    broken = operating_point.solve([point(8, 0.1, flags=WAVES), point(16, 0.2, flags=WAVES)], [TTFT])
+    broken = solver.solve([point(8, 0.1, flags=WAVES), point(16, 0.2, flags=WAVES)], [TTFT])
     assert (Verdict.INVALID, 16) == (broken.verdict, broken.next_step.concurrency)
-    assert operating_point.solve([point(1, 0.9)], [TTFT]).next_step is None
+    assert solver.solve([point(1, 0.9)], [TTFT]).next_step is None
 
 
 def test_there_is_one_number_of_requests_that_would_decide():
     few = point(
         32, estimate(0.2, 0.1, INF, n=300, need=1641), 900, p99_tpot=estimate(0.02, 0.01, INF, n=300, need=1300)
     )
-    d = operating_point.solve([point(8, 0.1, 100, p99_tpot=0.01), few], [TTFT, TPOT])
+    d = solver.solve([point(8, 0.1, 100, p99_tpot=0.01), few], [TTFT, TPOT])
     needs = {
         next(j.need for j in d.judgements if j.concurrency == 32),
         of_setting(d, 32).need,
@@ -808,7 +808,7 @@ def test_a_limit_that_nothing_reasonable_decides_leaves_no_number():
 def test_what_is_known_of_how_a_point_was_measured_is_said_with_it():
     remedy = "restarts were delayed by up to one decode step, so that requests do not come in waves"
     chosen = dataclasses.replace(point(8, 0.1), notes=(remedy,))
-    d = operating_point.solve([chosen, point(16, 0.9)], [TTFT])
+    d = solver.solve([chosen, point(16, 0.9)], [TTFT])
     assert f"c=8: {remedy}" == with_notes(d).notes[-1]
 
 
@@ -825,7 +825,7 @@ def test_one_disturbed_trial_below_a_proven_setting_does_not_take_the_answer_bac
         dataclasses.replace(point(32, (0.2, 0.3, 0.4)), repeats=high_trials),
         point(64, 0.9),
     ]
-    decision = operating_point.solve(points, [TTFT])
+    decision = solver.solve(points, [TTFT])
     assert (chosen, unconfirmed) == (decision.concurrency, decision.unconfirmed)
     assert (64 if unconfirmed else 4) == decision.first_fail
     (folds,) = (r for r in decision.explanation.reasons if r.cause in (Cause.UNCONFIRMED, Cause.NON_MONOTONE))
@@ -835,8 +835,8 @@ def test_one_disturbed_trial_below_a_proven_setting_does_not_take_the_answer_bac
 
 def test_no_setting_is_said_to_fail_that_was_only_scanned():
     outside = point(64, 0.9)
-    assert Verdict.VIOLATES is operating_point.solve([outside], [TTFT]).verdict
-    assert Verdict.VIOLATES is operating_point.solve([outside], [TTFT], scanned=[point(128, 0.1)]).verdict
-    d = operating_point.solve([outside], [TTFT], scanned=[point(32, 0.1, flags=BROKEN)])
+    assert Verdict.VIOLATES is solver.solve([outside], [TTFT]).verdict
+    assert Verdict.VIOLATES is solver.solve([outside], [TTFT], scanned=[point(128, 0.1)]).verdict
+    d = solver.solve([outside], [TTFT], scanned=[point(32, 0.1, flags=BROKEN)])
     assert (Verdict.UNPROVEN, None, 64, 64) == (d.verdict, d.concurrency, d.candidate, d.first_fail)
     assert code(d) == 4

@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from frontier.decide import pareto
-from frontier.model import Estimate, Flag, Point, Shape
+from frontier.core import pareto
+from frontier.core.points import Estimate, Flag, Point
+from frontier.core.shapes import Shape
 from tests.golden import assert_golden_row
 
 SHAPE = Shape.of(1024, 256)

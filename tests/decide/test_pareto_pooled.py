@@ -9,9 +9,11 @@ import moocore
 import numpy as np
 import pytest
 
-from frontier.decide.pareto import pooled
-from frontier.metrics import metric
-from frontier.model import Estimate, Flag, Limit, Point, Shape
+from frontier.core.decisions import Limit
+from frontier.core.metrics import metric
+from frontier.core.pareto import pooled
+from frontier.core.points import Estimate, Flag, Point
+from frontier.core.shapes import Shape
 from tests.golden import assert_golden_row
 
 SHAPE = Shape.of(128, 64)

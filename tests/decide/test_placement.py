@@ -8,10 +8,12 @@ from dataclasses import dataclass, field
 import numpy as np
 import pytest
 
-from frontier.decide import placement
-from frontier.decide.placement import FAR, Curve, Part, State, candidate
-from frontier.decide.proof import Candidate
-from frontier.model import Estimate, Limit, Phase, Point, Verdict
+from frontier.core.decisions import Limit, Verdict
+from frontier.core.points import Estimate, Point
+from frontier.core.proof import Candidate
+from frontier.core.trials import Phase
+from frontier.search import place
+from frontier.search.place import FAR, Curve, Part, State, candidate
 from tests.stats.made import SHAPE, Server, grid, trial
 
 P99 = Part(Limit("p99_ttft", 0.5))
@@ -40,7 +42,7 @@ def test_the_standard_error_has_the_noise_of_the_median_of_the_tail_and_of_the_r
     to run.
     """
     assert curve({8: -1.0}).standard_error(8) == pytest.approx(0.0341356, abs=1e-6)
-    assert placement.EXACT == curve({8: -1.0}, sigma=0, part=MEAN).standard_error(8)
+    assert place.EXACT == curve({8: -1.0}, sigma=0, part=MEAN).standard_error(8)
 
 
 @pytest.mark.parametrize(
@@ -56,7 +58,7 @@ def test_the_standard_error_has_the_noise_of_the_median_of_the_tail_and_of_the_r
     ],
 )
 def test_between_two_settings_a_latency_is_on_a_straight_line_and_a_cliff_is_half_way(ends, c, value):
-    assert math.exp(placement._between({k: math.log(v) for k, v in ends.items()}, c)) == pytest.approx(value)
+    assert math.exp(place._between({k: math.log(v) for k, v in ends.items()}, c)) == pytest.approx(value)
 
 
 def test_a_tail_is_the_widest_of_what_the_quantiles_of_enough_requests_say():
@@ -65,7 +67,7 @@ def test_a_tail_is_the_widest_of_what_the_quantiles_of_enough_requests_say():
         return np.where(np.arange(1, n + 1) >= high, 1.0, 0.0)
 
     def tail(*values):
-        return placement._tail(dict(enumerate(values, 1)), 1)
+        return place._tail(dict(enumerate(values, 1)), 1)
 
     assert tail(wide(80)) == (pytest.approx(1 / 0.84162, abs=1e-4), 100)
     assert tail(wide(90)) == (pytest.approx(1 / 1.28155, abs=1e-4), 100)
@@ -211,5 +213,5 @@ def test_a_candidate_is_worth_its_chance_and_its_throughput_less_its_windows():
 
 def test_the_windows_of_a_proof_are_forecast_from_the_chance_at_each_judgement():
     known = Known(chances={10: {3: 0.5, 6: 0.8, 12: 0.7}})
-    expected = 3 * 0.5 + 6 * 0.3 + placement.GIVEN_UP_AFTER * 0.2
-    assert placement._forecast(known, 10) == placement.ProofForecast(pytest.approx(10), 0.8, pytest.approx(expected))
+    expected = 3 * 0.5 + 6 * 0.3 + place.GIVEN_UP_AFTER * 0.2
+    assert place._forecast(known, 10) == place.ProofForecast(pytest.approx(10), 0.8, pytest.approx(expected))

@@ -7,12 +7,13 @@ import math
 import pytest
 from scipy.stats import binom
 
-from frontier.decide import proof
-from frontier.decide.proof import ALPHA, LOOKS, SPEND, Candidate
-from frontier.decide.verdict import judge
-from frontier.metrics import claim_floor
-from frontier.model import ClientHealth, Limit, Phase, Point, Verdict
-from frontier.stats import intervals
+from frontier.core import intervals, proof
+from frontier.core.decisions import Limit, Verdict
+from frontier.core.metrics import claim_floor
+from frontier.core.points import Point
+from frontier.core.proof import ALPHA, LOOKS, SPEND, Candidate
+from frontier.core.trials import ClientHealth, Phase
+from frontier.core.verdict import judge
 from tests.golden import assert_golden_row
 from tests.stats.made import SHAPE, Server, bounds, trial
 from tests.stats.made import sample as made_sample

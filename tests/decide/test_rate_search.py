@@ -7,15 +7,18 @@ from dataclasses import dataclass
 
 import pytest
 
-from frontier.decide import search
-from frontier.decide.changes import History
-from frontier.decide.rate_search import SATURATED_REQUESTS, is_overloaded, served
-from frontier.decide.search import Ask, Done, SearchPolicy
-from frontier.model import POISSON, Arrivals, Lengths, Limit, Phase, Rate, Shape, Trial
+from frontier.core.changes import History
+from frontier.core.decisions import Limit
+from frontier.core.from_records import window_data
+from frontier.core.loads import POISSON, Arrivals, Rate
+from frontier.core.shapes import Lengths, Shape
+from frontier.core.trials import Phase, Trial
+from frontier.core.window import WindowData
+from frontier.search import scan
+from frontier.search.rates import SATURATED_REQUESTS, is_overloaded, served
+from frontier.search.scan import Ask, Done, SearchPolicy
 from frontier.simulator.spec import EngineSpec
 from frontier.simulator.virtual import closed_loop_arrays, virtual_trial
-from frontier.stats.from_records import window_data
-from frontier.stats.window import WindowData
 from tests.golden import assert_golden_row
 from tests.virtual_truth import truth
 
@@ -66,7 +69,7 @@ def searched(deployment: Deployment, history: History = ()) -> tuple[Done, list[
     """The search to its end: the answer, what it asked for, and what it measured."""
     policy, tiers = SearchPolicy((Rate.of(1.0),)), [("", [deployment.limit])]
     finished, asks = list(history), []
-    while isinstance(ask := search.next_ask(policy, deployment.shape, tiers, finished), Ask):
+    while isinstance(ask := scan.next_ask(policy, deployment.shape, tiers, finished), Ask):
         asks.append(ask)
         assert len(finished) < MOST_TRIALS
         finished.append(measured(deployment, ask, len(finished)))
@@ -149,7 +152,7 @@ def test_the_same_history_asks_for_the_same_trial_wherever_it_was_cut() -> None:
 def test_a_rate_that_is_lost_is_not_sent_again() -> None:
     shape = dataclasses.replace(Shape.of(64, 8), arrivals=POISSON)
     policy = SearchPolicy((Rate.of(4),), lost=Rate.of(4))
-    done = search.next_ask(policy, shape, [("", [Limit("p90_ttft", 1.0)])], [])
+    done = scan.next_ask(policy, shape, [("", [Limit("p90_ttft", 1.0)])], [])
     assert (Done, None, None) == (type(done), done.proven, done.located)
     assert_golden_row("progress", done.reason)
 

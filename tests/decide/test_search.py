@@ -5,12 +5,16 @@ from dataclasses import replace
 
 import pytest
 
-from frontier.decide import operating_point, proof, search
-from frontier.decide.completion import pilot_points
-from frontier.decide.placement import State
-from frontier.decide.proof import ALPHA, ASCENTS, LOOKS, WINDOWS, Candidate
-from frontier.decide.search import Ask, Done, SearchPolicy
-from frontier.model import Estimate, Flag, Limit, Phase, Point, Shape, Verdict
+from frontier.core import proof, solver
+from frontier.core.decisions import Limit, Verdict
+from frontier.core.points import Estimate, Flag, Point
+from frontier.core.proof import ALPHA, ASCENTS, LOOKS, WINDOWS, Candidate
+from frontier.core.shapes import Shape
+from frontier.core.trials import Phase
+from frontier.search import scan
+from frontier.search.complete import pilot_points
+from frontier.search.place import State
+from frontier.search.scan import Ask, Done, SearchPolicy
 from tests.golden import assert_golden_row
 from tests.stats.made import SHAPE, Server, grid, trial
 
@@ -21,7 +25,7 @@ POLICY = SearchPolicy(LADDER)
 
 
 def next_ask(policy, limits, history):
-    return search.next_ask(policy, SHAPE, [("", limits)], history)
+    return scan.next_ask(policy, SHAPE, [("", limits)], history)
 
 
 def run(server, history, ask):
@@ -61,7 +65,7 @@ def test_it_scans_upwards_until_the_edge_is_known_and_then_proves_near_it(swept)
     assert max(looks) <= 64  # what lies far above the edge need not be seen
     assert len(looks) < 9
     assert 24 <= done.proven <= 31
-    decision = operating_point.solve(proof.claim_points(history, TTFT), TTFT)
+    decision = solver.solve(proof.claim_points(history, TTFT), TTFT)
     assert (Verdict.MEETS, done.proven) == (decision.verdict, decision.concurrency)
 
 
@@ -132,7 +136,7 @@ def test_a_no_is_claimed_from_fresh_data_too():
     asks, done = go_on(server, history)
     assert [1] == settings(asks, Phase.PROVE)
     assert done.proven is None
-    decision = operating_point.solve(proof.claim_points(history, TTFT), TTFT)
+    decision = solver.solve(proof.claim_points(history, TTFT), TTFT)
     assert (Verdict.VIOLATES, None) == (decision.verdict, decision.concurrency)
 
 
@@ -190,7 +194,7 @@ def test_the_search_ends_after_so_many_ascents():
     given_up = [Candidate(30 - i, Verdict.VIOLATES, "over", 0.01, WINDOWS, state.points[16], None) for i in range(9)]
     for count, step in ((ASCENTS - 1, Ask), (ASCENTS, Done)):
         judged = replace(state, candidates=tuple(given_up[:count]))
-        assert isinstance(search._prove(POLICY, judged, may_add=True, window_worth=0.0), step)
+        assert isinstance(scan._prove(POLICY, judged, may_add=True, window_worth=0.0), step)
 
 
 def test_a_lower_setting_that_was_seen_to_give_clearly_more_is_proven_too():
@@ -204,7 +208,7 @@ def test_a_lower_setting_that_was_seen_to_give_clearly_more_is_proven_too():
     server, history = Server(lambda c: 0.3 if c <= 60 else 1.0, tpot, sigma=0.05), []
     asks, _ = go_on(server, history, SearchPolicy((1, 8, 32, 56, 128)))
     assert 32 in settings(asks, Phase.PROVE)
-    assert 32 == operating_point.solve(proof.claim_points(history, TTFT), TTFT, marginal_gain=False).throughput_optimum
+    assert 32 == solver.solve(proof.claim_points(history, TTFT), TTFT, marginal_gain=False).throughput_optimum
     rising, seen = Server(lambda c: 0.3 if c <= 60 else 1.0, sigma=0.05), []
     asks, _ = go_on(rising, seen, SearchPolicy((1, 8, 32, 56, 128)))
     proven = settings(asks, Phase.PROVE)
@@ -263,7 +267,7 @@ def test_the_scan_ends_where_the_edge_is_known_closely_enough_or_no_setting_lies
 
 @pytest.mark.parametrize(("low", "high", "middle"), [(1, 3, 2), (2, 8, 4), (100, 102, 101), (1, 100, 10)])
 def test_the_middle_of_two_settings_is_their_geometric_mean_strictly_between(low, high, middle):
-    assert middle == search.between(low, high)
+    assert middle == scan.between(low, high)
 
 
 def test_the_scan_goes_up_in_double_steps_of_the_grid_until_the_limit_is_broken():
@@ -278,13 +282,13 @@ def test_the_scan_goes_up_in_double_steps_of_the_grid_until_the_limit_is_broken(
 def test_a_request_takes_as_long_as_at_the_nearest_setting_measured_the_lower_of_two():
     points = pilot_points(TTFT, grid(Server(**SMOOTH), (4, 16)))
     e2e = {c: point.metrics["mean_e2e"].value for c, point in points.items()}
-    assert e2e[4] == search.mean_e2e(8, points)
-    assert e2e[16] == search.mean_e2e(9, points)
-    assert search.mean_e2e(64, points, 0.5) == pytest.approx(2 * e2e[16])
-    assert search.mean_e2e(8, {}) is None
-    assert 2 * e2e[4] == search.longer(0.1, 4, points)
-    assert 100.0 == search.longer(100.0, 4, points)
-    assert 0.1 == search.longer(0.1, 4, {}), "nothing is known of how long a request takes"
+    assert e2e[4] == scan.mean_e2e(8, points)
+    assert e2e[16] == scan.mean_e2e(9, points)
+    assert scan.mean_e2e(64, points, 0.5) == pytest.approx(2 * e2e[16])
+    assert scan.mean_e2e(8, {}) is None
+    assert 2 * e2e[4] == scan.longer(0.1, 4, points)
+    assert 100.0 == scan.longer(100.0, 4, points)
+    assert 0.1 == scan.longer(0.1, 4, {}), "nothing is known of how long a request takes"
 
 
 def gap(*rates, limits=(), flags=()):
@@ -302,7 +306,7 @@ def gap(*rates, limits=(), flags=()):
         )
         for i, rate in enumerate(rates)
     }
-    return search.widest_gap(points, limits)
+    return scan.widest_gap(points, limits)
 
 
 def test_the_widest_gap_is_that_of_the_largest_step_in_throughput_and_one_that_crosses_the_limit_counts_more():
@@ -322,14 +326,14 @@ TIERS = [("fast", (Limit("p99_ttft", 0.3),)), ("slow", (Limit("p99_ttft", 0.9),)
 @pytest.mark.parametrize("tiers", [TIERS, TIERS[::-1]])
 def test_each_tier_is_proven_the_lowest_limit_first(tiers):
     server, history, asks = Server(**SMOOTH), [], []
-    while isinstance(ask := search.next_ask(POLICY, SHAPE, tiers, history), Ask):
+    while isinstance(ask := scan.next_ask(POLICY, SHAPE, tiers, history), Ask):
         asks.append(ask)
         run(server, history, ask)
     candidates = settings(asks, Phase.PROVE)
     strict = [c < 24 for c in candidates]
     assert strict == sorted(strict, reverse=True)  # the strict tier's come first
     points = [(proof.claim_points(history, limits), limits) for _, limits in sorted(tiers)]
-    answers = [operating_point.solve(*pair).concurrency for pair in points]
+    answers = [solver.solve(*pair).concurrency for pair in points]
     assert answers[0] == ask.proven, "the end is that of the tier with the lowest limit"
     assert 13 <= answers[0] <= 18 < 39 <= answers[1] <= 56
 
@@ -338,16 +342,16 @@ def test_one_tier_is_searched_as_it_was_without_tiers(swept):
     history, _, _ = swept
     for cut in (0, 3, 5, len(history)):
         known = history[:cut]
-        assert next_ask(POLICY, TTFT, known) == search.next_ask(POLICY, SHAPE, [("gold", TTFT)], known)
+        assert next_ask(POLICY, TTFT, known) == scan.next_ask(POLICY, SHAPE, [("gold", TTFT)], known)
 
 
 def test_a_history_of_another_shape_is_a_mistake():
     with pytest.raises(ValueError, match="another shape"):
-        search.next_ask(POLICY, Shape.of(8, 8), [("", TTFT)], grid(Server(**SMOOTH), (1,)))
+        scan.next_ask(POLICY, Shape.of(8, 8), [("", TTFT)], grid(Server(**SMOOTH), (1,)))
 
 
 def test_without_limits_there_is_nothing_to_search_for():
-    assert isinstance(search.next_ask(POLICY, SHAPE, [], []), Done)
+    assert isinstance(scan.next_ask(POLICY, SHAPE, [], []), Done)
 
 
 @pytest.mark.slow
@@ -369,13 +373,13 @@ def test_candidates_that_break_the_sla_are_proven_less_often_than_the_error_allo
 
 def test_a_setting_above_a_pointless_one_is_skipped_with_the_reason():
     far = grid(Server(lambda c: 0.5 * c), (1, 16))
-    assert_golden_row("progress", search.skip_reason(32, far, TTFT), "far over")
-    assert search.skip_reason(8, far, TTFT) is None  # only higher settings are pointless
+    assert_golden_row("progress", scan.skip_reason(32, far, TTFT), "far over")
+    assert scan.skip_reason(8, far, TTFT) is None  # only higher settings are pointless
     failing = grid(Server(lambda c: 0.01, errors=lambda c: 0.2 if c > 8 else 0), (1, 16))
-    assert_golden_row("progress", search.skip_reason(32, failing, TTFT), "failing")
+    assert_golden_row("progress", scan.skip_reason(32, failing, TTFT), "failing")
     folding = grid(Server(lambda c: 0.01, lambda c: 0.01 if c <= 16 else 0.01 * (c / 16) ** 1.3), (1, 16, 32, 64))
-    assert_golden_row("progress", search.skip_reason(128, folding, ()), "folding")
-    assert search.skip_reason(64, folding[:3], ()) is None  # one fall may be noise
+    assert_golden_row("progress", scan.skip_reason(128, folding, ()), "folding")
+    assert scan.skip_reason(64, folding[:3], ()) is None  # one fall may be noise
 
 
 @pytest.mark.parametrize(
@@ -392,13 +396,13 @@ def test_a_setting_is_skipped_from_its_thresholds_on(server, limits):
     third less.
     """
     ladder = (1, 2, 4, 8)
-    assert_golden_row("progress", search.skip_reason(16, grid(server(4 / 3), ladder, requests=6_000), limits))
-    assert search.skip_reason(16, grid(server(2 / 3), ladder, requests=6_000), limits) is None
+    assert_golden_row("progress", scan.skip_reason(16, grid(server(4 / 3), ladder, requests=6_000), limits))
+    assert scan.skip_reason(16, grid(server(2 / 3), ladder, requests=6_000), limits) is None
 
 
 def test_nothing_is_skipped_before_anything_was_measured_or_while_it_goes_well():
-    assert search.skip_reason(1, [], TTFT) is None
-    assert search.skip_reason(128, grid(Server(**SMOOTH), (1, 8, 64)), TTFT) is None
+    assert scan.skip_reason(1, [], TTFT) is None
+    assert scan.skip_reason(128, grid(Server(**SMOOTH), (1, 8, 64)), TTFT) is None
 
 
 # --- a look that other work on the machine disturbed

@@ -6,7 +6,9 @@ import random
 
 import pytest
 
-from frontier.model import POISSON, Lengths, Limit, Session, SessionRate, Shape
+from frontier.core.decisions import Limit
+from frontier.core.loads import POISSON, SessionRate
+from frontier.core.shapes import Lengths, Session, Shape
 from frontier.simulator.spec import EngineSpec
 from tests.decide.test_rate_search import Deployment, studied
 from tests.virtual_truth import truth

@@ -5,11 +5,12 @@ import dataclasses
 
 import pytest
 
-from frontier.decide import operating_point, sla_result
-from frontier.errors import ExitCode
-from frontier.model import Estimate, Flag, Limit, Point, Shape
-from frontier.report.answer import answers_json, answers_text
-from frontier.stats import cost_energy
+from frontier.core import cost_energy, sla_result, solver
+from frontier.core.decisions import Limit
+from frontier.core.errors import ExitCode
+from frontier.core.points import Estimate, Flag, Point
+from frontier.core.shapes import Shape
+from frontier.show.answer import answers_json, answers_text
 from tests.golden import assert_golden_row
 from tests.stats.made import SHAPE
 
@@ -34,11 +35,11 @@ def point(c, ttft, *, shape=SHAPE, deployment="d", throughput=None, price=None, 
 
 
 def exit_code(*answers):
-    return operating_point.exit_code([decision for answer in answers for decision in answer.decisions])
+    return solver.exit_code([decision for answer in answers for decision in answer.decisions])
 
 
 def asked(points, limits=(TTFT,)):
-    return sla_result.answer("gold", limits, points, operating_point.solve_all(points, limits))
+    return sla_result.answer("gold", limits, points, solver.solve_all(points, limits))
 
 
 def test_several_shapes_have_one_concurrency_that_keeps_the_sla_in_all():

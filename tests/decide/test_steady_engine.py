@@ -8,13 +8,16 @@ import numpy as np
 import pytest
 
 from frontier.config import load_config
-from frontier.decide import proof, search
-from frontier.decide.search import Done
-from frontier.decide.verdict import judge
-from frontier.model import Estimate, Limit, Phase, Verdict
-from frontier.plan import make_trial, search_policy
+from frontier.core import proof
+from frontier.core.decisions import Limit, Verdict
+from frontier.core.from_records import window_data
+from frontier.core.points import Estimate
+from frontier.core.trials import Phase
+from frontier.core.verdict import judge
+from frontier.planning.plan import make_trial, search_policy
+from frontier.search import scan
+from frontier.search.scan import Done
 from frontier.simulator.virtual import closed_loop_arrays, virtual_trial
-from frontier.stats.from_records import window_data
 from tests.decide.test_operating_point import point
 
 CONFIG = """
@@ -31,7 +34,7 @@ def searched(noise, most=30):
     (shape,), deployment, policy = config.shapes, config.deployments[0], search_policy(config)
     history = []
     while len(history) < most:
-        ask = search.next_ask(policy, shape, config.tiers, history)
+        ask = scan.next_ask(policy, shape, config.tiers, history)
         if isinstance(ask, Done):
             return config, history, ask
         repeat = 1 + sum((t.concurrency, t.phase) == (ask.concurrency, ask.phase) for t, _ in history)

@@ -2,10 +2,10 @@
 
 import pytest
 
-from frontier.decide.trend import trend
-from frontier.model import Series
-from frontier.plot.cross_series import trend_picture
-from frontier.plot.draw import render
+from frontier.core.shapes import Series
+from frontier.extras.compare.trend import trend
+from frontier.extras.figures.cross_series import trend_picture
+from frontier.show.picture.draw import render
 from tests.decide.test_gate import DAY, NAMES, SHAPE, history, measured
 
 SERIES = Series("default", SHAPE)

@@ -5,13 +5,13 @@ import moocore
 import numpy as np
 import pytest
 
-from frontier.decide import pareto, uncertainty
-from frontier.decide.uncertainty import Replicates
-from frontier.model import Estimate, Limit
-from frontier.stats import estimate, sources, window
-from frontier.stats.bounds import from_draws
-from frontier.stats.histogram import LogHistogram
-from frontier.stats.window import BLOCKS
+from frontier.core import estimate, pareto, sources, uncertainty, window
+from frontier.core.bounds import from_draws
+from frontier.core.decisions import Limit
+from frontier.core.histogram import LogHistogram
+from frontier.core.points import Estimate
+from frontier.core.uncertainty import Replicates
+from frontier.core.window import BLOCKS
 from tests.stats.made import Server, sample, trial
 
 OBJECTIVES = ("output_throughput", "p99_ttft")

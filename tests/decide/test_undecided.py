@@ -6,11 +6,13 @@ import pytest
 
 from benchmarks.calibration.servers import Process
 from benchmarks.calibration.sweep import Sweep
-from frontier.decide import completion, operating_point
-from frontier.decide.causes import CLEARLY_MORE
-from frontier.decide.proof import ALPHA, candidates
-from frontier.decide.search import Ask
-from frontier.model import Limit, Phase
+from frontier.core import solver
+from frontier.core.causes import CLEARLY_MORE
+from frontier.core.decisions import Limit
+from frontier.core.proof import ALPHA, candidates
+from frontier.core.trials import Phase
+from frontier.search import complete
+from frontier.search.scan import Ask
 from tests.decide.test_search import SMOOTH, TTFT, go_on, run
 from tests.stats.made import Server
 
@@ -20,8 +22,8 @@ def left_open(sweep):
     that would decide.
     """
     limits = sweep.server.limits
-    points, looked = completion._decidable(limits, sweep.history)
-    step = operating_point.solve(points, limits, scanned=looked, history=sweep.history, end="finished").next_step
+    points, looked = complete._decidable(limits, sweep.history)
+    step = solver.solve(points, limits, scanned=looked, history=sweep.history, end="finished").next_step
     return step if step is not None and step.requests is not None else None
 
 
@@ -40,15 +42,15 @@ def test_what_is_named_is_proven_once_and_not_without_time():
     server, history = Server(**SMOOTH), []
     go_on(server, history)
     tiers = [("", TTFT)]
-    proven = completion.operating_concurrency(TTFT, history)
+    proven = complete.operating_concurrency(TTFT, history)
     lower = Limit("p99_ttft", 0.9)  # a looser limit, as if asked of the same run
-    named = completion._first_named([("", (lower,))], history)
+    named = complete._first_named([("", (lower,))], history)
     if named is not None:
         assert named.phase is Phase.PROVE
         assert named.concurrency > proven
-        assert completion.gain(named.concurrency, (lower,), history) >= CLEARLY_MORE
+        assert complete.gain(named.concurrency, (lower,), history) >= CLEARLY_MORE
         run(server, history, named)
-        again = completion._first_named([("", (lower,))], history)
+        again = complete._first_named([("", (lower,))], history)
         assert again is None or again.concurrency != named.concurrency
-    assert completion._first_named(tiers, history) is None
+    assert complete._first_named(tiers, history) is None
     assert sum(k.alpha for k in candidates(history, TTFT)) <= ALPHA

@@ -15,8 +15,11 @@ from scipy.stats import binom
 
 from benchmarks import arrivals
 from benchmarks import people as study
-from frontier.decide import users
-from frontier.decide.users import (
+from frontier.core import users
+from frontier.core.decisions import Limit
+from frontier.core.intervals import clopper_pearson
+from frontier.core.shapes import Shape
+from frontier.core.users import (
     FirstTokens,
     HeadCount,
     Latencies,
@@ -26,10 +29,8 @@ from frontier.decide.users import (
     head_count,
     replicas_for,
 )
-from frontier.model import Limit, Shape
 from frontier.simulator.spec import EngineSpec
 from frontier.simulator.virtual import closed_loop_arrays
-from frontier.stats.intervals import clopper_pearson
 
 Floats = NDArray[np.float64]
 ROOT = Path(__file__).parents[2]

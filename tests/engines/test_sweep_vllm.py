@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from frontier.model import Measurement, Outcome, Record
+from frontier.core.trials import Measurement, Outcome, Record
 from frontier.run import load
 from frontier.store.run_dir import RunDirectory
 from tests.commands import Said, frontier

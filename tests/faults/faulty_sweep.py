@@ -7,8 +7,8 @@ from pathlib import Path
 
 from benchmarks.faults.server import FaultyServer
 from frontier.config import load_config
-from frontier.model import Trial
-from frontier.plan import make_plan
+from frontier.core.trials import Trial
+from frontier.planning.plan import make_plan
 from frontier.simulator.spec import EngineSpec
 from frontier.sweep.backend import HttpBackend
 from frontier.sweep.conductor import Conductor, SweepEnd

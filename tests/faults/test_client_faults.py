@@ -26,10 +26,10 @@ from frontier.cli import main
 from frontier.client.ask import preflight
 from frontier.client.ask.target import Target
 from frontier.client.load import health as watchdog
-from frontier.errors import MeasurementError, MemoryShortError, WriteError
-from frontier.model import ClientHealth, Measurement, Outcome, Record, Trial, Window
-from frontier.stats.flags import flags
-from frontier.stats.from_records import window_data
+from frontier.core.errors import MeasurementError, MemoryShortError, WriteError
+from frontier.core.flags import flags
+from frontier.core.from_records import window_data
+from frontier.core.trials import ClientHealth, Measurement, Outcome, Record, Trial, Window
 from frontier.store.run_dir import RunDirectory
 from frontier.sweep.backend import VirtualBackend
 from tests.commands import frontier as run_frontier

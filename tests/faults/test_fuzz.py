@@ -28,15 +28,16 @@ from frontier.client.http.exchange import Exchange
 from frontier.client.http.parse import AnswerParser, error_message, parse_all, retry_after, to_record
 from frontier.client.http.sse import EventParser, EventTooLargeError, LineParser
 from frontier.config import load_config
-from frontier.errors import ConfigError, StoreError, UsageError
-from frontier.model import Limit, Outcome
+from frontier.core.decisions import Limit
+from frontier.core.errors import ConfigError, StoreError, UsageError
+from frontier.core.from_records import window_data
+from frontier.core.trials import Outcome
+from frontier.core.units import MOST
 from frontier.run import load
-from frontier.stats.from_records import window_data
-from frontier.stats.window_cache import unpack
 from frontier.store.records import decode_measurement, decode_record, encode_record
 from frontier.store.run_dir import RunDirectory
 from frontier.store.trial_files import sealed
-from frontier.units import MOST
+from frontier.store.window_cache import unpack
 from tests.sweeps import ENGINES, config_text, sweep_in_virtual_time
 
 SHORT = settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))

@@ -14,12 +14,12 @@ from aiohttp import web
 from hypothesis import HealthCheck, Phase, example, given, settings
 from hypothesis import strategies as st
 
-from frontier.errors import StoreError, UsageError, exit_code
-from frontier.formats.importing import read_files
+from frontier.core.errors import StoreError, UsageError, exit_code
+from frontier.core.units import MOST
+from frontier.extras.importers.importing import read_files
 from frontier.run import load
 from frontier.store.records import decode_imported, encode_imported
 from frontier.store.run_dir import RunDirectory
-from frontier.units import MOST
 from tests import servers
 from tests.commands import Said, frontier
 from tests.faults.test_fuzz import edges, fuzz, small_run

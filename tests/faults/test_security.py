@@ -22,10 +22,10 @@ import pytest
 from aiohttp import web
 
 from frontier.config import load_config
-from frontier.errors import ConfigError, UsageError
+from frontier.core.errors import ConfigError, UsageError
+from frontier.core.text import MOST, Secrets, environment_secrets
 from frontier.sweep.backend import secrets_of
 from frontier.sweep.given_files import read_key_file
-from frontier.text import MOST, Secrets, environment_secrets
 from tests import servers
 from tests.commands import Said, frontier, start
 from tests.faults.encodings import ENCODINGS, LONG_KEY, SHORT_KEY, leaked

@@ -12,10 +12,10 @@ import trustme
 from benchmarks.faults.server import FaultyServer
 from frontier.client.ask import preflight
 from frontier.client.load import loop
-from frontier.model import Outcome
-from frontier.report.page import report_markdown
-from frontier.report.report import report_of
+from frontier.core.trials import Outcome
 from frontier.run import load
+from frontier.show.page import report_markdown
+from frontier.show.report import report_of
 from frontier.store.run_dir import RunDirectory
 from frontier.sweep import conductor
 from tests.commands import frontier

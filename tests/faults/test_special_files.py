@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
-from frontier.errors import StoreError, UsageError
-from frontier.formats.importing import read_files
+from frontier.core.errors import StoreError, UsageError
+from frontier.extras.importers.importing import read_files
 from frontier.run import load
 from frontier.store.files import NotPlainError, read_config, write_output
 from frontier.store.run_dir import RunDirectory, read_manifest

@@ -21,7 +21,8 @@ from frontier.client.ask.target import Target
 from frontier.client.http.http_client import run as run_loop
 from frontier.client.load.processes import ProcessWorker
 from frontier.client.load.shard import WorkerLostError, run_sharded
-from frontier.model import Measurement, Phase, Record, Shape, Trial
+from frontier.core.shapes import Shape
+from frontier.core.trials import Measurement, Phase, Record, Trial
 from frontier.simulator.process import SimulatorProcess
 from frontier.simulator.spec import EngineSpec
 from frontier.store.run_dir import RunDirectory

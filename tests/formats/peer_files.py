@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from frontier.formats import importing
-from frontier.formats.assemble import Assembled, assemble
-from frontier.formats.results import ImportedFile
-from frontier.model import Outcome, Record
+from frontier.core.trials import Outcome, Record
+from frontier.extras.importers import importing
+from frontier.extras.importers.assemble import Assembled, assemble
+from frontier.extras.importers.results import ImportedFile
 
 DATA = Path(__file__).parents[1] / "data" / "exchange"
 

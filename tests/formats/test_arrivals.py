@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from frontier.errors import UsageError
-from frontier.formats.arrivals import of_column, read_trace
-from frontier.model import Arrivals, Trace
+from frontier.core.errors import UsageError
+from frontier.core.loads import Arrivals, Trace
+from frontier.extras.traces.arrivals import of_column, read_trace
 from tests.golden import assert_golden_row
 
 TIMES = [0.0]

@@ -5,12 +5,14 @@ from pathlib import Path
 import pytest
 
 from frontier import import_files
-from frontier.formats import importing
-from frontier.formats.assemble import Assembled, assemble
-from frontier.formats.documents import ForeignFileError
-from frontier.formats.results import ImportedFile
-from frontier.model import Lengths, Phase, Point, Shape, Trial
+from frontier.core.points import Point
+from frontier.core.shapes import Lengths, Shape
+from frontier.core.trials import Phase, Trial
+from frontier.extras.importers import importing
+from frontier.extras.importers.assemble import Assembled, assemble
+from frontier.extras.importers.results import ImportedFile
 from frontier.run import load
+from frontier.store.documents import ForeignFileError
 from tests.formats.peer_files import guidellm, said, vllm, vllm_detailed
 from tests.formats.test_imported_requests import N, requests
 from tests.golden import assert_golden_row

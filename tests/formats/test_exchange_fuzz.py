@@ -12,11 +12,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from frontier.config import load_config
-from frontier.errors import UsageError
-from frontier.formats import importing
-from frontier.formats.assemble import assemble, config_text
-from frontier.metrics import metric
-from frontier.model import Outcome, Record, Shape
+from frontier.core.errors import UsageError
+from frontier.core.metrics import metric
+from frontier.core.shapes import Shape
+from frontier.core.trials import Outcome, Record
+from frontier.extras.importers import importing
+from frontier.extras.importers.assemble import assemble, config_text
 from frontier.store.records import decode_imported, encode_imported
 from tests.formats.peer_files import DATA, aiperf, aiperf_lines, genai_bench, guidellm, vllm, vllm_detailed
 

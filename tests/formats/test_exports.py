@@ -14,12 +14,12 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from frontier.cli.main import run
 from frontier.config import parse_sla
-from frontier.decide.operating_point import solve
-from frontier.decide.pareto import frontier
-from frontier.errors import UsageError
-from frontier.formats import importing
-from frontier.formats.assemble import assemble
-from frontier.formats.export import (
+from frontier.core.errors import UsageError
+from frontier.core.pareto import frontier
+from frontier.core.points import Estimate, Flag, Frontier, Point
+from frontier.core.shapes import Shape
+from frontier.core.solver import solve
+from frontier.extras.exporters.export import (
     FIRST,
     csv_text,
     family_name,
@@ -29,7 +29,8 @@ from frontier.formats.export import (
     table,
     unguarded,
 )
-from frontier.model import Estimate, Flag, Frontier, Point, Shape
+from frontier.extras.importers import importing
+from frontier.extras.importers.assemble import assemble
 from frontier.run import load
 from tests.formats.peer_files import assembled, said, vllm
 from tests.golden import assert_golden_row

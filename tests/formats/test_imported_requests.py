@@ -7,16 +7,18 @@ from functools import cache
 
 import pytest
 
-from frontier.formats import importing
-from frontier.formats.assemble import assemble
-from frontier.formats.documents import ForeignFileError
-from frontier.formats.imported_requests import concurrency_of, window_of
-from frontier.formats.results import ImportedFile
-from frontier.model import Outcome, Phase, Point, Record, Shape, Trial
+from frontier.core import estimate
+from frontier.core.from_records import window_data
+from frontier.core.points import Point
+from frontier.core.shapes import Shape
+from frontier.core.trials import Outcome, Phase, Record, Trial
+from frontier.extras.importers import importing
+from frontier.extras.importers.assemble import assemble
+from frontier.extras.importers.imported_requests import concurrency_of, window_of
+from frontier.extras.importers.results import ImportedFile
 from frontier.simulator.spec import EngineSpec
 from frontier.simulator.virtual import virtual_trial
-from frontier.stats import estimate
-from frontier.stats.from_records import window_data
+from frontier.store.documents import ForeignFileError
 from tests.formats.peer_files import aiperf_lines, guidellm_detailed, said, vllm_detailed
 from tests.golden import assert_golden_row
 from tests.virtual_truth import closed_loop

@@ -7,12 +7,13 @@ from typing import Any
 import pytest
 
 from frontier.config import load_config
-from frontier.errors import UsageError
-from frontier.formats import importing
-from frontier.formats.assemble import assemble, config_text
-from frontier.formats.documents import ForeignFileError
-from frontier.formats.results import ImportedFile, Result
-from frontier.model import Estimate, Shape
+from frontier.core.errors import UsageError
+from frontier.core.points import Estimate
+from frontier.core.shapes import Shape
+from frontier.extras.importers import importing
+from frontier.extras.importers.assemble import assemble, config_text
+from frontier.extras.importers.results import ImportedFile, Result
+from frontier.store.documents import ForeignFileError
 from tests.formats.peer_files import DATA, aiperf, genai_bench, guidellm, said, vllm, without_parser
 from tests.golden import assert_golden_row
 

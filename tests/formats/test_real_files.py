@@ -5,10 +5,11 @@ import math
 import pytest
 
 from frontier.config import parse_sla
-from frontier.decide import pareto
-from frontier.decide.operating_point import solve
-from frontier.decide.verdict import judge
-from frontier.model import Point, Verdict
+from frontier.core import pareto
+from frontier.core.decisions import Verdict
+from frontier.core.points import Point
+from frontier.core.solver import solve
+from frontier.core.verdict import judge
 from frontier.show.explain import with_notes
 from tests.formats.peer_files import assembled
 from tests.golden import assert_golden_row

@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
-from frontier.errors import UsageError
-from frontier.formats.session_files import read_sessions
-from frontier.model import SessionFile, SessionTurn, Shape
+from frontier.core.errors import UsageError
+from frontier.core.session_table import SessionFile, SessionTurn
+from frontier.core.shapes import Shape
+from frontier.extras.traces.session_files import read_sessions
 from tests.formats.peer_files import without_parser
 from tests.golden import assert_golden_row
 

@@ -9,11 +9,12 @@ from typing import Any
 
 import pytest
 
-from frontier.formats import importing
-from frontier.formats.assemble import assemble
-from frontier.model import Point, Record
-from frontier.stats import estimate as summarize
-from frontier.stats.from_records import window_data
+from frontier.core import estimate as summarize
+from frontier.core.from_records import window_data
+from frontier.core.points import Point
+from frontier.core.trials import Record
+from frontier.extras.importers import importing
+from frontier.extras.importers.assemble import assemble
 from tests.formats.peer_files import DATA, found
 from tests.golden import assert_golden_row
 

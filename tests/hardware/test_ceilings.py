@@ -5,9 +5,9 @@ import numpy as np
 import pytest
 
 from frontier.config import load_config
-from frontier.errors import MeasurementError
-from frontier.hardware import ceilings
-from frontier.hardware.ceilings import (
+from frontier.core.errors import MeasurementError
+from frontier.extras.predict import ceilings
+from frontier.extras.predict.ceilings import (
     LEAST_RUNS,
     MESSAGES,
     MOST_AT_ONCE,
@@ -20,9 +20,9 @@ from frontier.hardware.ceilings import (
     least_time,
     measure,
 )
+from frontier.extras.predict.prediction_tables import ceilings_json, ceilings_table, ceilings_yaml
 from frontier.hardware.gpus import HARDWARE
 from frontier.hardware.roofline import ModelRoofline
-from frontier.report.hardware import ceilings_json, ceilings_table, ceilings_yaml
 from tests.golden import assert_golden_row
 
 

@@ -3,6 +3,8 @@ import math
 
 import pytest
 
+from frontier.core.points import Estimate, Point
+from frontier.core.shapes import Lengths, Shape, TrafficClass
 from frontier.hardware.gpus import hardware
 from frontier.hardware.models import card
 from frontier.hardware.roofline import (
@@ -15,7 +17,6 @@ from frontier.hardware.roofline import (
     decoding,
     distance,
 )
-from frontier.model import Estimate, Lengths, Point, Shape, TrafficClass
 from frontier.simulator.spec import EngineSpec
 from frontier.simulator.virtual import closed_loop_arrays
 from tests.golden import assert_golden_row

@@ -6,12 +6,12 @@ import pytest
 
 from benchmarks import curves, silicon
 from benchmarks import prediction as study
-from frontier.decide.prediction import Assumption, predict
+from frontier.core.shapes import Shape
+from frontier.extras.predict.fit import Known, calibrate
+from frontier.extras.predict.prediction import Assumption, predict
 from frontier.hardware.gpus import hardware
 from frontier.hardware.models import card
-from frontier.hardware.predict import Known, calibrate
 from frontier.hardware.roofline import ModelRoofline
-from frontier.model import Shape
 from frontier.simulator.spec import EngineSpec, roofline_of
 from frontier.simulator.virtual import closed_loop_arrays
 

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
+from frontier.core.shapes import Lengths, Shape
 from frontier.hardware.gpus import HARDWARE, hardware
 from frontier.hardware.models import CARDS, card
 from frontier.hardware.roofline import ModelRoofline
-from frontier.model import Lengths, Shape
 
 SILICON = Path(__file__).parents[1] / "data" / "silicon" / "sample.csv"
 

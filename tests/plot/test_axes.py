@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from frontier.plot.data import Axis, concurrency_axis
-from frontier.plot.draw import defaults, ticks_of
-from frontier.plot.layout import text_width
+from frontier.show.picture.data import Axis, concurrency_axis
+from frontier.show.picture.draw import defaults, ticks_of
+from frontier.show.picture.layout import text_width
 
 LENGTH, POINTS = 210.0, 9.5
 """The narrowest axis of a figure, one of three side by side, and the size of its text."""

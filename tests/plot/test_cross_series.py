@@ -6,11 +6,13 @@ from collections.abc import Sequence
 
 import pytest
 
+from frontier.core.decisions import NextStep, Verdict
+from frontier.core.points import Estimate
+from frontier.core.shapes import Shape
+from frontier.extras.figures.cross_series import contexts_figure
 from frontier.hardware.roofline import GivenRoofline
-from frontier.model import Estimate, NextStep, Shape, Verdict
-from frontier.plot.cross_series import contexts_figure
-from frontier.plot.data import Picture, Role, View
-from frontier.plot.draw import render
+from frontier.show.picture.data import Picture, Role, View
+from frontier.show.picture.draw import render
 from tests.golden import assert_golden_row
 from tests.plot.toy import LIMIT, toy_decision, toy_frontier, toy_points
 

@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from frontier.model import Shape
-from frontier.plot.data import Roofline
-from frontier.plot.draw import defaults, render
-from frontier.plot.picture import save
+from frontier.core.shapes import Shape
+from frontier.show.picture.data import Roofline
+from frontier.show.picture.draw import defaults, render
+from frontier.show.picture.frontier_picture import save
 from frontier.show.wording import Provenance
 from tests.plot.toy import SHAPE, picture, toy_decision, toy_frontier, toy_points
 
@@ -99,7 +99,7 @@ def test_the_suffix_decides_the_format(usual, tmp_path: Path) -> None:  # type: 
 @pytest.mark.process
 def test_drawing_needs_no_pyplot() -> None:
     code = (
-        "import sys, frontier.plot.draw, frontier.plot.picture; "
+        "import sys, frontier.show.picture.draw, frontier.show.picture.frontier_picture; "
         "assert 'matplotlib.pyplot' not in sys.modules and 'scipy' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -10,32 +10,14 @@ from functools import cache
 import numpy as np
 import pytest
 
-from frontier.metrics import metric
-from frontier.model import (
-    ClientHealth,
-    Estimate,
-    Flag,
-    Limit,
-    Measurement,
-    Outcome,
-    Phase,
-    Point,
-    Record,
-    Shape,
-    Trial,
-    Window,
-)
-from frontier.plot.data import Line, Panel, Picture, Role, View
-from frontier.plot.draw import render
-from frontier.plot.figures import (
-    FROM_POINTS,
-    goodput_figure,
-    inflation_figure,
-    latency_figure,
-    throughput_figure,
-    time_figure,
-)
-from frontier.plot.request_figures import (
+from frontier.core.decisions import Limit
+from frontier.core.histogram import LogHistogram
+from frontier.core.metrics import metric
+from frontier.core.points import Estimate, Flag, Point
+from frontier.core.shapes import Shape
+from frontier.core.trials import ClientHealth, Measurement, Outcome, Phase, Record, Trial, Window
+from frontier.core.window import BLOCKS, WindowData
+from frontier.extras.figures.request_figures import (
     FROM_SAMPLES,
     MOST,
     jitter_figure,
@@ -43,8 +25,16 @@ from frontier.plot.request_figures import (
     tails_figure,
     timeline_figure,
 )
-from frontier.stats.histogram import LogHistogram
-from frontier.stats.window import BLOCKS, WindowData
+from frontier.extras.figures.series_figures import (
+    FROM_POINTS,
+    goodput_figure,
+    inflation_figure,
+    latency_figure,
+    throughput_figure,
+    time_figure,
+)
+from frontier.show.picture.data import Line, Panel, Picture, Role, View
+from frontier.show.picture.draw import render
 from tests.golden import assert_golden_row
 from tests.plot.toy import LIMIT, SHAPE, estimate, toy_decision, toy_frontier, toy_point, toy_points, with_times
 

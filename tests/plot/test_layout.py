@@ -4,9 +4,9 @@ import math
 
 import pytest
 
-from frontier.plot.data import Axis, Callout, Line, Mark, Panel, Role
-from frontier.plot.draw import defaults
-from frontier.plot.layout import Canvas, PanelLayout, fit, text_width, wrap
+from frontier.show.picture.data import Axis, Callout, Line, Mark, Panel, Role
+from frontier.show.picture.draw import defaults
+from frontier.show.picture.layout import Canvas, PanelLayout, fit, text_width, wrap
 
 X, Y = Axis("x", 0, 100), Axis("y", 0, 100)
 

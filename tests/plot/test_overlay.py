@@ -6,11 +6,13 @@ from collections.abc import Iterable, Mapping
 
 import pytest
 
-from frontier.decide.contest import best_of, is_sure, without_proof
-from frontier.model import Estimate, Flag, Limit, NextStep, Shape, Verdict
-from frontier.plot.data import Picture, Role, View
-from frontier.plot.draw import render
-from frontier.plot.multi_run import Group, contest, grouped, together
+from frontier.core.decisions import Limit, NextStep, Verdict
+from frontier.core.points import Estimate, Flag
+from frontier.core.shapes import Shape
+from frontier.extras.compare.contest import best_of, is_sure, without_proof
+from frontier.extras.compare.multi_run import Group, contest, grouped, together
+from frontier.show.picture.data import Picture, Role, View
+from frontier.show.picture.draw import render
 from frontier.show.wording import apart
 from tests.golden import assert_golden_row
 from tests.plot.toy import LADDER, LIMIT, said, stairs, table, toy_decision, toy_frontier, toy_points

@@ -5,10 +5,12 @@ import math
 
 import pytest
 
-from frontier.model import Estimate, Flag, Frontier, Limit, Point, RejectedStep, Shape, Verdict
-from frontier.plot.data import Panel, Picture, Role, Roofline, View
-from frontier.plot.picture import small_multiples
-from frontier.report.tables import points_table
+from frontier.core.decisions import Limit, RejectedStep, Verdict
+from frontier.core.points import Estimate, Flag, Frontier, Point
+from frontier.core.shapes import Shape
+from frontier.show.picture.data import Panel, Picture, Role, Roofline, View
+from frontier.show.picture.frontier_picture import small_multiples
+from frontier.show.tables import points_table
 from frontier.show.wording import Provenance
 from tests.golden import assert_golden, assert_golden_row
 from tests.plot.toy import (

@@ -7,11 +7,12 @@ from pathlib import Path
 import pytest
 
 from frontier.config import Config, load_config
-from frontier.errors import UsageError
-from frontier.model import Limit, Series, Shape
-from frontier.plot.data import View
-from frontier.plot.selection import default_axes, detail_figures, file_names, provenance_of
+from frontier.core.decisions import Limit
+from frontier.core.errors import UsageError
+from frontier.core.shapes import Series, Shape
 from frontier.run import Run, load
+from frontier.show.picture.data import View
+from frontier.show.picture.selection import default_axes, detail_figures, file_names, provenance_of
 from tests.golden import assert_golden_row
 from tests.plot.toy import LIMIT, toy_decision, toy_frontier, toy_points
 from tests.sweeps import swept

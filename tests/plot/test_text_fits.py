@@ -10,13 +10,15 @@ from matplotlib.figure import Figure
 from matplotlib.text import Text
 from matplotlib.transforms import Bbox
 
-from frontier.model import Flag, Limit, Point, Shape
-from frontier.plot.data import Picture, Roofline, View
-from frontier.plot.draw import defaults, draw
-from frontier.plot.figures import FROM_POINTS, time_figure
-from frontier.plot.layout import PanelLayout, _touches
-from frontier.plot.multi_run import Group, together
-from frontier.plot.picture import small_multiples
+from frontier.core.decisions import Limit
+from frontier.core.points import Flag, Point
+from frontier.core.shapes import Shape
+from frontier.extras.compare.multi_run import Group, together
+from frontier.extras.figures.series_figures import FROM_POINTS, time_figure
+from frontier.show.picture.data import Picture, Roofline, View
+from frontier.show.picture.draw import defaults, draw
+from frontier.show.picture.frontier_picture import small_multiples
+from frontier.show.picture.layout import PanelLayout, _touches
 from frontier.show.wording import Provenance
 from tests.plot.toy import LADDER, LIMIT, toy_decision, toy_frontier, toy_points, with_times
 

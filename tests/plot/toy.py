@@ -4,22 +4,13 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from frontier.decide.causes import with_causes
-from frontier.metrics import metric
-from frontier.model import (
-    Decision,
-    Estimate,
-    Flag,
-    Frontier,
-    Judgement,
-    Limit,
-    Point,
-    Shape,
-    TimeBreakdown,
-    Verdict,
-)
-from frontier.plot.data import Line, Panel, Picture, Roofline, View
-from frontier.plot.picture import small_multiples
+from frontier.core.causes import with_causes
+from frontier.core.decisions import Decision, Judgement, Limit, Verdict
+from frontier.core.metrics import metric
+from frontier.core.points import Estimate, Flag, Frontier, Point, TimeBreakdown
+from frontier.core.shapes import Shape
+from frontier.show.picture.data import Line, Panel, Picture, Roofline, View
+from frontier.show.picture.frontier_picture import small_multiples
 from frontier.show.wording import Provenance
 
 SHAPE = Shape.of(1024, 256)

@@ -6,12 +6,13 @@ from collections.abc import Mapping
 
 import pytest
 
-from frontier.decide.compare import Comparison, compare
-from frontier.decide.contest import Rules, Side
-from frontier.model import Estimate, Point, Shape
-from frontier.plot.data import Role, View
-from frontier.plot.multi_run import Group, overlay, together
-from frontier.report.comparison import comparison_table, comparisons_json, partners
+from frontier.core.points import Estimate, Point
+from frontier.core.shapes import Shape
+from frontier.extras.compare.comparison import Comparison, compare
+from frontier.extras.compare.comparison_tables import comparison_table, comparisons_json, partners
+from frontier.extras.compare.contest import Rules, Side
+from frontier.extras.compare.multi_run import Group, overlay, together
+from frontier.show.picture.data import Role, View
 from frontier.show.rivals import comparison_notes, contest_sentence
 from tests.golden import assert_golden_row
 from tests.plot.toy import LIMIT, SHAPE, stairs, toy_decision, toy_frontier, toy_points

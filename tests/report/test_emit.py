@@ -10,13 +10,14 @@ from pathlib import Path
 import pytest
 import yaml
 
-from frontier.cli.users import TARGETS
 from frontier.client.engines import ENGINES
-from frontier.decide.knobs import engine_of, knob_sentence
-from frontier.decide.users import HeadCount
-from frontier.errors import UsageError
-from frontier.model import Decision, Limit, Shape, Verdict
-from frontier.report.emit import BY_PEOPLE, TEMPLATES, emit
+from frontier.core.decisions import Decision, Limit, Verdict
+from frontier.core.errors import UsageError
+from frontier.core.shapes import Shape
+from frontier.core.users import HeadCount
+from frontier.extras.users.command import TARGETS
+from frontier.extras.users.emit import BY_PEOPLE, TEMPLATES, emit
+from frontier.show.limit_lines import engine_of, knob_sentence
 from frontier.show.sentences import production_lines
 from tests.engines.vllm_cpu import default_folder
 from tests.golden import assert_golden_row

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from frontier.model import Shape
-from frontier.plot.data import View
-from frontier.report.page import report_html
-from frontier.report.report import Report, page_of
+from frontier.core.shapes import Shape
+from frontier.show.page import report_html
+from frontier.show.picture.data import View
+from frontier.show.report import Report, page_of
 from tests.plot.test_figures import SAMPLES
 from tests.plot.toy import SHAPE, toy_decision, toy_frontier, toy_points
 from tests.report.browser import Tab, chromium, in_browser

@@ -9,10 +9,13 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from frontier.model import Decision, Estimate, Flag, Judgement, Limit, Phase, Shape, Trial, Verdict
-from frontier.plan import Better, Progress, Stage, TimeLeft
-from frontier.report.live import LiveProgress, _whole_parts, make_progress
-from frontier.report.progress import PlainProgress
+from frontier.core.decisions import Decision, Judgement, Limit, Verdict
+from frontier.core.points import Estimate, Flag
+from frontier.core.shapes import Shape
+from frontier.core.trials import Phase, Trial
+from frontier.planning.plan import Better, Progress, Stage, TimeLeft
+from frontier.show.live import LiveProgress, _whole_parts, make_progress
+from frontier.show.progress import PlainProgress
 from frontier.show.wording import flag_words
 from tests.golden import assert_golden_row
 from tests.plot.toy import SHAPE
@@ -308,13 +311,13 @@ def test_a_note_is_said_once_and_then_counted() -> None:
 
 
 def test_every_flag_that_is_raised_has_words() -> None:
-    import frontier.stats.flags
-    import frontier.stats.load_flags
-    import frontier.stats.stationarity
+    import frontier.core.flags
+    import frontier.core.load_flags
+    import frontier.core.stationarity
 
     source = "".join(
         Path(module.__file__).read_text()
-        for module in (frontier.stats.load_flags, frontier.stats.stationarity, frontier.stats.flags)
+        for module in (frontier.core.load_flags, frontier.core.stationarity, frontier.core.flags)
     )
     raised = set(re.findall(r"(?:Flag|_flag)\(\s*f?\"([a-z_]+)\"", source))
     assert {"lockstep", "errors", "buffered_stream"} <= raised

@@ -7,25 +7,14 @@ from types import SimpleNamespace
 
 import pytest
 
-from frontier.decide.operating_point import solve_all
-from frontier.decide.sla_result import Answer, answer
-from frontier.model import (
-    Cause,
-    Claim,
-    Decision,
-    Distance,
-    Estimate,
-    Flag,
-    Limit,
-    Phase,
-    Point,
-    Reason,
-    Shape,
-    Trial,
-    Verdict,
-)
-from frontier.report.answer import answers_text, decision_table
-from frontier.report.tables import plan_table, points_table
+from frontier.core.decisions import Cause, Claim, Decision, Limit, Reason, Verdict
+from frontier.core.points import Distance, Estimate, Flag, Point
+from frontier.core.shapes import Shape
+from frontier.core.sla_result import Answer, answer
+from frontier.core.solver import solve_all
+from frontier.core.trials import Phase, Trial
+from frontier.show.answer import answers_text, decision_table
+from frontier.show.tables import plan_table, points_table
 from tests.golden import assert_golden, assert_golden_row
 from tests.plot.toy import LADDER, LIMIT, SHAPE, toy_decision, toy_frontier, toy_point, toy_points, with_times
 

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from frontier.model import Cause, Estimate, Flag, Limit, Reason
+from frontier.core.decisions import Cause, Limit, Reason
+from frontier.core.points import Estimate, Flag
 from frontier.show.explain import SENTENCES, sentence, words_of
 from frontier.show.wording import (
     WIDENS,

@@ -9,14 +9,15 @@ from collections import defaultdict
 import numpy as np
 import pytest
 
-from frontier.model import Lengths, Measurement, Outcome, Phase, Record, Session, Shape, Trial
-from frontier.model.session_plans import plan_session
+from frontier.core.estimate import point
+from frontier.core.flags import flags
+from frontier.core.from_records import window_data
+from frontier.core.session_plans import plan_session
+from frontier.core.shapes import Lengths, Session, Shape
+from frontier.core.trials import Measurement, Outcome, Phase, Record, Trial
+from frontier.core.window import WindowData
 from frontier.simulator.spec import EngineSpec, Speculation
 from frontier.simulator.virtual import virtual_trial
-from frontier.stats.estimate import point
-from frontier.stats.flags import flags
-from frontier.stats.from_records import window_data
-from frontier.stats.window import WindowData
 from tests.golden import assert_golden_row
 from tests.virtual_truth import closed_loop
 

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from frontier.model import Outcome, Phase, Shape, Trial
+from frontier.core.shapes import Shape
+from frontier.core.trials import Outcome, Phase, Trial
 from frontier.simulator.spec import EngineSpec, Speculation, kv_blocks, price_of
 from frontier.simulator.speculative import Acceptance, SpeculativeScheduler
 from frontier.simulator.virtual import closed_loop_arrays, expected_e2e, virtual_trial

@@ -4,10 +4,12 @@ from itertools import islice
 import numpy as np
 import pytest
 
-from frontier.model import POISSON, Arrivals, Lengths, Outcome, Phase, Rate, Shape, Trial
+from frontier.core.loads import POISSON, Arrivals, Rate
+from frontier.core.shapes import Lengths, Shape
+from frontier.core.stationarity import dispersion
+from frontier.core.trials import Outcome, Phase, Trial
 from frontier.simulator.spec import EngineSpec
 from frontier.simulator.virtual import closed_loop_arrays, virtual_trial
-from frontier.stats.stationarity import dispersion
 from tests.virtual_truth import closed_loop, truth
 
 QUIET = EngineSpec(

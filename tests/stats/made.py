@@ -5,10 +5,11 @@ import math
 
 import numpy as np
 
-from frontier.model import ClientHealth, Phase, Shape, Trial
-from frontier.stats import intervals
-from frontier.stats.histogram import LogHistogram
-from frontier.stats.window import BLOCKS, WindowData
+from frontier.core import intervals
+from frontier.core.histogram import LogHistogram
+from frontier.core.shapes import Shape
+from frontier.core.trials import ClientHealth, Phase, Trial
+from frontier.core.window import BLOCKS, WindowData
 
 SHAPE = Shape.of(512, 100)
 

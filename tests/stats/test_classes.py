@@ -6,14 +6,16 @@ import math
 import numpy as np
 import pytest
 
-from frontier.decide.changes import latencies
-from frontier.decide.proof import fewest_requests, violation, window_size
-from frontier.decide.verdict import judge
-from frontier.metrics import claim_floor, metric
-from frontier.model import Estimate, Lengths, Limit, Point, Session, Shape, Verdict
-from frontier.stats.estimate import estimate, point
-from frontier.stats.sources import attains
-from frontier.stats.window import WindowData, join, narrowed
+from frontier.core.changes import latencies
+from frontier.core.decisions import Limit, Verdict
+from frontier.core.estimate import estimate, point
+from frontier.core.metrics import claim_floor, metric
+from frontier.core.points import Estimate, Point
+from frontier.core.proof import fewest_requests, violation, window_size
+from frontier.core.shapes import Lengths, Session, Shape
+from frontier.core.sources import attains
+from frontier.core.verdict import judge
+from frontier.core.window import WindowData, join, narrowed
 from tests.golden import assert_golden_row
 from tests.stats import made
 

@@ -7,14 +7,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from frontier.decide.proof import ALPHA, WINDOWS, connections_wanted
-from frontier.decide.verdict import judge
-from frontier.metrics import claim_floor, fewest_to_bound
-from frontier.model import Limit, Phase, Verdict
-from frontier.stats import connections, intervals
-from frontier.stats.estimate import estimate, point
-from frontier.stats.flags import flags
-from frontier.stats.window import join
+from frontier.core import connections, intervals
+from frontier.core.decisions import Limit, Verdict
+from frontier.core.estimate import estimate, point
+from frontier.core.flags import flags
+from frontier.core.metrics import claim_floor, fewest_to_bound
+from frontier.core.proof import ALPHA, WINDOWS, connections_wanted
+from frontier.core.trials import Phase
+from frontier.core.verdict import judge
+from frontier.core.window import join
 from tests.stats.made import sample, trial
 
 P90 = Limit("p90_ttft", 0.2)

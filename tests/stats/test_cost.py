@@ -6,11 +6,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from frontier.decide import operating_point, sla_result, uncertainty
-from frontier.model import Estimate, Limit, Point
-from frontier.report.evidence_tables import cost_tables
-from frontier.report.json_out import points_json
-from frontier.stats import cost_energy, estimate
+from frontier.core import cost_energy, estimate, sla_result, solver, uncertainty
+from frontier.core.decisions import Limit
+from frontier.core.points import Estimate, Point
+from frontier.show.evidence_tables import cost_tables
+from frontier.show.json_out import points_json
 from tests.stats.made import SHAPE, Server, trial
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -46,7 +46,7 @@ def test_deployments_are_compared_each_at_its_own_operating_point():
         metrics = {"p99_ttft": Estimate(ttft, ttft, ttft, 2000, ttft, ttft), "output_throughput": throughput}
         metrics["cost"] = cost_energy.cost(throughput, price)
         point = Point(name, SHAPE, 8, metrics, 2000)
-        return operating_point.solve([point], limits)
+        return solver.solve([point], limits)
 
     fast = decided("fast", Estimate(2000, 1990, 2010, 20), 4.0)
     cheap = decided("cheap", Estimate(1000, 990, 1010, 20), 1.0)
@@ -121,13 +121,13 @@ def test_the_page_has_the_prices_of_the_operating_point_by_how_busy_it_is():
     rate, read = (Estimate(v, v, v, 1000, v, v) for v in (2500.0, 10_000.0))
     metrics = {"p99_ttft": Estimate(0.1, 0.1, 0.1, 2000, 0.1, 0.1), "output_throughput": rate, "input_throughput": read}
     priced = Point("d", SHAPE, 8, {**metrics, "cost": cost_energy.cost(rate, 12.0)}, 2000)
-    (grid,) = cost_tables(operating_point.solve([priced], limits))
+    (grid,) = cost_tables(solver.solve([priced], limits))
     worth = 1 + 10_000 / 2500 / 4  # nothing is known of the cache, so every prompt token is input
     assert f"${12 / 9 / worth:.3g}/Mtok" == grid.texts[0][1] == "$0.667/Mtok"
     assert ("50.0%", "$1.33/Mtok", "$0.333/Mtok", "–", "$8,760", "3,285 M") == grid.texts[1]
     assert "c=8" in grid.caption
-    assert [] == cost_tables(operating_point.solve([Point("d", SHAPE, 8, metrics, 2000)], limits))
-    assert [] == cost_tables(operating_point.solve([priced], [Limit("p99_ttft", 0.01)]))
+    assert [] == cost_tables(solver.solve([Point("d", SHAPE, 8, metrics, 2000)], limits))
+    assert [] == cost_tables(solver.solve([priced], [Limit("p99_ttft", 0.01)]))
     assert [] == cost_tables(None)
     tree = points_json([priced], [])["points"][0]["token_prices"]
     assert (8760.0, None) == (tree["per_month"], tree["cached"])

@@ -17,14 +17,15 @@ from numpy.typing import NDArray
 from scipy import stats as dist
 from scipy.signal import lfilter
 
-from frontier.model import Lengths, Measurement, Outcome, Phase, Record, Shape, Trial, Window
+from frontier.core import intervals
+from frontier.core.bounds import above_largest
+from frontier.core.estimate import estimate, point
+from frontier.core.from_records import window_data
+from frontier.core.shapes import Lengths, Shape
+from frontier.core.trials import Measurement, Outcome, Phase, Record, Trial, Window
+from frontier.core.window import BLOCKS, WindowData, join
 from frontier.simulator.spec import EngineSpec, Stalls
 from frontier.simulator.virtual import Arrays, closed_loop_arrays
-from frontier.stats import intervals
-from frontier.stats.bounds import above_largest
-from frontier.stats.estimate import estimate, point
-from frontier.stats.from_records import window_data
-from frontier.stats.window import BLOCKS, WindowData, join
 from tests.stats import made
 from tests.stats.made import bounds
 from tests.virtual_truth import closed_loop

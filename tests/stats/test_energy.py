@@ -7,10 +7,9 @@ import re
 
 import pytest
 
-from frontier.decide import uncertainty
-from frontier.metrics import Unit, metric
-from frontier.model import Estimate, Point, Power
-from frontier.stats import cost_energy, estimate, window
+from frontier.core import cost_energy, estimate, uncertainty, window
+from frontier.core.metrics import Unit, metric
+from frontier.core.points import Estimate, Point, Power
 from tests.golden import assert_golden_row
 from tests.stats.made import SHAPE, Server, trial
 

@@ -11,14 +11,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from frontier.metrics import DEFAULT_METRICS
-from frontier.model import ClientHealth, Estimate, Limit, Shape
-from frontier.stats import intervals
-from frontier.stats.bounds import requests_needed
-from frontier.stats.estimate import estimate, point
-from frontier.stats.histogram import ALPHA, LogHistogram
-from frontier.stats.sources import attains, per_request
-from frontier.stats.window import BLOCKS, Floats, WindowData, join
+from frontier.core import intervals
+from frontier.core.bounds import requests_needed
+from frontier.core.decisions import Limit
+from frontier.core.estimate import estimate, point
+from frontier.core.histogram import ALPHA, LogHistogram
+from frontier.core.metrics import DEFAULT_METRICS
+from frontier.core.points import Estimate
+from frontier.core.shapes import Shape
+from frontier.core.sources import attains, per_request
+from frontier.core.trials import ClientHealth
+from frontier.core.window import BLOCKS, Floats, WindowData, join
 from tests.golden import assert_golden_row
 from tests.stats.made import bounds
 

@@ -10,32 +10,21 @@ from typing import Any
 import numpy as np
 import pytest
 
-from frontier.decide.proof import violation
-from frontier.decide.verdict import judge
-from frontier.model import (
-    POISSON,
-    ClientHealth,
-    Flag,
-    Lengths,
-    Limit,
-    Measurement,
-    Outcome,
-    Phase,
-    Rate,
-    Record,
-    Shape,
-    Trial,
-    Verdict,
-    Window,
-)
+from frontier.core import stationarity
+from frontier.core.decisions import Limit, Verdict
+from frontier.core.estimate import point
+from frontier.core.flags import beyond_light, flags
+from frontier.core.from_records import window_data
+from frontier.core.histogram import LogHistogram
+from frontier.core.loads import POISSON, Rate
+from frontier.core.points import Flag
+from frontier.core.proof import violation
+from frontier.core.shapes import Lengths, Shape
+from frontier.core.trials import ClientHealth, Measurement, Outcome, Phase, Record, Trial, Window
+from frontier.core.verdict import judge
+from frontier.core.window import BLOCKS, Floats, WindowData, join
 from frontier.simulator.spec import EngineSpec
 from frontier.simulator.virtual import virtual_trial
-from frontier.stats import stationarity
-from frontier.stats.estimate import point
-from frontier.stats.flags import beyond_light, flags
-from frontier.stats.from_records import window_data
-from frontier.stats.histogram import LogHistogram
-from frontier.stats.window import BLOCKS, Floats, WindowData, join
 from tests.golden import assert_golden_row
 from tests.virtual_truth import closed_loop
 

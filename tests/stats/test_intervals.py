@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy import stats as dist
 
-from frontier.metrics import claim_floor
-from frontier.stats import intervals
+from frontier.core import intervals
+from frontier.core.metrics import claim_floor
 from tests.stats.made import bounds
 
 Floats = NDArray[np.float64]

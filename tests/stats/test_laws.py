@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from frontier.stats import intervals
+from frontier.core import intervals
 
 
 @settings(max_examples=300, deadline=None)

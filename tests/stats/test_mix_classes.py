@@ -6,12 +6,12 @@ import dataclasses
 import numpy as np
 import pytest
 
-from frontier.model import Shape, TrafficClass
-from frontier.stats.estimate import estimate
-from frontier.stats.load_flags import rate_times_e2e, worst_in_flight
-from frontier.stats.wander import of_latencies
-from frontier.stats.widening import widening
-from frontier.stats.window import WindowData, narrowed
+from frontier.core.estimate import estimate
+from frontier.core.load_flags import rate_times_e2e, worst_in_flight
+from frontier.core.shapes import Shape, TrafficClass
+from frontier.core.wander import of_latencies
+from frontier.core.widening import widening
+from frontier.core.window import WindowData, narrowed
 from tests.stats import made
 
 MIX = Shape.of_mix([TrafficClass("chat", 0.75, Shape.of(64, 8)), TrafficClass("rag", 0.25, Shape.of(4096, 8))])

@@ -6,8 +6,8 @@ import random
 import numpy as np
 import pytest
 
-from frontier.model import Answer, Answers
-from frontier.stats.quality import Compared, compared
+from frontier.core.trials import Answer, Answers
+from frontier.extras.quality.agreement import Compared, compared
 
 LENGTH = 32
 

@@ -14,15 +14,16 @@ from frontier.client.engines.request import NO_REQUEST
 from frontier.client.http.exchange import Exchange
 from frontier.client.http.parse import parse_all, to_record
 from frontier.config import parse_sla
-from frontier.decide import uncertainty
-from frontier.decide.verdict import judge
-from frontier.metrics import READING_SPEED, metric
-from frontier.model import Measurement, Outcome, Phase, Record, Shape, Trial, Verdict, Window
-from frontier.stats import intervals
-from frontier.stats.estimate import estimate, point
-from frontier.stats.from_records import window_data
-from frontier.stats.widening import widening
-from frontier.stats.window import WindowData
+from frontier.core import intervals, uncertainty
+from frontier.core.decisions import Verdict
+from frontier.core.estimate import estimate, point
+from frontier.core.from_records import window_data
+from frontier.core.metrics import READING_SPEED, metric
+from frontier.core.shapes import Shape
+from frontier.core.trials import Measurement, Outcome, Phase, Record, Trial, Window
+from frontier.core.verdict import judge
+from frontier.core.widening import widening
+from frontier.core.window import WindowData
 from frontier.store.records import decode_record, encode_record
 from tests.stats.made import sample
 

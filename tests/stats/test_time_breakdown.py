@@ -13,13 +13,15 @@ from frontier.client import run_trial
 from frontier.client.ask.prompts import random_prompts
 from frontier.client.ask.target import Target
 from frontier.client.http.http_client import run
-from frontier.model import Measurement, Phase, Record, Shape, TimeBreakdown, Trial
+from frontier.core.from_records import window_data
+from frontier.core.points import TimeBreakdown
+from frontier.core.shapes import Shape
+from frontier.core.time_breakdown import PARTS, client_sums, time_breakdown
+from frontier.core.trials import Measurement, Phase, Record, Trial
 from frontier.show.wording import time_sentence
 from frontier.simulator.process import SimulatorProcess
 from frontier.simulator.spec import EngineSpec
 from frontier.simulator.virtual import virtual_trial
-from frontier.stats.from_records import window_data
-from frontier.stats.time_breakdown import PARTS, client_sums, time_breakdown
 from frontier.store.records import decode_measurement, decode_record, encode_measurement, encode_record
 from tests.golden import assert_golden_row
 

@@ -15,11 +15,13 @@ from frontier.client import run_trial
 from frontier.client.ask.prompts import random_prompts
 from frontier.client.ask.target import Target
 from frontier.client.http.http_client import run
-from frontier.model import Phase, Record, Shape, TimeBreakdown, Trial
+from frontier.core.from_records import window_data
+from frontier.core.points import TimeBreakdown
+from frontier.core.shapes import Shape
+from frontier.core.time_breakdown import time_breakdown
+from frontier.core.trials import Phase, Record, Trial
 from frontier.simulator.process import SimulatorProcess
 from frontier.simulator.spec import EngineSpec
-from frontier.stats.from_records import window_data
-from frontier.stats.time_breakdown import time_breakdown
 from tests.stats.test_time_breakdown import counted
 
 pytestmark = [pytest.mark.slow, pytest.mark.process]

@@ -9,11 +9,12 @@ import pytest
 from scipy import integrate
 from scipy import stats as dist
 
-from frontier.model import ClientHealth, Estimate
-from frontier.stats.estimate import estimate
-from frontier.stats.wander import STRETCHES, Wander, _by_windows, wander
-from frontier.stats.widening import NONE, widening
-from frontier.stats.window import BLOCKS, Floats, WindowData, join
+from frontier.core.estimate import estimate
+from frontier.core.points import Estimate
+from frontier.core.trials import ClientHealth
+from frontier.core.wander import STRETCHES, Wander, _by_windows, wander
+from frontier.core.widening import NONE, widening
+from frontier.core.window import BLOCKS, Floats, WindowData, join
 from tests.stats.test_estimate import a_sample
 from tests.stats.test_flags import simulated
 

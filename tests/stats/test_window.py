@@ -8,12 +8,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from frontier.model import ClientHealth, Lengths, Measurement, Outcome, Phase, Record, Shape, Trial, Window
+from frontier.core import from_records
+from frontier.core.from_records import window_data
+from frontier.core.histogram import LogHistogram
+from frontier.core.shapes import Lengths, Shape
+from frontier.core.trials import ClientHealth, Measurement, Outcome, Phase, Record, Trial, Window
+from frontier.core.window import BLOCKS, WindowData, join
 from frontier.simulator.spec import EngineSpec
-from frontier.stats import from_records
-from frontier.stats.from_records import window_data
-from frontier.stats.histogram import LogHistogram
-from frontier.stats.window import BLOCKS, WindowData, join
 from tests.virtual_truth import closed_loop, truth
 
 SHAPE = Shape.of(100, 8)

@@ -10,15 +10,16 @@ from pathlib import Path
 import orjson
 import pytest
 
-from frontier import import_files, text
-from frontier.errors import StoreError
-from frontier.model import Verdict
+from frontier import import_files
+from frontier.core import text
+from frontier.core.decisions import Verdict
+from frontier.core.errors import StoreError
 from frontier.run import load
-from frontier.stats.window_cache import pack, unpack
 from frontier.store.files import Folder
 from frontier.store.journal import Journal, server_words, servers
 from frontier.store.run_dir import RunDirectory
 from frontier.store.trial_files import AlteredError, sealed, unsealed
+from frontier.store.window_cache import pack, unpack
 from tests.commands import frontier
 from tests.golden import assert_golden_row
 from tests.store.test_store import finish, measurement, open_run, record, trial

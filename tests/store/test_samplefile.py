@@ -5,10 +5,11 @@ import math
 import numpy as np
 import pytest
 
-from frontier.model import ClientHealth, Lengths, Shape
-from frontier.stats.histogram import LogHistogram
-from frontier.stats.window import BLOCKS, WindowData
-from frontier.stats.window_cache import VERSION, pack, unpack
+from frontier.core.histogram import LogHistogram
+from frontier.core.shapes import Lengths, Shape
+from frontier.core.trials import ClientHealth
+from frontier.core.window import BLOCKS, WindowData
+from frontier.store.window_cache import VERSION, pack, unpack
 
 
 @pytest.fixture

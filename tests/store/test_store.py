@@ -11,16 +11,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from frontier.errors import StoreError, UsageError
-from frontier.model import ClientHealth, Measurement, Outcome, Phase, Record, Shape, Trial, Window
+from frontier.core.errors import StoreError, UsageError
+from frontier.core.shapes import Shape
+from frontier.core.text import stored
+from frontier.core.trials import ClientHealth, Measurement, Outcome, Phase, Record, Trial, Window
+from frontier.core.units import LONGEST
 from frontier.store.files import Folder
 from frontier.store.journal import Journal
 from frontier.store.records import decode_measurement, decode_record, encode_measurement, encode_record
 from frontier.store.run_dir import AnotherSweepError, RunDirectory, last_measured, runs_under
 from frontier.store.trial_files import AlteredError
 from frontier.sweep.given_files import prompts_facts
-from frontier.text import stored
-from frontier.units import LONGEST
 from tests.golden import assert_golden_row
 
 
@@ -147,7 +148,7 @@ def test_a_journal_line_that_does_not_fit_leaves_no_half_of_it(tmp_path: Path) -
     script = """if True:
         import resource, sys
         from pathlib import Path
-        from frontier.errors import WriteError
+        from frontier.core.errors import WriteError
         from frontier.store.files import Folder
         from frontier.store.journal import Journal
         journal = Journal(Folder(Path(sys.argv[1]).parent))

@@ -18,9 +18,9 @@ import pytest
 
 from frontier.cli.common import consent_to_reach, consent_to_sweep
 from frontier.config import load_config
-from frontier.errors import UsageError
-from frontier.model import Phase
-from frontier.plan import make_plan
+from frontier.core.errors import UsageError
+from frontier.core.trials import Phase
+from frontier.planning.plan import make_plan
 from tests.commands import Said, frontier, start
 from tests.golden import assert_golden_row
 from tests.neutral import line_of, neutral

@@ -21,7 +21,7 @@ import pytest
 
 from frontier.client.load.loop import TrialProgress
 from frontier.config import load_config
-from frontier.plan import make_plan
+from frontier.planning.plan import make_plan
 from frontier.run import load
 from frontier.sweep.backend import HttpBackend
 from frontier.sweep.conductor import Conductor, SweepEnd

@@ -8,13 +8,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from frontier.decide.traffic import shares_sentence
-from frontier.errors import UsageError
-from frontier.model import Verdict
-from frontier.report.json_out import points_json
-from frontier.report.tables import points_table
+from frontier.core.decisions import Verdict
+from frontier.core.errors import UsageError
+from frontier.core.mixes import shares_sentence
+from frontier.core.window import narrowed
 from frontier.run import Run, load
-from frontier.stats.window import narrowed
+from frontier.show.json_out import points_json
+from frontier.show.tables import points_table
 from frontier.sweep.verify import checks
 from tests.commands import frontier
 from tests.golden import assert_golden_row

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from frontier.config import DeploymentConfig
-from frontier.errors import MeasurementError
-from frontier.model import Measurement, Trial
+from frontier.core.errors import MeasurementError
+from frontier.core.trials import Measurement, Trial
 from frontier.store.run_dir import RunDirectory
 from frontier.sweep import servers
 from frontier.sweep.backend import Facts

@@ -13,11 +13,13 @@ from aiohttp import web
 
 from frontier.client.ask.target import Target
 from frontier.client.http.http_client import run
-from frontier.errors import MeasurementError, UsageError
-from frontier.model import Answer, Answers, Decision, Shape, Verdict
+from frontier.core.decisions import Decision, Verdict
+from frontier.core.errors import MeasurementError, UsageError
+from frontier.core.shapes import Shape
+from frontier.core.trials import Answer, Answers
+from frontier.extras.quality import answers
+from frontier.extras.quality.answers import Scorer
 from frontier.run import load
-from frontier.sweep import quality
-from frontier.sweep.quality import Scorer
 from tests.golden import assert_golden_row
 from tests.neutral import neutral
 from tests.servers import serving
@@ -67,7 +69,7 @@ CHAT = {
     ],
 )
 def test_an_answer_becomes_numbers(api: str, tree: Any, expected: Answer | None) -> None:
-    assert expected == quality._answer(tree, api)
+    assert expected == answers._answer(tree, api)
 
 
 def asked_of(
@@ -80,7 +82,7 @@ def asked_of(
         backend=SimpleNamespace(target=lambda _: target),
         stop=asyncio.Event(),
     )
-    return run(quality._ask(sender, DECISION, prompts, scorer))  # type: ignore[arg-type]
+    return run(answers._ask(sender, DECISION, prompts, scorer))  # type: ignore[arg-type]
 
 
 class Asked:
@@ -213,18 +215,18 @@ def test_what_is_not_ready_for_it_is_refused(tmp_path: Path) -> None:
     sweep_in_virtual_time(tmp_path / "run", CONFIG)
     measured = load(tmp_path / "run")
     with pytest.raises(UsageError) as undecided:
-        quality.quality_checks(measured, measured.limits())  # too few requests for a p95
+        answers.quality_checks(measured, measured.limits())  # too few requests for a p95
     assert_golden_row("messages", neutral(str(undecided.value), tmp_path), "undecided")
     bare = dataclasses.replace(
         measured, config=measured.config.model_copy(update={"deployments": measured.config.deployments[:1]})
     )
     with pytest.raises(UsageError) as unreferenced:
-        quality.quality_checks(bare, measured.limits())
+        answers.quality_checks(bare, measured.limits())
     assert_golden_row("messages", neutral(str(unreferenced.value), tmp_path), "unreferenced")
     session = Shape.of(64, 16)
     talk = measured.config.model_copy(
         update={"given_shapes": (dataclasses.replace(session, session=SimpleNamespace()),)}
     )
     with pytest.raises(UsageError) as sessions:
-        quality.quality_checks(dataclasses.replace(measured, config=talk), measured.limits())
+        answers.quality_checks(dataclasses.replace(measured, config=talk), measured.limits())
     assert_golden_row("messages", neutral(str(sessions.value), tmp_path), "sessions")

@@ -9,17 +9,18 @@ from pathlib import Path
 import pytest
 
 from frontier.config import load_config
-from frontier.decide.completion import skip_reason
-from frontier.errors import ConfigError, UsageError
-from frontier.formats import export
-from frontier.model import Rate, Verdict
-from frontier.plan import make_plan
-from frontier.plot.selection import provenance_of
-from frontier.report.answer import answers_json
-from frontier.report.json_out import decisions_json, points_json
-from frontier.report.tables import plan_table, points_table
+from frontier.core.decisions import Verdict
+from frontier.core.errors import ConfigError, UsageError
+from frontier.core.loads import Rate
+from frontier.extras.exporters import export
+from frontier.planning.plan import make_plan
 from frontier.run import Run, load
+from frontier.search.complete import skip_reason
+from frontier.show.answer import answers_json
+from frontier.show.json_out import decisions_json, points_json
+from frontier.show.picture.selection import provenance_of
 from frontier.show.sentences import production_lines
+from frontier.show.tables import plan_table, points_table
 from frontier.sweep.verify import checks
 from tests.commands import frontier
 from tests.golden import assert_golden_row

@@ -10,20 +10,22 @@ from pathlib import Path
 import pytest
 
 from frontier.config import load_config
-from frontier.decide import search
-from frontier.decide.search import Ask, SearchPolicy
-from frontier.errors import ConfigError
-from frontier.model import Lengths, Limit, Phase, Rate, Session, SessionRate, Shape, Trial, Verdict
-from frontier.model.loads import POISSON
-from frontier.plan import expected_seconds, make_plan
-from frontier.report.json_out import points_json
-from frontier.report.tables import plan_table, points_table
+from frontier.core.decisions import Limit, Verdict
+from frontier.core.errors import ConfigError
+from frontier.core.from_records import window_data
+from frontier.core.load_flags import overloaded
+from frontier.core.loads import POISSON, Rate, SessionRate
+from frontier.core.shapes import Lengths, Session, Shape
+from frontier.core.trials import Phase, Trial
+from frontier.core.window import WindowData
+from frontier.planning.plan import expected_seconds, make_plan
 from frontier.run import Run, load
+from frontier.search import scan
+from frontier.search.scan import Ask, SearchPolicy
+from frontier.show.json_out import points_json
 from frontier.show.sentences import production_lines
+from frontier.show.tables import plan_table, points_table
 from frontier.simulator.virtual import virtual_trial
-from frontier.stats.from_records import window_data
-from frontier.stats.load_flags import overloaded
-from frontier.stats.window import WindowData
 from tests.commands import frontier
 from tests.golden import assert_golden_row
 from tests.sweeps import commands_in_virtual_time, sweep_in_virtual_time, swept, without_last_trials
@@ -173,7 +175,7 @@ def test_the_first_look_shows_how_long_sessions_last_and_is_taken_again() -> Non
     history: list[tuple[Trial, WindowData]] = []
     asks = []
     for _ in range(3):
-        ask = search.next_ask(SearchPolicy((SessionRate.of(3),)), SHAPE, [("", [Limit("p90_ttft", 1.0)])], history)
+        ask = scan.next_ask(SearchPolicy((SessionRate.of(3),)), SHAPE, [("", [Limit("p90_ttft", 1.0)])], history)
         assert isinstance(ask, Ask)
         asks.append(ask)
         trial = a_trial(3.0, ask.requests, ask.warmup)

@@ -8,12 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from frontier.errors import UsageError
-from frontier.model import Verdict
-from frontier.report.json_out import points_json
-from frontier.report.tables import points_table
+from frontier.core.decisions import Verdict
+from frontier.core.errors import UsageError
 from frontier.run import Run, load
+from frontier.show.json_out import points_json
 from frontier.show.sentences import production_lines
+from frontier.show.tables import points_table
 from frontier.sweep.verify import checks
 from tests.commands import frontier
 from tests.golden import assert_golden_row

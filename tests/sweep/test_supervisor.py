@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from frontier.core.text import Secrets
 from frontier.sweep.supervisor import Lines, Log, plain
-from frontier.text import Secrets
 
 Start = Callable[..., subprocess.Popen[bytes]]
 

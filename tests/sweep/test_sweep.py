@@ -14,11 +14,12 @@ from unittest.mock import patch
 import pytest
 
 from frontier.config import DeploymentConfig, load_config
-from frontier.errors import MeasurementError
-from frontier.model import ClientHealth, Decision, Measurement, Phase, Trial, Verdict
-from frontier.plan import Better, ToProve, make_plan
-from frontier.report.notebook import load
-from frontier.report.report import page_of, report_of
+from frontier.core.decisions import Decision, Verdict
+from frontier.core.errors import MeasurementError
+from frontier.core.trials import ClientHealth, Measurement, Phase, Trial
+from frontier.planning.plan import Better, ToProve, make_plan
+from frontier.show.notebook import load
+from frontier.show.report import page_of, report_of
 from frontier.store.run_dir import RunDirectory
 from frontier.sweep.backend import Facts, VirtualBackend
 from frontier.sweep.conductor import Conductor
@@ -459,7 +460,7 @@ def test_an_interruption_after_the_answer_prints_it(tmp_path: Path) -> None:
             os.kill(os.getpid(), signal.SIGINT)
 
     (tmp_path / "sweep.yaml").write_text(SIZED.replace(", 64/16", "").replace("8ms", "9ms"))
-    with commands_in_virtual_time(), patch("frontier.report.live.make_progress", lambda _: Stops()):
+    with commands_in_virtual_time(), patch("frontier.show.live.make_progress", lambda _: Stops()):
         said = frontier("sweep", "sweep.yaml", "-o", "run", cwd=tmp_path, here=True)
     assert 130 == said.code
     assert re.search(r"^Run at concurrency 1\d ", said.out, re.MULTILINE)

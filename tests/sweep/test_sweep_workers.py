@@ -11,8 +11,8 @@ import pytest
 
 from frontier.client.load.shard import WorkerLostError
 from frontier.config import Config, load_config
-from frontier.model import Measurement, Trial
-from frontier.plan import make_plan
+from frontier.core.trials import Measurement, Trial
+from frontier.planning.plan import make_plan
 from frontier.run import load
 from frontier.simulator.process import SimulatorProcess
 from frontier.simulator.spec import EngineSpec

@@ -12,12 +12,14 @@ import numpy as np
 import pytest
 
 from frontier.config import Config, load_config
-from frontier.errors import UsageError
-from frontier.formats.arrivals import with_trace
-from frontier.model import POISSON, Phase, Rate, Verdict
-from frontier.plan import make_plan, make_trial
-from frontier.report.notebook import load
+from frontier.core.decisions import Verdict
+from frontier.core.errors import UsageError
+from frontier.core.loads import POISSON, Rate
+from frontier.core.trials import Phase
+from frontier.extras.traces.arrivals import with_trace
+from frontier.planning.plan import make_plan, make_trial
 from frontier.run import Run
+from frontier.show.notebook import load
 from tests.commands import frontier
 from tests.golden import assert_golden_row
 from tests.sweep.test_sweep_http import sweep_over_http

@@ -18,12 +18,14 @@ import frontier
 from frontier.cli.main import run as cli
 from frontier.client.load.loop import TrialProgress
 from frontier.config import DeploymentConfig, parse_sla
-from frontier.decide.load_search import FoundRate
-from frontier.decide.verdict import Checked
-from frontier.errors import AnotherServerError, ExitCode, exit_code
-from frontier.model import Measurement, Outcome, Phase, Record, Shape, Trial, Verdict, Window
-from frontier.report.answer import found_json, found_text, load_trial_text, verified_json, verified_text
+from frontier.core.decisions import Verdict
+from frontier.core.errors import AnotherServerError, ExitCode, exit_code
+from frontier.core.shapes import Shape
+from frontier.core.trials import Measurement, Outcome, Phase, Record, Trial, Window
+from frontier.core.verdict import Checked
 from frontier.run import Run
+from frontier.search.highest_rate import FoundRate
+from frontier.show.answer import found_json, found_text, load_trial_text, verified_json, verified_text
 from frontier.simulator.spec import EngineSpec
 from frontier.store.run_dir import RunDirectory
 from frontier.sweep import verify

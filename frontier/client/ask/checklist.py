@@ -18,8 +18,9 @@ from frontier.client.engines import ENGINES
 from frontier.client.engines.base import Room
 from frontier.client.http.http_client import Client
 from frontier.client.load.processes import AutoWorkers
-from frontier.errors import FrontierError
-from frontier.model import Outcome, Shape
+from frontier.core.errors import FrontierError
+from frontier.core.shapes import Shape
+from frontier.core.trials import Outcome
 
 USUAL_PORTS = (8000, 30000, 3000, 8080, 9931, 11434, 4000)
 """vLLM, TensorRT-LLM and `transformers serve`; SGLang; TGI; llama.cpp (old and new); Ollama;

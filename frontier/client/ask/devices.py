@@ -17,9 +17,9 @@ from urllib.parse import urlsplit
 
 from frontier.client.ask.facts import Key, Samples, stored_readings
 from frontier.client.ask.target import Target
-from frontier.model import SourceReadings
-from frontier.text import NO_SECRETS, Secrets
-from frontier.units import usable
+from frontier.core.text import NO_SECRETS, Secrets
+from frontier.core.trials import SourceReadings
+from frontier.core.units import usable
 
 _MOST_VALUES = 200_000
 """Values that are kept of a source: about 1.5 MB. With more, every second moment is dropped."""

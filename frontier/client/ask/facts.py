@@ -14,8 +14,8 @@ from typing import Literal, NamedTuple
 
 from frontier.client.engines import ENGINES
 from frontier.client.engines.base import COUNTERS, HISTOGRAMS, Table
-from frontier.model import MetricSeries, SourceReadings
-from frontier.units import usable
+from frontier.core.trials import MetricSeries, SourceReadings
+from frontier.core.units import usable
 
 Key = tuple[str, tuple[tuple[str, str], ...]]
 """A series: its name and its labels, in order."""

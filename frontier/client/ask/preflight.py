@@ -24,8 +24,9 @@ from frontier.client.http.exchange import Exchange
 from frontier.client.http.http_client import Client
 from frontier.client.http.parse import error_message, parse_all, retry_after, to_record
 from frontier.client.load.health import local_ports, raise_fd_limit
-from frontier.errors import MeasurementError
-from frontier.model import Outcome, Record, Shape
+from frontier.core.errors import MeasurementError
+from frontier.core.shapes import Shape
+from frontier.core.trials import Outcome, Record
 
 TOKENS_PER_CHUNK = 1.25
 """More than this, in sixteen tokens, is no accident of a character cut in two."""

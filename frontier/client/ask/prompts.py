@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from frontier.client.engines.request import Answer, Content, Prompt, Turn
-from frontier.model import Shape
-from frontier.model.session_plans import SessionPlan, class_of, left_out, plan_session
+from frontier.core.session_plans import SessionPlan, class_of, left_out, plan_session
+from frontier.core.shapes import Shape
 
 WORDS = tuple(Path(__file__).with_name("words.txt").read_text(encoding="utf-8").split())
 """Common English words: nearly all are one token, with the space before them, in the tokenizers in

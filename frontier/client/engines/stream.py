@@ -12,8 +12,8 @@ from typing import Any
 
 import orjson
 
-from frontier.model import FINISHED
-from frontier.text import MOST
+from frontier.core.text import MOST
+from frontier.core.trials import FINISHED
 
 NOTHING, VISIBLE, REASONING, TOOL = range(4)
 """What an event brought: no token, or a token on that channel."""

@@ -16,8 +16,8 @@ import aiohttp
 from frontier.client.ask.target import Timeouts
 from frontier.client.engines.request import NO_REQUEST, PreparedRequest
 from frontier.client.http.capture import BodyCapture, FramingError
-from frontier.model import Outcome
-from frontier.text import NO_SECRETS, Secrets
+from frontier.core.text import NO_SECRETS, Secrets
+from frontier.core.trials import Outcome
 
 _ENDLESS = 10.0
 """Seconds after which an answer with more than twice the tokens asked for is taken for endless."""

@@ -18,8 +18,9 @@ from frontier.client.engines.base import Engine
 from frontier.client.engines.stream import NOTHING, REASONING, StreamState, message_of
 from frontier.client.http.exchange import Exchange
 from frontier.client.http.sse import PLAIN, EventParser, EventTemplate, EventTooLargeError, LineParser, event_template
-from frontier.model import MAX_TOKENS, Outcome, Record
-from frontier.units import usable_count
+from frontier.core.shapes import MAX_TOKENS
+from frontier.core.trials import Outcome, Record
+from frontier.core.units import usable_count
 
 _TITLE, _TITLE_END = re.compile("<title>", re.IGNORECASE), re.compile("</title>", re.IGNORECASE)
 _MAX_REASON = 60

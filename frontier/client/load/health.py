@@ -17,7 +17,7 @@ from typing import Self
 import numpy as np
 
 from frontier.client.http.pool import Renewal
-from frontier.model import ClientHealth
+from frontier.core.trials import ClientHealth
 
 BEAT = 0.010
 """Seconds between two heartbeats."""

@@ -20,7 +20,8 @@ from frontier.client.http.http_client import Client
 from frontier.client.load.health import HealthMonitor
 from frontier.client.load.loop import ClosedLoop, Decide
 from frontier.client.load.pipeline import RequestPipeline
-from frontier.model import POISSON, Outcome, Trial
+from frontier.core.loads import POISSON
+from frontier.core.trials import Outcome, Trial
 
 
 class OpenLoop(ClosedLoop):

@@ -20,9 +20,9 @@ from frontier.client.engines.request import Answer, PreparedRequest, Prompt
 from frontier.client.http.exchange import Exchange
 from frontier.client.http.parse import AnswerParser, to_record
 from frontier.client.load.rules import first_length
-from frontier.errors import MeasurementError
-from frontier.model import Outcome, Record, Trial
-from frontier.model.session_plans import EARLY
+from frontier.core.errors import MeasurementError
+from frontier.core.session_plans import EARLY
+from frontier.core.trials import Outcome, Record, Trial
 
 _STEPS = 1 / math.log(1.03)
 _MOST_AHEAD = 256

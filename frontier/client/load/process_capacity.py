@@ -22,7 +22,8 @@ from frontier.client.ask.prompts import random_prompts
 from frontier.client.ask.target import Target
 from frontier.client.http.http_client import run
 from frontier.client.load.trial import run_trial
-from frontier.model import Phase, Record, Shape, Trial
+from frontier.core.shapes import Shape
+from frontier.core.trials import Phase, Record, Trial
 
 SHARE = 0.55
 """Of a core. An event costs less where there are more of them, so at this share the capacity is not

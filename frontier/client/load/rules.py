@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from frontier.model import Phase, Trial
+from frontier.core.trials import Phase, Trial
 
 # --- pacing
 

@@ -33,8 +33,8 @@ from frontier.client.load.loop import ClosedLoop, TrialProgress
 from frontier.client.load.pipeline import LiveStats, RequestPipeline, Share, named_together
 from frontier.client.load.rules import StreamStatus, WindowState, next_state, together
 from frontier.client.load.trial import measurement
-from frontier.errors import FrontierError, MeasurementError
-from frontier.model import ClientHealth, Measurement, Record, Trial, WorkerFacts
+from frontier.core.errors import FrontierError, MeasurementError
+from frontier.core.trials import ClientHealth, Measurement, Record, Trial, WorkerFacts
 
 _OWN_FILES = 64
 """Files that a process opens beside its connections."""

@@ -1,0 +1,248 @@
+"""Shapes in a config: lengths, requests of two lengths, sessions of several turns, and what they
+begin with."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Annotated, Any
+
+from pydantic import PlainValidator
+
+from frontier.core.errors import UsageError
+from frontier.core.shapes import MAX_TOKENS, Lengths, Session, Shape, ShapeError
+from frontier.fields import (
+    Name,
+    Problem,
+    Problems,
+    Strict,
+    Text,
+    duration,
+    is_number,
+    number,
+    read,
+    repeated,
+    share,
+    shown,
+    whole,
+    whole_in,
+    without_nulls,
+)
+
+MAX_TURNS = 1_000
+MOST_SHAPES, MOST_PREFIXES = 100, 20
+
+
+def _lengths(value: Any) -> Lengths:
+    """Token counts: 1024, {uniform: [512, 1024]} or {normal: [1024, 128]}."""
+    hint = "write a whole number, {uniform: [512, 1024]} or {normal: [1024, 128]}"
+    if isinstance(value, str) or value is None:
+        raise Problem(f"{{key}}: {shown(value)} is not a length", hint)
+    if not isinstance(value, dict):
+        return Lengths.fixed(whole(value, 1, MAX_TOKENS))
+    if len(value) != 1 or next(iter(value)) not in ("uniform", "normal"):
+        raise Problem("{key} is neither uniform nor normal", hint)
+    kind, pair = next(iter(value.items()))
+    if not isinstance(pair, list) or len(pair) != 2 or not all(is_number(x) for x in pair):
+        raise Problem(f"{kind} takes two numbers", hint, kind)
+    if kind == "uniform":
+        low, high = (whole(x, 1, MAX_TOKENS) for x in pair)
+        if low > high:
+            raise Problem(f"uniform: {low} is above {high}", f"write uniform: [{high}, {low}]", kind)
+        return Lengths.uniform(low, high) if low < high else Lengths.fixed(low)
+    mean, sd = number(pair[0], 1, MAX_TOKENS), number(pair[1], 0, MAX_TOKENS)
+    return Lengths.normal(mean, sd) if sd > 0 else Lengths.fixed(round(mean))
+
+
+def _prefix(value: Any) -> float:
+    part = share(value)
+    if part >= 1.0:
+        raise Problem("{key}: the whole prompt cannot be common to all", "write at most 99%")
+    return part
+
+
+def _prefixes(shares: list[Any]) -> None:
+    for each in shares:
+        _prefix(each)
+    if not 1 <= len(shares) <= MOST_PREFIXES:
+        hint = "write [0%, 25%, 50%, 75%]: one series for each"
+        raise Problem(f"{{key}}: a shape has 1 to {MOST_PREFIXES} shares", hint)
+
+
+class _Common(Strict):
+    """What all requests, or all sessions, begin with: a share of the (first) prompt, or so many
+    tokens.
+    """
+
+    prefix: Annotated[float, PlainValidator(_prefix)] = 0.0
+    system: Annotated[int, whole_in(1, MAX_TOKENS)] | None = None
+
+    def share_of(self, prompt: Lengths) -> float:
+        """Its share of a prompt."""
+        if self.system is None:
+            return self.prefix
+        if self.prefix:
+            raise Problem("prefix and system say the same in two ways", "write one of them", "system", at_key=True)
+        if self.system >= prompt.low:
+            what = f"system: {self.system} tokens leave nothing of a prompt of {prompt.low}"
+            raise Problem(what, "the prompt counts with its system prompt: make it longer", "system")
+        return self.system / prompt.mean
+
+
+class _ShapeConfig(_Common):
+    """A shape as a mapping: {isl: 1024, osl: {uniform: [128, 256]}, name: chat, prefix: 50%}."""
+
+    isl: Annotated[Lengths, PlainValidator(_lengths)]
+    osl: Annotated[Lengths, PlainValidator(_lengths)]
+    name: Name | None = None
+
+    def shape(self) -> Shape:
+        """The shape."""
+        return Shape(self.isl, self.osl, self.name, self.share_of(self.isl))
+
+
+def _per_turn(value: Any) -> tuple[Lengths, Lengths]:
+    """The new prompt tokens and the output tokens of a turn: 400/300."""
+    try:
+        shape = Shape.parse(value) if isinstance(value, str) else None
+    except ShapeError as error:
+        raise Problem(f"{{key}}: {error.what}", _PER_TURN) from None
+    if shape is None:
+        raise Problem(f"{{key}} is two lengths; this is {shown(value)}", _PER_TURN)
+    return shape.isl, shape.osl
+
+
+_PER_TURN = "write new input/output tokens of each turn, as 400/300"
+
+
+def _think(value: Any) -> tuple[float, float | None]:
+    """Mean seconds of thinking and how far they spread: 10s (exponential, None), or {uniform: [5s,
+    15s]}.
+    """
+    if not isinstance(value, dict):
+        return duration(value, most=3_600.0), None
+    hint = "write 10s, drawn from the exponential distribution, or {uniform: [5s, 15s]}"
+    pair = value.get("uniform")
+    if len(value) != 1 or not isinstance(pair, list) or len(pair) != 2:
+        raise Problem("{key} is neither a time nor uniform", hint)
+    low, high = (duration(each, most=3_600.0) for each in pair)
+    if low >= high:
+        raise Problem("{key}: uniform runs from the shorter to the longer time", hint)
+    return (low + high) / 2, (high - low) / 2
+
+
+class _SessionConfig(_Common):
+    """A session: {name: agent, turns: 8, first: 8192, per_turn: 400/300, think: 10s, system:
+    2048}.
+    """
+
+    name: Name
+    turns: Annotated[Lengths, PlainValidator(_lengths)]
+    first: Annotated[Lengths, PlainValidator(_lengths)]
+    per_turn: Annotated[tuple[Lengths, Lengths], PlainValidator(_per_turn)]
+    think: Annotated[tuple[float, float | None], PlainValidator(_think)] = (0.0, None)
+
+    def shape(self) -> Shape:
+        """The shape."""
+        if self.turns.high > MAX_TURNS:
+            raise Problem(f"turns: {self.turns.high:,} is out of range", f"a session has at most {MAX_TURNS}", "turns")
+        added, osl = self.per_turn
+        session = Session(self.turns, self.first, added, *self.think)
+        if session.prompts(osl).high > MAX_TOKENS:
+            what = f"the last prompt would have {session.prompts(osl).high:,} tokens; the most is {MAX_TOKENS:,}"
+            raise Problem(what, "write fewer turns, or shorter ones", "turns")
+        return Shape.of_session(session, osl, self.name, self.share_of(self.first))
+
+
+ReadSessions = Callable[[str], Shape]
+"""The shape, still without a name, of the sessions of a file. UsageError when it cannot be used."""
+
+
+class _FileConfig(_Common):
+    """Sessions of a file: {name: agent, sessions: traces/agent.jsonl, system: 2048}."""
+
+    name: Name
+    sessions: Text
+
+    def shape(self, read_sessions: ReadSessions | None) -> Shape:
+        """The shape."""
+        try:
+            assert read_sessions is not None, "who validates a config says what reads its sessions"
+            shape = read_sessions(self.sessions)
+        except UsageError as error:
+            raise Problem(error.what, error.hint, "sessions") from None
+        assert shape.session is not None
+        if shape.session.turns.high > MAX_TURNS:
+            what = f"{self.sessions}: a session has {shape.session.turns.high:,} turns"
+            raise Problem(what, f"the most is {MAX_TURNS:,}: divide it", "sessions")
+        if shape.isl.high > MAX_TOKENS:
+            what = f"{self.sessions}: a prompt has {shape.isl.high:,} tokens"
+            raise Problem(what, f"the most is {MAX_TOKENS:,}: leave that session out", "sessions")
+        return replace(shape, name=self.name, prefix=self.share_of(shape.session.first))
+
+
+def read_shapes(value: Any, read_sessions: ReadSessions | None = None) -> tuple[Shape, ...]:
+    """The shape of '1024/256', or of a mapping; of a mapping with several prefixes one for each,
+    named by it.
+
+    `read_sessions` reads the files that hold sessions.
+    """
+    if not isinstance(value, dict) or not isinstance(shares := value.get("prefix"), list):
+        return (_shape(value, read_sessions),)
+    problems = Problems()
+    problems.read(_prefixes, shares, "prefix")
+    problems.check()
+    shapes = [_shape({**value, "prefix": item}, read_sessions) for item in shares]
+    return tuple(replace(shape, name=f"{shape.label} prefix {shape.prefix * 100:.4g}%") for shape in shapes)
+
+
+def _shape(value: Any, read_sessions: ReadSessions | None) -> Shape:
+    if isinstance(value, str):
+        try:
+            return Shape.parse(value)
+        except ShapeError as error:
+            or_mapping = ", or {isl: 1024, osl: 256}" if error.hint.endswith("1024/256") else ""
+            raise Problem(error.what, error.hint + or_mapping) from None
+    if not isinstance(value, dict):
+        hint = "write input/output tokens, as 1024/256, or {isl: 1024, osl: 256}"
+        raise Problem(f"a shape is two lengths; this is {shown(value)}", hint)
+    value = without_nulls(value)
+    if "sessions" in value:
+        of_file: _FileConfig = read(_FileConfig, value)
+        return of_file.shape(read_sessions)
+    # A key that only one of the two has decides; what is left of the other is then an unknown key.
+    is_session = bool({"turns", "first", "per_turn", "think"} & set(value))
+    keys: _ShapeConfig | _SessionConfig = read(_SessionConfig if is_session else _ShapeConfig, value)
+    return keys.shape()
+
+
+def distinct(items: tuple[tuple[Shape, ...], ...], *, by_name: bool) -> tuple[Shape, ...]:
+    """The shapes of all items of the list. A `Problem` where two have one name, or are the same
+    unless they are told apart `by_name`.
+    """
+    shapes = tuple(shape for item in items for shape in item)
+    if not shapes or len(shapes) > MOST_SHAPES:
+        what = "{key} is an empty list" if not shapes else f"{{key}} has more than {MOST_SHAPES} shapes"
+        raise Problem(what, "write [1024/256]")
+    places = [i for i, item in enumerate(items) for _ in item]
+    same = [] if by_name else [described(replace(shape, name=None)) for shape in shapes]
+    problems = repeated(same, "{} is given twice", "remove one; repeats: 3  measures each again", places)
+    hint = "give one a name, as {isl: 1024, osl: 256, name: chat}"
+    labels = [shape.label for shape in shapes]
+    Problems(problems or repeated(labels, "two shapes are called {}", hint, places)).check()
+    return shapes
+
+
+def described(shape: Shape) -> str:
+    """A shape in one unambiguous text: 'chat: 1024-2048/256 prefix 50%'."""
+    if shape.mix:
+        parts = (f"{each.share * 100:.6g}% ({described(each.shape)})" for each in shape.mix)
+        return f"{shape.name}: {', '.join(parts)}"
+    text = f"{shape.isl}/{shape.osl}"
+    if (s := shape.session) is not None:
+        spread = "" if s.spread is None else f" +-{s.spread:g}s"
+        of_file = "" if s.file is None else f"{s.file.sessions} sessions of a file (sha256 {s.file.sha256}),"
+        text = of_file or f"turns {s.turns}, first {s.first}, then {s.added}/{shape.osl}, think {s.think:g}s{spread},"
+    text = f"{shape.name}: {text}" if shape.name else text
+    if (arrivals := shape.arrivals) is not None:
+        named = arrivals if arrivals.trace is None else f"{arrivals.trace.name} {arrivals.trace.digest}"
+        text = f"{text} {named} arrivals"
+    return f"{text} prefix {shape.prefix * 100:.6g}%" if shape.prefix else text

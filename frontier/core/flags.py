@@ -1,0 +1,560 @@
+"""Flags: what makes a point's numbers meaningless or uncertain, found in its window data.
+
+Every flag says what was measured, the limit, and what to do. Fatal ones make the point invalid: it
+is drawn hollow and never chosen. Failing requests count as infinite latency, so that an overloaded
+server is a "no" and not a failed measurement; they make a point invalid only where no limit would
+notice them.
+"""
+
+import math
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+
+import numpy as np
+
+from frontier.core import connections, intervals
+from frontier.core.decisions import Limit
+from frontier.core.load_flags import ERRORS, median, of_load, resent
+from frontier.core.metrics import claim_floor
+from frontier.core.points import Flag
+from frontier.core.units import format_number, format_seconds, format_share
+from frontier.core.window import Bools, Floats, WindowData, gaps
+
+SHORT_OUTPUT = 0.01
+INPUT_OFF = 0.02
+INPUT_SPREAD = 4.0
+"""Standard deviations of the prompts' own lengths: words make uneven numbers of tokens."""
+WRONG_INPUT = 0.01
+UNCOUNTED = 0.01
+"""Share of successes without the server's token count above which no throughput in tokens is given.
+"""
+HOLLOW = 0.01
+ODD_FINISH = 0.01
+MISCOUNTED = 0.01
+TELLING = 10
+"""Answers of one token per chunk needed to know how much text a token has."""
+GAVE_UP = frozenset(
+    {
+        "abort",
+        "aborted",
+        "blocklist",
+        "cancelled",
+        "canceled",
+        "content_filter",
+        "content_filtered",
+        "error",
+        "insufficient_system_resource",
+        "malformed_function_call",
+        "network_error",
+        "overloaded",
+        "prohibited_content",
+        "recitation",
+        "refusal",
+        "safety",
+        "sensitive",
+        "spii",
+        "timeout",
+    }
+)
+"""Finish reasons, in lower case, that say that the server did not finish the answer, or held it
+back."""
+CACHED = 0.02
+CACHE_BLOCK = 16
+"""Tokens of a cache block of most engines."""
+SHARED_READS = 0.50
+WAIT_SHARE = 0.90
+STREAM_EVENTS = 3
+"""The fewest chunks that can show whether an answer was streamed: with two gaps, one may be chance.
+"""
+IMPLAUSIBLE_TPOT = 0.001
+TOKENS_PER_CHUNK = 1.05
+FASTER_THAN_LIGHT = 0.05
+CLOCKS_HELD = 0.10
+
+_LIFE = re.compile(r"(?:, |^)started \d+$")
+"""When the server's process began: the last part of its identity."""
+
+Check = Callable[[WindowData], Iterable[Flag]]
+
+
+def flags(sample: WindowData, limits: tuple[Limit, ...] = ()) -> tuple[Flag, ...]:
+    """Everything that is wrong with this sample, the fatal first; `limits` are the percentiles to
+    be claimed.
+    """
+    if not sample.n:
+        raised = [*_server(sample), _nothing(sample)]
+    else:
+        raised = [flag for check in _CHECKS for flag in check(sample)]
+        raised += [*_errors(sample, limits), *_hollow_first(sample, limits), *_too_few(sample, limits)]
+        raised += _few_connections(sample, limits)
+    return tuple(sorted(raised, key=lambda flag: not flag.fatal))
+
+
+def _nothing(sample: WindowData) -> Flag:
+    sent = sum(sample.outcomes.values())
+    return Flag(
+        "no_requests", f"0 of {sent} requests count", "1", "give the trial more time, or look at the client's errors"
+    )
+
+
+def _share_above(hits: int, n: int, limit: float) -> bool:
+    """Whether the share is above the limit by more than chance explains (one-sided 95 %)."""
+    return n > 0 and intervals.clopper_pearson(hits, n)[0] > limit
+
+
+# --- what the server answered
+
+
+def _errors(sample: WindowData, limits: tuple[Limit, ...]) -> Iterator[Flag]:
+    """Fatal unless the limits themselves say no: a percentile or mean that failures make infinite,
+    or an error rate.
+    """
+    failed = int((~sample.ok).sum())
+    judged = [limit.of for limit in limits]
+    caught = any(
+        m.name == "error_rate" or m.is_mean or (m.p is not None and failed > (1 - m.p) * sample.n) for m in judged
+    )
+    if failed > ERRORS * sample.n:
+        kinds = {name: count for name, count in sample.outcomes.items() if name not in ("ok", "client", "cancelled")}
+        most = max(kinds, key=lambda name: kinds[name], default="failed")
+        yield Flag(
+            "errors",
+            f"{format_share(failed / sample.n)} failed, mostly {most}",
+            format_share(ERRORS),
+            "look at the records' errors and the server's log; the setting may be beyond what the server takes",
+            fatal=not caught,
+        )
+
+
+def _finishes(sample: WindowData) -> Iterator[Flag]:
+    """Answers that ended oddly, which count as failures. Fatal where the reason is unknown: they
+    may have been good.
+    """
+    odd = sample.odd_finishes
+    sent = sum(sample.outcomes.values())
+    if _share_above(sum(odd.values()), sent, ODD_FINISH):
+        unknown = [name for name in odd if name.lower() not in GAVE_UP]
+        yield Flag(
+            "odd_finish",
+            "; ".join(f"{format_share(count / sent)} ended with {name!r}" for name, count in odd.items()),
+            format_share(ODD_FINISH),
+            "not known to be a good end of an answer, so these count as failures: see what the server means by it"
+            if unknown
+            else "the server gave these answers up or held them back, so they count as failures: see its log",
+            fatal=_share_above(sum(odd[name] for name in unknown), sent, ODD_FINISH),
+        )
+
+
+def _uncounted(sample: WindowData) -> Iterator[Flag]:
+    """Answers without the server's token count while others have it: they may be the slow ones, or
+    the short ones.
+    """
+    answers, missing = int(sample.ok.sum()), int(sample.uncounted.sum())
+    if missing < answers and _share_above(missing, answers, UNCOUNTED):
+        yield Flag(
+            "uncounted",
+            f"no usable token count for {format_share(missing / answers)} of answers",
+            format_share(UNCOUNTED),
+            "TPOT and throughput cannot be known without: see which answers lack  usage  and what is between here and "
+            "the server",
+        )
+
+
+def _short_output(sample: WindowData) -> Iterator[Flag]:
+    known = sample.ok & ~np.isnan(sample.completion_tokens) & (sample.asked_osl > 0)
+    got, asked = sample.completion_tokens[known], sample.asked_osl[known]
+    off = np.abs(got - asked)
+    wrong = int(((off > 1) & (off > SHORT_OUTPUT * asked)).sum())
+    if _share_above(wrong, len(got), SHORT_OUTPUT):
+        yield Flag(
+            "short_output",
+            f"{format_share(wrong / len(got))} of answers are not of the asked length "
+            f"(median {np.median(got):g} of {np.median(asked):g} tokens)",
+            format_share(SHORT_OUTPUT),
+            "let the server ignore the end of text (ignore_eos), or raise its max_model_len",
+        )
+
+
+def _wrong_input(sample: WindowData) -> Iterator[Flag]:
+    asked = sample.ok & (sample.asked_isl > 0)
+    known = asked & ~np.isnan(sample.prompt_tokens)
+    if not known.any():
+        return
+    off = sample.prompt_tokens[known] - sample.asked_isl[known]
+    shares = off / sample.asked_isl[known]
+    far = (np.abs(off) > 2) & (np.abs(shares) > np.maximum(INPUT_OFF, INPUT_SPREAD * _spreads(sample, known, shares)))
+    wrong, prompts = int(far.sum() + (asked & ~known).sum()), int(asked.sum())
+    measured = ""
+    for middle, share, where in (
+        (float(np.median(off)), float(np.median(shares)), "at the median"),
+        (float(off.mean()), float(off.sum() / sample.asked_isl[known].sum()), "on average"),
+    ):
+        if not measured and abs(middle) > 2 and abs(share) > INPUT_OFF:
+            measured = f"{middle:+.4g} tokens ({share:+.1%}) {where}"
+    if not measured and _share_above(wrong, prompts, WRONG_INPUT):
+        measured = f"{format_share(wrong / prompts)} of prompts are not of the asked length, or not counted"
+        if far.any():
+            measured += f" ({np.median(off[far]):+.4g} tokens at their median)"
+    if measured:
+        yield Flag(
+            "wrong_input_length",
+            measured,
+            f"±{format_share(INPUT_OFF)}, {format_share(WRONG_INPUT)} of prompts",
+            "the server cuts prompts to its context; or its tokenizer makes uneven numbers of tokens of words, which "
+            "average out in longer inputs",
+        )
+
+
+def _spreads(sample: WindowData, known: Bools, shares: Floats) -> Floats:
+    """For each prompt the spread of most of its class, which those that were cut do not widen.
+
+    Long prompts spread less than short ones, so classes of a mix are not pooled. The later turns of
+    a session contain its first one, made of words: where they spread less among themselves, the
+    first turns' spread holds for them too.
+    """
+    classes = sample.class_index[known] if len(sample.class_index) else np.zeros(len(shares), np.int64)
+    later = sample.turn[known] > 0 if len(sample.turn) else np.zeros(len(shares), np.bool_)
+    spreads = np.zeros(len(shares))
+    for index in np.unique(classes):
+        mine = classes == index
+        parts = [shares[mine & part] for part in (later, ~later) if (mine & part).any()]
+        spreads[mine] = max(1.4826 * float(np.median(np.abs(part - np.median(part)))) for part in parts)
+    return spreads
+
+
+def _cache(sample: WindowData) -> Iterator[Flag]:
+    known = sample.ok & ~np.isnan(sample.cached_tokens) & (sample.prompt_tokens > 0)
+    queries = 0.0
+    if known.any():
+        cached = float(sample.cached_tokens[known].sum() / sample.prompt_tokens[known].sum())
+    else:
+        hits, queries = (
+            sum(_counter(s, f"prefix_cache_{kind}") for s in sample.server) for kind in ("hits", "queries")
+        )
+        cached = hits / queries if queries > 0 else 0.0
+    expected, missed = sample.shape.prefix, 0.0
+    turns = sample.ok & (sample.prompt_tokens > 0)
+    if len(sample.reusable) and turns.any():
+        reusable, prompts = np.nan_to_num(sample.reusable[turns]), float(sample.prompt_tokens[turns].sum())
+        expected = float(reusable.sum()) / prompts
+        # Reuse is in whole blocks, so that up to one block of each prompt is read again.
+        missed = expected - CACHE_BLOCK * len(reusable) / prompts - cached
+    counted = bool(known.any()) or queries > 0
+    if counted and missed > CACHED:
+        yield Flag(
+            "history_read_again",
+            f"{format_share(cached)} of prompt tokens came from the cache, {format_share(expected)} were known from "
+            "earlier turns or the common beginning",
+            format_share(cached + missed - CACHED),
+            "the server has no prefix cache or drops what sessions said before their next turn (too little KV memory, "
+            "or another replica answers); or its template or its own answers differ when they come back as history",
+            fatal=False,
+        )
+    if cached - expected > CACHED:
+        # Prompts of a user's file have no asked length; what they have in common belongs to the
+        # load.
+        of_user = not (sample.asked_isl > 0).any()
+        yield Flag(
+            "cache_contaminated",
+            f"{format_share(cached)} of prompt tokens came from the cache",
+            f"{format_share(expected + CACHED)}",
+            "the file's prompts begin alike, or come again: right if your users' do, else give more of them"
+            if of_user
+            else "restart the server or reset its prefix cache, and let each trial have fresh prompts",
+            fatal=not of_user,
+        )
+
+
+def _counter(server: Mapping[str, float], name: str) -> float:
+    """A server counter under its old or new name (Prometheus clients append _total)."""
+    return server.get(f"{name}_total", server.get(name, 0.0))
+
+
+def _server(sample: WindowData) -> Iterator[Flag]:
+    lost = sum(ended == "server_lost" for ended in sample.ended)
+    if lost:
+        yield Flag(
+            "server_lost",
+            f"in {lost} of {len(sample.ended)} windows",
+            "0",
+            "see why the server went away (out of memory?); run the sweep again to measure the rest",
+        )
+    lives = list(dict.fromkeys(identity for identity in sample.server_identities if identity is not None))
+    known = list(dict.fromkeys(_LIFE.sub("", identity) for identity in lives))
+    within = any(server.get("restarts") for server in sample.server)
+    changes = _changes(sample)
+    if len(known) > 1 or within or changes:
+        lifes = [" then ".join(known)] if len(known) > 1 else ["another process within a window"] * within
+        yield Flag(
+            "server_changed",
+            "; ".join([*lifes, *changes]),
+            "one server",
+            "the load met different servers, server lives or models: measure the setting again; behind a balancer, "
+            "list every replica's metrics under  metrics:",
+        )
+    elif len(lives) > 1:
+        yield Flag(
+            "server_restarted",
+            f"{len(lives)} lives of one server",
+            "1",
+            "the server was restarted between the windows; the same version answered before and after",
+            fatal=False,
+        )
+
+
+def _changes(sample: WindowData) -> list[str]:
+    """The models that answers named, where they are several, and what the server said of itself
+    before the trial and not after it.
+    """
+    models = sample.names("model")
+    named = [", ".join(f"{name} ({count})" for name, count in sorted(models.items(), key=lambda each: -each[1]))]
+    return [*(f"answers named {each}" for each in named if len(models) > 1), *filter(None, sample.changed)]
+
+
+def _fingerprints(sample: WindowData) -> Iterator[Flag]:
+    """Answers of several configurations of the backend, as the server calls them."""
+    prints = sample.names("system_fingerprint")
+    if len(prints) > 1:
+        yield Flag(
+            "fingerprint_changed",
+            f"{len(prints)} fingerprints in {sum(prints.values())} answers",
+            "1",
+            "the server says that its configuration differed between answers: see what was deployed meanwhile",
+            fatal=False,
+        )
+
+
+def _clocks(sample: WindowData) -> Iterator[Flag]:
+    """Devices whose clocks were held down in the windows, as the driver says it."""
+    held, heat = (
+        max((server.get(f"gpu_clocks_{why}", 0.0) for server in sample.server), default=0.0) for why in ("held", "heat")
+    )
+    if held > CLOCKS_HELD:
+        yield Flag(
+            "clocks_held_down",
+            f"in {format_share(held)} of readings a GPU's clocks were held down"
+            + (f", in {format_share(heat)} by heat" if heat else ", by its power cap or a slowdown, not by heat"),
+            format_share(CLOCKS_HELD),
+            "the GPU reached its power limit or its temperature: compare runs at the same limit and cooling",
+            fatal=False,
+        )
+
+
+# --- how the tokens came
+
+
+def _stream(sample: WindowData) -> Iterator[Flag]:
+    events = sample.events[sample.ok]
+    many = events >= STREAM_EVENTS
+    if not many.any():
+        return
+    pooled = gaps(sample)
+    if pooled.count:
+        shared = 1 - pooled.fraction_above(0.0)
+    else:
+        shared = float(np.clip(1 - sample.reads[sample.ok][many].sum() / events[many].sum(), 0, 1))
+    waiting = median(sample.ttft[sample.ok][many] / np.maximum(sample.e2e[sample.ok][many], 1e-6)) or 0.0
+    tpot = median(sample.tpot)
+    burst = waiting > WAIT_SHARE and tpot is not None and tpot < IMPLAUSIBLE_TPOT
+    if shared >= SHARED_READS or burst:
+        measured = f"{format_share(shared)} of chunks came together with the one before"
+        if burst:
+            measured += f", {format_share(waiting)} of the time passed before the first"
+        yield Flag(
+            "buffered_stream",
+            measured,
+            f"{format_share(SHARED_READS)}, {format_share(WAIT_SHARE)}",
+            "something between holds the stream back: turn off proxy buffering and compression, or go round the proxy",
+        )
+
+
+def _chunks(sample: WindowData) -> Iterator[Flag]:
+    known = sample.ok & ~np.isnan(sample.completion_tokens) & (sample.events > 0)
+    tokens, events = float(sample.completion_tokens[known].sum()), float(sample.events[known].sum())
+    if not events:
+        return
+    if tokens / events > TOKENS_PER_CHUNK:
+        yield Flag(
+            "coalesced",
+            f"{tokens / events:.2f} tokens per chunk",
+            f"{TOKENS_PER_CHUNK}",
+            "gaps are between chunks, not tokens: judge by TPOT, and compare ITL only at equal tokens per chunk",
+            fatal=False,
+        )
+    wrong, answers = _miscounted(sample), int(known.sum())
+    if _share_above(int(wrong.sum()), answers, MISCOUNTED):
+        counted, chunks = np.median(sample.completion_tokens[wrong]), np.median(sample.events[wrong])
+        yield Flag(
+            "token_mismatch",
+            f"{format_share(int(wrong.sum()) / answers)} of answers are counted otherwise than streamed "
+            f"(median {counted:g} tokens in {chunks:g} chunks)",
+            format_share(MISCOUNTED),
+            "the server's usage does not count what it streamed: TPOT and throughput would be wrong",
+        )
+
+
+def differing(sample: WindowData) -> Bools:
+    """Answers that may have had a few tokens more or fewer than the server counts: there were more
+    chunks, or, where a chunk is a token, up to one or 5 % fewer, as when a count includes the end
+    of the text.
+    """
+    timed = sample.ok & ~np.isnan(sample.tpot)
+    beyond = sample.completion_tokens - sample.events
+    few: Bools = timed & ((beyond < 0) | ((beyond > 0) & (beyond <= _loose(sample)) & (not _several(sample))))
+    return few
+
+
+def _loose(sample: WindowData) -> Floats:
+    """By how many tokens a count may differ from the chunks before it counts as a contradiction."""
+    return np.maximum(1.0, (TOKENS_PER_CHUNK - 1) * sample.completion_tokens)
+
+
+def _several(sample: WindowData) -> bool:
+    """Whether a chunk holds several tokens in most answers, as with a stream interval or
+    speculation.
+    """
+    timed = sample.ok & ~np.isnan(sample.tpot)
+    counted, chunks = sample.completion_tokens[timed], np.maximum(sample.events[timed], 1)
+    return (median(counted / chunks) or 1.0) > TOKENS_PER_CHUNK and (median(counted - chunks) or 0.0) > 1
+
+
+def _miscounted(sample: WindowData) -> Bools:
+    """Answers whose count contradicts what was asked or streamed, by more than the bounds of a TPOT
+    make up for.
+
+    Some answers have fewer chunks than tokens because a busy server sends several at once. Then
+    they have as much text per token counted as the others; where they have as much per chunk
+    instead, it is the count that is wrong.
+    """
+    counted, chunks, asked = sample.completion_tokens, sample.events, sample.asked_osl
+    known = sample.ok & ~np.isnan(counted) & (chunks > 0)
+    above_asked = (asked > 0) & (counted - 1 > (1 + MISCOUNTED) * np.maximum(asked - 1, 0)) & (counted > chunks)
+    fewer_counted = chunks - 1 > TOKENS_PER_CHUNK * np.maximum(counted - 1, 0)
+    wrong: Bools = known & (above_asked | fewer_counted)
+    together, alone = known & (counted - chunks > _loose(sample)), known & (counted == chunks)
+    if together.any() and alone.sum() >= TELLING and sample.text_chars[alone].any():
+        per_token = sample.text_chars[alone].sum() / counted[alone].sum()
+        text = sample.text_chars[together].sum() / per_token
+        if text < (counted[together].sum() + chunks[together].sum()) / 2:
+            wrong |= together
+    return wrong
+
+
+def _usual_silences(sample: WindowData) -> float:
+    """How many of the silences after a first token an honest server would have: as often as
+    ordinary gaps are as long, at the upper end of what these show.
+    """
+    after = sample.silence > 0
+    known = ~np.isnan(sample.irregular)
+    control = sample.irregular[known & ~after]
+    if len(control) < TELLING:
+        control = sample.irregular[known & after]
+    if not len(control):
+        return 0.0
+    return float(after.sum()) * intervals.clopper_pearson(float(control.sum()), len(control))[1]
+
+
+def _hollow_first(sample: WindowData, limits: tuple[Limit, ...]) -> Iterator[Flag]:
+    """Answers whose first token shows nothing. Fatal where a TTFT is claimed, and where no limits
+    are known.
+    """
+    late, answers = int(sample.hollow.sum()), int(sample.ok.sum())
+    usual = _usual_silences(sample) / answers if late else 0.0
+    if _share_above(late, answers, HOLLOW + usual):
+        first, silence = median(sample.ttft[sample.hollow]), median(sample.silence[sample.hollow])
+        yield Flag(
+            "hollow_first",
+            f"the first token of {format_share(late / answers)} of answers shows nothing "
+            f"({format_seconds(first)}; the first visible character came {format_seconds(silence)} later)",
+            format_share(HOLLOW),
+            "a space or an empty token is sent ahead of the answer, and TTFT measures that: claim p99_e2e, or turn it "
+            "off in the server or gateway",
+            fatal=not limits or any(limit.of.quantity == "ttft" for limit in limits),
+        )
+
+
+# --- what the sample can carry
+
+
+def _too_few(sample: WindowData, limits: tuple[Limit, ...]) -> Iterator[Flag]:
+    hardest = max((p for limit in limits if (p := limit.of.p) is not None), default=0.5)
+    least = claim_floor(hardest, sample.streams)
+    if sample.n < least:
+        label = f"p{hardest * 100:g}"
+        yield Flag(
+            "too_few_samples",
+            f"{sample.n} requests",
+            f"{least} for a {label}",
+            f"no {label} can be claimed: ask for more requests, more repeats or a longer max_time",
+            fatal=False,
+        )
+
+
+def _few_connections(sample: WindowData, limits: tuple[Limit, ...]) -> Iterator[Flag]:
+    """A replica behind a balancer is met by a connection, so that few of these may have met few.
+    Not said where requests are too few: more of them bring more connections.
+    """
+    hardest = max((p for limit in limits if (p := limit.of.p) is not None), default=None)
+    seen = connections.count(sample)
+    if hardest is None or seen is None or sample.n < claim_floor(hardest, sample.streams):
+        return
+    if seen >= (least := connections.needed(sample, hardest)):
+        return
+    label = f"p{hardest * 100:g}"
+    yield Flag(
+        "too_few_connections",
+        f"{seen} connections",
+        f"{least} for a {label}",
+        f"no {label} can be claimed, as {format_share(connections.unseen(seen))} of replicas may be slow and not seen: "
+        "ask for more requests or more repeats, whose connections are new",
+        fatal=False,
+    )
+
+
+def beyond_light(sample: WindowData, light: Mapping[str, float]) -> Iterator[Flag]:
+    """What is faster than the roofline allows.
+
+    `light` gives the least seconds of 'ttft', 'tpot', 'e2e', and the most tokens per second of
+    'output_throughput'.
+    """
+    for quantity, bound in light.items():
+        if quantity == "output_throughput":
+            rate = float(sample.block_output_tokens.sum()) / sample.seconds if sample.seconds > 0 else 0.0
+            if rate > bound * (1 + FASTER_THAN_LIGHT):
+                yield _impossible(sample, f"{format_number(rate)} tok/s", f"{format_number(bound)} tok/s")
+        else:
+            middle = median(getattr(sample, quantity))
+            if middle is not None and middle < bound * (1 - FASTER_THAN_LIGHT):
+                yield _impossible(sample, f"{quantity.upper()} {format_seconds(middle)}", format_seconds(bound))
+
+
+def _impossible(sample: WindowData, measured: str, limit: str) -> Flag:
+    drafts, tokens = (
+        sum(server.get(f"spec_decode_num_{kind}_total", 0.0) for server in sample.server)
+        for kind in ("drafts", "draft_tokens")
+    )
+    advice = (
+        "no hardware of this description does that: check its model, precision and GPUs; else tokens are miscounted, "
+        "a cache answered, the server speculates (then write hardware: {speculation: {tokens: 4}}), or fewer requests "
+        "ran than were sent"
+    )
+    if drafts:
+        line = f"hardware: {{speculation: {{tokens: {math.ceil(tokens / drafts)}}}}}"
+        advice = f"the server speculates by its own metrics: write  {line};  where that stands, check model and GPUs"
+    return Flag("faster_than_light", measured, limit, advice)
+
+
+_CHECKS: tuple[Check, ...] = (
+    _server,
+    _fingerprints,
+    _clocks,
+    of_load,
+    _stream,
+    _finishes,
+    _uncounted,
+    _short_output,
+    _wrong_input,
+    _cache,
+    _chunks,
+    resent,
+)

@@ -1,0 +1,588 @@
+"""Proof of a setting on fresh data: which trials support a claim, and when a candidate is proven or
+given up.
+
+A search may try several candidates and judge each several times, and each time is a chance to be
+fooled by luck. The error of all judgements together is ALPHA at most: each spends a part, fixed
+before its data came, of what is left (a union bound over the judgements made; as alpha spending,
+Lan and DeMets 1983, and alpha investing, Foster and Stine 2008). The size of a window is fixed
+before the first: one that followed the results would be a way to stop at a lucky moment.
+"""
+
+import dataclasses
+import functools
+import math
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+from frontier.core import estimate, intervals, window
+from frontier.core.changes import CLAIMED, PROOFS, History, latencies, spoilt, unchanged
+from frontier.core.decisions import Limit, Verdict
+from frontier.core.metrics import DEFAULT_METRICS, claim_floor
+from frontier.core.points import Estimate, Point
+from frontier.core.shapes import Shape
+from frontier.core.trials import Phase, Trial
+from frontier.core.verdict import judge
+from frontier.core.window import WindowData
+
+Load = TypeVar("Load", int, float)
+"""Requests in flight, or arrivals per second."""
+
+ALPHA = 0.05
+"""One-sided error of a claim."""
+SPEND = 0.25
+"""The share of the error that is left which each judgement of a candidate spends."""
+LOOKS = (3, 6, 12, 20, 36)
+"""After how many windows of a candidate it is judged."""
+ASCENTS = 8
+"""Ascents at most: the first, and one more after each candidate given up that had been judged."""
+WINDOWS = min(LOOKS)
+"""Windows of a proof, apart in time: one window cannot show what differs from run to run."""
+MAX_WINDOWS = max(LOOKS)
+PER_STREAM = 4
+"""Requests of each stream that a window holds at least: a shorter one costs as much, by its warm-up
+and its end."""
+SPARE = 0.05
+"""By how much the share of a class in a window may be below its share in all."""
+SPARE_CONNECTIONS = 1.25
+"""Connections of a setting of the grid over those that a claim needs: some carry fewer requests."""
+DEPENDENCE_CAP = 4.0
+"""Most requests that stand for one independent request when a window is sized: a short scan's
+inflation is noisy."""
+STEADY = 12
+"""Windows before which a candidate whose speed wanders is not given up by a forecast."""
+MOST_LONGER = 4.0
+"""Most times longer that windows become after a candidate that had too few independent requests."""
+FORECAST_SLACK = 2.0
+"""A candidate is given up early when deciding it looks this many times dearer than all its windows:
+forecasts err."""
+MOST_SPOILT = 4
+"""A candidate of which the client spoilt so many windows is given up."""
+EARLY_OVER = 0.05
+"""A candidate whose value is this far (in ln) over its limit before its first judgement gets none.
+"""
+LATER_ALPHA = SPEND * ALPHA
+"""The error at which a setting that is no candidate is judged again, with what was measured of it
+after the grid."""
+EARLIER_ALPHA = ALPHA / 15
+"""The error of each judgement of a candidate in versions before 0.2: 3 ascents, 5 judgements, equal
+shares."""
+SCANS = (Phase.SCAN, Phase.LOCATE)
+FRESH = (Phase.PROVE, Phase.VISIT)
+"""The trials after whose windows a candidate is judged: a version whose rules were less strict took
+visits of what it had proven."""
+NEWEST = 0.99
+"""Confidence with which the newest window of a setting is over a limit for it to break the SLA."""
+
+
+# --- the data of a setting
+
+
+def by_concurrency(history: History) -> dict[int, list[WindowData]]:
+    """The samples of each concurrency, in the history's order."""
+    groups: dict[int, list[WindowData]] = {}
+    for trial, sample in history:
+        groups.setdefault(trial.concurrency, []).append(sample)
+    return groups
+
+
+def joined(history: History, phases: tuple[Phase, ...]) -> dict[int, WindowData]:
+    """Per concurrency the data of these phases, joined."""
+    groups = by_concurrency([(trial, sample) for trial, sample in history if trial.phase in phases])
+    return {c: join(tuple(parts)) for c, parts in sorted(groups.items())}
+
+
+def scans(history: History) -> dict[int, WindowData]:
+    """Per concurrency the data from before any proof; all data where there is none."""
+    return joined(history, tuple(p for p in Phase if p not in (*PROOFS, Phase.VISIT))) or joined(history, tuple(Phase))
+
+
+def nearest(samples: Mapping[int, WindowData], c: int) -> WindowData:
+    """The data of the setting nearest to c; the lower one of two."""
+    return samples[min(samples, key=lambda k: (abs(math.log(k / c)), k))]
+
+
+@functools.lru_cache(maxsize=512)
+def join(parts: tuple[WindowData, ...]) -> WindowData:
+    """The windows as one. Remembered, as are the points below: the search replays its whole history
+    at every step.
+    """
+    return window.join(parts)
+
+
+@functools.lru_cache(maxsize=512)
+def pilot_point(sample: WindowData, limits: tuple[Limit, ...]) -> Point:
+    """What scanning and completing the frontier need of a sample, and no more."""
+    names = [limit.metric for limit in limits]
+    wanted = dict.fromkeys(("output_throughput", "request_throughput", "mean_e2e", *names))
+    return estimate.point(sample, names=tuple(wanted), limits=limits)
+
+
+def violation(point: Point, limits: Iterable[Limit]) -> float | None:
+    """ln of value over limit for the worst metric, below 0 inside the SLA; None when invalid or not
+    measured. Infinite where the backlog grew.
+    """
+    if not point.valid:
+        return None
+    if point.overloaded:
+        return math.inf
+    worst, known = -math.inf, False
+    for limit in limits:
+        e = point.metrics.get(limit.metric)
+        if e is None and limit.of.group is not None:
+            continue  # a short look may have seen no request of a class
+        if e is None or math.isnan(e.value):
+            return None
+        worst, known = max(worst, limit.excess(e.value)), True
+    return worst if known else None
+
+
+def rising(level: Mapping[Load, float], requests: Mapping[Load, int]) -> dict[Load, float]:
+    """The level made non-decreasing in the load, ascending, weighted by requests: one unlucky value
+    would send a search an octave down. For planning, not for verdicts.
+    """
+    if not level:
+        return {}
+    from scipy.optimize import isotonic_regression  # slow to import, and not needed to look at a run
+
+    loads = sorted(level)
+    fitted = isotonic_regression([level[x] for x in loads], weights=[max(1, requests[x]) for x in loads]).x
+    return dict(zip(loads, map(float, fitted), strict=True))
+
+
+# --- a candidate
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A setting that was, or is being, proven. MEETS: proven; UNPROVEN: another window; VIOLATES:
+    given up, and why.
+
+    `alpha` is the error of its last judgement. `windows` counts those of its proof, without visits
+    and without those that the client spoilt. `point` stands on all of its data, `proof` on that of
+    its last judgement (None: none yet).
+    """
+
+    concurrency: int
+    verdict: Verdict
+    reason: str
+    alpha: float
+    windows: int
+    point: Point
+    proof: Point | None
+    fresh: int = 0
+
+    def reach(self, limit: Limit) -> float | None:
+        """How far (in ln) the bound lay beyond the value at the last judgement; None where it was
+        not measured.
+        """
+        e = self.point.metrics.get(limit.metric)
+        if e is None or not math.isfinite(e.value):
+            return None
+        bound, value = limit.excess(limit.bound(e)), limit.excess(e.value)
+        return bound - value if math.isfinite(value) else None
+
+    def shortage(self, limit: Limit) -> float | None:
+        """How many times the requests a bound by ranks would take, where there were too few; None
+        where there were enough, or where the rough bound keeps the limit.
+        """
+        e = self.point.metrics.get(limit.metric)
+        return None if e is None or e.need is None or limit.holds(limit.bound(e)) else e.need / e.n
+
+
+# --- what may be claimed
+
+
+def claimed(history: History, limits: Sequence[Limit] = ()) -> dict[int, list[tuple[Trial, WindowData]]]:
+    """Per concurrency the trials that a claim of it stands on, in the history's order: those of the
+    grid, of its proof and its visits together, as far as the server did not change in what the
+    limits are on, less those that the client itself spoilt (they say nothing of the server, and
+    another is measured in their place) where there are others.
+    """
+    groups: dict[int, list[tuple[Trial, WindowData]]] = {}
+    for trial, sample in unchanged(history, limits):
+        if trial.phase in CLAIMED:
+            groups.setdefault(trial.concurrency, []).append((trial, sample))
+    return {c: [ts for ts in mine if not spoilt(ts[1])] or mine for c, mine in sorted(groups.items())}
+
+
+def claim_windows(history: History, limits: Sequence[Limit] = ()) -> dict[int, WindowData]:
+    """Per concurrency the data that a claim about the limits stands on, joined."""
+    return {c: _joined(mine) for c, mine in claimed(history, limits).items()}
+
+
+def _joined(trials: History) -> WindowData:
+    return join(tuple(sample for _, sample in trials))
+
+
+def claim_points(
+    history: History,
+    limits: Sequence[Limit] = (),
+    *,
+    names: Sequence[str] = DEFAULT_METRICS,
+    price: float | None = None,
+) -> tuple[Point, ...]:
+    """The points that `operating_point.solve` may decide on, by concurrency.
+
+    A setting is judged several times, as one of several, so the one-sided bounds of its limited
+    metrics are those of its last judgement; the two-sided intervals shown stay at 95 %. Between two
+    judgements nothing new is claimed of a candidate. Points of grid settings that were not measured
+    again are the usual ones.
+    """
+    limits = tuple(limits)
+    every = _claims(unchanged(history, limits), limits, tuple(names), price)
+    return tuple(_as_it_was_last(point, windows[-1], limits) for point, windows in every)
+
+
+def over_at_last(history: History, limits: tuple[Limit, ...]) -> tuple[int, ...]:
+    """The settings that all of their data prove, and whose newest window alone is surely over a
+    limit where the one before it was not.
+    """
+    return tuple(
+        point.concurrency
+        for point, windows in _claims(unchanged(history, limits), limits, (), None)
+        if len(windows) > 1
+        and judge(point, limits).verdict is Verdict.MEETS
+        and _over(windows[-1], limits)
+        and not _over(windows[-2], limits)
+    )
+
+
+def _claims(
+    history: History, limits: tuple[Limit, ...], names: tuple[str, ...], price: float | None
+) -> Iterator[tuple[Point, list[WindowData]]]:
+    """Of each setting the point of all of its data, and the windows that it stands on."""
+    known = {candidate.concurrency: candidate for candidate in candidates(history, limits)}
+    for c, mine in claimed(history, limits).items():
+        candidate = known.get(c)
+        if candidate is None or candidate.verdict is Verdict.UNPROVEN:
+            candidate = _by_grid(mine, limits) or candidate or _of_visits(mine, limits)
+        alpha = candidate.alpha if candidate is not None else _alpha({trial.phase for trial, _ in mine})
+        if alpha is None:
+            point = _point(_joined(mine), names, limits, price)
+        else:
+            point = claim_point(_joined(mine), limits, alpha, names=names, price=price)
+        yield point if candidate is None else _with_proof(point, candidate, limits), [sample for _, sample in mine]
+
+
+def _over(newest: WindowData, limits: tuple[Limit, ...]) -> dict[Limit, Estimate]:
+    """The limits that a window alone is surely over, with its estimates."""
+    found = {limit: _strict(newest, limit.metric, limits, NEWEST, None) for limit in limits}
+    return {limit: e for limit, e in found.items() if e is not None and limit.breaks(limit.bad_bound(e))}
+
+
+def _as_it_was_last(point: Point, newest: WindowData, limits: tuple[Limit, ...]) -> Point:
+    """The point; where all data meet and the newest window alone is surely over a limit, with the
+    value of this window.
+    """
+    if not limits or point.n <= newest.n or judge(point, limits).verdict is not Verdict.MEETS:
+        return point
+    metrics, notes = dict(point.metrics), list(point.notes)
+    for limit, last in _over(newest, limits).items():
+        value = limit.of.format(metrics[limit.metric].value)
+        metrics[limit.metric] = last
+        notes.append(f"{limit.of.label} is that of the newest trial; with all earlier ones it was {value}")
+    return dataclasses.replace(point, metrics=metrics, notes=tuple(notes))
+
+
+def _alpha(phases: Collection[Phase]) -> float | None:
+    """The error at which the data of a setting are judged that is no candidate, by the phases of
+    its trials; None for the usual one, of a grid that was measured as the config says.
+    """
+    if Phase.CONFIRM in phases:
+        return EARLIER_ALPHA
+    return LATER_ALPHA if Phase.VISIT in phases else None
+
+
+def _by_grid(trials: History, limits: tuple[Limit, ...]) -> Candidate | None:
+    """The standing of a setting that the grid's own data prove, with what was measured of it since;
+    None where they prove nothing, or it was not measured since.
+    """
+    grid = [(trial, sample) for trial, sample in trials if trial.phase is Phase.GRID]
+    if len(grid) in (0, len(trials)) or not limits:
+        return None
+    point = _point(_joined(grid), tuple(limit.metric for limit in limits), limits, None)
+    if judge(point, limits).verdict is not Verdict.MEETS:
+        return None
+    proven = Candidate(trials[0][0].concurrency, Verdict.MEETS, "", LATER_ALPHA, 0, point, point)
+    return _visited(proven, tuple(sample for _, sample in trials), limits)
+
+
+def _with_proof(point: Point, candidate: Candidate, limits: tuple[Limit, ...]) -> Point:
+    """The point of a candidate with the bounds that may be claimed of it.
+
+    Of a proven one those of its proof where they are tighter than those of all its data: the bounds
+    of all judgements hold together (the error is shared among them), so the tightest holds. Where
+    the value of all data lies beyond that bound, the server became slower since: if the bound of
+    all data keeps the limit it counts, else the point shows the proof with its own value, and a
+    note says so. Of one whose proof goes on those of its last judgement; before the first there are
+    none.
+    """
+    if candidate.verdict is Verdict.VIOLATES:
+        return point
+    metrics, notes = dict(point.metrics), list(point.notes)
+    for limit in limits:
+        if (now := metrics.get(limit.metric)) is None:
+            continue
+        then = None if candidate.proof is None else candidate.proof.metrics.get(limit.metric)
+        if candidate.verdict is not Verdict.MEETS:
+            if then is not None:
+                metrics[limit.metric] = _bounded(now, limit, limit.bound(then), then.need)
+            else:
+                need = max(now.need or 0, now.n + 1, _at_first_look(now.n, candidate))
+                metrics[limit.metric] = _bounded(now, limit, limit.of.worst_possible, need)
+        elif then is not None and not limit.of.improves(limit.bound(then), now.value):
+            if limit.of.improves(limit.bound(then), limit.bound(now)):
+                metrics[limit.metric] = _bounded(now, limit, limit.bound(then), None)
+        elif then is not None and limit.breaks(limit.bound(now)):
+            metrics[limit.metric] = then
+            value = limit.of.format(now.value)
+            notes.append(f"{limit.of.label} is that of the proof; with all later trials it was {value}")
+    return dataclasses.replace(point, metrics=metrics, notes=tuple(notes))
+
+
+def _at_first_look(n: int, candidate: Candidate) -> int:
+    """Of how many requests the n of a candidate will be when it is judged first."""
+    return int(n * growth(candidate.point.n, candidate.fresh, candidate.windows, WINDOWS) + 1e-9)
+
+
+def _bounded(estimate: Estimate, limit: Limit, bound: float, need: int | None) -> Estimate:
+    """The estimate with another bound on the side of the claim."""
+    if limit.better == "lower":
+        return dataclasses.replace(estimate, upper=bound, need=need)
+    return dataclasses.replace(estimate, lower=bound, need=need)
+
+
+@functools.lru_cache(maxsize=512)
+def _point(sample: WindowData, names: tuple[str, ...], limits: tuple[Limit, ...], price: float | None) -> Point:
+    """Remembered, as most settings are as they were when the next trial of another one has
+    ended.
+    """
+    return estimate.point(sample, names=names, limits=limits, price=price)
+
+
+@functools.lru_cache(maxsize=512)
+def _strict(
+    sample: WindowData, metric: str, limits: tuple[Limit, ...], confidence: float, price: float | None
+) -> Estimate | None:
+    return estimate.estimate(sample, metric, limits=limits, confidence=confidence, price=price)
+
+
+def claim_point(
+    sample: WindowData,
+    limits: tuple[Limit, ...],
+    alpha: float,
+    *,
+    names: Sequence[str] = (),
+    price: float | None = None,
+) -> Point:
+    """A point whose limited metrics carry one-sided bounds at this error."""
+    point = _point(sample, tuple(names), limits, price)
+    metrics = dict(point.metrics)
+    for limit in limits:
+        strict = _strict(sample, limit.metric, limits, 1 - alpha, price)
+        if strict is not None:
+            metrics[limit.metric] = strict
+    return dataclasses.replace(point, metrics=metrics)
+
+
+@functools.lru_cache(maxsize=2048)
+def _judged_point(parts: tuple[WindowData, ...], limits: tuple[Limit, ...], alpha: float) -> Point:
+    return claim_point(join(parts), limits, alpha)
+
+
+# --- candidates
+
+
+def candidates(history: History, limits: tuple[Limit, ...]) -> list[Candidate]:
+    """The candidates in the order in which they were begun, judged as the search judged them.
+
+    Which ascent a candidate belongs to follows from how those before it ended: each one given up
+    ends an ascent.
+    """
+    history, judged = unchanged(history, limits), list[Candidate]()
+    for c in dict.fromkeys(trial.concurrency for trial, _ in history if trial.phase is Phase.PROVE):
+        mine = [(t, s) for t, s in history if t.concurrency == c and t.phase in CLAIMED]
+        judged.append(_judged(mine, limits, error_left(judged)))
+    return judged
+
+
+def error_left(judged: Sequence[Candidate]) -> float:
+    """The error that is left after these candidates.
+
+    A judgement spends it only when it is made: a candidate given up before could not have been
+    proven. What was spent on a candidate that was proven comes back, as in fixed-sequence testing:
+    if it breaks the SLA the error has been made, and if it does not there was none to make.
+    """
+    left = ALPHA
+    for candidate in judged:
+        if candidate.verdict is not Verdict.MEETS:
+            left *= (1 - SPEND) ** sum(look <= candidate.windows for look in LOOKS)
+    return left
+
+
+def ascents_over(judged: Sequence[Candidate]) -> int:
+    """How many ascents are over: candidates that were judged and given up."""
+    return sum(candidate.verdict is Verdict.VIOLATES and candidate.windows >= WINDOWS for candidate in judged)
+
+
+def _judged(trials: History, limits: tuple[Limit, ...], error: float) -> Candidate:
+    """A candidate, judged after some windows of its proof by all that was measured until then."""
+    clean = [(trial, sample) for trial, sample in trials if not spoilt(sample)]
+    every = [sample for _, sample in clean or trials]
+    windows = sum(trial.phase in FRESH for trial, _ in clean)
+    verdict, reason, alpha = Verdict.UNPROVEN, "", SPEND * error
+    point = proof = None
+    count = fresh = 0
+    for k, (trial, sample) in enumerate(clean, 1):
+        if trial.phase not in FRESH:
+            continue
+        count, fresh = count + 1, fresh + sample.n
+        alpha = SPEND * error * (1 - SPEND) ** max(0, sum(look <= count for look in LOOKS) - 1)
+        point = _judged_point(tuple(every[:k]), limits, alpha)
+        proof = point if count in LOOKS else proof
+        verdict, reason = _standing(point, limits, alpha, count, fresh)
+        if verdict is not Verdict.UNPROVEN:
+            break
+    if verdict is Verdict.UNPROVEN and len(trials) - len(clean) >= MOST_SPOILT:
+        verdict, reason = Verdict.VIOLATES, "this machine was too busy to measure it"
+    if point is None:
+        point = _judged_point(tuple(every), limits, alpha)
+    candidate = Candidate(trials[0][0].concurrency, verdict, reason, alpha, windows, point, proof, fresh)
+    return _visited(candidate, tuple(every), limits) if verdict is Verdict.MEETS else candidate
+
+
+def growth(requests: int, fresh: int, windows: int, until: int) -> float:
+    """How many times as many requests there are after `until` windows of a proof: `windows` of them
+    sent `fresh` of these requests.
+    """
+    return 1 + (until - windows) * fresh / max(1, windows) / max(1, requests)
+
+
+def _of_visits(trials: History, limits: tuple[Limit, ...]) -> Candidate | None:
+    """The standing of a setting of which nothing but visits is left, as the server changed: these
+    say what it is like now, and are no proof.
+    """
+    if any(trial.phase is not Phase.VISIT for trial, _ in trials):
+        return None
+    point = _judged_point(tuple(sample for _, sample in trials), limits, LATER_ALPHA)
+    return Candidate(trials[0][0].concurrency, Verdict.UNPROVEN, "", LATER_ALPHA, 0, point, None)
+
+
+def _visited(candidate: Candidate, parts: tuple[WindowData, ...], limits: tuple[Limit, ...]) -> Candidate:
+    """A proven candidate with its visits: given up where the values of all its data are over a
+    limit.
+    """
+    point = _judged_point(parts, limits, candidate.alpha)
+    over = violation(point, limits)
+    if over is not None and over <= 0:
+        return dataclasses.replace(candidate, point=point)
+    reason = "later visits contradict its proof"
+    return dataclasses.replace(candidate, verdict=Verdict.VIOLATES, reason=reason, point=point)
+
+
+def _standing(point: Point, limits: tuple[Limit, ...], alpha: float, windows: int, fresh: int) -> tuple[Verdict, str]:
+    """MEETS (proven; only at a look), UNPROVEN (another window), or VIOLATES (give it up) with the
+    reason.
+
+    Giving up early, on a value or a forecast, costs throughput and never the guarantee.
+    """
+    judged, look = judge(point, limits, alpha=alpha), windows in LOOKS
+    over = violation(point, limits)
+    if judged.verdict is Verdict.MEETS and look:
+        return Verdict.MEETS, ""
+    if not point.valid:
+        return Verdict.VIOLATES, "its measurement is not valid: " + ", ".join(f.name for f in point.fatal)
+    if judged.verdict is Verdict.VIOLATES or over is None or over > (0 if look else EARLY_OVER):
+        return Verdict.VIOLATES, f"{judged.binding} is over its limit"
+    if not look:
+        return Verdict.UNPROVEN, ""
+    most = point.n * growth(point.n, fresh, windows, MAX_WINDOWS)
+    # Where the speed wanders or requests run in step, few windows give a bound far too wide to
+    # forecast by: each more narrows it by much.
+    wanders = windows < STEADY and any(flag.name in ("non_stationary", "lockstep") for flag in point.flags)
+    if windows >= MAX_WINDOWS or (not wanders and (judged.need or math.inf) > FORECAST_SLACK * most):
+        e = point.metrics.get(judged.binding or "")
+        if e is not None and e.need is not None:
+            return Verdict.VIOLATES, f"{most:,.0f} requests are too much alike to bound {judged.binding}"
+        return Verdict.VIOLATES, f"{judged.binding} is too close to its limit for {most:,.0f} requests to decide"
+    return Verdict.UNPROVEN, ""
+
+
+def window_size(
+    scanned: WindowData, limits: Sequence[Limit], concurrency: int, earlier: Sequence[Candidate] = ()
+) -> int:
+    """Requests of each window of a candidate: WINDOWS of them prove it with two violations seen.
+
+    `scanned` is the nearest data from before, `earlier` are the candidates before it, which left so
+    much of the error and showed how far requests depend on each other. A size taken from the
+    candidate's own data would follow its results.
+    """
+    error = SPEND * error_left(earlier)
+    size = WINDOWS * max(30, PER_STREAM * concurrency)
+    for limit in limits:
+        if (p := limit.of.p) is None:
+            continue
+        independent = shortage(earlier, limit) * intervals.needed(p, 1 - error, violations=2)
+        requests = dependence(scanned, limit) * independent / scanned.shape.class_share(limit.of.group)
+        size = max(size, math.ceil(requests), fewest_requests(scanned.shape, limit, concurrency))
+    return -(-size // WINDOWS)
+
+
+def connections_wanted(limits: Sequence[Limit], trial: Trial, windows: int = 1) -> int:
+    """Over how many connections the requests of a trial's window are to be spread, so that all
+    windows of a proof, or the `windows` of a setting of the grid, have as many as the hardest
+    percentile needs (`core.connections`); 0 where nothing is claimed. Without limits as a p99
+    needs.
+    """
+    p = max((limit.of.p for limit in limits if limit.of.p is not None), default=None if limits else 0.99)
+    if p is None or trial.phase in SCANS:
+        return 0
+    if trial.phase in (*PROOFS, Phase.VISIT):
+        return -(-intervals.needed(p, 1 - SPEND * ALPHA * (1 - SPEND) ** (ASCENTS - 1)) // WINDOWS)
+    return math.ceil(SPARE_CONNECTIONS * intervals.needed(p) / windows)
+
+
+def shortage(earlier: Sequence[Candidate], limit: Limit) -> float:
+    """How many times more requests a bound would have needed in candidates that were given up for
+    want of one, at most MOST_LONGER; 1 where there are none. A stall of the server makes all
+    requests in flight late together: a scan is too short to see one.
+    """
+    missed = [1.0]
+    for candidate in earlier:
+        e = candidate.point.metrics.get(limit.metric)
+        given_up = candidate.verdict is Verdict.VIOLATES and candidate.windows >= STEADY
+        times = candidate.shortage(limit)
+        if given_up and e is not None and times is not None and not limit.breaks(e.value):
+            missed.append(times)
+    return min(MOST_LONGER, max(missed))
+
+
+def fewest_requests(shape: Shape, limit: Limit, concurrency: int) -> int:
+    """The fewest requests, of all classes, with which a claim about a limit on a percentile is
+    made.
+    """
+    p, share = limit.of.p, shape.class_share(limit.of.group)
+    if p is None or share == 1:
+        return 0 if p is None else claim_floor(p, concurrency)
+    return math.ceil(claim_floor(p, math.ceil(concurrency * share)) / (share * (1 - SPARE)))
+
+
+@functools.lru_cache(maxsize=512)
+def dependence(scanned: WindowData, limit: Limit) -> float:
+    """How many requests stand for one independent request, as far as a scan shows it,
+    DEPENDENCE_CAP at most.
+    """
+    p, values = limit.of.p, latencies(scanned, limit)
+    if p is None or not len(values):
+        return 1.0
+    return min(DEPENDENCE_CAP, len(values) / max(1.0, intervals.n_eff(values, p)))
+
+
+@functools.cache
+def allowance(p: float, effective: int, alpha: float) -> float:
+    """The share of requests beyond the limit with which so many independent ones prove the
+    percentile p; 0: none do.
+    """
+    violations = intervals.binomial_quantile(alpha, effective, 1 - p) - 1 if effective >= 1 else -1
+    return (violations + 0.5) / effective if violations >= 0 else 0.0

@@ -1,0 +1,256 @@
+"""The result of one SLA (`Answer`): the operating points of a run's series, and what they say
+together.
+
+That is the one concurrency for several shapes, the best and the cheapest deployment, and an arrival
+rate to plan with.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from frontier.core import difference, metrics
+from frontier.core.decisions import Decision, Limit, Verdict
+from frontier.core.loads import setting
+from frontier.core.points import Point
+from frontier.core.shapes import Series, by_series
+from frontier.core.units import format_number
+from frontier.core.users import ArrivalRate
+
+_NAMED = 0.01
+"""The share of throughput given up that is named."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cheapest:
+    """The deployment of least cost per token for one shape, each at its own operating point.
+    `sure`: its cost interval lies below all others.
+    """
+
+    decision: Decision
+    sure: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Best:
+    """The deployment whose operating point gives the most output throughput for one shape, as far
+    as it is proven.
+
+    `rate` is per GPU where `per_gpu`. `sure`: it is better than every other operating point, by the
+    interval of their difference. `open` are the deployments without one that may yet have one:
+    nothing of theirs is proven, or measured validly. `may_give` are those with a setting that is
+    not proven and whose throughput is higher, the first of them and its concurrency first.
+    """
+
+    decision: Decision
+    rate: float
+    per_gpu: bool
+    sure: bool
+    others: tuple[str, ...]
+    open: tuple[str, ...]
+    may_give: tuple[tuple[str, int], ...] = ()
+
+    @property
+    def note(self) -> str:
+        """The result as a sentence, and what may turn it round as another."""
+        undecided = [f"{name} may give more at {setting(c)}, which is not proven" for name, c in self.may_give]
+        return " ".join([self._winner, *([f"{_listed(undecided)}."] if undecided else [])])
+
+    @property
+    def _winner(self) -> str:
+        d, unit = self.decision, "tok/s/GPU" if self.per_gpu else "tok/s"
+        point = f"{format_number(self.rate)} {unit} at {setting(d.concurrency or 0)}"
+        if self.open:
+            rest = f"of {_listed(self.open)} no setting is proven, so which gives the most is open"
+            if not self.others:
+                return f"For {d.shape.label} only {d.deployment} is proven inside the SLA, {point}; {rest}."
+            return f"Most throughput proven for {d.shape.label}: {d.deployment}, {point}; {rest}."
+        if not self.others:
+            return f"For {d.shape.label} only {d.deployment} meets the SLA: {point}."
+        apart = "more than" if self.sure else "within the interval of"
+        return f"Most throughput proven for {d.shape.label}: {d.deployment}, {point}, {apart} {_listed(self.others)}."
+
+
+def _listed(names: Sequence[str]) -> str:
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The result of one SLA (a tier of a config, or one that was asked).
+
+    `common` holds, per deployment that was measured in several shapes, the one concurrency that
+    meets the SLA in all of them, None where none does. `best` has an entry per shape that several
+    deployments were measured in and one meets it; `cheapest` one per shape in which several priced
+    deployments do. `given_up` is, beside each concurrency that is common, the share of its output
+    throughput that each shape gives up by it. `commands` would prove one where none is common, by
+    deployment. `arrivals` is the estimated capacity of each operating point for Poisson
+    arrivals: to plan with, not proven.
+    """
+
+    tier: str
+    limits: tuple[Limit, ...]
+    decisions: tuple[Decision, ...]
+    common: Mapping[str, int | None] = field(default_factory=dict)
+    cheapest: tuple[Cheapest, ...] = ()
+    arrivals: Mapping[Series, ArrivalRate] = field(default_factory=dict)
+    best: tuple[Best, ...] = ()
+    given_up: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    commands: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Sentences about what is common to several shapes or deployments."""
+        return (
+            *self._common_notes(),
+            *(best.note for best in self.best),
+            *self._cheapest_notes(),
+        )
+
+    def _common_notes(self) -> list[str]:
+        notes = []
+        for deployment, c in self.common.items():
+            mine = [d for d in self.decisions if d.deployment == deployment]
+            where = f" on {deployment}" if len(self.common) > 1 else ""
+            alone = ", ".join(f"{d.shape.label} {d.concurrency if d.concurrency is not None else 'none'}" for d in mine)
+            if c is not None:
+                notes.append(f"One concurrency for all shapes{where}: {c} (each alone: {alone}).")
+            else:
+                notes.append(f"No concurrency measured is proven in every shape{where} (each alone: {alone}).")
+            notes += self._price(deployment, c)
+        return notes
+
+    def _price(self, deployment: str, c: int | None) -> list[str]:
+        """What each shape gives up at the common concurrency, or how to prove one."""
+        command = self.commands.get(deployment)
+        if c is None:
+            return [] if command is None else [f"To prove one in all of them: {command}"]
+        shares = self.given_up.get(deployment, {})
+        named = [f"{label} {share:.0%}" for label, share in shares.items() if share > _NAMED]
+        return [f"At {setting(c)} shapes give up of their throughput: {', '.join(named)}."] if named else []
+
+    def _cheapest_notes(self) -> list[str]:
+        notes = []
+        for cheapest in self.cheapest:
+            d = cheapest.decision
+            price = f"${d.metrics['cost'].value:.3g}/Mtok"
+            sure = "" if cheapest.sure else ", though within the intervals another may be"
+            where = f"{d.deployment} at {setting(d.concurrency or 0)}"
+            notes.append(f"Cheapest for {d.shape.label}: {where}, {price}{sure}.")
+        return notes
+
+
+def answer(
+    tier: str,
+    limits: Sequence[Limit],
+    points: Sequence[Point],
+    decisions: Sequence[Decision],
+    gpus: Mapping[str, int | None] | None = None,
+    arrivals: Mapping[Series, ArrivalRate] | None = None,
+) -> Answer:
+    """The decisions of `operating_point.solve_all` with what they say together; `points` are those
+    decided on, `arrivals` is what each decision is worth to independent users.
+
+    Where the number of GPUs of every deployment is known, deployments are compared per GPU.
+    """
+    shapes = Counter(d.deployment for d in decisions)
+    shared = common([d for d in decisions if shapes[d.deployment] > 1 and d.shape.arrivals is None])
+    groups = by_series(points)
+    rivals = [[d for d in decisions if d.shape == shape] for shape in dict.fromkeys(d.shape for d in decisions)]
+    rivals = [group for group in rivals if len(group) > 1]
+    return Answer(
+        tier,
+        tuple(limits),
+        tuple(decisions),
+        shared,
+        tuple(cheapest for group in rivals if (cheapest := _cheapest_deployment(group)) is not None),
+        arrivals or {},
+        tuple(best for group in rivals if (best := best_deployment(group, gpus or {})) is not None),
+        _all_given_up(shared, decisions, groups),
+    )
+
+
+def _all_given_up(
+    shared: Mapping[str, int | None], decisions: Sequence[Decision], groups: Mapping[Series, Sequence[Point]]
+) -> dict[str, dict[str, float]]:
+    """`_given_up` of each deployment."""
+    own = {name: [d for d in decisions if d.deployment == name] for name in shared}
+    return {name: _given_up(c, own[name], groups) for name, c in shared.items()}
+
+
+def _given_up(
+    c: int | None, decisions: Sequence[Decision], groups: Mapping[Series, Sequence[Point]]
+) -> dict[str, float]:
+    """The share of its output throughput that each shape gives up at a concurrency; of none
+    nothing, and nothing of a shape whose throughput is not known.
+    """
+    shares = {}
+    for d in decisions if c is not None else ():
+        own = d.metrics.get("output_throughput")
+        there = next((p.value("output_throughput") for p in groups.get(d.series, ()) if p.concurrency == c), math.nan)
+        if own is not None and own.value > 0 and math.isfinite(there):
+            shares[d.shape.label] = 1 - there / own.value
+    return shares
+
+
+def best_deployment(
+    decisions: Sequence[Decision], gpus: Mapping[str, int | None], rate: str = "output_throughput"
+) -> Best | None:
+    """The deployment of most proven throughput, or of another rate, among those that measured one
+    shape.
+    """
+    known = [gpus.get(d.deployment) for d in decisions]
+    shares = [1.0 if None in known else 1.0 / metrics.per_gpu(rate, n) for n in known]
+    share = {d.deployment: part for d, part in zip(decisions, shares, strict=True)}
+    rates = {
+        d.deployment: d.metrics[rate].scaled(share[d.deployment])
+        for d in decisions
+        if d.concurrency is not None and rate in d.metrics
+    }
+    met = sorted((d for d in decisions if d.deployment in rates), key=lambda d: -rates[d.deployment].value)
+    if not met:
+        return None
+    best, others = rates[met[0].deployment], tuple(d.deployment for d in met[1:])
+    undecided = tuple(d.deployment for d in decisions if d.verdict not in (Verdict.MEETS, Verdict.VIOLATES))
+    sure = all(difference.verdict(difference.between(rates[name], best)) == "better" for name in others)
+    may_give = tuple(
+        (d.deployment, d.next_step.concurrency)
+        for d in decisions
+        if d is not met[0]
+        and d.next_step is not None
+        and (d.next_step.throughput or 0.0) * share[d.deployment] > best.value
+    )
+    return Best(met[0], best.value, None not in known, sure, others, undecided, may_give)
+
+
+def _cheapest_deployment(decisions: Sequence[Decision]) -> Cheapest | None:
+    """The cheapest deployment among several that have a price and an operating point for one
+    shape.
+    """
+    priced = [d for d in decisions if d.concurrency is not None and "cost" in d.metrics]
+    if len(priced) < 2:
+        return None
+    best = min(priced, key=lambda d: d.metrics["cost"].value)
+    return Cheapest(best, all(best.metrics["cost"].high < d.metrics["cost"].low for d in priced if d is not best))
+
+
+def common(decisions: Sequence[Decision]) -> dict[str, int | None]:
+    """Per deployment the one concurrency to set for all of its shapes, None when no setting
+    measured meets in all.
+
+    It was measured in every shape and meets in each, below each one's lowest violation: the highest
+    such that does not exceed what any single shape would run at, or else the lowest there is.
+    """
+    answer: dict[str, int | None] = {}
+    for name in dict.fromkeys(d.deployment for d in decisions):
+        own = [d for d in decisions if d.deployment == name]
+        shared = set.intersection(*(_meeting(d) for d in own))
+        modest = [c for c in shared if c <= min(d.concurrency or 0 for d in own)]
+        answer[name] = max(modest) if modest else min(shared, default=None)
+    return answer
+
+
+def _meeting(decision: Decision) -> set[int]:
+    limit = math.inf if decision.first_fail is None else decision.first_fail
+    return {j.concurrency for j in decision.judgements if j.verdict is Verdict.MEETS and j.concurrency < limit}

@@ -1,0 +1,524 @@
+"""Head count: how many thinking people one operating point serves, and how many replicas a number
+of people needs; and the rate of independent arrivals that one replica takes.
+
+A person asks, waits for the whole answer, thinks for a while and asks again. How many of N such
+people have a request in flight is a birth-death process: with n in flight the other N - n ask at
+the rate (N - n) / think, and the replicas end requests at the rate that the sweep measured with n /
+replicas in flight on each. Beyond the proven concurrency, the cap, a request waits for a slot: its
+wait is a sum of gaps between departures of a full replica, and counts.
+
+Arrivals at random come in bunches, which a closed loop does not show: requests that wait for their
+first token are a queue of its own. How fast it is served, and how long a request takes that finds m
+others in it, is read off the records; how often m are found follows from the rate of arrivals (a
+birth-death process again).
+
+Arrivals of very many people are a Poisson process, whatever is in flight: the same model with a
+constant rate of arrivals gives the rate that one replica is expected to take (`arrival_rate`).
+
+A head count is promised where, in each limited percentile, the share of late requests stays within
+what the percentile forgives. docs/users.md has the assumptions and how often the promise holds.
+"""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from frontier.core.decisions import Decision, Limit
+from frontier.core.errors import UsageError
+from frontier.core.loads import Rate
+from frontier.core.points import Point
+from frontier.core.window import Floats, WindowData
+
+WAITING = 0.01
+"""Share of requests that may wait for a slot where no limit on TTFT or E2E says how long a wait may
+be."""
+ENOUGH = 20
+"""Requests from which a length of the first-token queue has figures of its own; longer queues are
+taken together."""
+BEYOND = 200
+"""States beyond the cap that are looked at; a queue that reaches them is an overload."""
+MOST = 10_000_000
+"""People, the most that are looked for."""
+STEPS = 1_000
+"""In how many steps the rate of a full replica is looked at."""
+SPARE = 0.9
+"""Share of the rate by the model that is told: what the windows did not show, as a seldom pause of
+the server, breaks a promise."""
+KEPT_UP = 0.8
+"""Share of the rate of a full replica up to which it is taken to keep up with arrivals, where no
+limit is on a wait."""
+_RARE = 1e-9
+_QUANTILES = (np.arange(200) + 0.5) / 200
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Latencies:
+    """Latencies in ascending order, and the share of time at which a request that arrives meets at
+    most each of them.
+
+    A request stands for the time until the next one was sent. Counted one by one, requests of a
+    closed loop would hide a pause of the server: few are sent in it, but people go on asking.
+    """
+
+    seconds: Floats
+    share: Floats
+
+    @classmethod
+    def of(cls, seconds: Floats, time: Floats) -> "Latencies":
+        order = np.argsort(seconds)
+        share = np.cumsum(time[order])
+        return cls(seconds[order], share / share[-1] if len(share) else share)
+
+    def above(self, limit: float) -> float:
+        """The share above a limit; 1 where there are none, of which nothing is known."""
+        within = int(np.searchsorted(self.seconds, limit, side="right"))
+        return 1 - float(self.share[within - 1]) if within else 1.0
+
+    def quantiles(self) -> Floats:
+        """Evenly spread quantiles."""
+        values: Floats = self.seconds[np.searchsorted(self.share, _QUANTILES)]
+        return values
+
+
+def _lasted(sample: WindowData) -> Floats:
+    """Seconds until the next request was sent, or the window ended."""
+    following = np.append(sample.sent[1:], np.inf)
+    time: Floats = np.maximum(np.minimum(following, sample.ends[sample.window]) - sample.sent, _RARE)
+    return time
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FirstTokens:
+    """The queue of requests that wait for their first token, at one setting.
+
+    `rates[m - 1]` are first tokens per second while m wait, `found[m]` the TTFTs of requests that
+    found m others waiting; the last of each holds for longer queues too. `variety` is the squared
+    coefficient of variation of the prompts' lengths, which stand for the work of a first token.
+    """
+
+    rates: Floats
+    found: tuple[Latencies, ...]
+    variety: float = 1.0
+
+    @classmethod
+    def of(cls, sample: WindowData) -> "FirstTokens":
+        """As the requests of a window show it; those that failed are left out."""
+        ok = np.isfinite(sample.ttft)
+        sent, ttft, time = sample.sent[ok], sample.ttft[ok], _lasted(sample)[ok]
+        times, change = np.concatenate((sent, sent + ttft)), np.repeat([1, -1], len(sent))
+        order = np.lexsort((change, times))  # a first token comes before a request that is sent at that moment
+        after = np.cumsum(change[order])
+        before = after - change[order]
+        lasted = np.bincount(after[:-1], np.diff(times[order]), minlength=int(after.max(initial=0)) + 1)
+        served = np.bincount(before[change[order] < 0], minlength=len(lasted))
+        longest = max(1, int(np.argmax(np.append(served[1:], 0) < ENOUGH)))
+        own = served[1:longest] / np.maximum(lasted[1:longest], _RARE)
+        rest = served[longest:].sum() / max(float(lasted[longest:].sum()), _RARE)
+        found = np.empty(len(times), np.int64)
+        found[order] = before
+        groups = [np.minimum(found[: len(sent)], longest - 1) == m for m in range(longest)]
+        by_state = tuple(Latencies.of(ttft[group], time[group]) for group in groups)
+        variety = float(np.var(sample.prompt_tokens[ok]) / np.mean(sample.prompt_tokens[ok]) ** 2)
+        return cls(np.append(own, rest), by_state, 1.0 if math.isnan(variety) else variety)
+
+    def late(self, limit: float, rate: float, most: int, replicas: int) -> float:
+        """The share of TTFTs above `limit` where requests arrive at random, `rate` per second on
+        each of so many replicas, with `most` in flight.
+
+        Rates that depend on the state alone are those of exponential times. Work of even length,
+        and arrivals that a router has spread, make long queues rarer: as in the two-moment formula
+        of Kingman the mean of both squared coefficients of variation says how much. `test_users.py`
+        compares with M/M/1 and M/D/1.
+        """
+        m = np.arange(most)
+        service = self.rates[np.minimum(m, len(self.rates) - 1)]
+        even = 2 - min(1.0, (1 / replicas + self.variety) / 2)
+        ratio = rate / service[: most - 1]
+        ratio[1:] = np.where(ratio[1:] < 1, ratio[1:] ** even, ratio[1:])
+        weight = np.append(1.0, np.cumprod(ratio))
+        last = len(self.found) - 1
+        longer = np.maximum(0, m - last) / self.rates[-1]
+        share = np.array([self.found[min(i, last)].above(limit - longer[i]) for i in range(most)])
+        return float(np.average(share, weights=weight))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class MeasuredSetting:
+    """What one measured setting shows: requests per second, TTFT and E2E by name, and the share
+    that failed.
+    """
+
+    concurrency: int
+    rate: float
+    latencies: Mapping[str, Latencies]
+    failed: float
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Replica:
+    """One server with at most `cap` requests in flight, as its sweep measured it up to there;
+    `settings` ascend.
+
+    `first_tokens` is the queue for first tokens at the cap: no other setting has so many waiting,
+    nor longer steps. `limits` are those on percentiles of TTFT and E2E, and by how much the bound
+    of each is above its value.
+    """
+
+    cap: int
+    settings: tuple[MeasuredSetting, ...]
+    first_tokens: FirstTokens
+    limits: tuple[tuple[Limit, float], ...]
+
+    def rates(self, replicas: int, states: int) -> Floats:
+        """Requests that end per second with 1 .. `states` in flight on so many of them, evenly
+        spread.
+        """
+        loads = [0, *(s.concurrency for s in self.settings)]
+        each = np.minimum(np.arange(1, states + 1) / replicas, self.cap)
+        ended: Floats = replicas * np.interp(each, loads, [0.0, *(s.rate for s in self.settings)])
+        return ended
+
+
+@dataclass(frozen=True, slots=True)
+class HeadCount:
+    """People that so many replicas serve: of a replica the mean number in flight and the request
+    rate at that, and the share of requests that wait for a slot (None where only measured rates are
+    known).
+    """
+
+    people: int
+    replicas: int
+    in_flight: float
+    rate: float
+    waiting: float | None
+
+
+def replica_of(decision: Decision, points: Sequence[Point], samples: Mapping[int, WindowData]) -> Replica:
+    """The replica that an operating point describes. `points` and `samples` are those of its
+    series.
+
+    UsageError where it is known of no request how long it took, and for limits that are not on
+    single requests.
+    """
+    for limit in decision.limits:
+        known = limit.of.p is not None and limit.of.quantity in ("ttft", "tpot", "itl", "e2e")
+        if not known and limit.metric != "error_rate":
+            raise UsageError(
+                f"people cannot be counted for a limit on {limit.of.label}",
+                "name limits on percentiles of TTFT, TPOT or E2E, as  --sla 'p99_ttft<=500ms'",
+            )
+    return _replica(decision, points, samples)
+
+
+def _replica(decision: Decision, points: Sequence[Point], samples: Mapping[int, WindowData]) -> Replica:
+    """The same for any limits, of which those on percentiles of TTFT and E2E are kept."""
+    if decision.shape.session is not None:
+        what = f"{decision.shape.label} is a session: its proven number is people with one open at a time already"
+        raise UsageError(what, "frontier solve names it")
+    if decision.shape.mix:
+        what = f"{decision.shape.label} is a mix, and people are counted for requests of one shape"
+        raise UsageError(what, "frontier solve names the proven number in flight, and how many of each class they are")
+    cap = decision.concurrency
+    assert cap is not None
+    measured = []
+    for point in sorted(points, key=lambda p: p.concurrency):
+        rate, sample = point.value("request_throughput"), samples.get(point.concurrency)
+        if point.concurrency <= cap and point.valid and rate > 0 and sample is not None:
+            ok, time = np.isfinite(sample.e2e), _lasted(sample)
+            both = {"ttft": sample.ttft, "e2e": sample.e2e}
+            latencies = {name: Latencies.of(values[ok], time[ok]) for name, values in both.items()}
+            measured.append(MeasuredSetting(point.concurrency, rate, latencies, 1 - float(ok.mean())))
+    if not measured or measured[-1].concurrency != cap:
+        raise UsageError("people cannot be counted: the operating point has no requests", "sweep the server itself")
+    waits = [limit for limit in decision.limits if limit.of.p is not None and limit.of.quantity in ("ttft", "e2e")]
+    limits = tuple((limit, _spread(decision, limit)) for limit in waits)
+    return Replica(cap, tuple(measured), FirstTokens.of(samples[cap]), limits)
+
+
+def _spread(decision: Decision, limit: Limit) -> float:
+    """By what factor the bound of a limited metric is above its value; 1 where there is no
+    bound.
+    """
+    e = decision.metrics.get(limit.metric)
+    return e.upper / e.value if e is not None and 0 < e.value <= e.upper < math.inf else 1.0
+
+
+def head_count(replica: Replica, think: float, replicas: int) -> HeadCount:
+    """The most people that so many replicas serve within the limits; 0 people where not one is."""
+    most = _last(lambda people: _keeps(replica, think, replicas, people))
+    share = _in_flight(replica, think, replicas, most)
+    rate = float(share[1:] @ replica.rates(replicas, len(share) - 1)) / replicas
+    waiting = float(_in_flight(replica, think, replicas, max(0, most - 1))[replicas * replica.cap :].sum())
+    return HeadCount(most, replicas, float(share @ np.arange(len(share))) / replicas, rate, waiting)
+
+
+def replicas_for(replica: Replica, think: float, people: int) -> int:
+    """The fewest replicas that serve so many people within the limits, where one serves one
+    person.
+    """
+    return 1 + _last(lambda replicas: not _keeps(replica, think, replicas, people))
+
+
+@dataclass(frozen=True, slots=True)
+class ArrivalRate:
+    """The rate of independent (Poisson) arrivals, in requests per second, that one replica takes
+    with at most `cap` requests in flight, about `streams` on average. Estimated from a closed loop;
+    of a run at rates it was measured, and `cap` is the most that were in flight.
+    """
+
+    cap: int
+    streams: int
+    rate: float
+
+    def replicas(self, peak: float) -> int:
+        """How many replicas a peak of so many requests per second needs."""
+        return math.ceil(peak / self.rate - 1e-9)
+
+
+def arrival_rate(decision: Decision, points: Sequence[Point], samples: Mapping[int, WindowData]) -> ArrivalRate | None:
+    """What an operating point is worth to independent users. None where it is known of no request
+    how long it took and where no rate is expected to hold; in closed loop also for sessions, whose
+    requests do not arrive at random, and for mixes, whose classes take different times.
+    """
+    load = decision.concurrency
+    if load is None or load not in samples:
+        return None
+    if isinstance(load, Rate):
+        most, mean = in_flight(samples[load])
+        each = decision.shape.requests if decision.shape.has_sessions else 1.0
+        return ArrivalRate(most, max(1, round(mean)), load.per_second * each)
+    if decision.shape.kind != "shape":
+        return None
+    try:
+        replica = _replica(decision, points, samples)
+    except UsageError:
+        return None
+    rate = open_rate(replica, decision.limits)
+    if rate is None:
+        return None
+    ended = replica.rates(1, load + BEYOND)
+    found = _birth_death(np.full(len(ended), rate), ended)
+    streams = float(found @ np.minimum(np.arange(len(found)), load))
+    return ArrivalRate(load, max(1, round(streams)), rate)
+
+
+def in_flight(sample: WindowData) -> tuple[int, float]:
+    """The most and the mean of the requests that were in flight, of those sent in the windows."""
+    ends = np.minimum(sample.sent + sample.e2e, sample.ends[sample.window])
+    times, change = np.concatenate((sample.sent, ends)), np.repeat([1, -1], len(sample.sent))
+    most = 0
+    for window in np.unique(sample.window):
+        mine = np.tile(sample.window == window, 2)
+        order = np.lexsort((change[mine], times[mine]))
+        most = max(most, int(np.cumsum(change[mine][order]).max()))
+    seconds = float(sample.block_seconds.sum())
+    mean = float((sample.in_flight * sample.block_seconds).sum()) / seconds if seconds > 0 else float(most)
+    return most, mean
+
+
+def _last(holds: Callable[[int], bool]) -> int:
+    """The highest number for which something holds that holds up to some number; 0 where it does
+    not for 1.
+    """
+    low, high = 0, 1
+    while high < MOST and holds(high):
+        low, high = high, 2 * high
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if holds(middle) else (low, middle)
+    return low
+
+
+def _in_flight(replica: Replica, think: float, replicas: int, people: int) -> Floats:
+    """The distribution of requests in flight, waiting ones included: the share of time with 0, 1,
+    ... of them.
+    """
+    states = min(people, replicas * replica.cap + BEYOND)
+    return _birth_death((people - np.arange(states)) / think, replica.rates(replicas, states))
+
+
+def _birth_death(asking: Floats, ended: Floats) -> Floats:
+    """The share of time with 0, 1, ... requests in flight where these rates of arrivals and of ends
+    take it one up and one down.
+    """
+    log = np.append(0.0, np.cumsum(np.log(asking) - np.log(ended)))
+    weight = np.exp(log - log.max())
+    share: Floats = weight / weight.sum()
+    return share
+
+
+def _keeps(replica: Replica, think: float, replicas: int, people: int) -> bool:
+    """Whether every limited percentile forgives the late requests of so many people."""
+    found = _in_flight(replica, think, replicas, people - 1)  # what a person who asks finds of the others
+    slots = replicas * replica.cap
+    if len(found) > slots + BEYOND and found[-1] > _RARE:
+        return False
+    if not replica.limits:
+        return float(found[slots:].sum()) <= WAITING
+    ended = replica.rates(replicas, len(found))
+    own = _in_flight(replica, think, replicas, people)
+    return _forgives(replica, found, float(own[1:] @ ended[: len(own) - 1]) / replicas, replicas)
+
+
+def open_rate(replica: Replica, limits: Sequence[Limit]) -> float | None:
+    """The highest rate of Poisson arrivals, in requests per second, that one replica is expected to
+    serve within its limits with at most its cap in flight; None where there is none.
+
+    Who arrives finds what is there at any time. A wait does not touch a limit on TPOT or ITL: such
+    one is kept at any rate that the replica keeps up with. Of limits that are not on percentiles
+    nothing is known but that they hold without a wait.
+    """
+    slots, full = replica.cap, float(replica.settings[-1].rate)
+    ended = replica.rates(1, slots + BEYOND)
+    waits = [limit for limit, _ in replica.limits]
+    at_once = any(limit not in waits and not _untouched(limit) for limit in limits)
+    most = STEPS if waits else KEPT_UP * STEPS
+
+    def holds(step: int) -> bool:
+        rate = step / STEPS * full
+        found = _birth_death(np.full(len(ended), rate), ended)
+        if step > most or found[-1] > _RARE or (at_once and found[slots:].sum() > WAITING):
+            return False
+        return _forgives(replica, found, rate, 1)
+
+    best = _last(holds)
+    return SPARE * best / STEPS * full if best else None
+
+
+def _untouched(limit: Limit) -> bool:
+    """A wait before the first token does not touch it."""
+    return limit.metric == "error_rate" or (limit.of.p is not None and limit.of.quantity in ("tpot", "itl"))
+
+
+def _forgives(replica: Replica, found: Floats, rate: float, replicas: int) -> bool:
+    """Whether every limited percentile forgives the late ones of requests that find 0, 1, ...
+    others in flight with the shares `found`, where each replica gets `rate` per second.
+    """
+    return all(
+        _late(replica, limit, spread, found, replicas, rate) <= 1 - (limit.of.p or 0.0)
+        for limit, spread in replica.limits
+    )
+
+
+def _late(replica: Replica, limit: Limit, spread: float, found: Floats, replicas: int, rate: float) -> float:
+    """The share of requests later than a limit, of those that find 0, 1, ... others in flight with
+    the shares `found`, where each replica gets `rate` per second.
+    """
+    promise, full, slots = limit.promise / spread, replica.settings[-1], replicas * replica.cap
+    if limit.of.quantity == "ttft":
+        bunched = replica.first_tokens.late(promise, rate, replica.cap, replicas)
+        late = np.full(len(replica.settings), full.failed + (1 - full.failed) * bunched)
+    else:
+        late = np.array([s.failed + (1 - s.failed) * s.latencies["e2e"].above(promise) for s in replica.settings])
+    each = -(-np.arange(1, min(slots, len(found)) + 1) // replicas)  # in flight on its replica, itself included
+    place = np.searchsorted([s.concurrency for s in replica.settings], each)  # never a setting below it
+    total = float(found[:slots] @ late[place])
+    if len(found) > slots:
+        total += float(found[slots:] @ _late_after_wait(full, limit, promise, replicas, len(found) - slots))
+    return total
+
+
+def _late_after_wait(full: MeasuredSetting, limit: Limit, promise: float, replicas: int, queue: int) -> Floats:
+    """The share of late requests among those that find all slots taken and 0 .. `queue` - 1 others
+    waiting: their wait is that for so many departures of one full replica, with exponential gaps
+    (an Erlang distribution).
+    """
+    left = promise - full.latencies[limit.of.quantity or ""].quantiles()
+    turns = -(-np.arange(1, queue + 1) // replicas)
+    tail = np.where(left > 0, _erlang_tails(int(turns[-1]), full.rate * np.maximum(left, 0.0)), 1.0).mean(axis=1)
+    late: Floats = full.failed + (1 - full.failed) * tail[turns - 1]
+    return late
+
+
+def _erlang_tails(most: int, x: Floats) -> Floats:
+    """The probability that 1, 2, ... `most` exponential times of mean 1 take longer than `x`: that
+    fewer of them than that have ended by then, which are a Poisson number.
+    """
+    ended = np.arange(most)
+    log = ended * np.log(np.maximum(x, _RARE))[:, None] - np.cumsum(np.log(np.maximum(ended, 1))) - x[:, None]
+    tails: Floats = np.minimum(1.0, np.cumsum(np.exp(log), axis=1)).T
+    return tails
+
+
+# --- the answer
+
+
+@dataclass(frozen=True, slots=True)
+class Verified:
+    """A rate of Poisson arrivals that one replica was proven to serve, and its mean E2E latency at
+    that.
+    """
+
+    rate: float
+    e2e: float
+
+    def head_count(self, think: float, replicas: int) -> HeadCount:
+        """The people whose requests are that rate on each replica: N = X (R + Z). Theirs bunch less
+        than the Poisson arrivals of the proof, as those who wait for an answer do not ask.
+        """
+        people = replicas * math.floor(self.rate * (self.e2e + think) + 1e-9)
+        return HeadCount(people, replicas, self.rate * self.e2e, self.rate, None)
+
+
+@dataclass(frozen=True, slots=True)
+class Users:
+    """The answer for one operating point: `one` replica, and where a number of `people` was asked
+    the `fleet` of the fewest replicas that serve them, without the `spare` ones. `price` is of a
+    replica per hour.
+    """
+
+    decision: Decision
+    think: float
+    one: HeadCount
+    verified: Verified | None = None
+    people: int | None = None
+    fleet: HeadCount | None = None
+    spare: int = 0
+    price: float | None = None
+
+    @property
+    def cap(self) -> int:
+        """The proven concurrency."""
+        return self.decision.concurrency or 0
+
+    @property
+    def replicas(self) -> int:
+        """Replicas to run, the spare ones included."""
+        return self.spare + (self.fleet or self.one).replicas
+
+    @property
+    def sticky(self) -> int | None:
+        """Replicas that serve the people, without spare ones, where each person stays on one of
+        them.
+        """
+        return None if self.people is None or not self.one.people else math.ceil(self.people / self.one.people)
+
+    @property
+    def cost(self) -> float | None:
+        """Of all replicas per hour."""
+        return None if self.price is None else self.price * self.replicas
+
+
+def users(
+    decision: Decision,
+    replica: Replica,
+    think: float,
+    *,
+    people: int | None = None,
+    spare: int = 0,
+    verified: Verified | None = None,
+    price: float | None = None,
+) -> Users:
+    """How many people a replica serves, and how many replicas `people` need: by the verified rate
+    where there is one, which is proven, else by the estimate from the closed loop.
+    """
+    one = verified.head_count(think, 1) if verified is not None else head_count(replica, think, 1)
+    if people is None or not one.people:
+        return Users(decision, think, one, verified, price=price)
+    if verified is not None:
+        fleet = verified.head_count(think, math.ceil(people / one.people))
+    else:
+        fleet = head_count(replica, think, replicas_for(replica, think, people))
+    return Users(decision, think, one, verified, people, fleet, spare, price)

@@ -1,1 +1,0 @@
-"""Decisions: verdicts, operating point, search, Pareto frontier, comparison."""

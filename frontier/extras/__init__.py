@@ -1,0 +1,1 @@
+"""Extras: one folder each, found by `frontier.registry` alone. Each can be deleted."""

@@ -1,0 +1,1 @@
+"""Comparison of runs: which is better, whether a change made it worse, and the trend of nights."""

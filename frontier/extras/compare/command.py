@@ -1,0 +1,194 @@
+"""`frontier compare`: two runs against each other, with a verdict a CI job can act on."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from frontier.cli import common
+from frontier.core.decisions import Limit
+from frontier.core.errors import UsageError, exit_code
+from frontier.core.shapes import Series
+from frontier.core.units import parse_share
+
+if TYPE_CHECKING:
+    from frontier.extras.compare.comparison import Comparison
+    from frontier.run import Run
+
+
+@common.subcommand("compare")
+@click.argument("a", type=common.RUN_PATH, shell_complete=common.complete_run)
+@click.argument("b", required=False, type=common.RUN_PATH, shell_complete=common.complete_run)
+@click.option("--within", metavar="5%", help="Exit 0 also when B is proven to lose no more than this share.")
+@click.option("--gate", is_flag=True, help="Only ask whether B is worse, with stated error rates: see docs/gate.md.")
+@click.option("--allow", metavar="5%", help="With --gate: the share that B may lose; default 5%.")
+@click.option("--spread", metavar="1%", help="With --gate: by how much runs of one unchanged server differ (sd).")
+@click.option(
+    "-o",
+    "--output",
+    multiple=True,
+    type=common.FILE_PATH,
+    help="Draw both frontiers, the verdict as the title: FILE.png, .svg or .pdf; repeatable.",
+)
+@click.option("--set-a", "settings_a", multiple=True, metavar="KEY=VALUE", help="As --set, for run A alone.")
+@click.option("--set-b", "settings_b", multiple=True, metavar="KEY=VALUE", help="As --set, for run B alone.")
+@common.run_options("deployments", "shapes", "sla", "objectives", "settings", "as_json")
+def command(  # noqa: PLR0913
+    options: common.RunOptions,
+    a: Path,
+    b: Path | None,
+    within: str | None,
+    gate: bool,
+    allow: str | None,
+    spread: str | None,
+    output: tuple[Path, ...],
+    settings_a: tuple[str, ...],
+    settings_b: tuple[str, ...],
+) -> int:
+    """Compare two runs: is B's frontier better than A's, by how much, and how sure is that?
+
+    With one run, its deployment B is compared with its deployment A, named in that order. What both
+    serve inside the SLA is compared (default: A's SLA), each at its operating point; where that
+    shows nothing, the settings that both measured.
+
+    Exit codes: 0 better (or, with --within, proven no worse), 3 worse, 4 not resolved, 5 no usable
+    measurement. Two runs of one server on two days differ by some percent: sweep A and B in turn,
+    not a week apart. Runs with different numbers of GPUs are compared per GPU, when both numbers
+    are known.
+
+    --gate judges throughput, median latencies, and the SLA at the concurrency that A proved, with
+    one family-wise error: 0 no loss larger than allowed, 3 a regression, 4 cannot tell. A and B may
+    be folders of runs: measured in turn they are judged in pairs. Else nothing tells what a
+    difference means: state it with --spread, by what your runs of one server differed (standard
+    deviation). Sweep B with --prove A, so that both measure the setting that A proved.
+
+    \b
+    Examples:
+      frontier compare runs/before runs/after
+      frontier compare runs/night --deployment bf16 --deployment fp8
+      frontier compare runs/main runs/pull-request --within 5% --json
+      frontier compare --gate runs/ci --deployment base --deployment new
+      frontier compare --gate runs/main runs/pull-request --spread 1% --allow 10%
+      frontier compare runs/h100 runs/b200 --set-a gpus=8 --set-b gpus=4
+    """
+    from frontier.extras.compare.comparison_tables import compare_runs, comparison_table, comparisons_json
+
+    if gate:
+        return _gate(options, a, b, allow, spread, given=bool(within or output or settings_a or settings_b))
+    if allow is not None:
+        raise UsageError("--allow is for --gate", "without it the share that may be lost is  --within 5%")
+    if spread is not None:
+        raise UsageError("--spread is for --gate", "add  --gate")
+    share = None if within is None else common.parsed("--within", within, parse_share)
+    runs = _two_runs(options, a, b, settings_a, settings_b)
+    limits = None if options.sla is None else options.limits(runs[0])
+    names = None if b is None or a.name == b.name else (a.name, b.name)
+    comparisons = compare_runs(*runs, objectives=options.axes, limits=limits, within=share, names=names)
+    _say_left_out(runs, comparisons)
+    if output:
+        _draw(runs, comparisons, options.axes, output, runs[0].limits() if limits is None else limits)
+    unfinished = {"unfinished": [common.unfinished_json(run) for run in runs]}
+    common.answer(
+        comparisons_json(comparisons) | unfinished
+        if options.as_json
+        else comparison_table(comparisons, **common.layout())
+    )
+    return exit_code(comparison.verdict for comparison in comparisons)
+
+
+def _gate(
+    options: common.RunOptions, a: Path, b: Path | None, allow: str | None, spread: str | None, *, given: bool
+) -> int:
+    """Judge B against A, each a run or a folder of runs, or one run's second deployment against its
+    first.
+    """
+    from frontier.extras.compare.regression import gate_deployments, gate_json, gate_runs, gate_table
+    from frontier.show.picture.selection import narrowed
+
+    if given or options.objectives:
+        raise UsageError(
+            "--gate takes none of --within, --output, --set-a, --set-b and --objectives",
+            "what it judges is fixed; the share that may be lost is  --allow 5%",
+        )
+    share = common.parsed("--allow", allow or "5%", parse_share)
+    differ = None if spread is None else common.parsed("--spread", spread, parse_share)
+    if b is None and differ is not None:
+        raise UsageError("--spread is for two runs", "repeats of one sweep show by how much they differ")
+    parts = options.deployments if b is not None else ()
+
+    def read(path: Path) -> "Run":
+        return narrowed(common.read_run(path, options.settings, say_unfinished=b is None), parts, options.shapes)
+
+    if b is None:
+        run = read(a)
+        gates = gate_deployments(run, options.deployments, allow=share, limits=options.limits(run))
+    else:
+        fresh = common.runs_in([b])
+        old = [path for path in common.runs_in([a]) if path.resolve() not in {new.resolve() for new in fresh}]
+        old = common.without_copies(old, beside=fresh)
+        if not old:
+            raise UsageError(f"{a} holds no run but those of {b}", "name a baseline that was measured before")
+        new = [read(path) for path in fresh]
+        names = (a.name, b.name) if a.name != b.name else (str(a), str(b))
+        limits = options.limits(new[-1])
+        gates = gate_runs(map(read, old), new, allow=share, limits=limits, names=names, spread=differ)
+    common.answer(gate_json(gates, share) if options.as_json else gate_table(gates, share, **common.layout()))
+    return exit_code(one.verdict for one in gates)
+
+
+def _two_runs(
+    options: common.RunOptions, a: Path, b: Path | None, settings_a: tuple[str, ...], settings_b: tuple[str, ...]
+) -> "tuple[Run, Run]":
+    """Both sides: two runs, or one run narrowed to one deployment and to the other."""
+    from frontier.extras.compare.comparison_tables import two_deployments
+    from frontier.show.picture.selection import narrowed
+
+    whole = replace(options, deployments=(), shapes=())
+    sides = [
+        replace(whole, run=path, settings=(*options.settings, *settings)).read(say_unfinished=False)
+        for path, settings in ((a, settings_a), (b or a, settings_b))
+    ]
+    pair = two_deployments(sides[0], options.deployments) if b is None else None
+    parts = [options.deployments] * 2 if pair is None else [pair[:1], pair[1:]]
+    first, second = (narrowed(run, part, options.shapes) for run, part in zip(sides, parts, strict=True))
+    for run in {run.path: run for run in (first, second) if run.unfinished}.values():
+        common.say(run.unfinished if b is None else f"{run.path} is {run.unfinished}")
+    return first, second
+
+
+def _say_left_out(runs: "tuple[Run, Run]", comparisons: "Sequence[Comparison]") -> None:
+    """Say which settings only one of the runs measured."""
+    for i, run in enumerate(runs):
+        compared = {(c.deployments[i], c.shape) for c in comparisons}
+        measured = dict.fromkeys([*run.histories, *((p.deployment, p.shape) for p in run.imported)])
+        alone = [f"{deployment} {shape.label}" for deployment, shape in measured if (deployment, shape) not in compared]
+        if alone:
+            common.say(f"left out, as only {run.path} measured it: {', '.join(alone)}")
+
+
+def _draw(
+    runs: "tuple[Run, Run]",
+    comparisons: "Sequence[Comparison]",
+    axes: tuple[str, str] | None,
+    files: Sequence[Path],
+    limits: "Sequence[Limit]",
+) -> None:
+    """Write each comparison as a picture with its verdict as the title, on the axes that `plot`
+    draws.
+    """
+    from frontier.cli.plot import beside_an_answer, check_formats, other_limits, save_pictures
+    from frontier.extras.compare.multi_run import overlay
+    from frontier.show.picture.selection import views_of
+
+    check_formats(files)
+    more, drawn = other_limits(runs, limits), []
+    for run in runs:
+        views = views_of(run, limits, axes)
+        axes = axes or next((view.axes[::-1] for view in views), None)
+        drawn.append({view.frontier.series: view for view in views})
+    series = [[Series(name, c.shape) for name in c.deployments] for c in comparisons]
+    pictures = [overlay(drawn[0][a], drawn[1][b], c, more=more) for (a, b), c in zip(series, comparisons, strict=True)]
+    with beside_an_answer():
+        save_pictures(pictures, files, [pair[0] for pair in series])

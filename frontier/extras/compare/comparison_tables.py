@@ -1,0 +1,261 @@
+"""Comparisons of two frontiers: `compare_runs` makes them; their table and JSON (the answer of
+`frontier compare`)."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from rich.console import RenderableType
+from rich.text import Text
+
+from frontier.config.shape_keys import described
+from frontier.core.decisions import Decision, Limit
+from frontier.core.errors import UsageError
+from frontier.core.points import Point
+from frontier.core.shapes import Series, by_series
+from frontier.core.text import suggestion
+from frontier.extras.compare.comparison import Comparison, compare, overall
+from frontier.extras.compare.contest import Rules, Side
+from frontier.run import Run
+from frontier.show.json_out import Tree, tree_of
+from frontier.show.notebook import WIDE, as_html
+from frontier.show.picture.selection import narrowed
+from frontier.show.rivals import comparison_notes, contest_sentence, difference_rows
+from frontier.show.table import Table, indented, to_text
+from frontier.show.wording import clean, clean_name, told_apart
+
+COMPARE_SCHEMA = "frontier.compare/1"
+MOST_CHANGES = 6
+Names = tuple[str, str]
+Settings = Mapping[str, Mapping[str, str]]
+"""What the servers told of themselves, by deployment."""
+STYLES = {"better": "green", "no worse": "green", "not resolved": "yellow", "worse": "red", "invalid": "red"}
+
+
+class Comparisons(tuple[Comparison, ...]):
+    """Comparisons, one per shape: a tuple that shows itself as `frontier compare` prints it."""
+
+    def __str__(self) -> str:
+        return comparison_table(self, width=WIDE)
+
+    def _repr_html_(self) -> str:
+        return as_html(str(self))
+
+
+def compare_runs(
+    a: Run,
+    b: Run | None = None,
+    *,
+    deployments: Sequence[str] = (),
+    objectives: tuple[str, str] | None = None,
+    limits: Sequence[Limit] | None = None,
+    within: float | None = None,
+    names: Names | None = None,
+) -> Comparisons:
+    """B against A for each shape that both measured, on A's objectives and up to A's SLA unless
+    others are given.
+
+    Of one run, `deployments` names two: the second against the first. `within` as for
+    `extras.compare.comparison.Rules`; `names` is what the sides are called. UsageError where the two cannot be
+    compared: other workloads, other prompts, answers forced to their length on one side only,
+    deployments that cannot be matched.
+    """
+    if b is None:
+        one, other = two_deployments(a, deployments)
+        a, b = narrowed(a, (one,)), narrowed(a, (other,))
+    elif deployments:
+        raise UsageError("two runs were given, and deployments", "name two deployments of one run, or two runs")
+    axes = objectives or a.config.objectives
+    wanted = a.limits() if limits is None else tuple(limits)
+    points = a.points(wanted, names=axes), b.points(wanted, names=axes)
+    comparable(a, b, *points)
+    reference = next((limit.promise for limit in wanted if limit.metric == axes[1]), None)
+    rules = Rules(axes, reference, limits=wanted, within=within)
+    decisions = _decisions(a, wanted), _decisions(b, wanted)
+    comparisons = []
+    for pair in partners(*points):
+        shown = _names(pair, names)
+        sides = [
+            _side(run, name, series, side, decided.get(series))
+            for run, name, series, side, decided in zip((a, b), shown, pair, points, decisions, strict=True)
+        ]
+        found = compare(sides[0], sides[1], rules)
+        changed = changed_settings(a.server_settings, pair[0].deployment, b.server_settings, pair[1].deployment)
+        comparisons.append(replace(found, remarks=(*no_characters(found, a, b), *changed)))
+    if not comparisons:
+        named = [", ".join(dict.fromkeys(p.deployment for p in side)) for side in points]
+        raise UsageError(
+            f"no deployment of {a.path} ({named[0]}) is in {b.path} ({named[1]})",
+            "give a deployment the same name on both sides, or sweep one on each",
+        )
+    return Comparisons(comparisons)
+
+
+def partners(a: Sequence[Point], b: Sequence[Point]) -> list[tuple[Series, Series]]:
+    """The series of both sides that are compared, of one shape each. Deployments are matched by
+    name; when each side has only one, those two are matched whatever they are called.
+    """
+    of_a, of_b = by_series(a), by_series(b)
+    single = all(len({series.deployment for series in side}) == 1 for side in (of_a, of_b))
+    return [
+        (series, other)
+        for series in of_a
+        for other in of_b
+        if other.shape == series.shape and (single or other == series)
+    ]
+
+
+def _names(pair: tuple[Series, Series], names: Names | None) -> Names:
+    """What the sides are called: as asked, by their deployments, or A and B where those are the
+    same.
+    """
+    if names is None and pair[0].deployment == pair[1].deployment:
+        return "A", "B"
+    a, b = told_apart(names or (pair[0].deployment, pair[1].deployment), 40)
+    return a, b
+
+
+def _decisions(run: Run, limits: tuple[Limit, ...]) -> dict[Series, Decision]:
+    """What is decided of each series; nothing without an SLA, nor of imported aggregates."""
+    return {d.series: d for d in run.solve(limits)} if limits and run.histories else {}
+
+
+def _side(run: Run, name: str, series: Series, points: Sequence[Point], decision: Decision | None) -> Side:
+    mine = [point for point in points if point.series == series]
+    return Side(name, mine, decision, run.gpus.get(series.deployment), run.samples(series))
+
+
+def no_characters(comparison: Comparison, a: Run, b: Run) -> list[str]:
+    """That nothing tells whether two models cut text into tokens alike."""
+    sides, known = list(zip((a, b), comparison.deployments, strict=True)), comparison.characters_per_token
+    models = [d.model for run, name in sides for d in run.config.deployments if d.name == name]
+    lacking = [str(run.path) for (run, _), characters in zip(sides, known, strict=True) if not characters]
+    if not lacking or len(set(models)) < 2:
+        return []
+    return [f"Other models may cut text into other tokens: {' and '.join(lacking)} holds no text lengths to tell."]
+
+
+def changed_settings(a: Settings, of_a: str, b: Settings, of_b: str) -> list[str]:
+    """What the servers told differently of their own settings; nothing where one of them told
+    nothing.
+    """
+    before, after = a.get(of_a, {}), b.get(of_b, {})
+    if not before or not after:
+        return []
+    changes = [
+        f"{name} {before.get(name, 'not told')} → {after.get(name, 'not told')}"
+        for name in sorted({*before, *after})
+        if before.get(name) != after.get(name)
+    ]
+    more = f" and {len(changes) - MOST_CHANGES} more" if len(changes) > MOST_CHANGES else ""
+    return [f"The servers tell other settings: {', '.join(changes[:MOST_CHANGES])}{more}."] if changes else []
+
+
+def two_deployments(run: Run, named: Sequence[str]) -> tuple[str, str]:
+    """The two deployments of `run` that are named, in that order. UsageError for anything but two
+    of its own.
+    """
+    measured = [deployment for deployment, _ in run.histories] + [p.deployment for p in run.imported]
+    known = list(dict.fromkeys(measured))
+    planned = [d.name for d in run.config.deployments if d.name not in known]
+    there = ", ".join(clean_name(name) for name in known[:8]) + (f" and {len(known) - 8} more" if known[8:] else "")
+    if len(known) + len(planned) < 2:
+        what = f"{run.path} holds one deployment: there is nothing to compare it with"
+        raise UsageError(what, "name a second run")
+    for name in named:
+        if name in planned:
+            raise UsageError(f"{name} has no finished trial in {run.path} to compare", "go on with its sweep")
+        if name not in known:
+            hint = clean(suggestion(name, known), 400)
+            raise UsageError(f"no deployment of {run.path} is called {clean(name, 80)!r}", hint)
+    if len(named) != 2 or named[0] == named[1]:
+        number = len(set(named)) or "none"
+        raise UsageError(
+            f"of one run two deployments are compared, and {number} {'was' if number in (1, 'none') else 'were'} named",
+            f"frontier compare {run.path} --deployment A --deployment B,  B against A; it has {there}",
+        )
+    return named[0], named[1]
+
+
+def comparable(a: Run, b: Run, a_points: Sequence[Point], b_points: Sequence[Point]) -> None:
+    for run, points in ((a, a_points), (b, b_points)):
+        if not points:
+            raise UsageError(f"{run.path} has no finished trial to compare", "go on with its sweep")
+    shapes = [dict.fromkeys(p.shape for p in side) for side in (a_points, b_points)]
+    if not shapes[0].keys() & shapes[1].keys():
+        measured = [", ".join(described(shape) for shape in side) for side in shapes]
+        raise UsageError(
+            f"different workloads: {a.path} measured {measured[0]} and {b.path} {measured[1]}",
+            "sweep both with the same shapes; a frontier of one workload predicts nothing about another",
+        )
+    for key, means in (("prompts", "prompts"), ("ignore_eos", "output lengths (ignore_eos)")):
+        theirs, ours = getattr(a.config, key), getattr(b.config, key)
+        if a.histories and b.histories and theirs != ours:
+            raise UsageError(
+                f"different {means}: {theirs} in {a.path}, {ours} in {b.path}", "sweep both with the same load"
+            )
+
+
+# --- as a table and as JSON
+
+
+def comparison_table(comparisons: Sequence[Comparison], *, width: int = 80, colour: bool = False) -> str:
+    """Each shape's verdict in a sentence, and what it stands on: values, ratio and interval."""
+    blocks = []
+    several = len({comparison.deployments[0] for comparison in comparisons}) > 1
+    for comparison in comparisons:
+        a, b = comparison.contest.names
+        per = " per GPU" if comparison.per_gpu else ""
+        head = Text.assemble(
+            (comparison.verdict, f"bold {STYLES[comparison.verdict]}"),
+            "   ",
+            (f"{b} against {a}", "bold"),
+            per,
+            f"   {_workload(comparison, several)}",
+        )
+        rows = difference_rows(comparison)
+        lines: list[RenderableType] = [
+            *([Text(f"{contest_sentence([comparison.contest])}.")] if rows or comparison.contest.is_judged else []),
+            *([Table.of((), rows).drawn(width)] if rows else []),
+            *(Text(clean(note, 400), style="dim") for note in comparison_notes(comparison)),
+        ]
+        blocks.append(to_text(head, *map(indented, lines), width=width, colour=colour))
+    return "\n\n".join(blocks) or "nothing to compare"
+
+
+def _workload(comparison: Comparison, several: bool) -> str:
+    """The shape, after the deployment where several are compared each with its namesake."""
+    shape, (a, b) = clean_name(comparison.shape.label), comparison.deployments
+    return f"{clean_name(a, 60)} · {shape}" if several and a == b else shape
+
+
+def comparisons_json(comparisons: Sequence[Comparison]) -> Tree:
+    """The answer of `frontier compare --json`: the worst verdict, and one entry per shape."""
+    return {
+        "schema": COMPARE_SCHEMA,
+        "verdict": overall(comparisons),
+        "shapes": [_tree(comparison) for comparison in comparisons],
+    }
+
+
+def _tree(comparison: Comparison) -> Tree:
+    """One comparison. `ratio` is that of the areas up to `reference`, `differences` is what the
+    verdict stands on.
+    """
+    a, b = comparison.contest.names
+    tree: Tree = {
+        "shape": comparison.shape,
+        "a": a,
+        "b": b,
+        "deployments": comparison.deployments,
+        "verdict": comparison.verdict,
+        "differences": comparison.outcome.differences,
+        "proven": f"{contest_sentence([comparison.contest])}.",
+        "objectives": comparison.contest.rules.objectives,
+        "reference": comparison.reference,
+        "ratio": comparison.ratio,
+        "gpus": comparison.gpus,
+        "per_gpu": comparison.per_gpu,
+        "characters_per_token": comparison.characters_per_token,
+        "notes": comparison_notes(comparison),
+    }
+    return {name: tree_of(value) for name, value in tree.items()}

@@ -1,0 +1,290 @@
+"""Contest of two frontiers or more of one shape: how much does each give against the others, and
+how sure is that.
+
+One question, one method: the difference (`difference`) of what two serve inside the SLA, at the
+operating point of each; where that shows nothing, or not both have one, of the settings that both
+measured.
+
+Intervals are those within each run, and do not hold what varies between days: run A and B
+interleaved, or ask the gate.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from frontier.core import difference, pareto
+from frontier.core.decisions import Decision, Limit, Verdict
+from frontier.core.difference import Answer, is_comparable
+from frontier.core.metrics import RATES, Metric, metric, per_gpu
+from frontier.core.points import Estimate, Point
+from frontier.core.sla_result import Best, best_deployment
+from frontier.core.uncertainty import DRAWS
+from frontier.core.window import WindowData
+
+Gpus = tuple[int | None, int | None]
+"""How many GPUs each side has; None: not known."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """How two frontiers are compared.
+
+    `reference` is the worst value of the second objective up to which areas count, usually the
+    SLA's limit; by default the worst that both frontiers reach. One that is a rate is A's. `limits`
+    are needed for goodput and attainment. `within` is the share that B may lose and still be "no
+    worse", proven when the lower end of its interval is above that; B is then worse only when its
+    loss is surely more. `draws` and `seed` are of the bootstrap.
+    """
+
+    objectives: tuple[str, str]
+    reference: float | None = None
+    limits: tuple[Limit, ...] = ()
+    within: float | None = None
+    draws: int = DRAWS
+    seed: int = 0
+
+    @property
+    def metrics(self) -> tuple[Metric, Metric]:
+        """Both objectives."""
+        return metric(self.objectives[0]), metric(self.objectives[1])
+
+    @property
+    def gain(self) -> str:
+        """What is compared at operating points: the first objective, or the second where that alone
+        is better high.
+        """
+        first, second = self.metrics
+        return second.name if second.higher_is_better and not first.higher_is_better else first.name
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """What was measured of one shape on one side, which is called `name`: its points, its decision
+    under the SLA, its GPUs, and the window data by concurrency.
+
+    Without samples of every point the ratio of areas has no interval; without the GPUs rates are
+    compared as they are.
+    """
+
+    name: str
+    points: Sequence[Point]
+    decision: Decision | None = None
+    gpus: int | None = None
+    samples: Mapping[int, WindowData] = field(default_factory=dict)
+
+    @property
+    def chosen(self) -> int | None:
+        """The concurrency of the operating point; None without one."""
+        return self.decision.concurrency if self.decision else None
+
+    def at_chosen(self, name: str) -> Estimate | None:
+        """A metric at the operating point; None without one, or where it has no such value."""
+        if self.decision is None or self.chosen is None:
+            return None
+        point = next((p for p in self.points if p.concurrency == self.chosen), None)
+        estimate = self.decision.metrics.get(name) or (point and point.metrics.get(name))
+        return estimate if estimate and is_comparable(estimate) else None
+
+
+@dataclass(frozen=True, slots=True)
+class Contest:
+    """Two or more sides of one shape beside each other, told apart by their names."""
+
+    sides: tuple[Side, ...]
+    rules: Rules
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """What the sides are called."""
+        return tuple(side.name for side in self.sides)
+
+    @property
+    def is_judged(self) -> bool:
+        """Whether there is an SLA to prove, and more of what is compared is better."""
+        return metric(self.rules.gain).higher_is_better and any(side.decision is not None for side in self.sides)
+
+
+@dataclass(frozen=True, slots=True)
+class MetricDifference:
+    """One metric of B against A over pairs of settings (concurrency of A, of B): both operating
+    points where `inside_sla`, else the same load on both sides.
+
+    `a` and `b` are the values (of several settings their geometric means), `ratio` is B over A with
+    its 95 % interval. The verdict inside the SLA also counts what the steps between measured
+    settings leave open.
+    """
+
+    metric: str
+    inside_sla: bool
+    settings: tuple[tuple[int, int], ...]
+    a: float
+    b: float
+    ratio: Estimate
+    verdict: Answer
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a comparison shows: the difference inside the SLA, where both have an operating point,
+    and those of the same load. `lost` are the settings of A and of B that only the other side
+    measured validly.
+    """
+
+    differences: tuple[MetricDifference, ...]
+    verdict: Answer
+    lost: tuple[tuple[int, ...], tuple[int, ...]] = ((), ())
+
+    @property
+    def inside_sla(self) -> MetricDifference | None:
+        """The difference of the operating points; None where not both have one."""
+        return next((d for d in self.differences if d.inside_sla), None)
+
+    @property
+    def deciding(self) -> MetricDifference | None:
+        """The difference that the verdict stands on, else the first there is."""
+        return next((d for d in self.differences if d.verdict == self.verdict), next(iter(self.differences), None))
+
+
+def divides(objectives: tuple[str, str], gpus: Gpus) -> bool:
+    """Whether rates are divided: between equal numbers of GPUs it would change nothing, without a
+    number it cannot.
+    """
+    return None not in gpus and gpus[0] != gpus[1] and any(metric(name).unit in RATES for name in objectives)
+
+
+# --- the verdict
+
+
+def judged(contest: Contest) -> Outcome:
+    """What B, the second of two, shows against A, the first: at the operating points where both
+    have one and their difference is resolved, else at the settings of the same load, unless these
+    contradict what is proven.
+
+    Where only one side has an operating point, it is better if the other violates the SLA at that
+    load or below it and has none that keeps it, and else nothing is resolved. The verdict is
+    "invalid" where a side has no usable point.
+    """
+    (a, b), rules = contest.sides, contest.rules
+    gpus = (a.gpus, b.gpus) if divides(rules.objectives, (a.gpus, b.gpus)) else (None, None)
+    first, second = a.at_chosen(rules.gain), b.at_chosen(rules.gain)
+    same = _of_same_load(a, b, rules, gpus)
+    if first is None or second is None:
+        neither = first is None and second is None
+        return same if neither or same.verdict == "invalid" else replace(same, verdict=_one_sided(a, b, gpus))
+    steps = _may_still_give(a, first, rules.gain), _may_still_give(b, second, rules.gain)
+    pair = {(a.chosen or 0, b.chosen or 0): (first, second)}
+    inside, proven = (_metric_difference(rules, rules.gain, pair, gpus, open_) for open_ in (steps, (1.0, 1.0)))
+    verdict = inside.verdict
+    if verdict == "not resolved" and {proven.verdict, same.verdict} != {"better", "worse"}:
+        verdict = same.verdict if same.differences else verdict
+    return Outcome((inside, *same.differences), verdict, same.lost)
+
+
+def _may_still_give(side: Side, chosen: Estimate, gain: str) -> float:
+    """The factor by which a side may give more inside the SLA than at its operating point: nothing
+    is known between its highest setting that meets and its lowest that violates, and throughput
+    grows at most as the load does. Infinite where nothing violates.
+    """
+    decision = side.decision
+    if decision is None or decision.first_fail is None or decision.last_pass is None:
+        return math.inf
+    top = next((p.metrics[gain].value for p in side.points if p.concurrency == decision.last_pass), chosen.value)
+    more = top / chosen.value if metric(gain).higher_is_better else chosen.value / top
+    return max(1.0, more * decision.first_fail / decision.last_pass)
+
+
+def _one_sided(a: Side, b: Side, gpus: Gpus) -> Answer:
+    """The verdict where only one side has an operating point."""
+    loads = [[p.concurrency / (n or 1) for p in side.points] for side, n in zip((a, b), gpus, strict=True)]
+    proven, other = (0, 1) if b.chosen is None else (1, 0)
+    decision, at = (a, b)[other].decision, ((a, b)[proven].chosen or 0) / (gpus[proven] or 1)
+    if decision is None or decision.verdict is not Verdict.VIOLATES or min(loads[other]) > at:
+        return "not resolved"
+    return "worse" if other == 1 else "better"
+
+
+def _of_same_load(a: Side, b: Side, rules: Rules, gpus: Gpus) -> Outcome:
+    """What the settings of the same load show: the same concurrency or rate, per GPU where rates
+    are.
+
+    A setting that only one side spoils must not make that side better by being left out.
+    """
+    of_a, of_b = ({p.concurrency / (n or 1): p for p in side.points} for side, n in zip((a, b), gpus, strict=True))
+    usable = [{load for load, p in side.items() if pareto.exclusion(p, rules.metrics) is None} for side in (of_a, of_b)]
+    if not all(usable):
+        return Outcome((), "invalid")
+    both = {(of_a[load].concurrency, of_b[load].concurrency): load for load in sorted(usable[0] & usable[1])}
+    lost = (
+        tuple(of_a[load].concurrency for load in sorted((usable[1] - usable[0]) & of_a.keys())),
+        tuple(of_b[load].concurrency for load in sorted((usable[0] - usable[1]) & of_b.keys())),
+    )
+    differences = []
+    for name in sorted(rules.objectives, key=lambda name: name != rules.gain):
+        pairs = {at: (of_a[load].metrics[name], of_b[load].metrics[name]) for at, load in both.items()}
+        if pairs := {at: pair for at, pair in pairs.items() if all(map(is_comparable, pair))}:
+            differences.append(_metric_difference(rules, name, pairs, gpus))
+    if not differences:
+        return Outcome((), "not resolved", lost)
+    verdict = difference.joint_verdict(differences[0].verdict, [d.verdict for d in differences[1:]])
+    spoilt = lost[0] if verdict == "worse" else lost[1]
+    return Outcome(tuple(differences), "not resolved" if spoilt else verdict, lost)
+
+
+def _metric_difference(
+    rules: Rules,
+    name: str,
+    pairs: Mapping[tuple[int, int], tuple[Estimate, Estimate]],
+    gpus: Gpus,
+    steps: tuple[float, float] | None = None,
+) -> MetricDifference:
+    """One metric over pairs of settings: those with intervals, or all where none has one. `steps`
+    are the factors by which A and B may still give more, of operating points.
+    """
+    each = {at: difference.between(*_divided(name, pair, gpus)) for at, pair in pairs.items()}
+    kept = [at for at, one in each.items() if one.has_interval] or list(each)
+    found = difference.mean([each[at] for at in kept])
+    estimates = [_divided(name, pairs[at], gpus) for at in kept]
+    a, b = (math.exp(float(np.mean([math.log(pair[i].value) for pair in estimates]))) for i in (0, 1))
+    ratio = found.ratio(sum(min(x.n, y.n) for x, y in estimates))
+    verdict = difference.verdict(found.turned(metric(name).sign), rules.within, steps or (1.0, 1.0))
+    return MetricDifference(name, steps is not None, tuple(kept), a, b, ratio, verdict)
+
+
+def _divided(name: str, pair: tuple[Estimate, Estimate], gpus: Gpus) -> tuple[Estimate, Estimate]:
+    """Both estimates, per GPU of each side."""
+    return pair[0].scaled(1, per_gpu(name, gpus[0])), pair[1].scaled(1, per_gpu(name, gpus[1]))
+
+
+# --- who gives the most
+
+
+def best_of(contest: Contest) -> Best | None:
+    """Which side gives the most as far as it is proven, by the rule of `frontier solve`; None:
+    nothing is.
+    """
+    gain, decisions = contest.rules.gain, []
+    for side in contest.sides:
+        if (decision := side.decision) is not None:
+            # Of the step that may give more it is this rate that is compared, not always that of
+            # tokens.
+            rates = {p.concurrency: p.metrics[gain].value for p in side.points if gain in p.metrics}
+            step = decision.next_step
+            step = step and replace(step, throughput=rates.get(step.concurrency))
+            decisions.append(replace(decision, deployment=side.name, next_step=step))
+    return best_deployment(decisions, {side.name: side.gpus for side in contest.sides}, gain)
+
+
+def is_sure(contest: Contest, best: Best) -> bool:
+    """Whether the best is better than each of the others that are proven, as two are compared."""
+    sides = {side.name: side for side in contest.sides}
+    pairs = (replace(contest, sides=(sides[other], sides[best.decision.deployment])) for other in best.others)
+    return all(judged(pair).verdict == "better" for pair in pairs)
+
+
+def without_proof(contest: Contest) -> dict[str, Verdict | None]:
+    """The verdicts of those of which nothing is proven; None of one that was not judged."""
+    verdicts = {side.name: side.decision.verdict if side.decision else None for side in contest.sides}
+    return {side.name: verdicts[side.name] for side in contest.sides if side.chosen is None}

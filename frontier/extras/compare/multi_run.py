@@ -1,0 +1,297 @@
+"""Several frontiers on the same axes: two that are compared, or up to four runs or deployments in
+one panel per shape. Their titles are made in `show.rivals`.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from frontier.core import pareto
+from frontier.core.decisions import Limit
+from frontier.core.errors import UsageError
+from frontier.core.metrics import RATES, metric, per_gpu
+from frontier.core.pareto import keeps
+from frontier.core.shapes import Shape
+from frontier.core.text import clean, clean_name
+from frontier.extras.compare.comparison import Comparison
+from frontier.extras.compare.contest import Contest, Rules, Side
+from frontier.run import Run
+from frontier.show.picture.data import Axis, Line, Mark, Panel, Picture, Role, View, breaks
+from frontier.show.picture.frontier_picture import (
+    axes_of,
+    mark_of,
+    region_of,
+    rules_of,
+    shared_axes,
+    staircase,
+    telling,
+)
+from frontier.show.picture.labels import (
+    answer_cells,
+    foot_line,
+    joined,
+    panel_words,
+    sign_words,
+    unstarred,
+    view_sentence,
+)
+from frontier.show.picture.selection import check_panels, series_of
+from frontier.show.rivals import contest_sentence, gpus_note
+from frontier.show.wording import Provenance, apart, count, flag_kinds, left_out, limits_text, told_apart
+
+ROLES = (Role.FRONTIER, Role.OTHER, Role.THIRD, Role.FOURTH)
+"""By colour and by the shape of the mark; more than four in a panel cannot be told apart."""
+SIGNS = dict(zip(ROLES, "●■▲◆", strict=True))
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """What shares a panel: views of one shape, and what each is called."""
+
+    names: tuple[str, ...]
+    views: tuple[View, ...]
+
+
+def check_together(runs: Sequence[Run]) -> None:
+    """UsageError where runs have more frontiers of a shape than one panel can tell apart, or more
+    shapes than a picture can show: before anything is computed.
+    """
+    for run in runs:
+        check_panels(run, panels={shape for _, shape in series_of(run)})
+    shapes = Counter(shape for run in runs for _, shape in series_of(run))
+    for shape, number in shapes.items():
+        if number > len(ROLES):
+            raise UsageError(
+                f"{number} frontiers of {clean(shape.label, 40)} in one panel cannot be told apart; at most "
+                f"{len(ROLES)} can",
+                "name fewer runs, or  --deployment NAME  once for each to be drawn",
+            )
+
+
+def grouped(runs: Sequence[tuple[str, Sequence[View]]]) -> list[Group]:
+    """The views of several (run's name, its views) by shape, each called by its run, its
+    deployment, or both.
+    """
+    several = len(runs) > 1
+    whole: list[str] = []
+    panels: list[tuple[str, str]] = []
+    run_names = told_apart([run for run, _ in runs], 200)
+    for run, (_, views) in zip(run_names, runs, strict=True):
+        deployments = list(dict.fromkeys(view.frontier.deployment for view in views))
+        for deployment in deployments:
+            panels.append((run, deployment))
+            alone = run if len(deployments) == 1 else f"{run} · {deployment}"
+            whole.append(alone if several else deployment)
+    called = dict(zip(panels, told_apart(whole), strict=True))
+    by_shape: dict[Shape, list[tuple[str, View]]] = {}
+    for run, (_, views) in zip(run_names, runs, strict=True):
+        for view in views:
+            by_shape.setdefault(view.frontier.shape, []).append((called[run, view.frontier.deployment], view))
+    return [Group(tuple(n for n, _ in group), tuple(v for _, v in group)) for group in by_shape.values()]
+
+
+def contest(group: Group) -> Contest:
+    """The frontiers of a panel beside each other."""
+    first = group.views[0]
+    objectives = first.frontier.objectives
+    sides = [Side(n, v.mine, v.decision, v.gpus) for n, v in zip(group.names, group.views, strict=True)]
+    return Contest(tuple(sides), Rules((objectives[0], objectives[1]), limits=first.sla))
+
+
+def title_of(groups: Sequence[Group]) -> str:
+    """The title of a picture of several frontiers. It names a winner only over all that are
+    drawn.
+    """
+    if len(groups) == 1 and len(groups[0].names) == 1 and not groups[0].views[0].is_of_quality:
+        return f"{groups[0].names[0]}: {view_sentence(groups[0].views[0])}"
+    return contest_sentence([contest(group) for group in groups])
+
+
+def overlay(
+    a: View, b: View, comparison: Comparison, *, footer: Provenance | None = None, more: Sequence[str] = ()
+) -> Picture:
+    """The picture of a comparison: A in blue with dots, B in orange with squares. The title says
+    what the comparison says. ValueError when the objectives differ.
+    """
+    if a.gpus != b.gpus and not comparison.per_gpu:  # then whole deployments were compared
+        a, b = replace(a, gpus=None), replace(b, gpus=None)
+    note = gpus_note(comparison)
+    group = Group(comparison.contest.names, (a, b))
+    return _picture([group], contest_sentence([comparison.contest]), footer, [*([note] if note else []), *more])
+
+
+def together(groups: Sequence[Group], *, footer: Provenance | None = None, more: Sequence[str] = ()) -> Picture:
+    """Up to four frontiers in one panel per shape. Only what intervals separate is called the most.
+    `more` are notes.
+
+    ValueError without a group, with more than four in one, or when objectives differ.
+    """
+    if not groups:
+        raise ValueError("a picture needs at least one frontier")
+    if groups[0].views[0].is_of_quality:
+        groups = [Group(group.names, tuple(map(_taking_part, group.views))) for group in groups]
+    notes = _undivided(groups)
+    if notes:
+        groups = [Group(group.names, tuple(replace(view, gpus=None) for view in group.views)) for group in groups]
+    return _picture(groups, title_of(groups), footer, [*notes, *more])
+
+
+def _taking_part(view: View) -> View:
+    """The view with the settings that are proven to keep the limits on other metrics, and the
+    frontier of these.
+    """
+    points = [p for p in view.mine if not p.valid or keeps(p, view.hidden_limits)]
+    empty = replace(view.frontier, members=(), dominated=(), excluded={})
+    frontier = pareto.frontier(points, view.frontier.objectives) if points else empty
+    return replace(view, points=points, frontier=frontier, band=())
+
+
+def _undivided(groups: Sequence[Group]) -> list[str]:
+    """Why no rate is per GPU, where some but not all say how many GPUs they have; empty where all
+    do, or none.
+    """
+    counts = list(dict.fromkeys((n, v.gpus) for group in groups for n, v in zip(group.names, group.views, strict=True)))
+    unknown = [name for name, gpus in counts if gpus is None]
+    if not unknown or len(unknown) == len(counts) or not any(metric(n).unit in RATES for n in groups[0].views[0].axes):
+        return []
+    return [f"whole deployments, not per GPU: the number of GPUs is not known of {', '.join(unknown)}"]
+
+
+def _picture(groups: Sequence[Group], title: str, footer: Provenance | None, more: Sequence[str]) -> Picture:
+    one = len(groups) == 1
+    views = [view for group in groups for view in group.views]
+    shared = None if one else shared_axes([_drawn(_per_gpu(view)) for view in views])
+    panels = tuple(_panel(group, shared, alone=one) for group in groups)
+    shape = views[0].frontier.shape
+    stars = any(mark.star for panel in panels for mark in panel.marks)
+    legend = [shape.label if shape.mix else f"ISL {shape.isl} / OSL {shape.osl}"] if one else []
+    legend += ["staircases = measured frontiers", *(["★ = operating point"] if stars else [])]
+    whole = [limit for limit in _whole(views[0]) if limit.metric in views[0].axes]
+    notes = [*more, *([f"not drawn, being of a whole deployment: {limits_text(whole)}"] if whole else [])]
+    return Picture(
+        "together",
+        title,
+        panels,
+        legend=joined([clean(part, 400) for part in (*legend, *sign_words(views, panels))]),
+        rows=_answer_rows(groups),
+        notes=(*_absences(groups), *notes),
+        foot=foot_line(views, footer),
+        description=f"{title}.",
+        columns=1 if one else 2,
+        tall=505.0 if one else 300.0,
+    )
+
+
+def _answer_rows(groups: Sequence[Group]) -> tuple[tuple[tuple[str, ...], Role], ...]:
+    """What each frontier says, with its mark and in its colour; where their GPUs differ, so is
+    their number.
+    """
+    rows = []
+    differ = len({view.gpus for group in groups for view in group.views}) > 1
+    for group in groups:
+        for name, view, role in zip(group.names, group.views, ROLES, strict=False):
+            shape = (clean_name(view.frontier.shape.label),) if len(groups) > 1 else ()
+            size = f" ({count(view.gpus, 'GPU')})" if differ and view.gpus else ""
+            rows.append(((f"{SIGNS[role]} {name}{size}", *shape, *answer_cells(view)), role))
+    return tuple(rows)
+
+
+def _absences(groups: Sequence[Group]) -> list[str]:
+    """What of each frontier is not drawn: excluded points, those without an axis, an operating
+    point off the axes.
+    """
+    notes = []
+    for group in groups:
+        for name, view, role in zip(group.names, group.views, ROLES, strict=False):
+            shape = f" ({clean_name(view.frontier.shape.label)})" if len(groups) > 1 else ""
+            flagged = [kind.text(most=6) for kind in flag_kinds(view.mine) if kind.fatal]
+            lines = [f"excluded and not drawn: {'; '.join(flagged)}"] if flagged else []
+            lines += [*(f"not drawn, {line}" for line in left_out(view.mine, view.frontier)), *unstarred(view)]
+            notes += [f"{SIGNS[role]} {name}{shape}, {line}" for line in lines]
+    return notes
+
+
+def _panel(group: Group, shared: tuple[Axis, Axis] | None, *, alone: bool) -> Panel:
+    """The staircases of one shape on one pair of axes: of each the points on its frontier, and its
+    operating point.
+    """
+    views = [_drawn(_per_gpu(view)) for view in group.views]
+    first = views[0]
+    for view in views[1:]:
+        if view.axes != first.axes:
+            raise ValueError(f"the frontiers have different axes: {first.axes} and {view.axes}")
+    if len(views) > len(ROLES):
+        raise ValueError(f"{len(views)} frontiers in one panel cannot be told apart; at most {len(ROLES)} can")
+    x, y = shared or axes_of(views, 505.0 if alone else 300.0)
+    marks: list[Mark] = []
+    lines: list[Line] = []
+    for whole, view, name, role in zip(group.views, views, apart(group.names), ROLES, strict=False):
+        # A limit on a rate is of the whole deployment, so that the points as they were measured are
+        # judged by it.
+        measured = {p.concurrency: p for p in whole.mine}
+        mine = [
+            replace(
+                mark,
+                role=role,
+                star=role if point.concurrency == view.chosen else None,
+                struck=breaks(measured[point.concurrency], whole.hidden_limits),
+            )
+            for point in view.drawable
+            if (mark := mark_of(point, view, x, y)) is not None
+        ]
+        members = [mark for mark in mine if mark.concurrency in view.frontier.members]
+        if first.is_of_quality:  # of which a deployment has one step: its name stands at the mark
+            marks += [replace(mark, text=f"{name}, c={round(mark.concurrency)}") for mark in members]
+        else:
+            marks += telling(mine)
+            lines += staircase(members, view, x, y, role, name)
+    if first.is_of_quality:
+        sides = [[sign * getattr(mark, axis) for mark in marks] for axis, sign in zip("yx", _signs(first), strict=True)]
+        best = [mark for mark, member in zip(marks, pareto.nondominated(*sides), strict=True) if member]
+        lines += staircase(best, first, x, y, Role.QUIET)
+    title = "" if alone else clean(first.frontier.shape.label, 60)
+    panel = Panel(
+        title, x, y, tuple(lines), tuple(marks), rules_of(first, x, y), region=region_of(first, x, y), compass=True
+    )
+    return replace(panel, callouts=tuple(panel_words(first, panel)))
+
+
+def _signs(view: View) -> tuple[float, float]:
+    """What makes a value on the vertical axis the better the higher, and one on the other the
+    better the lower.
+    """
+    across, up = map(metric, view.axes)
+    return up.sign, -across.sign
+
+
+def _drawn(view: View) -> View:
+    """The view with what of several frontiers is drawn: the points on the frontier, and the
+    operating point.
+    """
+    shown = {*view.frontier.members, view.chosen}
+    return replace(view, light=None, points=[p for p in view.drawable if p.concurrency in shown])
+
+
+def _per_gpu(view: View) -> View:
+    """The view with its rates divided by its own GPUs: one axis cannot divide by the different
+    counts of several.
+    """
+    gpus = view.gpus
+    if not gpus:
+        return view
+    across, up = (per_gpu(name, gpus) for name in view.axes)
+    points = [
+        replace(p, metrics={name: e.scaled(1, per_gpu(name, gpus)) for name, e in p.metrics.items()})
+        for p in view.points
+    ]
+    limits = [limit for limit in view.sla if limit not in _whole(view)]
+    band = [(x / across, low / up, high / up) for x, low, high in view.band]
+    decision = view.decision and replace(view.decision, limits=tuple(limits))
+    return replace(view, points=points, decision=decision, limits=limits, band=band, gpus=1)
+
+
+def _whole(view: View) -> list[Limit]:
+    """Limits on a rate of the whole deployment, which on an axis per GPU would be elsewhere for
+    each.
+    """
+    return [limit for limit in view.sla if view.gpus and metric(limit.metric).unit in RATES]

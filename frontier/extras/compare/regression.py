@@ -1,0 +1,387 @@
+"""Regression gate and trend: runs read as dated measurements; their tables, JSON and
+CSV."""
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from rich.console import RenderableType
+from rich.text import Text
+
+from frontier.core import window
+from frontier.core.decisions import Limit
+from frontier.core.difference import ORDER
+from frontier.core.errors import UsageError
+from frontier.core.estimate import estimate
+from frontier.core.loads import amount
+from frontier.core.metrics import metric
+from frontier.core.shapes import Series
+from frontier.core.trials import Phase
+from frontier.core.units import date_text, format_share
+from frontier.core.window import WindowData
+from frontier.extras.compare import gate as judging
+from frontier.extras.compare.comparison_tables import STYLES, two_deployments
+from frontier.extras.compare.gate import (
+    CAUGHT,
+    MISS,
+    AtProven,
+    Change,
+    Gate,
+    GateRules,
+    Measured,
+    family_size,
+    judged_metrics,
+)
+from frontier.extras.compare.trend import Trend, trend
+from frontier.run import Run
+from frontier.show.json_out import Tree, number, tree_of
+from frontier.show.table import Table, indented, to_text
+from frontier.show.wording import bound_words, clean, clean_name, count, setting, value_text
+from frontier.store.journal import servers
+from frontier.store.run_dir import RunDirectory
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+# --- runs as dated measurements
+
+
+def measured(runs: Iterable[Run], limits: Sequence[Limit]) -> dict[Series, list[Measured]]:
+    """Each run as one dated measurement per series. Runs are used one at a time, as many do not fit
+    into memory.
+    """
+    histories: dict[Series, list[Measured]] = {}
+    for run in runs:
+        points = run.points(limits)
+        proven = {d.series: d.concurrency for d in run.solve(limits)} if limits and run.histories else {}
+        for series in dict.fromkeys(p.series for p in points):
+            mine = [p for p in points if p.series == series]
+            values = {p.concurrency: p.metrics for p in mine if p.valid}
+            excluded = frozenset(p.concurrency for p in mine if not p.valid)
+            name, begun = clean_name(run.path.name), _begun(run, run.samples(series).values())
+            one = Measured(name, begun, _key(run, series.deployment), values, excluded, proven.get(series))
+            histories.setdefault(series, []).append(one)
+    return histories
+
+
+def _begun(run: Run, samples: Iterable[WindowData]) -> float:
+    """Unix time of its first window; of an import, or a run in virtual time, that of the run
+    directory.
+    """
+    first = min((float(sample.starts.min()) for sample in samples), default=0.0)
+    return first if first > 1e8 else float(run.manifest.get("created", 0.0))
+
+
+def _key(run: Run, deployment: str) -> dict[str, str]:
+    """What was measured, as far as the run knows it."""
+    mine = next((d for d in run.config.deployments if d.name == deployment), None)
+    if mine is None:
+        return {}
+    body = " ".join(f"{name}={value}" for name, value in {**(mine.simulator or {}), **mine.extra_body}.items())
+    load = run.config.load()
+    key = {
+        "device": mine.devices or (run.manifest.get("client") if mine.is_simulator else None),
+        "engine": servers(RunDirectory.read(run.path).journal_lines()).get(deployment),
+        "flags": " ".join(filter(None, (mine.start, body))),
+        "model": mine.model,
+        "load": f"prompts={load['prompts']} ignore_eos={load['ignore_eos']}",
+    }
+    return {name: clean(str(text), 4_000) for name, text in key.items() if text is not None}
+
+
+def _repeats(run: Run, series: Series) -> dict[int, Measured]:
+    """Each repeat of a run's grid as a measurement of its own; of the settings that are usable in
+    the whole run.
+    """
+    points = [p for p in run.points() if p.series == series]
+    usable, excluded = ({p.concurrency for p in points if p.valid is wanted} for wanted in (True, False))
+    repeats: dict[int, dict[int, WindowData]] = {}
+    for trial, sample in run.histories[series]:
+        if trial.phase is Phase.GRID:
+            repeats.setdefault(trial.repeat, {})[trial.concurrency] = sample
+    made = {}
+    for repeat, samples in repeats.items():
+        names = ("output_throughput", "p50_ttft", "p50_tpot", "p50_e2e")
+        values = {
+            c: {n: e for n in names if (e := estimate(s, n)) is not None} for c, s in samples.items() if c in usable
+        }
+        begun = min(float(s.starts.min()) for s in samples.values())
+        made[repeat] = Measured(f"repeat {repeat}", begun, _key(run, series.deployment), values, frozenset(excluded))
+    return made
+
+
+# --- the gate
+
+
+def gate_runs(
+    base: Iterable[Run],
+    new: Sequence[Run],
+    *,
+    allow: float,
+    limits: Sequence[Limit],
+    names: tuple[str, str],
+    spread: float | None = None,
+) -> list[Gate]:
+    """NEW against BASE for each series that both measured. Where the runs of both alternate in time
+    they are judged in pairs; else only the stated `spread` of runs tells how sure a difference is.
+    """
+    old, fresh = measured(base, limits), measured(new, limits)
+    single = all(len({series.deployment for series in side}) == 1 for side in (old, fresh))
+    matched = [(a, b) for b in fresh for a in old if a.shape == b.shape and (single or a.deployment == b.deployment)]
+    if not matched:
+        raise UsageError(f"{names[1]} and {names[0]} measured nothing in common", "sweep the same shapes on both sides")
+    rules = GateRules(judged_metrics(limits), allow, family_size(len(matched), limits), tuple(limits), spread)
+    gates = []
+    for a, b in matched:
+        pairs = judging.in_turn(old[a], fresh[b])
+        left, right = (old[a], fresh[b]) if pairs is None else ([p[i] for p in pairs] for i in (0, 1))
+        # The least that BASE proved on any day: the best of several would be a lucky pick.
+        proven = min((one.proven or 0 for one in left), default=0) or None
+        design: judging.Design = "history" if pairs is None else "in turn"
+        made = judging.gate(left, right, rules, design, b.shape, names, proven, _joined(new, b))
+        gates.append(_elsewhere(made, new[-1]))
+    return gates
+
+
+def gate_deployments(run: Run, named: Sequence[str], *, allow: float, limits: Sequence[Limit]) -> list[Gate]:
+    """The second of two deployments of one run against the first, in pairs of repeats."""
+    names = two_deployments(run, named)
+    shapes = [s for d, s in run.histories if d == names[1] and Series(names[0], s) in run.histories]
+    proven = {d.series: d.concurrency for d in run.solve(limits)} if limits else {}
+    rules = GateRules(judged_metrics(limits), allow, family_size(len(shapes), limits), tuple(limits))
+    gates = []
+    for shape in shapes:
+        a, b = (_repeats(run, Series(name, shape)) for name in names)
+        numbers = sorted(a.keys() & b.keys())
+        if not numbers:
+            what = f"{run.path} has no repeat of the grid that both deployments finished"
+            raise UsageError(what, "add  repeats: 10  to its config")
+        if max(a[n].at for n in numbers) < min(b[n].at for n in numbers):
+            what = f"{run.path} measured {names[0]} and {names[1]} one after the other, not in turn"
+            raise UsageError(what, "sweep each into runs of its own, in turn, and name two folders of runs")
+        left, right = ([side[n] for n in numbers] for side in (a, b))
+        samples = _joined([run], Series(names[1], shape))
+        at = proven.get(Series(names[0], shape))
+        made = judging.gate(left, right, rules, "repeats", shape, names, at, samples)
+        gates.append(_elsewhere(made, run))
+    return gates
+
+
+def _joined(runs: Sequence[Run], series: Series) -> dict[int, WindowData]:
+    """The usable window data of several runs by concurrency."""
+    parts: dict[int, list[WindowData]] = {}
+    for run in runs:
+        usable = {p.concurrency for p in run.points() if p.series == series and p.valid}
+        for c in usable & run.samples(series).keys():
+            parts.setdefault(c, []).append(run.samples(series)[c])
+    return {c: window.join(samples) for c, samples in parts.items()}
+
+
+def gate_table(gates: Sequence[Gate], allow: float, *, width: int = 80, colour: bool = False) -> str:
+    """Of each series the verdict, what it stands on, and a line for everything that was judged."""
+    blocks: list[RenderableType] = []
+    for one in gates:
+        blocks.append(_head(one.verdict, one.verdict, f"{one.b} against {one.a}", clean_name(one.shape.label)))
+        rows = [_change_row(change, allow, one.confidence) for change in one.changes]
+        rows += [_proven_row(one.at_proven, allow)] if one.at_proven else []
+        lines: list[RenderableType] = [Text(_evidence(one)), *([Table.of((), rows).drawn(width)] if rows else [])]
+        lines += [_note(note) for note in (*one.notes, *_advice(one, allow))]
+        blocks += map(indented, lines)
+    return to_text(*blocks, width=width, colour=colour)
+
+
+def _note(note: str) -> Text:
+    """A line below the rows; one that ends with a command is never broken."""
+    if "  frontier " in note:
+        return Text(clean(note, 600), style="dim", no_wrap=True, overflow="ignore")
+    return Text(clean(note, 600), style="dim")
+
+
+def _head(verdict: str, word: str, what: str, more: str) -> Text:
+    return Text.assemble((word, f"bold {STYLES[verdict]}"), "   ", (what, "bold"), f"   {more}")
+
+
+def _evidence(one: Gate) -> str:
+    """What the verdict stands on."""
+    if one.breaks:
+        return f"A break, not a regression: {'; '.join(one.breaks)}. Sweep both in turn to compare them."
+    if not one.changes:
+        return "No usable setting in common: see which are excluded, and why, with  frontier show"
+    days = count(one.units, "day") + f" of {one.a}"
+    what = days if one.design == "history" else count(one.units, "pair") + " measured in turn"
+    stated = "" if one.spread is None else f"; runs of one server are stated to differ by {_percent(one.spread)}"
+    return f"{what}, at {', '.join(map(setting, one.settings))}{stated}"
+
+
+def _change_row(change: Change, allow: float, confidence: float) -> tuple[str, ...]:
+    of = metric(change.metric)
+    if change.verdict == "worse":
+        bound = f"worse by at least {_percent(change.at_least)} ({confidence:.1%})"
+    elif math.isinf(change.at_most):
+        bound = "not known how sure"
+    elif change.at_most <= 0:
+        bound = f"not worse ({1 - MISS:.0%})"
+    else:
+        bound = f"worse by at most {_percent(change.at_most)} ({1 - MISS:.0%}), allowed {_percent(allow)}"
+    caught = "" if math.isinf(change.smallest) else f"caught {_percent(change.smallest)}"
+    return of.label, f"{-of.sign * change.value:+.1%}", bound, caught
+
+
+def _proven_row(check: AtProven, allow: float) -> tuple[str, ...]:
+    """The SLA at the concurrency that BASE proved, with the bound that decides."""
+    label, word = (
+        f"SLA at {setting(check.at or check.proven)}",
+        {"no worse": "kept", "worse": "broken"}.get(check.verdict, "unproven"),
+    )
+    if check.estimate is None:
+        return label, word, "not measured there"
+    value = f"{check.limit.of.label} {value_text(check.limit.metric, check.estimate.value)}"
+    wanted = f"limit {check.limit}" + ("" if check.verdict == "worse" else f" + {_percent(allow)}")
+    return label, word, f"{value}, {bound_words(check.estimate, check.limit)}, {wanted}"
+
+
+def _elsewhere(one: Gate, run: Run) -> Gate:
+    """The gate with a note where the SLA was not judged at the setting that BASE proved, which
+    `run` could measure.
+    """
+    check = one.at_proven
+    if check is None or check.at == check.proven:
+        return one
+    where = "" if check.at is None else f"; the SLA is judged at {setting(check.at)}, the next lower that both measured"
+    again = run.standing.again if run.standing else "frontier sweep CONFIG -o NEW"
+    return replace(
+        one,
+        notes=(
+            *one.notes,
+            f"{setting(check.proven)}, which {one.a} proved, is not measured in {one.b}{where}.",
+            f"To judge it there:  {again} --prove {amount(check.proven)}",
+        ),
+    )
+
+
+def _advice(one: Gate, allow: float) -> list[str]:
+    """What the last column means, and what would tell more where it cannot be told."""
+    if not one.changes:
+        return []
+    if all(math.isinf(change.smallest) for change in one.changes):
+        return [
+            "Only pairs that were measured in turn, two at least, tell how sure a difference is: measure both in turn.",
+            "Or state by how much runs of one server differ (standard deviation), as  --spread 1%",
+        ]
+    lines = [f"caught: the smallest loss that would raise an alarm in {CAUGHT:.0%} of cases."]
+    widest = max(change.smallest for change in one.changes)
+    if one.verdict == "not resolved" and allow < widest < math.inf:
+        pairs = math.ceil(one.units * (widest / allow) ** 2)
+        more = f"Runs differ too much to tell {_percent(allow)}: measure both in turn, or allow more."
+        lines.append(more if one.design == "history" else f"About {pairs} pairs would tell {_percent(allow)}.")
+    return lines
+
+
+def _percent(share: float) -> str:
+    return format_share(share) if abs(share) >= 1 else f"{share:.1%}"
+
+
+def gate_json(gates: Sequence[Gate], allow: float) -> Tree:
+    """The answer of `frontier compare --gate --json`."""
+    return {
+        "schema": "frontier.gate/1",
+        "verdict": _overall(gates),
+        "allow": allow,
+        "alarm_error": judging.ALARM,
+        "pass_error": MISS,
+        "shapes": [tree_of(one) for one in gates],
+    }
+
+
+def _overall(judged: Sequence[Gate]) -> str:
+    """The worst verdict; "invalid" without any."""
+    return max((one.verdict for one in judged), key=ORDER.index, default="invalid")
+
+
+# --- the trend
+
+
+def trends_of(runs: Iterable[Run], limits: Sequence[Limit]) -> list[Trend]:
+    """The trend of each series over dated runs."""
+    histories, names = measured(runs, limits), judged_metrics(limits)
+    return [trend(mine, names, series) for series, mine in histories.items()]
+
+
+def trend_title(one: Trend) -> str:
+    """'1024/256: 12 runs'."""
+    return f"{one.series.label()}: {count(len(one.runs), 'run')}"
+
+
+def trend_table(trends: Sequence[Trend], *, width: int = 80, colour: bool = False) -> str:
+    """Of each series its breaks in words, and a row per run."""
+    blocks: list[RenderableType] = []
+    for one in trends:
+        blocks.append(Text.assemble((one.series.label(), "bold"), f"   {count(len(one.runs), 'run')}"))
+        blocks += [indented(clean(line, 600)) for line in trend_notes(one)]
+        heads = ["date", "run", *(metric(name).label for name in one.metrics), "proven", ""]
+        rows = [
+            [
+                date_text(run.at),
+                run.name,
+                *(value_text(n, run.mean(n, one.settings).value) for n in one.metrics),
+                setting(run.proven) if run.proven else "–",
+                "break" if i in dict(one.breaks) else "",
+            ]
+            for i, run in enumerate(one.runs)
+        ]
+        blocks.append(Table.of(heads, rows, right=range(2, len(heads) - 1)).drawn(width))
+    return to_text(*blocks, width=width, colour=colour) if blocks else "no run"
+
+
+def trend_notes(one: Trend) -> list[str]:
+    """The breaks, what the numbers are of, and what is left out."""
+    lines = [f"{date_text(one.runs[at].at)}  break at {one.runs[at].name}: {text}" for at, text in one.breaks]
+    means = f"Geometric means over {', '.join(map(setting, one.settings))}."
+    lines.append(means if one.settings else "No setting is usable in nearly all runs: name runs of one config.")
+    if one.left_out:
+        lines.append(f"Left out, without all of these settings: {clean(', '.join(one.left_out), 300)}.")
+    return lines
+
+
+def trend_frame(trends: Sequence[Trend]) -> "pd.DataFrame":
+    """One row per run and series: date, key, NAME with NAME_low and NAME_high in SI units."""
+    import pandas as pd
+
+    return pd.DataFrame([row for one in trends for row in _rows(one)])
+
+
+def _rows(one: Trend) -> list[Tree]:
+    rows = []
+    for i, run in enumerate(one.runs):
+        row: Tree = {
+            "date": datetime.fromtimestamp(run.at, UTC).isoformat(),
+            "run": run.name,
+            "deployment": one.deployment,
+            "shape": one.shape.label,
+            "stretch": sum(at <= i for at, _ in one.breaks) + 1,
+            **run.key,
+            "proven": amount(run.proven) if run.proven else None,
+        }
+        for name in one.metrics:
+            e = run.mean(name, one.settings)
+            row |= {name: e.value, f"{name}_low": number(e.low), f"{name}_high": number(e.high)}
+        rows.append(row)
+    return rows
+
+
+def trends_json(trends: Sequence[Trend]) -> Tree:
+    """The answer of `frontier trend --json`: per series the rows of the table, and its breaks."""
+    shapes = [
+        {
+            "shape": one.shape.label,
+            "deployment": one.deployment,
+            "runs": _rows(one),
+            "settings": list(one.settings),
+            "left_out": list(one.left_out),
+            "breaks": [{"run": one.runs[at].name, "changed": text} for at, text in one.breaks],
+        }
+        for one in trends
+    ]
+    return {"schema": "frontier.trend/1", "shapes": shapes}

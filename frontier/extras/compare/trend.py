@@ -1,0 +1,47 @@
+"""Trend over dated runs: the settings that they have in common, and breaks where another thing was
+measured.
+
+Runs are cut into stretches of one key (device, engine, flags, model, load); between two stretches
+there is a break, as what was measured changed.
+"""
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from frontier.core.shapes import OfSeries, Series, Shape
+from frontier.extras.compare.gate import Measured, common_settings, has, key_changes
+
+
+@dataclass(frozen=True, slots=True)
+class Trend(OfSeries):
+    """The dated runs of one series, oldest first. `breaks` are (number of the first run after it,
+    what changed).
+    """
+
+    deployment: str
+    shape: Shape
+    metrics: tuple[str, ...]
+    settings: tuple[int, ...]
+    runs: tuple[Measured, ...]
+    left_out: tuple[str, ...]
+    breaks: tuple[tuple[int, str], ...]
+
+    @property
+    def stretches(self) -> list[range]:
+        """The run numbers of each stretch."""
+        return [range(a, b) for a, b in itertools.pairwise([0, *(at for at, _ in self.breaks), len(self.runs)])]
+
+
+def trend(runs: Sequence[Measured], names: tuple[str, ...], series: Series) -> Trend:
+    """The trend of one series over its runs."""
+    ordered = sorted(runs, key=lambda one: one.at)
+    settings = common_settings(ordered, names)
+    kept = [one for one in ordered if settings and has(one, settings, names)]
+    breaks = tuple(
+        (i, "; ".join(f"{name}: {text}" for name, text in differs.items()))
+        for i, (one, other) in enumerate(itertools.pairwise(kept), 1)
+        if (differs := key_changes(one.key, other.key))
+    )
+    left_out = tuple(one.name for one in ordered if one not in kept)
+    return Trend(*series, names, settings, tuple(kept), left_out, breaks)

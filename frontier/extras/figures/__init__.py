@@ -1,0 +1,1 @@
+"""Detail figures of a series, of its requests, and over several series."""

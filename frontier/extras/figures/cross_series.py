@@ -1,0 +1,204 @@
+"""Figures that cross series: operating points over the input length or the shared prefix
+(contexts), and the trend of each metric over dated runs.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+
+from frontier.core.decisions import Decision, Verdict
+from frontier.core.metrics import display, metric, per_gpu
+from frontier.core.shapes import Shape
+from frontier.core.units import date_text, format_share
+from frontier.extras.compare.trend import Trend
+from frontier.hardware.roofline import Limits, Roofline
+from frontier.show.picture.data import Axis, Bar, Line, Panel, Picture, Role, Rule, View, bar_of, padded_axis
+from frontier.show.wording import clean, clean_name, limits_text, setting, unit_text
+
+LINES = ((Role.FRONTIER, "o"), (Role.OPERATING, "s"), (Role.THIRD, "^"), (Role.FOURTH, "D"))
+"""Colour and marker of each line of the contexts figure."""
+COUNTLESS = 10**7
+"""Requests in flight that no memory holds: how many of them run is what the memory allows."""
+
+
+# --- contexts: over the input length or the shared prefix
+
+
+def contexts_figure(views: Sequence[View], rooflines: Mapping[str, Roofline | None]) -> Picture | None:
+    """Throughput inside the SLA, and the concurrency that the SLA admits, of all series that were
+    decided, below the roofline and how many requests the memory, or the batch cap, lets run at
+    once. None without two lengths, or two shares of a common prefix, to compare.
+    """
+    decided = [view for view in views if view.decision is not None and view.frontier.shape.kind == "shape"]
+    shapes = [view.frontier.shape for view in decided]
+    by_length = len({shape.isl.mean for shape in shapes}) > 1
+    if not by_length and len({shape.prefix for shape in shapes}) < 2:
+        return None
+
+    def across(view: View) -> float:
+        return view.frontier.shape.isl.mean if by_length else view.frontier.shape.prefix * 100
+
+    groups: dict[str, list[View]] = {}
+    for view in sorted(decided, key=across):
+        groups.setdefault(_name(view, decided, by_length), []).append(view)
+    shown = dict(list(groups.items())[: len(LINES)])
+    lengths = sorted({across(view) for view in decided})
+    if by_length:
+        ticks = (lengths[0], lengths[-1], *lengths[1:-1])
+        x = replace(padded_axis("input tokens, log scale", lengths, log=True), ticks=ticks)
+    else:
+        x = padded_axis("share of the prompt that is common to all (%)", lengths, log=False)
+    roof, room = _bounds(shown, rooflines, across)
+    drawn = {name: [view for view in group if _is_drawn(view.decision)] for name, group in shown.items()}
+    rates = [_rate(view) for group in drawn.values() for view in group]
+    unit = unit_text("output_throughput", decided[0].gpus)
+    up = padded_axis(f"{unit}, log scale", [*rates, *(v for line in roof for _, v in line.points)], log=True)
+    measured, admitted = [], []
+    for (name, group), (ink, marker) in zip(drawn.items(), LINES, strict=False):
+        throughput = tuple((across(view), _rate(view)) for view in group)
+        in_flight = tuple((across(view), float(view.chosen or 0)) for view in group)
+        measured.append(Line(name, throughput, ink, marker=marker, bars=tuple(_bar(view, up) for view in group)))
+        admitted.append(Line(name, in_flight, ink, marker=marker))
+    counts = [v for line in (*admitted, *room) for _, v in line.points]
+    title = f"Throughput and concurrency inside {limits_text(decided[0].sla)}"
+    title += f", by {'input length' if by_length else 'shared prefix'}"
+    panels = (
+        Panel("output throughput inside the SLA", x, up, (*roof, *measured)),
+        Panel(
+            "requests in flight inside the SLA",
+            x,
+            padded_axis("requests in flight, log scale", counts, log=True),
+            (*room, *admitted),
+        ),
+    )
+    notes = _context_notes([view for group in shown.values() for view in group])
+    notes += [f"{len(shown)} of {len(groups)} lines are drawn."] if len(groups) > len(shown) else []
+    return Picture("contexts", title, panels, notes=tuple(notes), description=f"{title}.", columns=2, tall=300)
+
+
+def _name(view: View, among: Sequence[View], by_length: bool) -> str:
+    """What tells a line from the others: deployment, output length, shared prefix; 'measured' where
+    nothing does.
+    """
+    shape, shapes = view.frontier.shape, [other.frontier.shape for other in among]
+    parts = [clean_name(view.frontier.deployment, 40)] if len({v.frontier.deployment for v in among}) > 1 else []
+    parts += [f"{shape.osl} output tokens"] if len({s.osl for s in shapes}) > 1 else []
+    parts += [f"prefix {format_share(shape.prefix)}"] if by_length and len({s.prefix for s in shapes}) > 1 else []
+    return ", ".join(parts) or "measured"
+
+
+def _is_drawn(decision: Decision | None) -> bool:
+    """Whether it is known what the SLA admits: a setting, or that none is inside."""
+    return decision is not None and (decision.concurrency is not None or decision.verdict is Verdict.VIOLATES)
+
+
+def _rate(view: View) -> float:
+    """Output throughput at the operating point, per GPU where their number is known; 0 where no
+    setting is inside.
+    """
+    decision = view.decision
+    if decision is None or decision.concurrency is None:
+        return 0.0
+    return decision.metrics["output_throughput"].value / per_gpu("output_throughput", view.gpus)
+
+
+def _bar(view: View, axis: Axis) -> Bar | None:
+    if not _rate(view) or view.decision is None:
+        return None
+    return bar_of(view.decision.metrics["output_throughput"].scaled(1, per_gpu("output_throughput", view.gpus)), axis)
+
+
+def _bounds(
+    groups: Mapping[str, Sequence[View]], rooflines: Mapping[str, Roofline | None], across: Callable[[View], float]
+) -> tuple[list[Line], list[Line]]:
+    """The rooflines at the highest concurrency measured, and how many requests run at once, of each
+    described group.
+    """
+    roof, room = [], []
+    for views in groups.values():
+        light = rooflines.get(views[0].frontier.deployment)
+        if light is None:
+            continue
+        top = max(p.concurrency for view in views for p in view.mine)
+        ceiling, fitting = [], []
+        for view in views:
+            shape, share = view.frontier.shape, per_gpu("output_throughput", view.gpus)
+            at_top, most = _limits(light, shape, top), _limits(light, shape, COUNTLESS)
+            # Prompts that share a prefix share its memory too, which these bounds do not count.
+            if at_top and (not shape.prefix or at_top.running == top):
+                ceiling.append((across(view), at_top.throughput / share))
+            if most and most.running < COUNTLESS and not shape.prefix:
+                fitting.append((across(view), float(most.running)))
+        roof += [Line(f"roofline at c={top}", tuple(ceiling), Role.ROOFLINE, "fit")] if len(ceiling) > 1 else []
+        room += [Line("run at once at most", tuple(fitting), Role.QUIET, "fit")] if len(fitting) > 1 else []
+    return roof, room
+
+
+def _limits(light: Roofline, shape: Shape, concurrency: int) -> Limits | None:
+    """The bounds of a setting; None where not one request fits."""
+    try:
+        return light.limits(shape, concurrency)
+    except ValueError:
+        return None
+
+
+def _context_notes(views: Sequence[View]) -> list[str]:
+    """What the lines do not show: settings at the end of the grid, lengths that nothing is known
+    of, missing proofs.
+    """
+
+    def named(chosen: Sequence[View]) -> str:
+        return ", ".join(clean_name(view.frontier.series.label(longest=40), 80) for view in chosen)
+
+    decided = [(view, view.decision) for view in views if view.decision is not None]
+    none = [view for view, d in decided if d.concurrency is None and d.verdict is Verdict.VIOLATES]
+    unknown = [view for view, d in decided if not _is_drawn(d)]
+    highest = [view for view, d in decided if d.concurrency == max(p.concurrency for p in view.mine)]
+    better = [(view, d.next_step) for view, d in decided if d.concurrency is not None and d.next_step is not None]
+    estimated = any(d.concurrency is not None and not d.metrics["output_throughput"].has_interval for _, d in decided)
+    notes = ["Between the points nothing was measured: the dotted lines only join them."]
+    notes += [f"▽ at the lower edge, no setting is inside the SLA: {named(none)}."] if none else []
+    notes += [f"Not proven, and so not drawn: {named(unknown)}."] if unknown else []
+    notes += [f"The highest concurrency measured is inside, so more may be: {named(highest)}."] if highest else []
+    may = "; ".join(f"{named([view])} at {setting(step.concurrency)}" for view, step in better)
+    notes += [f"Not proven, and may give more: {may}."] if better else []
+    notes += ["Aggregates without intervals: these are their values, and nothing is proven."] if estimated else []
+    return notes
+
+
+# --- trend: over dated runs
+
+MANY = 60
+"""More runs than this are drawn as dots without intervals: bars side by side would be a blot."""
+_DAY = 86_400.0
+
+
+def trend_picture(one: Trend, title: str, notes: tuple[str, ...]) -> Picture:
+    """The trend of one series with its intervals, the mean between breaks, and breaks; a panel per
+    metric over the same days. ValueError without a run.
+    """
+    if not one.runs:
+        raise ValueError("a trend without a run has no picture")
+    notes = ("Bars: 95% intervals within a run. Dashed: the mean between breaks.", *notes)
+    if len(one.runs) > MANY:
+        notes = ("A dot is a run. Dashed: the mean between breaks.", *notes[1:])
+    panels = tuple(_trend_panel(one, name) for name in one.metrics)
+    return Picture("trend", title, panels, notes=notes, description=f"{title}.", tall=200.0)
+
+
+def _trend_panel(one: Trend, name: str) -> Panel:
+    days = [(run.at - one.runs[0].at) / _DAY for run in one.runs]
+    estimates = [run.mean(name, one.settings) for run in one.runs]
+    scale, unit = display(name, [e.value for e in estimates], None)
+    values = [e.value * scale for e in estimates]
+    x = padded_axis(f"days since {date_text(one.runs[0].at)} UTC", days, log=False)
+    many = len(days) > MANY
+    ends = [] if many else [end * scale for e in estimates for end in (e.low, e.high)]
+    y = padded_axis(f"{metric(name).label} ({unit})", [*values, *ends], log=False)
+    bars = () if many else tuple(bar_of(e.scaled(scale), y) for e in estimates)
+    dots = tuple(zip(days, values, strict=True))
+    lines = [Line("", dots, Role.FRONTIER, "cloud" if many else "measured", "o", bars)]
+    for stretch in one.stretches:
+        mean = sum(values[i] for i in stretch) / len(stretch)
+        lines.append(Line("", ((days[stretch[0]], mean), (days[stretch[-1]], mean)), Role.OPERATING, "fit"))
+    rules = tuple(Rule("x", (days[at - 1] + days[at]) / 2, ("break",), Role.QUIET, dashed=True) for at, _ in one.breaks)
+    return Panel(clean(metric(name).label), x, y, tuple(lines), rules=rules)

@@ -1,0 +1,207 @@
+"""Detail figures of single requests: distributions of latency and their tails, jitter, and the
+timeline of one trial. `detail_figure` finds any detail figure of a series by its name.
+"""
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from frontier.core.histogram import LogHistogram
+from frontier.core.loads import amount
+from frontier.core.metrics import LATENCIES
+from frontier.core.text import clean
+from frontier.core.trials import Measurement, Outcome, Record
+from frontier.core.units import seconds_axis
+from frontier.core.window import WindowData
+from frontier.extras.figures.series_figures import FROM_POINTS, chosen_rule, limits_on, series_figure, valid_points
+from frontier.show.picture.data import Axis, Line, Panel, Picture, Role, Rule, Span, View, concurrency_axis, padded_axis
+from frontier.show.wording import count, setting
+
+Samples = Mapping[int, WindowData]
+Floats = NDArray[np.float64]
+INKS = (Role.FRONTIER, Role.OPERATING, Role.SLA, Role.THIRD, Role.FOURTH)
+"""Colours of settings shown together."""
+MARKERS = ("o", "s", "^", "D", "v")
+MOST = len(INKS)
+"""Settings shown at once: more lines would only hide each other."""
+FINE = 240
+"""Points a curve is drawn with: more than a screen's worth changes no pixel."""
+EACH, MOST_TIMELINE = 40, 1500
+"""Requests in a timeline: about so many of each stream from the beginning of the trial, and so many
+in all."""
+
+
+def settings_shown(view: View, samples: Samples) -> list[int]:
+    """The lowest, the operating point with its neighbours, the highest; then others evenly, at most
+    MOST in all.
+    """
+    measured = _with_samples(view, samples)
+    if len(measured) <= MOST:
+        return measured
+    wanted = [measured[0], measured[-1]]
+    chosen = view.decision and (view.decision.concurrency or view.decision.candidate)
+    if chosen in measured:
+        i = measured.index(chosen)
+        wanted += measured[i : i + 2]
+    spread = [measured[round(k * (len(measured) - 1) / (MOST - 1))] for k in range(MOST)]
+    return sorted(list(dict.fromkeys([*wanted, *spread, *measured]))[:MOST])
+
+
+def _with_samples(view: View, samples: Samples) -> list[int]:
+    """The valid settings whose requests are known, in order."""
+    return [p.concurrency for p in valid_points(view) if p.concurrency in samples]
+
+
+def _left_out(view: View, samples: Samples, shown: Sequence[int]) -> list[str]:
+    """The note that settings are left out for room, where some are."""
+    every = _with_samples(view, samples)
+    return [f"{len(shown)} of {len(every)} settings are shown."] if len(every) > len(shown) else []
+
+
+def tails_figure(view: View, samples: Samples) -> Picture | None:
+    """Cumulative distributions above, and below them the tail: the share of requests slower than x,
+    both log.
+    """
+    shown = settings_shown(view, samples)
+    bodies, tails, lost = [], [], 0
+    empty: list[str] = []
+    for quantity in ("ttft", "tpot", "e2e"):
+        values = {c: np.sort(v[~np.isnan(v)]) for c in shown for v in [getattr(samples[c], quantity)]}
+        finite = [v for vs in values.values() for v in (vs[np.isfinite(vs) & (vs > 0)],) if len(v)]
+        empty += [f"{quantity.upper()} at {setting(c)}" for c in shown if not np.isfinite(values[c]).any()]
+        if not finite:
+            continue
+        low, high = min(float(v.min()) for v in finite), max(float(v.max()) for v in finite)
+        scale, unit = seconds_axis([low, high])
+        lost = max(lost, sum(int(np.isinf(vs).sum()) for vs in values.values()))
+        x = padded_axis(f"{unit}, log scale", [low * scale, high * scale], log=True)
+        limits = [limit for limit in limits_on(view, quantity) if x.holds(limit.promise * scale)]
+        rules = tuple(Rule("x", limit.promise * scale, (str(limit),)) for limit in limits)
+        floor = 0.5 / max(len(v) for v in values.values())
+        body, tail = [], []
+        for c, role in zip(shown, INKS, strict=False):
+            if np.isfinite(values[c]).any():
+                curve = [(max(v, x.low), p) for v, p in _curve(values[c], scale)]
+                body.append(Line(setting(c), tuple((v, p * 100) for v, p in curve), role, "steps"))
+                tail.append(Line(setting(c), tuple((v, max(floor, 1 - p) * 100) for v, p in curve), role, "steps"))
+        percent = Axis("% of requests at most", 0.0, 103.0, ticks=(0, 100, 50, 25, 75))
+        bodies.append(Panel(LATENCIES[quantity], x, percent, tuple(body), rules=rules))
+        slower = Axis("% of requests slower (log scale)", floor * 100, 120.0, log=True)
+        tails.append(Panel(f"tail of the {LATENCIES[quantity]}", x, slower, tuple(tail), rules=rules))
+    if not bodies:
+        return None
+    notes = ["Every request of the windows counts. A tail that ends in a step says no more than its last request."]
+    if lost:
+        notes.append("A failed request never ends: its curve stays below 100%, and its tail above the floor.")
+    if empty:
+        notes.append(f"No curve, as no request has one: {', '.join(empty)}.")
+    notes += _left_out(view, samples, shown)
+    return series_figure(
+        "tails", view, "how latency is distributed", (*bodies, *tails), notes, columns=len(bodies), tall=230
+    )
+
+
+def _curve(ordered: Floats, scale: float) -> list[tuple[float, float]]:
+    """(value, share of requests at most that), finely where the tail is; failures only lower the
+    shares.
+    """
+    n, last = len(ordered), int(np.isfinite(ordered).sum())
+    # Evenly, and once more evenly where the tail is; the last success is always among them.
+    ranks = np.concatenate([np.linspace(1, last, FINE // 2), last + 1 - np.geomspace(1, last, FINE // 2)])
+    return [(float(ordered[r - 1]) * scale, float(r / n)) for r in np.unique(np.rint(ranks).astype(int))]
+
+
+def jitter_figure(view: View, samples: Samples) -> Picture | None:
+    """The gaps between chunks: their tail at some settings, and how far p99 lies above p50 at every
+    one.
+    """
+    histograms = {c: LogHistogram.merged(s.block_itl) for c, s in samples.items()}
+    chosen = settings_shown(view, samples)
+    shown = [c for c in chosen if histograms[c].count > 1]
+    if not shown:
+        return None
+    ends = [max(1e-6, histograms[c].quantile(p)) for c in shown for p in (0.001, 1.0)]
+    scale, unit = seconds_axis(ends)
+    floor = max(1e-6, 0.5 / max(histograms[c].count for c in shown))
+    lines = tuple(
+        Line(setting(c), _gap_tail(histograms[c], scale, floor), role, "steps")
+        for c, role in zip(chosen, INKS, strict=False)
+        if c in shown
+    )
+    x = padded_axis(f"gap between chunks ({unit}, log scale)", [e * scale for e in ends], log=True)
+    longer = Axis("% of gaps longer (log scale)", floor * 100, 120.0, log=True)
+    panels = [Panel("tail of the gaps between chunks", x, longer, lines)]
+    every = [c for c in _with_samples(view, samples) if histograms[c].count > 1]
+    ratios = [(amount(c), histograms[c].quantile(0.99) / max(1e-6, histograms[c].quantile(0.5))) for c in every]
+    if len(ratios) > 1:
+        up = padded_axis("times", [1.0, *(r for _, r in ratios)], log=False)
+        line = Line("p99 / p50", tuple(ratios), Role.TEXT)
+        panels.append(
+            Panel("jitter: p99 gap over p50 gap", concurrency_axis(every), up, (line,), rules=chosen_rule(view))
+        )
+    notes = ["A gap is between two chunks with tokens, as they arrived; a pause of the server shows in the tail."]
+    per_chunk = [float(np.nansum(s.completion_tokens[s.ok]) / max(1, s.events[s.ok].sum())) for s in samples.values()]
+    if (most := max(per_chunk, default=0.0)) > 1.05:
+        notes.append(f"A chunk carried up to {most:.2g} tokens on average: these are not gaps between tokens.")
+    if gapless := [setting(c) for c in chosen if c not in shown]:
+        notes.append(f"No gap between two chunks, and so no curve: {', '.join(gapless)}.")
+    return series_figure(
+        "jitter", view, "how steadily tokens arrive", panels, (*notes, *_left_out(view, samples, chosen))
+    )
+
+
+def _gap_tail(histogram: LogHistogram, scale: float, floor: float) -> tuple[tuple[float, float], ...]:
+    shares = [*np.linspace(0.001, 0.9, 40), *(1 - np.geomspace(0.1, 1 / histogram.count, 80))]
+    curve = [(max(1e-6, histogram.quantile(float(p))) * scale, max(floor, 1 - float(p)) * 100) for p in shares]
+    return tuple((v, p) for v, p in curve if math.isfinite(v))
+
+
+def timeline_figure(measurement: Measurement, records: Iterable[Record]) -> Picture | None:
+    """A row per stream of one trial, each request from its send over its first token to its last;
+    None without one.
+    """
+    ordered = sorted(records, key=lambda r: r.sent)
+    if not ordered:
+        return None
+    window, trial = measurement.window, measurement.trial
+    shown = ordered[: min(MOST_TIMELINE, EACH * trial.concurrency)]
+    begin = shown[0].sent
+    end = max(r.end for r in shown) if len(shown) == len(ordered) else shown[-1].sent
+    rows = {stream: row for row, stream in enumerate(sorted({r.stream for r in shown}), 1)}
+    spans = [Span(1, window.start, min(window.end, end), "shade")] if window.start < end else []
+    for r in shown:
+        row, stop = rows[r.stream], min(r.end, end)
+        if r.outcome not in (Outcome.OK, Outcome.CANCELLED):
+            spans.append(Span(row, r.sent, stop, "failed"))
+            continue
+        first = min(r.first, end) if r.first is not None else stop
+        spans += [Span(row, r.sent, first, "wait"), Span(row, first, stop, "answer")]
+    x = Axis("seconds since the trial began", begin, max(end, begin + 1e-3))
+    y = Axis("stream", len(rows) + 0.7, 0.3, ticks=tuple(map(float, range(1, len(rows) + 1, max(1, len(rows) // 8)))))
+    failed = sum(span.kind == "failed" for span in spans)
+    notes = [
+        "Faint: from sending to the first token. Strong: from the first token to the last. Green ground: the window "
+        "that counts." + (f" Vermillion: {count(failed, 'failed request')}." if failed else "")
+    ]
+    if len(shown) < len(ordered):
+        notes.append(f"The first {len(shown):,} of {len(ordered):,} requests.")
+    edges = ((window.start, "window begins"), (window.end, "window ends"))
+    rules = tuple(Rule("x", at, (text,), Role.OPERATING, dashed=True) for at, text in edges if begin < at < end)
+    title = f"{clean(trial.shape.label, 40)} {setting(trial.concurrency)} r{trial.repeat}: every request of a trial"
+    panel = Panel("", x, y, rules=rules, spans=tuple(spans))
+    return Picture("timeline", title, (panel,), notes=tuple(notes), description=f"{title}.", tall=360)
+
+
+FROM_SAMPLES: dict[str, Callable[[View, Samples], Picture | None]] = {
+    "tails": tails_figure,
+    "jitter": jitter_figure,
+}
+
+
+def detail_figure(name: str, view: View, samples: Samples) -> Picture | None:
+    """The detail figure of that name; None where there is nothing to show."""
+    if name in FROM_POINTS:
+        return FROM_POINTS[name](view)
+    return FROM_SAMPLES[name](view, samples) if samples else None

@@ -1,0 +1,172 @@
+"""Results of an importer: figures by our metric names in SI units, their load, and their requests
+if known."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import accumulate, pairwise
+from typing import NamedTuple
+
+from frontier.core.metrics import metric
+from frontier.core.points import Flag
+from frontier.core.trials import Outcome, Record
+from frontier.store.documents import ForeignFileError, Node
+
+LONGEST = 1e7
+"""Seconds; no latency is above this."""
+STATISTICS = {
+    "mean": "mean",
+    "avg": "mean",
+    "median": "p50",
+    **{name: name for name in ("p50", "p75", "p80", "p90", "p95", "p98", "p99", "p99.9")},
+    "p999": "p99.9",
+    "p99p9": "p99.9",
+}
+"""Those of a latency that are imported, by the names that tools give them; of two the later
+counts."""
+LONGEST_NAME = 400
+"""Characters that are read of the name of a model or deployment: as many as a config takes."""
+UNDER_RATE = 0.05
+"""An open loop that achieved this much less than the rate it asked for did not make its load."""
+
+TokenLengths = tuple[float | None, float | None]
+"""Input and output tokens, None where the file has none."""
+NO_LENGTHS: TokenLengths = (None, None)
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """One operating point as a file states it. `figures` by our metric names, over the requests
+    that succeeded.
+
+    `asked` are the lengths asked for, `came` the means that were observed. `failed` is None where
+    the file does not give it. `deployment` is the name that the file gives the deployment, which is
+    called by its model otherwise. `rate` is what an open loop asked for, in requests/s. `place` is
+    where in the file the result stands, empty for the whole file.
+
+    `records` are its requests where the file has all of them with their times, which full
+    statistics need: they count from the first send, `epoch` is that moment as unix time (0 where
+    the tool did not keep it), and a concurrency of 0 is to be found from them.
+    """
+
+    concurrency: int
+    figures: Mapping[str, float]
+    ok: int
+    failed: int | None = None
+    asked: TokenLengths = NO_LENGTHS
+    came: TokenLengths = NO_LENGTHS
+    deployment: str | None = None
+    model: str | None = None
+    gpus: int | None = None
+    rate: float | None = None
+    flags: tuple[Flag, ...] = ()
+    notes: tuple[str, ...] = ()
+    place: str = ""
+    records: Sequence[Record] = ()
+    epoch: float = 0.0
+
+    def error(self, file: str, what: str, hint: str) -> ForeignFileError:
+        """The error about this result of a file, with its place in it."""
+        return ForeignFileError(file, f"{self.place}: {what}".removeprefix(": "), hint)
+
+
+@dataclass(frozen=True, slots=True)
+class ImportedFile:
+    """The results of one file. `notes` name where the tool's definitions differ from ours."""
+
+    file: str
+    format: str
+    results: tuple[Result, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+# --- figures
+
+
+def figure(node: Node, key: str, name: str, scale: float = 1.0) -> dict[str, float]:
+    """What `key` holds of the metric `name`, in our unit; empty where it holds nothing.
+
+    A latency of exactly 0 means "not measured" and is left out; ForeignFileError for an impossible
+    one.
+    """
+    value, of = node.number(key), metric(name)
+    is_latency = of.quantity is not None and not of.inverted
+    if value is None or (is_latency and value == 0):
+        return {}
+    if is_latency and value * scale > LONGEST:
+        raise node.error(f"{node.place(key)} is {value * scale:.3g} s", "check that the unit is right")
+    return {name: value * scale}
+
+
+def statistics(node: Node, quantity: str, scale: float = 1.0, key: str = "{}") -> dict[str, float]:
+    """The statistics of one latency below `node`, in seconds: `key` makes their keys, as
+    '{}_ttft_ms'.
+    """
+    figures: dict[str, float] = {}
+    for theirs, ours in STATISTICS.items():
+        figures |= figure(node, key.format(theirs), f"{ours}_{quantity}", scale)
+    return figures
+
+
+def rates(node: Node, keys: Mapping[str, str]) -> dict[str, float]:
+    """The rates below `node`, of their keys by our names."""
+    return {name: value for name, key in keys.items() for value in figure(node, key, name).values()}
+
+
+# --- requests
+
+
+def successes(records: Sequence[Record]) -> list[Record]:
+    """The requests that succeeded."""
+    return [r for r in records if r.outcome is Outcome.OK]
+
+
+def mean_lengths(records: Sequence[Record]) -> TokenLengths:
+    """Mean input and output tokens of the successes, as far as they were counted."""
+    ok = successes(records)
+    isl = [r.prompt_tokens for r in ok if r.prompt_tokens]
+    osl = [r.completion_tokens for r in ok if r.completion_tokens]
+    return sum(isl) / len(isl) if isl else None, sum(osl) / len(osl) if osl else None
+
+
+def microseconds(gaps: Sequence[float], scale: float = 1.0) -> tuple[int, ...]:
+    """Gaps of `scale` seconds as whole microseconds whose sum does not drift from theirs."""
+    stamps = [0, *(round(t * scale * 1e6) for t in accumulate(gaps))]
+    return tuple(b - a for a, b in pairwise(stamps))
+
+
+# --- load
+
+
+class Load(NamedTuple):
+    """How a result was loaded: the concurrency, the rate that an open loop asked for, and notes on
+    them.
+    """
+
+    concurrency: int
+    rate: float | None = None
+    notes: tuple[str, ...] = ()
+
+
+def open_loop(
+    node: Node, figures: Mapping[str, float], rate: float | None, hint: str, mean: float | None = None
+) -> Load:
+    """The load of an open loop, whose concurrency is its mean in flight: `mean`, else by Little's
+    law.
+
+    ForeignFileError with the hint where it is not known.
+    """
+    mean = mean or figures.get("request_throughput", 0.0) * figures.get("mean_e2e", 0.0)
+    if not mean:
+        what = f"{node.where}: neither the concurrency nor the mean number in flight is known"
+        raise node.error(what.removeprefix(": "), hint)
+    asked = f" at {rate:g} requests/s" if rate is not None else ""
+    note = f"an open loop{asked}: the concurrency is the mean in flight (rate x mean E2E)"
+    return Load(max(1, round(mean)), rate, (note,))
+
+
+def rate_flags(asked: float | None, achieved: float | None) -> Iterator[Flag]:
+    """The flag of a load generator that did not send at the rate it was asked for."""
+    if asked and achieved is not None and achieved < asked * (1 - UNDER_RATE):
+        advice = "the load generator did not make the load it was asked for: give it more workers, or ask for less"
+        measured = f"{achieved:.4g} of {asked:.4g} requests/s were sent"
+        yield Flag("under_rate", measured, f"{1 - UNDER_RATE:.0%} of the rate", advice)

@@ -1,0 +1,224 @@
+"""Hardware tables and JSON: predicted frontiers with bands and roofline; measured ceilings beside
+the data sheet."""
+
+import math
+from collections.abc import Callable, Sequence
+
+import yaml
+from rich.console import RenderableType
+from rich.text import Text
+
+from frontier.core.points import Estimate
+from frontier.core.shapes import Series
+from frontier.core.units import format_bytes, format_number, format_seconds, format_share
+from frontier.extras.predict.ceilings import Ceilings
+from frontier.extras.predict.fit import Forecast, Known, Prediction
+from frontier.hardware.roofline import Limits
+from frontier.show.json_out import Tree, estimate_tree, number
+from frontier.show.table import Cell, Column, Table, to_text
+from frontier.show.wording import clean
+
+PREDICT_SCHEMA = "frontier.predict/1"
+CEILINGS_SCHEMA = "frontier.ceilings/1"
+BAND = "the band holds 95 of 100 such predictions"
+BAND_HEAD = "95% band"
+
+
+def forecast_table(forecasts: Sequence[Forecast], *, width: int = 100, colour: bool = False) -> str:
+    """One table per (deployment, shape, what-if): measured points where there are any, and
+    predictions around them.
+    """
+    return "\n\n".join(to_text(*_block(forecast, width), width=width, colour=colour) for forecast in forecasts)
+
+
+def _block(forecast: Forecast, width: int) -> list[RenderableType]:
+    """The table of one forecast with its head and its notes."""
+    head = Series(forecast.deployment, forecast.shape).label()
+    head = f"{head}   if {clean(forecast.variant, 80)}" if forecast.variant else head
+    rows = [
+        (p.concurrency, _predicted(p, limits))
+        for p, limits in zip(forecast.predictions, _limits(forecast), strict=True)
+    ]
+    rows += [(known.concurrency, _measured(known, forecast)) for known in forecast.measured]
+    cells = zip(*(row for _, row in sorted(rows, key=lambda pair: pair[0])), strict=True)
+    columns = [
+        Column(name, tuple(column), rank, left=name in _LEFT, interval_head=BAND_HEAD, interval_rank=band)
+        for (name, rank, band), column in zip(_COLUMNS, cells, strict=True)
+        if any(cell.value.strip("–") for cell in column)
+    ]
+    table = Table(tuple(columns))
+    hidden = table.hidden_intervals(width)
+    room = f"; no room for that of {' and '.join(hidden)}: see --json" if hidden else ""
+    notes = [f"{clean(forecast.basis, 300)}; {BAND}{room}"]
+    if any(p.reach == "unmeasured" for p in forecast.predictions):
+        notes.append("TTFT is the least to expect: real requests come in waves and queue for more than the engine")
+    if any(p.reach == "simulated" for p in forecast.predictions):
+        notes = [clean(forecast.basis, 300)]
+    notes.append("TTFT and TPOT are means")
+    waiting = [p for p in forecast.predictions if p.running < p.concurrency]
+    if waiting:
+        most = format_number(math.floor(waiting[0].running))
+        notes.append(f"only about {most} requests run at once; from there on the others wait")
+    return [Text(head, style="bold"), table.drawn(width), *(Text(note, style="dim") for note in notes)]
+
+
+_COLUMNS = (
+    ("c", 0, None),
+    ("tok/s", 0, 2),
+    ("TTFT", 0, 1),
+    ("TPOT", 0, 3),
+    ("basis", 4, None),
+    ("roofline tok/s", 7, None),
+    ("of roofline", 5, None),
+    ("roofline bound by", 6, None),
+)
+"""Head of each column, its rank and that of its band: the highest is left out first where there is
+no room."""
+_LEFT = ("basis", "roofline bound by")
+
+
+def _limits(forecast: Forecast) -> list[Limits | None]:
+    """The roofline of each prediction, None where the hardware is not described."""
+    return list(forecast.lights) or [None] * len(forecast.predictions)
+
+
+def _predicted(prediction: Prediction, limits: Limits | None) -> list[Cell]:
+    """A predicted setting; a TTFT without an upper end is the least to expect."""
+    rate, ttft = prediction.throughput, format_seconds(prediction.ttft.value)
+    open_above = math.isinf(prediction.ttft.high)
+    roofline = (
+        ("–",) * 3
+        if limits is None
+        else (format_number(limits.throughput), format_share(rate.value / limits.throughput), limits.binds)
+    )
+    return [
+        Cell(f"{prediction.concurrency:g}"),
+        Cell(format_number(rate.value), _band(rate, format_number)),
+        Cell(f"≥ {ttft}") if open_above else Cell(ttft, _band(prediction.ttft, format_seconds)),
+        Cell(format_seconds(prediction.tpot.value), _band(prediction.tpot, format_seconds)),
+        Cell(prediction.reach),
+        *map(Cell, roofline),
+    ]
+
+
+def _measured(known: Known, forecast: Forecast) -> list[Cell]:
+    """A measured point among the predictions; its rate by Little's law, as theirs."""
+    osl = forecast.shape.osl.mean
+    rate = known.concurrency * osl / (known.ttft + (osl - 1) * known.tpot)
+    values = (f"{known.concurrency:g}", format_number(rate), format_seconds(known.ttft), format_seconds(known.tpot))
+    return [Cell(value, style="bold") for value in (*values, "measured", "", "", "")]
+
+
+def _band(estimate: Estimate, words: Callable[[float], str]) -> str:
+    """'[1.2, 1.4]'; '' where the value is exact."""
+    return "" if estimate.low == estimate.high else f"[{words(estimate.low)}, {words(estimate.high)}]"
+
+
+def forecast_json(forecasts: Sequence[Forecast]) -> Tree:
+    """The answer of `frontier predict --json`. A prediction is never an operating point; `reach`
+    says how far it is from measured ground. An open end of an interval is null."""
+    return {"schema": PREDICT_SCHEMA, "shapes": [_tree(forecast) for forecast in forecasts]}
+
+
+def _tree(forecast: Forecast) -> Tree:
+    return {
+        "deployment": forecast.deployment,
+        "shape": forecast.shape.label,
+        "what_if": forecast.variant or None,
+        "basis": forecast.basis,
+        "fitted_to": [
+            {"concurrency": k.concurrency, "mean_ttft": k.ttft, "mean_tpot": k.tpot} for k in forecast.measured
+        ],
+        "predictions": [
+            {
+                "concurrency": p.concurrency,
+                "reach": p.reach,
+                "running": number(p.running),
+                "metrics": {
+                    "mean_ttft": estimate_tree(p.ttft),
+                    "mean_tpot": estimate_tree(p.tpot),
+                    "output_throughput": estimate_tree(p.throughput),
+                },
+                "light": limits and _light(limits, p),
+            }
+            for p, limits in zip(forecast.predictions, _limits(forecast), strict=True)
+        ],
+    }
+
+
+def _light(limits: Limits, prediction: Prediction) -> Tree:
+    latencies = {name: number(getattr(limits, name)) for name in ("ttft", "tpot", "e2e")}
+    share = number(prediction.throughput.value / limits.throughput)
+    ceiling = number(limits.throughput)
+    return {"ceiling": ceiling, **latencies, "running": limits.running, "binds": limits.binds, "share": share}
+
+
+# --- measured ceilings
+
+Ceiling = tuple[str, str, float, str, float | None]
+"""One ceiling: its description, its key, the measured figure, the unit, the data sheet's figure."""
+
+
+def ceiling_rows(ceilings: Ceilings) -> list[Ceiling]:
+    """Every measured ceiling beside the data sheet's figure."""
+    sheet = ceilings.sheet
+    peaks = {"bf16": sheet.bf16, "fp8": sheet.fp8} if sheet else {}
+    memory, link = (sheet.bandwidth, sheet.link) if sheet else (None, None)
+    rows: list[Ceiling] = [("memory, copying", "memory_bandwidth", ceilings.bandwidth, "B/s", memory)]
+    rows += [(f"matmul, {form}", f"matmul_{form}", r, "FLOP/s", peaks.get(form)) for form, r in ceilings.matmul.items()]
+    rows.append(("attention decode, KV read", "attention", ceilings.attention, "B/s", memory))
+    rows += [
+        (f"all-reduce of {format_bytes(size)}", f"all_reduce_{size}", rate, "B/s", link)
+        for size, rate in ceilings.all_reduce.items()
+    ]
+    return rows if ceilings.send is None else [*rows, ("point to point", "send", ceilings.send, "B/s", link)]
+
+
+def ceilings_table(ceilings: Ceilings, *, width: int = 100, colour: bool = False) -> str:
+    """Measured ceilings beside the data sheet."""
+    several = f"{ceilings.devices} x " if ceilings.devices > 1 else ""
+    head = f"{several}{clean(ceilings.name, 80)}   {format_bytes(ceilings.memory)}   {clean(ceilings.backend, 40)}"
+    rows = ceiling_rows(ceilings)
+    table = Table.of(
+        ("", "measured", "data sheet", "of it"),
+        [
+            (
+                name,
+                _per_second(value, unit),
+                *(("–", "–") if s is None else (_per_second(s, unit), format_share(value / s))),
+            )
+            for name, _, value, unit, s in rows
+        ],
+        right=(1, 2, 3),
+    )
+    return to_text(Text(head, style="bold"), table.drawn(width), width=width, colour=colour)
+
+
+def _per_second(value: float, unit: str) -> str:
+    """'3.35 TB/s'."""
+    for prefix, scale in (("T", 1e12), ("G", 1e9), ("M", 1e6)):
+        if value >= scale:
+            return f"{format_number(value / scale)} {prefix}{unit}"
+    return f"{format_number(value)} {unit}"
+
+
+def ceilings_yaml(ceilings: Ceilings) -> str:
+    """A `hardware:` block to append to a config."""
+    about = f"# measured by frontier ceilings on {clean(ceilings.name, 80)} with {clean(ceilings.backend, 40)}\n"
+    return about + yaml.safe_dump({"hardware": ceilings.hardware()}, sort_keys=False, default_flow_style=False)
+
+
+def ceilings_json(ceilings: Ceilings) -> Tree:
+    """The answer of `frontier ceilings --json`; rates in bytes and FLOPs per second."""
+    return {
+        "schema": CEILINGS_SCHEMA,
+        "name": ceilings.name,
+        "backend": ceilings.backend,
+        "devices": ceilings.devices,
+        "memory": number(ceilings.memory),
+        "ceilings": [
+            {"name": key, "what": what, "measured": number(value), "unit": unit, "data_sheet": sheet}
+            for what, key, value, unit, sheet in ceiling_rows(ceilings)
+        ],
+        "hardware": ceilings.hardware(),
+    }

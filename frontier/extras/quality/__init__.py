@@ -1,0 +1,1 @@
+"""Quality of answers beside a reference, and as scored by a command."""

@@ -1,0 +1,1 @@
+"""A plain answer in about a minute."""

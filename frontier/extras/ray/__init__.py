@@ -1,0 +1,1 @@
+"""Client processes on a Ray cluster."""

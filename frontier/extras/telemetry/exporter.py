@@ -1,0 +1,192 @@
+"""Prometheus metrics of a running sweep: its progress and the tail latencies it measures, on this
+machine only.
+
+`Telemetry` is a progress that passes everything on to another. A scrape is answered by the event
+loop that measures, as it takes a fraction of a millisecond; nothing runs in a thread of its own.
+"""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from aiohttp import web
+from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
+from prometheus_client.exposition import CONTENT_TYPE_LATEST
+
+from frontier.core.decisions import Decision, Judgement, Limit
+from frontier.core.errors import UsageError
+from frontier.core.points import Estimate, Flag
+from frontier.core.trials import Trial
+from frontier.planning.plan import Better, Progress, Stage, TimeLeft
+
+if TYPE_CHECKING:
+    from frontier.client.load.loop import TrialProgress
+
+_SETTING = ("deployment", "shape", "concurrency")
+_GAUGES = {
+    "sweep_trials_planned": ("Trials of the grid.", ()),
+    "sweep_trials_finished": ("Trials finished, in this session and before.", ()),
+    "sweep_seconds_left": ("Expected until the sweep is done: its scans, proofs and frontiers.", ()),
+    "sweep_last_event_timestamp_seconds": ("When the sweep last reported anything.", ()),
+    "trial_running": ("1 for the setting that is being measured.", _SETTING),
+    "trial_stage": ("1 for the stage the running trial is in.", ("stage",)),
+    "trial_in_flight": ("Requests in flight.", ()),
+    "trial_window_requests_sent": ("Requests sent in the window of the running trial.", ()),
+    "trial_window_requests_wanted": ("Requests the window is to hold at least.", ()),
+    "trial_requests_failed": ("Requests of the running trial that failed.", ()),
+    "trial_elapsed_seconds": ("Since the running trial began.", ()),
+    "trial_output_tokens_per_second": ("Of the running trial's window so far; NaN: not known.", ()),
+    "trial_ttft_seconds": ("TTFT in the window so far; NaN: not known.", ("quantile",)),
+    "ttft_seconds": ("TTFT of the setting's last finished trial.", (*_SETTING, "quantile")),
+    "tpot_seconds": ("TPOT of the setting's last finished trial.", (*_SETTING, "quantile")),
+    "output_tokens_per_second": ("Of the setting's last finished trial.", _SETTING),
+    "error_ratio": ("Share of failed requests of the setting's last finished trial.", _SETTING),
+}
+_OF_A_TRIAL = {
+    "p50_ttft": ("ttft_seconds", ("0.5",)),
+    "p99_ttft": ("ttft_seconds", ("0.99",)),
+    "p99_tpot": ("tpot_seconds", ("0.99",)),
+    "output_throughput": ("output_tokens_per_second", ()),
+    "error_rate": ("error_ratio", ()),
+}
+"""The gauge of each figure of a finished trial, and its label beside the setting."""
+STAGES = ("ramp", "warmup", "window", "hold")
+
+
+class Telemetry(Progress):
+    """A progress that exports what is reported, and reports it to `inner`. Times in seconds; a
+    failed tail is +Inf.
+    """
+
+    def __init__(self, inner: Progress) -> None:
+        self._inner = inner
+        self._running: tuple[str, str, str] | None = None
+        self.registry = CollectorRegistry()
+        self._gauges = {
+            name: Gauge(f"frontier_{name}", meaning, labels, registry=self.registry)
+            for name, (meaning, labels) in _GAUGES.items()
+        }
+        self._notes = Counter("frontier_sweep_notes", "Things the sweep found worth a line.", registry=self.registry)
+
+    def text(self) -> bytes:
+        """The metrics as Prometheus reads them."""
+        return generate_latest(self.registry)
+
+    def plan(self, total: int, done: int) -> None:
+        self._inner.plan(total, done)
+        self._set(sweep_trials_planned=total, sweep_trials_finished=done)
+
+    def expect(self, left: TimeLeft, why: str = "") -> None:
+        self._inner.expect(left, why)
+        self._set(sweep_seconds_left=left.seconds)
+
+    def trial_started(self, trial: Trial, number: int, total: int) -> None:
+        self._inner.trial_started(trial, number, total)
+        self._clear()
+        self._running = _setting(trial)
+        self._gauges["trial_running"].labels(*self._running).set(1)
+        self._set(trial_window_requests_wanted=trial.requests)
+
+    def tick(self, tick: "TrialProgress") -> None:
+        self._inner.tick(tick)
+        for stage in STAGES:
+            self._gauges["trial_stage"].labels(stage).set(float(stage == tick.stage))
+        for quantile, value in (("0.5", tick.p50_ttft), ("0.99", tick.p99_ttft)):
+            self._gauges["trial_ttft_seconds"].labels(quantile).set(_or_nan(value))
+        self._set(
+            trial_in_flight=tick.in_flight,
+            trial_window_requests_sent=tick.window_sent,
+            trial_requests_failed=tick.failed,
+            trial_elapsed_seconds=tick.elapsed,
+            trial_output_tokens_per_second=tick.rate,
+        )
+
+    def trial_finished(self, trial: Trial, figures: Mapping[str, float | None], flags: Sequence[Flag] = ()) -> None:
+        self._inner.trial_finished(trial, figures, flags)
+        self._clear()
+        for figure, (name, label) in _OF_A_TRIAL.items():
+            if (value := figures.get(figure)) is not None:  # one that there is none of is not exported, rather than 0
+                self._gauges[name].labels(*_setting(trial), *label).set(value)
+        self._gauges["sweep_trials_finished"].inc()
+        self._set()
+
+    def stage(self, stage: Stage) -> None:
+        self._inner.stage(stage)
+
+    def judged(self, trial: Trial, judgement: Judgement, limit: Limit, estimate: Estimate) -> None:
+        self._inner.judged(trial, judgement, limit, estimate)
+
+    def announced(self, decision: Decision, seconds: float, better: Better | None) -> None:
+        self._inner.announced(decision, seconds, better)
+
+    def note(self, text: str) -> None:
+        self._inner.note(text)
+        self._notes.inc()
+        self._set()
+
+    def close(self) -> None:
+        self._inner.close()
+        self._clear()
+
+    def _clear(self) -> None:
+        """No trial is running."""
+        if self._running is not None:
+            self._gauges["trial_running"].remove(*self._running)
+            self._running = None
+        self._gauges["trial_stage"].clear()
+        self._gauges["trial_ttft_seconds"].clear()
+        self._set(
+            trial_in_flight=0,
+            trial_window_requests_sent=0,
+            trial_window_requests_wanted=0,
+            trial_requests_failed=0,
+            trial_elapsed_seconds=0,
+            trial_output_tokens_per_second=None,
+        )
+
+    def _set(self, **values: float | None) -> None:
+        """Set gauges without labels; None is NaN. The sweep reported something now."""
+        for name, value in values.items():
+            self._gauges[name].set(_or_nan(value))
+        self._gauges["sweep_last_event_timestamp_seconds"].set_to_current_time()
+
+
+def _setting(trial: Trial) -> tuple[str, str, str]:
+    return trial.deployment, trial.shape.label, str(trial.concurrency)
+
+
+def _or_nan(value: float | None) -> float:
+    return math.nan if value is None else value
+
+
+class Exporter:
+    """Serves `text()` at http://127.0.0.1:PORT/metrics until `close`; port 0 takes a free one."""
+
+    def __init__(self, text: Callable[[], bytes]) -> None:
+        self._text = text
+        self._runner: web.AppRunner | None = None
+
+    async def start(self, port: int) -> str:
+        """The address it serves. UsageError when the port is taken."""
+        app = web.Application()
+        app.router.add_get("/metrics", self._answer)
+        self._runner = web.AppRunner(app, access_log=None)
+        await self._runner.setup()
+        try:
+            await web.TCPSite(self._runner, "127.0.0.1", port).start()
+        except OSError as error:
+            await self.close()
+            raise UsageError(
+                f"cannot serve metrics on 127.0.0.1:{port}: {error.strerror}",
+                "choose another port with  --prometheus,  or 0 for a free one",
+            ) from error
+        return f"http://127.0.0.1:{self._runner.addresses[0][1]}/metrics"
+
+    async def _answer(self, _: web.Request) -> web.Response:
+        return web.Response(body=self._text(), headers={"Content-Type": CONTENT_TYPE_LATEST})
+
+    async def close(self) -> None:
+        """Stop serving."""
+        if self._runner is not None:
+            await self._runner.cleanup()
+            self._runner = None

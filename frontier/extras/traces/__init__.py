@@ -1,0 +1,1 @@
+"""Traces of others: arrivals and sessions from files."""

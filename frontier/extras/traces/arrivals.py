@@ -1,0 +1,171 @@
+"""Arrival traces: the times of requests that others recorded, of which a sweep at rates plays
+parts.
+
+Known are the Azure LLM trace (CSV with TIMESTAMP, a date), BurstGPT (CSV with Timestamp, seconds),
+Mooncake (JSON lines with timestamp, milliseconds), Bailian (the same with chat_id, seconds), and a
+plain column of seconds. Times alone are taken, in ascending order from 0 on and to the microsecond;
+a run keeps them as such a column.
+"""
+
+import hashlib
+import math
+import random
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+
+from frontier.config import Config
+from frontier.core.errors import StoreError
+from frontier.core.loads import Arrivals, Trace
+from frontier.core.text import clean_name
+from frontier.extras.traces.dispersion import dispersion_by_count, gap_cv
+from frontier.store.documents import LARGEST, MOST_BYTES, MOST_ROWS, ForeignFileError, Node, read_document
+from frontier.store.files import read_given
+from frontier.store.run_dir import RunDirectory
+
+LEAST = 100
+"""Arrivals that a trace has at the least: of fewer nothing can be said of bursts."""
+EQUAL = 0.01
+"""Above this share of stamps equal to the one before, the clock that made them was coarser than the
+arrivals."""
+ON_GRID = 0.99
+"""Share of the steps between different stamps that are multiples of a coarse clock's step."""
+_SOURCES = "name a CSV with a column timestamp (Azure LLM, BurstGPT), Mooncake's JSON lines, or a column of seconds"
+
+
+def with_trace(config: Config) -> Config:
+    """The config with the times of its trace, if it has one. ForeignFileError where they cannot be
+    read.
+    """
+    return config if config.trace_file is None else config.with_arrivals(read_trace(config.trace_file))
+
+
+def as_in_run(config: Config, run: RunDirectory) -> Config:
+    """The config of a run with the times of the trace that the run keeps. StoreError where they are
+    not readable.
+    """
+    if config.trace_file is None:
+        return config
+    try:
+        return config.with_arrivals(of_column(Path(config.trace_file).name, run.arrivals()))
+    except ValueError as error:
+        raise StoreError(f"cannot read {run.path / 'arrivals.txt'}: {error}", "put it back as it was") from error
+
+
+def kept(config: Config) -> bytes | None:
+    """What a run keeps of a config's trace: its times as a column of seconds; None without one."""
+    traces = (shape.arrivals.trace for shape in config.shapes if shape.arrivals is not None)
+    trace = next((trace for trace in traces if trace is not None), None)
+    return None if trace is None else "".join(f"{time:.6f}\n" for time in trace.times).encode()
+
+
+def read_trace(file: str) -> Arrivals:
+    """The arrivals of a trace file."""
+    try:
+        data = read_given(Path(file), MOST_BYTES)
+    except FileNotFoundError:
+        raise ForeignFileError(file, "there is no such file", "arrivals: {trace: FILE} is read from here") from None
+    except OSError as error:
+        raise ForeignFileError(file, f"it cannot be read: {error.strerror or error}") from None
+    times = _times(file, data)
+    if len(times) < LEAST or not times[-1] > times[0]:
+        raise ForeignFileError(file, f"it has {len(times):,} arrivals; {LEAST} at different times are needed", _SOURCES)
+    grid = _coarse_step(times)
+    if grid is not None:
+        rng = random.Random("within the step")
+        times = sorted(time + rng.uniform(0.0, grid) for time in times)
+    return of_column(Path(file).name, "".join(f"{time - times[0]:.6f}\n" for time in times).encode(), grid)
+
+
+def of_column(name: str, column: bytes, grid: float | None = None) -> Arrivals:
+    """The arrivals of a column of seconds as a run keeps it. ValueError for anything else."""
+    times = tuple(map(float, column.split()))
+    ascending = all(a <= b for a, b in pairwise(times))
+    if len(times) < 3 or times[0] != 0 or not 0 < times[-1] <= LARGEST or not ascending:
+        raise ValueError("it is no column of ascending seconds from 0 on")
+    seconds = times[-1] * len(times) / (len(times) - 1)  # played again, the gap at the seam is a mean one
+    digest = hashlib.sha256(column).hexdigest()[:16]
+    known = dispersion_by_count(times, seconds)
+    return Arrivals(round(gap_cv(times), 3), Trace(clean_name(name), digest, len(times), seconds, known, grid, times))
+
+
+# --- the times in a file
+
+
+def _times(file: str, data: bytes) -> list[float]:
+    """The stamps in seconds, ascending."""
+    lines = [line.strip() for line in data.splitlines()[: MOST_ROWS + 2]]
+    if (column := _column(file, lines)) is not None:
+        return sorted(column)
+    document = read_document(file, data)
+    first = document.objects[0].tree
+    key = next((key for key in first if key.lower() == "timestamp"), None)
+    if key is None:
+        raise ForeignFileError(file, "it has no column timestamp", _SOURCES)
+    scale = 1.0
+    if document.kind != "table" and "chat_id" not in first:
+        if "input_length" not in first:
+            raise ForeignFileError(file, "the unit of its timestamps is not known", _SOURCES)
+        scale = 1e-3
+    return sorted(scale * _stamp(row, key) for row in document.objects)
+
+
+def _column(file: str, lines: Sequence[bytes]) -> list[float] | None:
+    """The numbers of a plain column, which may have a header and comments; None for another
+    file.
+    """
+    rows = [(n, line) for n, line in enumerate(lines, 1) if line and not line.startswith(b"#")]
+    if not rows or any(sign in line for _, line in rows[:2] for sign in (b",", b"{", b"[")):
+        return None
+    numbers = [_number(line.decode("utf-8", "replace")) for _, line in rows]
+    if numbers[0] is None:
+        rows, numbers = rows[1:], numbers[1:]
+    if not numbers or numbers[0] is None:
+        return None
+    if None in numbers:
+        raise ForeignFileError(file, f"line {rows[numbers.index(None)][0]} is no number of seconds", _SOURCES)
+    if len(numbers) > MOST_ROWS:
+        raise ForeignFileError(file, f"more than {MOST_ROWS:,} rows", "name a part of it")
+    return [number for number in numbers if number is not None]
+
+
+def _stamp(row: Node, key: str) -> float:
+    """A time in seconds, or of a date."""
+    value = row.tree.get(key)
+    number = _number(value)
+    if number is not None:
+        return number
+    try:
+        moment = datetime.fromisoformat(str(value))
+        return (moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)).timestamp()
+    except (ValueError, OverflowError):
+        raise row.error(f"{row.place(key)} is neither a number nor a date", _SOURCES) from None
+
+
+def _number(value: object) -> float | None:
+    """A finite number, or a text that spells one."""
+    if not isinstance(value, int | float | str) or isinstance(value, bool):
+        return None
+    try:
+        number = float(value)
+    except (ValueError, OverflowError):
+        return None
+    return number if math.isfinite(number) and abs(number) <= LARGEST else None
+
+
+def _coarse_step(times: Sequence[float]) -> float | None:
+    """The step of the clock where it was coarser than the arrivals: many stamps are equal, and all
+    lie on its grid.
+    """
+    steps = np.diff(np.asarray(times))
+    equal = steps <= 0
+    if equal.mean() <= EQUAL:
+        return None
+    apart = steps[~equal]
+    values, counts = np.unique(np.round(apart, 6), return_counts=True)
+    step = float(values[counts.argmax()])
+    multiples = apart / step
+    return step if (np.abs(multiples - np.round(multiples)) < 0.01).mean() >= ON_GRID else None

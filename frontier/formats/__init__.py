@@ -1,1 +1,0 @@
-"""Other tools' files: importers, one file each, and exports."""

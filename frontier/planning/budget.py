@@ -1,0 +1,239 @@
+"""The budget of a sweep: what may be spent, what trials took, and which of the next ones therefore
+fit. Pure.
+
+Trials are run in the order of their value (see `plan`), and what has no room left is dropped: so
+the least valuable is. Whether a trial has room is decided by what its neighbours took
+(`TrialTimes`), or by its `max_time`; never by a model.
+"""
+
+import math
+import operator
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, astuple, dataclass, field
+from typing import Any
+
+from frontier.config import BudgetConfig, DeploymentConfig
+from frontier.core.shapes import Series
+from frontier.core.trials import Phase, Trial
+from frontier.core.units import format_elapsed
+from frontier.planning.plan import expected_seconds, longest_of
+
+MARGIN = 1.15
+"""A trial is begun when there is room for this many times what it is expected to take."""
+AROUND = 3
+"""Requests per stream that a trial sends beside its window: in the warm-up, and while the window's
+last ones end."""
+_PARTS = (("seconds", "time"), ("requests", "requests"), ("tokens", "tokens"), ("dollars", "cost"))
+
+
+@dataclass(frozen=True, slots=True)
+class Amount:
+    """What something takes: seconds, requests sent, output tokens received, dollars."""
+
+    seconds: float = 0.0
+    requests: float = 0.0
+    tokens: float = 0.0
+    dollars: float = 0.0
+
+    @classmethod
+    def of(cls, lines: Sequence[Mapping[str, Any]]) -> "Amount":
+        """What the sessions of a run had spent by its journal."""
+        return cls(**next((line["spent"] for line in reversed(lines) if "spent" in line), {}))
+
+    def __add__(self, other: "Amount") -> "Amount":
+        return Amount(*map(operator.add, astuple(self), astuple(other)))
+
+    def __mul__(self, factor: float) -> "Amount":
+        return Amount(*(factor * part for part in astuple(self)))
+
+    def tree(self) -> dict[str, float]:
+        """For JSON."""
+        return {name: round(value, 3) for name, value in asdict(self).items()}
+
+
+@dataclass(frozen=True, slots=True)
+class Caps:
+    """The most that may be spent in all; None where there is no limit. `until` is unix time.
+
+    `words` has each limit as the config writes it: {'time': '8 h', 'until': '07:00'}.
+    """
+
+    seconds: float | None = None
+    requests: float | None = None
+    tokens: float | None = None
+    dollars: float | None = None
+    until: float | None = None
+    words: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, budget: BudgetConfig, until: float | None) -> "Caps":
+        """The caps of a config's budget, `until` being its deadline in unix time."""
+        words = {
+            "time": budget.time and format_elapsed(budget.time),
+            "until": budget.until,
+            "requests": budget.requests and f"{budget.requests:,}",
+            "tokens": budget.tokens and f"{budget.tokens:,}",
+            "cost": budget.cost and f"${budget.cost:,.10g}",
+        }
+        return cls(
+            budget.time, budget.requests, budget.tokens, budget.cost, until, {k: v for k, v in words.items() if v}
+        )
+
+    def share(self, spent: Amount, now: float, parts: float) -> "Caps":
+        """An equal part of what is left, as caps of their own: for what runs next of `parts` things
+        in turn.
+        """
+
+        def part(cap: float | None, used: float) -> float | None:
+            return None if cap is None else used + (cap - used) / parts
+
+        shares = {name: part(getattr(self, name), getattr(spent, name)) for name, _ in _PARTS}
+        return Caps(until=part(self.until, now), words=self.words, **shares)
+
+    def refuses(self, spent: Amount, need: Amount, now: float) -> str | None:
+        """The limit that has no room for `need` after `spent`, in words ('time 8 h'); None when all
+        have room.
+        """
+        for name, word in _PARTS:
+            cap = getattr(self, name)
+            if cap is not None and getattr(spent, name) + getattr(need, name) > cap:
+                return f"{word} {self.words[word]}"
+        if self.until is not None and now + need.seconds > self.until:
+            return f"until {self.words['until']}"
+        return None
+
+    def seconds_left(self, spent: Amount, now: float) -> float | None:
+        """Seconds until the time or the deadline is over; None when neither is limited."""
+        left = [] if self.seconds is None else [self.seconds - spent.seconds]
+        left += [] if self.until is None else [self.until - now]
+        return min(left, default=None)
+
+
+@dataclass(frozen=True, slots=True)
+class TrialTimes:
+    """What trials took so far, and so what others may be expected to take."""
+
+    taken: tuple[tuple[Trial, Amount], ...] = ()
+
+    @classmethod
+    def of(cls, lines: Iterable[Mapping[str, Any]], trials: Mapping[str, Trial]) -> "TrialTimes":
+        """From a run's journal; `trials` are those that may be named in it, by key."""
+        done = [line for line in lines if line["event"] == "trial_done" and "took" in line and line["trial"] in trials]
+        return cls(tuple((trials[one["trial"]], Amount(one["took"], one["sent"], one["tokens"])) for one in done))
+
+    def seconds(self, trial: Trial) -> float | None:
+        """Seconds a trial will take, from the nearest settings measured; None when its shape was
+        not measured yet.
+
+        Seconds per request sent are interpolated on logarithmic axes of concurrency. Below what was
+        measured they grow as concurrency falls; above, no gain is counted on. Beside its window a
+        trial sends AROUND requests per stream.
+        """
+        if trial.rate is not None:  # its requests arrive by the clock
+            return expected_seconds(trial)
+        rates: dict[int, list[float]] = {}
+        for other, amount in self.taken:
+            if other.series == trial.series and amount.seconds > 0 and amount.requests > 0:
+                rates.setdefault(other.concurrency, []).append(amount.seconds / amount.requests)
+        if not rates:
+            return None
+        each = _between({c: sum(own) / len(own) for c, own in rates.items()}, trial.concurrency)
+        window = min(math.inf if trial.seconds is None else trial.seconds, each * trial.requests)
+        longest = max(trial.max_time, *(amount.seconds for _, amount in self.taken))
+        return min(longest, max(trial.min_time, window) + each * AROUND * trial.concurrency)
+
+    def expected(self, trial: Trial) -> float | None:
+        """Seconds a trial will take: as long as trials of the very same setting and size took,
+        else by the nearest settings.
+        """
+        same = self.same(trial)
+        return sum(amount.seconds for amount in same) / len(same) if same else self.seconds(trial)
+
+    def same(self, trial: Trial) -> list[Amount]:
+        """What trials of the very same setting and size took."""
+        return [amount for other, amount in self.taken if _size(other) == _size(trial)]
+
+    def need(self, trial: Trial, rate: float = 0.0) -> Amount:
+        """What a trial will take, at `rate` dollars per second; its longest while nothing is known
+        of its shape.
+        """
+        expected = self.seconds(trial)
+        seconds = longest_of(trial) if expected is None else expected
+        same = [amount for amount in self.same(trial) if amount.requests > 0]
+        around = AROUND * trial.concurrency if trial.rate is None else trial.rate * trial.shape.requests * trial.warmup
+        requests = float(trial.requests + around)
+        tokens = requests * trial.shape.osl.mean
+        if same:
+            requests = max(amount.requests for amount in same)
+            tokens = max(amount.tokens for amount in same)
+        return Amount(seconds, requests, tokens, seconds * rate)
+
+
+def raised(budget: BudgetConfig, total: Amount) -> list[tuple[str, str]]:
+    """The limits of a budget that are too small for so much, each with a value that is enough."""
+
+    def up(number: float) -> int:
+        scale: int = 10 ** max(0, len(str(math.ceil(number))) - 2)
+        return math.ceil(number / scale) * scale
+
+    more = []
+    if budget.time is not None and total.seconds > budget.time:
+        more.append(("budget.time", f"{math.ceil(total.seconds / 60)}min"))
+    for name in ("requests", "tokens"):
+        cap, needed = getattr(budget, name), getattr(total, name)
+        if cap is not None and needed > cap:
+            more.append((f"budget.{name}", str(up(needed))))
+    if budget.cost is not None and total.dollars > budget.cost:
+        more.append(("budget.cost", f"${math.ceil(total.dollars * 100) / 100:.2f}"))
+    return more
+
+
+def _between(known: Mapping[int, float], concurrency: int) -> float:
+    """Interpolated on logarithmic axes."""
+    below = max((c for c in known if c <= concurrency), default=None)
+    above = min((c for c in known if c >= concurrency), default=None)
+    if below is None:
+        assert above is not None
+        return known[above] * above / concurrency
+    if above is None or below == above:
+        return known[below]
+    share = math.log(concurrency / below) / math.log(above / below)
+    return math.exp((1 - share) * math.log(known[below]) + share * math.log(known[above]))
+
+
+def _size(trial: Trial) -> tuple[Series, int, int, float | None]:
+    return trial.series, trial.concurrency, trial.requests, trial.seconds
+
+
+# -- shares, and what is left out
+# --------------------------------------------------------------------------------------------------
+
+
+def price_of(deployments: Iterable[DeploymentConfig]) -> float:
+    """Dollars per second while these deployments are up."""
+    return sum(d.price or 0.0 for d in deployments) / 3600
+
+
+def parts_left(groups: Sequence[Sequence[DeploymentConfig]]) -> float:
+    """Of how many equal parts the first of these groups may take one: every deployment that is left
+    counts alike.
+    """
+    return sum(len(group) for group in groups) / len(groups[0]) if groups[0] else 1.0
+
+
+_WORK = {
+    Phase.SCAN: "the scan",
+    Phase.LOCATE: "the scan",
+    Phase.FRONTIER: "the frontier between the settings",
+    Phase.VISIT: "the visits",
+}
+
+
+def described_trials(trials: Sequence[Trial]) -> str:
+    """'12 of repeat 3, 2 of the listed settings': the first to be dropped first."""
+    groups: dict[str, int] = {}
+    for trial in sorted(trials, key=lambda t: (t.phase is Phase.GRID, -t.repeat)):
+        again = f"repeat {trial.repeat}" if trial.repeat > 1 else "the listed settings"
+        name = again if trial.phase is Phase.GRID else _WORK.get(trial.phase, "the proofs")
+        groups[name] = groups.get(name, 0) + 1
+    return ", ".join(f"{n} of {name}" for name, n in groups.items())

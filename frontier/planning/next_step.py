@@ -1,0 +1,132 @@
+"""The command that would decide a setting that is not proven, and the time it takes: the next step
+of a decision. Pure.
+
+The command goes on with the run that was measured. An import cannot: there it is a sweep of its
+own.
+"""
+
+import math
+import shlex
+from collections.abc import Sequence
+from dataclasses import replace
+
+from frontier.config import Config
+from frontier.core.decisions import Decision, Limit, NextStep
+from frontier.core.loads import Rate
+from frontier.core.metrics import Unit
+from frontier.core.shapes import Series, Shape
+from frontier.core.sla_result import Answer
+from frontier.core.trials import Phase
+from frontier.planning.budget import Amount, TrialTimes, raised
+from frontier.planning.plan import make_trial
+
+ENOUGH = 2.0
+"""A budget that is too small is raised to have room for this many times what a proof is expected to
+take."""
+
+
+def with_command(decision: Decision, config: Config, again: str | None, times: TrialTimes, spent: Amount) -> Decision:
+    """The decision with the command and the time of its next step. `again` is the sweep of its run
+    once more, None of an import; `times` what its trials took, `spent` what all of its sessions
+    did.
+    """
+    step = decision.next_step
+    if step is None or (step.requests is None and again is not None) or isinstance(step.concurrency, Rate):
+        return decision
+    if again is None:
+        step = replace(step, requests=None, command=_own_sweep(decision, step))
+    else:
+        need = _need(config, decision.series, step, times)
+        more = [*_only(config, decision.series), "--prove", str(step.concurrency), *_sla(config, decision.limits)]
+        more += [] if need is None else _budget(config, need, spent)
+        step = replace(step, seconds=None if need is None else need.seconds, command=f"{again} {shlex.join(more)}")
+    return replace(decision, next_step=step)
+
+
+def shared_commands(answer: Answer, config: Config, again: str | None) -> dict[str, str]:
+    """Per deployment of which no concurrency is proven in every shape the command that would prove
+    the lowest of its operating points in all of them; nothing where a shape has none.
+    """
+    commands = {}
+    for name, c in answer.common.items() if again is not None else ():
+        alone = [d.concurrency for d in answer.decisions if d.deployment == name]
+        known = [point for point in alone if point is not None]
+        if c is None and len(known) == len(alone):
+            only = ["--only", name] if len(config.deployments) > 1 else []
+            more = [*only, "--prove", str(min(known)), *_sla(config, answer.limits)]
+            commands[name] = f"{again} {shlex.join(more)}"
+    return commands
+
+
+def _need(config: Config, series: Series, step: NextStep, times: TrialTimes) -> Amount | None:
+    """What its requests take, by what trials of the same series took; None where nothing is known
+    of them.
+    """
+    deployment = next((d for d in config.deployments if d.name == series.deployment), None)
+    if deployment is None or step.requests is None:
+        return None
+    trial = make_trial(config, deployment, series.shape, step.concurrency, Phase.PROVE, 1, step.requests)
+    # A proof takes as many trials as it needs, so that neither the least nor the most time of one
+    # trial bounds it; and a trial that was cut short took its time for what it sent, not for what
+    # it was to send.
+    sent = tuple((replace(t, requests=max(1, round(took.requests))), took) for t, took in times.taken)
+    times = replace(times, taken=sent)
+    trial = replace(trial, min_time=0.0, max_time=math.inf)
+    rate = (deployment.price or 0.0) / 3600
+    return None if times.seconds(trial) is None else times.need(trial, rate)
+
+
+def _budget(config: Config, need: Amount, spent: Amount) -> list[str]:
+    """The options that raise the config's budget, where what is left of it has no room for so
+    much.
+    """
+    total = need * ENOUGH + spent
+    return [word for name, value in raised(config.budget, total) for word in ("--set", f"{name}={value}")]
+
+
+def _only(config: Config, series: Series) -> list[str]:
+    """The options that limit a sweep to one series, where the config has several."""
+    names = [series.shape.label] if len(config.shapes) > 1 else []
+    names += [series.deployment] if len(config.deployments) > 1 else []
+    return [word for name in names for word in ("--only", name)]
+
+
+def _sla(config: Config, limits: Sequence[Limit]) -> list[str]:
+    """The options that ask for these limits, where they are none of the config's tiers."""
+    asked = tuple(limits)
+    if asked in [tuple(tier) for _, tier in config.tiers]:
+        return []
+    own = {limit.metric for limit in config.limits}
+    if len(config.tiers) == 1 and own == {limit.metric for limit in asked}:
+        changed = [limit for limit in asked if limit not in config.limits]
+        tier, mine = config.tiers[0][0], {limit.metric: limit for limit in config.limits}
+        places = [".".join(config.limit_path(tier, mine[limit.metric])) for limit in changed]
+        return [w for at, limit in zip(places, changed, strict=True) for w in ("--set", f"{at}={_written(limit)}")]
+    return ["--set", _whole(asked)]
+
+
+def _whole(limits: Sequence[Limit]) -> str:
+    """An SLA in one option: 'sla={p99_ttft: 200ms, error_rate: 1%}'."""
+    return f"sla={{{', '.join(f'{limit.metric}: {_written(limit)}' for limit in limits)}}}"
+
+
+def _written(limit: Limit) -> str:
+    """A limit as a config has it, in full: '200ms', '[150ms, 200ms]', '1%'."""
+
+    def text(value: float) -> str:
+        if limit.of.unit is Unit.SECONDS:
+            return f"{value:.12g}s" if value >= 1 else f"{value * 1000:.12g}ms"
+        return f"{value * 100:.12g}%" if limit.of.unit is Unit.SHARE else f"{value:.12g}"
+
+    return text(limit.promise) if limit.comfort is None else f"[{text(limit.comfort)}, {text(limit.promise)}]"
+
+
+def _own_sweep(decision: Decision, step: NextStep) -> str:
+    """The sweep that would decide a setting of an import; the user knows the URL of the server."""
+    words = ["--set", f"shapes=[{_lengths(decision.shape)}]", "--set", _whole(decision.limits)]
+    words += ["--prove", str(step.concurrency)]
+    return f"frontier init URL > sweep.yaml && frontier sweep sweep.yaml {shlex.join(words)}"
+
+
+def _lengths(shape: Shape) -> str:
+    return f"{shape.isl}/{shape.osl}"

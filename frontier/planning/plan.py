@@ -1,0 +1,465 @@
+"""The plan of a sweep: every trial of a config's grid in its order, with its cost; and what a sweep
+reports of itself.
+
+Repeats are blocks, each with every setting once in an order of its own, so that a drift of the
+machine during the sweep cannot look like an effect of concurrency. Deployments alternate inside a
+block, setting by setting, for the same reason. Each shape is run once at its lowest concurrency
+first: that is cheap, and shows how long a request takes.
+
+With a budget, and where the sweep sizes its trials itself, the most valuable come first, as the end
+may be cut off: the lowest concurrency of each shape, then each next one halving the widest gap.
+Where `requests` is given, every setting is measured once before the search for the operating point,
+and again after it; otherwise the grid completes the frontier once the operating point is proven.
+All of it is pure; `--dry-run` ends here.
+"""
+
+import math
+import random
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+
+from frontier.config import Config, DeploymentConfig, digest
+from frontier.config.schema import TURNS
+from frontier.config.shape_keys import described
+from frontier.core.decisions import Decision, Judgement, Limit
+from frontier.core.errors import UsageError
+from frontier.core.from_records import BATCH
+from frontier.core.loads import Rate, load_facts
+from frontier.core.points import Estimate, Flag
+from frontier.core.shapes import Series, Shape
+from frontier.core.trials import Phase, Trial
+from frontier.search.scan import SearchPolicy
+
+if TYPE_CHECKING:
+    from frontier.client.load.loop import TrialProgress
+
+GRID_REQUESTS, GRID_SECONDS = 1_000, 60.0
+"""A grid trial that the sweep sizes itself ends with so many requests sent, or after so many
+seconds of its window."""
+STATED_SECONDS = 300.0
+"""The longest window of a trial of stated `requests` where `max_time` is left out."""
+PROOFS, PROOF_TRIALS = 3, 5
+"""Settings that a search without a stated `refine` proves or gives up at most, and trials of each
+at most."""
+SPREAD = 1.7
+"""The time left is a range from the expected time over this to the expected time times this: its
+upper end is less than three times its lower one."""
+RECORD_BYTES = 420
+TOKEN_BYTES = 6
+"""A record takes about this on disk, and this more per output token for its gap."""
+PROGRAM_BYTES, CONNECTION_BYTES, PROMPT_BYTES, SAMPLE_BYTES, GAP_BYTES = 200e6, 64e3, 32, 250, 80
+"""In memory: the program at work; per request in flight, and more per input token; per request that
+was measured; per gap of the records that are read at one time."""
+
+
+@dataclass(frozen=True, slots=True)
+class ToProve:
+    """The settings that a user asked to be proven, and nothing else is measured: `everywhere`, or
+    in each series those that a run proved there. `named` is what the user wrote.
+
+    >>> chat, rag = Series("", Shape.of(512, 256)), Series("", Shape.of(8192, 128))
+    >>> base = ToProve.of_run("runs/base", {chat: (48,), rag: ()})
+    >>> base.of(chat), base.of(rag), base.of(Series("fp8", chat.shape)), bool(base)
+    ((48,), (), (48,), True)
+    """
+
+    everywhere: tuple[int, ...] = ()
+    named: str = ""
+    by_series: Mapping[Series, tuple[int, ...]] = field(default_factory=dict)
+
+    @classmethod
+    def of_run(cls, named: str, proven: Mapping[Series, tuple[int, ...]]) -> "ToProve":
+        """What a run proved, by series."""
+        return cls(tuple(sorted({c for settings in proven.values() for c in settings})), named, proven)
+
+    def __bool__(self) -> bool:
+        return bool(self.everywhere)
+
+    def of(self, series: Series) -> tuple[int, ...]:
+        """What is to be proven in a series: what the run proved in it; else, under another name, in
+        its shape; else in any.
+        """
+        if series in self.by_series:
+            return self.by_series[series]
+        alike = {c for other, settings in self.by_series.items() if other.shape == series.shape for c in settings}
+        return tuple(sorted(alike)) or self.everywhere
+
+
+NOTHING = ToProve()
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The grid in order; what the search for the operating point adds is estimated in `budget`.
+
+    `expected_bytes` are those on disk, `expected_memory` those in memory. `refine` is the number of
+    settings beyond the grid that the config allows the search; None: as many as it needs; 0: there
+    is none. `sized`: the config says how many requests a trial of the grid sends; otherwise their
+    sizes are a guess.
+    """
+
+    trials: tuple[Trial, ...]
+    deployments: tuple[str, ...]
+    shapes: tuple[str, ...]
+    concurrency: tuple[int, ...]
+    repeats: int
+    refine: int | None
+    expected_bytes: float
+    expected_memory: float
+    sized: bool
+
+    def left(self, finished: Mapping[str, Trial]) -> tuple[Trial, ...]:
+        """The trials that are not among the finished ones, by key. One that the sweep sizes itself
+        may have been of another size; any other counts only with the fingerprint it has here.
+        """
+        return tuple(
+            t
+            for t in self.trials
+            if t.key not in finished or (self.sized and finished[t.key].fingerprint != t.fingerprint)
+        )
+
+    def summary(self) -> dict[str, Any]:
+        """JSON-able, for `--dry-run --json`."""
+        return {
+            "deployments": list(self.deployments),
+            "shapes": list(self.shapes),
+            "concurrency": [c for c in self.concurrency if not isinstance(c, Rate)] or None,
+            "rate": [c.per_second for c in self.concurrency if isinstance(c, Rate)] or None,
+            "repeats": self.repeats,
+            "trials": [
+                {
+                    "key": t.key,
+                    "deployment": t.deployment,
+                    "shape": t.shape.label,
+                    **load_facts(t.concurrency),
+                    "repeat": t.repeat,
+                    "requests": t.requests,
+                    "max_time": t.max_time,
+                }
+                for t in self.trials
+            ],
+            "requests_at_least": sum(trial.requests for trial in self.trials),
+            "expected_bytes": round(self.expected_bytes),
+            "expected_memory": round(self.expected_memory),
+        }
+
+
+def make_plan(config: Config, only: Sequence[str] = ()) -> Plan:
+    """The plan of a config; the same config gives the same plan everywhere.
+
+    `only` names the shapes and deployments that it is limited to; UsageError when there is none of
+    such a name.
+    """
+    shapes = _only([shape.label for shape in config.shapes], only)
+    deployments = _only([d.name for d in config.deployments], only)
+    if unknown := [name for name in only if name not in (*shapes, *deployments)]:
+        names = [*(s.label for s in config.shapes), *(d.name for d in config.deployments if d.name != "default")]
+        raise UsageError(f"there is no shape or deployment {unknown[0]!r}", f"there are: {', '.join(names)}")
+    ordered = (trial for turn in in_turn(config.deployments) for trial in _turn_in_order(config, turn))
+    trials = tuple(t for t in ordered if t.shape.label in shapes and t.deployment in deployments)
+    sizes = [_bytes(trial) for trial in trials]
+    pairs = len(deployments) * len(shapes)
+    refine = config.refine if config.searches else 0
+    proofs = pairs * (PROOFS if refine is None else refine) * PROOF_TRIALS
+    return Plan(
+        trials=trials,
+        deployments=deployments,
+        shapes=shapes,
+        concurrency=config.concurrency,
+        repeats=config.repeats or 1,
+        refine=refine,
+        expected_bytes=sum(sizes) + proofs * max(sizes),
+        expected_memory=_memory(trials),
+        sized=config.requests is not None,
+    )
+
+
+def _bytes(trial: Trial) -> float:
+    """Bytes on disk of what a trial sends at most."""
+    sent = trial.requests + 3 * trial.concurrency
+    if trial.rate is not None:
+        sent = math.ceil(trial.rate * trial.shape.requests * (expected_seconds(trial) or 0.0))
+    return sent * (RECORD_BYTES + TOKEN_BYTES * trial.shape.osl.mean)
+
+
+def _memory(trials: Sequence[Trial]) -> float:
+    """Bytes: the program, the prompts in flight, the samples of all trials, and the batch of
+    records last read.
+    """
+    in_flight = max(t.streams * (CONNECTION_BYTES + PROMPT_BYTES * t.shape.isl.high) for t in trials)
+    batch = max(min(BATCH, t.requests) * t.shape.osl.high * GAP_BYTES for t in trials)
+    return PROGRAM_BYTES + in_flight + batch + SAMPLE_BYTES * sum(t.requests for t in trials)
+
+
+def _only(names: list[str], wanted: Sequence[str]) -> tuple[str, ...]:
+    """Those that are wanted; all of them when none of them is."""
+    return tuple(name for name in names if name in wanted) or tuple(names)
+
+
+def runs_grid(config: Config) -> bool:
+    """Whether the trials of the grid are run because the config says so; otherwise the completion
+    asks for settings.
+    """
+    return config.requests is not None or config.repeats is not None or config.refine == 0
+
+
+def search_policy(config: Config, prove: Sequence[int] = ()) -> SearchPolicy:
+    """What the search for the operating point may do; `prove` are the settings that the user asked
+    to be proven.
+    """
+    return SearchPolicy(config.concurrency, config.requests, config.refine, tuple(prove), warmup=config.warmup)
+
+
+def in_turn(deployments: Iterable[DeploymentConfig]) -> list[list[DeploymentConfig]]:
+    """The deployments that are up at one time: all that the user runs, together; then each that a
+    sweep starts, alone.
+
+    A turn is measured whole before the next begins.
+    """
+    listed = list(deployments)
+    together = [d for d in listed if d.start is None]
+    return [*([together] if together else []), *([d] for d in listed if d.start is not None)]
+
+
+def make_trial(  # noqa: PLR0913
+    config: Config,
+    deployment: DeploymentConfig,
+    shape: Shape,
+    concurrency: int,
+    phase: Phase,
+    repeat: int,
+    requests: int,
+    seconds: float | None = None,
+    warmup: float = 0.0,
+) -> Trial:
+    """One trial, planned or proposed by the search. Its seed and fingerprint follow from the
+    arguments alone. `seconds` bounds its window, which lasts `min_time` at least. A scan has no
+    least warm-up but one that the config states. At a rate the queue needs `warmup` seconds,
+    sessions that think so long as they need for their last turn, and where `max_time` is left out a
+    trial lasts as long as its requests take to arrive. Of a trace a proof, and a trial at a listed
+    rate, plays so much that its parts do not differ much.
+
+    Two trials differ in their seed as soon as they differ in anything, so no two share a prompt.
+    """
+    identity = [config.seed, deployment.name, described(shape), concurrency, phase.value, repeat]
+    seed = int(digest(identity)[:15], 16)
+    if shape.arrivals is not None and (phase is Phase.PROVE or (phase is Phase.GRID and config.rate)):
+        requests = max(requests, math.ceil(shape.arrivals.long_enough * shape.requests))
+        seconds = seconds and max(seconds, 1000 * shape.arrivals.long_enough / concurrency)
+    concurrency = shape.load(concurrency)
+    print_of = [config.load(), deployment.canonical(), identity, requests]
+    if seconds is not None:
+        seconds = max(seconds, config.min_time)
+        print_of.append(seconds)
+    scan = phase is Phase.SCAN and "warmup" not in config.model_fields_set
+    warmup = max(warmup, 0.0 if scan else config.warmup)
+    max_time = max(config.trial_time, 2 * config.min_time)
+    if isinstance(concurrency, Rate):
+        warmup = max(warmup, shape.session_seconds(0.0))
+        print_of.append(warmup)
+        if config.max_time is None:
+            max_time = max(max_time, 2 * (warmup + requests / (concurrency.per_second * shape.requests)))
+    return Trial(
+        deployment=deployment.name,
+        shape=shape,
+        concurrency=concurrency,
+        repeat=repeat,
+        phase=phase,
+        requests=requests,
+        seed=seed,
+        warmup=warmup,
+        min_time=config.min_time,
+        max_time=max_time,
+        fingerprint=digest(print_of)[:16],
+        seconds=seconds,
+        rate=concurrency.per_second if isinstance(concurrency, Rate) else None,
+    )
+
+
+def _turn_in_order(config: Config, deployments: Sequence[DeploymentConfig]) -> list[Trial]:
+    """The first cheap trials, then block after block."""
+
+    def grid(deployment: DeploymentConfig, shape: Shape, concurrency: int, repeat: int) -> Trial:
+        requests, seconds = grid_size(config, concurrency)
+        return make_trial(config, deployment, shape, concurrency, Phase.GRID, repeat, requests, seconds)
+
+    rng = random.Random(int(digest(["order", config.seed])[:15], 16))
+    lowest = config.concurrency[0]
+    trials = [grid(d, shape, lowest, 1) for shape in config.shapes for d in deployments]
+    first = {trial.key for trial in trials}
+    for repeat in range(1, (config.repeats or 1) + 1):
+        settings = [(shape, concurrency) for shape in config.shapes for concurrency in config.concurrency]
+        rng.shuffle(settings)
+        if repeat == 1 and (config.budget.limited or config.requests is None):
+            settings = [(shape, c) for c in halving(config.concurrency) for shape in config.shapes]
+        for shape, concurrency in settings:
+            turn = list(deployments)
+            rng.shuffle(turn)
+            trials += [t for d in turn if (t := grid(d, shape, concurrency, repeat)).key not in first]
+    return trials
+
+
+def grid_size(config: Config, concurrency: int) -> tuple[int, float | None]:
+    """Requests of a grid trial, TURNS of every stream at least, and the seconds that bound its
+    window.
+    """
+    turns = 0 if isinstance(concurrency, Rate) else TURNS * concurrency
+    if config.requests is None:
+        return max(GRID_REQUESTS, turns), GRID_SECONDS
+    return max(config.requests, turns), None if config.max_time is not None else STATED_SECONDS
+
+
+def halving(ladder: tuple[int, ...]) -> list[int]:
+    """The lowest concurrency, then each next one in the middle of the widest gap: cut anywhere, the
+    rest is even.
+
+    >>> halving((1, 2, 4, 8, 16, 32, 64, 128))
+    [1, 16, 4, 64, 2, 8, 32, 128]
+    """
+    order, gaps = [0], [(0, len(ladder))]
+    while gaps:
+        below, above = gaps.pop(0)
+        if above - below > 1:
+            middle = (below + above) // 2
+            order.append(middle)
+            gaps += [(below, middle), (middle, above)]
+    return [ladder[i] for i in order]
+
+
+def expected_seconds(trial: Trial, e2e: float | None = None) -> float | None:
+    """Seconds that a trial takes whose requests take `e2e` each. None while that is not known: only
+    at a rate it needs not be, as requests come by the clock.
+
+    A trial ends when its requests are sent, not before `min_time`, and at `max_time` (with its
+    warm-up) at the latest; the requests in flight then are awaited.
+    """
+    bound = math.inf if trial.seconds is None else trial.seconds
+    if trial.rate is not None:
+        window = min(trial.requests / (trial.rate * trial.shape.requests), bound)
+        return min(trial.warmup + window, trial.max_time) + (e2e or 0.0)
+    if e2e is None:
+        return None
+    cycle = e2e + trial.shape.pause
+    warm = min(max(trial.warmup, 3 * cycle), trial.max_time / 2)
+    window = min(max(trial.min_time, trial.requests * cycle / trial.concurrency), bound)
+    return min(warm + window, trial.max_time) + e2e
+
+
+def longest_of(trial: Trial) -> float:
+    """Seconds a trial takes at most, until its window is over.
+
+    Where only the window is bounded, the warm-up is counted as long as the window: how long it
+    takes follows from how long a request takes, and where that is not known nothing better can be
+    said.
+    """
+    return trial.max_time if trial.seconds is None else min(trial.max_time, 2 * max(trial.seconds, trial.warmup))
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """What the trials of a series are run for now: `grid` and `scan` look at each setting, `prove`
+    proves a candidate, `complete` fills the frontier. `place` of `series_count` is this series;
+    `measured` of `settings` of the config have trials of their own.
+    """
+
+    word: Literal["grid", "scan", "prove", "complete"]
+    place: int
+    series_count: int
+    measured: int
+    settings: int
+
+
+@dataclass(frozen=True, slots=True)
+class Better:
+    """A higher setting that is not proven: what it may give more, as a share, and the seconds that
+    would decide, None where they are not known.
+    """
+
+    concurrency: int
+    gain: float
+    seconds: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class TimeLeft:
+    """Seconds expected until the operating points are known, and then until the frontiers are
+    complete. `open`: proofs go on, and these are what is left at least. The budget ends the sweep
+    after `most`.
+
+    >>> left = TimeLeft(60.0, 240.0)
+    >>> left.seconds, [round(end) for end in left.range], TimeLeft(60.0, open=True).range
+    (300.0, [176, 510], (35.294117647058826, inf))
+    """
+
+    answer: float = 0.0
+    rest: float = 0.0
+    open: bool = False
+    most: float = math.inf
+
+    @property
+    def seconds(self) -> float:
+        """All that is expected."""
+        return self.answer + self.rest
+
+    @property
+    def range(self) -> tuple[float, float]:
+        """All of it, at least and at most."""
+        longest = math.inf if self.open else self.seconds * SPREAD
+        return min(self.most, self.seconds / SPREAD), min(self.most, longest)
+
+    def within(self, limit: float | None) -> "TimeLeft":
+        """As far as it ends within so many seconds; None: there is no limit."""
+        if limit is None:
+            return self
+        most = max(0.0, limit)
+        answer = min(self.answer, most)
+        return TimeLeft(answer, min(self.rest, most - answer), self.open, most)
+
+    def after(self, seconds: float) -> "TimeLeft":
+        """The same so many seconds later."""
+        answer = max(0.0, self.answer - seconds)
+        rest = max(0.0, self.seconds - seconds) - answer
+        return TimeLeft(answer, rest, self.open, max(0.0, self.most - seconds))
+
+
+class Progress:
+    """What a sweep reports while it runs. Nothing is done with it here; a display overrides what it
+    shows.
+
+    `expect` gets the time that is left from now on, and why that is not what the last estimate let
+    expect. `trial_finished` gets point values by metric name, None where there is none, and what is
+    wrong with the trial.
+    """
+
+    def plan(self, total: int, done: int) -> None:
+        """The grid has `total` trials, of which `done` are finished."""
+
+    def expect(self, left: TimeLeft, why: str = "") -> None:
+        """The estimate of the time left has changed."""
+
+    def trial_started(self, trial: Trial, number: int, total: int) -> None:
+        """A trial begins."""
+
+    def tick(self, tick: "TrialProgress") -> None:
+        """The state of the running trial, several times a second."""
+
+    def trial_finished(self, trial: Trial, figures: Mapping[str, float | None], flags: Sequence[Flag] = ()) -> None:
+        """A trial is finished and stored."""
+
+    def stage(self, stage: Stage) -> None:
+        """What the next trial is run for; before each."""
+
+    def judged(self, trial: Trial, judgement: Judgement, limit: Limit, estimate: Estimate) -> None:
+        """How the setting of a finished trial stands: the limit that is tightest, and its value and
+        bounds so far.
+        """
+
+    def announced(self, decision: Decision, seconds: float, better: Better | None) -> None:
+        """The operating point of a series is proven, `seconds` after the sweep was begun."""
+
+    def note(self, text: str) -> None:
+        """Anything else worth a line."""
+
+    def close(self) -> None:
+        """The sweep is over."""

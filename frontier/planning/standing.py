@@ -1,0 +1,217 @@
+"""Standing of a sweep: how far it has come, how its last session ended, and the command that goes
+on."""
+
+import itertools
+import shlex
+import stat
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from frontier.config import Config, Setting, config_text
+from frontier.core.errors import UsageError
+from frontier.core.shapes import Series
+from frontier.core.text import clean, redact
+from frontier.core.trials import Phase, Trial
+from frontier.core.units import count
+from frontier.planning.plan import make_plan
+from frontier.store.journal import last_session
+from frontier.store.run_dir import RunDirectory
+
+ENDS = ("finished", "budget", "interrupted", "server_lost", "failed", "stopped")
+"""What the journal of a sweep ends with; with anything else it was killed."""
+_DONE = ("finished", "budget")
+_NO_SERVER = {"never_came_up": "the server never came up", "another": "another server answered"}
+_LARGEST_CONFIG = 1 << 20
+
+End = Literal["running", "finished", "budget", "interrupted", "server_lost", "failed", "stopped", "killed"]
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """How far a sweep has come. `left` are the planned trials that are neither finished nor given
+    up; `given_up` those that the last session skipped, or dropped for the budget. A setting is
+    measured when one of its trials is finished.
+
+    `end` is how the last session ended, `reason` why where the journal says so, and `cause` why
+    there was no server; `again` is the command that goes on.
+    """
+
+    end: End
+    reason: str
+    planned: int
+    done: int
+    refined: int
+    left: tuple[Trial, ...]
+    given_up: frozenset[str]
+    settings: int
+    measured: int
+    again: str
+    cause: str = ""
+
+    @property
+    def state(self) -> Literal["running", "finished", "stopped"]:
+        """As `frontier status` says it: finished is what the same command would not go on with."""
+        if self.end == "running":
+            return "running"
+        return "finished" if self.end in _DONE and not self.left else "stopped"
+
+    @property
+    def unfinished(self) -> bool:
+        """A part of what was planned is not there: it is still to come, was cut off, or had no room
+        in the budget.
+        """
+        return self.state != "finished" or self.end == "budget"
+
+    @property
+    def brief(self) -> str:
+        """'unfinished: the frontier is measured at 4 of 10 settings (12 of 30 trials)'; '' for a
+        finished run.
+        """
+        if not self.unfinished:
+            return ""
+        trials = "" if self.planned == self.settings else f" ({self.done} of {count(self.planned, 'trial')})"
+        return f"unfinished: the frontier is measured at {self.measured} of {count(self.settings, 'setting')}{trials}"
+
+    @property
+    def text(self) -> str:
+        """The same with how it ended and the command that goes on, in two lines; '' for a finished
+        run.
+        """
+        if not self.unfinished:
+            return ""
+        words = {
+            "running": "a sweep is running on it now",
+            "finished": "the last sweep was asked for a part of it",
+            "budget": "the budget had no room for more",
+            "interrupted": "it was interrupted",
+            "server_lost": _NO_SERVER.get(self.cause, "the server was lost"),
+            "failed": f"it failed: {self.reason}" if self.reason else "it failed",
+            "stopped": "it was stopped",
+            "killed": "it was killed",
+        }
+        if self.end == "running":
+            return f"{self.brief}; {words[self.end]}"
+        way = "raise it and go on with" if self.end == "budget" else "go on with"
+        return clean(f"{self.brief}; {words[self.end]}; {way}", 400) + f"\n  {self.again}"
+
+    def tree(self) -> dict[str, Any] | None:
+        """For JSON; None for a finished run."""
+        if not self.unfinished:
+            return None
+        return {
+            "end": self.end,
+            "settings": self.settings,
+            "measured": self.measured,
+            "trials": self.planned,
+            "finished": self.done,
+            "go_on": self.again,
+        }
+
+
+def lost_server(lines: Sequence[Mapping[str, Any]]) -> str:
+    """Why a sweep ended without a server, of the lines of its journal: it never came up, was lost,
+    or is another one.
+    """
+    ends = [line for line in lines if line["event"] == "server_lost" and "trial" not in line]
+    last = ends[-1] if ends else {}
+    said = {"never_came_up": "the server never came up: ", "another": ""}
+    before = said.get(str(last.get("cause")), "the server was lost and did not come back: ")
+    return f"{before}{last.get('reason', '')}"
+
+
+def standing(run: RunDirectory, config: Config, finished: Mapping[str, Trial]) -> Standing:
+    """How far the sweep of `run` has come; `finished` are its finished trials by key."""
+    lines = run.journal_lines()
+    given_up = skipped(last_session(lines), finished.keys()).keys()
+    plan = make_plan(config)
+    planned = {t.key: t for t in plan.trials}
+    own = [t for t in finished.values() if plan.sized or t.phase not in (Phase.SCAN, Phase.FRONTIER)]
+    settings, measured = ({_setting(t) for t in trials} for trials in (planned.values(), own))
+    # A setting that the sweep sizes itself may have been proven instead of measured for the grid.
+    done = {k for k, t in planned.items() if k in finished or (not plan.sized and _setting(t) in measured)}
+    last, over = _last(lines)
+    running = not over and run.held()
+    ended: Any = last["event"] if last["event"] in ENDS else "killed"
+    return Standing(
+        end="running" if running else ended,
+        reason=str(last.get("reason", "")),
+        planned=len(planned),
+        done=len(done),
+        refined=len(finished.keys() - planned.keys()),
+        left=tuple(trial for key, trial in planned.items() if key not in done and key not in given_up),
+        given_up=frozenset(given_up),
+        settings=len(settings),
+        measured=len(settings & measured),
+        again=_command(run),
+        cause=str(last.get("cause", "")),
+    )
+
+
+def _setting(trial: Trial) -> tuple[Series, int]:
+    return trial.series, trial.concurrency
+
+
+def _last(lines: Sequence[Mapping[str, Any]]) -> tuple[Mapping[str, Any], bool]:
+    """The line that says how the last session ended, and whether it is surely over.
+
+    The line of a server that was stopped comes after the end. A trial that was lost or cut off is
+    not yet the end: the lock shows whether the sweep still lives. After the end it may be `verify`
+    that holds the lock.
+    """
+    kept = [line for line in lines if line["event"] != "stopped"] or lines
+    last = kept[-1] if kept else {"event": "created"}
+    over = last["event"] in ENDS and "trial" not in last
+    return (last if over or not lines else lines[-1]), over
+
+
+def _command(run: RunDirectory) -> str:
+    """The sweep into this directory again: by the user's own config with the settings given beside
+    it, where that is still the same, after a `cd` where it lies elsewhere; else by the run's copy,
+    which has the settings in it.
+    """
+    session: Mapping[str, Any] = next(
+        (line for line in reversed(run.journal_lines()) if "config" in line and "directory" in line), {}
+    )
+    file = str(session.get("config", run.manifest.get("config_file", "")))
+    given = tuple(session.get("settings", ()))
+    options = [word for setting in given for word in ("--set", setting)]
+    kept = _without_head(run.config_text())
+    for directory in ("", *([session["directory"]] if session else [])):
+        if _own_config(Path(directory, file), given) == kept:
+            path = run.path.absolute() if directory else run.path
+            words = shlex.join(["frontier", "sweep", file, "-o", str(path), *options])
+            return clean(f"cd {shlex.quote(directory)} && {words}" if directory else words, 4000)
+    return clean(shlex.join(["frontier", "sweep", str(run.path / "config.yaml"), "-o", str(run.path)]), 4000)
+
+
+def _own_config(file: Path, settings: Sequence[str]) -> str | None:
+    """The text that a run would keep of a config of the user's; None where there is none."""
+    with suppress(OSError, UnicodeDecodeError, ValueError, UsageError):
+        status = file.stat()
+        if stat.S_ISREG(status.st_mode) and status.st_size < _LARGEST_CONFIG:
+            text = file.read_text()
+            given = [Setting.of(setting) for setting in settings]
+            return _without_head(redact(config_text(text, str(file), given) if given else text))
+    return None
+
+
+def _without_head(text: str) -> str:
+    """A config's text without the comments at its beginning: those of a run say which settings were
+    put into it.
+    """
+    lines = text.splitlines(keepends=True)
+    return "".join(itertools.dropwhile(lambda line: line.startswith("#"), lines))
+
+
+def skipped(lines: Iterable[Mapping[str, Any]], finished: Collection[str]) -> dict[str, str]:
+    """Why each trial that was skipped or dropped was not measured, by its key; the last word
+    counts.
+    """
+    reasons: dict[str, str] = {}
+    for line in lines:
+        keys = {"skipped": [line.get("trial")], "dropped": line.get("trials", ())}.get(line["event"], ())
+        reasons |= {str(key): str(line.get("reason")) for key in keys if key not in finished}
+    return reasons

@@ -1,0 +1,192 @@
+"""Time left of a sweep: the trials to come, each as long as the nearest setting took. Pure.
+
+Which trials complete the frontier follows from the rules of `search.complete` and is counted by
+them. How many windows a proof takes is random, so while proofs go on only the least time is given:
+to the next judgement, and what is to come whatever it says. Once no candidate is left the time is a
+range; `benchmarks/time_left.py` counts how often both hold. While nothing of a sweep is measured
+its time is not known.
+"""
+
+import math
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+
+from frontier.config import Config
+from frontier.core.changes import History
+from frontier.core.proof import LOOKS, MAX_WINDOWS, SCANS
+from frontier.core.shapes import Series
+from frontier.core.trials import Phase, Trial
+from frontier.planning.budget import TrialTimes
+from frontier.planning.plan import NOTHING, Plan, TimeLeft, ToProve, make_trial, runs_grid, search_policy
+from frontier.search import complete, scan
+from frontier.search.scan import Ask, Done, SearchPolicy
+
+SEARCHED = (*SCANS, Phase.PROVE)
+"""The trials of a search, whose number is random."""
+
+
+@dataclass(frozen=True, slots=True)
+class ToCome:
+    """Trials that are to come in a series, and how many of each: until its operating point is
+    known, and after that. Where nothing is `measured`, only those that the config states. `open`:
+    more will follow from these.
+    """
+
+    measured: bool
+    open: bool
+    answer: tuple[tuple[Trial, float], ...] = ()
+    rest: tuple[tuple[Trial, float], ...] = ()
+
+    def seconds(self, times: TrialTimes) -> TimeLeft | None:
+        """How long they take; None where nothing of the series is measured."""
+        if not self.measured:
+            return None
+        answer, rest = (_seconds(part, times) for part in (self.answer, self.rest))
+        return None if answer is None or rest is None else TimeLeft(answer, rest, self.open)
+
+
+def _seconds(trials: Iterable[tuple[Trial, float]], times: TrialTimes) -> float | None:
+    each = [(times.expected(trial), count) for trial, count in trials]
+    if any(seconds is None for seconds, _ in each):
+        return None
+    return math.fsum((seconds or 0.0) * count for seconds, count in each)
+
+
+def of_sweep(series: Mapping[Series, TimeLeft | None], times: TrialTimes) -> TimeLeft | None:
+    """The time left of all series: one of which nothing is measured takes as long as those that
+    are measured do on average; None while nothing is measured at all.
+    """
+    if not series:
+        return TimeLeft()
+    known = {one: left for one, left in series.items() if left is not None}
+    if not known:
+        return None
+    spent = math.fsum(took.seconds for trial, took in times.taken if trial.series in known)
+    answer, rest = (math.fsum(getattr(left, name) for left in known.values()) for name in ("answer", "rest"))
+    unknown = len(series) - len(known)
+    # What was spent went to the answers as far as is known: they come first.
+    answer, rest = answer + (spent + answer) / len(known) * unknown, rest + rest / len(known) * unknown
+    return TimeLeft(answer, rest, unknown > 0 or any(left.open for left in known.values()))
+
+
+def to_come(
+    config: Config,
+    series: Series,
+    planned: Iterable[Trial],
+    history: History,
+    policy: SearchPolicy,
+    ask: Ask | Done | None,
+    later: Ask | Done | None = None,
+) -> ToCome:
+    """The trials that are to come in a series. `planned` are those of the plan that are not
+    finished, `policy` what the search may do, `ask` what the search asks for next and `later` what
+    the completion asks for.
+    """
+    if policy.prove:
+        return ToCome(bool(history), isinstance(ask, Ask), tuple(_asked(config, series, policy, history, ask)))
+    listed = [t for t in planned if t.series == series] if runs_grid(config) else []
+    first, rest = _stated(config, listed)
+    if config.refine == 0 or not history:
+        return ToCome(bool(history), config.refine != 0, tuple(first), tuple(rest))
+    point = complete.operating_concurrency(config.limits, history) if config.limits else None
+    if point is None and isinstance(ask, Ask):
+        return ToCome(True, True, (*first, _to_judgement(config, series, history, ask)), tuple(rest))
+    candidate = next((each for each in (ask, later) if isinstance(each, Ask) and each.phase in SEARCHED), None)
+    rest += [] if candidate is None else [_to_judgement(config, series, history, candidate)]
+    rest += _completing(config, series, policy, history, point, {t.concurrency for t in listed})
+    return ToCome(True, candidate is not None, tuple(first), tuple(rest))
+
+
+def _stated(config: Config, listed: Iterable[Trial]) -> tuple[list[tuple[Trial, float]], list[tuple[Trial, float]]]:
+    """The trials of a stated grid that come before the answer, and those after it."""
+    first = [t for t in listed if config.requests is not None and t.repeat == 1]
+    return [(t, 1.0) for t in first], [(t, 1.0) for t in listed if t not in first]
+
+
+def _completing(
+    config: Config,
+    series: Series,
+    policy: SearchPolicy,
+    history: History,
+    point: int | None,
+    listed: Collection[int],
+) -> list[tuple[Trial, float]]:
+    """What completes the frontier, without settings that are `listed` in the plan."""
+    left = complete.trials_left(policy, config.tiers, history, point)
+    mine = ((ask, count) for ask, count in left if ask.phase is not Phase.GRID or ask.concurrency not in listed)
+    return [(_trial(config, series, ask), float(count)) for ask, count in mine]
+
+
+def outlook(
+    config: Config, plan: Plan, histories: Mapping[Series, History], prove: ToProve = NOTHING
+) -> dict[Series, ToCome]:
+    """What is to come in each series of a run that no sweep is measuring."""
+    coming: dict[Series, ToCome] = {}
+    for series in series_of(config, plan):
+        history, policy = histories.get(series, ()), search_policy(config, prove.of(series))
+        if prove and not policy.prove:
+            continue
+        todo = plan.left({trial.key: trial for trial, _ in history})
+        ask = scan.next_ask(policy, series.shape, config.tiers, history) if history or prove else None
+        later = None
+        if isinstance(ask, Done) and config.refine != 0 and not prove:
+            later = complete.next_ask(policy, series.shape, config.tiers, history)
+        coming[series] = to_come(config, series, todo, history, policy, ask, later)
+    return coming
+
+
+def series_of(config: Config, plan: Plan) -> list[Series]:
+    """The series of a plan."""
+    return [
+        Series(deployment.name, shape)
+        for deployment in config.deployments
+        if deployment.name in plan.deployments
+        for shape in config.shapes
+        if shape.label in plan.shapes
+    ]
+
+
+def until_decided(config: Config, series: Series, history: History, ask: Ask) -> ToCome:
+    """The windows until one candidate is decided: to its second judgement, as half of them are, or
+    to its next.
+    """
+    begun = _begun(history, ask.concurrency)
+    judged = next((look for look in LOOKS[1:] if look > begun), begun + 1)
+    return ToCome(True, True, ((_trial(config, series, ask), float(judged - begun)),))
+
+
+def _to_judgement(config: Config, series: Series, history: History, ask: Ask) -> tuple[Trial, float]:
+    """A look of the search, or the windows of a proof to its next judgement."""
+    trial = _trial(config, series, ask)
+    if ask.phase is not Phase.PROVE:
+        return trial, 1.0
+    begun = _begun(history, ask.concurrency)
+    return trial, float(next((look for look in LOOKS if look > begun), begun + 1) - begun)
+
+
+def _asked(
+    config: Config, series: Series, policy: SearchPolicy, history: History, ask: Ask | Done | None
+) -> list[tuple[Trial, float]]:
+    """The windows of the settings that the user asked to be proven; they are decided in their
+    order.
+    """
+    if not isinstance(ask, Ask) or not history:
+        return []
+    left = [c for c in sorted(policy.prove) if c >= ask.concurrency]
+    asks = [
+        ask
+        if c == ask.concurrency and ask.phase is Phase.PROVE
+        else complete.window_of_proof(c, config.limits, history)
+        for c in left
+    ]
+    return [part for each in asks for part in until_decided(config, series, history, each).answer]
+
+
+def _begun(history: History, concurrency: int) -> int:
+    return min(MAX_WINDOWS, sum(t.phase is Phase.PROVE and t.concurrency == concurrency for t, _ in history))
+
+
+def _trial(config: Config, series: Series, ask: Ask) -> Trial:
+    deployment = config.deployment(series.deployment)
+    size = ask.requests, ask.seconds, ask.warmup
+    return make_trial(config, deployment, series.shape, ask.concurrency, ask.phase, 1, *size)

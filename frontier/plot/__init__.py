@@ -1,1 +1,0 @@
-"""Figures: the frontier picture and detail figures, drawn with matplotlib."""

@@ -1,1 +1,0 @@
-"""Answers in words: terminal tables, page, Markdown, JSON, progress display, notebook."""

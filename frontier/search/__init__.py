@@ -1,0 +1,1 @@
+"""What to measure next: as pure functions of what was measured."""

@@ -1,0 +1,492 @@
+"""Search for the highest load that an SLA allows: where to measure next, as a pure function of what
+was measured.
+
+A load is what a server is offered: a rate of arrivals, or requests in flight. Values locate it
+first: from a start that is likely to be inside the SLA the search brackets the load at which the
+SLA breaks and halves the bracket, with short windows that claim nothing. Then it is proven on fresh
+data, from below: each candidate is as high as all data so far promise to be provable, and is judged
+by the rules of every proof (`proof.candidates`).
+
+What is guaranteed is what `search` guarantees over concurrency: if more load never makes latency
+better, the load named breaks the SLA with probability at most ALPHA, up to the coverage error of
+the bounds. An ascent ends at the first candidate that is given up, and the ascents share the error
+(fixed-sequence testing). See docs/decisions/0011-open-loop-rate.md.
+"""
+
+import dataclasses
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from frontier.core import intervals
+from frontier.core.decisions import Decision, Limit, Verdict
+from frontier.core.loads import Rate, SessionRate
+from frontier.core.metrics import DEFAULT_METRICS, metric
+from frontier.core.points import Point
+from frontier.core.proof import (
+    ASCENTS,
+    WINDOWS,
+    Candidate,
+    ascents_over,
+    candidates,
+    claim_point,
+    join,
+    pilot_point,
+    rising,
+    violation,
+    window_size,
+)
+from frontier.core.trials import Phase, Trial
+from frontier.core.verdict import judge
+from frontier.core.window import WindowData
+
+LEAST, MOST = 0.10, 0.90
+"""Shares of `top` between which loads are tried. Nearer to it no window of reasonable length
+differs from overload."""
+GAP = 0.05
+"""How close (relative) the load is located, and the least step worth proving."""
+LOOKS = 5
+"""Most looks that locate."""
+LOOK_TAIL = 4
+"""Requests beyond the percentile in a look, of a server that is right at its limit."""
+LOOK_TURNS, PROOF_TURNS = 10, 40
+"""Fewest requests of a look, and of a proof's first WINDOWS windows, per request in flight."""
+GIVEN_UP = 6
+"""Most candidates given up: what is left to gain is not worth a night."""
+WINDOWS_ABOVE = 2 * WINDOWS
+"""Most windows of a candidate above one that is proven, likewise."""
+LOOK_SPELLS = 1
+"""Fewest requests of a look per request that arrives while the queue forgets its past."""
+INVALID = 3
+"""Looks that are invalid when the search ends: one or two can have met a busy machine."""
+START, REACH = 0.10, 0.025
+"""The first candidate is expected so far (in ln) below the limits, the next so far; both grow by
+REACH with every candidate given up."""
+STRIDE = 1.25
+"""A candidate further above the last one proven than this counts as a first."""
+FIRST = 0.90
+"""The first candidate is at most this share of the load that was located: looks are short, and
+queues steep."""
+STEP_DOWN = 0.80
+"""Where nothing is proven, the next candidate is at most this share of the one given up."""
+FAR = 1.0
+"""An excess (in ln) beyond this says no more than this."""
+SETTLED = 2.0
+"""Warm-up, in times in which a queue forgets that it began empty."""
+USUAL = 0.75
+"""The share of the top at which a rate is usually proven."""
+EXPECTED_LOOKS, EXPECTED_WINDOWS = 3, 12
+"""What a search usually takes, for its expected time: looks, and windows of proofs."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoadPolicy:
+    """What is searched: loads below `top`, which is more than the server can take, from `start`.
+
+    At most `in_flight` requests are in flight at any load, each about `e2e` seconds long at the
+    top. `warmup` are the fewest seconds of warm-up. An arrival brings `each` requests on average,
+    within `lasting` seconds where they are the turns of a session.
+    """
+
+    start: float
+    top: float
+    in_flight: int
+    e2e: float
+    warmup: float = 0.0
+    each: float = 1.0
+    lasting: float = 0.0
+
+    def memory(self, load: float) -> float:
+        """Seconds in which a queue forgets its past: the longer, the nearer the load is to the top.
+
+        The relaxation time of a queue with c servers is one service time over c (1 -
+        sqrt(utilization))^2 (Morse 1955). How many sessions are open changes no faster than
+        sessions end.
+        """
+        queue = self.e2e / self.in_flight / (1 - math.sqrt(min(load / self.top, MOST))) ** 2
+        return max(queue, self.lasting)
+
+    def settled(self, load: float) -> float:
+        """Seconds of warm-up at a load, after which the queue has forgotten that it began empty."""
+        memory = self.memory(load)
+        return max(self.warmup, 0.0 if memory == self.lasting else SETTLED * memory)
+
+    @property
+    def unit(self) -> str:
+        """What arrives, in a sentence."""
+        return (SessionRate if self.lasting else Rate).arrivals
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LoadTrial:
+    """A finished trial at a load. `overloaded`: it was ended early, as the load was clearly too
+    much.
+    """
+
+    load: float
+    phase: Phase
+    requests: int
+    data: WindowData
+    overloaded: bool = False
+
+
+History = Sequence[LoadTrial]
+
+
+@dataclass(frozen=True, slots=True)
+class LoadAsk:
+    """One trial to run next."""
+
+    load: float
+    phase: Phase
+    requests: int
+    warmup: float
+    each: float = 1.0
+
+    @property
+    def seconds(self) -> float:
+        """How long its arrivals take, of which each brings so many requests."""
+        return self.warmup + self.requests / (self.load * self.each)
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """A load above the answer that was tried, and why it is not the answer."""
+
+    load: float
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class LoadDone:
+    """The answer: `proven` is the highest load proven; without one, `verdict` says whether no load
+    can be.
+
+    `located` is the highest load whose values are inside the SLA (no claim), `refused` the lowest
+    one above the answer that was tried.
+    """
+
+    verdict: Verdict
+    reason: str
+    proven: float | None = None
+    located: float | None = None
+    refused: Refused | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class FoundRate:
+    """The answer for one operating point: what was found below its closed loop's rate
+    (`policy.top`), with the trials it stands on. `point` is that of the proven rate, its limited
+    metrics with the bounds that the proof needed.
+    """
+
+    decision: Decision
+    policy: LoadPolicy
+    done: LoadDone
+    point: Point | None
+    history: tuple[LoadTrial, ...]
+
+    @property
+    def loss(self) -> float | None:
+        """The share of the closed loop's rate that is lost; None where no rate is proven."""
+        return None if self.done.proven is None else 1 - self.done.proven / self.policy.top
+
+
+def found_rate(decision: Decision, policy: LoadPolicy, done: LoadDone, history: History) -> FoundRate:
+    """The answer, with the point of the rate that was proven."""
+    candidate = _candidates(history, decision.limits).get(done.proven or 0.0)
+    point = None
+    if candidate is not None:
+        data = [trial.data for trial in history if trial.phase is Phase.PROVE and trial.load == done.proven]
+        point = claim_point(join(tuple(data)), decision.limits, candidate.alpha, names=DEFAULT_METRICS)
+    return FoundRate(decision, policy, done, point, tuple(history))
+
+
+def next_ask(policy: LoadPolicy, limits: Sequence[Limit], history: History) -> LoadAsk | LoadDone:
+    """The next trial, given all that were finished, in the order they were; or the answer.
+
+    Nothing is remembered between calls: after a crash or an interruption the same history gives the
+    same next trial.
+    """
+    state = _State.of(policy, tuple(limits), history)
+    if state.invalid:
+        if len(state.invalid) >= INVALID:
+            why = invalid_because(state.invalid[-1], state.limits) or "a limited metric was not measured"
+            return LoadDone(Verdict.INVALID, f"the measurements are not valid: {why}")
+        if all(trial.load != state.invalid[-1].load for trial in state.looks):
+            return state.look(state.invalid[-1].load)
+    return _locate(state) or _prove(state)
+
+
+def expected_seconds(policy: LoadPolicy, limits: Sequence[Limit], history: History) -> float:
+    """How long the rest of the search takes, as searches usually go; 0 when it is done."""
+    ask = next_ask(policy, limits, history)
+    if isinstance(ask, LoadDone):
+        return 0.0
+    proofs = sum(trial.phase is Phase.PROVE for trial in history)
+    windows = max(1, EXPECTED_WINDOWS - proofs)
+    if ask.phase is Phase.PROVE:
+        return windows * ask.seconds
+    looks = max(1, EXPECTED_LOOKS - len(history))
+    size = max(_least_window(policy, limits, ask.load), ask.requests)
+    return looks * ask.seconds + windows * (size / (ask.load * policy.each) + ask.warmup)
+
+
+def _independent(limits: Iterable[Limit]) -> int:
+    """Fewest independent requests that bound every limited percentile."""
+    return max((intervals.needed(p) for limit in limits if (p := limit.of.p) is not None), default=1)
+
+
+def _least_window(policy: LoadPolicy, limits: Iterable[Limit], load: float) -> int:
+    """Fewest requests of each window of a proof at a load.
+
+    Waits come in spells: what is independent is not a request but the time in which the queue
+    forgets its past. The first windows hold so many of these that one without a violation would be
+    a proof.
+    """
+    spells = _independent(limits) * load * policy.each * policy.memory(load)
+    return math.ceil(max(PROOF_TURNS * policy.in_flight, spells) / WINDOWS)
+
+
+def proof_size(policy: LoadPolicy, limits: Iterable[Limit], load: float) -> int:
+    """Requests of a proof at a load, up to its first judgement."""
+    return WINDOWS * _least_window(policy, limits, load)
+
+
+def look_size(policy: LoadPolicy, limits: Iterable[Limit], load: float) -> int:
+    """Requests of a look: so many that its percentiles are values and not the worst request."""
+    tails = [LOOK_TAIL / (1 - p) for limit in limits if (p := limit.of.p) is not None]
+    spells = LOOK_SPELLS * load * policy.each * policy.memory(load)
+    return math.ceil(max([100.0, LOOK_TURNS * policy.in_flight, spells, *tails]) - 1e-6)
+
+
+def rounded(load: float) -> float:
+    """To three digits, so that what is printed is what was sent."""
+    return float(f"{load:.3g}")
+
+
+def invalid_because(trial: LoadTrial, limits: tuple[Limit, ...]) -> str:
+    """The flags that make a trial's numbers mean nothing; '' for a trial that counts, as one ended
+    early does.
+    """
+    return "" if trial.overloaded else ", ".join(flag.name for flag in pilot_point(trial.data, limits).fatal)
+
+
+# --- what is known
+
+
+@dataclass(frozen=True, slots=True)
+class _State:
+    """The history, sorted. `excess` is ln(value / limit) of the looks by load, made
+    non-decreasing.
+    """
+
+    policy: LoadPolicy
+    limits: tuple[Limit, ...]
+    looks: list[LoadTrial]
+    invalid: list[LoadTrial]
+    excess: Mapping[float, float]
+    proofs: Mapping[float, list[LoadTrial]]
+    candidates: Mapping[float, Candidate]
+
+    @classmethod
+    def of(cls, policy: LoadPolicy, limits: tuple[Limit, ...], history: History) -> "_State":
+        looks: list[LoadTrial] = []
+        invalid: list[LoadTrial] = []
+        proofs: dict[float, list[LoadTrial]] = {}
+        for trial in history:
+            if trial.phase is Phase.PROVE:
+                proofs.setdefault(trial.load, []).append(trial)
+            else:
+                (looks if _excess([trial], limits) is not None else invalid).append(trial)
+        trend = _trend(((trial.load, [trial]) for trial in looks), limits)
+        return cls(policy, limits, looks, invalid, trend, proofs, _candidates(history, limits))
+
+    @property
+    def low(self) -> float | None:
+        """The highest load inside the SLA by its values."""
+        return max((load for load, excess in self.excess.items() if excess <= 0), default=None)
+
+    @property
+    def high(self) -> float | None:
+        """The lowest load outside."""
+        return min((load for load, excess in self.excess.items() if excess > 0), default=None)
+
+    def ask(self, load: float, phase: Phase, requests: int) -> LoadAsk:
+        return LoadAsk(load, phase, requests, self.policy.settled(load), self.policy.each)
+
+    def look(self, load: float) -> LoadAsk:
+        return self.ask(load, Phase.SCAN, look_size(self.policy, self.limits, load))
+
+
+def _point(trials: Sequence[LoadTrial], limits: tuple[Limit, ...]) -> Point:
+    """The point of trials of one load."""
+    return pilot_point(join(tuple(trial.data for trial in trials)), limits)
+
+
+def _unflagged(trials: Sequence[LoadTrial], limits: tuple[Limit, ...]) -> Point:
+    """The same by its values alone, whether or not they are valid."""
+    return dataclasses.replace(_point(trials, limits), flags=())
+
+
+def _excess(trials: Sequence[LoadTrial], limits: tuple[Limit, ...]) -> float | None:
+    """ln(value / limit) of the worst metric over trials of one load; None when they are not
+    valid.
+    """
+    excess = violation(_point(trials, limits), limits)
+    if any(trial.overloaded for trial in trials):
+        return FAR
+    return None if excess is None else min(FAR, max(-FAR, excess))
+
+
+def _trend(loads: Iterable[tuple[float, Sequence[LoadTrial]]], limits: tuple[Limit, ...]) -> dict[float, float]:
+    """The excess by load, made non-decreasing and so less noisy."""
+    known: dict[float, list[tuple[float, int]]] = {}
+    for load, trials in loads:
+        if (excess := _excess(trials, limits)) is not None:
+            known.setdefault(load, []).append((excess, sum(trial.data.n for trial in trials)))
+    requests = {load: sum(n for _, n in parts) for load, parts in known.items()}
+    level = {
+        load: float(np.average([x for x, _ in parts], weights=[max(1, n) for _, n in parts]))
+        for load, parts in known.items()
+    }
+    return rising(level, requests)
+
+
+# --- locate
+
+
+def _locate(state: _State) -> LoadAsk | LoadDone | None:
+    """The next look; that no load is inside the SLA; None when the bracket is close enough, or the
+    looks are spent.
+    """
+    policy, low, high = state.policy, state.low, state.high
+    least, most = rounded(LEAST * policy.top), rounded(MOST * policy.top)
+    if not state.excess:
+        return state.look(rounded(min(most, max(least, policy.start))))
+    if low is None:
+        assert high is not None
+        return _no_load(state, high) if high <= least else state.look(max(least, rounded(high / 2)))
+    if len(state.looks) >= LOOKS:
+        return None
+    if high is None:
+        step = rounded((low + most) / 2) if most - low > 2 * GAP * policy.top else most
+        return state.look(step) if low < most else None
+    probe = rounded((low + high) / 2)
+    return None if (high - low) / high <= GAP or probe in state.excess else state.look(probe)
+
+
+def _no_load(state: _State, lowest: float) -> LoadDone:
+    """The lowest load worth trying is outside the SLA."""
+    trials = [trial for trial in state.looks if trial.load == lowest]
+    judged = judge(_unflagged(trials, state.limits), state.limits)
+    binding = metric(judged.binding or state.limits[0].metric).label
+    sure = judged.verdict is Verdict.VIOLATES or any(trial.overloaded for trial in trials)
+    share = f"{lowest / state.policy.top:.0%} of the closed loop's rate"
+    reason = f"{binding} is over its limit at {lowest:g} {state.policy.unit} already, {share}"
+    return LoadDone(Verdict.VIOLATES if sure else Verdict.UNPROVEN, reason, refused=Refused(lowest, reason))
+
+
+# --- prove
+
+
+def _candidates(history: History, limits: tuple[Limit, ...]) -> dict[float, Candidate]:
+    """The candidates by load. The rules of a proof count settings: each load is one, numbered as it
+    was begun.
+    """
+    proofs = [trial for trial in history if trial.phase is Phase.PROVE]
+    loads = list(dict.fromkeys(trial.load for trial in proofs))
+    settings = [(_setting(trial, 1 + loads.index(trial.load)), trial.data) for trial in proofs]
+    return {loads[judged.concurrency - 1]: judged for judged in candidates(settings, limits)}
+
+
+def _setting(trial: LoadTrial, number: int) -> Trial:
+    """A trial at a load as one of a setting."""
+    data = trial.data
+    return Trial(data.deployment, data.shape, number, 1, trial.phase, trial.requests, 0, 0.0, 0.0, 0.0, "")
+
+
+def _prove(state: _State) -> LoadAsk | LoadDone:
+    """The next window of a candidate, or the answer."""
+    low, high = state.low, state.high
+    assert low is not None
+    ends = {load: _standing(state, load) for load in sorted(state.candidates)}
+    proven = max((load for load, (verdict, _) in ends.items() if verdict is Verdict.MEETS), default=None)
+    for load, (verdict, _) in ends.items():
+        if verdict is Verdict.UNPROVEN and load > (proven or math.inf) and len(state.proofs[load]) >= WINDOWS_ABOVE:
+            ends[load] = Verdict.VIOLATES, "it is close to its limit, and deciding it takes much longer"
+    given_up = {load: why for load, (verdict, why) in ends.items() if verdict is Verdict.VIOLATES}
+    candidate = next((load for load, (verdict, _) in ends.items() if verdict is Verdict.UNPROVEN), None)
+    spent = len(given_up) >= GIVEN_UP or ascents_over(list(state.candidates.values())) >= ASCENTS
+    if candidate is None and not spent:
+        candidate = _candidate(state, proven, sorted(given_up))
+    if candidate is not None:
+        return _window(state, candidate)
+    refused = min(((load, why) for load, why in given_up.items() if load > (proven or 0.0)), default=None)
+    if refused is None and high is not None:
+        refused = high, f"by the values of a short look {_binding_label(state, high)} is over its limit"
+    higher = Refused(*refused) if refused else None
+    if proven is None:
+        why = f": {refused[1]}" if given_up and refused else ": every rate inside the SLA is too close to its limit"
+        return LoadDone(Verdict.UNPROVEN, f"no rate is proven{why}", None, low, higher)
+    return LoadDone(Verdict.MEETS, "proven on fresh data", proven, low, higher)
+
+
+def _binding_label(state: _State, load: float) -> str:
+    """The metric that is worst at a load."""
+    point = _unflagged([trial for trial in state.looks if trial.load == load], state.limits)
+    excess = {limit.metric: violation(point, (limit,)) for limit in state.limits}
+    return metric(max(excess, key=lambda name: -math.inf if excess[name] is None else excess[name] or 0.0)).label
+
+
+def _standing(state: _State, load: float) -> tuple[Verdict, str]:
+    """How a candidate stands after its windows."""
+    trials, judged = state.proofs[load], state.candidates[load]
+    if trials[-1].overloaded:
+        over = violation(_unflagged(trials[-1:], state.limits), state.limits)
+        if over is None or over <= 0:
+            return Verdict.VIOLATES, "more arrives than the server keeps up with"
+        return Verdict.VIOLATES, "too many requests are over the limits"
+    why = judged.reason
+    for limit in state.limits:
+        why = why.replace(limit.metric, limit.of.label)
+    return judged.verdict, why
+
+
+def _window(state: _State, load: float) -> LoadAsk:
+    """The next window of a candidate, as large as those before."""
+    before = state.proofs.get(load)
+    if before:
+        return state.ask(load, Phase.PROVE, before[0].requests)
+    nearest = min(state.looks, key=lambda trial: (abs(math.log(trial.load / load)), trial.load))
+    size = window_size(nearest.data, state.limits, state.policy.in_flight)
+    return state.ask(load, Phase.PROVE, max(size, _least_window(state.policy, state.limits, load)))
+
+
+def _candidate(state: _State, proven: float | None, failed: Sequence[float]) -> float | None:
+    """The next load to prove: above what is proven, below what was given up, as high as the data
+    promise.
+    """
+    policy = state.policy
+    fresh = ((load, trials) for load, trials in state.proofs.items())
+    trend = _trend([*((trial.load, [trial]) for trial in state.looks), *fresh], state.limits)
+    least = rounded(LEAST * policy.top) if proven is None else proven * (1 + GAP)
+    most = rounded(MOST * policy.top) if state.high is None else state.high
+    if proven is None:
+        most = FIRST * (state.low or most)
+    if failed:
+        most = min(most, failed[0] * (1 - GAP / 2 if proven is not None else STEP_DOWN))
+    near = 0.0 if proven is None else STRIDE * proven
+    more = REACH * len(failed)
+    steps = [rounded(share * policy.top) for share in np.arange(LEAST, MOST + 1e-9, GAP / 2)]
+    loads = [load for load in (*steps, state.low) if load is not None and least <= load <= most]
+    # On straight lines between the loads that were tried.
+    expected = {load: float(np.interp(load, list(trend), list(trend.values()))) for load in loads}
+    candidate = max((x for x, e in expected.items() if e <= -more - (REACH if x <= near else START)), default=None)
+    if candidate is None and proven is None:  # nothing is comfortable: then what is least tight
+        candidate = max((load for load, e in expected.items() if e <= -REACH), default=None)
+    if candidate is None and proven is None and (lower := rounded(STEP_DOWN * min(most, *trend))) >= least:
+        return lower  # below all that was tried
+    return candidate

@@ -1,0 +1,485 @@
+"""Search: where to measure next, as a pure function of what was measured, so that resuming a sweep
+replays its history.
+
+Scan, then prove. A scan looks at few settings of the grid for a few seconds each: its values show
+about where the SLA is crossed, and claim nothing. A candidate is then placed where the scan expects
+it to be provable at little cost, a little below the edge, and measured on fresh data until it is
+proven or given up (`proof`). `completion` goes on from there.
+
+What is guaranteed. All judgements of all candidates share the error ALPHA of a claim: each spends a
+part of what is left, fixed before its data came, and each candidate is tested on data of its own
+(`proof`). So the search names a concurrency that breaks the SLA with probability at most ALPHA = 5
+%, up to the coverage error of the bounds themselves, whichever candidate comes next, and whether or
+not latency rises with concurrency. With several tiers each tier errs with ALPHA, plus what a
+candidate of another tier adds that breaks it and passes. What it comes to is measured in
+docs/calibration.md.
+"""
+
+import functools
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from frontier.core import estimate, solver
+from frontier.core.causes import CLEARLY_MORE
+from frontier.core.changes import CLAIMED, MOST_CHANGES, History, Unchanged, spoilt, unchanged
+from frontier.core.decisions import Limit, Verdict
+from frontier.core.knee import knee
+from frontier.core.loads import Rate
+from frontier.core.points import Point
+from frontier.core.proof import (
+    ASCENTS,
+    MOST_SPOILT,
+    Candidate,
+    ascents_over,
+    candidates,
+    claim_points,
+    joined,
+    nearest,
+    pilot_point,
+    scans,
+    violation,
+    window_size,
+)
+from frontier.core.shapes import Shape
+from frontier.core.trials import Phase
+from frontier.search import rates
+from frontier.search.highest_rate import LoadAsk
+from frontier.search.place import State, candidate
+
+SCAN_REQUESTS, SCAN_PER_STREAM, SCAN_SECONDS = 40, 4, 12.0
+"""A scan's window holds this many requests, or this many of each stream, unless the time is over
+before."""
+WINDOW_WORTH = 0.008
+"""The share of throughput for which one more window of a proof (a third of the least proof) is
+measured."""
+AFTER_ANSWER = 36
+"""Windows that are spent on candidates given up after the first proven one, before only what may
+give clearly more is tried: as many as the longest proof takes."""
+TURNS = 2.0
+"""The least window of a trial that the search sizes by time, in times of a request."""
+VISIT_TURNS, VISIT_SECONDS = 30, 120.0
+"""A visit lasts this many turns of a setting, or this long."""
+SESSION_TURNS = 8.0
+"""Requests of each stream that a look holds where they are of classes: turns of sessions, or a mix.
+"""
+LOOKS_AT_MOST = 2
+"""A look that came out invalid is taken once more."""
+CLOSE = 1.25
+"""The scan ends when the edge is known within this factor."""
+NARROW = 0.10
+"""Neighbours whose throughputs (in ln) or concurrencies differ by less need no setting between
+them."""
+IMPORTANT = 3.0
+"""Weight of a gap that straddles the SLA's limit or touches the knee."""
+SKIP_ERRORS, SKIP_TAIL, SKIP_FALL = 0.05, 10.0, 0.05
+"""Share of failed requests, times over a latency limit, and loss of throughput that make higher
+settings pointless."""
+
+
+@dataclass(frozen=True, slots=True)
+class SearchPolicy:
+    """What the search may do: look at the `grid`, the config's settings, and measure at most
+    `refine` more for looks, proofs and the frontier (None: as many as are worth their time).
+
+    `requests` is the size of a window that the config states, None: the search sizes its trials.
+    `prove` are settings that the user asked to be proven. At `lost` the server was lost; of rates
+    `warmup` is the least warm-up in seconds.
+    """
+
+    grid: tuple[int, ...]
+    requests: int | None = None
+    refine: int | None = None
+    prove: tuple[int, ...] = ()
+    lost: float = math.inf
+    warmup: float = 0.0
+
+    @property
+    def top(self) -> int:
+        """The highest concurrency that may be asked for."""
+        return max((*self.grid, *self.prove))
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """One trial to run next, and why. Its window ends with `requests` sent, or after `seconds`
+    where they are given.
+
+    `value` is the share of throughput that it may bring, or by which its claim gains, per second;
+    0: not known.
+    """
+
+    concurrency: int
+    phase: Phase
+    requests: int
+    reason: str
+    seconds: float | None = None
+    value: float = 0.0
+    warmup: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """Nothing more to ask. `located` is the likely limit (no claim), `proven` the highest candidate
+    proven.
+    """
+
+    reason: str
+    located: int | None = None
+    proven: int | None = None
+
+
+def next_ask(
+    policy: SearchPolicy,
+    shape: Shape,
+    tiers: Sequence[tuple[str, Sequence[Limit]]],
+    history: History,
+    *,
+    window_worth: float = WINDOW_WORTH,
+) -> Ask | Done:
+    """The next trial for one (deployment, shape), given all of its finished trials in the order in
+    which they ended; or Done.
+
+    `tiers` are named SLAs. The scan goes on until every tier's limit is located; then each is
+    proven, the one with the lowest limit first: what is proven for it serves the looser ones too.
+    ValueError for trials of another shape.
+
+    Nothing is remembered between calls: after a crash or an interruption the same history gives the
+    same next trial.
+    """
+    if any(trial.shape != shape for trial, _ in history):
+        raise ValueError("the history holds trials of another shape")
+    limited = [tuple(limits) for _, limits in tiers if limits]
+    if not limited:
+        return Done("no limit to search for")
+    if len(unchanged(history, limited[0]).changes) >= MOST_CHANGES:
+        return Done("the server keeps changing")
+    for limits in limited:
+        if (again := revisit(limits, history)) is not None:
+            return again
+    if shape.arrivals is not None:
+        return _at_rates(policy, shape, limited, history)
+    if policy.prove:
+        return _as_asked(policy, limited[0], history)
+    states = [State.of(limits, history) for limits in limited]
+    may_add = policy.refine is None or len(settings_beyond(policy, history)) < policy.refine
+    for state in states:
+        if (look := _scan(policy, state, may_add)) is not None:
+            return look
+    ends = []
+    for state in sorted(states, key=lambda state: state.edge() or 0):
+        step = _prove(policy, state, may_add, window_worth)
+        if isinstance(step, Ask):
+            return step
+        ends.append(step)
+    return ends[0]
+
+
+def _at_rates(policy: SearchPolicy, shape: Shape, tiers: Sequence[tuple[Limit, ...]], history: History) -> Ask | Done:
+    """The next trial at a rate, one SLA after another: what is proven for one counts for the others
+    too.
+    """
+    ends = []
+    for limits in tiers:
+        step = rates.next_ask(shape, policy.grid, limits, unchanged(history, limits), policy.warmup)
+        if not isinstance(step, LoadAsk):
+            ends.append(Done(step.reason, proven=None if step.proven is None else shape.load(Rate.of(step.proven))))
+            continue
+        rate = shape.load(Rate.of(step.load))
+        if rate >= policy.lost:
+            ends.append(Done(f"the server was lost at {policy.lost}"))
+            continue
+        window = 1 + sum((trial.concurrency, trial.phase) == (rate, Phase.PROVE) for trial, _ in history)
+        reason = f"proving {rate} on fresh data, window {window}" if step.phase is Phase.PROVE else f"looking at {rate}"
+        return Ask(rate, step.phase, step.requests, reason, warmup=step.warmup)
+    return ends[0]
+
+
+def settings_beyond(policy: SearchPolicy, history: History) -> set[int]:
+    """The settings used beyond those of the grid. One that was looked at and then proven is one."""
+    return {trial.concurrency for trial, _ in history} - set(policy.grid)
+
+
+# --- after a change of the server
+
+
+def revisit(limits: tuple[Limit, ...], history: History) -> Ask | None:
+    """A window of what was the operating point until the server changed, where it was not measured
+    since: as it may be as it was, which is known sooner than all is searched anew.
+    """
+    since = 0 if isinstance(history, Unchanged) else unchanged(history, limits).since
+    before = tuple(history[:since])
+    point = _operating_point(limits, before) if before else None
+    later = [sample for trial, sample in history[since:] if trial.concurrency == point and trial.phase in CLAIMED]
+    if point is None or any(not spoilt(sample) for sample in later) or len(later) >= MOST_SPOILT:
+        return None
+    points = {c: pilot_point(sample, limits) for c, sample in joined(before, tuple(Phase)).items()}
+    return visit_of(point, points, f"the server changed; is c={point} as it was?")
+
+
+@functools.lru_cache(maxsize=64)
+def _operating_point(limits: tuple[Limit, ...], history: History) -> int | None:
+    names = ("output_throughput", *(limit.metric for limit in limits))
+    points = claim_points(history, limits, names=names)
+    return solver.solve(points, limits).concurrency if points else None
+
+
+def visit_of(c: int, points: Mapping[int, Point], reason: str = "") -> Ask:
+    """A visit of a setting."""
+    return Ask(c, Phase.VISIT, math.ceil(VISIT_TURNS * in_flight(c, points)), reason, longer(VISIT_SECONDS, c, points))
+
+
+# --- scan
+
+
+def _scan(policy: SearchPolicy, state: State, may_add: bool) -> Ask | None:
+    """The next cheap look: upwards in double steps until the SLA is broken, then into the gap that
+    holds its edge.
+
+    Over with the first candidate, unless that was the lowest setting, seen outside by bad luck, and
+    is proven.
+    """
+    look = partial(_look, policy, state.points)
+    lowest = min(state.points, default=0)
+    if any(k.verdict is not Verdict.MEETS or k.concurrency > lowest for k in state.candidates):
+        return None
+    unseen = [c for c in policy.grid if c not in state.points and state.looks.get(c, 0) < LOOKS_AT_MOST]
+    if unseen and unseen[0] == policy.grid[0]:
+        return look(policy.grid[0], "the lowest setting shows how long a request takes")
+    return _once_more(state) or _to_edge(policy, state, unseen, may_add)
+
+
+def _to_edge(policy: SearchPolicy, state: State, unseen: Sequence[int], may_add: bool) -> Ask | None:
+    """The next look towards the edge, at one of the grid's `unseen` settings or between them."""
+    look = partial(_look, policy, state.points)
+    edge = state.bracket()
+    if edge is None:
+        return _below_all(policy, state, unseen, may_add)
+    low, high = edge
+    if (step := _higher(state, unseen, low, high)) is not None:
+        return look(step, f"c={low} is inside the SLA; looking higher")
+    if high is None or high - low <= 1 or high / low <= CLOSE:
+        return None
+    middle = between(low, high)
+    inner = min((c for c in unseen if low < c < high), key=lambda c: abs(math.log(c / middle)), default=None)
+    if inner is None and (not may_add or state.looks.get(middle, 0) >= LOOKS_AT_MOST):
+        return None
+    return look(inner or middle, f"c={low} is inside the SLA and c={high} is not; looking between them")
+
+
+def _higher(state: State, unseen: Sequence[int], low: int, high: int | None) -> int | None:
+    """The next setting to look at above the edge: in double steps until one is surely outside."""
+    if high is not None and any(state.surely_outside(k) for k in state.points if k >= high):
+        return None
+    above = [c for c in unseen if c > (high or low)]
+    return next(iter(above[1:2] if high is None and len(above) > 1 else above), None)
+
+
+def _below_all(policy: SearchPolicy, state: State, unseen: Sequence[int], may_add: bool) -> Ask | None:
+    """The next look where no setting was seen inside the SLA: below the lowest, or at the next
+    where none could be measured.
+    """
+    lowest = min(state.points, default=1)
+    if lowest > 1 and may_add and state.looks.get(lowest // 4, 0) < LOOKS_AT_MOST:
+        reason = f"c={lowest}, the lowest measured, breaks the SLA"
+        return _look(policy, state.points, max(1, lowest // 4), reason)
+    above = [] if state.points else unseen
+    return _look(policy, state.points, above[0], "no lower setting could be measured") if above else None
+
+
+def _once_more(state: State) -> Ask | None:
+    """Another look at a setting that came out slower than a higher one: what came over the machine
+    for the length of one look must not bound the search.
+    """
+    c = min((c for c in state.contradicted if state.looks.get(c, 0) < LOOKS_AT_MOST), default=None)
+    reason = f"c={c} came out slower than a higher setting; looking once more"
+    return None if c is None else _scanned(state.points, c, reason)
+
+
+def in_flight(load: int, points: Mapping[int, Point]) -> float:
+    """Requests in flight at a load: the concurrency; of a rate by Little's law, with the nearest
+    time of a request.
+    """
+    if not isinstance(load, Rate):
+        return load
+    return load.per_second * _each(points) * (mean_e2e(load, points) or 1.0)
+
+
+def _each(points: Mapping[int, Point]) -> float:
+    """Requests that an arrival brings."""
+    return next((p.shape.requests for p in points.values()), 1.0)
+
+
+def mean_e2e(concurrency: int, points: Mapping[int, Point], growth: float = 0.0) -> float | None:
+    """Seconds of a request at the nearest setting that was measured, growing from there with this
+    power of concurrency; None before any was.
+    """
+    known = {k: e2e for k, p in points.items() if math.isfinite(e2e := p.value("mean_e2e"))}
+    if not known:
+        return None
+    near = min(known, key=lambda k: (abs(math.log(k / concurrency)), k))
+    return known[near] * float((concurrency / near) ** growth)
+
+
+def longer(seconds: float, c: int, points: Mapping[int, Point]) -> float:
+    """The seconds of a window at c: so many, and at least TURNS of the time that a request is known
+    to take nearby, with the thinking before it.
+    """
+    shape = next((p.shape for p in points.values()), None)
+    pause = 0.0 if shape is None else shape.pause
+    return max(seconds, _per_stream(points, TURNS) * ((mean_e2e(c, points) or 0.0) + pause))
+
+
+def _per_stream(points: Mapping[int, Point], usual: float) -> float:
+    """Requests of each stream in a look: more where they are of classes, and so less alike."""
+    return SESSION_TURNS if any(p.shape.classes for p in points.values()) else usual
+
+
+def _look(policy: SearchPolicy, points: Mapping[int, Point], c: int, reason: str) -> Ask:
+    if policy.requests is not None and c in policy.grid:
+        return Ask(c, Phase.GRID, policy.requests, reason)
+    return _scanned(points, c, reason)
+
+
+def _scanned(points: Mapping[int, Point], c: int, reason: str) -> Ask:
+    seconds = longer(SCAN_SECONDS, c, points)
+    requests = max(SCAN_REQUESTS, round(_per_stream(points, SCAN_PER_STREAM) * c))
+    return Ask(c, Phase.SCAN, requests, reason, seconds)
+
+
+# --- prove
+
+
+def _prove(policy: SearchPolicy, state: State, may_add: bool, window_worth: float) -> Ask | Done:
+    """The next window of a candidate, or how the ascents ended."""
+    by_verdict = {v: [k for k in state.candidates if k.verdict is v] for v in Verdict}
+    if begun := by_verdict[Verdict.UNPROVEN]:
+        return _window(state, begun[0].concurrency)
+    given_up, fresh = by_verdict[Verdict.VIOLATES], [k.concurrency for k in by_verdict[Verdict.MEETS]]
+    known = fresh if state.by_grid is None else [*fresh, state.by_grid]
+    proven, best = max(fresh, default=None), max(known, default=None)
+    if ascents_over(state.candidates) < ASCENTS and may_add:
+        c = candidate(state, policy.top, known, window_worth)
+        if c is not None and _worth_more_windows(state, c, known):
+            return _window(state, c)
+    return Done(_how_it_ended(state, proven, given_up, may_add=may_add), state.edge(), best)
+
+
+def _how_it_ended(state: State, proven: int | None, given_up: Sequence[Candidate], *, may_add: bool) -> str:
+    """Why the search asks for nothing more."""
+    if proven is None and state.by_grid is not None:
+        reason = f"c={state.by_grid} is proven by the grid's own data"
+    else:
+        reason = f"c={proven} is proven on fresh data" if proven is not None else "nothing is proven"
+    if given_up:
+        lowest = min(given_up, key=lambda k: k.concurrency)
+        return f"{reason}; c={lowest.concurrency} is not: {lowest.reason}"
+    if proven is None and state.by_grid is None and state.bracket() is None:
+        return "no measured setting is inside the SLA"
+    return reason if may_add else f"{reason}; no extra settings are left"
+
+
+def _worth_more_windows(state: State, c: int, known: Sequence[int]) -> bool:
+    """Whether a candidate is begun: of those that come after an answer only one that may give
+    clearly more, once AFTER_ANSWER windows were spent on others.
+    """
+    if not known or state.rate(c) > (1 + CLEARLY_MORE) * max(map(state.rate, known)):
+        return True
+    later = itertools.dropwhile(lambda k: k.verdict is not Verdict.MEETS, state.candidates)
+    spent = sum(k.windows for k in later if k.verdict is not Verdict.MEETS)
+    return spent < AFTER_ANSWER
+
+
+def _as_asked(policy: SearchPolicy, limits: tuple[Limit, ...], history: History) -> Ask | Done:
+    """The next window of a setting that the user asked to be proven, and nothing else, until each
+    is decided.
+
+    The windows count as those of any candidate, so they share its error.
+    """
+    history = unchanged(history, limits)
+    judged = {k.concurrency: k for k in candidates(history, limits)}
+    for c in sorted(policy.prove):
+        if c in judged and judged[c].verdict is not Verdict.UNPROVEN:
+            continue
+        seen = scans(history)
+        if not seen:
+            return Ask(c, Phase.SCAN, max(SCAN_REQUESTS, SCAN_PER_STREAM * c), f"c={c} was asked")
+        return Ask(c, Phase.PROVE, window_size(nearest(seen, c), limits, c), f"c={c} was asked to be proven")
+    ends = [k for c, k in judged.items() if c in policy.prove]
+    reasons = [
+        f"c={k.concurrency} is " + ("proven" if k.verdict is Verdict.MEETS else f"not: {k.reason}") for k in ends
+    ]
+    proven = [k.concurrency for k in ends if k.verdict is Verdict.MEETS]
+    return Done("; ".join(reasons) or "the server was lost", proven=max(proven, default=None))
+
+
+def _window(state: State, c: int) -> Ask:
+    done = next((k.windows for k in state.candidates if k.concurrency == c), 0)
+    return Ask(c, Phase.PROVE, state.window_size(c), f"proving c={c} on fresh data, window {done + 1}")
+
+
+# --- the frontier
+
+
+def widest_gap(points: Mapping[int, Point], limits: tuple[Limit, ...]) -> tuple[int, int] | None:
+    """The neighbours whose throughputs differ most, weighted where it matters; None when all are
+    close enough.
+
+    Between neighbours the frontier is known to lie between their throughputs and no closer, so this
+    is its bracket. A gap whose middle was measured already (and was not valid) is passed over.
+    """
+    rates = {c: p.value("output_throughput") for c, p in points.items() if p.valid}
+    measured = sorted(c for c, rate in rates.items() if rate > 0)
+    bend = knee([points[c] for c in measured])
+    widest: tuple[float, int, int] | None = None
+    for low, high in itertools.pairwise(measured):
+        rise = abs(math.log(rates[high] / rates[low]))
+        if high - low <= 1 or (high - low) / high <= NARROW or rise <= NARROW or between(low, high) in points:
+            continue
+        a, b = violation(points[low], limits), violation(points[high], limits)
+        crossing = bool(limits) and a is not None and b is not None and (a <= 0) != (b <= 0)
+        width = rise * (IMPORTANT if crossing or bend in (low, high) else 1.0)
+        if widest is None or width > widest[0]:
+            widest = (width, low, high)
+    return None if widest is None else widest[1:]
+
+
+def between(low: int, high: int) -> int:
+    """The geometric mean, strictly between; a load of the same kind."""
+    return type(low)(min(high - 1, max(low + 1, round(math.sqrt(low * high)))))
+
+
+# --- what need not be run
+
+
+def skip_reason(concurrency: int, history: History, limits: Sequence[Limit]) -> str | None:
+    """Why a setting need not be measured for the grid, given what lower ones of its shape showed;
+    None: measure it.
+
+    A setting is skipped, and reported as skipped, when the highest lower one failed more than 5 %
+    of its requests or was more than ten times over a latency limit, or when throughput fell by more
+    than 5 % below the best at two in a row: bounds count, not values, and one fall may be noise. A
+    rate is skipped when more than was served arrived at it, or at a lower one, already.
+    """
+    if isinstance(concurrency, Rate):
+        over = min((t.concurrency for t, s in history if rates.is_overloaded(s)), default=math.inf)
+        return f"at {over} more arrives than is served" if concurrency >= over else None
+    below = {c: s for c, s in joined(history, (Phase.GRID,)).items() if c < concurrency}
+    if not below:
+        return None
+    last = max(below)
+    errors = estimate.estimate(below[last], "error_rate")
+    if errors is not None and errors.lower > SKIP_ERRORS:
+        return f"c={last} already failed {errors.value:.0%} of its requests"
+    for limit in limits:
+        m = limit.of
+        tail = estimate.estimate(below[last], limit.metric, limits=tuple(limits)) if m.unit.value == "s" else None
+        if tail is not None and tail.lower > SKIP_TAIL * limit.promise:
+            return f"{m.label} at c={last} is already {m.format(tail.value)}, over ten times its limit"
+    rates = [estimate.estimate(below[c], "output_throughput") for c in sorted(below)]
+    known = [r for r in rates if r is not None]
+    if len(known) >= 3 and all(r.high < (1 - SKIP_FALL) * max(k.value for k in known) for r in known[-2:]):
+        return f"throughput has fallen at two settings in a row, up to c={last}"
+    return None

@@ -1,0 +1,361 @@
+"""The answer on a terminal and as JSON: operating points (`frontier solve`), their rates in open
+loop (`verify`)."""
+
+import textwrap
+from collections.abc import Sequence
+from typing import Any
+
+from rich.console import RenderableType
+from rich.text import Text
+
+from frontier.core import estimate
+from frontier.core.decisions import Decision, Limit, Verdict
+from frontier.core.metrics import metric
+from frontier.core.points import Point
+from frontier.core.shapes import Series
+from frontier.core.sla_result import Answer
+from frontier.core.trials import Phase
+from frontier.core.units import format_number, format_share, roughly, trimmed
+from frontier.core.verdict import Checked, judge
+from frontier.search.highest_rate import FoundRate, LoadTrial, invalid_because
+from frontier.show.explain import reason_sentences
+from frontier.show.json_out import SOLVE_SCHEMA, Tree, decision_json, number, tree_of
+from frontier.show.limit_lines import knob_sentence
+from frontier.show.numbers import figure_row, figures
+from frontier.show.sentences import claim_sentence, half_undecided, headline, next_step_lines, production_lines
+from frontier.show.table import Table, indented, to_text
+from frontier.show.tables import DeploymentGpus
+from frontier.show.wording import (
+    NO_BOUND,
+    NO_BOUND_LEGEND,
+    bound_text,
+    clean,
+    count,
+    flag_words,
+    limit_value_text,
+    limits_text,
+    setting,
+    value_text,
+)
+
+VERIFY_SCHEMA = "frontier.verify/1"
+_STYLES = {Verdict.MEETS: "green", Verdict.VIOLATES: "red", Verdict.INVALID: "red"}
+_LONGEST = 400
+LOWER = 0.8
+"""Share of a rate that could not be proven, to try instead."""
+
+
+def answers_text(
+    answers: Sequence[Answer], *, gpus: DeploymentGpus = None, width: int = 80, colour: bool = False
+) -> str:
+    """Every tier's decisions, under its name where there are several, and what is common to its
+    shapes.
+    """
+    blocks = []
+    for tier in answers:
+        first = [best.note for best in tier.best]
+        more = [*_production(tier), *(note for note in tier.notes if note not in first)]
+        lines = [textwrap.fill(clean(text, _LONGEST), width) for text in first]
+        lines += [decision_table(tier.decisions, gpus=gpus, width=width, colour=colour)]
+        lines += [textwrap.fill(clean(text, _LONGEST), width) for text in more]
+        if len(answers) > 1:
+            promise, name = limits_text(tier.limits), clean(tier.tier, 60)
+            lines.insert(0, name if name == promise or "<" in name or ">" in name else f"{name}   {promise}")
+        blocks.append("\n".join(lines))
+    return "\n\n".join(blocks)
+
+
+def _production(tier: Answer) -> list[str]:
+    """What the answer means in production, where it is a single operating point."""
+    if len(tier.decisions) != 1:
+        return []
+    (decision,) = tier.decisions
+    return production_lines(decision, tier.arrivals.get(decision.series))
+
+
+def decision_table(
+    decisions: Sequence[Decision], *, gpus: DeploymentGpus = None, width: int = 80, colour: bool = False
+) -> str:
+    """Each decision: its sentence, the figures it stands on with bound and limit, and the
+    reasons.
+    """
+    series = [decision.series for decision in decisions]
+    blocks = [_decision(decision, series, (gpus or {}).get(decision.deployment), width) for decision in decisions]
+    return "\n\n".join(to_text(*lines, width=width, colour=colour) for lines in blocks) or "no decision"
+
+
+def _decision(decision: Decision, among: list[Series], gpus: int | None, width: int) -> list[RenderableType]:
+    """One decision as lines."""
+    name = decision.series.label(among, longest=40, keep_shape=True)
+    line = clean(headline(decision, gpus), _LONGEST)
+    gap = min(width, 100) - len(line) - len(name)
+    # What may be far from the best is not green.
+    style = f"bold {'yellow' if half_undecided(decision) else _STYLES.get(decision.verdict, 'yellow')}"
+    head = [Text.assemble((line, style), " " * gap, name)] if gap >= 2 else [Text(name), Text(line, style=style)]
+    lines: list[RenderableType] = [*head]
+    words, command = next_step_lines(decision)
+    lines += [Text(words)] if words else []
+    lines += [Text(f"  {command}", no_wrap=True, overflow="ignore")] if command else []
+    rows: list[tuple[str, ...]] = [figure_row(figure, gpus) for figure in figures(decision)]
+    if rows and sum(max(map(len, column)) + 2 for column in zip(*rows, strict=True)) > width:
+        brief = [figure_row(figure, gpus, brief=True) for figure in figures(decision)]
+        rows = [(label, value, ", ".join(filter(None, more))) for label, value, *more in brief]
+    if rows:
+        lines.append(indented(Table.of((), rows, right=(1,)).drawn(width)))
+    if any(NO_BOUND in cell for row in rows for cell in row):
+        lines.append(indented(NO_BOUND_LEGEND, "dim"))
+    claim = claim_sentence(decision)
+    return [*lines, *([Text(claim)] if claim else []), *map(Text, reason_sentences(decision))]
+
+
+def answers_json(answers: Sequence[Answer]) -> Tree:
+    """The answer of `frontier solve --json`: `shapes`, `common` and `common_costs` are the first
+    tier's, `tiers` has them all.
+    """
+    trees = [_answer_json(tier) for tier in answers]
+    return {
+        "schema": SOLVE_SCHEMA,
+        "shapes": trees[0]["shapes"] if trees else [],
+        "common": trees[0]["common"] if trees else {},
+        "common_costs": trees[0]["common_costs"] if trees else {},
+        "tiers": trees,
+    }
+
+
+def _answer_json(tier: Answer) -> Tree:
+    """One tier."""
+    return {
+        "tier": tier.tier,
+        "limits": tree_of(tier.limits),
+        "shapes": [{**decision_json(d), "arrival_rate": tree_of(tier.arrivals.get(d.series))} for d in tier.decisions],
+        "common": dict(tier.common),
+        "common_costs": {name: dict(shares) for name, shares in tier.given_up.items()},
+        "common_commands": dict(tier.commands),
+        "cheapest": [{**_choice_json(c.decision), "sure": c.sure} for c in tier.cheapest],
+        "best": [
+            {
+                **_choice_json(b.decision),
+                "rate": number(b.rate),
+                "per_gpu": b.per_gpu,
+                "sure": b.sure and not b.open and not b.may_give,
+                "open": list(dict.fromkeys([*b.open, *(name for name, _ in b.may_give)])),
+            }
+            for b in tier.best
+        ],
+        "notes": list(tier.notes),
+    }
+
+
+def _choice_json(decision: Decision) -> Tree:
+    """Which operating point is meant."""
+    return {
+        "deployment": decision.deployment,
+        "shape": decision.shape.label,
+        "concurrency": decision.concurrency,
+    }
+
+
+# --- open-loop checks
+
+
+def verified_text(checks: Sequence[Checked], width: int = 100, *, again: str = "frontier verify") -> str:
+    """Each check: the verdict, then every limited metric in the open loop beside the closed loop.
+    `again` is the command that was given, without what concerns the load.
+    """
+    return "\n\n".join(_verified(checked, width, again) for checked in checks)
+
+
+def _verified(checked: Checked, width: int, again: str) -> str:
+    """One check as lines."""
+    decision, point, verdict = checked.check.decision, checked.point, checked.judgement.verdict
+    share = "" if checked.check.load == 1.0 else f"{format_share(checked.check.load)} of "
+    head = (
+        f"{verdict.headline:<5} with Poisson arrivals at {format_number(checked.check.rate)} requests/s, "
+        f"{share}the rate of {setting(decision.concurrency or 0)}   {decision.series.label(longest=40)}"
+    )
+    rows = [_open_row(point, decision, limit, checked.judgement.binding) for limit in decision.limits]
+    there = f"{format_number(checked.in_flight)} in flight or waiting on average"
+    lines = [f"{point.n:,} requests, at most {checked.cap:,} in flight; what came beyond waited, which counts; {there}"]
+    lines += [clean(note, 300) for note in checked.notes]
+    if not checked.notes:
+        lines += [f"{flag_words(flag)}; {flag.advice}" for flag in point.fatal]
+    if verdict is Verdict.VIOLATES:
+        lines += ["find the rate that holds:", f"  {again} --find"]
+    elif verdict in (Verdict.UNPROVEN, Verdict.MARGINAL):
+        lines += _to_decide(checked, again)
+    return to_text(
+        Text(head), indented(Table.of((), rows, right=(1,)).drawn(width)), *map(indented, lines), width=max(width, 80)
+    )
+
+
+def _to_decide(checked: Checked, again: str) -> list[str]:
+    """What would decide a check that is not proven, with the command."""
+    if checked.judgement.need is None:
+        return ["too close to the limit to decide at this rate; find the rate that holds:", f"  {again} --find"]
+    load = "" if not checked.check.asked else f" --load {trimmed(format_number(checked.check.load * 100))}%"
+    need = checked.judgement.need
+    return [f"about {roughly(need)} requests would decide:", f"  {again}{load} --requests {need}"]
+
+
+def _open_row(point: Point, decision: Decision, limit: Limit, binds: str | None) -> tuple[str, ...]:
+    """A limited metric: its value and bound in the open loop, its value in the closed loop, and its
+    limit.
+    """
+    name = limit.metric
+    here, there = point.metrics.get(name), decision.metrics.get(name)
+    binding = ", binding" if name == binds else ""
+    return (
+        metric(name).label,
+        value_text(name, here.value) if here is not None else "not measured",
+        bound_text(here, limit) if here is not None else "",
+        f"closed loop {value_text(name, there.value)}" if there is not None else "",
+        f"limit {limit_value_text(name, limit.promise)}{binding}",
+    )
+
+
+def verified_json(checks: Sequence[Checked]) -> dict[str, Any]:
+    """The answer of `frontier verify --json`."""
+    return {
+        "schema": VERIFY_SCHEMA,
+        "shapes": [
+            _open_json(
+                each.check.decision,
+                each.point,
+                each.judgement.binding,
+                each.notes,
+                rate=each.check.rate,
+                load=each.check.load,
+                verdict=each.judgement.verdict.value,
+                need=each.judgement.need,
+                in_flight=each.in_flight,
+                most_in_flight=each.cap,
+            )
+            for each in checks
+        ],
+    }
+
+
+def _open_json(
+    decision: Decision, point: Point | None, binding: str | None, notes: Sequence[str], **facts: Any
+) -> dict[str, Any]:
+    """One operating point under open-loop load: what was sent and found, beside the closed loop."""
+    return {
+        **_choice_json(decision),
+        **{name: tree_of(fact) for name, fact in facts.items()},
+        "binding": binding,
+        "metrics": tree_of(point.metrics) if point is not None else {},
+        "closed_loop": tree_of(decision.metrics),
+        "flags": [flag.name for flag in point.flags] if point is not None else [],
+        "notes": [*notes, *(point.notes if point is not None else ())],
+    }
+
+
+# --- the highest rate
+
+
+def load_trial_text(trial: LoadTrial, limits: Sequence[Limit]) -> str:
+    """A finished trial of a search as one line: 'look   9.1 requests/s  p99 TTFT 84 ms, limit 130
+    ms'.
+    """
+    verb = "prove" if trial.phase is Phase.PROVE else "look"
+    point = estimate.point(trial.data, names=[limit.metric for limit in limits], limits=tuple(limits))
+    values = [
+        f"{metric(limit.metric).label} {value_text(limit.metric, e.value)}, "
+        f"limit {limit_value_text(limit.metric, limit.promise)}"
+        for limit in limits
+        if (e := point.metrics.get(limit.metric)) is not None
+    ]
+    invalid = invalid_because(trial, tuple(limits))
+    cut = "  ended early: clearly too much" if trial.overloaded else ""
+    if invalid:
+        cut = f"  not valid: {invalid}"
+    return f"{verb:<5}  {format_number(trial.load)} requests/s  {'; '.join(values)}{cut}"
+
+
+def found_text(found: Sequence[FoundRate], width: int = 100, *, again: str = "frontier verify") -> str:
+    """The highest rate of each operating point: proven how, what the next higher one lacks, and
+    what was assumed.
+    """
+    return "\n\n".join(_found(each, max(width, 80), again) for each in found)
+
+
+def _found(found: FoundRate, width: int, again: str) -> str:
+    """One answer as lines."""
+    decision, done, cap = found.decision, found.done, found.policy.in_flight
+    closed = f"the {format_number(found.policy.top)} requests/s of the closed loop at {cap} in flight"
+    name = decision.series.label(longest=40)
+    lines: list[RenderableType] = []
+    if found.point is not None and found.loss is not None and done.proven is not None:
+        rate = format_number(done.proven)
+        lines.append(Text(f"{rate} requests/s proven, {found.loss:.0%} below {closed}   {name}"))
+        binds = judge(found.point, decision.limits).binding
+        rows = [_open_row(found.point, decision, limit, binds) for limit in decision.limits]
+        lines.append(indented(Table.of((), rows, right=(1,)).drawn(width)))
+    elif done.verdict is Verdict.VIOLATES:
+        lines.append(Text(f"No rate keeps {limits_text(decision.limits)} when requests arrive at random   {name}"))
+        lines.append(Text(f"{done.reason}."))
+    else:
+        lines.append(Text(f"No rate is proven against {limits_text(decision.limits)}   {name}"))
+        lines.append(Text(f"{done.reason}."))
+        if done.located is not None:
+            lines.append(Text(f"By its values alone {format_number(done.located)} requests/s is inside, of {closed}."))
+        tried = done.located or (done.refused.load if done.refused is not None else found.policy.start)
+        lower = f"{LOWER * tried / found.policy.top:.0%}"
+        lines += [Text("A lower rate may hold; this tries one:"), Text(f"  {again} --load {lower}")]
+    if done.proven is not None and done.refused is not None:
+        lines.append(Text(f"Next higher tried: {format_number(done.refused.load)} requests/s; {done.refused.reason}."))
+    elif done.proven is not None:
+        lines.append(Text("No higher rate was tried: nearer to the closed loop's the queue grows without end."))
+    lines += [Text(line) for line in _assumed(found)]
+    return to_text(*lines, width=width)
+
+
+def _assumed(found: FoundRate) -> list[str]:
+    """What the answer holds for."""
+    cap = count(found.policy.in_flight, "request")
+    limit = knob_sentence(found.decision.engine, found.policy.in_flight)
+    holds = f"Holds for at most {cap} in flight: {limit}. Further requests waited, and their wait counted."
+    sent = f"At most {cap} were in flight; further requests waited, and their wait counted."
+    return [
+        sent if found.done.proven is None else holds,
+        f"Assumed: independent users (Poisson arrivals), {found.decision.shape.label} alone, a queue without a limit.",
+    ]
+
+
+def found_json(found: Sequence[FoundRate]) -> dict[str, Any]:
+    """The answer of `frontier verify --find --json`: the fields of `verified_json`, and `find`."""
+    return {"schema": VERIFY_SCHEMA, "shapes": [_found_json(each) for each in found]}
+
+
+def _found_json(found: FoundRate) -> dict[str, Any]:
+    """One answer."""
+    decision, done, point = found.decision, found.done, found.point
+    judged = judge(point, decision.limits) if point is not None else None
+    batches = [trial for trial in found.history if trial.phase is Phase.PROVE and trial.load == done.proven]
+    in_flight = [float(trial.data.in_flight.mean()) for trial in batches]
+    found_point = _open_json(
+        decision,
+        point,
+        judged.binding if judged is not None else None,
+        [done.reason],
+        rate=done.proven,
+        load=None if done.proven is None else done.proven / found.policy.top,
+        verdict=done.verdict.value,
+        need=None,
+        in_flight=sum(in_flight) / len(in_flight) if in_flight else None,
+        most_in_flight=found.policy.in_flight,
+    )
+    return {
+        **found_point,
+        "find": {
+            "closed_loop_rate": found.policy.top,
+            "loss": found.loss,
+            "located": done.located,
+            "next_higher": tree_of(done.refused) if done.refused is not None else None,
+            "assumed": _assumed(found),
+            "trials": [
+                {"rate": t.load, "phase": t.phase.value, "requests": t.requests, "ended_early": t.overloaded}
+                for t in found.history
+            ],
+        },
+    }

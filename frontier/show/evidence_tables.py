@@ -1,0 +1,174 @@
+"""Evidence tables of a report: cost, where the time goes, and what client, server and GPUs reported
+in the windows."""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+
+from frontier.core.cost_energy import token_prices
+from frontier.core.decisions import Decision
+from frontier.core.metrics import metric
+from frontier.core.points import Estimate, Point
+from frontier.core.units import format_bytes, format_number, format_seconds, format_share
+from frontier.core.window import WindowData
+from frontier.show.table import Table
+from frontier.show.wording import PART_WORDS, setting, unexplained_text
+
+# --- what it costs
+
+UTILISATIONS = (1.0, 0.5, 0.25)
+
+
+def cost_tables(decision: Decision | None) -> list[Table]:
+    """What tokens cost at the operating point if it is busy always, half of the time, or less; none
+    without a price.
+    """
+    if decision is None or decision.concurrency is None or token_prices(decision.metrics) is None:
+        return []
+
+    def text(price: Estimate | None) -> str:
+        return "–" if price is None else metric("cost").format(price.value)
+
+    rows = tuple(
+        (
+            format_share(u),
+            text(p.output),
+            text(p.input),
+            text(p.cached),
+            f"${p.per_month:,.0f}",
+            f"{format_number(p.output_tokens_per_month / 1e6)} M",
+        )
+        for u in UTILISATIONS
+        if (p := token_prices(decision.metrics, u)) is not None
+    )
+    heads = ("busy", "output tokens", "input tokens", "cached tokens", "a month costs", "output tokens a month")
+    caption = (
+        f"What tokens must bring to pay for {setting(decision.concurrency)}, by the mix measured "
+        "(an input token priced at 1/4, a cached one at 1/40 of an output token)"
+    )
+    return [Table.of(heads, rows, caption)]
+
+
+# --- where the time goes
+
+
+def time_tables(points: Sequence[Point]) -> list[Table]:
+    """The time breakdown of each setting that has one, as a table; none without any."""
+    known = [(p.concurrency, p.time) for p in points if p.time is not None]
+    if not known:
+        return []
+    remarks = any(time.refused for _, time in known)
+    heads = ("concurrency", "mean TTFT", "mean E2E", *PART_WORDS.values(), "unexplained", "requests")
+    rows = tuple(
+        (
+            setting(c),
+            format_seconds(time.ttft),
+            format_seconds(time.e2e),
+            *(format_seconds(time.parts[name]) if name in time.parts else "–" for name in PART_WORDS),
+            "–" if time.refused else unexplained_text(time),
+            format_number(time.requests),
+            *([time.refused] if remarks else []),
+        )
+        for c, time in known
+    )
+    caption = "Where the time goes, as means over the windows (– the server's metrics do not tell)"
+    return [Table.of((*heads, "remark") if remarks else heads, rows, caption)]
+
+
+# --- what the client and the server showed during the windows
+
+Watched = tuple[str, Callable[[WindowData], float | None], Callable[[float], str]]
+"""One column of evidence: its head, how it is read from a window, and how it is written."""
+
+
+def _worst(name: str) -> Callable[[WindowData], float | None]:
+    """The worst value of a client's health over the repeats."""
+
+    def read(sample: WindowData) -> float | None:
+        values = [v for health in sample.health if (v := getattr(health, name)) is not None]
+        return max(values, default=None)
+
+    return read
+
+
+def _server(name: str, join: Callable[[Sequence[float]], float]) -> Callable[[WindowData], float | None]:
+    """A server's metric, joined over the repeats."""
+
+    def read(sample: WindowData) -> float | None:
+        values = [metrics[name] for metrics in sample.server if name in metrics]
+        return join(values) if values else None
+
+    return read
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values)
+
+
+def _in_flight(sample: WindowData) -> float | None:
+    """Mean number of requests in flight."""
+    values = [float(v) for v in sample.in_flight if math.isfinite(v)]
+    return _mean(values) if values else None
+
+
+def _cached(sample: WindowData) -> float | None:
+    """Share of prompt tokens that were found in the prefix cache."""
+    hits, queries = (_server(f"prefix_cache_{kind}_total", sum)(sample) for kind in ("hits", "queries"))
+    return hits / queries if hits is not None and queries else None
+
+
+def _per_step(sample: WindowData) -> float | None:
+    """Tokens per step and request under speculative decoding: the accepted drafts and one."""
+    accepted, drafts = (_server(f"spec_decode_num_{kind}_total", sum)(sample) for kind in ("accepted_tokens", "drafts"))
+    return 1 + accepted / drafts if accepted is not None and drafts else None
+
+
+CLIENT: tuple[Watched, ...] = (
+    ("in flight, mean", _in_flight, format_number),
+    ("event loop late, p99", _worst("loop_lag_p99"), format_seconds),
+    ("sends late, p99", _worst("send_late_p99"), format_seconds),
+    ("client CPU, share of a core", _worst("cpu_share"), format_share),
+    ("longest garbage collection", _worst("gc_pause_max"), format_seconds),
+    ("requests retried", _worst("resent"), format_number),
+    ("client processes", _worst("processes"), lambda v: f"{v:.0f}"),
+    ("their clocks known within", _worst("clock_bound"), format_seconds),
+)
+SERVER: tuple[Watched, ...] = (
+    ("running, mean", _server("num_requests_running", _mean), format_number),
+    ("waiting, mean", _server("num_requests_waiting", _mean), format_number),
+    ("KV cache in use, mean", _server("kv_cache_usage_perc", _mean), format_share),
+    ("KV cache in use, most", _server("kv_cache_usage_perc_max", max), format_share),
+    ("preemptions", _server("num_preemptions_total", sum), format_number),
+    ("prompt tokens found cached", _cached, format_share),
+    ("tokens a step, speculating", _per_step, format_number),
+)
+GPUS: tuple[Watched, ...] = (
+    ("GPUs", _server("gpu_count", max), format_number),
+    ("power of all, mean", _server("gpu_power", _mean), lambda v: f"{format_number(v)} W"),
+    ("by energy counters", _server("gpu_energy_power", _mean), lambda v: f"{format_number(v)} W"),
+    ("clocks held down", _server("gpu_clocks_held", max), format_share),
+    ("busy, mean", _server("gpu_utilization", _mean), format_share),
+    ("memory of all, mean", _server("gpu_memory_used", _mean), format_bytes),
+    ("SM clock, lowest", _server("gpu_sm_clock_min", min), lambda v: f"{v / 1e6:,.0f} MHz"),
+    ("hottest", _server("gpu_temperature_max", max), lambda v: f"{v:.0f} °C"),
+    ("CPU packages, power", _server("cpu_power", _mean), lambda v: f"{format_number(v)} W"),
+)
+
+
+def evidence_tables(samples: Mapping[int, WindowData]) -> list[Table]:
+    """What client, server and GPUs reported per setting; without what was not measured."""
+    made = []
+    for caption, watched in (
+        ("The load generator during the windows (the worst of the repeats)", CLIENT),
+        ("The server's own metrics during the windows", SERVER),
+        ("GPUs and this machine's CPU during the windows (nvidia-smi, NVML, an exporter, RAPL)", GPUS),
+    ):
+        values = {c: [read(sample) for _, read, _ in watched] for c, sample in sorted(samples.items())}
+        kept = [i for i in range(len(watched)) if any(row[i] is not None for row in values.values())]
+        if kept:
+            heads = ("concurrency", *(watched[i][0] for i in kept))
+            rows = tuple(
+                (setting(c), *("–" if (v := row[i]) is None else watched[i][2](v) for i in kept))
+                for c, row in values.items()
+            )
+            made.append(Table.of(heads, rows, caption))
+    return made

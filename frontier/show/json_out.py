@@ -1,0 +1,148 @@
+"""JSON of decisions and points. Every tree has a `schema`; changes only add keys.
+
+Numbers are in the metric's own unit: seconds, tokens per second, shares. A load in open loop is a
+rate, in requests per second: `rate` in place of `concurrency`, which is null then. Infinite and NaN
+become null.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import fields, is_dataclass, replace
+from enum import Enum
+from typing import Any
+
+from frontier.core import cost_energy
+from frontier.core.decisions import Decision, Explanation, Limit
+from frontier.core.knee import FrontierSummary, littles_law
+from frontier.core.loads import Rate, load_facts
+from frontier.core.mixes import class_shares, class_verdicts
+from frontier.core.points import Estimate, Frontier, Point
+from frontier.core.shapes import Shape
+from frontier.extras.diagnose.diagnosis import Diagnosis
+from frontier.show.explain import with_notes
+
+SOLVE_SCHEMA = "frontier.solve/1"
+SHOW_SCHEMA = "frontier.show/1"
+
+Tree = dict[str, Any]
+
+
+def number(value: float | None) -> float | None:
+    """A number JSON can hold, else None."""
+    return None if value is None or not math.isfinite(value) else value
+
+
+def estimate_tree(estimate: Estimate) -> Tree:
+    """`infinite` is there only when the value is: too many requests failed for the percentile to
+    exist.
+    """
+    tree: Tree = {name: number(getattr(estimate, name)) for name in ("value", "low", "high")} | {"n": estimate.n}
+    return {**tree, "infinite": True} if math.isinf(estimate.value) else tree
+
+
+def tree_of(value: Any) -> Any:
+    """Any frozen dataclass of the model as JSON has it, field by field: shapes by label, enums by
+    value.
+    """
+    if isinstance(value, Estimate):
+        return estimate_tree(value)
+    if isinstance(value, Shape):
+        return value.label
+    if isinstance(value, Limit):
+        return {
+            "metric": value.metric,
+            "better": value.better,
+            "promise": number(value.promise),
+            "comfort": number(value.comfort),
+        }
+    if isinstance(value, Rate):
+        return value.per_second
+    if is_dataclass(value):
+        tree = {field.name: tree_of(getattr(value, field.name)) for field in fields(value)}
+        load = getattr(value, "concurrency", None)
+        return tree | load_facts(load) if isinstance(load, Rate) or isinstance(value, Decision | Point) else tree
+    if isinstance(value, Mapping):
+        return {str(key): tree_of(value[key]) for key in sorted(value)}
+    if isinstance(value, tuple | list):
+        return [tree_of(item) for item in value]
+    if isinstance(value, Enum):
+        return value.value
+    return number(value) if isinstance(value, float) else value
+
+
+def decisions_json(decisions: Sequence[Decision]) -> Tree:
+    """The decisions of a report, as `frontier solve --json` has those of a tier: one entry per
+    series, in order.
+    """
+    return {"schema": SOLVE_SCHEMA, "shapes": [decision_json(decision) for decision in decisions]}
+
+
+def decision_json(decision: Decision) -> Tree:
+    """One entry: `concurrency` is null unless the verdict is 'meets'; `metrics` are then those of
+    `candidate`. `claim` is what the proof covers; `next_step` the setting that may be a better
+    answer, with the command that decides; `token_prices` what tokens must bring to pay for the
+    deployment, null without a price.
+    """
+    tree: Tree = tree_of(replace(with_notes(decision), explanation=Explanation()))
+    del tree["explanation"]  # its sentences are `notes`
+    if decision.shape.mix:
+        verdicts = class_verdicts(decision)
+        shares = class_shares(decision.shape, decision.metrics)
+        tree["classes"] = {
+            name: {**tree_of(share), "verdict": tree_of(verdicts.get(name))} for name, share in shares.items()
+        }
+    tree["rejected_step"] = tree.pop("rejected")
+    if decision.next_step is not None:
+        tree["next_step"]["flags"] = [flag.name for flag in decision.next_step.flags]
+    tree["token_prices"] = tree_of(cost_energy.token_prices(decision.metrics))
+    return tree
+
+
+def points_json(
+    points: Sequence[Point],
+    frontiers: Sequence[Frontier],
+    summaries: Sequence[FrontierSummary] = (),
+    diagnoses: Sequence[Diagnosis] = (),
+) -> Tree:
+    """The answer of `frontier show --json`. `flags` are names; their figures are under
+    `flag_details`.
+
+    `frontiers` has the members of each series' frontier, and where its capacity ends; `diagnosis`
+    what binds in each series.
+    """
+    of_series = {frontier.series: frontier for frontier in frontiers}
+    objectives = sorted({f.objectives for f in frontiers})
+    return {
+        "schema": SHOW_SCHEMA,
+        "objectives": list(objectives[0]) if len(objectives) == 1 else None,
+        "points": [_point(point, of_series.get(point.series)) for point in points],
+        "frontiers": [_summary(summary) for summary in summaries],
+        "diagnosis": tree_of(tuple(diagnoses)),
+    }
+
+
+def _summary(summary: FrontierSummary) -> Tree:
+    """What is known of one series as a whole."""
+    frontier, capacity = summary.frontier, summary.capacity
+    return {
+        **{name: tree_of(getattr(frontier, name)) for name in ("deployment", "shape", "objectives", "members")},
+        "notes": tree_of(summary.notes),
+        **{name: tree_of(getattr(capacity, name)) for name in ("knee", "retrograde", "limit", "onset")},
+    }
+
+
+def _point(point: Point, frontier: Frontier | None) -> Tree:
+    """One point and its place on the frontier."""
+    c, law = point.concurrency, littles_law(point)
+    return {
+        **tree_of(point),
+        **({"classes": tree_of(class_shares(point.shape, point.metrics))} if point.shape.mix else {}),
+        "valid": point.valid,
+        "flags": [flag.name for flag in point.flags],
+        "flag_details": tree_of(point.flags),
+        "on_frontier": frontier is not None and c in frontier.members,
+        "excluded": frontier.excluded.get(c) if frontier else None,
+        "probability": number(frontier.probability.get(c)) if frontier else None,
+        "littles_law": law and estimate_tree(law),
+        "token_prices": tree_of(cost_energy.token_prices(point.metrics)),
+    }

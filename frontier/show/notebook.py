@@ -1,0 +1,139 @@
+"""Notebook display: a run, its decisions and its picture as Jupyter shows them. `frontier.load`
+returns `NotebookRun`.
+
+What draws is imported when something is shown, as a program that only reads numbers needs none of
+it.
+"""
+
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from markupsafe import escape
+
+from frontier.core.decisions import Decision, Limit
+from frontier.core.points import Point
+from frontier.run import Run
+from frontier.run import load as load_run
+from frontier.show.explain import with_notes
+
+if TYPE_CHECKING:
+    from frontier.show.picture.data import Picture, Theme
+
+WIDE = 110
+_PRE = '<pre style="line-height:1.35;white-space:pre;overflow-x:auto">{}</pre>'
+
+
+def as_html(text: str) -> str:
+    """A table of the terminal as HTML."""
+    return _PRE.format(escape(text))
+
+
+class Decisions(tuple[Decision, ...]):
+    """Decisions, one per series: a tuple that a notebook shows as `frontier solve` prints it.
+
+    `gpus` are the GPUs that rates are divided by, by deployment. A slice is a plain tuple.
+    """
+
+    gpus: Mapping[str, int | None]
+
+    def __new__(cls, decisions: Iterable[Decision], gpus: Mapping[str, int | None]) -> "Decisions":
+        made = super().__new__(cls, decisions)
+        made.gpus = gpus
+        return made
+
+    def __getnewargs__(self) -> tuple[tuple[Decision, ...], Mapping[str, int | None]]:
+        return tuple(self), self.gpus
+
+    def _repr_html_(self) -> str:
+        from frontier.show.answer import decision_table
+
+        return as_html(decision_table(self, gpus=self.gpus, width=WIDE))
+
+
+@dataclass(frozen=True, slots=True)
+class NotebookPicture:
+    """A picture that a notebook shows, and that can be saved."""
+
+    picture: "Picture"
+
+    def __repr__(self) -> str:
+        return f"<picture: {self.picture.title}>"
+
+    def _repr_svg_(self) -> str | None:
+        """The picture; None, with a warning, where it cannot be drawn: the notebook then shows its
+        title.
+        """
+        try:
+            from frontier.show.picture.draw import render
+
+            return render(self.picture, "svg").decode()
+        except Exception as error:  # noqa: BLE001  # whatever matplotlib fails with
+            warnings.warn(f"the picture was not drawn: {error}", stacklevel=2)
+            return None
+
+    def save(self, path: str | Path, *, width: int | None = None, theme: "Theme" = "light") -> None:
+        """Write it as the suffix says (png, svg, pdf); `width` in pixels enlarges a PNG for
+        slides.
+        """
+        from frontier.show.picture.frontier_picture import save
+
+        save(self.picture, Path(path), width=width, theme=theme)
+
+
+class NotebookRun(Run):
+    """A run that shows itself: its answer and points as HTML, its frontiers as a picture."""
+
+    @classmethod
+    def of(cls, run: Run) -> "NotebookRun":
+        """The same run with what a notebook shows."""
+        return cls(*(getattr(run, f.name) for f in fields(run)))
+
+    def solve(self, limits: Sequence[Limit] | None = None, **options: bool) -> Decisions:
+        """The operating point of each series under `limits`. Options as for
+        `operating_point.solve`.
+        """
+        return Decisions(super().solve(limits, **options), self.gpus)
+
+    def _decide(
+        self, limits: tuple[Limit, ...], options: Mapping[str, bool]
+    ) -> tuple[list[Point], tuple[Decision, ...]]:
+        """As of any run, with the notes of each decision."""
+        points, decisions = super()._decide(limits, options)
+        return points, tuple(map(with_notes, decisions))
+
+    def picture(
+        self, limits: Sequence[Limit] | None = None, objectives: tuple[str, str] | None = None
+    ) -> NotebookPicture:
+        """The picture of `frontier plot`, without its foot; `.save(path)` writes it. ValueError
+        without a frontier.
+        """
+        from frontier.show.picture.frontier_picture import small_multiples
+        from frontier.show.picture.selection import views_of
+
+        wanted = self.limits() if limits is None else tuple(limits)
+        return NotebookPicture(small_multiples(views_of(self, wanted, objectives)))
+
+    def _repr_html_(self) -> str:
+        """What the run found in a sentence, and its points."""
+        from frontier.show.picture.labels import headline
+        from frontier.show.picture.selection import views_of
+        from frontier.show.tables import points_table
+
+        views = views_of(self, self.limits())
+        sentence = headline(views) if views else "nothing measured yet"
+        points, decisions = [p for view in views for p in view.mine], [view.decision for view in views if view.decision]
+        table = points_table(
+            points, [view.frontier for view in views], self.limits(), decisions=decisions, gpus=self.gpus, width=WIDE
+        )
+        return f"<p><b>{escape(sentence)}</b><br>{escape(self.path.name)}</p>" + as_html(table)
+
+
+def load(path: str | Path, settings: Sequence[str] = ()) -> NotebookRun:
+    """The run in a directory, looked at with `settings` ('gpus=8', 'price=$12/h',
+    'hardware.power=700W/gpu') in its config's place; the files stay as they are. Errors as of
+    `frontier.run.load`.
+    """
+    return NotebookRun.of(load_run(path, settings))

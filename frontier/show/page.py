@@ -1,0 +1,270 @@
+"""The report written as an HTML page, as GitHub-flavoured Markdown for a pull request, and as JSON.
+
+The HTML page loads nothing, its pictures are inside as SVG with text as text, and it reads as well
+without its one small script. What draws and what fills its template is imported when it is made, as
+the other two need neither.
+"""
+
+import base64
+import hashlib
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from markupsafe import Markup
+
+from frontier.extras.figures.request_figures import FROM_SAMPLES, detail_figure
+from frontier.extras.figures.series_figures import FROM_POINTS
+from frontier.extras.quality.quality_tables import pooled_json
+from frontier.show.json_out import Tree, decisions_json, points_json
+from frontier.show.picture.data import Picture, mark_id
+from frontier.show.picture.frontier_picture import small_multiples
+from frontier.show.report import KEY, Report, Section, page_of
+from frontier.show.table import Cell, Table
+from frontier.show.tables import SIGNS
+
+REPORT_SCHEMA = "frontier.report/1"
+ROOM = 1_500_000
+"""Bytes that the pictures of a page may take together; detail figures beyond it are named, not
+drawn."""
+MOST_OPEN = 20
+"""A table of points with more rows than this is folded."""
+
+NARROW = 520
+"""Pixels a picture is laid out for that a phone shows."""
+
+_TEMPLATES = Path(__file__).parent / "templates"
+_PROLOGUE = re.compile(r"^.*?(?=<svg)", re.DOTALL)
+_METADATA = re.compile(r"<metadata>.*?</metadata>", re.DOTALL)
+_IDS = re.compile(r'(\bid="|xlink:href="#|url\(#)')
+_SIZE = re.compile(r' (?:width|height)="[^"]*"')
+_COLOUR = re.compile(r"(?:fill|stroke): #[0-9a-f]{6}\b")
+
+
+@dataclass(frozen=True, slots=True)
+class Drawn:
+    """A detail figure on the page, chart by chart; without charts it was left out for its size.
+    `key` are the names and colours of its lines.
+    """
+
+    sheet: Picture
+    charts: tuple[Markup, ...]
+    key: tuple[tuple[str, str], ...]
+
+    @property
+    def heading(self) -> str:
+        """The title without the section's name."""
+        title = self.sheet.title.partition(": ")[2] or self.sheet.title
+        return title[:1].upper() + title[1:]
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """All that is drawn on a page: the picture by its width, the detail figures of each section,
+    and their colours in the light and in the dark. `undrawn` says why there are none.
+    """
+
+    pictures: Mapping[str, Markup] = field(default_factory=dict)
+    description: str = ""
+    companions: Sequence[Sequence[Drawn]] = ()
+    colours: Sequence[tuple[str, str, str]] = ()
+    undrawn: str = ""
+
+
+def draw_figures(report: Report) -> Figures:
+    """What a page draws of a report. DrawingError where matplotlib does not load."""
+    from frontier.show.picture.draw import dark_colours, ink, render, render_panel
+
+    views, dark = report.views, dark_colours()
+    picture = small_multiples(views, footer=report.provenance)
+    pictures = {"wide": _inlined(render(picture, "svg", titled=False), "a-", dark)}
+    pictures["narrow"] = _inlined(render(picture, "svg", titled=False, laid_out=NARROW), "n-", dark)
+    room = ROOM - sum(map(len, pictures.values()))
+    companions: list[list[Drawn]] = []
+    for i, view in enumerate(views):
+        companions.append([])
+        samples = report.samples.get(view.frontier.series, {})
+        sheets = [detail_figure(name, view, samples) for name in (*FROM_POINTS, *FROM_SAMPLES)]
+        for k, sheet in enumerate(sheet for sheet in sheets if sheet is not None):
+            charts = [_inlined(render_panel(sheet, j), f"b{i}-{k}-{j}-", dark) for j in range(len(sheet.panels))]
+            room -= sum(map(len, charts))
+            key = tuple((name, _variable(ink(role).lower(), dark)) for name, role in sheet.keys)
+            companions[-1].append(Drawn(sheet, tuple(charts) if room >= 0 else (), key))
+    drawn_in = "".join([*pictures.values(), *(c for section in companions for each in section for c in each.charts)])
+    colours = [(f"--{colour[1:]}", colour, dark[colour]) for colour in dark if f"--{colour[1:]}" in drawn_in]
+    return Figures(pictures, picture.description, companions, colours)
+
+
+def report_html(report: Report, figures: Figures | None = None) -> str:
+    """The whole page, with these figures (default: drawn here). Whatever came from a server is
+    escaped by the template, or by the SVG writer.
+    """
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+    figures = figures or draw_figures(report)
+    script = (_TEMPLATES / "page.js").read_text(encoding="utf-8")
+    environment = Environment(
+        loader=FileSystemLoader(_TEMPLATES),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    return environment.get_template("page.html.j2").render(
+        page=page_of(report),
+        figures=figures,
+        key=KEY,
+        most_open=MOST_OPEN,
+        script=Markup(script),  # noqa: S704  # our own file
+        allowed=_allowed(script),
+        mark=mark_id,
+    )
+
+
+def _allowed(script: str) -> str:
+    """The one script a browser may run on this page: whatever else got in would not be run."""
+    return "sha256-" + base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+
+
+def _inlined(svg: bytes, prefix: str, dark: Mapping[str, str]) -> Markup:
+    """The SVG element alone, as wide as its place, its ids told apart from those of other pictures
+    on the page.
+    """
+    element = _METADATA.sub("", _PROLOGUE.sub("", svg.decode()))
+    head, end, rest = element.partition(">")
+    element = _SIZE.sub("", head) + end + rest
+    element = _COLOUR.sub(lambda found: _variable(found[0], dark), element)
+    return Markup(_IDS.sub(rf"\g<1>{prefix}", element))  # noqa: S704  # matplotlib has escaped what is in it
+
+
+def _variable(rule: str, dark: Mapping[str, str]) -> str:
+    """'fill: #0072b2' as 'fill: var(--0072b2)' where the dark page has another colour for it."""
+    head, _, colour = rule.rpartition("#")
+    return f"{head}var(--{colour})" if f"#{colour}" in dark else rule
+
+
+# --- Markdown
+
+_SPECIAL = re.compile(r"([\\`*_\[\]|~$]|^[#+-])")
+_NUMBERED = re.compile(r"^(\d+)([.)])(?=\s|$)")
+
+
+def escape_markdown(text: str) -> str:
+    """Plain text as Markdown that reads the same: no markup, no HTML, no table cell broken, no link
+    or mention made.
+    """
+    plain = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;").replace("@", "&#64;")
+    return _NUMBERED.sub(r"\1\\\2", _SPECIAL.sub(r"\\\1", plain))
+
+
+def report_markdown(report: Report, picture: str | None = None) -> str:
+    """The report as GitHub-flavoured Markdown. `picture` is the address of the picture, if any."""
+    page = page_of(report)
+    parts = [f"# {escape_markdown(page.title)}"]
+    if page.unfinished:
+        parts.append(f"**{escape_markdown(page.unfinished)}**")
+    if picture is not None:
+        parts.append(f"![{escape_markdown(page.title)}](<{picture.replace('>', '%3E').replace('<', '%3C')}>)")
+    for section in page.sections:
+        parts += _section(section, len(page.sections) > 1)
+    for table in page.pooled:
+        parts += _captioned(table)
+    parts += ["## Quality of the data", _list(page.health)]
+    if page.provenance:
+        parts += ["## Provenance", _list([f"{name}: {text}" for name, text in page.provenance])]
+    if page.commands or page.config_text:
+        parts.append("## How to reproduce")
+        parts += [_fenced("\n".join(page.commands), "console")] if page.commands else []
+        parts += [_fenced(page.config_text, "yaml")] if page.config_text else []
+    parts += ["## What this does not cover", _list(page.not_said)]
+    parts += ["## Glossary", _list([f"{term}: {meaning}" for term, meaning in page.glossary])]
+    return "\n\n".join(parts) + "\n"
+
+
+def _section(section: Section, several: bool) -> list[str]:
+    """One series."""
+    parts = [f"## {escape_markdown(section.name)}"] if several else []
+    if section.verdict:
+        parts.append(f"**{escape_markdown(section.verdict)}**")
+    words, command = section.step
+    parts += [escape_markdown(words)] if words else []
+    parts += [_fenced(command, "console")] if command else []
+    if section.figures:
+        heads = ["", *section.figures.heads[1:-1], ""]
+        parts.append(_table(heads, [list(map(escape_markdown, row)) for row in section.figures.texts], "-:---"))
+    parts += [escape_markdown(section.legend)] if section.legend else []
+    lines = [*(f"{question}: {reason}" for question, reason in section.why), *section.production]
+    parts += [_list(lines)] if lines else []
+    parts += [_list(section.notes)] if section.notes else []
+    rows = [
+        [_cell(cell, role in ("chosen", "frontier")) for cell in row]
+        for row, (_, role) in zip(section.points.rows, section.marks, strict=True)
+    ]
+    parts += [_table(section.points.heads, rows, "-" + ":" * (len(section.points.heads) - 1)), KEY]
+    for table in ([section.neighbours] if section.neighbours else []) + list(section.evidence):
+        parts += _captioned(table)
+    return parts
+
+
+def _captioned(table: Table) -> list[str]:
+    """A table below its caption."""
+    rows = [list(map(escape_markdown, row)) for row in table.texts]
+    return [f"**{escape_markdown(table.caption)}**", _table(table.heads, rows)]
+
+
+def _table(heads: Sequence[str], rows: Sequence[Sequence[str]], align: str = "") -> str:
+    """Rows of Markdown as a table; `align` has ':' for each column set to the right."""
+    rules = ["--:" if align[i : i + 1] == ":" else "---" for i in range(len(heads))]
+    return "\n".join("| " + " | ".join(row) + " |" for row in [[escape_markdown(h) for h in heads], rules, *rows])
+
+
+def _cell(cell: Cell, strong: bool) -> str:
+    """A value with its interval; a value on the frontier is bold, a sign never."""
+    value = escape_markdown(cell.value)
+    bold = f"**{value}**" if strong and value not in {sign for sign, *_ in SIGNS.values()} else value
+    return f"{bold} {escape_markdown(cell.interval)}".rstrip()
+
+
+def _list(lines: Sequence[str]) -> str:
+    return "\n".join(f"- {escape_markdown(line)}" for line in lines)
+
+
+def _fenced(text: str, language: str) -> str:
+    """A code block whose fence is longer than any inside."""
+    longest = max((len(run) for run in re.findall(r"`+", text)), default=0)
+    fence = "`" * max(3, longest + 1)
+    return f"{fence}{language}\n{text}\n{fence}"
+
+
+# --- JSON
+
+
+def report_json(report: Report) -> Tree:
+    """`frontier report -o FILE.json`: the answers of `solve --json` and `show --json` with what
+    surrounds them.
+    """
+    page = page_of(report)
+    return {
+        "schema": REPORT_SCHEMA,
+        "title": page.title,
+        "unfinished": report.standing,
+        "solve": decisions_json([view.decision for view in report.views if view.decision]),
+        "show": points_json([p for view in report.views for p in view.mine], [view.frontier for view in report.views]),
+        "sections": [
+            {
+                "name": section.name,
+                "verdict": section.verdict,
+                "notes": list(section.notes),
+                "neighbours": section.neighbours.as_json() if section.neighbours else [],
+                "evidence": [{"caption": table.caption, "rows": table.as_json()} for table in section.evidence],
+            }
+            for section in page.sections
+        ],
+        "pooled": pooled_json(report.pooled),
+        "health": list(page.health),
+        "provenance": dict(page.provenance),
+        "commands": list(page.commands),
+        "config": page.config_text,
+        "not_said": list(page.not_said),
+    }

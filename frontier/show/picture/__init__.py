@@ -1,0 +1,1 @@
+"""The frontier picture, drawn with matplotlib: figure data, words, layout."""

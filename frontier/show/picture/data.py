@@ -1,0 +1,453 @@
+"""Figure data: axes, lines, marks and words in display units, as frozen types that `draw` turns
+into a picture.
+
+`View` is what one panel of the frontier picture is made from: the points, frontier and decision of
+one series. All that decides what a figure says is here, in `picture`, `figures` and `multi_run`;
+matplotlib is imported by `draw` and `layout` alone, so that figures can be tested without pixels
+and commands that draw nothing start fast.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Literal
+
+from frontier.core.decisions import Decision, Limit
+from frontier.core.loads import Rate, amount
+from frontier.core.metrics import LATENCIES, RATES, Unit, display, metric
+from frontier.core.points import Estimate, Frontier, Point
+
+FORMATS = ("png", "svg", "pdf")
+"""What a picture can be written as."""
+Theme = Literal["light", "dark"]
+RATIOS = (Unit.SECONDS, Unit.DOLLARS_PER_MILLION_TOKENS, Unit.JOULES_PER_TOKEN)
+"""Units that are compared by factors, and so drawn on a logarithmic axis."""
+SMALL_RANGE = 3.0
+"""Below this ratio of largest to smallest a logarithmic axis has too few round ticks to be read;
+linear then."""
+REACH = 8.0
+"""A limit further than this factor from every point would squeeze the picture; it is named instead
+of drawn."""
+STUB = 0.028
+"""Length of the arrow of an interval without an end, as a share of the axis."""
+
+
+class Role(StrEnum):
+    """What a thing means; its colour follows from it, and shape or text always says the same."""
+
+    FRONTIER = "frontier"
+    OTHER = "other"
+    THIRD = "third"
+    FOURTH = "fourth"
+    DOMINATED = "dominated"
+    FLAGGED = "flagged"
+    PREDICTED = "predicted"
+    OPERATING = "operating"
+    SLA = "sla"
+    ROOFLINE = "roofline"
+    QUIET = "quiet"
+    TEXT = "text"
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """One axis in display units: `scale` times the metric's own unit. `ticks` are preferred values
+    by priority; without them matplotlib chooses.
+    """
+
+    label: str
+    low: float
+    high: float
+    log: bool = False
+    ticks: tuple[float, ...] = ()
+    metric: str = ""
+    scale: float = 1.0
+    short_label: str = ""
+    rising_is_better: bool = False
+
+    def fraction(self, value: float) -> float:
+        """Where a value in display units lies: 0 at the low end, 1 at the high end."""
+        if self.log:
+            return math.log(value / self.low) / math.log(self.high / self.low)
+        return (value - self.low) / (self.high - self.low)
+
+    def value(self, fraction: float) -> float:
+        """The inverse of `fraction`."""
+        if self.log:
+            return self.low * math.exp(fraction * math.log(self.high / self.low))
+        return self.low + fraction * (self.high - self.low)
+
+    def holds(self, value: float) -> bool:
+        """Whether a value in display units lies on the axis."""
+        return min(self.low, self.high) <= value <= max(self.low, self.high)
+
+    @property
+    def worst(self) -> float:
+        """The end of the axis where the metric is worst: the staircase extends to it."""
+        return self.low if self.rising_is_better else self.high
+
+    def off(self, value: float) -> int:
+        """1 for what no axis holds above (infinite), -1 for what this one does not hold below (0 on
+        a logarithm).
+        """
+        if value == math.inf:
+            return 1
+        return -1 if self.log and value <= 0 else 0
+
+    def shown(self, value: float) -> float:
+        """The value, or the edge where it is `off`."""
+        return {1: self.high, -1: self.low, 0: value}[self.off(value)]
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """An interval in display units. An open end has no bound, or one beyond the axis: it is drawn
+    as a short arrow.
+    """
+
+    low: float
+    high: float
+    open_low: bool = False
+    open_high: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """One setting as a symbol.
+
+    `pale`: perhaps not on the frontier. `beyond`: its value is infinite, and it is drawn at the
+    edge. `struck`: it breaks a limit that is on neither axis. `star` is the colour of an operating
+    point's star, `ring` marks the nearest to one. `text` is written beside it, usually its
+    concurrency; nothing where that is empty.
+    """
+
+    concurrency: float
+    x: float
+    y: float
+    role: Role
+    x_bar: Bar | None = None
+    y_bar: Bar | None = None
+    text: str = ""
+    pale: bool = False
+    beyond: bool = False
+    struck: bool = False
+    star: Role | None = None
+    ring: bool = False
+
+    @property
+    def name(self) -> str:
+        """Its setting, where it is not written beside the symbol."""
+        return str(self.concurrency) if isinstance(self.concurrency, Rate) else f"c={self.text}"
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A series of points, joined as `kind` says; `marker` tells lines apart without colour.
+
+    stair: a measured frontier, with `band` (x, low, high) as its attainment band; path: settings in
+    order; measured: settings with intervals in y; steps: a distribution; fit: a model; cloud: dots
+    that are not joined; layer: of each setting a part of a column, `band` being (x, low, high). An
+    infinite value, or 0 on a logarithm, is drawn at the edge as an open triangle, never left out.
+    """
+
+    name: str
+    points: tuple[tuple[float, float], ...]
+    role: Role = Role.FRONTIER
+    kind: Literal["stair", "path", "roofline", "predicted", "measured", "steps", "fit", "cloud", "layer"] = "measured"
+    marker: str = "o"
+    bars: tuple[Bar | None, ...] = ()
+    band: tuple[tuple[float, float, float], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """A straight line across the panel at one value of an axis, such as a limit, and what is
+    written beside it.
+    """
+
+    axis: Literal["x", "y"]
+    at: float
+    lines: tuple[str, ...] = ()
+    role: Role = Role.SLA
+    dashed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A bar of a timeline: on row `row`, from `start` to `end`. A `shade` fills the panel's
+    height.
+    """
+
+    row: int
+    start: float
+    end: float
+    kind: Literal["wait", "answer", "failed", "shade"]
+
+
+@dataclass(frozen=True, slots=True)
+class Callout:
+    """Words about a place, tied to it by a line and about `away` pixels from it; `short` where
+    there is less room.
+
+    Without `at` they are words on the whole panel and stand in a corner, or at `level` on the
+    vertical axis.
+    """
+
+    lines: tuple[str, ...]
+    role: Role
+    short: str = ""
+    at: tuple[float, float] | None = None
+    away: float = 90.0
+    level: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Panel:
+    """Two axes and what is drawn on them. `region` (x0, x1, y0, y1) is shaded; `compass` shows
+    where better is.
+    """
+
+    title: str
+    x: Axis
+    y: Axis
+    lines: tuple[Line, ...] = ()
+    marks: tuple[Mark, ...] = ()
+    rules: tuple[Rule, ...] = ()
+    callouts: tuple[Callout, ...] = ()
+    spans: tuple[Span, ...] = ()
+    region: tuple[float, float, float, float] | None = None
+    compass: bool = False
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing is drawn on it: its axes then have no numbers, as they would be
+        invented.
+        """
+        return not (self.marks or self.lines or self.spans)
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """A whole figure: panels in reading order under a title, a table of answers, a legend; notes
+    and foot below.
+
+    A row of the table is its cells and their colour. `description` is for a reader who cannot see
+    the picture.
+    """
+
+    name: str
+    title: str
+    panels: tuple[Panel, ...]
+    legend: str = ""
+    rows: tuple[tuple[tuple[str, ...], Role], ...] = ()
+    notes: tuple[str, ...] = ()
+    foot: str = ""
+    description: str = ""
+    columns: int = 1
+    tall: float = 505.0
+    width: int = 1100
+
+    @property
+    def keys(self) -> tuple[tuple[str, Role], ...]:
+        """The names and colours of its lines, for the legend of a detail figure."""
+        lines = [line for panel in self.panels for line in panel.lines if line.name and line.kind != "stair"]
+        return tuple(dict.fromkeys((line.name, line.role) for line in lines))
+
+
+@dataclass(frozen=True, slots=True)
+class Roofline:
+    """The roofline: the highest throughput that the hardware allows, in the metric's own unit, and
+    on what assumption.
+
+    `curve` holds (x, y) in the metrics' own units where it depends on latency; without it a level
+    line.
+    """
+
+    ceiling: float
+    assumption: str
+    curve: tuple[tuple[float, float], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """What one panel shows. `limits` defaults to the decision's.
+
+    `band` is the attainment band, ascending in x: (x, low, high) in the metrics' own units, each
+    holding from its x to the next worse one. `expected` are predictions, (concurrency, x, y) in the
+    metrics' own units: drawn dashed, their intervals being the bands of the prediction.
+    """
+
+    points: Sequence[Point]
+    frontier: Frontier
+    decision: Decision | None = None
+    limits: Sequence[Limit] = ()
+    light: Roofline | None = None
+    gpus: int | None = None
+    band: Sequence[tuple[float, float, float]] = ()
+    expected: Sequence[tuple[float, Estimate, Estimate]] = ()
+
+    @property
+    def mine(self) -> list[Point]:
+        """The points of this deployment and shape, by concurrency."""
+        return sorted((p for p in self.points if p.series == self.frontier.series), key=lambda p: p.concurrency)
+
+    @property
+    def drawable(self) -> list[Point]:
+        """Of these, the points that have a value on both axes."""
+        return [p for p in self.mine if all(name in p.metrics for name in self.axes)]
+
+    @property
+    def sla(self) -> tuple[Limit, ...]:
+        """The limits that are drawn and judged by."""
+        return tuple(self.limits) or (self.decision.limits if self.decision else ())
+
+    @property
+    def chosen(self) -> int | None:
+        """The concurrency of the operating point; None without one."""
+        return self.decision.concurrency if self.decision else None
+
+    @property
+    def hidden_limits(self) -> tuple[Limit, ...]:
+        """The limits on metrics that are on neither axis: the shaded region knows nothing of
+        them.
+        """
+        return tuple(limit for limit in self.sla if limit.metric not in self.axes)
+
+    @property
+    def axes(self) -> tuple[str, str]:
+        """(horizontal, vertical): the objective that is better low, else the second, is
+        horizontal.
+        """
+        first, second = self.frontier.objectives
+        turned = metric(first).better == "lower" and metric(second).better == "higher"
+        return (first, second) if turned else (second, first)
+
+    @property
+    def is_of_quality(self) -> bool:
+        """Whether an axis is the quality, which is the same at all settings of a deployment."""
+        return "quality" in self.axes
+
+    def role(self, point: Point) -> Role:
+        """Whether the point is on the frontier, dominated, or excluded."""
+        if not point.valid or point.concurrency in self.frontier.excluded:
+            return Role.FLAGGED
+        return Role.FRONTIER if point.concurrency in self.frontier.members else Role.DOMINATED
+
+
+def mark_id(panel: int, concurrency: float) -> str:
+    """The id of a setting's mark in an SVG, for a page to link it to its row."""
+    return f"mark-{panel}-{concurrency:g}"
+
+
+def breaks(point: Point, limits: Sequence[Limit]) -> bool:
+    """Whether a measured value of the point is beyond one of the limits; a metric that is not known
+    breaks none.
+    """
+    return any(limit.metric in point.metrics and limit.breaks(point.metrics[limit.metric].value) for limit in limits)
+
+
+def metric_axis(
+    name: str, values: Sequence[float], bars: Sequence[float], limits: Sequence[float], gpus: int | None
+) -> Axis:
+    """The axis over these values (the metric's own unit), their interval ends where near, and
+    limits where near.
+    """
+    scale, unit = display(name, values, gpus)
+    shown = [v * scale for v in values if math.isfinite(v)] or [v * scale for v in limits] or [1.0]
+    shown += [v * scale for v in limits if min(shown) / REACH <= v * scale <= max(shown) * REACH]
+    low, high = min(shown), max(shown)
+    log = metric(name).unit in RATIOS and low > 0 and high / low >= SMALL_RANGE
+    low, high = _widened(low, high, [b * scale for b in bars if math.isfinite(b)], log=log)
+    return _named(name, f"{unit}, log scale" if log else unit, gpus, low, high, scale, log=log)
+
+
+def rising_axis(name: str, values: Sequence[float], gpus: int | None, head: float) -> Axis:
+    """The vertical axis, from 0 for rates. `head` is the share that is kept free on top for
+    words.
+    """
+    if metric(name).better == "lower" or metric(name).unit is Unit.SCORE:
+        return metric_axis(name, values, (), (), gpus)
+    scale, unit = display(name, values, gpus)
+    top = max((v * scale for v in values if math.isfinite(v)), default=0.0) or 1.0
+    return _named(name, unit, gpus, 0.0, top / (1 - head), scale, log=False)
+
+
+def _named(name: str, unit: str, gpus: int | None, low: float, high: float, scale: float, *, log: bool) -> Axis:
+    """The axis with its names, in full and short: 'p99 time to first token (ms)' and 'p99 TTFT
+    (ms)'.
+    """
+    of = metric(name)
+    per = " per GPU" if gpus and of.unit in RATES else ""
+    full = of.label
+    if of.quantity is not None and not of.inverted:
+        full = of.label.replace(of.quantity.upper(), LATENCIES[of.quantity])
+    return Axis(
+        f"{full}{per} ({unit})",
+        low,
+        high,
+        log,
+        metric=name,
+        scale=scale,
+        short_label=f"{of.label}{per} ({unit})",
+        rising_is_better=of.higher_is_better,
+    )
+
+
+def _widened(low: float, high: float, bars: Sequence[float], *, log: bool) -> tuple[float, float]:
+    """Room around the values, and for interval ends up to an eighth of the span beyond them."""
+    if log:
+        span = math.log(high / low)
+        inner, pad = math.exp(0.125 * span), max(math.exp(0.055 * span), 1.08 if span else 1.3)
+        near = [b for b in bars if low / inner <= b <= high * inner]
+        return min([low, *near]) / pad, max([high, *near]) * pad
+    span = (high - low) or abs(high) or 1.0
+    near = [b for b in bars if low - span / 4 <= b <= high + span / 4]
+    least, most = min([low, *near]) - 0.08 * span, max([high, *near]) + 0.08 * span
+    return (max(-0.02 * span, least) if low >= 0 else least), most
+
+
+def padded_axis(label: str, values: Sequence[float], *, log: bool) -> Axis:
+    """An axis over these values with some room; infinite ones, and 0 on a logarithm, lie beyond
+    it.
+    """
+    usable = [v for v in values if math.isfinite(v) and (v > 0 or not log)] or [1.0]
+    return Axis(label, *_widened(min(usable), max(usable), (), log=log), log)
+
+
+def axis_from_zero(label: str, values: Sequence[float]) -> Axis:
+    """A linear axis from 0 to a little above the highest."""
+    return Axis(label, 0.0, 1.12 * max([v for v in values if math.isfinite(v)], default=1.0) or 1.0)
+
+
+def concurrency_axis(settings: Sequence[int]) -> Axis:
+    """A logarithmic axis of loads whose ticks are settings that were measured: both ends first,
+    then the rounder numbers.
+    """
+    low, high = min(settings), max(settings)
+    ticks = sorted(set(settings), key=lambda c: (c not in (low, high), c & (c - 1) != 0, c % 16 != 0, c % 4 != 0, c))
+    ends = _widened(amount(low), amount(high), (), log=True)
+    label = f"rate ({low.arrivals})" if isinstance(low, Rate) else "concurrency"
+    return Axis(label, *ends, log=True, ticks=tuple(map(amount, ticks)))
+
+
+def bar_of(estimate: Estimate, axis: Axis) -> Bar | None:
+    """The interval on an axis, None where none is known.
+
+    An end without a bound, or beyond the axis, is open: a bar to the panel's edge would look like a
+    measured end. The lower end 0 of a rate or a latency says no more than that it is not negative,
+    so it is open too.
+    """
+    if not estimate.has_interval or estimate.low == estimate.high or axis.off(estimate.value):
+        return None
+    zero_is_open = not axis.metric or metric(axis.metric).unit is not Unit.SHARE
+    middle = axis.fraction(axis.shown(estimate.value * axis.scale))
+    low, high = estimate.low * axis.scale, estimate.high * axis.scale
+    open_low = not axis.holds(low) or (low <= 0 < estimate.value and zero_is_open)
+    open_high = not axis.holds(high)
+    return Bar(
+        axis.value(max(0.0, middle - STUB)) if open_low else low,
+        axis.value(min(1.0, middle + STUB)) if open_high else high,
+        open_low,
+        open_high,
+    )

@@ -1,0 +1,328 @@
+"""The frontier picture as figure data: throughput against latency, the SLA, the operating point and
+its neighbours.
+
+The title is the decision. One series per panel; several panels share their scales, under a table of
+their answers.
+"""
+
+import itertools
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from frontier.core.decisions import Verdict
+from frontier.core.loads import bare
+from frontier.core.points import Point
+from frontier.show.picture.data import (
+    Axis,
+    Line,
+    Mark,
+    Panel,
+    Picture,
+    Role,
+    Rule,
+    Theme,
+    View,
+    bar_of,
+    breaks,
+    metric_axis,
+    rising_axis,
+)
+from frontier.show.picture.labels import (
+    answer_rows,
+    callouts,
+    describe,
+    foot_line,
+    headline,
+    legend_line,
+    level_words,
+    limit_lines,
+    notes_of,
+    panel_names,
+    panel_words,
+    view_name,
+)
+from frontier.show.wording import Provenance
+
+FEW = 10
+"""Up to so many settings of one of several series are all numbered."""
+SURE = 0.9
+"""A frontier point that is non-dominated in fewer than this share of bootstrap replicates is drawn
+pale."""
+
+
+def save(picture: Picture, path: Path, *, width: int | None = None, theme: Theme = "light") -> None:
+    """Write the picture as the path's suffix says (png, svg, pdf); `width` in pixels is that of a
+    PNG. ValueError for another suffix.
+    """
+    from frontier.show.picture.draw import render
+    from frontier.store.files import write_output
+
+    write_output(path, render(picture, path.suffix.removeprefix(".").lower(), width=width, theme=theme))
+
+
+def _columns(panels: int) -> int:
+    """Columns of a picture of so many panels."""
+    if panels == 1:
+        return 1
+    return 2 if panels <= 4 else 3
+
+
+def small_multiples(views: Sequence[View], *, footer: Provenance | None = None) -> Picture:
+    """One panel per view, in reading order, under one title, one legend line and, for several, a
+    table of answers.
+
+    ValueError without a view.
+    """
+    if not views:
+        raise ValueError("a picture needs at least one frontier")
+    one, title = len(views) == 1, headline(views)
+    names = [view_name(views[0])] if one else panel_names(views)
+    shared = None if one else shared_axes(views)
+    panels = tuple(_panel(view, name, shared, alone=one) for view, name in zip(views, names, strict=True))
+    notes = [
+        note
+        for view, panel, name in zip(views, panels, names, strict=True)
+        for note in notes_of(view, panel, "" if one else f"{name}:  ")
+    ]
+    if any(view.expected for view in views):
+        notes.append("◇  predictions are of means, and so are these axes; none of them is an operating point")
+    return Picture(
+        "frontier",
+        title,
+        panels,
+        legend=legend_line(views, panels, own_axes=shared is None and not one),
+        rows=() if one else answer_rows(views, names),
+        notes=tuple(notes),
+        foot=foot_line(views, footer),
+        description=describe(views, title),
+        columns=_columns(len(views)),
+        tall=505.0 if one else 300.0,
+        width=1100 if len(views) <= 4 else 1500,
+    )
+
+
+# --- axes
+
+
+def axes_of(views: Sequence[View], tall: float) -> tuple[Axis, Axis]:
+    """Axes that hold every valid point of the views, which have the same objectives and GPUs.
+
+    An excluded point stretches them to at most three times the valid ones' range, and is named
+    below where it lies beyond: but where that would leave a quarter of the points off the panel,
+    the axes hold them all. `tall` is the panel's height in pixels: on top there is room for the
+    words on the limits.
+    """
+    across, up = views[0].axes
+    points = [p for view in views for p in view.drawable]
+    healthy = [p for view in views for p in view.drawable if view.role(p) is not Role.FLAGGED] or points
+    xs = [v for p in healthy if math.isfinite(v := p.metrics[across].value)]
+    ys = [v for p in healthy if math.isfinite(v := p.metrics[up].value)]
+    finite = [p for p in points if math.isfinite(p.metrics[across].value) and math.isfinite(p.metrics[up].value)]
+    near = [
+        p
+        for p in finite
+        if xs and ys and min(xs) / 3 <= p.metrics[across].value <= max(xs) * 3 and p.metrics[up].value <= 3 * max(ys)
+    ]
+    if len(finite) - len(near) > max(1, len(finite) // 4) and len(healthy) < 4:
+        near = finite
+    bounded = [p.metrics[up] for p in healthy if p.metrics[up].high < math.inf]
+    at_edge = [
+        p for p in points if math.isinf(p.metrics[across].value) and p.metrics[up].value <= 3 * max(ys, default=0)
+    ]
+    tops = [p.metrics[up].value for p in (*near, *at_edge)] + [min(e.high, 1.2 * e.value) for e in bounded]
+    tops += [v.light.ceiling for v in views if v.light and ys and v.light.ceiling <= 1.6 * max(tops, default=0)]
+    expected = [e for view in views for e in view.expected]
+    near_x = [p.metrics[across].value for p in near]
+    near_x += [end for _, a, _ in expected for end in (a.low, a.value, a.high) if 0 < end < math.inf]
+    tops += [end for _, _, b in expected for end in (b.value, b.high) if end < math.inf]
+    sla = list(dict.fromkeys(limit for view in views for limit in view.sla))
+    limits = [limit.promise for limit in sla if limit.metric == across]
+    ends = [end for p in healthy for end in (p.metrics[across].low, p.metrics[across].high)]
+    x = metric_axis(across, near_x, ends, limits, views[0].gpus)
+    most = max((len(limit_lines(view.sla, x, up)) for view in views), default=1)
+    return x, rising_axis(up, tops, views[0].gpus, (26 + 18 * max(1, most)) / tall)
+
+
+def shared_axes(views: Sequence[View]) -> tuple[Axis, Axis] | None:
+    """The axes that several panels share; None where they have other objectives or GPUs, nothing to
+    draw, or where the smallest would be squeezed into a corner of the largest.
+    """
+    if len({(view.axes, view.gpus) for view in views}) > 1 or not any(view.drawable for view in views):
+        return None
+    up = views[0].axes[1]
+    tops = [max((p.metrics[up].value for p in view.drawable if p.valid), default=0.0) for view in views]
+    tops = [top for top in tops if 0 < top < math.inf]
+    return axes_of(views, 300.0) if tops and max(tops) <= 8 * min(tops) else None
+
+
+# --- one panel
+
+
+def _panel(view: View, name: str, shared: tuple[Axis, Axis] | None, *, alone: bool) -> Panel:
+    points = view.drawable
+    x, y = shared or axes_of([view], 505.0 if alone else 300.0)
+    marks = [mark for p in points if (mark := mark_of(p, view, x, y)) is not None]
+    decision, nearest = view.decision, None
+    if decision is not None and view.chosen is None and decision.verdict is not Verdict.INVALID:
+        nearest = decision.candidate
+    marks = [
+        replace(m, star=Role.OPERATING if m.concurrency == view.chosen else None, ring=m.concurrency == nearest)
+        for m in marks
+    ]
+    marks = marks if alone else telling(marks)
+    healthy = [(m.x, m.y) for m in marks if m.role is not Role.FLAGGED and not m.beyond]
+    lines = [Line("", tuple(healthy), Role.DOMINATED, "path")] if len(healthy) > 1 else []
+    lines += staircase([m for m in marks if m.role is Role.FRONTIER], view, x, y)
+    lines += roofline_of(view, x, y)
+    predicted = _predicted(view, x, y)
+    lines += [Line("", tuple((m.x, m.y) for m in predicted), Role.PREDICTED, "predicted")] if predicted else []
+    panel = Panel(
+        name,
+        x,
+        y,
+        tuple(lines),
+        (*marks, *predicted),
+        rules_of(view, x, y),
+        region=region_of(view, x, y),
+        compass=bool(marks),
+    )
+    return replace(panel, callouts=(*panel_words(view, panel), *callouts(view, panel, brief=not alone)))
+
+
+def mark_of(point: Point, view: View, x: Axis, y: Axis) -> Mark | None:
+    """The point on these axes; None when it lies outside them."""
+    across, up = point.metrics[x.metric], point.metrics[y.metric]
+    beyond, at_y = math.isinf(across.value), up.value * y.scale
+    at_x = x.value(0.985) if beyond else across.value * x.scale
+    if not (math.isfinite(at_x) and math.isfinite(at_y) and x.holds(at_x) and y.holds(at_y)):
+        return None
+    c, role = point.concurrency, view.role(point)
+    return Mark(
+        c,
+        at_x,
+        at_y,
+        role,
+        None if beyond else bar_of(across, x),
+        bar_of(up, y),
+        "" if beyond else bare(c),
+        pale=role is Role.FRONTIER and view.frontier.probability.get(c, 1.0) < SURE,
+        beyond=beyond,
+        struck=breaks(point, view.hidden_limits),
+    )
+
+
+def telling(marks: Sequence[Mark]) -> list[Mark]:
+    """The marks of one of several series: of more than FEW only the ends, the powers of two and the
+    operating point are numbered, as hundreds of numbers could not be read.
+    """
+    ends = {mark.concurrency for mark in (*marks[:1], *marks[-1:])}
+
+    def is_told(mark: Mark) -> bool:
+        c = round(mark.concurrency)
+        return len(marks) <= FEW or bool(mark.star) or mark.ring or c in ends or c & (c - 1) == 0
+
+    return [mark if is_told(mark) else replace(mark, text="") for mark in marks]
+
+
+def _predicted(view: View, x: Axis, y: Axis) -> list[Mark]:
+    """The predictions on these axes; the last one says what they are."""
+    places = [(c, a, b) for c, a, b in view.expected if x.holds(a.value * x.scale) and y.holds(b.value * y.scale)]
+    return [
+        Mark(
+            c,
+            a.value * x.scale,
+            b.value * y.scale,
+            Role.PREDICTED,
+            bar_of(a, x),
+            bar_of(b, y),
+            f"{c:g} predicted" if i == len(places) else f"{c:g}",
+        )
+        for i, (c, a, b) in enumerate(places, 1)
+    ]
+
+
+def staircase(
+    members: Sequence[Mark], view: View, x: Axis, y: Axis, role: Role = Role.FRONTIER, name: str = ""
+) -> list[Line]:
+    """What is attained at each x: level from a setting to the next worse x, then up to that
+    setting.
+
+    Between settings nothing was measured, so nothing is drawn through them; the last level runs to
+    the worst end.
+    """
+    if not members:
+        return []
+    ordered = sorted(members, key=lambda m: (x.fraction(m.x), y.fraction(m.y)), reverse=x.rising_is_better)
+    corners = [(ordered[0].x, ordered[0].y)]
+    for mark in ordered[1:]:
+        corners += [(mark.x, corners[-1][1]), (mark.x, mark.y)]
+    corners.append((x.worst, corners[-1][1]))
+    return [Line(name, tuple(corners), role, "stair", band=_band(view, x, y))]
+
+
+def _band(view: View, x: Axis, y: Axis) -> tuple[tuple[float, float, float], ...]:
+    """The attainment band in display units, cut to the panel; where nothing is attained there is
+    none.
+    """
+    cut = []
+    for at, low, high in view.band:
+        if math.isfinite(at) and x.holds(at * x.scale) and math.isfinite(low) and math.isfinite(high):
+            ends = [min(max(value * y.scale, y.low), y.high) for value in (low, high)]
+            cut.append((at * x.scale, ends[0], ends[1]))
+    if cut and not x.rising_is_better:
+        cut.append((x.high, *cut[-1][1:]))
+    elif cut:
+        cut.insert(0, (x.low, *cut[0][1:]))
+    return tuple(cut)
+
+
+def region_of(view: View, x: Axis, y: Axis) -> tuple[float, float, float, float] | None:
+    """The part of the panel inside the limits that these axes can show."""
+    edges, limited = [x.low, x.high, y.low, y.high], False
+    for (axis, start), limit in itertools.product(((x, 0), (y, 2)), view.sla):
+        if limit.metric == axis.metric:
+            limited = True
+            side = start + (0 if axis.rising_is_better else 1)
+            edges[side] = min(max(limit.promise * axis.scale, axis.low), axis.high)
+    if not limited or edges[0] >= edges[1] or edges[2] >= edges[3]:
+        return None
+    return edges[0], edges[1], edges[2], edges[3]
+
+
+def rules_of(view: View, x: Axis, y: Axis) -> tuple[Rule, ...]:
+    """The limits on these axes as lines across the panel, comfort marks dashed, with what is
+    written on them.
+    """
+    rules, words = [], tuple(limit_lines(view.sla, x, y.metric))
+    for axis, limit in itertools.product((x, y), view.sla):
+        if limit.metric != axis.metric:
+            continue
+        side = "x" if axis is x else "y"
+        if axis.holds(limit.promise * axis.scale):
+            lines = words if axis is x else (level_words(limit, view.gpus),)
+            words = () if axis is x else words
+            rules.append(Rule("x" if side == "x" else "y", limit.promise * axis.scale, lines))
+        if limit.comfort is not None and axis.holds(limit.comfort * axis.scale):
+            rules.append(Rule("x" if side == "x" else "y", limit.comfort * axis.scale, dashed=True))
+    return tuple(rules)
+
+
+def roofline_of(view: View, x: Axis, y: Axis) -> list[Line]:
+    """The roofline where it fits the panel; a curve is cut to the axes, its level end drawn out to
+    the edge.
+    """
+    light = view.light
+    if light is None:
+        return []
+    fits = y.holds(light.ceiling * y.scale)
+    level = [(x.low, light.ceiling * y.scale), (x.high, light.ceiling * y.scale)] if fits else []
+    if light.curve:
+        curve = [(a * x.scale, b * y.scale) for a, b in light.curve]
+        inside = sorted((a, b) for a, b in curve if x.holds(a) and y.holds(b))
+        before = max((b for a, b in curve if (a > x.high if x.rising_is_better else a < x.low)), default=math.inf)
+        start = [(x.high if x.rising_is_better else x.low, before)] if y.holds(before) else []
+        end = [(x.worst, light.ceiling * y.scale)] if fits else []
+        level = [*end, *inside, *start] if x.rising_is_better else [*start, *inside, *end]
+    return [Line("", tuple(level), Role.ROOFLINE, "roofline")] if len(level) > 1 else []

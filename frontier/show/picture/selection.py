@@ -1,0 +1,333 @@
+"""What is drawn of a run: which deployments and shapes, on which axes; its rooflines, detail
+figures and timelines."""
+
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+from frontier.config import Config
+from frontier.core.decisions import Decision, Limit
+from frontier.core.errors import UsageError
+from frontier.core.loads import Rate, in_words, listed, setting
+from frontier.core.metrics import metric, names
+from frontier.core.pareto import Pooled, pooled
+from frontier.core.points import Frontier, Point
+from frontier.core.shapes import Series, Shape, file_label
+from frontier.core.text import clean, clean_name, closest
+from frontier.core.units import format_share
+from frontier.core.window import WindowData
+from frontier.hardware.roofline import curve
+from frontier.run import HOW_TO_GIVE, Run
+from frontier.show.picture.data import Picture, Roofline, View
+from frontier.show.picture.labels import view_name
+from frontier.show.wording import CLOSED_LOOP, Provenance, count, told_apart
+from frontier.store.run_dir import RunDirectory
+
+
+def views_of(run: Run, limits: Sequence[Limit], objectives: tuple[str, str] | None = None) -> list[View]:
+    """Each frontier of a run as it is drawn: its points, decision, roofline and attainment band.
+    `objectives` are its axes, those of `default_axes` where none are given.
+    """
+    decisions = run.solve(limits) if limits else ()
+    axes = objectives or default_axes(run.config, decisions)
+    points = run.points(limits, names=axes)
+    check_axes(points, objectives or (), str(run.path))
+    known = run.uncertainties(axes)
+    frontiers = run.frontiers(points, axes, known)
+    decided, lines, gpus = {d.series: d for d in decisions}, rooflines(run.config, points, frontiers), run.gpus
+    return [
+        View(
+            points,
+            f,
+            decided.get(f.series),
+            limits,
+            lines.get(f.series),
+            gpus.get(f.deployment),
+            known[f.series].band_steps if f.series in known else (),
+        )
+        for f in frontiers
+    ]
+
+
+def pooled_of(runs: Sequence[Run], objectives: Sequence[str], limits: Sequence[Limit]) -> list[Pooled]:
+    """The frontier of each shape over the deployments of one run or several; its owners are called
+    by run, deployment, or both.
+    """
+    owned = []
+    for name, run in zip(told_apart([run.path.name for run in runs], 200), runs, strict=True):
+        points = run.points(limits, names=objectives)
+        check_axes(points, objectives, str(run.path))
+        several = len({p.deployment for p in points}) > 1
+        owner = f"{name} · {{}}" if several else name
+        if len(runs) == 1:
+            owner = "{}"
+        owned += [replace(p, deployment=owner.format(p.deployment)) for p in points]
+    return pooled(owned, objectives, limits)
+
+
+def provenance_of(run: Run) -> Provenance:
+    """Where the numbers come from. The loads of an import are not known to have been closed
+    loops.
+    """
+    tool = f"frontier {run.manifest.get('frontier', '')}".strip()
+    deployments = run.config.deployments
+    if run.is_imported:
+        imported = run.manifest["imported"]
+        shown = {p.deployment for p in run.imported} | {deployment for deployment, _ in run.histories}
+        formats = ", ".join(dict.fromkeys(str(source["format"]) for source in imported["sources"]))
+        models = dict.fromkeys(d.model for d in deployments if d.model and d.name in shown)
+        return Provenance(
+            run=run.path.name,
+            model=", ".join(models) or None,
+            loop=None,
+            tool=tool,
+            remark=f"imported from {formats}",
+            notes=tuple(map(str, imported["notes"])),
+        )
+    servers = [line for line in RunDirectory.read(run.path).journal_lines() if line["event"] == "server"]
+    measured = {d.model for d in deployments if d.model} | {str(s["model"]) for s in servers if "model" in s}
+    devices = dict.fromkeys(d.devices for d in deployments if d.devices)
+    return Provenance(
+        run=run.path.name,
+        model=", ".join(sorted(measured)) or None,
+        hardware=", ".join(devices) or None,
+        loop=_loop(run.config.shapes),
+        created=_created(run),
+        server=str(servers[-1]["identity"]) if servers else None,
+        tool=tool,
+        remark=(run.standing.brief if run.standing else "") or None,
+    )
+
+
+def _created(run: Run) -> str | None:
+    """When the run was begun; None of one that does not say it."""
+    begun = run.manifest.get("created")
+    return None if begun is None else f"{datetime.fromtimestamp(float(begun), UTC):%Y-%m-%d %H:%M} UTC"
+
+
+def _loop(shapes: Sequence[Shape]) -> str:
+    """How the load was made."""
+    if (arrivals := shapes[0].arrivals) is not None:
+        of_sessions = " of sessions" if any(shape.has_sessions for shape in shapes) else ""
+        return f"open loop, {arrivals} arrivals{of_sessions}"
+    return "closed loop of sessions" if any(shape.has_sessions for shape in shapes) else CLOSED_LOOP
+
+
+def rooflines(
+    config: Config, points: Sequence[Point], frontiers: Sequence[Frontier]
+) -> Mapping[tuple[str, Shape], Roofline]:
+    """The roofline of each series whose hardware is described, on its frontier's own axes; none
+    where other rates than output tokens are drawn.
+    """
+    described = {d.name: light for d in config.deployments if (light := d.roofline()) is not None}
+    lines: dict[tuple[str, Shape], Roofline] = {}
+    for f in frontiers:
+        light = described.get(f.deployment)
+        if light is None or f.objectives[0] != "output_throughput":
+            continue
+        highest = max((*f.members, *f.dominated, *f.excluded), default=1)
+        across = metric(f.objectives[1])
+        line = curve(light, f.shape, across.quantity, highest) if across.quantity and across.group is None else ()
+        if across.inverted:
+            line = tuple((1 / x, y) for x, y in line)
+        try:
+            bound = light.limits(f.shape, highest)
+        except ValueError:
+            continue
+        reached = [
+            (p.metrics["output_throughput"].value, p.concurrency, p.light.share.value)
+            for p in points
+            if p.light and p.valid and p.series == f.series
+        ]
+        _, c, share = max(reached, default=(0, 0, 0))
+        best = f"{format_share(share)} of the roofline reached at {setting(c)}; " if reached else ""
+        lines[f.series] = Roofline(bound.throughput, f"{best}{light.assumption}; {bound.binds} binds", line)
+    return lines
+
+
+MOST_PANELS = 24
+"""More panels than this in one picture cannot be read."""
+
+
+def narrowed(run: Run, deployments: Sequence[str] = (), shapes: Sequence[str] = ()) -> Run:
+    """The run with only those deployments and shapes: named in full, by a pattern (`*fp8*`) or,
+    without one, a part.
+
+    UsageError when a name matches none.
+    """
+    if not deployments and not shapes:
+        return run
+    series = series_of(run)
+    kept_deployments = _matching("deployment", deployments, [deployment for deployment, _ in series])
+    kept_shapes = _matching("shape", shapes, [shape.label for _, shape in series])
+    kept = {key for key in series if key.deployment in kept_deployments and key.shape.label in kept_shapes}
+    if not kept:
+        raise UsageError("no deployment of those has a shape of those", "frontier show  lists what there is")
+    return replace(
+        run,
+        histories={key: history for key, history in run.histories.items() if key in kept},
+        imported=tuple(p for p in run.imported if p.series in kept),
+    )
+
+
+def series_of(run: Run) -> list[Series]:
+    """Every deployment and shape that the run has points of."""
+    return list(dict.fromkeys([*run.histories, *(p.series for p in run.imported)]))
+
+
+def _matching(what: str, wanted: Sequence[str], known: Sequence[str]) -> set[str]:
+    """The known names that one of the wanted means; all where none is wanted."""
+    if not wanted:
+        return set(known)
+    matching: set[str] = set()
+    for want in wanted:
+        exact = {name for name in known if name == want}
+        pattern = want.lower() if any(ch in want for ch in "*?[") else f"*{want.lower()}*"
+        match = exact or {name for name in known if fnmatchcase(name.lower(), pattern)}
+        if not match:
+            every = list(dict.fromkeys(known))
+            near = closest(want, every, most=3, cutoff=0.4) or every[:5]
+            more = f" and {len(every) - len(near)} more" if len(every) > len(near) else ""
+            raise UsageError(
+                f"no {what} is called {clean(want, 80)!r}", f"there are {', '.join(map(clean_name, near))}{more}"
+            )
+        matching |= match
+    return matching
+
+
+def check_panels(run: Run, panels: Collection[object] | None = None) -> None:
+    """UsageError where the run has more frontiers than a picture or a page can show, with the way
+    to fewer.
+
+    `panels`: what has a panel of its own, every frontier by default.
+    """
+    series = series_of(run)
+    if len(series if panels is None else panels) <= MOST_PANELS:
+        return
+    deployments, shapes = {d for d, _ in series}, {s for _, s in series}
+    each = [count(len(deployments), "deployment")] if len(deployments) > 1 else []
+    each += [count(len(shapes), "shape")] if len(shapes) > 1 else []
+    first, shape = series[0]
+    hint = [f"--deployment '{clean(first, 60)}'"] if len(deployments) > 1 else []
+    hint += [f"--shape {clean(shape.label, 40)}"] if len(shapes) > 1 else []
+    raise UsageError(
+        f"{run.path} has {len(series)} frontiers ({', '.join(each)}); more than {MOST_PANELS} on one sheet cannot be "
+        "read",
+        f"name some, in full, in part or as a pattern:  {'  '.join(hint)}",
+    )
+
+
+def check_axes(points: Sequence[Point], axes: Sequence[str], of: str = "") -> None:
+    """UsageError for an axis that no point (of the run `of`) has a value on, with what it needs."""
+    for name in axes:
+        if points and not any(name in p.metrics for p in points):
+            known = [n for n in names() if any(n in p.metrics for p in points)]
+            hint = HOW_TO_GIVE.get(metric(name).needs, f"these are: {', '.join(known)}")
+            raise UsageError(f"{name} is not known of any point{f' of {of}' if of else ''}", hint)
+
+
+def samples_of(run: Run) -> dict[Series, dict[int, WindowData]]:
+    """The windows behind each point: those a claim stands on, else all of the setting's."""
+    return {series: run.samples(series) for series in run.histories}
+
+
+def default_axes(config: Config, decisions: Sequence[Decision]) -> tuple[str, str]:
+    """The axes of a picture where none are named: those of the config, else output throughput
+    against the latency that binds most decisions, as only there the picture shows why a setting is
+    refused.
+    """
+    if config.given_objectives is not None:
+        return config.given_objectives
+    binding = [d.binding for d in decisions if d.binding and metric(d.binding).quantity]
+    return "output_throughput", Counter(binding).most_common(1)[0][0] if binding else config.objectives[1]
+
+
+def detail_figures(run: Run, views: Sequence[View], name: str, at: int | None = None) -> list[tuple[View, Picture]]:
+    """The detail figure `name` of each view that has one, or of all of them; `at` names the
+    concurrency of a timeline. UsageError when there is nothing to draw.
+    """
+    from frontier.extras.figures.request_figures import FROM_SAMPLES, detail_figure
+
+    samples = samples_of(run) if name in FROM_SAMPLES else {}
+    every = [(views[0], _contexts(run, views))] if name == "contexts" and views else []
+    pairs = every or [
+        (
+            view,
+            _timeline(run, view, at)
+            if name == "timeline"
+            else detail_figure(name, view, samples.get(view.frontier.series, {})),
+        )
+        for view in views
+    ]
+    drawn = [(view, figure) for view, figure in pairs if figure is not None]
+    if not drawn:
+        raise UsageError(f"there is nothing to draw: {WHY_NOT.get(name, 'no valid measurement')}")
+    return drawn
+
+
+def _contexts(run: Run, views: Sequence[View]) -> Picture | None:
+    """The contexts figure of all series; of aggregates, by their values."""
+    from frontier.extras.figures.cross_series import contexts_figure
+
+    if run.imported and (limits := views[0].sla):
+        decided = {d.series: d for d in run.solve(limits, point_estimates=True)}
+        views = [replace(view, decision=decided.get(view.frontier.series)) for view in views]
+    return contexts_figure(views, {d.name: d.roofline() for d in run.config.deployments})
+
+
+def file_names(file: Path, series: Sequence[Series]) -> list[Path]:
+    """One file per series, named by what they differ in before the suffix: fig-1024x256.png,
+    fig-fp8.png.
+
+    >>> series = [Series("", Shape.of(1024, 256)), Series("", Shape.of(64, 8))]
+    >>> [str(f) for f in file_names(Path("fig.png"), series)]
+    ['fig-1024x256.png', 'fig-64x8.png']
+    """
+    if len(series) == 1:
+        return [file]
+    one_deployment, one_shape = len({s.deployment for s in series}) == 1, len({s.shape for s in series}) == 1
+    stems = []
+    for deployment, shape in series:
+        parts = [] if one_deployment else [file_label(deployment)]
+        parts += [] if one_shape and parts else [shape.file_label]
+        stems.append("-".join((file.stem, *parts)))
+    seen: Counter[str] = Counter()
+    names = []
+    for stem in stems:
+        seen[stem] += 1
+        names.append(file.with_stem(stem if seen[stem] == 1 else f"{stem}-{seen[stem]}"))
+    return names
+
+
+WHY_NOT = {
+    "goodput": "goodput needs limits on latency (name them with  --sla) and two settings that are valid",
+    "latency": "a chart against concurrency needs two settings that were measured and are valid",
+    "throughput": "a chart against concurrency needs two settings that were measured and are valid",
+    "inflation": "inflation needs two settings that were measured and are valid",
+    "time": "no server metrics tell where the time went (frontier probe says which are known), or they were refused",
+    "timeline": "no trial of that setting was finished",
+    "contexts": "it needs an SLA (name one with  --sla) and shapes of several input lengths, or of several prefixes",
+}
+
+
+def _timeline(run: Run, view: View, at: int | None) -> Picture | None:
+    """The last trial of the setting asked for, else of the operating point, else of the highest
+    concurrency.
+    """
+    from frontier.extras.figures.request_figures import timeline_figure
+
+    history = run.histories.get(view.frontier.series, [])
+    measured = sorted({trial.concurrency for trial, _ in history})
+    if not measured:
+        return None
+    if at is not None and isinstance(measured[-1], Rate):
+        at = type(measured[-1]).of(at)
+    if at is not None and at not in measured:
+        raise UsageError(f"{view_name(view)} was not measured at {in_words(at)}", f"it was at {listed(measured)}")
+    wanted = at or view.chosen or measured[-1]
+    key = next(trial.key for trial, _ in reversed(history) if trial.concurrency == wanted)
+    directory = RunDirectory.read(run.path)
+    return timeline_figure(directory.finished()[key], directory.records(key))

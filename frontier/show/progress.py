@@ -1,0 +1,306 @@
+"""How a sweep stands while it runs, in words; and plain timestamped lines of it for logs (see
+`live` for a terminal).
+
+There is a line for a scan, one for each setting that is proven, the operating point as soon as it
+is known, and a line per trial that completes the frontier. Everything that came from a server is
+cleaned and never read as markup.
+"""
+
+import math
+import time
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from typing import TextIO
+
+from frontier.core.decisions import Decision, Judgement, Limit, Verdict
+from frontier.core.loads import in_words, listed
+from frontier.core.metrics import metric
+from frontier.core.points import Estimate, Flag
+from frontier.core.trials import Phase, Trial
+from frontier.core.units import format_elapsed, format_range, format_rough
+from frontier.planning.plan import Better, Progress, Stage, TimeLeft
+from frontier.show.wording import clean, count, flag_kind, flag_words, setting, value_text
+
+_FIGURES = ("output_throughput", "p50_ttft", "p99_ttft", "p99_tpot")
+_JUMP_SECONDS = 10.0
+"""A time left is given with its reason where it lies outside of the range that was shown, and is
+another by at least so many seconds."""
+BOLD, DIM, RED, YELLOW, CYAN = "1", "2", "31", "33", "36"
+"""SGR codes of the styles of a line or a part of it."""
+
+
+def trial_name(trial: Trial) -> str:
+    """'1024/256  c=128 r3', after the deployment's name where it has one."""
+    return f"{setting_name(trial)}  {setting(trial.concurrency)} r{trial.repeat}"
+
+
+def setting_name(trial: Trial) -> str:
+    """'fp8  1024/256': the deployment, where it has a name, and the shape."""
+    return trial.series.label(join="  ", longest=30)
+
+
+_POOLED = ("too_few_samples", "too_few_connections")
+
+
+class FlagLines:
+    """The lines about flags. A kind of flag is said in full once; afterwards a trial that it
+    excludes says it in few words, and trials of which it is only noted are counted.
+
+    That the requests or connections are too few is not said of a single trial: its setting's
+    repeats are pooled.
+    """
+
+    def __init__(self) -> None:
+        self._said: set[tuple[str, bool]] = set()
+        self._again: Counter[str] = Counter()
+
+    def of(self, trial: Trial, flags: Sequence[Flag]) -> list[tuple[str, bool]]:
+        """A line for what excludes a trial and one for what is only noted, each with whether it
+        excludes.
+        """
+        lines = []
+        for excluded, word in ((True, "excluded"), (False, "noted")):
+            texts = []
+            for flag in flags:
+                if flag.fatal != excluded or flag.name in _POOLED:
+                    continue
+                if (flag.name, excluded) not in self._said:
+                    texts.append(flag_words(flag))
+                elif excluded:
+                    texts.append(flag_kind(flag))
+                else:
+                    self._again[flag_kind(flag)] += 1
+                self._said.add((flag.name, excluded))
+            if texts:
+                lines.append((f"{trial_name(trial)}  {word}: {'; '.join(texts)}", excluded))
+        return lines
+
+    def counted(self) -> str:
+        """'noted again: this machine was busy (12 trials)'; '' where nothing was."""
+        counts = ", ".join(f"{kind} ({count(n, 'trial')})" for kind, n in self._again.items())
+        return f"noted again: {counts}" if counts else ""
+
+
+def figures_text(figures: Mapping[str, float | None]) -> str:
+    """'2,914 tok/s   p99 TTFT 2.33 s', and the share of errors where there were any."""
+    parts = []
+    for name in _FIGURES:
+        if (value := figures.get(name)) is not None:
+            label = "" if name == "output_throughput" else metric(name).label + " "
+            parts.append(label + value_text(name, value))
+    if errors := figures.get("error_rate"):
+        parts.append(f"{value_text('error_rate', errors)} errors")
+    return "   ".join(parts)
+
+
+def judged_text(judgement: Judgement, limit: Limit, estimate: Estimate) -> str:
+    """'p99 TPOT 27.1 ms, at most 28.4 ms (95 %), limit 30 ms', and that it is over its limit, or
+    not proven yet.
+    """
+    bound, side = limit.bound(estimate), "at most" if limit.better == "lower" else "at least"
+    text = f"{limit.of.label} {value_text(limit.metric, estimate.value)}"
+    text += f", {side} {limit.of.format(bound)} (95 %)" if math.isfinite(bound) else ""
+    text += f", limit {limit.of.format_trimmed(limit.promise)}"
+    if judgement.verdict is Verdict.MEETS:
+        return text
+    return f"{text}: {'over its limit' if judgement.verdict is Verdict.VIOLATES else 'not proven yet'}"
+
+
+class SweepProgress(Progress, ABC):
+    """A sweep in lines: what is measured, what was, and the time left. A display says how it shows
+    one, in `_line` and `_headed`.
+    """
+
+    is_log = False
+    """Whether there are no live lines: then a trial says the time left, and the last line is there
+    without a trial.
+    """
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._begun = self._stage_begun = clock()
+        self._flags = FlagLines()
+        self._ran = 0
+        self._time_left: TimeLeft | None = None
+        self._told = self._begun
+        self._stage: Stage | None = None
+        self._key: tuple[object, ...] = ()
+        self._looks: dict[int, str | None] = {}
+        self._phase = self._phase_head = ""
+
+    @abstractmethod
+    def _line(self, text: str, style: str = "") -> None:
+        """Show a line; `style` is an SGR code."""
+
+    @abstractmethod
+    def _headed(self, head: str, text: str) -> None:
+        """Show a line that begins with the phase and, where there are several, its series."""
+
+    def plan(self, total: int, done: int) -> None:
+        """The first line, where trials were finished before."""
+        if done:
+            self._line(f"{count(total, 'trial')}, {done:,} of them finished before", DIM)
+
+    def expect(self, left: TimeLeft, why: str = "") -> None:
+        """A line with the reason, where the time left is another one than was shown."""
+        now = self._clock()
+        shown = None if self._time_left is None else self._time_left.after(now - self._told)
+        self._time_left, self._told = left, now
+        if shown is None:
+            return
+        low, high = shown.range
+        if abs(left.seconds - shown.seconds) >= _JUMP_SECONDS and not low <= left.seconds <= high:
+            text = f"{format_range(*left.range)} left instead of {format_range(low, high)}"
+            self._line(f"{text}: {clean(why, 200)}" if why else text, DIM)
+
+    def stage(self, stage: Stage) -> None:
+        self._stage = stage
+
+    @property
+    def _word(self) -> str:
+        """What is done: scan, prove, complete or grid."""
+        return self._stage.word if self._stage else "grid"
+
+    def trial_started(self, trial: Trial, number: int, total: int) -> None:  # noqa: ARG002  # the stage says more
+        """The line of a phase that is over, where this trial begins another, or the proof of
+        another setting.
+        """
+        key = (self._word, trial.series, trial.concurrency if self._word == "prove" else None)
+        if key != self._key:
+            self._key, self._stage_begun = key, self._clock()
+            self._end_phase()
+            self._phase_head = self._head(trial)
+
+    def _end_phase(self) -> None:
+        """The line of a scan or a proof, where one is to be shown."""
+        phase, self._phase = self._phase, ""
+        self._looks.clear()
+        if phase:
+            self._headed(self._phase_head, phase)
+
+    def trial_finished(self, trial: Trial, figures: Mapping[str, float | None], flags: Sequence[Flag] = ()) -> None:
+        """The trial's line, unless its setting is only looked at or is being proven; and what is
+        wrong with it.
+        """
+        self._ran += 1
+        if self._word in ("grid", "complete"):
+            parts = [trial_done(trial, self._stage), figures_text(figures), self._left() if self.is_log else ""]
+            self._headed(self._head(trial), "   ".join(part for part in parts if part))
+        for text, excluded in self._flags.of(trial, flags):
+            self._line(text, YELLOW if excluded else DIM)
+
+    def judged(self, trial: Trial, judgement: Judgement, limit: Limit, estimate: Estimate) -> None:
+        """The line of a scan, for all of its settings, or of a proof, as it stands; shown when the
+        phase is over.
+        """
+        if self._word == "scan":
+            over = judgement.verdict is Verdict.VIOLATES or limit.breaks(estimate.value)
+            self._looks[trial.concurrency] = limit.of.label if over else None
+            self._phase = f"{self._looks_text()}   {self._of_stage}"
+        elif self._word == "prove":
+            text = judged_text(judgement, limit, estimate)
+            self._phase = f"{setting(trial.concurrency)}  {text}   {self._of_stage}"
+
+    def announced(self, decision: Decision, seconds: float, better: Better | None) -> None:
+        """The operating point as soon as it is proven, and what a higher setting may bring and
+        take.
+        """
+        name = f"{decision.series.label()}  " if self._stage and self._stage.series_count > 1 else ""
+        rate = decision.metrics.get("output_throughput")
+        tokens = "" if rate is None else f"{value_text('output_throughput', rate.value)}, "
+        at = in_words(decision.concurrency or 0)
+        self._line(f"{name}Run at {at}: {tokens}proven after {format_elapsed(seconds)}.", BOLD)
+        gain = ""
+        if better is not None:
+            gain = f"{setting(better.concurrency)} may give {better.gain:.0%} more"
+            gain += "" if better.seconds is None else f"; about {format_rough(better.seconds)} would decide"
+            gain += ". "
+        self._line(f"{name}{gain}Ctrl-C keeps this answer.")
+
+    def note(self, text: str) -> None:
+        """A line of its own."""
+        self._line(clean(text, 400), YELLOW)
+
+    def close(self) -> None:
+        """The last lines."""
+        self._end_phase()
+        if counted := self._flags.counted():
+            self._line(counted, DIM)
+        if self._ran or self.is_log:
+            self._line(f"{count(self._ran, 'trial')} run in {self._elapsed}", DIM)
+
+    @property
+    def _elapsed(self) -> str:
+        return format_elapsed(self._clock() - self._begun)
+
+    @property
+    def _of_stage(self) -> str:
+        """How long the phase has taken."""
+        return format_elapsed(self._clock() - self._stage_begun)
+
+    def _left(self) -> str:
+        """'7 to 20 min left', while anything is to come."""
+        if self._time_left is None:
+            return ""
+        return f"{format_range(*self._time_left.after(self._clock() - self._told).range)} left"
+
+    def _head(self, trial: Trial) -> str:
+        """'[2/3] fp8  1024/256  prove', the series only where there are several."""
+        stage = self._stage
+        if stage is None:
+            return setting_name(trial)
+        several = f"[{stage.place}/{stage.series_count}] {setting_name(trial)}  " if stage.series_count > 1 else ""
+        return f"{several}{stage.word:<8}"
+
+    def _looks_text(self) -> str:
+        """'c=1 2 4 inside · c=8 over p99 TPOT'."""
+        groups: dict[str, list[int]] = {}
+        for c, over in sorted(self._looks.items()):
+            groups.setdefault("inside" if over is None else f"over {over}", []).append(c)
+        return " · ".join(f"{listed(each, ' ')} {how}" for how, each in groups.items())
+
+
+class PlainProgress(SweepProgress):
+    """One line per event, each with the wall-clock time: for logs, nohup and CI."""
+
+    is_log = True
+
+    def __init__(
+        self,
+        stream: TextIO,
+        clock: Callable[[], float] = time.monotonic,
+        stamp: Callable[[], str] = lambda: time.strftime("%Y-%m-%d %H:%M:%S"),
+    ) -> None:
+        super().__init__(clock)
+        self._stream, self._stamp = stream, stamp
+
+    def _line(self, text: str, style: str = "") -> None:  # noqa: ARG002  # a log has no colours
+        self._stream.write(f"{self._stamp()}  {text}\n")
+        self._stream.flush()
+
+    def _headed(self, head: str, text: str) -> None:
+        self._line(f"{head}  {text}")
+
+    def expect(self, left: TimeLeft, why: str = "") -> None:
+        """A line as soon as the time left is known."""
+        if self._time_left is None:
+            self._line(f"{format_range(*left.range)} left")
+        super().expect(left, why)
+
+    def judged(self, trial: Trial, judgement: Judgement, limit: Limit, estimate: Estimate) -> None:
+        """A proof has a line for each of its trials."""
+        super().judged(trial, judgement, limit, estimate)
+        if self._word == "prove":
+            self._end_phase()
+
+
+def trial_done(trial: Trial, stage: Stage | None) -> str:
+    """'5 of 8 settings · c=48', with the repeat where it is not the first."""
+    repeat = f" r{trial.repeat}" if trial.repeat > 1 or stage is None else ""
+    what = {Phase.VISIT: " visited", Phase.FRONTIER: " between settings"}.get(trial.phase, "")
+    name = f"{setting(trial.concurrency)}{repeat if not what else ''}{what}"
+    if stage is None:
+        return name
+    measured = stage.measured + (not what and trial.repeat == 1)
+    return f"{min(measured, stage.settings)} of {count(stage.settings, 'setting')} · {name}"

@@ -1,0 +1,401 @@
+"""The report of a run as data: the decision with its figures and reasons, every point, the evidence
+of client, server and GPUs, the quality of the data, how to reproduce it, what it does not cover.
+All text is plain and cleaned here; page, Markdown and JSON only dress it.
+"""
+
+import re
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from frontier.core import cost_energy
+from frontier.core.decisions import Cause, Decision, Limit, Reason, Verdict
+from frontier.core.metrics import metric
+from frontier.core.pareto import Pooled
+from frontier.core.users import arrival_rate
+from frontier.core.window import WindowData
+from frontier.extras.diagnose.diagnosis import diagnose, diagnosis_lines
+from frontier.extras.diagnose.server_settings import ServerSettings
+from frontier.extras.quality.quality_tables import pooled_table
+from frontier.run import Run
+from frontier.show.evidence_tables import cost_tables, evidence_tables, time_tables
+from frontier.show.explain import reason_sentences, sentence
+from frontier.show.numbers import figure_row, figures
+from frontier.show.picture.data import View
+from frontier.show.picture.labels import headline as title_of
+from frontier.show.picture.labels import view_name
+from frontier.show.picture.selection import pooled_of, provenance_of, samples_of, views_of
+from frontier.show.sentences import claim_sentence, headline, next_step_lines, no_sla_sentence, production_lines
+from frontier.show.table import Table
+from frontier.show.tables import SIGNS, role_of, table_of, time_line
+from frontier.show.wording import (
+    NO_BOUND,
+    NO_BOUND_LEGEND,
+    Provenance,
+    bound_text,
+    clean,
+    count,
+    flag_kinds,
+    interval_text,
+    limit_value_text,
+    setting,
+    trial_words,
+    unproven_words,
+    value_text,
+)
+from frontier.store.run_dir import RunDirectory
+
+NOT_SAID = (
+    (
+        "The load was a closed loop: a fixed number of requests in flight, each replaced as soon as it is answered. "
+        "Bursts of independent users queue longer at the same average; frontier verify sends Poisson arrivals."
+    ),
+    (
+        "Prompts were synthetic and fresh, so prefix caches were cold. Real prompts may share prefixes, stop early or "
+        "draft better under speculative decoding."
+    ),
+    "One deployment was measured as it stood: no replicas behind a balancer, no autoscaling, no other tenants.",
+    "Nothing is claimed between the measured settings: the staircase passes through none of them.",
+    "A percentile is over the requests of the windows, not over users, nor over a worse hour that was not measured.",
+)
+IMPORTED_NOT_SAID = (
+    "The figures are another tool's, by its definitions: see the notes under Provenance where they differ from ours.",
+    (
+        "Aggregates carry no confidence interval: how far a value may be off is not known, and differences between "
+        "points may be chance."
+    ),
+    NOT_SAID[2],
+    NOT_SAID[3],
+)
+"""Of a run made by `frontier import`."""
+CHECKS = (
+    "errors, short outputs, wrong input lengths, cached prompts, a busy client, buffered streams, lockstep, drift, "
+    "missing concurrency, a lost or changed server"
+)
+IMPORTED_CHECKS = (
+    "as far as the files state them, that the figures of a point agree with each other (E2E with TTFT and TPOT; "
+    "latency with throughput and concurrency), that the offered rate was reached, and what the files themselves call "
+    "wrong. Not checked, as an aggregate cannot show it: whether the client was busy, prompts were cached, the load "
+    "was held or drifted"
+)
+"""Of aggregates made by another tool."""
+IMPORTED_REQUEST_CHECKS = (
+    "errors, short outputs, wrong input lengths, lockstep, drift and missing concurrency, from the requests in the "
+    "files. Not checked, as the files do not tell: whether the client was busy, prompts were cached, the server changed"
+)
+"""Of another tool's requests, analysed as our own."""
+
+SESSIONS_NOT_SAID = (
+    "The concurrency counts open sessions, each begun as soon as one was over, with think times drawn at random.",
+    "Prompts were synthetic and fresh for each session; its history held the model's own answers. Real sessions vary.",
+)
+"""In the place of what is not said of single requests, where all shapes are sessions."""
+
+RATES_NOT_SAID = (
+    "The load was an open loop: requests arrived at random at a stated rate, and latency counts from each arrival. "
+    "Real arrivals come in heavier bursts, and their rate changes by the hour."
+)
+"""In the place of what is said of a closed loop."""
+
+SESSION_RATES_NOT_SAID = (
+    "The load was an open loop: sessions began at random at a stated rate, with think times drawn at random. Latency "
+    "counts from the arrival, of later turns from the end of thinking. Real arrivals come in heavier bursts."
+)
+"""The same of sessions."""
+
+
+def _not_said(run: Run) -> tuple[str, ...]:
+    if run.is_imported:
+        return IMPORTED_NOT_SAID
+    sessions = all(shape.has_sessions for shape in run.config.shapes)
+    if run.config.open_loop and sessions:
+        return (SESSION_RATES_NOT_SAID, *SESSIONS_NOT_SAID[1:], *NOT_SAID[2:])
+    if run.config.open_loop:
+        return (RATES_NOT_SAID, *NOT_SAID[1:])
+    return (*SESSIONS_NOT_SAID, *NOT_SAID[2:]) if sessions else NOT_SAID
+
+
+GLOSSARY = (
+    ("concurrency, c", "Requests in flight at the same time. Setting: one shape at one concurrency."),
+    ("shape", "Input and output length of the requests in tokens: 1024/256."),
+    ("TTFT", "Time to first token: from sending a request to its first token."),
+    ("TPOT", "Time per output token after the first: (E2E - TTFT) / (tokens - 1)."),
+    ("E2E", "End-to-end latency: from sending a request to its last token."),
+    ("p99", "The value that 99 of 100 requests stay below; a failed request counts as infinitely slow."),
+    ("throughput", "Output tokens per second of all requests together, as they arrived in the window."),
+    ("turn", "The time of one request. A stall of the server hits all requests in flight, so turns are what counts."),
+    ("window", "The part of a trial that counts: after warm-up, before the load is taken away."),
+    ("95% CI", "Two-sided 95% confidence interval."),
+    ("at most, at least", "One-sided 95% confidence bound; an SLA is met when the bound keeps its limit."),
+    ("SLA", "The latency targets that the operating point must keep."),
+    ("operating point", "The setting to run: the bounds of its percentiles keep the SLA, and so does all below it."),
+    ("frontier", "The settings that no other beats in both throughput and latency; the others are dominated."),
+    ("excluded", "A setting whose measurement means nothing, with the flag that says why; it is never chosen."),
+    ("what binds", "The resource that sets the latency; in brackets how often such evidence was right in simulations."),
+    ("roofline", "The throughput that the hardware allows at most. MBU, MFU: shares of its bandwidth and arithmetic."),
+)
+"""Definitions, so that the page reads alone."""
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """Everything a page is made of. `config_text` and `commands` say how to reproduce it.
+
+    `views` has one per frontier, with its points and decision. `skipped` says why a trial was not
+    run, by its key. `samples` holds the windows by concurrency, for distributions and evidence;
+    without them the page has less. `settings` are what is known of each deployment's server.
+    `unfinished` says that a part of the run is not measured, `standing` is the same for machines.
+    """
+
+    views: Sequence[View]
+    provenance: Provenance = field(default_factory=Provenance)
+    config_text: str | None = None
+    commands: Sequence[str] = ()
+    not_said: Sequence[str] = NOT_SAID
+    skipped: Mapping[str, str] = field(default_factory=dict)
+    samples: Mapping[Any, Mapping[int, WindowData]] = field(default_factory=dict)
+    checks: str = CHECKS
+    unfinished: str = ""
+    standing: Mapping[str, Any] | None = None
+    pooled: Sequence[Pooled] = ()
+    settings: Mapping[str, ServerSettings] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """One series: its decision with figures and reasons, and its points with concurrency and role
+    of each (`marks`). `step` is what would decide a better setting, and the command.
+    """
+
+    name: str
+    verdict: str | None
+    step: tuple[str, str]
+    figures: Table | None
+    legend: str
+    why: tuple[tuple[str, str], ...]
+    production: tuple[str, ...]
+    notes: tuple[str, ...]
+    points: Table
+    marks: tuple[tuple[int, str], ...]
+    neighbours: Table | None
+    evidence: tuple[Table, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """All text of a report, plain and cleaned."""
+
+    title: str
+    sections: tuple[Section, ...]
+    health: tuple[str, ...]
+    provenance: tuple[tuple[str, str], ...]
+    commands: tuple[str, ...]
+    config_text: str | None
+    not_said: tuple[str, ...]
+    unfinished: str = ""
+    glossary: tuple[tuple[str, str], ...] = GLOSSARY
+    pooled: tuple[Table, ...] = ()
+
+
+FIGURE_HEADS = ("metric", "value", "bound", "limit", "margin")
+KEY = ", ".join(f"{sign} {meaning}" for sign, _, meaning in SIGNS.values()) + f". Brackets: 95% CI. {NO_BOUND_LEGEND}."
+
+
+def report_of(
+    run: Run, limits: Sequence[Limit], objectives: tuple[str, ...] | None = None, options: Sequence[str] = ()
+) -> Report:
+    """Everything a page of the run is made of; `options` are those it was asked for with. Pictures
+    are drawn of the first two objectives.
+    """
+    checks = CHECKS
+    if run.is_imported:
+        checks = IMPORTED_REQUEST_CHECKS if run.histories else IMPORTED_CHECKS
+    return Report(
+        views=views_of(run, limits, (objectives[0], objectives[1]) if objectives else None),
+        pooled=pooled_of([run], objectives, limits) if objectives else (),
+        provenance=provenance_of(run),
+        config_text=None if run.is_imported else RunDirectory.read(run.path).config_text(),
+        commands=(_made_by(run), shlex.join(["frontier", "report", str(run.path), *options])),
+        not_said=_not_said(run),
+        skipped=run.skipped,
+        samples=samples_of(run),
+        checks=checks,
+        unfinished=run.unfinished,
+        standing=run.standing.tree() if run.standing is not None else None,
+        settings=run.known_settings,
+    )
+
+
+def _made_by(run: Run) -> str:
+    """The command that made the run."""
+    if not run.is_imported:
+        return f"frontier sweep {run.manifest.get('config_file', 'sweep.yaml')}"
+    files = [shlex.quote(str(source["file"])) for source in run.manifest["imported"]["sources"]]
+    more = f" ... ({len(files)} files)" if len(files) > 3 else ""
+    return f"frontier import {' '.join(files[:3])}{more} -o {run.path}"
+
+
+def page_of(report: Report) -> Page:
+    """The text of a report."""
+    return Page(
+        title_of(report.views),
+        tuple(_section(view, report) for view in report.views),
+        (*_health(report), *skipped_lines(report.skipped)),
+        _provenance(report),
+        tuple(clean(command, 400) for command in report.commands),
+        _config_cleaned(report.config_text),
+        tuple(report.not_said),
+        clean(report.unfinished, 1000),
+        pooled=tuple(map(pooled_table, report.pooled)),
+    )
+
+
+def _section(view: View, report: Report) -> Section:
+    """The section of one series of a report."""
+    points, frontier, decision, gpus = view.mine, view.frontier, view.decision, view.gpus
+    samples = report.samples.get(frontier.series, {})
+    chosen = view.chosen
+    rows = [figure_row(figure, gpus) for figure in figures(decision)] if decision else []
+    sides = _sides(decision) if decision else {}
+    arrivals = arrival_rate(decision, points, samples) if decision is not None else None
+    diagnosis = diagnose(points, samples, decision, report.settings.get(frontier.series.deployment))
+    notes: tuple[str, ...] = () if view.sla else (no_sla_sentence(points, frontier, gpus),)
+    if decision:
+        notes = tuple(reason_sentences(decision, tuple(sides.values())))
+    return Section(
+        name=frontier.series.label(),
+        verdict=f"{headline(decision, gpus)}." if decision else None,
+        step=next_step_lines(decision) if decision else ("", ""),
+        figures=Table.of(FIGURE_HEADS, rows, "What the decision stands on") if rows else None,
+        legend=NO_BOUND_LEGEND if any(NO_BOUND in cell for row in rows for cell in row) else "",
+        why=(
+            *((question, sentence(reason)) for question, reason in sides.items()),
+            *([("How long it was measured", claim)] if decision and (claim := claim_sentence(decision)) else []),
+            *([("Where the time goes", time)] if (time := time_line(points, chosen)) else []),
+            *((f"What binds at {head}", clean(text, 800)) for head, text in diagnosis_lines(diagnosis)),
+        ),
+        production=tuple(production_lines(decision, arrivals)) if decision else (),
+        notes=notes,
+        points=table_of(points, frontier, view.sla, chosen, gpus),
+        marks=tuple((point.concurrency, role_of(point, frontier, chosen)) for point in points),
+        neighbours=neighbours_table(decision) if decision else None,
+        evidence=(*cost_tables(decision), *time_tables(points), *evidence_tables(samples)),
+    )
+
+
+def _sides(decision: Decision) -> dict[str, Reason]:
+    """Why not more and why not less, where there is an operating point: the next judged settings on
+    both sides.
+    """
+    chosen = decision.concurrency
+    unjudged = (Cause.NOT_JUDGED, Cause.SCANNED)
+    judged = [reason for reason in decision.explanation.settings if reason.cause not in unjudged]
+    if chosen is None or not judged:
+        return {}
+
+    def beside(higher: bool) -> list[Reason]:
+        """The settings on one side; those that were only looked at where no other is."""
+        for settings in (judged, decision.explanation.settings):
+            if found := [r for r in settings if r.settings[0] != chosen and (r.settings[0] > chosen) == higher]:
+                return found
+        return []
+
+    above, below = beside(True), beside(False)
+    return {
+        "Why not more": above[0] if above else Reason(Cause.HIGHEST_MEASURED, (chosen,)),
+        "Why not less": below[-1] if below else Reason(Cause.LOWEST_MEASURED, (chosen,), verdict=Verdict.MEETS),
+    }
+
+
+def _health(report: Report) -> list[str]:
+    """What was checked, and every flag with its effect."""
+    points = [point for view in report.views for point in view.mine]
+    lines = [f"{sum(p.valid for p in points)} of {count(len(points), 'point')} valid. Checked: {report.checks}."]
+    for view in report.views:
+        for kind in flag_kinds(view.mine):
+            head = f"{view_name(view)}: " if len(report.views) > 1 else ""
+            effect = "excluded" if kind.fatal else "warning, the point is kept"
+            lines.append(f"{head}{kind.text()} ({effect}). {kind.advice[:1].upper()}{kind.advice[1:]}".strip())
+    if not any(p.flags for p in points):
+        lines.append("No flag was raised.")
+    return lines
+
+
+def skipped_lines(skipped: Mapping[str, str]) -> list[str]:
+    """The trials that were planned and not run, one line per reason; their settings may have been
+    scanned.
+    """
+    reasons: dict[str, list[str]] = {}
+    for key, reason in skipped.items():
+        reasons.setdefault(reason, []).append(key)
+    return [
+        f"Left out: {', '.join(clean(trial_words(key), 80) for key in keys[:6])}"
+        + (f" and {len(keys) - 6} more" if len(keys) > 6 else "")
+        + f" ({clean(reason, 300)})."
+        for reason, keys in reasons.items()
+    ]
+
+
+def _provenance(report: Report) -> tuple[tuple[str, str], ...]:
+    """Name and text of everything that is known of where the numbers come from."""
+    known = report.provenance
+    power = cost_energy.power_text(p.power for v in report.views for p in v.mine if p.power).removeprefix("power ")
+    pairs: list[tuple[str, str | None]] = [
+        ("run", known.run),
+        ("model", known.model),
+        ("server", known.server),
+        ("hardware", known.hardware),
+        ("power", power),
+        ("load", known.loop),
+        ("measured", known.created),
+        ("tool", known.tool),
+        ("remark", known.remark),
+        *(("note", note) for note in known.notes),
+    ]
+    return tuple((name, clean(text, 300)) for name, text in pairs if text)
+
+
+def _config_cleaned(text: str | None) -> str | None:
+    """The config, cleaned line by line, indentation kept."""
+    if text is None:
+        return None
+    lines = [re.match(r" *", line)[0] + clean(line, 1000) for line in text.splitlines()]  # type: ignore[index]
+    return "\n".join(lines)
+
+
+# --- the settings around the operating point
+
+
+def neighbours_table(decision: Decision) -> Table | None:
+    """The settings around the operating point (or the candidate), and why each is or is not chosen;
+    None for one.
+    """
+    reasons = decision.explanation.settings
+    places = [i for i, reason in enumerate(reasons) if reason.settings == (decision.shown,)]
+    if not places or len(decision.judgements) < 2:
+        return None
+    rows = tuple(_neighbour(reason) for reason in reasons[max(0, places[0] - 2) : places[0] + 4])
+    heads = ("concurrency", "verdict", "deciding metric", "value", "bound", "limit", "why or why not")
+    return Table.of(heads, rows, "Why this point: the settings around it")
+
+
+def _neighbour(reason: Reason) -> tuple[str, ...]:
+    """One setting: its verdict, the metric that decides with its value, and why it is or is not
+    chosen.
+    """
+    name, estimate, limit = reason.metric, reason.estimate, reason.limit
+    verdict = "not judged" if reason.verdict is None else reason.verdict.words
+    if reason.verdict is Verdict.UNPROVEN:
+        verdict += f": {unproven_words(estimate, reason.need)}"
+    name = limit.metric if limit else name
+    bound = interval_text(name, estimate) if name and estimate and not limit else "–"
+    return (
+        setting(reason.settings[0]),
+        verdict,
+        metric(name).label if name else "–",
+        value_text(name, estimate.value) if name and estimate else "–",
+        bound_text(estimate, limit) if estimate and limit else bound or "not known",
+        limit_value_text(limit.metric, limit.promise) if limit else "–",
+        "chosen" if reason.cause is Cause.CHOSEN else sentence(reason),
+    )

@@ -1,0 +1,354 @@
+"""Tables of points, with what is known of them below, and of what a sweep would do."""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from rich.console import RenderableType
+from rich.text import Text
+
+from frontier.core import cost_energy
+from frontier.core.decisions import Decision, Limit
+from frontier.core.knee import FrontierSummary
+from frontier.core.loads import Rate, SessionRate, bare, kind_of, listed
+from frontier.core.metrics import RATES, metric
+from frontier.core.points import Estimate, Frontier, Point
+from frontier.core.shapes import Series, by_series
+from frontier.core.trials import Trial
+from frontier.core.units import format_bytes, format_number, format_seconds, format_share
+from frontier.extras.diagnose.diagnosis import DIAGNOSIS_LEGEND, Diagnosis, diagnosis_lines
+from frontier.show.sentences import no_sla_sentence
+from frontier.show.table import Cell, Column, Table, indented, to_text
+from frontier.show.wording import (
+    NO_BOUND,
+    NO_BOUND_LEGEND,
+    NOT_NEEDED,
+    clean,
+    count,
+    flag_kinds,
+    has_no_bound,
+    interval_text,
+    left_out,
+    limits_text,
+    time_sentence,
+    unit_text,
+    value_text,
+)
+
+if TYPE_CHECKING:
+    from frontier.config import Config
+    from frontier.planning.plan import Plan
+    from frontier.run import History
+
+DeploymentGpus = Mapping[str, int | None] | None
+"""By how many GPUs the rates of each deployment are divided; none where it is not said."""
+
+
+# --- points
+
+SIGNS = {
+    "chosen": ("★", "bold", "operating point"),
+    "frontier": ("●", "blue", "on the frontier"),
+    "dominated": ("✕", "dim", "dominated"),
+    "excluded": ("○", "dim", "excluded"),
+    "left out": ("–", "dim", "not on these axes"),
+}
+"""Sign, style and meaning of each role a point can have."""
+
+
+def role_of(point: Point, frontier: Frontier | None, chosen: int | None) -> str:
+    """The role of a point: a key of SIGNS."""
+    if not point.valid or point.overloaded:
+        return "excluded"
+    if point.concurrency == chosen:
+        return "chosen"
+    if frontier is None or point.concurrency in frontier.excluded:
+        return "left out" if frontier else "dominated"
+    return "frontier" if point.concurrency in frontier.members else "dominated"
+
+
+_WARNING_FIGURES = 2
+"""How many figures of a flag that only warns a table lists: with the settings of all of them it
+would be a page."""
+_RANKS = {"p50_ttft": 5, "p50_tpot": 6, "cost": 6, "energy": 6}
+"""Which columns of metrics without a limit or an axis are left out first."""
+_OF_CLASSES = ("p99_ttft", "p99_e2e")
+"""What a table shows of each class of requests."""
+_USUAL = ("output_throughput", "p50_ttft", "p99_ttft", "p50_tpot", "p99_tpot", "p99_e2e")
+
+
+def table_of(
+    points: Sequence[Point], frontier: Frontier | None, limits: Sequence[Limit], chosen: int | None, gpus: int | None
+) -> Table:
+    """The points of a series as a table; the columns of the frontier's and the SLA's metrics are
+    left out last.
+    """
+    asked = [*(frontier.objectives if frontier else ()), *(limit.metric for limit in limits)]
+    classes = [f"{group}.{n}" for n in _OF_CLASSES for group in (points[0].shape.finest(None) if points else ())]
+    names = [n for n in dict.fromkeys([*_USUAL, *classes, *asked, "cost", "energy"]) if n != "error_rate"]
+    signs = [SIGNS[role_of(point, frontier, chosen)] for point in points]
+    columns = [
+        Column("", tuple(Cell(sign, style=style) for sign, style, _ in signs)),
+        _load_column(points, [style for _, style, _ in signs]),
+        *_load_columns(points),
+        Column("n", tuple(Cell(f"{p.n:,}" if p.n else "–", key=p.n or None) for p in points), 3, long="requests"),
+    ]
+    columns += [
+        _metric_column(points, name, limits, gpus, first=name in asked or name == _USUAL[0])
+        for name in [*names, "error_rate"]
+        if any(name in point.metrics for point in points)
+    ]
+    return Table((*columns, *_roofline_columns(points)))
+
+
+def _metric_column(
+    points: Sequence[Point], name: str, limits: Sequence[Limit], gpus: int | None, *, first: bool
+) -> Column:
+    """The values of a metric, with their intervals; an error rate has none. `first`: it is left out
+    last.
+    """
+    limit = next((limit for limit in limits if limit.metric == name), None)
+    cells = tuple(_metric_cell(name, point.metrics.get(name), limit, gpus) for point in points)
+    if name == "error_rate":
+        return Column("errors", cells, 2)
+    rank = 5 if metric(name).group else _RANKS.get(name, 4)
+    rank = 1 if first else rank
+    return Column(_head(name, gpus), cells, rank, interval_rank=rank + 5)
+
+
+def _load_column(points: Sequence[Point], styles: Sequence[str]) -> Column:
+    """The load of each point: its concurrency, or its rate."""
+    if points and isinstance(points[0].concurrency, Rate):
+        of_sessions = isinstance(points[0].concurrency, SessionRate)
+        head, long = "rate", "rate, sessions that begin per second" if of_sessions else "rate, arrivals per second"
+    else:
+        head, long = "c", "concurrency"
+    keyed = zip((p.concurrency for p in points), styles, strict=True)
+    return Column(head, tuple(Cell(bare(load), key=load, style=style) for load, style in keyed), long=long)
+
+
+def _load_columns(points: Sequence[Point]) -> list[Column]:
+    """Requests that ended per second, where the rate counts sessions; requests in flight, where the
+    load does not.
+    """
+    columns = []
+    if any(isinstance(point.concurrency, SessionRate) for point in points):
+        name = "request_throughput"
+        cells = tuple(_metric_cell(name, point.metrics.get(name), None, None) for point in points)
+        columns.append(Column("req/s", cells, 1, long="requests per second"))
+    if any(point.in_flight for point in points):
+        cells = tuple(Cell(format_number(point.in_flight), key=point.in_flight) for point in points)
+        columns.append(Column("in flight", cells, 1, long="requests in flight, mean"))
+    return columns
+
+
+def _metric_cell(name: str, estimate: Estimate | None, limit: Limit | None, gpus: int | None) -> Cell:
+    """A value with its interval; rates have their unit in the head, a value beyond its limit is
+    red.
+    """
+    if estimate is None:
+        return Cell("–", style="dim")
+    text = value_text(name, estimate.value, gpus)
+    text = text.partition(" ")[0] if metric(name).unit in RATES else text
+    over = limit is not None and limit.breaks(estimate.value)
+    return Cell(
+        f"{text} {NO_BOUND}" if has_no_bound(name, estimate) else text,
+        interval_text(name, estimate, gpus).removesuffix(f" {NO_BOUND}"),
+        estimate.value if math.isfinite(estimate.value) else 1e300,
+        "red" if over else "",
+    )
+
+
+def _head(name: str, gpus: int | None) -> str:
+    """The head of a metric's column; that of a rate is its unit."""
+    if metric(name).needs in ("power", "price"):
+        return name.replace("_", " ")
+    if metric(name).unit in RATES:
+        kind = metric(name).label.partition(" (")[0].removesuffix(" throughput")
+        unit = unit_text(name, gpus)
+        return unit if name in ("output_throughput", "request_throughput") else f"{kind} {unit}"
+    m = metric(name)
+    label = m.label.partition(" (")[0]
+    return label if m.group is None else f"{m.group} {label.partition(' of ')[0]}"
+
+
+def _roofline_columns(points: Sequence[Point]) -> list[Column]:
+    """How far from the roofline, where the hardware is described."""
+    lights = [point.light for point in points]
+    if not any(lights):
+        return []
+    shares = (
+        ("of roofline", 2, [light and light.share for light in lights]),
+        ("MBU", 3, [light and light.mbu for light in lights]),
+        ("MFU", 3, [light and light.mfu for light in lights]),
+    )
+    columns = [
+        Column(head, tuple(Cell(format_share(e.value if e else None)) for e in estimates), rank)
+        for head, rank, estimates in shares
+        if any(estimates)
+    ]
+    return [*columns, Column("roofline bound by", tuple(Cell(li.binds if li else "–") for li in lights), 3, left=True)]
+
+
+def points_table(  # noqa: PLR0913
+    points: Sequence[Point],
+    frontiers: Sequence[Frontier],
+    limits: Sequence[Limit] = (),
+    *,
+    decisions: Sequence[Decision] = (),
+    summaries: Sequence[FrontierSummary] = (),
+    diagnoses: Sequence[Diagnosis] = (),
+    gpus: DeploymentGpus = None,
+    width: int = 80,
+    colour: bool = False,
+) -> str:
+    """One table per series, with its flags and why, and what is known of the whole series, below
+    it.
+    """
+    notes = {summary.frontier.series: summary.notes for summary in summaries}
+    of_series = {frontier.series: frontier for frontier in frontiers}
+    decided = {decision.series: decision for decision in decisions}
+    diagnosed = {diagnosis.series: diagnosis for diagnosis in diagnoses}
+    blocks = []
+    for series, group in by_series(points).items():
+        ordered = sorted(group, key=lambda p: p.concurrency)
+        by = (gpus or {}).get(series.deployment)
+        lines = _series_block(series, ordered, of_series.get(series), limits, decided.get(series), by, width)
+        lines += [Text(clean(note, 400), style="dim") for note in notes.get(series, ())]
+        lines += _diagnosis_block(diagnosed.get(series))
+        blocks.append(to_text(*lines, width=width, colour=colour))
+    return "\n\n".join(blocks) or "no points"
+
+
+def _series_block(
+    series: Series,
+    points: list[Point],
+    frontier: Frontier | None,
+    limits: Sequence[Limit],
+    decision: Decision | None,
+    gpus: int | None,
+    width: int,
+) -> list[RenderableType]:
+    """The table of one series, its legend, and what is to be known of its points."""
+    chosen = decision.concurrency if decision else None
+    table = table_of(points, frontier, limits, chosen, gpus)
+    roles = [role_of(point, frontier, chosen) for point in points]
+    legend = "   ".join(f"{SIGNS[role][0]} {SIGNS[role][2]}" for role in SIGNS if role in roles)
+    unbounded = any(NO_BOUND in text for row in table.texts for text in row)
+    decides = decision is not None and chosen is not None and decision.next_step is None
+    power = cost_energy.power_text(p.power for p in points if p.power)
+    absent = left_out(points, frontier) if frontier else []
+    lines: list[RenderableType] = [
+        Text.assemble((series.label(), "bold"), f"   SLA {limits_text(limits)}" if limits else ""),
+        table.drawn(width),
+        Text(legend, style="dim"),
+        *([Text(NO_BOUND_LEGEND + NOT_NEEDED * decides, style="dim")] if unbounded else []),
+        *([Text(no_sla_sentence(points, frontier, gpus))] if frontier and not limits else []),
+        *([Text(f"energy: {power}", style="dim")] if power else []),
+        *(indented(f"– not on these axes, {line}") for line in absent),
+    ]
+    lines += _flag_lines(points)
+    if time := time_line(points, chosen):
+        lines.append(Text(f"Where the time goes {time}", style="dim"))
+    return lines
+
+
+def _flag_lines(points: Sequence[Point]) -> list[RenderableType]:
+    """Every kind of flag with its settings and advice; of one that only warns the first figures."""
+    lines: list[RenderableType] = []
+    kinds = flag_kinds(points)
+    for kind in kinds:
+        text = f"○ {kind.text()}" if kind.fatal else f"! {kind.text(most_figures=_WARNING_FIGURES)}"
+        lines.append(indented(text, "" if kind.fatal else "dim"))
+        lines += [indented(kind.advice, "dim", by=4)] if kind.advice else []
+    if any(kind.text(most_figures=_WARNING_FIGURES) != kind.text() for kind in kinds if not kind.fatal):
+        lines.append(indented("frontier show --json lists every setting of each flag.", "dim"))
+    return lines
+
+
+def _diagnosis_block(diagnosis: Diagnosis | None) -> list[RenderableType]:
+    """What binds, setting by setting."""
+    if diagnosis is None:
+        return []
+    lines = [Text.assemble((f"{head}: ", "bold"), clean(text, 800)) for head, text in diagnosis_lines(diagnosis)]
+    return [Text(f"What binds, {DIAGNOSIS_LEGEND}:"), *map(indented, lines)]
+
+
+def time_line(points: Sequence[Point], chosen: int | None) -> str:
+    """Where the time goes at the operating point (else at the highest setting that is known); '' if
+    unknown.
+    """
+    known = [(p.concurrency, p.time) for p in points if p.valid and p.time is not None]
+    if not known:
+        return ""
+    return time_sentence(*next(((c, time) for c, time in known if c == chosen), known[-1]))
+
+
+def client_lines(histories: "Mapping[Series, History]") -> list[str]:
+    """'c=512 of 1024/256 was sent by 4 client processes, their clocks known within 0.2 ms', where
+    they were several.
+    """
+    lines = []
+    for series, history in histories.items():
+        bounds: dict[int, dict[int, float]] = {}
+        for trial, sample in history:
+            for health in sample.health:
+                if health.processes is not None:
+                    settings = bounds.setdefault(health.processes, {})
+                    before = settings.get(trial.concurrency, 0.0)
+                    settings[trial.concurrency] = max(before, health.clock_bound or 0.0)
+        for processes, settings in sorted(bounds.items()):
+            load = f"{listed(sorted(settings))} of {series.label(keep_shape=True)}"
+            known = format_seconds(max(settings.values()))
+            lines.append(f"{load} was sent by {processes} client processes, their clocks known within {known}")
+    return lines
+
+
+# --- plans
+
+
+def plan_table(config: "Config", plan: "Plan", *, width: int = 80, colour: bool = False) -> str:
+    """What a sweep would run; nothing has been sent."""
+    groups = by_series(plan.trials)
+    begins = "from " if config.rate == () else ""  # the rates of `rate: auto` follow from what is served
+    several = len({series.deployment for series in groups}) > 1
+    names = ["deployment"] * several + ["shape", *{kind_of(t.concurrency) for t in plan.trials}]
+    rows = [
+        (
+            *([clean(series.deployment, 30)] if several else []),
+            clean(series.shape.label, 30),
+            begins + _loads(trials),
+            str(max(t.repeat for t in trials)),
+            f"{len(trials):,}",
+            f"{sum(t.requests for t in trials):,}",
+        )
+        for series, trials in groups.items()
+    ]
+    heads = (*names, "repeats", "trials", "requests")
+    table = Table.of(heads, rows, right=range(len(names), len(heads)), gap=3)
+    lines: list[RenderableType] = [table.drawn(width), Text(""), Text(_plan_sentence(plan, groups), style="bold")]
+    for name, limits in config.tiers:
+        tier = f"{clean(name, 30)}: " if len(config.tiers) > 1 else ""
+        lines.append(Text(f"SLA  {tier}{limits_text(limits)}"))
+    return to_text(*lines, width=width, colour=colour)
+
+
+def _loads(trials: Sequence[Trial]) -> str:
+    """'1 2 4', or '0.5 1 2 req/s'."""
+    return listed(sorted({t.concurrency for t in trials}), " ").removeprefix("c=")
+
+
+def _plan_sentence(plan: "Plan", groups: Mapping[Series, Sequence[Trial]]) -> str:
+    """'1 shape × 16 concurrencies × 3 repeats = 48 trials, about 31 MB on disk; nothing sent'."""
+    trials = plan.trials
+    deployments, shapes = {s.deployment for s in groups}, {s.shape for s in groups}
+    settings, repeats = {t.concurrency for t in trials}, max((t.repeat for t in trials), default=0)
+    factors = [count(len(deployments), "deployment")] if len(deployments) > 1 else []
+    at_rates = any(isinstance(load, Rate) for load in settings)
+    one, more = ("rate", "rates") if at_rates else ("concurrency", "concurrencies")
+    loads = one if len(settings) == 1 else more
+    factors += [count(len(shapes), "shape"), f"{len(settings)} {loads}", count(repeats, "repeat")]
+    product = len(deployments) * len(shapes) * len(settings) * repeats
+    equals = f"{' × '.join(factors)} = " if product == len(trials) else ""
+    disk = f", about {format_bytes(plan.expected_bytes)} on disk" if plan.expected_bytes else ""
+    return f"{equals}{count(len(trials), 'trial')}{disk}; nothing sent"

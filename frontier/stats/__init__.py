@@ -1,1 +1,0 @@
-"""Statistics of trials: windows, confidence intervals, estimates, flags."""

@@ -1,0 +1,242 @@
+"""A foreign file as bounded data: JSON, JSON lines, YAML or CSV, and checked look-ups in it.
+
+What other tools wrote is hostile until checked: numbers may be text, negative or infinite, text may
+hold anything.
+"""
+
+import csv
+import json
+import math
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+import yaml
+
+from frontier.core.errors import UsageError
+from frontier.core.text import one_line, redact, shortened
+from frontier.core.units import MOST_COUNT
+from frontier.fields import is_number
+
+MOST_BYTES = 256 * 2**20
+MOST_ROWS = 1_000_000
+LONGEST_TEXT = 80
+LARGEST = 1e15
+"""No time, count or rate is above this."""
+INCOMPLETE = "check that the file is complete"
+"""The hint of most errors about a value."""
+
+
+def foreign_text(value: str, longest: int = LONGEST_TEXT) -> str:
+    """Text of a foreign file as one clean line, with what looks like a key masked, cut."""
+    return shortened(redact(one_line(value)), longest)
+
+
+class ForeignFileError(UsageError):
+    """A foreign file that cannot be used: which file, what is wrong where, and what to do."""
+
+    def __init__(self, file: str, what: str, hint: str | None = None) -> None:
+        super().__init__(f"{foreign_text(file, 300)}: {foreign_text(what, 1_000)}", hint)
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """One file, parsed. `kind` is 'json', 'lines', 'table' or 'yaml'.
+
+    `objects` are the JSON object, or the items of a JSON list, of JSON lines, YAML documents or a
+    table; never none.
+    """
+
+    file: str
+    kind: str
+    objects: Sequence["Node"]
+
+    @classmethod
+    def listed(cls, file: str, kind: str, what: str, rows: Iterable[tuple[int, Any]]) -> "Document":
+        """Of numbered rows, each of which is `what` in messages; one that is no object is read as
+        an empty one.
+        """
+        nodes = [Node(file, f"{what} {number}", row if isinstance(row, Mapping) else {}) for number, row in rows]
+        return cls(file, kind, nodes or [Node(file, "", {})])
+
+    @property
+    def top(self) -> "Node":
+        """The JSON object, or the first row."""
+        return self.objects[0]
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """An object inside a foreign file, read by key; a look-up of an impossible value refuses the
+    file.
+    """
+
+    file: str
+    where: str
+    tree: Mapping[str, Any]
+
+    def at(self, *keys: str) -> "Node":
+        """The object below; an empty one where there is none."""
+        below: Any = self.tree
+        for key in keys:
+            below = below.get(key) if isinstance(below, Mapping) else None
+        return Node(self.file, self.place(*keys), below if isinstance(below, Mapping) else {})
+
+    def items(self, key: str) -> list["Node"]:
+        """The objects of a list below; none where there is no list."""
+        listed = self.tree.get(key)
+        if not isinstance(listed, list):
+            return []
+        place = self.place(key)
+        return [Node(self.file, f"{place}[{i}]", item) for i, item in enumerate(listed) if isinstance(item, Mapping)]
+
+    def number(self, key: str) -> float | None:
+        """A number of 0 or more; None where there is none. Text that spells a number counts
+        (tables, metadata).
+        """
+        value = self.tree.get(key)
+        if isinstance(value, str):
+            with suppress(ValueError):
+                value = float(value)
+        if not is_number(value) or (isinstance(value, float) and not math.isfinite(value)):
+            return None
+        if not 0 <= value <= LARGEST:
+            raise self._impossible(key, value)
+        return float(value)
+
+    def count(self, key: str) -> int | None:
+        """A whole number of 0 or more; None where there is none."""
+        value = self.number(key)
+        if value is None:
+            return None
+        if value != int(value) or value > MOST_COUNT:
+            raise self._impossible(key, value, "which is impossible" if value == int(value) else "not a whole number")
+        return int(value)
+
+    def text(self, key: str, longest: int = LONGEST_TEXT) -> str | None:
+        """Text, cleaned and cut; None where there is none."""
+        value = self.tree.get(key)
+        if isinstance(value, bool) or not isinstance(value, str | int | float):
+            return None
+        return foreign_text(str(value)[: 10 * longest], longest) or None
+
+    def numbers(self, key: str) -> list[float]:
+        """A list of finite numbers; empty where there is none or where an item is no number."""
+        value = self.tree.get(key)
+        if not isinstance(value, list) or not all(is_number(x) and abs(x) <= LARGEST for x in value):
+            return []
+        return [float(x) for x in value]
+
+    def error(self, what: str, hint: str | None = None) -> ForeignFileError:
+        """The error about this file."""
+        return ForeignFileError(self.file, what, hint)
+
+    def place(self, *keys: str) -> str:
+        """The place of the value in the file, as 'line 3.p99_ttft_ms'."""
+        return ".".join([part for part in (self.where, *keys) if part])
+
+    def _impossible(self, key: str, value: float, why: str = "which is impossible") -> ForeignFileError:
+        shown = f"{value:.6g}" if abs(value) < 1e300 else "a number out of range"
+        return self.error(f"{self.place(key)} is {shown}, {why}", INCOMPLETE)
+
+
+# --- bytes to documents
+
+
+def read_document(file: str, data: bytes) -> Document:
+    """The parsed bytes of a file. ForeignFileError when they are damaged, or of no known form."""
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        hint = "unpack it first if it is compressed, else save it as UTF-8"
+        raise ForeignFileError(file, f"byte {error.start} is not UTF-8 text", hint) from None
+    first = text.lstrip()[:1]
+    if not first:
+        raise ForeignFileError(file, "the file is empty", "check that the benchmark finished")
+    if first in "{[":
+        return _json_document(file, text)
+    if re.search(r"^version\s*:", text, re.MULTILINE):
+        return _yaml_document(file, text)
+    return _table(file, text)
+
+
+def _json_document(file: str, text: str) -> Document:
+    """JSON, or JSON lines where the first line is a value by itself."""
+    try:
+        tree = _parse_json(text)
+    except ValueError as error:
+        return Document.listed(file, "lines", "line", _json_lines(file, text, str(error)))
+    if isinstance(tree, dict):
+        return Document(file, "json", [Node(file, "", tree)])
+    return Document.listed(file, "json", "item", enumerate(tree, 1))
+
+
+def _json_lines(file: str, text: str, as_a_whole: str) -> list[tuple[int, Any]]:
+    """The values by their line. `as_a_whole` is why the text is not one of JSON."""
+    rows: list[tuple[int, Any]] = []
+    _require_rows(file, text)
+    for number, line in enumerate(text.split("\n"), 1):
+        try:
+            rows += [(number, _parse_json(line))] if line.strip() else []
+        except ValueError as error:
+            why = f"line {number} is not JSON: {error}" if rows else f"not JSON: {as_a_whole}"
+            raise ForeignFileError(file, foreign_text(why, 120), INCOMPLETE) from None
+    return rows
+
+
+def _parse_json(text: str) -> Any:
+    """The value of a JSON text, which may hold the Infinity and NaN that Python writes. ValueError
+    otherwise.
+    """
+    try:
+        return json.loads(text)
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+
+
+def _require_rows(file: str, text: str) -> None:
+    if text.count("\n") > MOST_ROWS:
+        raise ForeignFileError(file, f"more than {MOST_ROWS:,} lines", "import the tool's summary, or a part of it")
+
+
+class _WithoutAliases(yaml.SafeLoader):
+    """Refuses aliases: a few lines of them can describe a tree of any size."""
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        if self.check_event(yaml.AliasEvent):
+            raise ValueError("its aliases are to be written out")
+        return super().compose_node(parent, index)
+
+
+def _yaml_document(file: str, text: str) -> Document:
+    """YAML, for llm-d's reports."""
+    try:
+        trees = list(yaml.load_all(text, _WithoutAliases))  # a SafeLoader
+    except (yaml.YAMLError, ValueError, RecursionError, TypeError) as error:
+        raise ForeignFileError(file, f"not YAML: {foreign_text(str(error), 120)}", INCOMPLETE) from None
+    return Document.listed(file, "yaml", "document", enumerate(trees, 1))
+
+
+def _table(file: str, text: str) -> Document:
+    """Comma-separated values with a header; lines that begin with # before it are comments."""
+    _require_rows(file, text)
+    lines = text.splitlines(keepends=True)
+    before = next((i for i, line in enumerate(lines) if line.strip() and not line.lstrip().startswith("#")), 0)
+    reader = csv.DictReader(lines[before:], strict=True)
+    rows: list[tuple[int, Mapping[str, str]]] = []
+    try:
+        heads = reader.fieldnames = [head.strip() for head in reader.fieldnames or ()]
+        named = [head for head in heads if head]
+        if len(set(named)) < len(named):
+            raise ForeignFileError(file, "two columns have one name", "rename one")
+        for cells in reader:
+            number = before + reader.line_num
+            if None in cells or None in cells.values():  # how the reader marks a row of another length
+                what = f"line {number} has more or fewer cells than the header"
+                raise ForeignFileError(file, what, f"{INCOMPLETE}; cells that hold commas are quoted")
+            rows.append((number, cells))
+    except csv.Error as error:
+        raise ForeignFileError(file, f"not a CSV table: {foreign_text(str(error), 100)}", INCOMPLETE) from None
+    return Document.listed(file, "table", "line", rows)
