@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import frontier
-from frontier import model
 from frontier.core import errors, text
+from frontier.core.decisions import Verdict
 
 PACKAGE = Path(frontier.__file__).parent
 WITH_EXAMPLES = sorted(
@@ -69,7 +69,7 @@ def test_closest_words_come_in_their_own_spelling_best_first() -> None:
         (["better", "no worse"], 0),
         (["better", "not resolved"], 4),
         (["worse", "not resolved"], 3),
-        ([model.Verdict.MEETS, model.Verdict.UNPROVEN], 4),
+        ([Verdict.MEETS, Verdict.UNPROVEN], 4),
     ],
 )
 def test_the_worst_verdict_decides_the_exit_code(verdicts: list[str], code: int) -> None:
@@ -77,7 +77,7 @@ def test_the_worst_verdict_decides_the_exit_code(verdicts: list[str], code: int)
 
 
 def test_every_sla_verdict_has_an_exit_code_and_words() -> None:
-    for verdict in model.Verdict:
+    for verdict in Verdict:
         assert errors.exit_code([verdict]) in errors.ExitCode
         assert verdict.headline
         assert verdict.words.startswith(verdict.value)

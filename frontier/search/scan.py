@@ -430,12 +430,12 @@ def widest_gap(points: Mapping[int, Point], limits: tuple[Limit, ...]) -> tuple[
     Between neighbours the frontier is known to lie between their throughputs and no closer, so this
     is its bracket. A gap whose middle was measured already (and was not valid) is passed over.
     """
-    rates = {c: p.value("output_throughput") for c, p in points.items() if p.valid}
-    measured = sorted(c for c, rate in rates.items() if rate > 0)
+    throughputs = {c: p.value("output_throughput") for c, p in points.items() if p.valid}
+    measured = sorted(c for c, rate in throughputs.items() if rate > 0)
     bend = knee([points[c] for c in measured])
     widest: tuple[float, int, int] | None = None
     for low, high in itertools.pairwise(measured):
-        rise = abs(math.log(rates[high] / rates[low]))
+        rise = abs(math.log(throughputs[high] / throughputs[low]))
         if high - low <= 1 or (high - low) / high <= NARROW or rise <= NARROW or between(low, high) in points:
             continue
         a, b = violation(points[low], limits), violation(points[high], limits)
@@ -478,8 +478,8 @@ def skip_reason(concurrency: int, history: History, limits: Sequence[Limit]) -> 
         tail = estimate.estimate(below[last], limit.metric, limits=tuple(limits)) if m.unit.value == "s" else None
         if tail is not None and tail.lower > SKIP_TAIL * limit.promise:
             return f"{m.label} at c={last} is already {m.format(tail.value)}, over ten times its limit"
-    rates = [estimate.estimate(below[c], "output_throughput") for c in sorted(below)]
-    known = [r for r in rates if r is not None]
+    throughputs = [estimate.estimate(below[c], "output_throughput") for c in sorted(below)]
+    known = [r for r in throughputs if r is not None]
     if len(known) >= 3 and all(r.high < (1 - SKIP_FALL) * max(k.value for k in known) for r in known[-2:]):
         return f"throughput has fallen at two settings in a row, up to c={last}"
     return None
