@@ -305,6 +305,8 @@ def _stands(c: int, limits: tuple[Limit, ...], history: Unchanged) -> Verdict:
     UNPROVEN.
     """
     points, _ = _decidable(limits, history)
+    if not points:
+        return Verdict.UNPROVEN
     decision = solver.solve(points, limits)
     judged = decision.judgement(c)
     if decision.first_fail is not None and decision.first_fail <= c:
@@ -421,11 +423,11 @@ def worth_proving(
     can as well.
     """
     others = [(trial, sample) for trial, sample in history if trial.concurrency not in settings]
-    if not others:
+    names = ("output_throughput", *(limit.metric for limit in limits))
+    points = claim_points(others, limits, names=names)
+    if not points:  # nothing else was measured, or all of it before the server changed
         return tuple(settings)
-    decision = solver.solve(
-        claim_points(others, limits, names=("output_throughput", *(limit.metric for limit in limits))), limits
-    )
+    decision = solver.solve(points, limits)
     point, most = decision.concurrency or 0, decision.first_fail or math.inf
 
     def changes(c: int) -> bool:

@@ -191,6 +191,10 @@ def next_step_note(decision: Decision) -> str:
     return f"{may_give(step)}{rate}: {next_step_words(decision)}{way}"
 
 
+_FIRST_DATE = 1e9
+"""Times before this (2001) are no dates: virtual time counts from 0."""
+
+
 def claim_sentence(decision: Decision) -> str:
     """How long the operating point was measured, and how rare a stall of the whole server that
     would not have shown. '' without a claim.
@@ -200,7 +204,7 @@ def claim_sentence(decision: Decision) -> str:
         return ""
     turns = f"{count(claim.turns, 'turn')} (one turn: the time of one request)"
     one_in = max(1, math.floor(1 / claim.unseen_share + 1e-9))
-    when = "" if claim.until is None else f" Last measured {date_text(claim.until)} UTC."
+    when = "" if claim.until is None or claim.until < _FIRST_DATE else f" Last measured {date_text(claim.until)} UTC."
     if claim.stage == "final":
         stall = f"a stall of the whole server in one turn of {one_in} would have been seen (95%)"
         return f"Final claim: {turns}; {stall}.{when}"

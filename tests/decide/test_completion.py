@@ -171,6 +171,9 @@ def test_a_named_setting_is_worth_a_proof_where_it_can_change_the_answer(complet
     history, _ = completed
     point = complete.operating_concurrency(TTFT, history)
     assert (1, 200) == complete.worth_proving((1, 200), TTFT, []), "nothing is known"
+    scans = [(trial, sample) for trial, sample in history if trial.phase in (Phase.SCAN, Phase.LOCATE)]
+    assert len(scans) > 1
+    assert (1, 200) == complete.worth_proving((1, 200), TTFT, scans), "what was only scanned claims nothing"
     assert () == complete.worth_proving((1, 200), TTFT, history)
     assert (point + 1,) == complete.worth_proving((1, point + 1, 200), TTFT, history)
 
