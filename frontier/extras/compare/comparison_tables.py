@@ -55,7 +55,7 @@ def compare_runs(
     others are given.
 
     Of one run, `deployments` names two: the second against the first. `within` as for
-    `extras.compare.comparison.Rules`; `names` is what the sides are called. UsageError where the two cannot be
+    `comparison.Rules`; `names` is what the sides are called. UsageError where the two cannot be
     compared: other workloads, other prompts, answers forced to their length on one side only,
     deployments that cannot be matched.
     """
