@@ -46,7 +46,7 @@ from frontier.core.time_breakdown import time_breakdown
 from frontier.core.trials import ClientHealth, Measurement, Outcome, Phase, Record, Trial, Window
 from frontier.core.window import WindowData
 from frontier.extras.diagnose.diagnosis import SECOND, SettingDiagnosis, diagnose_setting, signs_of
-from frontier.show.limit_lines import Resource
+from frontier.extras.diagnose.remedies import Resource
 from frontier.simulator.engine import Scheduler
 from frontier.simulator.messages import metrics_text
 from frontier.simulator.realtime import Engine

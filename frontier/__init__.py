@@ -15,10 +15,11 @@ Everything the command line does is a call of these names; each is imported when
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from frontier import registry
 from frontier._version import __version__
 
 if TYPE_CHECKING:
-    from frontier.api import import_files, load_config, run_sweep
+    from frontier.api import load_config, run_sweep
     from frontier.config import Config, parse_sla
     from frontier.core.decisions import Decision, Limit, Verdict
     from frontier.core.metrics import Metric, metric
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from frontier.core.points import Estimate, Frontier, Point
     from frontier.core.shapes import Shape
     from frontier.extras.compare.comparison_tables import compare_runs
+    from frontier.extras.importers.importing import import_files
     from frontier.planning.plan import make_plan
     from frontier.run import Run
     from frontier.show.notebook import load
@@ -62,14 +64,15 @@ _HOMES = {
     "frontier.core.shapes": ("Shape",),
     "frontier.planning.plan": ("make_plan",),
     "frontier.run": ("Run",),
-    "frontier.extras.compare.comparison_tables": ("compare_runs",),
     "frontier.show.notebook": ("load",),
-    "frontier.api": ("import_files", "load_config", "run_sweep"),
+    "frontier.api": ("load_config", "run_sweep"),
 }
 _HOME = {name: home for home, names in _HOMES.items() for name in names}
 
 
 def __getattr__(name: str) -> Any:
+    if name in registry.API:
+        return registry.load(registry.API[name])
     if name not in _HOME:
         raise AttributeError(f"module 'frontier' has no attribute {name!r}")
     return getattr(importlib.import_module(_HOME[name]), name)

@@ -1,6 +1,4 @@
-"""What programs and notebooks call: `load_config`, and to make a run `run_sweep` and
-`import_files`.
-"""
+"""What programs and notebooks call: `load_config` and `run_sweep`."""
 
 import asyncio
 import time
@@ -11,12 +9,10 @@ from typing import Any
 from frontier.client.http.http_client import run as run_loop
 from frontier.config import Config, Setting
 from frontier.config import load_config as config_of_text
-from frontier.config.config_file import open_run
+from frontier.config.config_file import open_run, with_trace
+from frontier.config.config_file import read_sessions as sessions_of_file
 from frontier.config.shape_keys import ReadSessions
 from frontier.core.errors import MeasurementError, UsageError
-from frontier.extras.importers.importing import read_files, store
-from frontier.extras.traces.arrivals import with_trace
-from frontier.extras.traces.session_files import read_sessions as sessions_of_file
 from frontier.planning.plan import Progress, make_plan
 from frontier.planning.standing import lost_server
 from frontier.show.notebook import NotebookRun, load
@@ -71,22 +67,4 @@ def run_sweep(config_file: str | Path, run: str | Path, environ: Mapping[str, st
 
         if run_loop(conduct()) == "server_lost":
             raise MeasurementError(lost_server(directory.journal_lines()), "call it again to go on")
-    return load(run)
-
-
-def import_files(
-    files: Sequence[str | Path],
-    run: str | Path,
-    *,
-    format: str | None = None,  # noqa: A002  # the option's name
-    deployment: str | None = None,
-    shape: str | None = None,
-) -> NotebookRun:
-    """Results of other tools as a run: the content of `files` tells their format, unless `format`
-    names it.
-
-    `deployment` names the only deployment, `shape` ("1024/256") its lengths where the files do not
-    give them. UsageError when a file cannot be used, StoreError when `run` holds something else.
-    """
-    store(read_files(files, name=format, deployment=deployment, shape=shape), Path(run))
     return load(run)

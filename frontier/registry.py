@@ -6,9 +6,12 @@ is deleted takes exactly its commands, options, keys, notes, sections and figure
 """
 
 import importlib
+from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
+
+from frontier.core.errors import UsageError
 
 _EXTRAS = Path(__file__).parent / "extras"
 
@@ -45,10 +48,62 @@ COMMANDS = {
 }
 
 
+NOTES = {"diagnosis": "diagnose.notes:notes"}
+"""What is said of the series of a run, by its name in JSON: (run, points, decisions) ->
+`show.notes.Noted`."""
+FIGURES = dict.fromkeys(
+    ("latency", "throughput", "goodput", "inflation", "time", "tails", "jitter", "timeline", "contexts"),
+    "figures.detail:detail_figures",
+)
+"""Detail figures by name: (run, views, name, at) -> pictures with their views."""
+PAGE_FIGURES = {"figures": "figures.detail:page_figures"}
+"""Figures of a series on the page: (view, samples) -> pictures."""
+SEVERAL = "compare.multi_run"
+"""Several runs or deployments in one picture."""
+TRACE = "traces.arrivals:read_trace"
+SESSIONS = "traces.session_files:read_sessions"
+"""Arrivals and sessions of files that a config names."""
+EXECUTOR = "ray.workers"
+"""Client processes on other machines."""
+COMPARED_ANSWERS = "quality.agreement:compared"
+"""Answers beside those of a reference: (answers, deployment, shape, reference) -> their quality."""
+OPTIONS = {
+    "sweep": ("telemetry.command",),
+    "verify": ("quality.command",),
+}
+"""Options that extras add to commands of the ring: modules with `option`, which decorates, and
+`run` or `around`, as the command says."""
+API = {
+    "compare_runs": "compare.comparison_tables:compare_runs",
+    "import_files": "importers.importing:import_files",
+}
+"""Names of the public API."""
+
+
 @cache
 def is_there(extra: str) -> bool:
     """Whether the folder of an extra is there."""
     return (_EXTRAS / extra / "__init__.py").exists()
+
+
+def there(table: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """The rows of a table whose extras are there."""
+    return ((name, place) for name, place in table.items() if is_there(place.partition(".")[0]))
+
+
+def needed(place: str, what: str) -> Any:
+    """What stands at a place, for something that a user asked for. UsageError where the extra is
+    not there.
+    """
+    extra = place.partition(".")[0]
+    if not is_there(extra):
+        raise UsageError(f"{what} needs frontier/extras/{extra}, which is not there", "install llm-frontier whole")
+    return load(place)
+
+
+def options_of(command: str) -> list[Any]:
+    """The modules of the options that extras add to a command."""
+    return [load(place) for place in OPTIONS.get(command, ()) if is_there(place.partition(".")[0])]
 
 
 def commands() -> dict[str, Command]:

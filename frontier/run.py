@@ -12,8 +12,10 @@ import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
+from frontier import registry
+from frontier.client.engines import engine_of
 from frontier.config import Config
 from frontier.config.config_file import config_of
 from frontier.config.deployment import QualityConfig
@@ -36,14 +38,10 @@ from frontier.core.trials import Answers, Trial
 from frontier.core.users import arrival_rate
 from frontier.core.verdict import judge
 from frontier.core.window import WindowData
-from frontier.extras.diagnose.diagnosis import Diagnosis, diagnose
-from frontier.extras.diagnose.server_settings import ServerSettings, settings_of
-from frontier.extras.quality import agreement
 from frontier.hardware.roofline import Roofline, bounds, distance
 from frontier.planning.budget import Amount, TrialTimes
 from frontier.planning.next_step import shared_commands, with_command
 from frontier.planning.standing import Standing, skipped, standing
-from frontier.show.limit_lines import engine_of
 from frontier.store.run_dir import RunDirectory
 from frontier.store.trial_files import AlteredError
 from frontier.store.window_cache import load_window_data
@@ -63,6 +61,14 @@ HOW_TO_GIVE = {
     "quality": "state it as  quality: 0.95  in the config, or measure it:  frontier verify --quality",
 }
 """How to give a metric what it needs (`metrics.NEEDS`)."""
+
+
+class HasQuality(Protocol):
+    """What answers beside those of a reference come to."""
+
+    @property
+    def quality(self) -> Estimate:
+        """How good they are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +109,7 @@ class Run:
     times: TrialTimes = field(default_factory=TrialTimes, repr=False)
     spent: Amount = field(default_factory=Amount, repr=False)
     server_settings: Mapping[str, Mapping[str, str]] = field(default_factory=dict, repr=False)
-    compared: Mapping[Series, agreement.Compared] = field(default_factory=dict, repr=False)
+    compared: Mapping[Series, HasQuality] = field(default_factory=dict, repr=False)
 
     @property
     def unfinished(self) -> str:
@@ -116,11 +122,6 @@ class Run:
     def is_imported(self) -> bool:
         """Whether it was made by `frontier import`, not measured here."""
         return "imported" in self.manifest
-
-    @property
-    def known_settings(self) -> dict[str, ServerSettings]:
-        """What is known of how each deployment's server runs, by what it told and by the config."""
-        return {d.name: settings_of(d, self.server_settings.get(d.name, {})) for d in self.config.deployments}
 
     @property
     def gpus(self) -> dict[str, int | None]:
@@ -305,18 +306,6 @@ class Run:
                 (points if breaks else scanned).append(point)
         return [*points, *self._aggregates()], scanned
 
-    def diagnoses(self, points: Sequence[Point], decisions: Sequence[Decision]) -> tuple[Diagnosis, ...]:
-        """What binds in each series that was measured here, at the settings that matter to the
-        decisions.
-        """
-        decided = {decision.series: decision for decision in decisions}
-        settings = self.known_settings
-        known = (
-            diagnose(mine, self.samples(key), decided.get(key), settings.get(key[0]))
-            for key, mine in by_series(points).items()
-        )
-        return tuple(diagnosis for diagnosis in known if diagnosis is not None)
-
     # -- frontiers
     # ----------------------------------------------------------------------------------------------
 
@@ -495,21 +484,24 @@ def _power(config: Config, deployment: str, windows: Sequence[tuple[float, Mappi
     return Power(mine.power, "stated")
 
 
-def _compared(config: Config, answers: Sequence[Answers]) -> Mapping[Series, agreement.Compared]:
+def _compared(config: Config, answers: Sequence[Answers]) -> Mapping[Series, HasQuality]:
     """The answers of deployments beside those of their references, and of these beside
     themselves.
     """
     wanted = {d.name: d.quality.reference for d in config.deployments if isinstance(d.quality, QualityConfig)}
+    if not wanted:
+        return {}
+    beside = registry.needed(registry.COMPARED_ANSWERS, "quality: {reference: NAME}")
     wanted |= {reference: reference for reference in wanted.values() if reference not in wanted}
     pairs = {
-        Series(name, shape): agreement.compared(answers, name, shape.label, reference)
+        Series(name, shape): beside(answers, name, shape.label, reference)
         for name, reference in wanted.items()
         for shape in config.shapes
     }
-    return {series: beside for series, beside in pairs.items() if beside is not None}
+    return {series: found for series, found in pairs.items() if found is not None}
 
 
-def _quality(config: Config, deployment: str, compared: agreement.Compared | None) -> Estimate | None:
+def _quality(config: Config, deployment: str, compared: HasQuality | None) -> Estimate | None:
     """The quality of a deployment: stated, or that of its answers beside its reference's."""
     stated = next((d.stated_quality for d in config.deployments if d.name == deployment), None)
     return stated if compared is None else stated or compared.quality

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
 import click
 import orjson
 
+from frontier import registry
 from frontier.core.decisions import Limit
 from frontier.core.errors import MeasurementError, StoreError, UsageError
 from frontier.core.metrics import metric, names
@@ -372,6 +373,17 @@ def option_words(named: Mapping[str, Iterable[object]]) -> list[str]:
     """
     given = [(name, value) for name, values in named.items() for value in values if value is not None]
     return [word for name, value in given for word in (name, str(value))]
+
+
+def with_options(name: str) -> "Callable[[Callable[..., Any]], Callable[..., Any]]":
+    """A command with the options that extras add to it."""
+
+    def decorate(command: "Callable[..., Any]") -> "Callable[..., Any]":
+        for extra in registry.options_of(name):
+            command = extra.option(command)
+        return command
+
+    return decorate
 
 
 def run_options(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:

@@ -228,7 +228,7 @@ def _trace_of(config: "Config") -> "Trace | None":
 
 def trace_facts(trace: "Trace") -> dict[str, Any]:
     """What is known of the arrivals of a trace, as they were recorded, for JSON."""
-    from frontier.extras.traces.dispersion import gap_cv, index_of_dispersion
+    from frontier.core.dispersion import gap_cv, index_of_dispersion
 
     index = {str(s): index_of_dispersion(trace.times, trace.seconds, s) for s in (1, 10, 60)}
     facts = {"name": trace.name, "digest": trace.digest, "arrivals": trace.count, "seconds": trace.seconds}

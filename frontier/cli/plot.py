@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Literal
 
 import click
 
+from frontier import registry
 from frontier.cli import common
 from frontier.core.decisions import Limit
 from frontier.core.errors import DrawingError, ExitCode, UsageError
@@ -18,18 +19,7 @@ if TYPE_CHECKING:
     from frontier.run import Run
     from frontier.show.picture.data import Picture
 
-FIGURES = (
-    "frontier",
-    "latency",
-    "throughput",
-    "goodput",
-    "inflation",
-    "time",
-    "tails",
-    "jitter",
-    "contexts",
-    "timeline",
-)
+FIGURES = ("frontier", *dict(registry.there(registry.FIGURES)))
 
 Theme = Literal["light", "dark"]
 
@@ -89,7 +79,7 @@ def command(  # noqa: PLR0913
     per GPU where gpus is known; cost needs a price; energy needs a power, measured by nvidia-smi
     beside the server or set: --set hardware.power=700W.
     """
-    from frontier.show.picture.selection import check_panels, detail_figures, views_of
+    from frontier.show.picture.selection import check_panels, views_of
 
     loaded = [replace(options, run=path).read() for path in runs or [None]]
     limits = options.limits(loaded[0])
@@ -103,15 +93,14 @@ def command(  # noqa: PLR0913
     wanted = picture_files(loaded[0], "together" if together else figure, files)
     series: Sequence[Series] = ()
     if together:
-        from frontier.extras.compare.multi_run import check_together
-
-        check_together(loaded)
+        registry.needed(registry.SEVERAL, "one picture of several runs").check_together(loaded)
         pictures = [_together_picture(loaded, limits, axes)]
     else:
         check_panels(loaded[0])
         if figure == "frontier":
             pictures = [frontier_picture(loaded[0], limits, axes)]
         else:
+            detail_figures = registry.load(registry.FIGURES[figure])
             details = detail_figures(loaded[0], views_of(loaded[0], limits), figure, at)
             pictures, series = [picture for _, picture in details], [view.frontier.series for view, _ in details]
     save_pictures(pictures, wanted, series, pixels, "dark" if dark else "light")
@@ -128,15 +117,18 @@ def frontier_picture(run: "Run", limits: "Sequence[Limit]", axes: tuple[str, str
 
 def _together_picture(runs: "Sequence[Run]", limits: "Sequence[Limit]", axes: tuple[str, str] | None) -> "Picture":
     """The frontiers of several runs, or of one run's deployments, in one panel per shape."""
-    from frontier.extras.compare.multi_run import grouped, together
     from frontier.show.picture.selection import provenance_of, views_of
 
     first = views_of(runs[0], limits, axes)
     objectives = first[0].frontier.objectives if first else axes
     axes = (objectives[0], objectives[1]) if objectives else None
-    groups = grouped([(runs[0].path.name, first), *((run.path.name, views_of(run, limits, axes)) for run in runs[1:])])
+    several = registry.load(registry.SEVERAL)
+    groups = several.grouped(
+        [(runs[0].path.name, first), *((run.path.name, views_of(run, limits, axes)) for run in runs[1:])]
+    )
     footer = provenance_of(runs[0]) if len(runs) == 1 else None
-    return together(groups, footer=footer, more=other_limits(runs, limits))
+    picture: Picture = several.together(groups, footer=footer, more=other_limits(runs, limits))
+    return picture
 
 
 def other_limits(runs: "Sequence[Run]", limits: "Sequence[Limit]") -> list[str]:

@@ -27,9 +27,10 @@ def command(options: common.RunOptions, runs: tuple[Path, ...]) -> int:
       frontier show runs/bf16 runs/fp8 --objectives quality,cost
       frontier show --json | jq '.points[] | select(.on_frontier) | .concurrency'
     """
-    from frontier.extras.quality.quality_tables import pooled_json, pooled_text
     from frontier.show.json_out import SHOW_SCHEMA, points_json
+    from frontier.show.notes import notes_of
     from frontier.show.picture.selection import pooled_of
+    from frontier.show.pooled import pooled_json, pooled_text
     from frontier.show.tables import client_lines, points_table
 
     if len(runs) > 1:
@@ -46,11 +47,11 @@ def command(options: common.RunOptions, runs: tuple[Path, ...]) -> int:
     frontiers = [summary.frontier for summary in summaries]
     limits = run.limits()
     decisions = run.solve() if limits else ()
-    diagnoses = run.diagnoses(points, decisions)
+    notes = notes_of(run, points, decisions)
     pools = pooled_of([run], axes, limits) if options.all_axes else []
     if options.as_json:
         tree = {"unfinished": common.unfinished_json(run), "pooled": pooled_json(pools)}
-        common.answer({**points_json(points, frontiers, summaries, diagnoses), **tree})
+        common.answer({**points_json(points, frontiers, summaries, notes), **tree})
     else:
         table = points_table(
             points,
@@ -58,7 +59,7 @@ def command(options: common.RunOptions, runs: tuple[Path, ...]) -> int:
             limits,
             decisions=decisions,
             summaries=summaries,
-            diagnoses=diagnoses,
+            notes=notes,
             gpus=run.gpus,
             **common.layout(),
         )

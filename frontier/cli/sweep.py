@@ -13,13 +13,14 @@ import signal
 import socket
 import sys
 import time
-from contextlib import contextmanager
+from contextlib import AsyncExitStack, contextmanager
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from frontier import registry
 from frontier._version import __version__
 from frontier.cli import common
 from frontier.core.errors import ExitCode, FrontierError, MemoryShortError, UsageError, WriteError
@@ -73,11 +74,9 @@ def _settings(_ctx: click.Context, _parameter: click.Parameter, value: str | Non
     help="Prove these concurrencies, or those that RUN proved, and measure nothing else; may be new.",
 )
 @click.option("--until", metavar="TIME", help="Finish by this time (e.g. 07:00); lowest-priority trials are dropped.")
-@click.option(
-    "--prometheus", metavar="PORT", type=click.IntRange(0, 65535), help="Serve progress on this loopback port."
-)
+@common.with_options("sweep")
 @common.json_option
-def command(  # noqa: PLR0913
+def command(
     config_file: Path,
     output: Path | None,
     dry_run: bool,
@@ -85,8 +84,8 @@ def command(  # noqa: PLR0913
     only: tuple[str, ...],
     prove: "ToProve",
     until: str | None,
-    prometheus: int | None,
     as_json: bool,
+    **given: Any,
 ) -> int:
     """Find and prove the operating point of CONFIG, then measure its frontier; the same command
     again resumes.
@@ -103,7 +102,7 @@ def command(  # noqa: PLR0913
     from frontier.cli.sweep_request import read_request
     from frontier.planning.plan import make_plan
 
-    request = read_request(config_file, output, settings, until, only, prometheus, prove)
+    request = read_request(config_file, output, settings, until, only, given, prove)
     if prove and not request.config.limits:
         raise UsageError("--prove needs an SLA to prove", "name one, as  --set sla.p99_ttft=500ms")
     for warning in request.config.warnings:
@@ -117,7 +116,7 @@ def command(  # noqa: PLR0913
         return print_plan(request.config, plan, request.run, as_json, prove)
     common.consent_to_sweep(config_file, request.config)
     run = _open(request, path)
-    return _sweep(request, plan, run, prove, prometheus, as_json)
+    return _sweep(request, plan, run, prove, given, as_json)
 
 
 def _require_time(request: "SweepRequest", plan: "Plan") -> None:
@@ -154,9 +153,7 @@ def _require_run(request: "SweepRequest", path: Path) -> None:
     from frontier.sweep.given_files import read_prompts
 
     if request.config.ray is not None:
-        from frontier.extras.ray.workers import require_ray
-
-        require_ray()
+        registry.needed(registry.EXECUTOR, "workers: ray").require_ray()
     if request.config.prompts != "random":
         read_prompts(Path(request.config.prompts))
     with _saying_the_difference(request, path):
@@ -211,7 +208,7 @@ def _sweep(
     plan: "Plan",
     run: RunDirectory,
     prove: "ToProve",
-    prometheus: int | None,
+    given: "Mapping[str, Any]",
     as_json: bool,
 ) -> int:
     """Measure, answer, and notify however it ended; the exit code."""
@@ -226,7 +223,7 @@ def _sweep(
             common.say(f"run  {run.path}")
             ahead = look_ahead(request.config, plan, run.path, prove)
             common.say("\n".join(plan_lines(request.config, ahead, prove)))
-            end = measure(request.config, plan, run, prometheus, request.facts, prove=prove)
+            end = measure(request.config, plan, run, given, request.facts, prove=prove)
         code, decisions = _conclude(run.path, end, request.again, as_json)
         if prove and code == ExitCode.YES and _unfinished_proofs(run.path):
             code = ExitCode.NOT_PROVEN
@@ -251,7 +248,7 @@ def measure(
     config: "Config",
     plan: "Plan",
     run: RunDirectory,
-    prometheus: int | None = None,
+    given: "Mapping[str, Any]" = MappingProxyType({}),
     facts: "Mapping[str, Any]" = MappingProxyType({}),
     **options: Any,
 ) -> "SweepEnd":
@@ -271,21 +268,12 @@ def measure(
         stop = asyncio.Event()
         stop_on_signals(stop)
         progress: Progress = make_progress(sys.stderr)
-        exporter = None
-        if prometheus is not None:
-            from frontier.extras.telemetry.exporter import Exporter, Telemetry
-
-            progress = telemetry = Telemetry(progress)
-            exporter = Exporter(telemetry.text)
-        conductor = Conductor(config, plan, run, HttpBackend(config, os.environ, salt), progress, stop, **options)
-        try:
-            if exporter is not None and prometheus is not None:
-                progress.note(f"metrics  {await exporter.start(prometheus)}")
-            return await conductor.conduct()
-        finally:
-            progress.close()
-            if exporter is not None:
-                await exporter.close()
+        async with AsyncExitStack() as stack:
+            stack.callback(progress.close)
+            for extra in registry.options_of("sweep"):
+                progress = await stack.enter_async_context(extra.around(progress, given))
+            backend = HttpBackend(config, os.environ, salt)
+            return await Conductor(config, plan, run, backend, progress, stop, **options).conduct()
 
     return run_loop(go())
 

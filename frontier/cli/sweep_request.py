@@ -6,15 +6,15 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from frontier.cli.common import RUNS, option_words, say
 from frontier.config import Config, Setting, config_text, left_out, load_config
+from frontier.config.config_file import read_sessions, with_trace
 from frontier.core.errors import StoreError, UsageError
 from frontier.core.loads import bare, kind_of
 from frontier.core.text import redact
-from frontier.extras.traces.arrivals import with_trace
-from frontier.extras.traces.session_files import read_sessions
 from frontier.planning.plan import NOTHING, ToProve
 from frontier.store.files import read_config
 from frontier.store.run_dir import is_narrower, read_manifest, runs_under
@@ -64,7 +64,7 @@ def read_request(
     settings: Sequence[str],
     until: str | None,
     only: Sequence[str],
-    prometheus: int | None = None,
+    extras: Mapping[str, Any] = MappingProxyType({}),
     prove: ToProve = NOTHING,
 ) -> SweepRequest:
     """The sweep that the options ask for. ConfigError or UsageError when there is none."""
@@ -82,7 +82,8 @@ def read_request(
     if config.open_loop and prove:
         raise UsageError("--prove is for a concurrency, and this sweep has rates", "it proves the highest that holds")
     proofs = prove.named or None
-    named = {"--set": settings, "--until": [until], "--only": only, "--prove": [proofs], "--prometheus": [prometheus]}
+    named = {"--set": settings, "--until": [until], "--only": only, "--prove": [proofs]}
+    named |= {f"--{name.replace('_', '-')}": [value] for name, value in extras.items()}
     text = config_text(text, str(file), given)
     put = tuple(redact(f"{setting.key}={setting.value}") for setting in given)
     return SweepRequest(config, text, run, file, output, tuple(option_words(named)), put)

@@ -6,13 +6,14 @@ import os
 import shlex
 import sys
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from frontier.cli.common import RunOptions, answer, consent_to_reach, layout, run_options, say, subcommand
+from frontier import registry
+from frontier.cli.common import RunOptions, answer, consent_to_reach, layout, run_options, say, subcommand, with_options
 from frontier.core.errors import ExitCode, UsageError, exit_code
 from frontier.core.loads import setting
 from frontier.core.units import format_elapsed, format_number
@@ -20,7 +21,6 @@ from frontier.store.run_dir import RunDirectory
 
 if TYPE_CHECKING:
     from frontier.client.load.loop import TrialProgress
-    from frontier.core.decisions import Limit
     from frontier.core.verdict import Check
     from frontier.run import Run
     from frontier.search.highest_rate import LoadAsk, LoadTrial
@@ -46,12 +46,9 @@ days to arrive."""
     help="How many to send; default: as many as the claim rests on.",
 )
 @click.option("--find", is_flag=True, help="Find and prove the highest rate that keeps the SLA.")
-@click.option("--quality", is_flag=True, help="Compare answers with those of the reference that the config names.")
-@click.option("--scorer", metavar="COMMAND", help="With --quality: the command that scores each answer.")
 @run_options("run", "deployments", "sla", "as_json")
-def command(
-    options: RunOptions, load: str | None, requests: int | None, find: bool, quality: bool, scorer: str | None
-) -> int:
+@with_options("verify")
+def command(options: RunOptions, load: str | None, requests: int | None, find: bool, **given: Any) -> int:
     """Does the operating point of RUN hold under open-loop (Poisson) load: the rate that the answer
     estimates for independent users?
 
@@ -63,38 +60,25 @@ def command(
     With --find: which is the highest rate that holds so? Exit code 0 found, 3 no rate, 4 not
     proven. The same command again goes on.
 
-    With --quality: how often do deployments that have  quality: {reference: NAME}  choose the same
-    next token as NAME, each with as many requests in flight as at its operating point? Then it is
-    their metric `quality`.
-
-    With --scorer too: a command of yours reads a JSON object a line, {"id", "prompt", "answer",
-    "reference"}, and prints a score from 0 to 1 for each. The mean score is then the quality. It
-    gets no key that the config names.
-
     \b
     Examples:
       frontier verify
       frontier verify runs/llama8b --load 80%
       frontier verify runs/llama8b --find
-      frontier verify runs/llama8b --quality
-      frontier verify runs/llama8b --quality --scorer 'python3 score.py'
     """
     from frontier.core import solver
     from frontier.show.answer import decision_table, found_json, verified_json
     from frontier.sweep.verify import checks, searches
 
-    if (find or quality) and (requests is not None or load is not None):
-        what = "--find looks for the load and sizes its trials itself" if find else "--quality sends its own requests"
-        raise UsageError(what, "leave out --load and --requests")
-    if find and quality:
-        raise UsageError("--find and --quality are two questions", "ask one of them")
-    if scorer is not None and not (quality and scorer.strip()):
-        what = "--scorer is a command that scores the answers of --quality"
-        raise UsageError(what, "write  --quality --scorer 'python3 score.py'")
+    sized = requests is not None or load is not None
+    if find and sized:
+        raise UsageError("--find looks for the load and sizes its trials itself", "leave out --load and --requests")
+    for extra in registry.options_of("verify"):
+        code: int | None = extra.run(options, given, find=find, sized=sized)
+        if code is not None:
+            return code
     run = options.read()
     limits = options.limits(run)
-    if quality:
-        return _quality(run, limits, scorer, options.as_json)
     found = searches(run, limits) if find else []
     checked = [] if find else checks(run, limits, load=share(load) if load is not None else None, requests=requests)
     if not (found or checked):
@@ -103,43 +87,20 @@ def command(
         empty = found_json([]) if find else verified_json([])
         answer(empty if options.as_json else decision_table(decisions))
         return solver.exit_code(decisions)
-    _consent(run)
+    consent(run)
     again = shlex.join(["frontier", "verify", str(run.path), *options.words()])
     return _find(run, found, again, options.as_json) if find else _check(run, checked, again, options.as_json)
 
 
-def _consent(run: "Run") -> None:
+def consent(run: "Run") -> None:
+    """Ask before anything is sent to a server that the user's own config does not name."""
     config_file = run.manifest.get("config_file")
     begun_with = Path(config_file) if isinstance(config_file, str) else None
     consent_to_reach(run.path / "config.yaml", run.config, begun_with)
 
 
-def _quality(run: "Run", limits: "Sequence[Limit]", scorer_command: str | None, as_json: bool) -> int:
-    """Ask the deployments and their references at their operating points, and answer; the exit
-    code.
-    """
-    from frontier.extras.quality.answers import Scorer, check_quality, quality_checks
-    from frontier.extras.quality.quality_tables import quality_json, quality_text
-    from frontier.run import load
-    from frontier.sweep.backend import secrets_of
-
-    wanted = quality_checks(run, limits)
-    _consent(run)
-    for decision, prompts in wanted:
-        where = decision.series.label(keep_shape=True)
-        say(f"{where}  {prompts:,} prompts in two passes, greedily, at {setting(decision.concurrency or 1)}")
-    scorer = None
-    if scorer_command is not None:
-        keys = {name for d in run.config.deployments for name in d.secret_variables()}
-        environ = {name: value for name, value in os.environ.items() if name not in keys}
-        scorer = Scorer(scorer_command, environ, secrets_of(run.config, os.environ))
-    done = _send(run, Tick(), lambda sender: check_quality(sender, wanted, scorer))
-    compared = load(run.path).compared
-    answer(quality_json(compared) if as_json else quality_text(compared))
-    return _stopped() if done < len(wanted) else ExitCode.YES
-
-
-def _stopped(kept: str = "what was finished is kept") -> ExitCode:
+def stopped(kept: str = "what was finished is kept") -> ExitCode:
+    """Say that it was stopped, and what is kept."""
     say(f"stopped; {kept}")
     return ExitCode.INTERRUPTED
 
@@ -167,9 +128,9 @@ def _check(run: "Run", wanted: "list[Check]", again: str, as_json: bool) -> int:
             f"{check.decision.shape.label}  {check.requests:,} requests arrive at {check.rate:.4g}/s, as independent "
             f"users would, at most {check.decision.concurrency} in flight; about {format_elapsed(check.seconds)}"
         )
-    checked = _send(run, Tick(), lambda sender: verify(sender, wanted))
+    checked = send(run, Tick(), lambda sender: verify(sender, wanted))
     answer(verified_json(checked) if as_json else verified_text(checked, again=again))
-    return _stopped() if len(checked) < len(wanted) else exit_code(check.judgement.verdict for check in checked)
+    return stopped() if len(checked) < len(wanted) else exit_code(check.judgement.verdict for check in checked)
 
 
 def _find(run: "Run", wanted: "list[Search]", again: str, as_json: bool) -> int:
@@ -195,15 +156,15 @@ def _find(run: "Run", wanted: "list[Search]", again: str, as_json: bool) -> int:
         tick.clear()
         say(load_trial_text(trial, search.decision.limits))
 
-    found = _send(run, tick, lambda sender: find(sender, wanted, on_ask=on_ask, on_trial=on_trial))
+    found = send(run, tick, lambda sender: find(sender, wanted, on_ask=on_ask, on_trial=on_trial))
     if found:
         answer(found_json(found) if as_json else found_text(found, again=again, width=layout()["width"]))
     if len(found) < len(wanted):
-        return _stopped(f"finished trials are kept; go on with\n  {again} --find")
+        return stopped(f"finished trials are kept; go on with\n  {again} --find")
     return exit_code(each.done.verdict for each in found)
 
 
-def _send(run: "Run", tick: "Tick", work: "Callable[[Sender], Awaitable[T]]") -> T:
+def send(run: "Run", tick: "Tick", work: "Callable[[Sender], Awaitable[T]]") -> T:
     """Run `work` with the run's lock held; signals stop it, and what is finished is kept."""
     from frontier.cli.sweep import stop_on_signals
     from frontier.client.http.http_client import run as run_loop

@@ -1,13 +1,20 @@
 """Config files: a config read with the files that it names, as the user has it or as a run keeps
 it, and its run."""
 
+import hashlib
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from frontier import registry
 from frontier.config import Config, Setting, left_out, load_config
-from frontier.extras.traces.arrivals import as_in_run, kept
-from frontier.extras.traces.session_files import read_sessions
+from frontier.core.dispersion import dispersion_by_count, gap_cv
+from frontier.core.errors import StoreError
+from frontier.core.loads import Arrivals, Trace
+from frontier.core.shapes import Shape
+from frontier.core.text import clean_name
+from frontier.store.documents import LARGEST
 from frontier.store.files import read_config
 from frontier.store.run_dir import RunDirectory
 
@@ -47,3 +54,54 @@ def open_run(path: Path, config: Config, text: str, facts: Mapping[str, Any]) ->
         extend=True,
         arrivals=kept(config),
     )
+
+
+# --- traces of arrivals, and sessions of files
+
+
+def read_sessions(path: str) -> Shape:
+    """The sessions of a file."""
+    shape: Shape = registry.needed(registry.SESSIONS, "sessions: FILE")(path)
+    return shape
+
+
+def with_trace(config: Config) -> Config:
+    """The config with the times of its trace, if it has one. ForeignFileError where they cannot be
+    read.
+    """
+    return (
+        config
+        if config.trace_file is None
+        else config.with_arrivals(registry.needed(registry.TRACE, "arrivals: {trace: FILE}")(config.trace_file))
+    )
+
+
+def as_in_run(config: Config, run: RunDirectory) -> Config:
+    """The config of a run with the times of the trace that the run keeps. StoreError where they are
+    not readable.
+    """
+    if config.trace_file is None:
+        return config
+    try:
+        return config.with_arrivals(of_column(Path(config.trace_file).name, run.arrivals()))
+    except ValueError as error:
+        raise StoreError(f"cannot read {run.path / 'arrivals.txt'}: {error}", "put it back as it was") from error
+
+
+def kept(config: Config) -> bytes | None:
+    """What a run keeps of a config's trace: its times as a column of seconds; None without one."""
+    traces = (shape.arrivals.trace for shape in config.shapes if shape.arrivals is not None)
+    trace = next((trace for trace in traces if trace is not None), None)
+    return None if trace is None else "".join(f"{time:.6f}\n" for time in trace.times).encode()
+
+
+def of_column(name: str, column: bytes, grid: float | None = None) -> Arrivals:
+    """The arrivals of a column of seconds as a run keeps it. ValueError for anything else."""
+    times = tuple(map(float, column.split()))
+    ascending = all(a <= b for a, b in pairwise(times))
+    if len(times) < 3 or times[0] != 0 or not 0 < times[-1] <= LARGEST or not ascending:
+        raise ValueError("it is no column of ascending seconds from 0 on")
+    seconds = times[-1] * len(times) / (len(times) - 1)  # played again, the gap at the seam is a mean one
+    digest = hashlib.sha256(column).hexdigest()[:16]
+    known = dispersion_by_count(times, seconds)
+    return Arrivals(round(gap_cv(times), 3), Trace(clean_name(name), digest, len(times), seconds, known, grid, times))

@@ -14,7 +14,6 @@ from typing import Any, Literal
 
 import numpy as np
 
-from frontier.client.ask.facts import window_facts
 from frontier.core import time_breakdown
 from frontier.core.histogram import TOP, LogHistogram, bin_indices
 from frontier.core.loads import Rate
@@ -357,13 +356,12 @@ def _bins_of_micros() -> Ints:
 
 
 def _facts(measurement: Measurement, everything: Columns, limited: int) -> dict[str, float]:
-    """The facts of the window: the server's, made anew of its readings where these were kept, and
-    the client's own.
+    """The facts of the window: the server's and the client's own.
 
     `client_http_429` counts the requests sent in the window that were refused for a rate limit,
     where there are any.
     """
-    facts = window_facts(measurement.readings) or dict(measurement.server)
+    facts = dict(measurement.server)
     facts |= {"client_http_429": float(limited)} if limited else {}
     return facts | time_breakdown.client_sums(everything, everything["code"] == _OK, facts)
 

@@ -18,8 +18,8 @@ from frontier.core.loads import Rate, load_facts
 from frontier.core.mixes import class_shares, class_verdicts
 from frontier.core.points import Estimate, Frontier, Point
 from frontier.core.shapes import Shape
-from frontier.extras.diagnose.diagnosis import Diagnosis
 from frontier.show.explain import with_notes
+from frontier.show.notes import Noted
 
 SOLVE_SCHEMA = "frontier.solve/1"
 SHOW_SCHEMA = "frontier.show/1"
@@ -102,13 +102,13 @@ def points_json(
     points: Sequence[Point],
     frontiers: Sequence[Frontier],
     summaries: Sequence[FrontierSummary] = (),
-    diagnoses: Sequence[Diagnosis] = (),
+    notes: Mapping[str, Noted] | None = None,
 ) -> Tree:
     """The answer of `frontier show --json`. `flags` are names; their figures are under
     `flag_details`.
 
-    `frontiers` has the members of each series' frontier, and where its capacity ends; `diagnosis`
-    what binds in each series.
+    `frontiers` has the members of each series' frontier, and where its capacity ends; each of
+    `notes` stands under its name.
     """
     of_series = {frontier.series: frontier for frontier in frontiers}
     objectives = sorted({f.objectives for f in frontiers})
@@ -117,7 +117,7 @@ def points_json(
         "objectives": list(objectives[0]) if len(objectives) == 1 else None,
         "points": [_point(point, of_series.get(point.series)) for point in points],
         "frontiers": [_summary(summary) for summary in summaries],
-        "diagnosis": tree_of(tuple(diagnoses)),
+        **{name: tree_of(tuple(noted.trees)) for name, noted in (notes or {}).items()},
     }
 
 

@@ -14,12 +14,11 @@ from pathlib import Path
 
 from markupsafe import Markup
 
-from frontier.extras.figures.request_figures import FROM_SAMPLES, detail_figure
-from frontier.extras.figures.series_figures import FROM_POINTS
-from frontier.extras.quality.quality_tables import pooled_json
+from frontier import registry
 from frontier.show.json_out import Tree, decisions_json, points_json
 from frontier.show.picture.data import Picture, mark_id
 from frontier.show.picture.frontier_picture import small_multiples
+from frontier.show.pooled import pooled_json
 from frontier.show.report import KEY, Report, Section, page_of
 from frontier.show.table import Cell, Table
 from frontier.show.tables import SIGNS
@@ -85,8 +84,8 @@ def draw_figures(report: Report) -> Figures:
     for i, view in enumerate(views):
         companions.append([])
         samples = report.samples.get(view.frontier.series, {})
-        sheets = [detail_figure(name, view, samples) for name in (*FROM_POINTS, *FROM_SAMPLES)]
-        for k, sheet in enumerate(sheet for sheet in sheets if sheet is not None):
+        places = [place for _, place in registry.there(registry.PAGE_FIGURES)]
+        for k, sheet in enumerate(sheet for place in places for sheet in registry.load(place)(view, samples)):
             charts = [_inlined(render_panel(sheet, j), f"b{i}-{k}-{j}-", dark) for j in range(len(sheet.panels))]
             room -= sum(map(len, charts))
             key = tuple((name, _variable(ink(role).lower(), dark)) for name, role in sheet.keys)

@@ -15,17 +15,16 @@ from frontier.core.metrics import metric
 from frontier.core.pareto import Pooled
 from frontier.core.users import arrival_rate
 from frontier.core.window import WindowData
-from frontier.extras.diagnose.diagnosis import diagnose, diagnosis_lines
-from frontier.extras.diagnose.server_settings import ServerSettings
-from frontier.extras.quality.quality_tables import pooled_table
 from frontier.run import Run
 from frontier.show.evidence_tables import cost_tables, evidence_tables, time_tables
 from frontier.show.explain import reason_sentences, sentence
+from frontier.show.notes import Noted, notes_of
 from frontier.show.numbers import figure_row, figures
 from frontier.show.picture.data import View
 from frontier.show.picture.labels import headline as title_of
 from frontier.show.picture.labels import view_name
 from frontier.show.picture.selection import pooled_of, provenance_of, samples_of, views_of
+from frontier.show.pooled import pooled_table
 from frontier.show.sentences import claim_sentence, headline, next_step_lines, no_sla_sentence, production_lines
 from frontier.show.table import Table
 from frontier.show.tables import SIGNS, role_of, table_of, time_line
@@ -144,7 +143,7 @@ class Report:
 
     `views` has one per frontier, with its points and decision. `skipped` says why a trial was not
     run, by its key. `samples` holds the windows by concurrency, for distributions and evidence;
-    without them the page has less. `settings` are what is known of each deployment's server.
+    without them the page has less. `notes` are what extras say of its series.
     `unfinished` says that a part of the run is not measured, `standing` is the same for machines.
     """
 
@@ -159,7 +158,7 @@ class Report:
     unfinished: str = ""
     standing: Mapping[str, Any] | None = None
     pooled: Sequence[Pooled] = ()
-    settings: Mapping[str, ServerSettings] = field(default_factory=dict)
+    notes: Mapping[str, Noted] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,8 +210,9 @@ def report_of(
     checks = CHECKS
     if run.is_imported:
         checks = IMPORTED_REQUEST_CHECKS if run.histories else IMPORTED_CHECKS
+    views = views_of(run, limits, (objectives[0], objectives[1]) if objectives else None)
     return Report(
-        views=views_of(run, limits, (objectives[0], objectives[1]) if objectives else None),
+        views=views,
         pooled=pooled_of([run], objectives, limits) if objectives else (),
         provenance=provenance_of(run),
         config_text=None if run.is_imported else RunDirectory.read(run.path).config_text(),
@@ -223,7 +223,7 @@ def report_of(
         checks=checks,
         unfinished=run.unfinished,
         standing=run.standing.tree() if run.standing is not None else None,
-        settings=run.known_settings,
+        notes=notes_of(run, [p for view in views for p in view.mine], [v.decision for v in views if v.decision]),
     )
 
 
@@ -259,7 +259,6 @@ def _section(view: View, report: Report) -> Section:
     rows = [figure_row(figure, gpus) for figure in figures(decision)] if decision else []
     sides = _sides(decision) if decision else {}
     arrivals = arrival_rate(decision, points, samples) if decision is not None else None
-    diagnosis = diagnose(points, samples, decision, report.settings.get(frontier.series.deployment))
     notes: tuple[str, ...] = () if view.sla else (no_sla_sentence(points, frontier, gpus),)
     if decision:
         notes = tuple(reason_sentences(decision, tuple(sides.values())))
@@ -273,7 +272,11 @@ def _section(view: View, report: Report) -> Section:
             *((question, sentence(reason)) for question, reason in sides.items()),
             *([("How long it was measured", claim)] if decision and (claim := claim_sentence(decision)) else []),
             *([("Where the time goes", time)] if (time := time_line(points, chosen)) else []),
-            *((f"What binds at {head}", clean(text, 800)) for head, text in diagnosis_lines(diagnosis)),
+            *(
+                (f"{noted.title} at {head}", clean(text, 800))
+                for noted in report.notes.values()
+                for head, text in noted.lines.get(frontier.series, ())
+            ),
         ),
         production=tuple(production_lines(decision, arrivals)) if decision else (),
         notes=notes,

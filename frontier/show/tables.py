@@ -16,7 +16,7 @@ from frontier.core.points import Estimate, Frontier, Point
 from frontier.core.shapes import Series, by_series
 from frontier.core.trials import Trial
 from frontier.core.units import format_bytes, format_number, format_seconds, format_share
-from frontier.extras.diagnose.diagnosis import DIAGNOSIS_LEGEND, Diagnosis, diagnosis_lines
+from frontier.show.notes import Noted
 from frontier.show.sentences import no_sla_sentence
 from frontier.show.table import Cell, Column, Table, indented, to_text
 from frontier.show.wording import (
@@ -197,7 +197,7 @@ def points_table(  # noqa: PLR0913
     *,
     decisions: Sequence[Decision] = (),
     summaries: Sequence[FrontierSummary] = (),
-    diagnoses: Sequence[Diagnosis] = (),
+    notes: Mapping[str, Noted] | None = None,
     gpus: DeploymentGpus = None,
     width: int = 80,
     colour: bool = False,
@@ -205,17 +205,16 @@ def points_table(  # noqa: PLR0913
     """One table per series, with its flags and why, and what is known of the whole series, below
     it.
     """
-    notes = {summary.frontier.series: summary.notes for summary in summaries}
+    known = {summary.frontier.series: summary.notes for summary in summaries}
     of_series = {frontier.series: frontier for frontier in frontiers}
     decided = {decision.series: decision for decision in decisions}
-    diagnosed = {diagnosis.series: diagnosis for diagnosis in diagnoses}
     blocks = []
     for series, group in by_series(points).items():
         ordered = sorted(group, key=lambda p: p.concurrency)
         by = (gpus or {}).get(series.deployment)
         lines = _series_block(series, ordered, of_series.get(series), limits, decided.get(series), by, width)
-        lines += [Text(clean(note, 400), style="dim") for note in notes.get(series, ())]
-        lines += _diagnosis_block(diagnosed.get(series))
+        lines += [Text(clean(note, 400), style="dim") for note in known.get(series, ())]
+        lines += [line for noted in (notes or {}).values() for line in _noted_block(noted, series)]
         blocks.append(to_text(*lines, width=width, colour=colour))
     return "\n\n".join(blocks) or "no points"
 
@@ -266,12 +265,10 @@ def _flag_lines(points: Sequence[Point]) -> list[RenderableType]:
     return lines
 
 
-def _diagnosis_block(diagnosis: Diagnosis | None) -> list[RenderableType]:
-    """What binds, setting by setting."""
-    if diagnosis is None:
-        return []
-    lines = [Text.assemble((f"{head}: ", "bold"), clean(text, 800)) for head, text in diagnosis_lines(diagnosis)]
-    return [Text(f"What binds, {DIAGNOSIS_LEGEND}:"), *map(indented, lines)]
+def _noted_block(noted: Noted, series: Series) -> list[RenderableType]:
+    """What an extra says of a series, setting by setting."""
+    lines = [Text.assemble((f"{head}: ", "bold"), clean(text, 800)) for head, text in noted.lines.get(series, ())]
+    return [Text(f"{noted.title}, {noted.legend}:"), *map(indented, lines)] if series in noted.lines else []
 
 
 def time_line(points: Sequence[Point], chosen: int | None) -> str:

@@ -15,6 +15,7 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import orjson
 
+from frontier.client.ask.facts import window_facts
 from frontier.core.errors import StoreError
 from frontier.core.metrics import metric
 from frontier.core.points import Estimate, Point
@@ -135,7 +136,9 @@ def decode_measurement(tree: Mapping[str, Any]) -> Measurement:
     measurement: Measurement = build(Measurement, fields | {"server": server})
     trial = measurement.trial
     trial = dataclasses.replace(trial, concurrency=trial.shape.load(trial.concurrency))
-    measurement = dataclasses.replace(measurement, trial=trial)
+    # Made anew of the readings where these were kept: a later version may read more of them.
+    facts = window_facts(measurement.readings) or measurement.server
+    measurement = dataclasses.replace(measurement, trial=trial, server=facts)
     require_usable(fields | {"server": server, "trial": {**fields["trial"], "seed": 0}})
     window = measurement.window
     lasts = (window.end, trial.warmup, trial.min_time, trial.max_time, trial.seconds or 0.0)

@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
+from frontier import registry
 from frontier.client import run_trial
 from frontier.client.ask.identify import LONGEST_MODEL
 from frontier.client.ask.preflight import Preflight, calibrate, changed, preflight, reset_cache, settle_salt
@@ -22,7 +23,6 @@ from frontier.core.loads import Rate, streams
 from frontier.core.proof import connections_wanted
 from frontier.core.text import NO_SECRETS, Secrets, environment_secrets
 from frontier.core.trials import Measurement, Record, Trial
-from frontier.extras.ray.workers import RayWorkers
 from frontier.planning.plan import GRID_REQUESTS
 from frontier.simulator.process import SimulatorProcess
 from frontier.simulator.spec import EngineSpec
@@ -128,7 +128,10 @@ class HttpBackend(Backend):
         self._calibrations: dict[str, Calibration] = {}
         self._attempts = 0
         self._processes = LocalWorkers()
-        self._ray = None if config.ray is None else RayWorkers(config.ray.address, self.secrets())
+        self._ray: Any = None  # the executor of `workers: ray`
+        if config.ray is not None:
+            executor = registry.needed(registry.EXECUTOR, "workers: ray")
+            self._ray = executor.RayWorkers(config.ray.address, self.secrets())
         self._most_workers: dict[str, int] = {}
 
     async def prepare(self, deployment: DeploymentConfig) -> Facts:
@@ -201,7 +204,7 @@ class HttpBackend(Backend):
         if self._config.workers is not None:
             return min(self._config.workers, most)
         if self._ray is not None:
-            return min(self._ray.nodes, most)
+            return min(int(self._ray.nodes), most)
         # With the latency of the nearest setting measured: more streams make it longer, so this is
         # seldom too low.
         cycle = expected_e2e + trial.shape.pause if expected_e2e else None

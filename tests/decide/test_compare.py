@@ -15,7 +15,7 @@ from frontier.core.points import Estimate, Flag, Point
 from frontier.extras.compare import comparison
 from frontier.extras.compare.comparison_tables import comparison_table, no_characters
 from frontier.extras.compare.contest import Rules, Side
-from frontier.show.rivals import comparison_notes
+from frontier.extras.compare.rivals import comparison_notes
 from tests.golden import assert_golden_row
 from tests.stats.made import SHAPE, Server, trial
 

@@ -23,9 +23,9 @@ from frontier.extras.diagnose.diagnosis import (
     diagnose_setting,
     diagnosis_lines,
 )
+from frontier.extras.diagnose.remedies import Resource, cap_to_try, remedy
 from frontier.extras.diagnose.server_settings import ServerSettings, command_settings, read_settings, settings_of
 from frontier.extras.diagnose.signs import Signs, signs_of
-from frontier.show.limit_lines import Resource, cap_to_try, remedy
 from tests.commands import frontier
 from tests.golden import assert_golden_row
 from tests.sweeps import sweep_in_virtual_time

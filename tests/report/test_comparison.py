@@ -12,8 +12,8 @@ from frontier.extras.compare.comparison import Comparison, compare
 from frontier.extras.compare.comparison_tables import comparison_table, comparisons_json, partners
 from frontier.extras.compare.contest import Rules, Side
 from frontier.extras.compare.multi_run import Group, overlay, together
+from frontier.extras.compare.rivals import comparison_notes, contest_sentence
 from frontier.show.picture.data import Role, View
-from frontier.show.rivals import comparison_notes, contest_sentence
 from tests.golden import assert_golden_row
 from tests.plot.toy import LIMIT, SHAPE, stairs, toy_decision, toy_frontier, toy_points
 

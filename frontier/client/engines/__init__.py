@@ -4,7 +4,7 @@ here.
 Where several could answer alike, as on /server_info, the one that is listed first is tried first.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from frontier.client.engines import llamacpp, ollama, openai, sglang, tgi, trtllm, vllm
 from frontier.client.engines.base import Engine
@@ -22,3 +22,14 @@ ENGINES: Mapping[str, Engine] = {
         ollama.ENGINE,
     )
 }
+
+KNOWN = {name: engine for name, engine in ENGINES.items() if engine.limit}
+"""The engines whose limit on requests in flight is known, by dialect."""
+
+
+def engine_of(identities: Iterable[str | None]) -> str | None:
+    """The engine behind what servers said of themselves ('vllm 0.32.0 (uvicorn)'); None where it
+    has no known limit.
+    """
+    names = {(text or "").partition(" ")[0].rstrip(",") for text in identities}
+    return names.pop() if len(names) == 1 and names <= KNOWN.keys() else None

@@ -15,6 +15,7 @@ from frontier.core.shapes import Shape
 from frontier.core.text import clean, clean_name
 from frontier.extras.compare.comparison import Comparison
 from frontier.extras.compare.contest import Contest, Rules, Side
+from frontier.extras.compare.rivals import contest_sentence, gpus_note
 from frontier.run import Run
 from frontier.show.picture.data import Axis, Line, Mark, Panel, Picture, Role, View, breaks
 from frontier.show.picture.frontier_picture import (
@@ -36,7 +37,6 @@ from frontier.show.picture.labels import (
     view_sentence,
 )
 from frontier.show.picture.selection import check_panels, series_of
-from frontier.show.rivals import contest_sentence, gpus_note
 from frontier.show.wording import Provenance, apart, count, flag_kinds, left_out, limits_text, told_apart
 
 ROLES = (Role.FRONTIER, Role.OTHER, Role.THIRD, Role.FOURTH)

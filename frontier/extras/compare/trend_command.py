@@ -46,9 +46,9 @@ def command(
         trends_json,
         trends_of,
     )
-    from frontier.extras.exporters.export import csv_text
-    from frontier.extras.figures.cross_series import trend_picture
+    from frontier.extras.compare.trend_figure import trend_picture
     from frontier.show.picture.selection import narrowed
+    from frontier.show.points_table import csv_text
 
     tables = [file for file in files if file.suffix.lower() == ".csv"]
     pictures = [file for file in files if file not in tables]

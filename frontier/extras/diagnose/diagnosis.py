@@ -11,6 +11,7 @@ the right resource (docs/diagnosis.md), and nothing more.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from frontier.client.engines import engine_of
 from frontier.core.decisions import Decision
 from frontier.core.knee import knee
 from frontier.core.load_flags import ERRORS
@@ -20,9 +21,9 @@ from frontier.core.points import Point
 from frontier.core.shapes import OfSeries, Shape
 from frontier.core.units import format_number, format_seconds, format_share
 from frontier.core.window import WindowData
+from frontier.extras.diagnose.remedies import Resource, remedy
 from frontier.extras.diagnose.server_settings import ServerSettings
 from frontier.extras.diagnose.signs import Signs, signs_of
-from frontier.show.limit_lines import Resource, engine_of, remedy
 
 KV_FULL = 0.95
 """KV cache in use at most, above which a request may not get the memory it asks for."""

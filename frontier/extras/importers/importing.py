@@ -27,6 +27,7 @@ from frontier.extras.importers.assemble import Assembled, assemble, config_text
 from frontier.extras.importers.results import ImportedFile
 from frontier.fields import Problem
 from frontier.fields import name as name_of
+from frontier.show.notebook import NotebookRun, load
 from frontier.store.documents import MOST_BYTES, Document, ForeignFileError, foreign_text, read_document
 from frontier.store.files import read_given
 from frontier.store.run_dir import AnotherSweepError, RunDirectory
@@ -155,3 +156,21 @@ def store(imported: Import, path: Path) -> None:
                     writer.commit(measurement)
         run.write_imported(imported.assembled.points)
         run.journal("finished")
+
+
+def import_files(
+    files: Sequence[str | Path],
+    run: str | Path,
+    *,
+    format: str | None = None,  # noqa: A002  # the option's name
+    deployment: str | None = None,
+    shape: str | None = None,
+) -> NotebookRun:
+    """Results of other tools as a run: the content of `files` tells their format, unless `format`
+    names it.
+
+    `deployment` names the only deployment, `shape` ("1024/256") its lengths where the files do not
+    give them. UsageError when a file cannot be used, StoreError when `run` holds something else.
+    """
+    store(read_files(files, name=format, deployment=deployment, shape=shape), Path(run))
+    return load(run)

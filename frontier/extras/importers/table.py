@@ -13,8 +13,8 @@ from collections.abc import Iterator, Mapping
 
 from frontier.core.metrics import Unit, metric
 from frontier.core.points import Flag
-from frontier.extras.exporters.export import unguarded
 from frontier.extras.importers.results import LONGEST_NAME, ImportedFile, Result, TokenLengths, figure
+from frontier.show.points_table import unguarded
 from frontier.store.documents import Document, Node, foreign_text
 
 _UNITS = {

@@ -1,20 +1,16 @@
-"""Quality of answers in words and as JSON (`frontier verify --quality`), and the frontier pooled
-over deployments."""
+"""Quality of answers in words and as JSON (`frontier verify --quality`)."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
-from rich.console import RenderableType
 from rich.text import Text
 
-from frontier.core.metrics import metric
-from frontier.core.pareto import Pooled
 from frontier.core.points import Estimate
 from frontier.core.shapes import Series
 from frontier.core.units import format_number, format_share
 from frontier.extras.quality.agreement import Compared
-from frontier.show.json_out import Tree, estimate_tree, tree_of
+from frontier.show.json_out import Tree, estimate_tree
 from frontier.show.table import Table, to_text
-from frontier.show.wording import clean_name, limits_text, setting, value_text
+from frontier.show.wording import clean_name, setting
 
 QUALITY_SCHEMA = "frontier.quality/1"
 
@@ -91,55 +87,3 @@ def quality_json(compared: Mapping[Series, Compared]) -> Tree:
             for series, each in compared.items()
         ],
     }
-
-
-# --- the frontier over several deployments
-
-
-def pooled_table(pool: Pooled) -> Table:
-    """The settings on the pooled frontier with their owners, and the owners without one."""
-    heads = ("deployment", "concurrency", *(metric(name).label for name in pool.objectives))
-    rows = [
-        (
-            clean_name(p.deployment),
-            setting(p.concurrency),
-            *(value_text(name, p.metrics[name].value) for name in pool.objectives),
-        )
-        for p in pool.members
-    ]
-    rows += [
-        (clean_name(owner), f"no part: {why}", *("" for _ in pool.objectives)) for owner, why in pool.without.items()
-    ]
-    keep = f", settings proven to keep {limits_text(pool.hidden)}" if pool.hidden else ""
-    caption = f"Frontier over all deployments, {clean_name(pool.shape.label)}{keep}"
-    return Table.of(heads, rows, caption, right=range(2, len(heads)))
-
-
-def pooled_text(pools: Sequence[Pooled], *, width: int = 80, colour: bool = False) -> str:
-    """The pooled frontiers for a terminal."""
-    blocks: list[RenderableType] = []
-    for table in map(pooled_table, pools):
-        blocks += [Text(table.caption, style="bold"), table.drawn(width)]
-    return to_text(*blocks, width=width, colour=colour)
-
-
-def pooled_json(pools: Sequence[Pooled]) -> list[Tree]:
-    """For `show --json` and the report: which deployment owns which part of the frontier over
-    all.
-    """
-    return [
-        {
-            "shape": pool.shape.label,
-            "objectives": list(pool.objectives),
-            "members": [
-                {
-                    "deployment": p.deployment,
-                    "concurrency": p.concurrency,
-                    "metrics": {name: tree_of(p.metrics[name]) for name in pool.objectives},
-                }
-                for p in pool.members
-            ],
-            "without": dict(pool.without),
-        }
-        for pool in pools
-    ]

@@ -7,24 +7,18 @@ plain column of seconds. Times alone are taken, in ascending order from 0 on and
 a run keeps them as such a column.
 """
 
-import hashlib
 import math
 import random
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 
-from frontier.config import Config
-from frontier.core.errors import StoreError
-from frontier.core.loads import Arrivals, Trace
-from frontier.core.text import clean_name
-from frontier.extras.traces.dispersion import dispersion_by_count, gap_cv
+from frontier.config.config_file import of_column
+from frontier.core.loads import Arrivals
 from frontier.store.documents import LARGEST, MOST_BYTES, MOST_ROWS, ForeignFileError, Node, read_document
 from frontier.store.files import read_given
-from frontier.store.run_dir import RunDirectory
 
 LEAST = 100
 """Arrivals that a trace has at the least: of fewer nothing can be said of bursts."""
@@ -34,32 +28,6 @@ arrivals."""
 ON_GRID = 0.99
 """Share of the steps between different stamps that are multiples of a coarse clock's step."""
 _SOURCES = "name a CSV with a column timestamp (Azure LLM, BurstGPT), Mooncake's JSON lines, or a column of seconds"
-
-
-def with_trace(config: Config) -> Config:
-    """The config with the times of its trace, if it has one. ForeignFileError where they cannot be
-    read.
-    """
-    return config if config.trace_file is None else config.with_arrivals(read_trace(config.trace_file))
-
-
-def as_in_run(config: Config, run: RunDirectory) -> Config:
-    """The config of a run with the times of the trace that the run keeps. StoreError where they are
-    not readable.
-    """
-    if config.trace_file is None:
-        return config
-    try:
-        return config.with_arrivals(of_column(Path(config.trace_file).name, run.arrivals()))
-    except ValueError as error:
-        raise StoreError(f"cannot read {run.path / 'arrivals.txt'}: {error}", "put it back as it was") from error
-
-
-def kept(config: Config) -> bytes | None:
-    """What a run keeps of a config's trace: its times as a column of seconds; None without one."""
-    traces = (shape.arrivals.trace for shape in config.shapes if shape.arrivals is not None)
-    trace = next((trace for trace in traces if trace is not None), None)
-    return None if trace is None else "".join(f"{time:.6f}\n" for time in trace.times).encode()
 
 
 def read_trace(file: str) -> Arrivals:
@@ -78,18 +46,6 @@ def read_trace(file: str) -> Arrivals:
         rng = random.Random("within the step")
         times = sorted(time + rng.uniform(0.0, grid) for time in times)
     return of_column(Path(file).name, "".join(f"{time - times[0]:.6f}\n" for time in times).encode(), grid)
-
-
-def of_column(name: str, column: bytes, grid: float | None = None) -> Arrivals:
-    """The arrivals of a column of seconds as a run keeps it. ValueError for anything else."""
-    times = tuple(map(float, column.split()))
-    ascending = all(a <= b for a, b in pairwise(times))
-    if len(times) < 3 or times[0] != 0 or not 0 < times[-1] <= LARGEST or not ascending:
-        raise ValueError("it is no column of ascending seconds from 0 on")
-    seconds = times[-1] * len(times) / (len(times) - 1)  # played again, the gap at the seam is a mean one
-    digest = hashlib.sha256(column).hexdigest()[:16]
-    known = dispersion_by_count(times, seconds)
-    return Arrivals(round(gap_cv(times), 3), Trace(clean_name(name), digest, len(times), seconds, known, grid, times))
 
 
 # --- the times in a file

@@ -11,7 +11,7 @@ from pathlib import Path
 from frontier.config import Config
 from frontier.core.decisions import Decision, Limit
 from frontier.core.errors import UsageError
-from frontier.core.loads import Rate, in_words, listed, setting
+from frontier.core.loads import setting
 from frontier.core.metrics import metric, names
 from frontier.core.pareto import Pooled, pooled
 from frontier.core.points import Frontier, Point
@@ -21,8 +21,7 @@ from frontier.core.units import format_share
 from frontier.core.window import WindowData
 from frontier.hardware.roofline import curve
 from frontier.run import HOW_TO_GIVE, Run
-from frontier.show.picture.data import Picture, Roofline, View
-from frontier.show.picture.labels import view_name
+from frontier.show.picture.data import Roofline, View
 from frontier.show.wording import CLOSED_LOOP, Provenance, count, told_apart
 from frontier.store.run_dir import RunDirectory
 
@@ -245,39 +244,6 @@ def default_axes(config: Config, decisions: Sequence[Decision]) -> tuple[str, st
     return "output_throughput", Counter(binding).most_common(1)[0][0] if binding else config.objectives[1]
 
 
-def detail_figures(run: Run, views: Sequence[View], name: str, at: int | None = None) -> list[tuple[View, Picture]]:
-    """The detail figure `name` of each view that has one, or of all of them; `at` names the
-    concurrency of a timeline. UsageError when there is nothing to draw.
-    """
-    from frontier.extras.figures.request_figures import FROM_SAMPLES, detail_figure
-
-    samples = samples_of(run) if name in FROM_SAMPLES else {}
-    every = [(views[0], _contexts(run, views))] if name == "contexts" and views else []
-    pairs = every or [
-        (
-            view,
-            _timeline(run, view, at)
-            if name == "timeline"
-            else detail_figure(name, view, samples.get(view.frontier.series, {})),
-        )
-        for view in views
-    ]
-    drawn = [(view, figure) for view, figure in pairs if figure is not None]
-    if not drawn:
-        raise UsageError(f"there is nothing to draw: {WHY_NOT.get(name, 'no valid measurement')}")
-    return drawn
-
-
-def _contexts(run: Run, views: Sequence[View]) -> Picture | None:
-    """The contexts figure of all series; of aggregates, by their values."""
-    from frontier.extras.figures.cross_series import contexts_figure
-
-    if run.imported and (limits := views[0].sla):
-        decided = {d.series: d for d in run.solve(limits, point_estimates=True)}
-        views = [replace(view, decision=decided.get(view.frontier.series)) for view in views]
-    return contexts_figure(views, {d.name: d.roofline() for d in run.config.deployments})
-
-
 def file_names(file: Path, series: Sequence[Series]) -> list[Path]:
     """One file per series, named by what they differ in before the suffix: fig-1024x256.png,
     fig-fp8.png.
@@ -300,34 +266,3 @@ def file_names(file: Path, series: Sequence[Series]) -> list[Path]:
         seen[stem] += 1
         names.append(file.with_stem(stem if seen[stem] == 1 else f"{stem}-{seen[stem]}"))
     return names
-
-
-WHY_NOT = {
-    "goodput": "goodput needs limits on latency (name them with  --sla) and two settings that are valid",
-    "latency": "a chart against concurrency needs two settings that were measured and are valid",
-    "throughput": "a chart against concurrency needs two settings that were measured and are valid",
-    "inflation": "inflation needs two settings that were measured and are valid",
-    "time": "no server metrics tell where the time went (frontier probe says which are known), or they were refused",
-    "timeline": "no trial of that setting was finished",
-    "contexts": "it needs an SLA (name one with  --sla) and shapes of several input lengths, or of several prefixes",
-}
-
-
-def _timeline(run: Run, view: View, at: int | None) -> Picture | None:
-    """The last trial of the setting asked for, else of the operating point, else of the highest
-    concurrency.
-    """
-    from frontier.extras.figures.request_figures import timeline_figure
-
-    history = run.histories.get(view.frontier.series, [])
-    measured = sorted({trial.concurrency for trial, _ in history})
-    if not measured:
-        return None
-    if at is not None and isinstance(measured[-1], Rate):
-        at = type(measured[-1]).of(at)
-    if at is not None and at not in measured:
-        raise UsageError(f"{view_name(view)} was not measured at {in_words(at)}", f"it was at {listed(measured)}")
-    wanted = at or view.chosen or measured[-1]
-    key = next(trial.key for trial, _ in reversed(history) if trial.concurrency == wanted)
-    directory = RunDirectory.read(run.path)
-    return timeline_figure(directory.finished()[key], directory.records(key))

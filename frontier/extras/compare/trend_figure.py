@@ -1,0 +1,43 @@
+"""The figure of a trend: each metric over dated runs."""
+
+from frontier.core.metrics import display, metric
+from frontier.core.units import date_text
+from frontier.extras.compare.trend import Trend
+from frontier.show.picture.data import Line, Panel, Picture, Role, Rule, bar_of, padded_axis
+from frontier.show.wording import clean
+
+MANY = 60
+"""More runs than this are drawn as dots without intervals: bars side by side would be a blot."""
+_DAY = 86_400.0
+
+
+def trend_picture(one: Trend, title: str, notes: tuple[str, ...]) -> Picture:
+    """The trend of one series with its intervals, the mean between breaks, and breaks; a panel per
+    metric over the same days. ValueError without a run.
+    """
+    if not one.runs:
+        raise ValueError("a trend without a run has no picture")
+    notes = ("Bars: 95% intervals within a run. Dashed: the mean between breaks.", *notes)
+    if len(one.runs) > MANY:
+        notes = ("A dot is a run. Dashed: the mean between breaks.", *notes[1:])
+    panels = tuple(_trend_panel(one, name) for name in one.metrics)
+    return Picture("trend", title, panels, notes=notes, description=f"{title}.", tall=200.0)
+
+
+def _trend_panel(one: Trend, name: str) -> Panel:
+    days = [(run.at - one.runs[0].at) / _DAY for run in one.runs]
+    estimates = [run.mean(name, one.settings) for run in one.runs]
+    scale, unit = display(name, [e.value for e in estimates], None)
+    values = [e.value * scale for e in estimates]
+    x = padded_axis(f"days since {date_text(one.runs[0].at)} UTC", days, log=False)
+    many = len(days) > MANY
+    ends = [] if many else [end * scale for e in estimates for end in (e.low, e.high)]
+    y = padded_axis(f"{metric(name).label} ({unit})", [*values, *ends], log=False)
+    bars = () if many else tuple(bar_of(e.scaled(scale), y) for e in estimates)
+    dots = tuple(zip(days, values, strict=True))
+    lines = [Line("", dots, Role.FRONTIER, "cloud" if many else "measured", "o", bars)]
+    for stretch in one.stretches:
+        mean = sum(values[i] for i in stretch) / len(stretch)
+        lines.append(Line("", ((days[stretch[0]], mean), (days[stretch[-1]], mean)), Role.OPERATING, "fit"))
+    rules = tuple(Rule("x", (days[at - 1] + days[at]) / 2, ("break",), Role.QUIET, dashed=True) for at, _ in one.breaks)
+    return Panel(clean(metric(name).label), x, y, tuple(lines), rules=rules)

@@ -1,0 +1,221 @@
+"""Remedies: what to change where a resource binds, by an engine's own flags."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from frontier.client.engines import KNOWN, vllm
+from frontier.client.engines.base import Flag
+from frontier.core.units import format_number, format_seconds
+from frontier.extras.diagnose.signs import Signs
+
+
+class Resource(StrEnum):
+    """What can bind."""
+
+    PREFILL = "prefill"
+    DECODE = "decode"
+    KV = "kv_cache"
+    BATCH = "batch_cap"
+    BUDGET = "token_budget"
+    FRONT_END = "front_end"
+    NETWORK = "network"
+    CLIENT = "client"
+    CLOCKS = "clocks"
+    RATE_LIMIT = "rate_limit"
+    OVERLOAD = "overload"
+
+    @property
+    def words(self) -> str:
+        """Its name in a sentence."""
+        return _REMEDIES[self].words
+
+
+@dataclass(frozen=True, slots=True)
+class _Option:
+    """One change, and what to expect of it; proposed where it `fits` a setting, seen beside the
+    lowest one: where it is on already it does not.
+
+    `flag` is what is changed on an engine, whose name for it stands at the `{flag}` of `change`.
+    `places` are the parts of the time breakdown that may become shorter: their seconds and the mean
+    TTFT stand at the two `{}` of `effect`.
+    """
+
+    change: str
+    effect: str
+    flag: Flag | None = None
+    places: tuple[str, ...] = ()
+    fits: Callable[[Signs, Signs], bool] = lambda _here, _alone: True
+
+
+@dataclass(frozen=True, slots=True)
+class _Remedy:
+    """What to change where a resource binds, called `words`: all `options` that fit, else the
+    `last` resort.
+    """
+
+    words: str
+    options: tuple[_Option, ...]
+    last: _Option | None = None
+
+
+DRAFTS_PAY = 2.0
+"""A token may take so many times as long as alone where speculative decoding is proposed: beyond
+it, steps are full of work, and drafts are more of it."""
+
+
+KV_READ = 1.25
+"""A token takes at least so many times as long as alone where a smaller KV cache entry is proposed
+for decode: what a step reads of the KV cache grows with the requests that run."""
+
+
+def _wide(bits: float | None) -> bool:
+    """A number of 16 bits, or of what is not known."""
+    return bits is None or bits > 8
+
+
+def _drafts_pay(here: Signs, alone: Signs) -> bool:
+    return not here.settings.drafts and here.tpot < DRAFTS_PAY * alone.tpot
+
+
+def _kv_is_read(here: Signs, alone: Signs) -> bool:
+    return _wide(here.settings.kv_bits) and here.tpot >= KV_READ * alone.tpot
+
+
+def _only(words: str, change: str, effect: str, **more: Any) -> _Remedy:
+    return _Remedy(words, (_Option(change, effect, **more),))
+
+
+_REMEDIES: Mapping[Resource, _Remedy] = {
+    Resource.PREFILL: _Remedy(
+        "prefill",
+        (
+            _Option(
+                "more GPUs for each replica ({flag})",
+                "half the work for a prompt takes at least half of {} off a mean TTFT of {}",
+                Flag.GPUS,
+                ("queue", "prefill"),
+            ),
+            _Option(
+                "a prefix cache where prompts repeat",
+                "the repeated part of a prompt is not read again",
+                fits=lambda here, _: not here.settings.prefix_cache,
+            ),
+        ),
+    ),
+    Resource.DECODE: _Remedy(
+        "decode",
+        (
+            _Option(
+                "lighter weights ({flag})",
+                "each step reads half the bytes, so a token takes up to half the time; check quality",
+                Flag.LIGHTER_WEIGHTS,
+                fits=lambda here, _: _wide(here.settings.weight_bits),
+            ),
+            _Option(
+                "speculative decoding ({flag})",
+                "several tokens a step where drafts are accepted",
+                Flag.DRAFTS,
+                fits=_drafts_pay,
+            ),
+            _Option(
+                "a smaller KV cache entry ({flag})",
+                "half as much of the KV cache to read in each step",
+                Flag.SMALLER_KV,
+                fits=_kv_is_read,
+            ),
+        ),
+        _Option(
+            "more GPUs for each replica ({flag})", "each GPU reads a smaller part of the weights and KV", Flag.GPUS
+        ),
+    ),
+    Resource.KV: _Remedy(
+        "KV cache",
+        (
+            _Option(
+                "a smaller KV cache entry ({flag})",
+                "about twice as many requests fit; check quality",
+                Flag.SMALLER_KV,
+                fits=lambda here, _: _wide(here.settings.kv_bits),
+            ),
+        ),
+        _Option("more GPUs for each replica ({flag})", "their memory beyond the weights is KV cache", Flag.GPUS),
+    ),
+    Resource.BATCH: _only(
+        "batch cap",
+        "a higher cap ({flag})",
+        "fewer requests wait, each token takes a little longer",
+        flag=Flag.BATCH_CAP,
+    ),
+    Resource.BUDGET: _only(
+        "token budget of a step",
+        "twice the token budget ({flag})",
+        "up to {} of a mean TTFT of {} can go; gaps between tokens grow where prompts are read",
+        flag=Flag.STEP_BUDGET,
+        places=("queue", "prefill"),
+    ),
+    Resource.FRONT_END: _only(
+        "server front end",
+        "more front-end processes ({flag})",
+        "up to {} of a mean TTFT of {} can go",
+        flag=Flag.FRONT_END,
+        places=("front_end",),
+    ),
+    Resource.NETWORK: _only(
+        "network or proxy",
+        "measuring beside the server, then the proxy's connection limit and buffering",
+        "up to {} of a mean TTFT of {} can go",
+        places=("connect", "network"),
+    ),
+    Resource.CLIENT: _only(
+        "load client",
+        "more client processes (workers: in the config) or an idle machine",
+        "latencies without the client's own delay; as measured they are not the server's",
+    ),
+    Resource.CLOCKS: _only(
+        "GPU clocks",
+        "cooling or a higher power limit (nvidia-smi -q -d PERFORMANCE says which)",
+        "steps become shorter by up to the share that the clock fell",
+    ),
+    Resource.RATE_LIMIT: _only(
+        "rate limit",
+        "a higher limit for this key, at the gateway or the server ({flag})",
+        "requests reach the server; only then its own limit shows",
+        flag=Flag.RATE_LIMIT,
+    ),
+    Resource.OVERLOAD: _only(
+        "overload",
+        "another replica, or a limit on requests in flight before the server",
+        "fewer requests at a replica, none refused or timed out",
+    ),
+}
+
+
+def remedy(resource: Resource, engine: str | None, here: Signs, alone: Signs) -> tuple[str, str]:
+    """What to change on an engine (vLLM's names where it is not known), and what to expect of it:
+    nothing that is on already. `alone` is the lowest setting.
+    """
+    of, known = _REMEDIES[resource], KNOWN.get(engine or "")
+    label = f"on {vllm.ENGINE.title}" if known is None else known.title
+    known = known or vllm.ENGINE
+    options = [option for option in of.options if option.fits(here, alone)] or [of.last or of.options[0]]
+    changes = []
+    for option in options:
+        flag = known.flags.get(option.flag, "") if option.flag else ""
+        if resource is Resource.BATCH:
+            flag = (flag or known.limit).format(c=cap_to_try(here))
+        changes.append(option.change.replace(" ({flag})", f" ({label} {flag})" if flag else ""))
+    effects = []
+    for option in options:
+        spent = sum(here.parts.get(place, 0.0) for place in option.places)
+        effects.append(option.effect.format(format_seconds(spent), format_seconds(here.ttft)))
+    if resource is Resource.BATCH and here.room is not None:
+        effects.append(f"the KV cache has room for about {format_number(here.room)}")
+    return ", or ".join(changes), "; ".join(effects)
+
+
+def cap_to_try(here: Signs) -> int:
+    """Twice the present batch cap, within the KV cache, not above the concurrency."""
+    present = here.cap or round(here.running_max or 0) or here.concurrency
+    return max(present + 1, round(min(2 * present, here.concurrency, 0.9 * (here.room or 3 * present))))

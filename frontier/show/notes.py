@@ -1,0 +1,32 @@
+"""Notes of the extras on the series of a run: asked for by the table of the extras, shown below a
+table, in the report and in JSON.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from frontier import registry
+from frontier.core.decisions import Decision
+from frontier.core.points import Point
+from frontier.core.shapes import Series
+
+if TYPE_CHECKING:
+    from frontier.run import Run
+
+
+@dataclass(frozen=True, slots=True)
+class Noted:
+    """What one extra has to say of the series of a run: `title` and `legend` of a block, its lines
+    by series, each a setting and a text; and its `trees` for JSON, one a series.
+    """
+
+    title: str
+    legend: str
+    lines: Mapping[Series, Sequence[tuple[str, str]]]
+    trees: Sequence[Any]
+
+
+def notes_of(run: "Run", points: Sequence[Point], decisions: Sequence[Decision]) -> dict[str, Noted]:
+    """What each extra that is there says, by its name in JSON."""
+    return {name: registry.load(place)(run, points, decisions) for name, place in registry.there(registry.NOTES)}

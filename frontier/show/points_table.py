@@ -1,0 +1,106 @@
+"""Points as a table for programs: a row each, in SI units, and its CSV.
+
+What is not known is an empty cell.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from frontier.core.loads import load_columns
+from frontier.core.metrics import metric
+from frontier.core.points import Frontier, Point
+from frontier.core.text import one_cell
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+FIRST = ("deployment", "shape", "isl", "osl", "concurrency", "n", "valid", "on_frontier", "flags")
+
+
+_TEXTS = ("deployment", "shape", "flags", "power_source", "run", "engine", "device", "model", "load")
+
+
+_FORMULA = ("=", "+", "-", "@")
+
+
+def table(points: Sequence[Point], frontiers: Sequence[Frontier]) -> "pd.DataFrame":
+    """One row per point: its setting (mean lengths), then NAME, NAME_low and NAME_high (95 %) of
+    each metric.
+
+    Where a power is known, its watts and whether it was measured or stated come before them. An
+    infinite end of an interval is empty: there is no such bound. An infinite value stays infinite.
+    """
+    import pandas as pd
+
+    names = sorted({name for point in points for name in point.metrics}, key=_order)
+    members = settings_on(frontiers)
+    powered = ("power_w", "power_source") if any(p.power for p in points) else ()
+    rows = []
+    for p in points:
+        setting = (
+            p.deployment,
+            p.shape.label,
+            p.shape.isl.mean,
+            p.shape.osl.mean,
+            None,
+            p.n or None,
+            p.valid,
+            (*p.series, p.concurrency) in members,
+            ", ".join(flag.name for flag in p.flags),
+        )
+        row: dict[str, Any] = dict(zip(FIRST, setting, strict=True)) | load_columns(p.concurrency)
+        if p.power:
+            row |= {"power_w": p.power.watts, "power_source": p.power.source}
+        for name, e in p.metrics.items():
+            ends = {f"{name}_{end}": x for end, x in (("low", e.low), ("high", e.high)) if math.isfinite(x)}
+            row |= {name: e.value, **ends}
+        rows.append(row)
+    rated = ("rate",) if any("rate" in row for row in rows) else ()
+    columns = [*FIRST, *rated, *powered, *(name + end for name in names for end in ("", "_low", "_high"))]
+    frame = pd.DataFrame(rows, columns=columns)
+    whole = {name: "Int64" for name in ("isl", "osl", "concurrency", "n") if all(_is_whole(row[name]) for row in rows)}
+    floats = dict.fromkeys(set(columns) - {*FIRST, "power_source"}, "float64")
+    return frame.astype(floats | whole)
+
+
+def settings_on(frontiers: Sequence[Frontier]) -> set[tuple[object, ...]]:
+    """The settings on a frontier, as (deployment, shape, concurrency)."""
+    return {(f.deployment, f.shape, concurrency) for f in frontiers for concurrency in f.members}
+
+
+def _is_whole(value: float | None) -> bool:
+    return value is None or isinstance(value, int)
+
+
+def _order(name: str) -> tuple[bool, str, float, bool, str]:
+    """Rates and shares first, then each latency from its mean up, with its inverse and its classes
+    beside it.
+    """
+    of = metric(name)
+    return of.quantity is not None, of.quantity or name, of.p or 0.0, of.inverted, name
+
+
+def guarded(text: str) -> str:
+    """Text that no spreadsheet takes for a formula: an apostrophe before what would begin one
+    (OWASP's rule).
+
+    Control characters, which can end a cell or a line, become spaces.
+    """
+    line = one_cell(text)
+    return f"'{line}" if line.lstrip().startswith(_FORMULA) else line
+
+
+def unguarded(text: str) -> str:
+    """The inverse of `guarded`."""
+    return text[1:] if text.startswith("'") and text[1:].lstrip().startswith(_FORMULA) else text
+
+
+def csv_text(frame: "pd.DataFrame") -> str:
+    """Comma-separated, with a header. Text that a spreadsheet would take for a formula is
+    guarded.
+    """
+    texts = {name: frame[name].map(guarded, na_action="ignore") for name in _TEXTS if name in frame}
+    truths = [name for name in ("valid", "on_frontier") if name in frame]
+    words = {name: frame[name].map({True: "true", False: "false"}) for name in truths}
+    return str(frame.assign(**texts, **words).to_csv(index=False, lineterminator="\n"))
