@@ -37,6 +37,7 @@ import numpy as np
 
 from frontier.client.ask.devices import Readings
 from frontier.client.ask.evidence import parse_metrics
+from frontier.client.ask.facts import window_facts
 from frontier.core import estimate
 from frontier.core.from_records import window_data
 from frontier.core.intervals import clopper_pearson
@@ -45,8 +46,9 @@ from frontier.core.shapes import Shape
 from frontier.core.time_breakdown import time_breakdown
 from frontier.core.trials import ClientHealth, Measurement, Outcome, Phase, Record, Trial, Window
 from frontier.core.window import WindowData
-from frontier.extras.diagnose.diagnosis import SECOND, SettingDiagnosis, diagnose_setting, signs_of
+from frontier.extras.diagnose.diagnosis import SECOND, SettingDiagnosis, diagnose_setting
 from frontier.extras.diagnose.remedies import Resource
+from frontier.extras.diagnose.signs import signs_of
 from frontier.simulator.engine import Scheduler
 from frontier.simulator.messages import metrics_text
 from frontier.simulator.realtime import Engine
@@ -255,9 +257,9 @@ class _Run:
         late = float(np.quantile(lags, 0.99)) if lags else 0.0
         health = ClientHealth(loop_lag_p99=late, send_late_p99=late, cpu_share=busy)
         trial = Trial("d", Shape.of(world.isl, world.osl), c, 1, Phase.GRID, requests, 1, 0.0, 0.0, 1e6, "f")
-        measured = Measurement(
-            trial, 0.0, Window(start, min(end, now)), "requests", health, readings=self.readings.stored()
-        )
+        readings = self.readings.stored()
+        window = Window(start, min(end, now))
+        measured = Measurement(trial, 0.0, window, "requests", health, window_facts(readings), readings=readings)
         return [self._record(r, now) for r in self.records], measured
 
     def _record(self, record: Mapping[str, Any], now: float) -> Record:

@@ -17,12 +17,12 @@ from unittest.mock import patch
 
 import frontier
 from frontier.config import Config, load_config
+from frontier.config.config_file import kept, with_trace
 from frontier.core.decisions import Decision
 from frontier.core.errors import ExitCode
 from frontier.core.points import Flag
 from frontier.core.solver import exit_code
 from frontier.core.trials import Measurement, Phase, Trial
-from frontier.extras.traces.arrivals import kept, with_trace
 from frontier.planning.plan import Better, Progress, TimeLeft, make_plan
 from frontier.run import Run
 from frontier.show.notebook import NotebookRun, load

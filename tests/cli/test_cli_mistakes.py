@@ -187,7 +187,7 @@ def test_the_command_for_a_run_elsewhere_asks_for_the_same(tmp_path: Path) -> No
     file = tmp_path / "sweep.yaml"
     file.write_text(CONFIG.format(endpoint="simulator"))
     run, other = tmp_path / "run", tmp_path / "run-2"
-    asked = read_request(file, run, ["requests=9", "sla.p50_ttft=1 s"], "07:00", ["16/4"], 0)
+    asked = read_request(file, run, ["requests=9", "sla.p50_ttft=1 s"], "07:00", ["16/4"], {"prometheus": 0})
     options = "--set requests=9 --set 'sla.p50_ttft=1 s' --until 07:00 --only 16/4 --prometheus 0"
     assert asked.again == f"frontier sweep {file} -o {run} {options}"
     assert asked.command(other) == f"frontier sweep {file} -o {other} {options}"

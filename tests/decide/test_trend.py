@@ -4,7 +4,7 @@ import pytest
 
 from frontier.core.shapes import Series
 from frontier.extras.compare.trend import trend
-from frontier.extras.figures.cross_series import trend_picture
+from frontier.extras.compare.trend_figure import trend_picture
 from frontier.show.picture.draw import render
 from tests.decide.test_gate import DAY, NAMES, SHAPE, history, measured
 

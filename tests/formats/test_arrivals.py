@@ -9,9 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from frontier.config.config_file import of_column
 from frontier.core.errors import UsageError
 from frontier.core.loads import Arrivals, Trace
-from frontier.extras.traces.arrivals import of_column, read_trace
+from frontier.extras.traces.arrivals import read_trace
 from tests.golden import assert_golden_row
 
 TIMES = [0.0]

@@ -19,19 +19,11 @@ from frontier.core.pareto import frontier
 from frontier.core.points import Estimate, Flag, Frontier, Point
 from frontier.core.shapes import Shape
 from frontier.core.solver import solve
-from frontier.extras.exporters.export import (
-    FIRST,
-    csv_text,
-    family_name,
-    guarded,
-    parquet_bytes,
-    prometheus_text,
-    table,
-    unguarded,
-)
+from frontier.extras.exporters.export import family_name, parquet_bytes, prometheus_text
 from frontier.extras.importers import importing
 from frontier.extras.importers.assemble import assemble
 from frontier.run import load
+from frontier.show.points_table import FIRST, csv_text, guarded, table, unguarded
 from tests.formats.peer_files import assembled, said, vllm
 from tests.golden import assert_golden_row
 

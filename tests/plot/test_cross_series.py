@@ -9,7 +9,7 @@ import pytest
 from frontier.core.decisions import NextStep, Verdict
 from frontier.core.points import Estimate
 from frontier.core.shapes import Shape
-from frontier.extras.figures.cross_series import contexts_figure
+from frontier.extras.figures.contexts_figure import contexts_figure
 from frontier.hardware.roofline import GivenRoofline
 from frontier.show.picture.data import Picture, Role, View
 from frontier.show.picture.draw import render

@@ -10,9 +10,10 @@ from frontier.config import Config, load_config
 from frontier.core.decisions import Limit
 from frontier.core.errors import UsageError
 from frontier.core.shapes import Series, Shape
+from frontier.extras.figures.detail import detail_figures
 from frontier.run import Run, load
 from frontier.show.picture.data import View
-from frontier.show.picture.selection import default_axes, detail_figures, file_names, provenance_of
+from frontier.show.picture.selection import default_axes, file_names, provenance_of
 from tests.golden import assert_golden_row
 from tests.plot.toy import LIMIT, toy_decision, toy_frontier, toy_points
 from tests.sweeps import swept

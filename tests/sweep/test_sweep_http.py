@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from frontier.config import Config, load_config
-from frontier.extras.traces.arrivals import with_trace
+from frontier.config.config_file import with_trace
 from frontier.planning.plan import make_plan
 from frontier.run import Run, load
 from frontier.show.explain import with_notes

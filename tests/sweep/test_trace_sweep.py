@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 
 from frontier.config import Config, load_config
+from frontier.config.config_file import with_trace
 from frontier.core.decisions import Verdict
 from frontier.core.errors import UsageError
 from frontier.core.loads import POISSON, Rate
 from frontier.core.trials import Phase
-from frontier.extras.traces.arrivals import with_trace
 from frontier.planning.plan import make_plan, make_trial
 from frontier.run import Run
 from frontier.show.notebook import load

@@ -19,7 +19,7 @@ def option(command: Callable[..., Any]) -> Callable[..., Any]:
 @asynccontextmanager
 async def around(progress: Progress, given: Mapping[str, Any]) -> AsyncIterator[Progress]:
     """The progress of a sweep while it is served, where that was asked for."""
-    if given["prometheus"] is None:
+    if given.get("prometheus") is None:
         yield progress
         return
     from frontier.extras.telemetry.exporter import Exporter, Telemetry
