@@ -49,21 +49,30 @@ def load_config(
     return with_trace(config_of_text(text, str(source), given, begun, read_sessions=read_sessions or sessions_of_file))
 
 
-def run_sweep(config_file: str | Path, run: str | Path, environ: Mapping[str, str] | None = None) -> NotebookRun:
+def run_sweep(
+    config_file: str | Path, run: str | Path, environ: Mapping[str, str] | None = None, *, virtual: bool = False
+) -> NotebookRun:
     """Run the sweep of a config into a run directory, or resume it, and read the result back.
 
-    `environ` holds the variables the config names for keys (default: none). ConfigError, StoreError
-    or MeasurementError when it cannot be run; MeasurementError also when the server was lost on the
-    way.
+    `environ` holds the variables the config names for keys (default: none). With `virtual` the
+    simulated deployments of the config are swept in virtual time: a night in seconds, the same on
+    every machine. ConfigError, StoreError or MeasurementError when it cannot be run;
+    MeasurementError also when the server was lost on the way.
     """
     text = read_config(Path(config_file))
     begun = read_manifest(Path(run)) if (Path(run) / "manifest.json").exists() else None
     config = with_trace(config_of_text(text, str(config_file), begun=begun, read_sessions=sessions_of_file))
+    if virtual and not all(deployment.is_simulator for deployment in config.deployments):
+        raise UsageError("only the embedded engine runs in virtual time", "write  endpoint: simulator")
     with open_run(Path(run), config, text, prompts_facts(config.prompts)) as directory:
 
         async def conduct() -> SweepEnd:
-            server = backend.HttpBackend(config, environ or {}, time.time_ns())
-            return await Conductor(config, make_plan(config), directory, server, Progress(), asyncio.Event()).conduct()
+            measures: backend.Backend
+            if virtual:
+                measures = backend.VirtualBackend({d.name: d.engine_spec() for d in config.deployments})
+            else:
+                measures = backend.HttpBackend(config, environ or {}, time.time_ns())
+            return await Conductor(config, make_plan(config), directory, measures, Progress(), asyncio.Event()).conduct()
 
         if run_loop(conduct()) == "server_lost":
             raise MeasurementError(lost_server(directory.journal_lines()), "call it again to go on")
