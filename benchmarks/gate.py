@@ -30,7 +30,7 @@ from frontier.core.trials import Phase
 from frontier.core.window import WindowData
 from frontier.extras.compare.gate import Gate, GateRules, Measured, family_size, gate, judged_metrics
 from frontier.extras.compare.regression import gate_runs
-from frontier.planning.plan import NOTHING, Progress, ToProve, make_plan
+from frontier.planning.plan import NO_PROOFS, Progress, ToProve, make_plan
 from frontier.run import Run, load
 from frontier.store.run_dir import RunDirectory
 from frontier.sweep.backend import VirtualBackend
@@ -185,7 +185,7 @@ refine: 0
 """
 
 
-def whole_sweep(path: Path, text: str, slower: float, seed: int, prove: ToProve = NOTHING) -> Run:
+def whole_sweep(path: Path, text: str, slower: float, seed: int, prove: ToProve = NO_PROOFS) -> Run:
     """A sweep in virtual time, of an engine that is slower than its config says by `slower`
     (ln).
     """
@@ -220,7 +220,7 @@ def two_sweeps(number: int, spread: float, slower: float, allow: float, *, told:
             proven = tuple(d.concurrency for d in base.solve() if isinstance(d.concurrency, int))
             if not proven:
                 continue  # an SLA that this engine does not keep
-            prove = ToProve(proven) if told else NOTHING
+            prove = ToProve(proven) if told else NO_PROOFS
             new = whole_sweep(Path(folder) / "new", text, b + slower, 2 * number + 2, prove)
             (found,) = gate_runs(
                 [base], [new], allow=allow, limits=new.limits(), names=("base", "new"), spread=spread if told else None

@@ -72,7 +72,8 @@ def run_sweep(
                 measures = backend.VirtualBackend({d.name: d.engine_spec() for d in config.deployments})
             else:
                 measures = backend.HttpBackend(config, environ or {}, time.time_ns())
-            return await Conductor(config, make_plan(config), directory, measures, Progress(), asyncio.Event()).conduct()
+            plan = make_plan(config)
+            return await Conductor(config, plan, directory, measures, Progress(), asyncio.Event()).conduct()
 
         if run_loop(conduct()) == "server_lost":
             raise MeasurementError(lost_server(directory.journal_lines()), "call it again to go on")

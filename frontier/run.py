@@ -24,7 +24,7 @@ from frontier.core import estimate as summarize
 from frontier.core.changes import unchanged
 from frontier.core.decisions import Decision, Limit, Verdict
 from frontier.core.errors import UsageError
-from frontier.core.flags import beyond_light
+from frontier.core.flags import above_roofline
 from frontier.core.from_records import window_data
 from frontier.core.knee import FrontierSummary, summarise
 from frontier.core.loads import load_columns
@@ -32,9 +32,9 @@ from frontier.core.metrics import DEFAULT_METRICS, metric
 from frontier.core.points import Estimate, Flag, Frontier, Point, Power
 from frontier.core.proof import by_concurrency, claim_points, claim_windows
 from frontier.core.shapes import Series, by_series
-from frontier.core.sla_result import Answer, answer
+from frontier.core.sla_result import SlaResult, answer
 from frontier.core.time_breakdown import time_breakdown
-from frontier.core.trials import Answers, Trial
+from frontier.core.trials import GreedyReplies, Trial
 from frontier.core.users import arrival_rate
 from frontier.core.verdict import judge
 from frontier.core.window import WindowData
@@ -226,7 +226,7 @@ class Run:
         roofline = self.light(point.deployment)
         if roofline is None:
             return point
-        flags = tuple(beyond_light(sample, bounds(roofline, point)))
+        flags = tuple(above_roofline(sample, bounds(roofline, point)))
         return replace(point, flags=(*flags, *point.flags), light=distance(roofline, point))
 
     # -- decisions
@@ -243,7 +243,7 @@ class Run:
 
     def answers(
         self, tiers: Sequence[tuple[str, Sequence[Limit]]] | None = None, **options: bool
-    ) -> tuple[Answer, ...]:
+    ) -> tuple[SlaResult, ...]:
         """What each named set of limits gives (default: the config's tiers), with what is common to
         its shapes.
         """
@@ -254,7 +254,7 @@ class Run:
 
     def _answer(
         self, tier: str, limits: tuple[Limit, ...], points: Sequence[Point], decisions: tuple[Decision, ...]
-    ) -> Answer:
+    ) -> SlaResult:
         mine = by_series(points)
         rates = {d.series: arrival_rate(d, mine.get(d.series, ()), self.samples(d.series)) for d in decisions}
         known = {series: rate for series, rate in rates.items() if rate is not None}
@@ -484,7 +484,7 @@ def _power(config: Config, deployment: str, windows: Sequence[tuple[float, Mappi
     return Power(mine.power, "stated")
 
 
-def _compared(config: Config, answers: Sequence[Answers]) -> Mapping[Series, HasQuality]:
+def _compared(config: Config, answers: Sequence[GreedyReplies]) -> Mapping[Series, HasQuality]:
     """The answers of deployments beside those of their references, and of these beside
     themselves.
     """

@@ -126,6 +126,53 @@ def test_the_page_of_modules_is_made_of_their_docstrings() -> None:
     assert page.read_text() == "\n".join(lines) + "\n"
 
 
+DECIDING = ("core", "search", "planning", "hardware", "extras")
+"""Where constants decide something for a user. Elsewhere they bound sizes and waits."""
+MOST_THRESHOLDS = 300
+
+
+def test_the_page_of_thresholds_has_each_with_its_value_and_reason() -> None:
+    """With WRITE_GOLDEN=1 the page is written."""
+    lines = [
+        "# Thresholds",
+        "",
+        "Each constant that decides something for a user: its value, what it means and why, where it stands. Seconds, bytes and",
+        "shares from 0 to 1 where nothing else is said. Made of the docstrings by `WRITE_GOLDEN=1 python -m pytest tests/test_docs.py`.",
+    ]
+    count = 0
+    for folder in DECIDING:
+        lines += ["", f"## {folder}/", "", "| where | name | value | meaning |", "|---|---|---|---|"]
+        for path in sorted((ROOT / "frontier" / folder).rglob("*.py")):
+            for name, value, text in thresholds(path):
+                module = ".".join(path.relative_to(ROOT / "frontier" / folder).with_suffix("").parts)
+                lines.append(f"| `{module}` | `{name}` | {value} | {text} |")
+                count += 1
+    assert 100 < count <= MOST_THRESHOLDS
+    page = ROOT / "docs" / "thresholds.md"
+    if os.environ.get("WRITE_GOLDEN"):
+        page.write_text("\n".join(lines) + "\n")
+    assert page.read_text() == "\n".join(lines) + "\n"
+
+
+def thresholds(path: Path) -> Iterator[tuple[str, str, str]]:
+    """The public numbers of a module, each with its docstring."""
+    body = ast.parse(path.read_text()).body
+    for node, after in zip(body, [*body[1:], None], strict=True):
+        if not (isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name)):
+            continue
+        name = node.targets[0].id
+        kinds = (ast.Constant, ast.Tuple, ast.BinOp, ast.UnaryOp, ast.operator, ast.unaryop, ast.Load)
+        plain = all(isinstance(part, kinds) for part in ast.walk(node.value))
+        numbers = [part.value for part in ast.walk(node.value) if isinstance(part, ast.Constant)]
+        if name != name.upper() or name.startswith("_") or not plain or not numbers:
+            continue
+        if not all(isinstance(number, (int, float)) and not isinstance(number, bool) for number in numbers):
+            continue
+        text = after.value.value if isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant) else None
+        assert isinstance(text, str), f"{path.name}: {name} says nothing of why it is what it is"
+        yield name, ast.unparse(node.value), " ".join(text.split()).replace("|", "or")
+
+
 def test_the_reference_pages_name_every_command_every_config_key_and_every_public_name() -> None:
     import frontier as package
     from frontier.cli.main import sections

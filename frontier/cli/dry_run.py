@@ -278,13 +278,13 @@ def larger_budget(config: "Config", run: Path, again: str) -> str:
     again tomorrow.
     """
     from frontier.planning.budget import Amount, price_of, raised
-    from frontier.planning.plan import NOTHING, make_plan
+    from frontier.planning.plan import NO_PROOFS, make_plan
 
     lines = RunDirectory.read(run).journal_lines()
     session = last_session(lines)
     events = [line for line in session if line["event"] == "dropped"]
     dropped = {key for line in events for key in line["trials"]}
-    found = look_ahead(config, make_plan(config), run, NOTHING)
+    found = look_ahead(config, make_plan(config), run, NO_PROOFS)
     price = price_of(config.deployments)
     needed = sum((Amount(**line["need"]) for line in events if "need" in line), Amount())
     parts = [part for each in found.coming.values() for part in (*each.answer, *each.rest)]

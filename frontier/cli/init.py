@@ -59,8 +59,8 @@ def _print(text: str) -> None:
     """The config, and what a sweep of it would do."""
     from frontier.cli.dry_run import look_ahead, plan_lines
     from frontier.config import load_config
-    from frontier.planning.plan import NOTHING, make_plan
+    from frontier.planning.plan import NO_PROOFS, make_plan
 
     answer(text.rstrip("\n"))
     config = load_config(text, "sweep.yaml")
-    say("\n".join(plan_lines(config, look_ahead(config, make_plan(config), None, NOTHING), NOTHING)))
+    say("\n".join(plan_lines(config, look_ahead(config, make_plan(config), None, NO_PROOFS), NO_PROOFS)))

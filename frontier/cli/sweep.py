@@ -45,10 +45,10 @@ if TYPE_CHECKING:
 def _settings(_ctx: click.Context, _parameter: click.Parameter, value: str | None) -> "ToProve":
     """The concurrencies of '32,48', or those that a run proved."""
     from frontier.config.load_keys import MAX_CONCURRENCY
-    from frontier.planning.plan import NOTHING, ToProve
+    from frontier.planning.plan import NO_PROOFS, ToProve
 
     if not value:
-        return NOTHING
+        return NO_PROOFS
     if (Path(value) / "manifest.json").exists():
         decisions = common.read_run(Path(value), say_unfinished=False).solve()
         proven = {d.series: () if d.concurrency is None else (d.concurrency,) for d in decisions}

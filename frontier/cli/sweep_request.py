@@ -15,7 +15,7 @@ from frontier.config.config_file import read_sessions, with_trace
 from frontier.core.errors import StoreError, UsageError
 from frontier.core.loads import bare, kind_of
 from frontier.core.text import redact
-from frontier.planning.plan import NOTHING, ToProve
+from frontier.planning.plan import NO_PROOFS, ToProve
 from frontier.store.files import read_config
 from frontier.store.run_dir import is_narrower, read_manifest, runs_under
 
@@ -65,7 +65,7 @@ def read_request(
     until: str | None,
     only: Sequence[str],
     extras: Mapping[str, Any] = MappingProxyType({}),
-    prove: ToProve = NOTHING,
+    prove: ToProve = NO_PROOFS,
 ) -> SweepRequest:
     """The sweep that the options ask for. ConfigError or UsageError when there is none."""
     text = read_config(file)

@@ -17,6 +17,7 @@ from frontier.core.units import format_share
 from frontier.core.window import Bools, Floats, Ints, WindowData
 
 CONFIDENCE = 0.95
+"""Confidence of the bounds that count connections as clusters."""
 
 
 @functools.lru_cache(maxsize=64)

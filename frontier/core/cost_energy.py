@@ -20,6 +20,7 @@ about the ratios of public price lists (1 : 4 and 1 : 40). They only say how the
 shared out.
 """
 HOURS_PER_MONTH = 730.0
+"""Hours of a month, 365 days over 12."""
 
 Windows = Sequence[tuple[float, Mapping[str, float]]]
 """The length of each window in seconds, and the facts of it that the server and its devices gave.

@@ -9,7 +9,7 @@ from typing import Literal
 
 from frontier.core import metrics
 from frontier.core.points import Estimate, Flag, Power
-from frontier.core.shapes import OfSeries, Shape
+from frontier.core.shapes import HasSeries, Shape
 
 
 @dataclass(frozen=True, slots=True)
@@ -305,7 +305,7 @@ class NextStep:
 
 
 @dataclass(frozen=True, slots=True)
-class Decision(OfSeries):
+class Decision(HasSeries):
     """The operating point of one series, or the statement that no setting is one.
 
     `concurrency` is None unless a setting meets the SLA (or is marginal and was accepted);

@@ -19,8 +19,8 @@ import numpy as np
 from frontier.core.intervals import t_quantile
 from frontier.core.points import Estimate
 
-Answer = Literal["better", "no worse", "not resolved", "worse", "invalid"]
-ORDER: tuple[Answer, ...] = ("better", "no worse", "not resolved", "worse", "invalid")
+ComparisonVerdict = Literal["better", "no worse", "not resolved", "worse", "invalid"]
+ORDER: tuple[ComparisonVerdict, ...] = ("better", "no worse", "not resolved", "worse", "invalid")
 """The verdicts of a comparison, the worst last."""
 INDIFFERENCE = 0.02
 """A difference within this share is less than two runs of one server can differ by."""
@@ -97,7 +97,9 @@ def mean(differences: Sequence[Difference]) -> Difference:
     return Difference(float(np.mean([d.value for d in differences])), math.sqrt(sum(squares)) / len(squares), freedom)
 
 
-def verdict(gain: Difference, within: float | None = None, may_still_give: tuple[float, float] = (1.0, 1.0)) -> Answer:
+def verdict(
+    gain: Difference, within: float | None = None, may_still_give: tuple[float, float] = (1.0, 1.0)
+) -> ComparisonVerdict:
     """What a difference shows, above 0 being better. Better or worse needs an interval on one side
     of no difference, and a ratio further from it than INDIFFERENCE; "no worse" that B surely loses
     at most the share `within`.
@@ -116,7 +118,7 @@ def verdict(gain: Difference, within: float | None = None, may_still_give: tuple
     return "not resolved"
 
 
-def joint_verdict(gain: Answer, others: Sequence[Answer]) -> Answer:
+def joint_verdict(gain: ComparisonVerdict, others: Sequence[ComparisonVerdict]) -> ComparisonVerdict:
     """The verdict of several metrics of the same settings: better or worse where one is and none is
     the other, else that of the gain.
     """

@@ -21,16 +21,23 @@ from frontier.core.units import format_number, format_seconds, format_share
 from frontier.core.window import Bools, Floats, WindowData, gaps
 
 SHORT_OUTPUT = 0.01
+"""Share of answers shorter than asked above which another output length was measured."""
 INPUT_OFF = 0.02
+"""Share by which the prompts' mean may miss the length asked, as the server counts it."""
 INPUT_SPREAD = 4.0
 """Standard deviations of the prompts' own lengths: words make uneven numbers of tokens."""
 WRONG_INPUT = 0.01
+"""Share of prompts of another length above which another input length was measured."""
 UNCOUNTED = 0.01
 """Share of successes without the server's token count above which no throughput in tokens is given.
 """
 HOLLOW = 0.01
+"""Share of answers whose first token shows nothing, beyond what answers usually hold back; and
+the share of a TTFT that such a silence is longer than."""
 ODD_FINISH = 0.01
+"""Share of answers given up by the server above which they are no answers."""
 MISCOUNTED = 0.01
+"""Share of answers whose token count cannot be true above which counts mean nothing."""
 TELLING = 10
 """Answers of one token per chunk needed to know how much text a token has."""
 GAVE_UP = frozenset(
@@ -59,17 +66,25 @@ GAVE_UP = frozenset(
 """Finish reasons, in lower case, that say that the server did not finish the answer, or held it
 back."""
 CACHED = 0.02
+"""Share of the prompt tokens read from a cache, beyond what the workload shares, that is worth a
+flag."""
 CACHE_BLOCK = 16
 """Tokens of a cache block of most engines."""
 SHARED_READS = 0.50
+"""Share of reads that brought several requests' tokens above which their times are not their own."""
 WAIT_SHARE = 0.90
+"""Share of an answer's time before its first event above which the stream was held back."""
 STREAM_EVENTS = 3
 """The fewest chunks that can show whether an answer was streamed: with two gaps, one may be chance.
 """
 IMPLAUSIBLE_TPOT = 0.001
+"""Seconds per token that no server is faster than."""
 TOKENS_PER_CHUNK = 1.05
+"""Tokens an event from which gaps between events are no gaps between tokens."""
 FASTER_THAN_LIGHT = 0.05
+"""Share by which a point may lie above the roofline before hardware or counts are wrong."""
 CLOCKS_HELD = 0.10
+"""Share of readings with clocks held down that is worth a warning."""
 
 _LIFE = re.compile(r"(?:, |^)started \d+$")
 """When the server's process began: the last part of its identity."""
@@ -511,7 +526,7 @@ def _few_connections(sample: WindowData, limits: tuple[Limit, ...]) -> Iterator[
     )
 
 
-def beyond_light(sample: WindowData, light: Mapping[str, float]) -> Iterator[Flag]:
+def above_roofline(sample: WindowData, light: Mapping[str, float]) -> Iterator[Flag]:
     """What is faster than the roofline allows.
 
     `light` gives the least seconds of 'ttft', 'tpot', 'e2e', and the most tokens per second of

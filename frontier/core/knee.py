@@ -20,7 +20,9 @@ concurrency."""
 JUMP = 1.5
 """A tail that rises by this factor from one setting to the next has jumped."""
 STEADY_TPOT = 1.15
+"""Factor on TPOT from one setting to the next below which decoding is as it was."""
 FLAT = 0.02
+"""Share by which throughput may differ from one setting to the next and is flat."""
 SURE = 0.5
 """A member of the frontier in fewer than this share of the draws may be there by noise."""
 

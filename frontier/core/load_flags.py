@@ -18,29 +18,40 @@ from frontier.core.units import format_number, format_seconds, format_share
 from frontier.core.window import BLOCKS, Floats, WindowData
 
 ERRORS = 0.01
+"""Share of failed requests that is worth a warning."""
 LOOP_LAG = (0.005, 0.10)
 """Seconds, or this share of the median TPOT if that is more."""
 SEND_LATE = (0.010, 0.05, 0.005)
 """Seconds, or this share of the median E2E if that is less, but no less than the last."""
 CLIENT_CPU = 0.80
+"""Share of a core above which the client may be the bottleneck."""
 GC_PAUSE = 0.020
+"""Seconds of the longest pause for garbage collection above which the client is flagged."""
 CLIENT_FAILURES = 0.005
+"""Share of requests that failed in the client above which the client was measured."""
 SUSPENDED = 0.5
+"""Seconds that this machine slept or stood still within a window, from which its times mean
+nothing."""
 PAUSES = 10.0
 """A client that pauses this many times longer than the limit is the bottleneck, whatever the
 latencies."""
 DISPERSION = 2.0
+"""Index of dispersion of sends from which requests run in convoys."""
 DRIFT = 0.05
+"""Share by which a window may drift before it is worth a warning."""
 WANDER = 0.005
 """Standard deviation of a wandering speed, relative, that is worth a warning."""
 TRANSIENT = 0.25
+"""Share of a window that a transient may take at its begin."""
 OCCUPANCY = 0.02
+"""Share by which the mean in flight may miss what was asked."""
 UNSERVED = 3.0
 """Standard deviations of a Poisson count by which the backlog must grow to be no chance."""
 GROSS = 0.10
 """Off by this share, in flight or by the client's pauses in an E2E, another load was measured than
 was asked."""
 LITTLE = 3.0
+"""Requests of one E2E at the edges of each window that Little's law may be off by."""
 
 
 def median(values: Floats) -> float | None:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from frontier.core.shapes import OfSeries, Shape
+from frontier.core.shapes import HasSeries, Shape
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +165,7 @@ OVERLOADED = "overloaded"
 
 
 @dataclass(frozen=True, slots=True)
-class Point(OfSeries):
+class Point(HasSeries):
     """The metrics and flags of one setting, from all its trials. Metrics not known are absent from
     `metrics`.
 
@@ -213,7 +213,7 @@ class Point(OfSeries):
 
 
 @dataclass(frozen=True, slots=True)
-class Frontier(OfSeries):
+class Frontier(HasSeries):
     """The Pareto frontier of one series: the concurrencies on it, those dominated, and why others
     were excluded.
     """

@@ -32,13 +32,13 @@ ALPHA = 0.05
 """One-sided error of a claim."""
 SPEND = 0.25
 """The share of the error that is left which each judgement of a candidate spends."""
-LOOKS = (3, 6, 12, 20, 36)
+JUDGED_AFTER = (3, 6, 12, 20, 36)
 """After how many windows of a candidate it is judged."""
 ASCENTS = 8
 """Ascents at most: the first, and one more after each candidate given up that had been judged."""
-WINDOWS = min(LOOKS)
+WINDOWS = min(JUDGED_AFTER)
 """Windows of a proof, apart in time: one window cannot show what differs from run to run."""
-MAX_WINDOWS = max(LOOKS)
+MAX_WINDOWS = max(JUDGED_AFTER)
 PER_STREAM = 4
 """Requests of each stream that a window holds at least: a shorter one costs as much, by its warm-up
 and its end."""
@@ -417,11 +417,11 @@ def error_left(judged: Sequence[Candidate]) -> float:
     left = ALPHA
     for candidate in judged:
         if candidate.verdict is not Verdict.MEETS:
-            left *= (1 - SPEND) ** sum(look <= candidate.windows for look in LOOKS)
+            left *= (1 - SPEND) ** sum(look <= candidate.windows for look in JUDGED_AFTER)
     return left
 
 
-def ascents_over(judged: Sequence[Candidate]) -> int:
+def attempts_over(judged: Sequence[Candidate]) -> int:
     """How many ascents are over: candidates that were judged and given up."""
     return sum(candidate.verdict is Verdict.VIOLATES and candidate.windows >= WINDOWS for candidate in judged)
 
@@ -438,9 +438,9 @@ def _judged(trials: History, limits: tuple[Limit, ...], error: float) -> Candida
         if trial.phase not in FRESH:
             continue
         count, fresh = count + 1, fresh + sample.n
-        alpha = SPEND * error * (1 - SPEND) ** max(0, sum(look <= count for look in LOOKS) - 1)
+        alpha = SPEND * error * (1 - SPEND) ** max(0, sum(look <= count for look in JUDGED_AFTER) - 1)
         point = _judged_point(tuple(every[:k]), limits, alpha)
-        proof = point if count in LOOKS else proof
+        proof = point if count in JUDGED_AFTER else proof
         verdict, reason = _standing(point, limits, alpha, count, fresh)
         if verdict is not Verdict.UNPROVEN:
             break
@@ -487,7 +487,7 @@ def _standing(point: Point, limits: tuple[Limit, ...], alpha: float, windows: in
 
     Giving up early, on a value or a forecast, costs throughput and never the guarantee.
     """
-    judged, look = judge(point, limits, alpha=alpha), windows in LOOKS
+    judged, look = judge(point, limits, alpha=alpha), windows in JUDGED_AFTER
     over = violation(point, limits)
     if judged.verdict is Verdict.MEETS and look:
         return Verdict.MEETS, ""

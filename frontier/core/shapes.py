@@ -465,7 +465,7 @@ def unnamed(deployment: str) -> bool:
     return deployment in ("", DEFAULT_DEPLOYMENT)
 
 
-class OfSeries:
+class HasSeries:
     """Something of one series: a trial, a point, a frontier, a decision."""
 
     __slots__ = ()
@@ -478,7 +478,7 @@ class OfSeries:
         return Series(self.deployment, self.shape)
 
 
-_T = TypeVar("_T", bound=OfSeries)
+_T = TypeVar("_T", bound=HasSeries)
 
 
 def by_series(items: Iterable[_T]) -> dict[Series, list[_T]]:

@@ -1,4 +1,4 @@
-"""The result of one SLA (`Answer`): the operating points of a run's series, and what they say
+"""The result of one SLA (`SlaResult`): the operating points of a run's series, and what they say
 together.
 
 That is the one concurrency for several shapes, the best and the cheapest deployment, and an arrival
@@ -77,7 +77,7 @@ def _listed(names: Sequence[str]) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class SlaResult:
     """The result of one SLA (a tier of a config, or one that was asked).
 
     `common` holds, per deployment that was measured in several shapes, the one concurrency that
@@ -148,7 +148,7 @@ def answer(
     decisions: Sequence[Decision],
     gpus: Mapping[str, int | None] | None = None,
     arrivals: Mapping[Series, ArrivalRate] | None = None,
-) -> Answer:
+) -> SlaResult:
     """The decisions of `operating_point.solve_all` with what they say together; `points` are those
     decided on, `arrivals` is what each decision is worth to independent users.
 
@@ -159,7 +159,7 @@ def answer(
     groups = by_series(points)
     rivals = [[d for d in decisions if d.shape == shape] for shape in dict.fromkeys(d.shape for d in decisions)]
     rivals = [group for group in rivals if len(group) > 1]
-    return Answer(
+    return SlaResult(
         tier,
         tuple(limits),
         tuple(decisions),

@@ -14,6 +14,7 @@ from frontier.core import intervals
 from frontier.core.window import Floats
 
 BLOCKS = 20
+"""Time blocks of a window."""
 BINS_PER_E2E = 8
 """Sends are counted in bins of an eighth of a mean E2E: a convoy fills one and leaves the others
 empty."""
@@ -21,6 +22,7 @@ SURE = 0.001
 """Error at which a drift is called one; there are several looks at each window, and many windows in
 a night."""
 _BATCH = 5
+"""Requests averaged to one value before the end of a transient is looked for."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,6 +30,7 @@ from typing import Any
 from urllib.parse import quote
 
 LONGEST = 160
+"""Characters of a line that is cleaned where no length is asked."""
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 
@@ -98,7 +99,7 @@ def short_hash(text: str, digits: int = 8) -> str:
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:digits]
 
 
-def told_apart(names: Sequence[str], longest: int = 60) -> list[str]:
+def unique_labels(names: Sequence[str], longest: int = 60) -> list[str]:
     """Names from outside, cleaned and cut, none like another: where the cut ones agree a short hash
     tells them apart, and the same name again is numbered.
     """

@@ -7,7 +7,7 @@ from enum import StrEnum
 from typing import Literal
 
 from frontier.core.loads import Rate, streams
-from frontier.core.shapes import OfSeries, Shape, file_label
+from frontier.core.shapes import HasSeries, Shape, file_label
 
 
 class Phase(StrEnum):
@@ -30,7 +30,7 @@ class Phase(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Trial(OfSeries):
+class Trial(HasSeries):
     """One planned run of a setting. At least `requests` are sent in its window, unless `max_time`
     ends it earlier.
 
@@ -249,7 +249,7 @@ class SourceReadings:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class GreedyReply:
     """A greedy answer: a number for each token (no text is kept), its log-probability where the
     server gives it, and its score where a scorer gave one.
     """
@@ -260,7 +260,7 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True)
-class Answers:
+class GreedyReplies:
     """What one deployment answered under load to the prompts that `asked` names (with their
     scorer), in passes over all of them; None for a request that failed. Of so many `distinct`
     prompts each comes again after the last; 0: all are.
@@ -270,7 +270,7 @@ class Answers:
     shape: str
     concurrency: int
     asked: str
-    passes: tuple[tuple[Answer | None, ...], ...]
+    passes: tuple[tuple[GreedyReply | None, ...], ...]
     distinct: int = 0
 
 

@@ -25,6 +25,7 @@ INDIFFERENCE = 0.02
 """A setting also counts as dominated by one within this of its throughput at this much less
 latency."""
 DRAWS = 500
+"""Bootstrap draws of a frontier."""
 LEVELS = (0.95, 0.50, 0.05)
 """Shares of the draws that attain the low, the middle and the high line of a band."""
 _CELLS = 4_000_000

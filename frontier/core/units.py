@@ -17,6 +17,7 @@ LEAST = 1e-18
 """A number nearer to zero counts as zero: nothing is measured so finely, and dividing by it would
 overflow."""
 MOST_COUNT = 10**12
+"""A count above this is no count."""
 LONGEST = 1e8
 """The longest duration of a trial in seconds: three years."""
 _DURATIONS = {"us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "sec": 1.0, "min": 60.0, "m": 60.0, "h": 3600.0}

@@ -42,6 +42,7 @@ BASIC = ("ttft", "tpot", "e2e")
 """The latencies that tell whether a server wanders; each more that is looked at would be a further
 false alarm."""
 _SETTLES = 8
+"""Rounds in which the estimate of a correlation time settles."""
 _TINY = 1e-9
 
 

@@ -24,7 +24,9 @@ from frontier.fields import (
 )
 
 GIB = 2.0**30
+"""Bytes of a GiB."""
 MIB = 2.0**20
+"""Bytes of a MiB."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from frontier.core.decisions import Decision, Limit, NextStep
 from frontier.core.loads import Rate
 from frontier.core.metrics import Unit
 from frontier.core.shapes import Series, Shape
-from frontier.core.sla_result import Answer
+from frontier.core.sla_result import SlaResult
 from frontier.core.trials import Phase
 from frontier.planning.budget import Amount, TrialTimes, raised
 from frontier.planning.plan import make_trial
@@ -43,7 +43,7 @@ def with_command(decision: Decision, config: Config, again: str | None, times: T
     return replace(decision, next_step=step)
 
 
-def shared_commands(answer: Answer, config: Config, again: str | None) -> dict[str, str]:
+def shared_commands(answer: SlaResult, config: Config, again: str | None) -> dict[str, str]:
     """Per deployment of which no concurrency is proven in every shape the command that would prove
     the lowest of its operating points in all of them; nothing where a shape has none.
     """

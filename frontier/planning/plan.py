@@ -46,6 +46,7 @@ SPREAD = 1.7
 """The time left is a range from the expected time over this to the expected time times this: its
 upper end is less than three times its lower one."""
 RECORD_BYTES = 420
+"""Bytes of a record on disk, on average, for the room that a sweep needs."""
 TOKEN_BYTES = 6
 """A record takes about this on disk, and this more per output token for its gap."""
 PROGRAM_BYTES, CONNECTION_BYTES, PROMPT_BYTES, SAMPLE_BYTES, GAP_BYTES = 200e6, 64e3, 32, 250, 80
@@ -86,7 +87,7 @@ class ToProve:
         return tuple(sorted(alike)) or self.everywhere
 
 
-NOTHING = ToProve()
+NO_PROOFS = ToProve()
 
 
 @dataclass(frozen=True, slots=True)

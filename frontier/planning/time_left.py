@@ -13,11 +13,11 @@ from dataclasses import dataclass
 
 from frontier.config import Config
 from frontier.core.changes import History
-from frontier.core.proof import LOOKS, MAX_WINDOWS, SCANS
+from frontier.core.proof import JUDGED_AFTER, MAX_WINDOWS, SCANS
 from frontier.core.shapes import Series
 from frontier.core.trials import Phase, Trial
 from frontier.planning.budget import TrialTimes
-from frontier.planning.plan import NOTHING, Plan, TimeLeft, ToProve, make_trial, runs_grid, search_policy
+from frontier.planning.plan import NO_PROOFS, Plan, TimeLeft, ToProve, make_trial, runs_grid, search_policy
 from frontier.search import complete, scan
 from frontier.search.scan import Ask, Done, SearchPolicy
 
@@ -118,7 +118,7 @@ def _completing(
 
 
 def outlook(
-    config: Config, plan: Plan, histories: Mapping[Series, History], prove: ToProve = NOTHING
+    config: Config, plan: Plan, histories: Mapping[Series, History], prove: ToProve = NO_PROOFS
 ) -> dict[Series, ToCome]:
     """What is to come in each series of a run that no sweep is measuring."""
     coming: dict[Series, ToCome] = {}
@@ -151,7 +151,7 @@ def until_decided(config: Config, series: Series, history: History, ask: Ask) ->
     to its next.
     """
     begun = _begun(history, ask.concurrency)
-    judged = next((look for look in LOOKS[1:] if look > begun), begun + 1)
+    judged = next((look for look in JUDGED_AFTER[1:] if look > begun), begun + 1)
     return ToCome(True, True, ((_trial(config, series, ask), float(judged - begun)),))
 
 
@@ -161,7 +161,7 @@ def _to_judgement(config: Config, series: Series, history: History, ask: Ask) ->
     if ask.phase is not Phase.PROVE:
         return trial, 1.0
     begun = _begun(history, ask.concurrency)
-    return trial, float(next((look for look in LOOKS if look > begun), begun + 1) - begun)
+    return trial, float(next((look for look in JUDGED_AFTER if look > begun), begun + 1) - begun)
 
 
 def _asked(

@@ -29,7 +29,7 @@ from frontier.core.proof import (
     ASCENTS,
     WINDOWS,
     Candidate,
-    ascents_over,
+    attempts_over,
     candidates,
     claim_point,
     join,
@@ -419,7 +419,7 @@ def _prove(state: _State) -> LoadAsk | LoadDone:
             ends[load] = Verdict.VIOLATES, "it is close to its limit, and deciding it takes much longer"
     given_up = {load: why for load, (verdict, why) in ends.items() if verdict is Verdict.VIOLATES}
     candidate = next((load for load, (verdict, _) in ends.items() if verdict is Verdict.UNPROVEN), None)
-    spent = len(given_up) >= GIVEN_UP or ascents_over(list(state.candidates.values())) >= ASCENTS
+    spent = len(given_up) >= GIVEN_UP or attempts_over(list(state.candidates.values())) >= ASCENTS
     if candidate is None and not spent:
         candidate = _candidate(state, proven, sorted(given_up))
     if candidate is not None:

@@ -24,13 +24,13 @@ from frontier.core.decisions import Limit, Verdict
 from frontier.core.intervals import normal_cdf, normal_quantile
 from frontier.core.points import Point
 from frontier.core.proof import (
-    LOOKS,
+    JUDGED_AFTER,
     SCANS,
     SPEND,
     WINDOWS,
     Candidate,
     allowance,
-    ascents_over,
+    attempts_over,
     by_concurrency,
     candidates,
     claim_points,
@@ -165,7 +165,7 @@ class State:
         error = SPEND * error_left(self.candidates)
         size = self.window_size(c)
         chances: dict[int, float] = {}
-        for look, windows in enumerate(LOOKS):
+        for look, windows in enumerate(JUDGED_AFTER):
             alpha = error * (1 - SPEND) ** look
             chances[windows] = min(self._chance(curve, c, windows, size, alpha) for curve in self.curves)
         return chances
@@ -405,7 +405,7 @@ def candidate(state: State, top: int, proven: Sequence[int], window_worth: float
         default=None,
     )
     if failed is not None:
-        lower = LOWER if ascents_over(state.candidates) < 2 else FAR_LOWER
+        lower = LOWER if attempts_over(state.candidates) < 2 else FAR_LOWER
         most = min(most, failed - 1 if proven else math.floor(lower * failed))
     options = (*_below(state, proven), *range(highest + 1, most + 1))
     forecasts: dict[int, ProofForecast] = {c: _forecast(state, c) for c in options}

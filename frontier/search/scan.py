@@ -33,7 +33,7 @@ from frontier.core.proof import (
     ASCENTS,
     MOST_SPOILT,
     Candidate,
-    ascents_over,
+    attempts_over,
     candidates,
     claim_points,
     joined,
@@ -360,7 +360,7 @@ def _prove(policy: SearchPolicy, state: State, may_add: bool, window_worth: floa
     given_up, fresh = by_verdict[Verdict.VIOLATES], [k.concurrency for k in by_verdict[Verdict.MEETS]]
     known = fresh if state.by_grid is None else [*fresh, state.by_grid]
     proven, best = max(fresh, default=None), max(known, default=None)
-    if ascents_over(state.candidates) < ASCENTS and may_add:
+    if attempts_over(state.candidates) < ASCENTS and may_add:
         c = candidate(state, policy.top, known, window_worth)
         if c is not None and _worth_more_windows(state, c, known):
             return _window(state, c)

@@ -13,7 +13,7 @@ from frontier.core.decisions import Decision, Limit, Verdict
 from frontier.core.metrics import metric
 from frontier.core.points import Point
 from frontier.core.shapes import Series
-from frontier.core.sla_result import Answer
+from frontier.core.sla_result import SlaResult
 from frontier.core.trials import Phase
 from frontier.core.units import format_number, format_share, roughly, trimmed
 from frontier.core.verdict import Checked, judge
@@ -46,7 +46,7 @@ LOWER = 0.8
 
 
 def answers_text(
-    answers: Sequence[Answer], *, gpus: DeploymentGpus = None, width: int = 80, colour: bool = False
+    answers: Sequence[SlaResult], *, gpus: DeploymentGpus = None, width: int = 80, colour: bool = False
 ) -> str:
     """Every tier's decisions, under its name where there are several, and what is common to its
     shapes.
@@ -65,7 +65,7 @@ def answers_text(
     return "\n\n".join(blocks)
 
 
-def _production(tier: Answer) -> list[str]:
+def _production(tier: SlaResult) -> list[str]:
     """What the answer means in production, where it is a single operating point."""
     if len(tier.decisions) != 1:
         return []
@@ -108,7 +108,7 @@ def _decision(decision: Decision, among: list[Series], gpus: int | None, width: 
     return [*lines, *([Text(claim)] if claim else []), *map(Text, reason_sentences(decision))]
 
 
-def answers_json(answers: Sequence[Answer]) -> Tree:
+def answers_json(answers: Sequence[SlaResult]) -> Tree:
     """The answer of `frontier solve --json`: `shapes`, `common` and `common_costs` are the first
     tier's, `tiers` has them all.
     """
@@ -122,7 +122,7 @@ def answers_json(answers: Sequence[Answer]) -> Tree:
     }
 
 
-def _answer_json(tier: Answer) -> Tree:
+def _answer_json(tier: SlaResult) -> Tree:
     """One tier."""
     return {
         "tier": tier.tier,

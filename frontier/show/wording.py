@@ -18,7 +18,7 @@ from frontier.core.shapes import DEFAULT_DEPLOYMENT
 from frontier.core.text import clean as clean
 from frontier.core.text import clean_name as clean_name
 from frontier.core.text import middle_cut as middle_cut
-from frontier.core.text import told_apart as told_apart
+from frontier.core.text import unique_labels as unique_labels
 from frontier.core.units import count as count
 from frontier.core.units import format_number, format_seconds, roughly
 from frontier.core.verdict import deciding_bound

@@ -28,7 +28,7 @@ import orjson
 from frontier.core.errors import StoreError, UsageError
 from frontier.core.shapes import file_label
 from frontier.core.text import redact, stored_tree
-from frontier.core.trials import Answers, Phase, Trial
+from frontier.core.trials import GreedyReplies, Phase, Trial
 from frontier.store import lock
 from frontier.store.files import CONFIG_BYTES, Folder, writing
 from frontier.store.journal import Journal
@@ -266,7 +266,7 @@ class RunDirectory(TrialFiles):
         """A place for the records of a trial about to run."""
         return TrialWriter(self, trial, self.journal)
 
-    def write_answers(self, answers: Answers) -> None:
+    def write_answers(self, answers: GreedyReplies) -> None:
         """Keep the answers of a deployment to the prompts of one shape, in the place of earlier
         ones.
         """
@@ -279,14 +279,14 @@ class RunDirectory(TrialFiles):
     # -- reading
     # ----------------------------------------------------------------------------------------------
 
-    def answers(self) -> tuple[Answers, ...]:
+    def answers(self) -> tuple[GreedyReplies, ...]:
         """What deployments have answered to the prompts of a quality check. StoreError where a file
         is damaged.
         """
         folder, kept = self._folder.at(_ANSWERS), []
         for name in folder.names(".json"):
             try:
-                kept.append(build(Answers, orjson.loads(folder.read(name, EVIDENCE_BYTES))))
+                kept.append(build(GreedyReplies, orjson.loads(folder.read(name, EVIDENCE_BYTES))))
             except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
                 what = f"{folder.path / name} cannot be read: {error}"
                 raise StoreError(what, "remove it, and measure again with  frontier verify --quality") from error

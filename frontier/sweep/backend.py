@@ -98,6 +98,9 @@ class VirtualBackend(Backend):
             on_record(record)
         return measurement
 
+    async def close(self) -> None:
+        """Nothing was started."""
+
 
 def secrets_of(config: Config, environ: Mapping[str, str]) -> Secrets:
     """Every secret that a config names, and those that the environment names as such."""

@@ -22,7 +22,7 @@ from frontier.core.proof import SCANS
 from frontier.core.shapes import Series
 from frontier.core.trials import Phase, Trial
 from frontier.planning.budget import described_trials, parts_left
-from frontier.planning.plan import NOTHING, Plan, Progress, ToProve, grid_size, in_turn, make_trial, runs_grid
+from frontier.planning.plan import NO_PROOFS, Plan, Progress, ToProve, grid_size, in_turn, make_trial, runs_grid
 from frontier.run import History
 from frontier.search import complete
 from frontier.search.scan import Ask
@@ -62,7 +62,7 @@ class Conductor:
     backend: Backend
     progress: Progress
     stop: asyncio.Event
-    prove: ToProve = NOTHING
+    prove: ToProve = NO_PROOFS
     ready_wait: float = 900.0
     clock: Callable[[], float] = time.monotonic
     wall: Callable[[], float] = time.time

@@ -21,7 +21,7 @@ from frontier.client.engines.request import Prompt
 from frontier.client.http.http_client import run
 from frontier.core.decisions import Limit
 from frontier.core.estimate import point
-from frontier.core.flags import beyond_light, flags
+from frontier.core.flags import above_roofline, flags
 from frontier.core.from_records import window_data
 from frontier.core.points import Flag
 from frontier.core.shapes import Shape
@@ -228,7 +228,7 @@ def test_two_lives_of_a_server_are_told_and_two_servers_are_too_many(found: Foun
 
 
 def test_what_cannot_be_claimed_or_cannot_be_is_said(found: Found) -> None:
-    impossible = [*beyond_light(found["healthy"].sample, {"ttft": 10.0, "output_throughput": 1.0})]
+    impossible = [*above_roofline(found["healthy"].sample, {"ttft": 10.0, "output_throughput": 1.0})]
     assert [True, True] == [flag.fatal for flag in impossible]
     raised = found["healthy"].flags((Limit("p99_ttft", 1.0),))
     assert not raised["too_few_samples"].fatal

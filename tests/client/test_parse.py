@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from frontier.client.engines import ENGINES
 from frontier.client.engines.request import Prompt
-from frontier.client.engines.stream import NOTHING, REASONING, TOOL, VISIBLE, StreamState, message_of
+from frontier.client.engines.stream import NO_TOKEN, REASONING, TOOL, VISIBLE, StreamState, message_of
 from frontier.client.http.exchange import Exchange
 from frontier.client.http.parse import AnswerParser, to_record
 from frontier.client.http.sse import event_template
@@ -116,19 +116,19 @@ def test_a_decoy_field_does_not_mislead_the_template() -> None:
 @pytest.mark.parametrize(
     ("api", "choice", "channel"),
     [
-        ("chat", {"delta": {"role": "assistant", "content": ""}}, NOTHING),
-        ("chat", {"delta": {"role": "assistant", "content": None}}, NOTHING),
+        ("chat", {"delta": {"role": "assistant", "content": ""}}, NO_TOKEN),
+        ("chat", {"delta": {"role": "assistant", "content": None}}, NO_TOKEN),
         ("chat", {"delta": {"content": " x"}}, VISIBLE),
         ("chat", {"delta": {"content": None, "reasoning_content": "hm"}}, REASONING),
         ("chat", {"delta": {"content": None, "reasoning": "hm"}}, REASONING),
-        ("chat", {"delta": {"content": "", "reasoning_content": None}}, NOTHING),
+        ("chat", {"delta": {"content": "", "reasoning_content": None}}, NO_TOKEN),
         ("chat", {"delta": {"tool_calls": [{"function": {"name": "f", "arguments": ""}}]}}, TOOL),
-        ("chat", {"delta": {"tool_calls": [{"function": {"name": None, "arguments": ""}}]}}, NOTHING),
-        ("chat", {"delta": {}, "finish_reason": "stop"}, NOTHING),
-        ("chat", {"delta": None, "finish_reason": "stop"}, NOTHING),
+        ("chat", {"delta": {"tool_calls": [{"function": {"name": None, "arguments": ""}}]}}, NO_TOKEN),
+        ("chat", {"delta": {}, "finish_reason": "stop"}, NO_TOKEN),
+        ("chat", {"delta": None, "finish_reason": "stop"}, NO_TOKEN),
         ("chat", {"delta": {"content": ""}, "token_ids": [5]}, VISIBLE),
         ("completions", {"text": " x"}, VISIBLE),
-        ("completions", {"text": None}, NOTHING),
+        ("completions", {"text": None}, NO_TOKEN),
     ],
 )
 def test_an_openai_choice_is_a_token_only_when_it_brings_one(api: str, choice: Any, channel: int) -> None:
@@ -138,7 +138,7 @@ def test_an_openai_choice_is_a_token_only_when_it_brings_one(api: str, choice: A
 def test_an_empty_text_is_a_token_on_vllm_only() -> None:
     event = {"choices": [{"text": "", "finish_reason": None}]}
     assert VISIBLE == parse_event("vllm", "completions", event)[0]
-    assert NOTHING == parse_event("sglang", "completions", event)[0]
+    assert NO_TOKEN == parse_event("sglang", "completions", event)[0]
 
 
 def test_usage_and_finish_may_share_the_last_token_event() -> None:

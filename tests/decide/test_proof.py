@@ -11,7 +11,7 @@ from frontier.core import intervals, proof
 from frontier.core.decisions import Limit, Verdict
 from frontier.core.metrics import claim_floor
 from frontier.core.points import Point
-from frontier.core.proof import ALPHA, LOOKS, SPEND, Candidate
+from frontier.core.proof import ALPHA, JUDGED_AFTER, SPEND, Candidate
 from frontier.core.trials import ClientHealth, Phase
 from frontier.core.verdict import judge
 from tests.golden import assert_golden_row
@@ -43,15 +43,17 @@ def test_the_error_of_all_judgements_together_is_alpha_at_most():
     judged, spent = [], 0.0
     for _ in range(40):
         left = proof.error_left(judged)
-        spent += sum(SPEND * left * (1 - SPEND) ** k for k in range(len(LOOKS)))
-        judged.append(candidate(Verdict.VIOLATES, max(LOOKS)))
+        spent += sum(SPEND * left * (1 - SPEND) ** k for k in range(len(JUDGED_AFTER)))
+        judged.append(candidate(Verdict.VIOLATES, max(JUDGED_AFTER)))
     assert ALPHA * 0.99 < spent <= ALPHA * (1 + 1e-12)
 
 
 def test_a_candidate_given_up_before_its_first_judgement_spends_nothing():
-    assert ALPHA == proof.error_left([candidate(Verdict.VIOLATES, LOOKS[0] - 1)])
-    assert ALPHA == proof.error_left([candidate(Verdict.MEETS, LOOKS[0])])  # it comes back, as in a fixed sequence
-    assert proof.error_left([candidate(Verdict.VIOLATES, LOOKS[0])]) == pytest.approx(ALPHA * (1 - SPEND))
+    assert ALPHA == proof.error_left([candidate(Verdict.VIOLATES, JUDGED_AFTER[0] - 1)])
+    assert ALPHA == proof.error_left(
+        [candidate(Verdict.MEETS, JUDGED_AFTER[0])]
+    )  # it comes back, as in a fixed sequence
+    assert proof.error_left([candidate(Verdict.VIOLATES, JUDGED_AFTER[0])]) == pytest.approx(ALPHA * (1 - SPEND))
 
 
 def test_a_candidate_is_judged_after_stated_numbers_of_windows_only():
@@ -328,8 +330,8 @@ def test_a_second_candidate_has_what_the_first_left_of_the_error():
     first, second = proof.candidates(history, (Limit("p99_ttft", value * 1.0001),))
     assert (Verdict.VIOLATES, Verdict.MEETS) == (first.verdict, second.verdict)
     assert second.alpha == pytest.approx(SPEND * ALPHA * (1 - SPEND))
-    assert 1 == proof.ascents_over([first, second])
-    assert 0 == proof.ascents_over([candidate(Verdict.VIOLATES, proof.WINDOWS - 1)]), "not judged"
+    assert 1 == proof.attempts_over([first, second])
+    assert 0 == proof.attempts_over([candidate(Verdict.VIOLATES, proof.WINDOWS - 1)]), "not judged"
 
 
 @pytest.mark.parametrize(("over", "goes_on"), [(0.03, True), (0.08, False)])

@@ -8,7 +8,7 @@ import pytest
 from frontier.core import proof, solver
 from frontier.core.decisions import Limit, Verdict
 from frontier.core.points import Estimate, Flag, Point
-from frontier.core.proof import ALPHA, ASCENTS, LOOKS, WINDOWS, Candidate
+from frontier.core.proof import ALPHA, ASCENTS, JUDGED_AFTER, WINDOWS, Candidate
 from frontier.core.shapes import Shape
 from frontier.core.trials import Phase
 from frontier.search import scan
@@ -93,7 +93,7 @@ def test_a_proof_takes_windows_apart_in_time_of_one_size_fixed_before(swept):
     _, asks, done = swept
     windows = [a.requests for a in asks if a.phase is Phase.PROVE and a.concurrency == done.proven]
     assert len(set(windows)) == 1
-    assert len(windows) in LOOKS
+    assert len(windows) in JUDGED_AFTER
     assert WINDOWS * windows[0] >= 1000
 
 

@@ -10,7 +10,7 @@ import pytest
 from frontier.core.decisions import Cause, Claim, Decision, Limit, Reason, Verdict
 from frontier.core.points import Distance, Estimate, Flag, Point
 from frontier.core.shapes import Shape
-from frontier.core.sla_result import Answer, answer
+from frontier.core.sla_result import SlaResult, answer
 from frontier.core.solver import solve_all
 from frontier.core.trials import Phase, Trial
 from frontier.show.answer import answers_text, decision_table
@@ -116,7 +116,7 @@ def test_missing_and_failed_values_are_never_zero() -> None:
     assert "∞" in lines[3]
 
 
-def solved(limits: tuple[Limit, ...]) -> Answer:
+def solved(limits: tuple[Limit, ...]) -> SlaResult:
     """The answer on toy points: c=8 excluded, c=64 with too few requests to bound its tail."""
     points = [toy_point(c, n=1200) for c in LADDER if c != 8]
     points.append(toy_point(8, n=1200, flags=(Flag("lockstep", "8.1", "2", "stagger the starts"),)))
@@ -174,7 +174,7 @@ def test_an_answer_names_the_better_setting_first_and_says_what_it_covers(width:
         commanded(none, 40.0),
         commanded(corrected, None, Claim("early", 1, 0.95, corrected=True)),
     ]
-    text = "\n\n".join(answers_text([Answer("", LIMITS, (decision,))], width=width) for decision in decisions)
+    text = "\n\n".join(answers_text([SlaResult("", LIMITS, (decision,))], width=width) for decision in decisions)
 
     commands = [line for line in text.splitlines() if line.startswith("  frontier sweep")]
     assert [d.next_step.command for d in decisions if d.next_step] == [line.strip() for line in commands]

@@ -13,7 +13,7 @@ import pytest
 from frontier.core import stationarity
 from frontier.core.decisions import Limit, Verdict
 from frontier.core.estimate import point
-from frontier.core.flags import beyond_light, flags
+from frontier.core.flags import above_roofline, flags
 from frontier.core.from_records import window_data
 from frontier.core.histogram import LogHistogram
 from frontier.core.loads import POISSON, Rate
@@ -626,14 +626,14 @@ def test_without_a_claim_thirty_requests_are_enough() -> None:
 @pytest.mark.parametrize("quantity", ["ttft", "tpot", "e2e"])
 def test_faster_than_light_is_flagged_when_the_limit_is_known(quantity: str, share: float, flagged: bool) -> None:
     median = float(np.nanmedian(getattr(healthy(), quantity)))
-    assert flagged is (any(beyond_light(healthy(), {quantity: median * share})))
+    assert flagged is (any(above_roofline(healthy(), {quantity: median * share})))
 
 
 def test_more_tokens_than_the_silicon_gives_are_flagged() -> None:
     one = healthy()
     rate = one.block_output_tokens.sum() / one.block_seconds.sum()
-    assert ["faster_than_light"] == [flag.name for flag in beyond_light(one, {"output_throughput": rate * 0.9})]
-    assert not [*beyond_light(one, {"output_throughput": rate * 0.97})]
+    assert ["faster_than_light"] == [flag.name for flag in above_roofline(one, {"output_throughput": rate * 0.9})]
+    assert not [*above_roofline(one, {"output_throughput": rate * 0.97})]
 
 
 # --- false alarms

@@ -6,13 +6,13 @@ import random
 import numpy as np
 import pytest
 
-from frontier.core.trials import Answer, Answers
+from frontier.core.trials import GreedyReplies, GreedyReply
 from frontier.extras.quality.agreement import Compared, compared
 
 LENGTH = 32
 
 
-def answer(rng: random.Random, model: random.Random, flips: float, noise: float, shift: float = 0.0) -> Answer:
+def answer(rng: random.Random, model: random.Random, flips: float, noise: float, shift: float = 0.0) -> GreedyReply:
     """Tokens that are all 0 but for those that differ: for the share `flips` by the model, for
     `noise` by chance.
     """
@@ -20,24 +20,24 @@ def answer(rng: random.Random, model: random.Random, flips: float, noise: float,
     for _ in range(LENGTH):
         u = model.random()
         tokens.append("1" if u < flips else "2" if rng.random() < noise else "0")
-    return Answer(" ".join(tokens), " ".join(f"{-0.5 - shift:.4g}" for _ in tokens))
+    return GreedyReply(" ".join(tokens), " ".join(f"{-0.5 - shift:.4g}" for _ in tokens))
 
 
-def answers(name: str, seed: int, flips: float, noise: float, prompts: int = 200, shift: float = 0.0) -> Answers:
+def answers(name: str, seed: int, flips: float, noise: float, prompts: int = 200, shift: float = 0.0) -> GreedyReplies:
     rng = random.Random(f"{name} {seed}")
     passes = tuple(
         tuple(answer(rng, random.Random(f"{seed} {i}"), flips, noise, shift) for i in range(prompts)) for _ in range(2)
     )
-    return Answers(name, "s", 8, "the prompts", passes)
+    return GreedyReplies(name, "s", 8, "the prompts", passes)
 
 
-def beside(*both: Answers) -> Compared:
+def beside(*both: GreedyReplies) -> Compared:
     found = compared(both, both[1].deployment, "s", both[0].deployment)
     assert found is not None
     return found
 
 
-def slow_share(a: Answers, b: Answers, pairs: list[tuple[int, int]]) -> float:
+def slow_share(a: GreedyReplies, b: GreedyReplies, pairs: list[tuple[int, int]]) -> float:
     """Token by token."""
     same = differing = 0
     for mine, other in pairs:
@@ -60,8 +60,8 @@ def test_it_is_the_share_of_the_same_next_tokens() -> None:
 
 
 def test_an_answer_that_ends_earlier_chose_to_end() -> None:
-    a = Answers("a", "s", 1, "p", ((Answer("1 2 3"), Answer("4")),) * 2)
-    b = Answers("b", "s", 1, "p", ((Answer("1 2"), Answer("4")),) * 2)
+    a = GreedyReplies("a", "s", 1, "p", ((GreedyReply("1 2 3"), GreedyReply("4")),) * 2)
+    b = GreedyReplies("b", "s", 1, "p", ((GreedyReply("1 2"), GreedyReply("4")),) * 2)
     assert beside(a, b).agreement.value == 3 / 4
     assert beside(a, b).itself.value == 1.0
 
@@ -90,7 +90,7 @@ def test_log_probabilities_are_as_far_apart_as_they_are() -> None:
     assert found.own_distance is not None
     assert found.own_distance.value == 0.0
     bare = [
-        dataclasses.replace(each, passes=tuple(tuple(Answer(x.tokens) for x in p if x) for p in each.passes))
+        dataclasses.replace(each, passes=tuple(tuple(GreedyReply(x.tokens) for x in p if x) for p in each.passes))
         for each in (found.reference, found.of)
     ]
     assert beside(*bare).distance is None
@@ -124,7 +124,7 @@ def test_a_perfect_agreement_is_not_claimed_for_sure() -> None:
 
 def scored(
     name: str, seed: int, right: float, *, steady: float = 0.9, prompts: int = 200, distinct: int = 0
-) -> Answers:
+) -> GreedyReplies:
     """Answers that are right (1) or wrong (0): each prompt is as hard for all; a pass flips the
     rest of `steady`.
     """
@@ -133,8 +133,8 @@ def scored(
     for turn in range(2):
         luck = np.random.default_rng([ord(name), seed, turn]).random(distinct)
         scores = np.where(luck < steady, hard < right, hard >= right).astype(float).tolist()
-        passes.append(tuple(Answer("1", score=scores[i % distinct]) for i in range(prompts)))
-    return Answers(name, "s", 8, "the prompts", tuple(passes), distinct if distinct < prompts else 0)
+        passes.append(tuple(GreedyReply("1", score=scores[i % distinct]) for i in range(prompts)))
+    return GreedyReplies(name, "s", 8, "the prompts", tuple(passes), distinct if distinct < prompts else 0)
 
 
 def test_scores_are_means_and_their_loss_is_paired() -> None:
@@ -157,7 +157,7 @@ def test_scores_are_means_and_their_loss_is_paired() -> None:
 
 def test_without_a_scorer_there_are_no_scores() -> None:
     a, b = scored("a", 1, 0.7, prompts=20), scored("b", 1, 0.6, prompts=20)
-    bare = dataclasses.replace(b, passes=tuple(tuple(Answer(x.tokens) for x in p if x) for p in b.passes))
+    bare = dataclasses.replace(b, passes=tuple(tuple(GreedyReply(x.tokens) for x in p if x) for p in b.passes))
     assert beside(a, bare).scores is None
     assert beside(a, bare).quality == beside(a, bare).agreement
     assert compared([a, dataclasses.replace(b, asked="another")], "b", "s", "a") is None

@@ -16,7 +16,7 @@ from frontier.client.http.http_client import run
 from frontier.core.decisions import Decision, Verdict
 from frontier.core.errors import MeasurementError, UsageError
 from frontier.core.shapes import Shape
-from frontier.core.trials import Answer, Answers
+from frontier.core.trials import GreedyReplies, GreedyReply
 from frontier.extras.quality import answers
 from frontier.extras.quality.answers import Scorer
 from frontier.run import load
@@ -56,11 +56,11 @@ CHAT = {
 @pytest.mark.parametrize(
     ("api", "tree", "expected"),
     [
-        ("completions", COMPLETION, Answer(numbers(" a", " b"), "-0.5 -1.235")),
-        ("completions", {"choices": [{"text": " a b", "logprobs": None}]}, Answer(numbers(" a", " b"))),
-        ("chat", CHAT, Answer(numbers("x"), "-2")),
-        ("chat", {"choices": [{"message": {"content": "one two"}}]}, Answer(numbers("one", " two"))),
-        ("chat", {"choices": [{"message": {"content": None, "reasoning": "hm"}}]}, Answer(numbers("hm"))),
+        ("completions", COMPLETION, GreedyReply(numbers(" a", " b"), "-0.5 -1.235")),
+        ("completions", {"choices": [{"text": " a b", "logprobs": None}]}, GreedyReply(numbers(" a", " b"))),
+        ("chat", CHAT, GreedyReply(numbers("x"), "-2")),
+        ("chat", {"choices": [{"message": {"content": "one two"}}]}, GreedyReply(numbers("one", " two"))),
+        ("chat", {"choices": [{"message": {"content": None, "reasoning": "hm"}}]}, GreedyReply(numbers("hm"))),
         ("completions", {"choices": [{"text": ""}]}, None),
         ("completions", {"choices": []}, None),
         ("completions", {"error": "no"}, None),
@@ -68,13 +68,13 @@ CHAT = {
         ("completions", {"choices": [{"text": 5}]}, None),
     ],
 )
-def test_an_answer_becomes_numbers(api: str, tree: Any, expected: Answer | None) -> None:
+def test_an_answer_becomes_numbers(api: str, tree: Any, expected: GreedyReply | None) -> None:
     assert expected == answers._answer(tree, api)
 
 
 def asked_of(
     url: str, *, api: str = "completions", file: str = "random", prompts: int = 10, scorer: Scorer | None = None
-) -> Answers | None:
+) -> GreedyReplies | None:
     """What a server at this address answers."""
     target = Target(url, "m", api, dialect="vllm")  # type: ignore[arg-type]
     sender = SimpleNamespace(
@@ -127,7 +127,7 @@ def test_a_server_that_knows_no_log_probabilities_is_asked_without() -> None:
     with serving({"POST /v1/chat/completions": server.answer}) as url:
         answers = asked_of(url, api="chat")
     assert answers is not None
-    assert [Answer(numbers("one", " two"))] * 10 == list(answers.passes[1])
+    assert [GreedyReply(numbers("one", " two"))] * 10 == list(answers.passes[1])
     assert "logprobs" in server.bodies[0]
     assert "logprobs" not in server.bodies[-1]
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from frontier.client.engines.request import Answer, Content, Prompt, Turn
+from frontier.client.engines.request import Content, Prompt, Turn, TurnReply
 from frontier.core.session_plans import SessionPlan, class_of, left_out, plan_session
 from frontier.core.shapes import Shape
 
@@ -122,7 +122,7 @@ def session_prompts(
         rng = random.Random(f"{seed}/{number}")
 
         def prompt(turn: int, history: tuple[str, ...], known: int | None, isl: int, more: int = 0) -> Prompt:
-            def then(answer: Answer) -> Prompt:
+            def then(answer: TurnReply) -> Prompt:
                 following, left = turn + 1, left_out(planned, answer.asked_osl)
                 so_far = None
                 if answer.prompt_tokens is not None and answer.completion_tokens is not None:

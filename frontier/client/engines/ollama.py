@@ -6,7 +6,7 @@ from frontier.client.engines import openai
 from frontier.client.engines.base import Engine, Listing, object_with
 from frontier.client.engines.request import Prompt
 from frontier.client.engines.stream import (
-    NOTHING,
+    NO_TOKEN,
     VISIBLE,
     StreamState,
     native_event,
@@ -20,7 +20,7 @@ def read_line(state: StreamState, kind: bytes, data: bytes) -> int:
     """One line of /api/generate or /api/chat: the last one has done, counts and reason."""
     event = native_event(state, kind, data, b'"eval_count"')
     if event is None:
-        return NOTHING
+        return NO_TOKEN
     if event.get("done"):
         state.done = True
         take_reason(state, event.get("done_reason"))

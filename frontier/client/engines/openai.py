@@ -9,7 +9,7 @@ from typing import Any
 from frontier.client.engines.base import Engine, EventReader
 from frontier.client.engines.request import Prompt
 from frontier.client.engines.stream import (
-    NOTHING,
+    NO_TOKEN,
     SEEN,
     VISIBLE,
     StreamState,
@@ -52,7 +52,7 @@ def read_completions(state: StreamState, kind: bytes, data: bytes, *, empty_is_t
     token.
     """
     event = _event(state, kind, data)
-    channel = NOTHING
+    channel = NO_TOKEN
     if event is not None:
         for choice in event.get("choices") or ():
             text = choice.get("text")
@@ -70,7 +70,7 @@ def read_chat(state: StreamState, kind: bytes, data: bytes) -> int:
     token.
     """
     event = _event(state, kind, data)
-    channel = NOTHING
+    channel = NO_TOKEN
     if event is not None:
         for choice in event.get("choices") or ():
             delta = choice.get("delta") or {}

@@ -7,7 +7,7 @@ Content = str | list[int]
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class TurnReply:
     """What a turn of a session was answered, with the server's counts; `asked_osl` is 0 where no
     length was forced.
     """
@@ -28,7 +28,7 @@ class Turn:
     number: int
     reusable: int | None
     pause: float
-    then: "Callable[[Answer], Prompt] | None"
+    then: "Callable[[TurnReply], Prompt] | None"
     class_index: int | None = None
 
 

@@ -15,7 +15,7 @@ import orjson
 from frontier.core.text import MOST
 from frontier.core.trials import FINISHED
 
-NOTHING, VISIBLE, REASONING, TOOL = range(4)
+NO_TOKEN, VISIBLE, REASONING, TOOL = range(4)
 """What an event brought: no token, or a token on that channel."""
 NAMED = ("model", "system_fingerprint")
 """Fields of an event that say who answered."""
@@ -163,7 +163,7 @@ def native_event(state: StreamState, kind: bytes, data: bytes, counts: bytes) ->
 
 def take_hidden(state: StreamState, delta: Mapping[str, Any]) -> int:
     """The channel of what is no text of the answer: reasoning (named three ways: by the older and
-    the newer vLLM, and by gateways) and tool-call fragments. NOTHING where there is none.
+    the newer vLLM, and by gateways) and tool-call fragments. NO_TOKEN where there is none.
     """
     for name in ("reasoning_content", "reasoning", "thinking"):
         text = delta.get(name)
@@ -181,4 +181,4 @@ def take_hidden(state: StreamState, delta: Mapping[str, Any]) -> int:
         if fragment:
             take_text(state, fragment, said=False)
             return TOOL
-    return NOTHING
+    return NO_TOKEN

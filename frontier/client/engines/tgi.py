@@ -5,7 +5,7 @@ from typing import Any
 from frontier.client.engines import openai
 from frontier.client.engines.base import Engine, Flag, SettingNames, histogram, object_with
 from frontier.client.engines.request import Prompt
-from frontier.client.engines.stream import NOTHING, VISIBLE, StreamState, native_event, take_reason, take_text
+from frontier.client.engines.stream import NO_TOKEN, VISIBLE, StreamState, native_event, take_reason, take_text
 
 
 def read_generate(state: StreamState, kind: bytes, data: bytes) -> int:
@@ -14,7 +14,7 @@ def read_generate(state: StreamState, kind: bytes, data: bytes) -> int:
     """
     event = native_event(state, kind, data, b'"details"')
     if event is None:
-        return NOTHING
+        return NO_TOKEN
     details = event.get("details")
     if details:
         state.done = True
@@ -27,7 +27,7 @@ def read_generate(state: StreamState, kind: bytes, data: bytes) -> int:
         state.done = True
     token = event.get("token")
     if not token:
-        return NOTHING
+        return NO_TOKEN
     take_text(state, token.get("text") or "")
     return VISIBLE
 

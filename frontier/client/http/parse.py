@@ -15,7 +15,7 @@ from typing import Any
 import orjson
 
 from frontier.client.engines.base import Engine
-from frontier.client.engines.stream import NOTHING, REASONING, StreamState, message_of
+from frontier.client.engines.stream import NO_TOKEN, REASONING, StreamState, message_of
 from frontier.client.http.exchange import Exchange
 from frontier.client.http.sse import PLAIN, EventParser, EventTemplate, EventTooLargeError, LineParser, event_template
 from frontier.core.shapes import MAX_TOKENS
@@ -128,13 +128,13 @@ class AnswerParser:
         """
         state = self.state
         events = self._parser.feed(read)
-        channel = NOTHING
+        channel = NO_TOKEN
         for kind, data in events:
             if state.done:
                 break
             state.showed = False
             channel = self._parse_event(state, kind, data)
-            if channel != NOTHING:
+            if channel != NO_TOKEN:
                 self.times.append(stamp)
                 self.reasoned = self.reasoned or channel == REASONING
                 if state.showed and self.first_text is None:
@@ -145,7 +145,7 @@ class AnswerParser:
         # A template does not look at the text: none is made while the channel's first visible
         # character is awaited.
         awaited = self.first_text if channel == REASONING else self.visible
-        suited = channel != NOTHING and len(events) == 1 and awaited is not None
+        suited = channel != NO_TOKEN and len(events) == 1 and awaited is not None
         if suited and self._templates_left and self._misses > _PATIENCE and self._parser.idle:
             self._templates_left -= 1
             self._misses = 0

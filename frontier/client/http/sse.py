@@ -9,7 +9,7 @@ off by the end of the stream dropped.
 import re
 
 from frontier.client.engines.base import EventReader
-from frontier.client.engines.stream import NOTHING, StreamState
+from frontier.client.engines.stream import NO_TOKEN, StreamState
 
 Event = tuple[bytes, bytes]
 """The event's type (b"" when unnamed) and its data, undecoded."""
@@ -171,7 +171,7 @@ def event_template(read: bytes, prefix: bytes, suffix: bytes, parse_event: Event
         before, after = read[: match.start(1)], read[match.end(1) :]
         state = StreamState()
         event = (before + _PROOF + after)[len(prefix) : -len(suffix)]
-        channel = NOTHING if b"\n" in event else parse_event(state, b"", event)
-        if channel != NOTHING and state == StreamState(text_bytes=len(_PROOF), text_chars=len(_PROOF), showed=True):
+        channel = NO_TOKEN if b"\n" in event else parse_event(state, b"", event)
+        if channel != NO_TOKEN and state == StreamState(text_bytes=len(_PROOF), text_chars=len(_PROOF), showed=True):
             return before, after
     return None

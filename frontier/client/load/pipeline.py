@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from frontier.client.ask.identify import LONGEST_MODEL
 from frontier.client.ask.prompts import PromptSource
 from frontier.client.ask.target import Target
-from frontier.client.engines.request import Answer, PreparedRequest, Prompt
+from frontier.client.engines.request import PreparedRequest, Prompt, TurnReply
 from frontier.client.http.exchange import Exchange
 from frontier.client.http.parse import AnswerParser, to_record
 from frontier.client.load.rules import first_length
@@ -164,7 +164,7 @@ class RequestPipeline:
         self.short = trial.concurrency if trial.rate is None and target.forces_length else 0
         self._next, self._step = share.index, share.of
         self._shortened: set[int] = set()
-        self._awaited: dict[int, asyncio.Future[Answer | None]] = {}
+        self._awaited: dict[int, asyncio.Future[TurnReply | None]] = {}
         self._unread: deque[Exchange] = deque()
         self._wake = asyncio.Event()
         self.zero = 0.0
@@ -290,6 +290,6 @@ class RequestPipeline:
             awaited.set_result(_answer(parser, record) if record.outcome is Outcome.OK else None)
 
 
-def _answer(parser: AnswerParser, record: Record) -> Answer:
+def _answer(parser: AnswerParser, record: Record) -> TurnReply:
     text, asked = "".join(parser.state.texts or ()), parser.exchange.request.osl
-    return Answer(text, record.prompt_tokens, record.completion_tokens, asked)
+    return TurnReply(text, record.prompt_tokens, record.completion_tokens, asked)

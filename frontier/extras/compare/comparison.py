@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from frontier.core.difference import ORDER, Answer
+from frontier.core.difference import ORDER, ComparisonVerdict
 from frontier.core.points import Estimate
 from frontier.core.shapes import Shape
 from frontier.extras.compare.areas import area_ratio
@@ -43,7 +43,7 @@ class Comparison:
         return a, b
 
     @property
-    def verdict(self) -> Answer:
+    def verdict(self) -> ComparisonVerdict:
         """What it shows."""
         return self.outcome.verdict
 
@@ -78,6 +78,6 @@ def _characters_per_token(side: Side) -> float | None:
     return characters / tokens if characters and tokens else None
 
 
-def overall(comparisons: Sequence[Comparison]) -> Answer:
+def overall(comparisons: Sequence[Comparison]) -> ComparisonVerdict:
     """The worst of all shapes; "invalid" when nothing could be compared."""
     return max((c.verdict for c in comparisons), key=ORDER.index, default="invalid")

@@ -21,10 +21,11 @@ from frontier.show.json_out import Tree, tree_of
 from frontier.show.notebook import WIDE, as_html
 from frontier.show.picture.selection import narrowed
 from frontier.show.table import Table, indented, to_text
-from frontier.show.wording import clean, clean_name, told_apart
+from frontier.show.wording import clean, clean_name, unique_labels
 
 COMPARE_SCHEMA = "frontier.compare/1"
 MOST_CHANGES = 6
+"""Settings of two servers that differ and are named; the others are counted."""
 Names = tuple[str, str]
 Settings = Mapping[str, Mapping[str, str]]
 """What the servers told of themselves, by deployment."""
@@ -110,7 +111,7 @@ def _names(pair: tuple[Series, Series], names: Names | None) -> Names:
     """
     if names is None and pair[0].deployment == pair[1].deployment:
         return "A", "B"
-    a, b = told_apart(names or (pair[0].deployment, pair[1].deployment), 40)
+    a, b = unique_labels(names or (pair[0].deployment, pair[1].deployment), 40)
     return a, b
 
 

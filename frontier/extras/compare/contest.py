@@ -17,7 +17,7 @@ import numpy as np
 
 from frontier.core import difference, pareto
 from frontier.core.decisions import Decision, Limit, Verdict
-from frontier.core.difference import Answer, is_comparable
+from frontier.core.difference import ComparisonVerdict, is_comparable
 from frontier.core.metrics import RATES, Metric, metric, per_gpu
 from frontier.core.points import Estimate, Point
 from frontier.core.sla_result import Best, best_deployment
@@ -123,7 +123,7 @@ class MetricDifference:
     a: float
     b: float
     ratio: Estimate
-    verdict: Answer
+    verdict: ComparisonVerdict
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +134,7 @@ class Outcome:
     """
 
     differences: tuple[MetricDifference, ...]
-    verdict: Answer
+    verdict: ComparisonVerdict
     lost: tuple[tuple[int, ...], tuple[int, ...]] = ((), ())
 
     @property
@@ -196,7 +196,7 @@ def _may_still_give(side: Side, chosen: Estimate, gain: str) -> float:
     return max(1.0, more * decision.first_fail / decision.last_pass)
 
 
-def _one_sided(a: Side, b: Side, gpus: Gpus) -> Answer:
+def _one_sided(a: Side, b: Side, gpus: Gpus) -> ComparisonVerdict:
     """The verdict where only one side has an operating point."""
     loads = [[p.concurrency / (n or 1) for p in side.points] for side, n in zip((a, b), gpus, strict=True)]
     proven, other = (0, 1) if b.chosen is None else (1, 0)

@@ -23,7 +23,7 @@ from typing import Literal
 import numpy as np
 
 from frontier.core.decisions import Limit
-from frontier.core.difference import ORDER, Answer, Difference, in_pairs, is_comparable, mean, variance
+from frontier.core.difference import ORDER, ComparisonVerdict, Difference, in_pairs, is_comparable, mean, variance
 from frontier.core.estimate import estimate
 from frontier.core.intervals import chi_square_quantile
 from frontier.core.loads import setting
@@ -108,7 +108,7 @@ class Change:
     at_least: float
     at_most: float
     smallest: float
-    verdict: Answer
+    verdict: ComparisonVerdict
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +123,7 @@ class AtProven:
     proven: int
     limit: Limit
     estimate: Estimate | None
-    verdict: Answer
+    verdict: ComparisonVerdict
     at: int | None = None
 
 
@@ -142,7 +142,7 @@ class Gate:
     settings: tuple[int, ...]
     changes: tuple[Change, ...]
     at_proven: AtProven | None
-    verdict: Answer
+    verdict: ComparisonVerdict
     confidence: float
     breaks: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
@@ -292,7 +292,7 @@ def _change(name: str, worse: Difference, rules: GateRules) -> Change:
         return Change(name, value, -math.inf, math.inf, math.inf, "not resolved")
     alarm, caught = (worse.bound(p) - worse.value for p in (1 - rules.level, CAUGHT))
     low, high = worse_share(name, worse.value - alarm), worse_share(name, worse.bound(1 - MISS))
-    verdict: Answer = "worse" if low > 0 else "not resolved"
+    verdict: ComparisonVerdict = "worse" if low > 0 else "not resolved"
     if high <= rules.allow:
         verdict = "no worse"
     return Change(name, value, low, high, worse_share(name, alarm + caught), verdict)
@@ -369,7 +369,7 @@ def gate(
     if rules.spread is not None and not stated:
         notes.append("The stated spread is not used: more is seen, or intervals are missing.")
     check = at_proven(proven, samples, settings, rules, chance) if proven and rules.limits else None
-    verdicts: list[Answer] = [change.verdict for change in made] + ([check.verdict] if check else [])
+    verdicts: list[ComparisonVerdict] = [change.verdict for change in made] + ([check.verdict] if check else [])
     # A setting that only NEW spoils must not make NEW pass by being left out.
     if lost := sorted({c for one in new for c in one.excluded} & set(common_settings(olds, rules.names))):
         verdicts.append("not resolved")

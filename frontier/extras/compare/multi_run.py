@@ -37,7 +37,7 @@ from frontier.show.picture.labels import (
     view_sentence,
 )
 from frontier.show.picture.selection import check_panels, series_of
-from frontier.show.wording import Provenance, apart, count, flag_kinds, left_out, limits_text, told_apart
+from frontier.show.wording import Provenance, apart, count, flag_kinds, left_out, limits_text, unique_labels
 
 ROLES = (Role.FRONTIER, Role.OTHER, Role.THIRD, Role.FOURTH)
 """By colour and by the shape of the mark; more than four in a panel cannot be told apart."""
@@ -75,14 +75,14 @@ def grouped(runs: Sequence[tuple[str, Sequence[View]]]) -> list[Group]:
     several = len(runs) > 1
     whole: list[str] = []
     panels: list[tuple[str, str]] = []
-    run_names = told_apart([run for run, _ in runs], 200)
+    run_names = unique_labels([run for run, _ in runs], 200)
     for run, (_, views) in zip(run_names, runs, strict=True):
         deployments = list(dict.fromkeys(view.frontier.deployment for view in views))
         for deployment in deployments:
             panels.append((run, deployment))
             alone = run if len(deployments) == 1 else f"{run} · {deployment}"
             whole.append(alone if several else deployment)
-    called = dict(zip(panels, told_apart(whole), strict=True))
+    called = dict(zip(panels, unique_labels(whole), strict=True))
     by_shape: dict[Shape, list[tuple[str, View]]] = {}
     for run, (_, views) in zip(run_names, runs, strict=True):
         for view in views:

@@ -9,12 +9,12 @@ import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from frontier.core.shapes import OfSeries, Series, Shape
+from frontier.core.shapes import HasSeries, Series, Shape
 from frontier.extras.compare.gate import Measured, common_settings, has, key_changes
 
 
 @dataclass(frozen=True, slots=True)
-class Trend(OfSeries):
+class Trend(HasSeries):
     """The dated runs of one series, oldest first. `breaks` are (number of the first run after it,
     what changed).
     """

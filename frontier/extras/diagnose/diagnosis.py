@@ -18,7 +18,7 @@ from frontier.core.load_flags import ERRORS
 from frontier.core.loads import setting
 from frontier.core.metrics import metric
 from frontier.core.points import Point
-from frontier.core.shapes import OfSeries, Shape
+from frontier.core.shapes import HasSeries, Shape
 from frontier.core.units import format_number, format_seconds, format_share
 from frontier.core.window import WindowData
 from frontier.extras.diagnose.remedies import Resource, remedy
@@ -95,7 +95,7 @@ class SettingDiagnosis:
 
 
 @dataclass(frozen=True, slots=True)
-class Diagnosis(OfSeries):
+class Diagnosis(HasSeries):
     """What binds at the knee, at the operating point and at the first violation of one series."""
 
     deployment: str

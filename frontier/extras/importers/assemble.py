@@ -26,6 +26,7 @@ IDENTITY = 0.05
 ALIKE = 0.05
 """Observed mean lengths within this share of each other, or one token, are one shape."""
 MOST_DEPLOYMENTS = 1_000
+"""Deployments of one import."""
 LONGEST_NAME = 60
 """Characters of a name that a config takes."""
 _NO_NAME = re.compile(r"[^A-Za-z0-9._-]+")

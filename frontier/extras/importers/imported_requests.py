@@ -21,6 +21,7 @@ from frontier.store.documents import INCOMPLETE
 HELD = 0.95
 """The load is held while at least this share of the concurrency is in flight."""
 MOST_CONCURRENCY = 1_000_000
+"""Requests in flight that a file may state."""
 OFF = 0.02
 """Lengths may be this share off, or one token, before what came counts instead of what was asked
 for."""

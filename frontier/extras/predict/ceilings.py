@@ -22,7 +22,9 @@ from frontier.hardware.gpus import HARDWARE, Hardware
 MESSAGES = tuple(2**power for power in range(15, 31))
 """Bytes of an all-reduce: 32 KB to 1 GB."""
 LEAST_RUNS = 3
+"""Runs of a measurement at the least."""
 MOST_AT_ONCE = 100
+"""Calls timed together at the most."""
 _LEAST_TIMED = 0.01
 """Seconds between two looks at the clock."""
 _HEADS, _GROUP, _HEAD_DIM = 8, 4, 128

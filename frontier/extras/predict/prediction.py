@@ -32,11 +32,15 @@ from frontier.simulator.spec import roofline_of as spec_roofline
 from frontier.simulator.virtual import closed_loop_arrays
 
 EFFICIENCY = 0.6
+"""Share of the roofline that an engine reaches, where nothing was measured."""
 OVERHEAD = 2e-3
+"""Seconds of a step beside its work, where nothing was measured."""
 LEAST = 3
 """Measured points a fit needs."""
 BATCHED_TOKENS = 8192
+"""Token budget of a step, where none is known."""
 RUNNING = 1024
+"""Requests that run at once, where no cap is known."""
 WHAT_IFS = ("hardware", "tp", "model", "precision", "kv_precision", "max_num_seqs", "isl", "osl")
 SPARE = 2.0
 """The SLA is crossed beyond the grid when even this many times the mean keeps every limit: a p99 is

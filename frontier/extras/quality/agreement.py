@@ -19,11 +19,12 @@ import numpy as np
 from frontier.core.bounds import from_draws
 from frontier.core.intervals import clopper_pearson
 from frontier.core.points import Estimate
-from frontier.core.trials import Answer, Answers
+from frontier.core.trials import GreedyReplies, GreedyReply
 from frontier.core.window import Floats, Ints
 
 DRAWS = 1000
-Pairs = Sequence[tuple[Answer, Answer]]
+"""Bootstrap draws of an agreement."""
+Pairs = Sequence[tuple[GreedyReply, GreedyReply]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +47,8 @@ class Compared:
     none; and the `scores`, None without a scorer.
     """
 
-    of: Answers
-    reference: Answers
+    of: GreedyReplies
+    reference: GreedyReplies
     prompts: int
     agreement: Estimate
     itself: Estimate
@@ -62,7 +63,7 @@ class Compared:
         return self.agreement if self.scores is None else self.scores.mine
 
 
-def compared(answers: Iterable[Answers], deployment: str, shape: str, reference: str) -> Compared | None:
+def compared(answers: Iterable[GreedyReplies], deployment: str, shape: str, reference: str) -> Compared | None:
     """The comparison of what was answered; None where one of the two was not asked, or something
     else.
     """
@@ -71,7 +72,7 @@ def compared(answers: Iterable[Answers], deployment: str, shape: str, reference:
     if mine is None or other is None or mine.asked != other.asked:
         return None
     rows = list(zip(*mine.passes, *other.passes, strict=True))
-    groups: dict[int, list[tuple[Answer, ...]]] = {}
+    groups: dict[int, list[tuple[GreedyReply, ...]]] = {}
     for number, row in enumerate(rows):
         whole = tuple(answer for answer in row if answer is not None)
         if len(whole) == len(row):  # a prompt that comes again is no other prompt
@@ -93,7 +94,7 @@ def compared(answers: Iterable[Answers], deployment: str, shape: str, reference:
     return Compared(mine, other, len(groups), share, itself, loss, distance, own_distance, scores)
 
 
-def _scores(groups: Sequence[Sequence[tuple[Answer, ...]]], first: int, draws: Ints) -> Scores | None:
+def _scores(groups: Sequence[Sequence[tuple[GreedyReply, ...]]], first: int, draws: Ints) -> Scores | None:
     """The scores of the answers to each prompt, of which the `first` ones are the deployment's;
     None without scores.
     """

@@ -28,7 +28,7 @@ from frontier.core.decisions import Decision, Limit
 from frontier.core.errors import MeasurementError, UsageError
 from frontier.core.shapes import Shape
 from frontier.core.text import MOST, NO_SECRETS, Secrets
-from frontier.core.trials import Answer, Answers
+from frontier.core.trials import GreedyReplies, GreedyReply
 from frontier.core.units import format_elapsed
 from frontier.run import Run
 from frontier.sweep.given_files import read_prompts
@@ -36,10 +36,12 @@ from frontier.sweep.shell_line import run_line
 from frontier.sweep.verify import Sender
 
 PASSES = 2
+"""How often each prompt is asked: the reference is compared with itself."""
 ROUNDS = 4
 """Requests sent at the least for each that is in flight, so that the beginning and the end weigh
 little."""
 MOST_FAILED = 0.05
+"""Share of failed requests above which answers are not compared."""
 Given = tuple[Content, Any]
 """A prompt and its reference answer, None without one."""
 WITHIN = 3_600.0
@@ -55,8 +57,8 @@ class Scorer:
     gets; of `secrets` nothing is repeated from what it says.
 
     It reads one JSON object a line on its standard input, {"id", "prompt", "answer", "reference"},
-    and prints one score a line, in the same order. Answers are in memory only: what is kept of them
-    are the scores.
+    and prints one score a line, in the same order. Answers are in memory only, and only
+    the scores are kept.
     """
 
     command: str
@@ -144,7 +146,7 @@ async def check_quality(sender: Sender, wanted: Sequence[tuple[Decision, int]], 
     return done
 
 
-async def _ask(sender: Sender, decision: Decision, prompts: int, scorer: Scorer | None = None) -> Answers | None:
+async def _ask(sender: Sender, decision: Decision, prompts: int, scorer: Scorer | None = None) -> GreedyReplies | None:
     """The answers of a prepared deployment; None when it was stopped. MeasurementError where too
     many fail.
     """
@@ -157,7 +159,7 @@ async def _ask(sender: Sender, decision: Decision, prompts: int, scorer: Scorer 
     async with Client(target) as client:
         if (await client.post(target.request_url, bodies[0])).status == 400:  # it may not know log-probabilities
             bodies = [_body(target, text, length, logprobs=False) for text, _ in given]
-        answers: list[Answer | None] = [None] * (PASSES * prompts)
+        answers: list[GreedyReply | None] = [None] * (PASSES * prompts)
         texts = [""] * len(answers)
         numbers = iter(range(PASSES * prompts))
 
@@ -182,11 +184,11 @@ async def _ask(sender: Sender, decision: Decision, prompts: int, scorer: Scorer 
         if not await _score(answers, texts, given, scorer, sender.stop):
             return None
     passes = tuple(tuple(answers[i * prompts : (i + 1) * prompts]) for i in range(PASSES))
-    return Answers(decision.deployment, shape.label, decision.concurrency, asked, passes, len(distinct))
+    return GreedyReplies(decision.deployment, shape.label, decision.concurrency, asked, passes, len(distinct))
 
 
 async def _score(
-    answers: list[Answer | None], texts: Sequence[str], given: Sequence[Given], scorer: Scorer, stop: asyncio.Event
+    answers: list[GreedyReply | None], texts: Sequence[str], given: Sequence[Given], scorer: Scorer, stop: asyncio.Event
 ) -> bool:
     """Give each answer its score; False when it was stopped before."""
     rows, order = [], [number for number, answer in enumerate(answers) if answer is not None]
@@ -230,7 +232,7 @@ def _visible(choice: Any, api: str) -> str:
 _WORD = re.compile(r"\s*\S+")
 
 
-def _answer(tree: Any, api: str) -> Answer | None:
+def _answer(tree: Any, api: str) -> GreedyReply | None:
     """The tokens of an answer, as numbers, with their log-probabilities; words where the server
     does not tell tokens. None for anything else.
     """
@@ -245,6 +247,6 @@ def _answer(tree: Any, api: str) -> Answer | None:
             text, tokens, logprobs = choice["text"], told.get("tokens") or [], told.get("token_logprobs") or []
         tokens = tokens or _WORD.findall(text)
         numbers = " ".join(f"{zlib.crc32(token.encode()):x}" for token in tokens)
-        return Answer(numbers, " ".join(f"{float(value):.4g}" for value in logprobs)) if tokens else None
+        return GreedyReply(numbers, " ".join(f"{float(value):.4g}" for value in logprobs)) if tokens else None
     except (KeyError, TypeError, ValueError, AttributeError):
         return None

@@ -22,7 +22,7 @@ from frontier.core.window import WindowData
 from frontier.hardware.roofline import curve
 from frontier.run import HOW_TO_GIVE, Run
 from frontier.show.picture.data import Roofline, View
-from frontier.show.wording import CLOSED_LOOP, Provenance, count, told_apart
+from frontier.show.wording import CLOSED_LOOP, Provenance, count, unique_labels
 from frontier.store.run_dir import RunDirectory
 
 
@@ -56,7 +56,7 @@ def pooled_of(runs: Sequence[Run], objectives: Sequence[str], limits: Sequence[L
     by run, deployment, or both.
     """
     owned = []
-    for name, run in zip(told_apart([run.path.name for run in runs], 200), runs, strict=True):
+    for name, run in zip(unique_labels([run.path.name for run in runs], 200), runs, strict=True):
         points = run.points(limits, names=objectives)
         check_axes(points, objectives, str(run.path))
         several = len({p.deployment for p in points}) > 1
