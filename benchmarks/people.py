@@ -27,7 +27,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from frontier.core import solver, users
+from frontier.core import solver
 from frontier.core.decisions import Decision, Limit
 from frontier.core.from_records import window_data
 from frontier.core.intervals import clopper_pearson
@@ -36,6 +36,7 @@ from frontier.core.proof import claim_points, claim_windows
 from frontier.core.shapes import Lengths, Shape
 from frontier.core.trials import Phase, Trial
 from frontier.core.window import WindowData
+from frontier.extras.users.head_count import users
 from frontier.simulator.engine import Step
 from frontier.simulator.spec import EngineSpec, Stalls
 from frontier.simulator.speculative import make_scheduler

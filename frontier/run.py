@@ -35,10 +35,10 @@ from frontier.core.shapes import Series, by_series
 from frontier.core.sla_result import SlaResult, answer
 from frontier.core.time_breakdown import time_breakdown
 from frontier.core.trials import GreedyReplies, Trial
-from frontier.core.users import arrival_rate
 from frontier.core.verdict import judge
 from frontier.core.window import WindowData
 from frontier.hardware.roofline import Roofline, bounds, distance
+from frontier.planning.arrivals import arrival_rate
 from frontier.planning.budget import Amount, TrialTimes
 from frontier.planning.next_step import shared_commands, with_command
 from frontier.planning.standing import Standing, skipped, standing

@@ -56,6 +56,18 @@ def test_importing_the_package_imports_nothing_heavy() -> None:
 CONFIG = "endpoint: simulator\nshapes: [32/4]\nconcurrency: [1, 2]\nrequests: 40\n"
 
 
+def test_a_simulated_deployment_is_swept_in_virtual_time(tmp_path: Path) -> None:
+    file = tmp_path / "sweep.yaml"
+    file.write_text(CONFIG)
+    run = frontier.run_sweep(file, tmp_path / "a", virtual=True)
+    assert [1, 2] == list(run.frame()["concurrency"])
+    again = frontier.run_sweep(file, tmp_path / "b", virtual=True)
+    assert run.frame().equals(again.frame()), "the same on every machine"
+    file.write_text(CONFIG.replace("simulator", "http://127.0.0.1:9/v1"))
+    with pytest.raises(UsageError, match="virtual time"):
+        frontier.run_sweep(file, tmp_path / "c", virtual=True)
+
+
 @pytest.mark.parametrize("kind", [str, Path])
 def test_a_config_is_loaded_from_a_path(kind: type, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)

@@ -136,8 +136,9 @@ def test_the_page_of_thresholds_has_each_with_its_value_and_reason() -> None:
     lines = [
         "# Thresholds",
         "",
-        "Each constant that decides something for a user: its value, what it means and why, where it stands. Seconds, bytes and",
-        "shares from 0 to 1 where nothing else is said. Made of the docstrings by `WRITE_GOLDEN=1 python -m pytest tests/test_docs.py`.",
+        "Each constant that decides something for a user: where it stands, its value, what it means and why. Seconds,",
+        "bytes and shares from 0 to 1 where nothing else is said. Made of the docstrings, by",
+        "`WRITE_GOLDEN=1 python -m pytest tests/test_docs.py`.",
     ]
     count = 0
     for folder in DECIDING:

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import frontier
+from frontier.client import secrets
 from frontier.core import errors, text
 from frontier.core.decisions import Verdict
 
@@ -88,9 +89,9 @@ def test_every_sla_verdict_has_an_exit_code_and_words() -> None:
     ["budget: {tokens: 1e30}", "tokens: 5", "  max_tokens: 8", "tokenizer: meta/llama", '"tokens": 1_000'],
 )
 def test_numbers_of_tokens_are_no_secret(line: str) -> None:
-    assert line == text.masked_line(line)
+    assert line == secrets.masked_line(line)
 
 
 @pytest.mark.parametrize("key", ["token", "access_token", "access_tokens", "auth-token", "token_1", "session_token"])
 def test_tokens_that_open_a_door_are(key: str) -> None:
-    assert f"  {key}: ***" == text.masked_line(f"  {key}: 1e30")
+    assert f"  {key}: ***" == secrets.masked_line(f"  {key}: 1e30")

@@ -15,10 +15,11 @@ import click
 import orjson
 
 from frontier import registry
+from frontier.client.secrets import Secrets, environment_secrets
 from frontier.core.decisions import Limit
 from frontier.core.errors import MeasurementError, StoreError, UsageError
 from frontier.core.metrics import metric, names
-from frontier.core.text import Secrets, environment_secrets, without_controls
+from frontier.core.text import without_controls
 from frontier.core.units import format_bytes, whole_number
 from frontier.store.files import write_output
 from frontier.store.run_dir import RunDirectory, last_measured, runs_under

@@ -10,11 +10,11 @@ from types import MappingProxyType
 from typing import Any
 
 from frontier.cli.common import RUNS, option_words, say
+from frontier.client.secrets import redact
 from frontier.config import Config, Setting, config_text, left_out, load_config
 from frontier.config.config_file import read_sessions, with_trace
 from frontier.core.errors import StoreError, UsageError
 from frontier.core.loads import bare, kind_of
-from frontier.core.text import redact
 from frontier.planning.plan import NO_PROOFS, ToProve
 from frontier.store.files import read_config
 from frontier.store.run_dir import is_narrower, read_manifest, runs_under

@@ -9,9 +9,9 @@ from typing import Annotated, Any, Self
 from pydantic import PlainValidator, model_validator
 
 from frontier.client.ask.target import read_address
+from frontier.client.secrets import looks_like_a_key, looks_random
 from frontier.config.deployment import Command
 from frontier.config.uses import PLAIN, POST, VARIABLE
-from frontier.core.text import looks_like_a_key, looks_random
 from frontier.fields import MONTH, Problem, Strict, duration_in, shown, whole_in
 
 

@@ -15,6 +15,7 @@ from typing import Any
 import yaml
 from pydantic import ValidationError
 
+from frontier.client.secrets import looks_like_a_key, masked_line, redact
 from frontier.config.deployment import DeploymentConfig
 from frontier.config.schema import EARLIER, LEFT_OUT, SESSIONS, TURNS, Config
 from frontier.config.shape_keys import ReadSessions
@@ -23,7 +24,7 @@ from frontier.core.decisions import Limit
 from frontier.core.errors import Complaint, ConfigError, UsageError
 from frontier.core.metrics import claim_floor, fewest_to_bound
 from frontier.core.shapes import Shape
-from frontier.core.text import did_you_mean, looks_like_a_key, masked_line, redact
+from frontier.core.text import did_you_mean
 from frontier.fields import Path, Problem, keys_at, problems_of, shown, unknown_key, without_nulls
 from frontier.store.records import build
 

@@ -71,7 +71,7 @@ flag."""
 CACHE_BLOCK = 16
 """Tokens of a cache block of most engines."""
 SHARED_READS = 0.50
-"""Share of reads that brought several requests' tokens above which their times are not their own."""
+"""Share of reads that brought several tokens above which their times are not their own."""
 WAIT_SHARE = 0.90
 """Share of an answer's time before its first event above which the stream was held back."""
 STREAM_EVENTS = 3

@@ -16,7 +16,6 @@ from frontier.core.loads import setting
 from frontier.core.points import Point
 from frontier.core.shapes import Series, by_series
 from frontier.core.units import format_number
-from frontier.core.users import ArrivalRate
 
 _NAMED = 0.01
 """The share of throughput given up that is named."""
@@ -74,6 +73,22 @@ class Best:
 
 def _listed(names: Sequence[str]) -> str:
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+
+
+@dataclass(frozen=True, slots=True)
+class ArrivalRate:
+    """The rate of independent (Poisson) arrivals, in requests per second, that one replica takes
+    with at most `cap` requests in flight, about `streams` on average. Estimated from a closed loop;
+    of a run at rates it was measured, and `cap` is the most that were in flight.
+    """
+
+    cap: int
+    streams: int
+    rate: float
+
+    def replicas(self, peak: float) -> int:
+        """How many replicas a peak of so many requests per second needs."""
+        return math.ceil(peak / self.rate - 1e-9)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,10 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from frontier.client.secrets import redact
 from frontier.config import Config, Setting, config_text
 from frontier.core.errors import UsageError
 from frontier.core.shapes import Series
-from frontier.core.text import clean, redact
+from frontier.core.text import clean
 from frontier.core.trials import Phase, Trial
 from frontier.core.units import count
 from frontier.planning.plan import make_plan

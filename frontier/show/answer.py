@@ -10,10 +10,12 @@ from rich.text import Text
 
 from frontier.core import estimate
 from frontier.core.decisions import Decision, Limit, Verdict
+from frontier.core.loads import setting
 from frontier.core.metrics import metric
 from frontier.core.points import Point
 from frontier.core.shapes import Series
 from frontier.core.sla_result import SlaResult
+from frontier.core.text import clean
 from frontier.core.trials import Phase
 from frontier.core.units import format_number, format_share, roughly, trimmed
 from frontier.core.verdict import Checked, judge
@@ -29,12 +31,10 @@ from frontier.show.wording import (
     NO_BOUND,
     NO_BOUND_LEGEND,
     bound_text,
-    clean,
     count,
     flag_words,
     limit_value_text,
     limits_text,
-    setting,
     value_text,
 )
 

@@ -9,12 +9,14 @@ from collections.abc import Sequence
 from frontier.core import cost_energy
 from frontier.core.causes import UNDECIDED
 from frontier.core.decisions import Cause, Cut, Decision, Reason, Verdict
+from frontier.core.loads import setting
 from frontier.core.metrics import metric
 from frontier.core.mixes import shares_sentence
 from frontier.core.points import Flag
+from frontier.core.text import clean
 from frontier.core.units import roughly
 from frontier.show.sentences import claim_sentence, next_step_note
-from frontier.show.wording import clean, count, evidence_text, flag_words, limit_value_text, setting, value_text
+from frontier.show.wording import count, evidence_text, flag_words, limit_value_text, value_text
 
 SENTENCES = {
     Cause.CHOSEN: "Binding: {evidence}.",

@@ -14,11 +14,12 @@ from rich.cells import cell_len, set_cell_size
 from rich.console import Console
 
 from frontier.core.decisions import Decision
+from frontier.core.loads import setting
+from frontier.core.text import clean
 from frontier.core.trials import Trial
 from frontier.core.units import format_elapsed
 from frontier.planning.plan import Better
 from frontier.show.progress import BOLD, CYAN, DIM, RED, PlainProgress, SweepProgress, figures_text
-from frontier.show.wording import clean, setting
 
 if TYPE_CHECKING:
     from frontier.client.load.loop import TrialProgress

@@ -5,11 +5,13 @@ from collections.abc import Sequence
 from rich.console import RenderableType
 from rich.text import Text
 
+from frontier.core.loads import setting
 from frontier.core.metrics import metric
 from frontier.core.pareto import Pooled
+from frontier.core.text import clean_name
 from frontier.show.json_out import Tree, tree_of
 from frontier.show.table import Table, to_text
-from frontier.show.wording import clean_name, limits_text, setting, value_text
+from frontier.show.wording import limits_text, value_text
 
 
 def pooled_table(pool: Pooled) -> Table:

@@ -14,13 +14,14 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TextIO
 
 from frontier.core.decisions import Decision, Judgement, Limit, Verdict
-from frontier.core.loads import in_words, listed
+from frontier.core.loads import in_words, listed, setting
 from frontier.core.metrics import metric
 from frontier.core.points import Estimate, Flag
+from frontier.core.text import clean
 from frontier.core.trials import Phase, Trial
 from frontier.core.units import format_elapsed, format_range, format_rough
 from frontier.planning.plan import Better, Progress, Stage, TimeLeft
-from frontier.show.wording import clean, count, flag_kind, flag_words, setting, value_text
+from frontier.show.wording import count, flag_kind, flag_words, value_text
 
 _FIGURES = ("output_throughput", "p50_ttft", "p99_ttft", "p99_tpot")
 _JUMP_SECONDS = 10.0

@@ -11,10 +11,12 @@ from typing import Any
 
 from frontier.core import cost_energy
 from frontier.core.decisions import Cause, Decision, Limit, Reason, Verdict
+from frontier.core.loads import setting
 from frontier.core.metrics import metric
 from frontier.core.pareto import Pooled
-from frontier.core.users import arrival_rate
+from frontier.core.text import clean
 from frontier.core.window import WindowData
+from frontier.planning.arrivals import arrival_rate
 from frontier.run import Run
 from frontier.show.evidence_tables import cost_tables, evidence_tables, time_tables
 from frontier.show.explain import reason_sentences, sentence
@@ -33,12 +35,10 @@ from frontier.show.wording import (
     NO_BOUND_LEGEND,
     Provenance,
     bound_text,
-    clean,
     count,
     flag_kinds,
     interval_text,
     limit_value_text,
-    setting,
     trial_words,
     unproven_words,
     value_text,

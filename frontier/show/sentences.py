@@ -6,21 +6,20 @@ import math
 from collections.abc import Sequence
 
 from frontier.core.decisions import Cause, Decision, NextStep, Reason, Verdict
-from frontier.core.loads import Rate, in_words
+from frontier.core.loads import Rate, in_words, setting
 from frontier.core.metrics import fewest_to_bound, metric
 from frontier.core.points import Frontier, Point
+from frontier.core.sla_result import ArrivalRate
+from frontier.core.text import clean
 from frontier.core.units import date_text, format_elapsed, format_number, roughly, trimmed
-from frontier.core.users import ArrivalRate
 from frontier.show.limit_lines import knob_sentence
 from frontier.show.numbers import Figure, tightest_figure
 from frontier.show.wording import (
-    clean,
     count,
     flag_kind,
     limit_value_text,
     limits_text,
     named_value,
-    setting,
     unproven_words,
     value_text,
 )

@@ -14,6 +14,7 @@ from frontier.core.loads import Rate, SessionRate, bare, kind_of, listed
 from frontier.core.metrics import RATES, metric
 from frontier.core.points import Estimate, Frontier, Point
 from frontier.core.shapes import Series, by_series
+from frontier.core.text import clean
 from frontier.core.trials import Trial
 from frontier.core.units import format_bytes, format_number, format_seconds, format_share
 from frontier.show.notes import Noted
@@ -23,7 +24,6 @@ from frontier.show.wording import (
     NO_BOUND,
     NO_BOUND_LEGEND,
     NOT_NEEDED,
-    clean,
     count,
     flag_kinds,
     has_no_bound,

@@ -15,8 +15,9 @@ from typing import Any
 
 import yaml
 
+from frontier.client.secrets import redact
 from frontier.core.errors import UsageError
-from frontier.core.text import one_line, redact, shortened
+from frontier.core.text import one_line, shortened
 from frontier.core.units import MOST_COUNT
 from frontier.fields import is_number
 

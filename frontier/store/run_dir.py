@@ -25,9 +25,10 @@ from typing import Any, Self
 
 import orjson
 
+from frontier.client.secrets import redact
 from frontier.core.errors import StoreError, UsageError
 from frontier.core.shapes import file_label
-from frontier.core.text import redact, stored_tree
+from frontier.core.text import stored_tree
 from frontier.core.trials import GreedyReplies, Phase, Trial
 from frontier.store import lock
 from frontier.store.files import CONFIG_BYTES, Folder, writing

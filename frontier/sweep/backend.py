@@ -17,11 +17,11 @@ from frontier.client.ask.target import Proxies, Target
 from frontier.client.load.loop import TrialProgress
 from frontier.client.load.processes import LocalWorkers, workers_needed
 from frontier.client.load.shard import Worker, WorkerLostError, run_sharded
+from frontier.client.secrets import NO_SECRETS, Secrets, environment_secrets
 from frontier.config import Config, DeploymentConfig
 from frontier.core.errors import AnotherServerError, MeasurementError, UsageError
 from frontier.core.loads import Rate, streams
 from frontier.core.proof import connections_wanted
-from frontier.core.text import NO_SECRETS, Secrets, environment_secrets
 from frontier.core.trials import Measurement, Record, Trial
 from frontier.planning.plan import GRID_REQUESTS
 from frontier.simulator.process import SimulatorProcess

@@ -9,8 +9,8 @@ import json
 from collections.abc import Collection, Mapping
 from typing import Any
 
+from frontier.client.secrets import MOST, NO_SECRETS, Secrets
 from frontier.config import FinishConfig
-from frontier.core.text import MOST, NO_SECRETS, Secrets
 from frontier.core.units import format_elapsed
 from frontier.sweep.shell_line import run_line
 

@@ -19,10 +19,10 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar
 from urllib.parse import urlsplit
 
+from frontier.client.secrets import Secrets
 from frontier.config import DeploymentConfig
 from frontier.core.errors import AnotherServerError, MeasurementError, StoreError
 from frontier.core.shapes import Series
-from frontier.core.text import Secrets
 from frontier.core.trials import Trial
 from frontier.core.units import format_elapsed
 from frontier.planning.plan import Progress

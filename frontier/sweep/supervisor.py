@@ -24,8 +24,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO
 
+from frontier.client.secrets import Secrets
 from frontier.core.errors import StoreError
-from frontier.core.text import Secrets
 from frontier.store.files import Folder
 
 LOG_BYTES = 8_000_000

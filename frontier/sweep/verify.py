@@ -28,9 +28,9 @@ from frontier.core.load_flags import DRIFT
 from frontier.core.metrics import claim_floor, metric
 from frontier.core.points import Point
 from frontier.core.trials import Measurement, Outcome, Phase, Record, Trial
-from frontier.core.users import arrival_rate
 from frontier.core.verdict import Check, Checked, judge
 from frontier.core.window import WindowData
+from frontier.planning.arrivals import arrival_rate
 from frontier.run import Run
 from frontier.search.highest_rate import (
     FoundRate,

@@ -12,8 +12,8 @@ import yaml
 
 from frontier.config import parse_sla
 from frontier.core.trials import ClientHealth, Measurement, Outcome, Record, Trial, Window
-from frontier.core.users import HeadCount, Users
 from frontier.extras.users.command import TARGETS
+from frontier.extras.users.head_count import HeadCount, Users
 from frontier.extras.users.people import users_text
 from frontier.run import load
 from frontier.store.run_dir import RunDirectory

@@ -20,7 +20,7 @@ from frontier.client.ask.facts import (
     window_facts,
 )
 from frontier.client.ask.target import Target
-from frontier.core.text import Secrets
+from frontier.client.secrets import Secrets
 from frontier.core.trials import SourceReadings
 
 

@@ -31,11 +31,11 @@ from frontier.client.ask.target import Target
 from frontier.client.http.http_client import run
 from frontier.client.load.rules import first_length
 from frontier.client.load.shard import WorkerLostError, run_sharded
+from frontier.client.secrets import NO_SECRETS, Secrets
 from frontier.config import load_config
 from frontier.core.errors import MeasurementError, UsageError
 from frontier.core.estimate import estimate
 from frontier.core.from_records import window_data
-from frontier.core.text import NO_SECRETS, Secrets
 from frontier.core.trials import Measurement, Outcome, Record, Trial
 from frontier.extras.ray.workers import RAY_SETTINGS, RayWorkers, bridge_environment
 from frontier.simulator.process import SimulatorProcess

@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from frontier.client.secrets import looks_random, redact
 from frontier.config import Config, describe_difference, left_out, load_config, parse_sla
 from frontier.config.sla import read_tiers
 from frontier.core.decisions import Limit
 from frontier.core.errors import Complaint, ConfigError, UsageError
 from frontier.core.shapes import Lengths, Shape
-from frontier.core.text import looks_random, redact
 from frontier.hardware.models import CARDS
 from frontier.hardware.roofline import GivenRoofline, ModelRoofline, Roofline
 from tests.complaints import Place, assert_complaints

@@ -15,20 +15,13 @@ from scipy.stats import binom
 
 from benchmarks import arrivals
 from benchmarks import people as study
-from frontier.core import users
 from frontier.core.decisions import Limit
 from frontier.core.intervals import clopper_pearson
 from frontier.core.shapes import Shape
-from frontier.core.users import (
-    FirstTokens,
-    HeadCount,
-    Latencies,
-    MeasuredSetting,
-    Replica,
-    Verified,
-    head_count,
-    replicas_for,
-)
+from frontier.extras.users import head_count as people_of
+from frontier.extras.users.head_count import HeadCount, Verified, head_count, replicas_for
+from frontier.planning import arrivals as capacity
+from frontier.planning.arrivals import FirstTokens, Latencies, MeasuredSetting, Replica
 from frontier.simulator.spec import EngineSpec
 from frontier.simulator.virtual import closed_loop_arrays
 
@@ -61,7 +54,7 @@ def replica(cap: int, rate: float, *limits: Limit, ttft: float = 0.1, service: f
 def test_without_a_queue_the_number_in_flight_is_binomial() -> None:
     """Each of N people is in flight with probability R / (R + Z), whatever the others do."""
     e2e, think, people = 2.0, 6.0, 40
-    share = users._in_flight(replica(50, 50 / e2e), think, 1, people)
+    share = people_of._in_flight(replica(50, 50 / e2e), think, 1, people)
     assert share == pytest.approx(binom.pmf(np.arange(people + 1), people, e2e / (e2e + think)), abs=1e-12)
 
 
@@ -71,7 +64,7 @@ def test_with_a_queue_it_is_what_the_generator_of_the_chain_says() -> None:
         3.0,
         Replica(4, (measured(1, 1.0), measured(2, 1.8), measured(4, 2.5)), FirstTokens(np.ones(1), (alike(0.1),)), ()),
     )
-    rates = users.Replica.rates(one, 2, people)
+    rates = capacity.Replica.rates(one, 2, people)
     generator = np.zeros((people + 1, people + 1))
     for n in range(people):
         generator[n, n + 1] = (people - n) / think
@@ -79,7 +72,7 @@ def test_with_a_queue_it_is_what_the_generator_of_the_chain_says() -> None:
     generator -= np.diag(generator.sum(axis=1))
     system = np.vstack([generator.T, np.ones(people + 1)])
     truth = np.linalg.lstsq(system, np.append(np.zeros(people + 1), 1.0), rcond=None)[0]
-    assert users._in_flight(one, think, 2, people) == pytest.approx(truth, abs=1e-9)
+    assert people_of._in_flight(one, think, 2, people) == pytest.approx(truth, abs=1e-9)
     assert rates[[0, 1, 3, 7, 29]] == pytest.approx([1.0, 2.0, 3.6, 5.0, 5.0])  # 0.5, 1, 2, 4 and more on each of two
 
 
@@ -110,7 +103,7 @@ def test_the_first_token_queue_is_read_off_the_records_as_a_slow_twin_does() -> 
     assert longest > 1
     for m in range(1, longest):
         assert got.rates[m - 1] == pytest.approx(left.count(m) / spans[waiting == m].sum())
-        assert left.count(m) >= users.ENOUGH
+        assert left.count(m) >= capacity.ENOUGH
     rest = sum(count >= longest for count in left) / spans[waiting >= longest].sum()
     assert got.rates[-1] == pytest.approx(rest)
     for m in range(longest):
@@ -125,7 +118,7 @@ def test_a_pause_that_few_requests_meet_counts_for_as_long_as_it_lasts() -> None
     time.
     """
     sent = np.array([0, 1, 2, 3, 4, 5, 6, 7, 7.1, 9.0])
-    late = Latencies.of(np.where(sent == 7.1, 2.0, 0.1), users._lasted(Window(sent, sent)))  # type: ignore[arg-type]
+    late = Latencies.of(np.where(sent == 7.1, 2.0, 0.1), capacity._lasted(Window(sent, sent)))  # type: ignore[arg-type]
     assert late.above(1.0) == pytest.approx(0.19)
     assert (late.above(0.05), late.above(2.0)) == (1.0, 0.0)
     assert (late.quantiles() > 1).mean() == pytest.approx(0.19, abs=0.006)
@@ -168,7 +161,7 @@ def test_a_wait_for_a_slot_counts() -> None:
     e2e = RNG.gamma(4, 0.25, 500)
     full = MeasuredSetting(8, 5.0, {"e2e": alike(*e2e)}, 0.02)
     limit = Limit("p99_e2e", 2.0)
-    got = users._late_after_wait(full, limit, 2.0, 2, 7)
+    got = capacity._late_after_wait(full, limit, 2.0, 2, 7)
     for queue in (0, 1, 2, 6):
         waits = RNG.gamma(math.ceil((queue + 1) / 2), 1 / 5.0, 200_000)
         late = 0.02 + 0.98 * float((waits + RNG.choice(e2e, 200_000) > 2.0).mean())
@@ -186,8 +179,8 @@ def test_the_head_count_is_below_what_the_mean_alone_gives() -> None:
     one = head_count(replica(64, 6.4), 45.0, 1)
     assert 250 < one.people < 300
     assert one.waiting is not None
-    assert one.waiting <= users.WAITING
-    assert users._in_flight(replica(64, 6.4), 45.0, 1, one.people)[64:].sum() > 0.8 * users.WAITING
+    assert one.waiting <= capacity.WAITING
+    assert people_of._in_flight(replica(64, 6.4), 45.0, 1, one.people)[64:].sum() > 0.8 * capacity.WAITING
     assert one.rate * (10 + 45) == pytest.approx(one.people, rel=0.01)  # the response-time law, at its own rate
     assert one.in_flight == pytest.approx(10 * one.rate, rel=0.01)
 
@@ -197,8 +190,8 @@ def test_the_head_count_is_the_most_that_keep_the_limits() -> None:
     one = replica(16, 8.0, limit, service=40.0)
     for replicas in (1, 3):
         most = head_count(one, 20.0, replicas).people
-        assert users._keeps(one, 20.0, replicas, most)
-        assert not users._keeps(one, 20.0, replicas, most + 1)
+        assert people_of._keeps(one, 20.0, replicas, most)
+        assert not people_of._keeps(one, 20.0, replicas, most + 1)
 
 
 def test_more_thinking_and_more_replicas_serve_more_people_and_together_more_than_alone() -> None:
@@ -213,8 +206,8 @@ def test_the_fewest_replicas_serve_the_people_and_one_less_does_not() -> None:
     one = replica(16, 8.0, Limit("p99_e2e", 4.0))
     for people in (1, 100, 777, 5000):
         fewest = replicas_for(one, 20.0, people)
-        assert users._keeps(one, 20.0, fewest, people)
-        assert fewest == 1 or not users._keeps(one, 20.0, fewest - 1, people)
+        assert people_of._keeps(one, 20.0, fewest, people)
+        assert fewest == 1 or not people_of._keeps(one, 20.0, fewest - 1, people)
 
 
 def test_nobody_is_promised_anything_where_one_request_alone_is_late() -> None:
@@ -250,25 +243,25 @@ def erlang_waits(rate: float, places: int) -> float:
 def test_the_rate_of_independent_arrivals_is_that_of_the_queue(p: int, seconds: float) -> None:
     limit = Limit(f"p{p}_e2e", seconds)
     truth = MMONE - math.log(100 / (100 - p)) / seconds
-    assert users.open_rate(one_place(limit), [limit]) == pytest.approx(users.SPARE * truth, rel=0.02)
+    assert capacity.open_rate(one_place(limit), [limit]) == pytest.approx(capacity.SPARE * truth, rel=0.02)
 
 
 def test_no_rate_is_told_where_one_request_alone_is_late_or_more_than_is_kept_up_with() -> None:
     tight, loose, tpot = Limit("p90_e2e", 0.1), Limit("p90_e2e", 100.0), Limit("p90_tpot", 0.1)
-    assert users.open_rate(one_place(tight), [tight]) is None
-    assert 0.7 * MMONE < (users.open_rate(one_place(loose), [loose]) or 0.0) < 0.95 * MMONE
+    assert capacity.open_rate(one_place(tight), [tight]) is None
+    assert 0.7 * MMONE < (capacity.open_rate(one_place(loose), [loose]) or 0.0) < 0.95 * MMONE
     # A wait does not touch a TPOT; of a mean nothing is known but that it holds without a wait.
-    assert users.open_rate(one_place(), [tpot]) == pytest.approx(users.SPARE * users.KEPT_UP * MMONE, rel=0.01)
-    at_once = users.open_rate(replica(8, 8.0), [Limit("mean_ttft", 0.2)])
+    assert capacity.open_rate(one_place(), [tpot]) == pytest.approx(capacity.SPARE * capacity.KEPT_UP * MMONE, rel=0.01)
+    at_once = capacity.open_rate(replica(8, 8.0), [Limit("mean_ttft", 0.2)])
     assert at_once is not None
-    assert erlang_waits(at_once / users.SPARE, 8) == pytest.approx(users.WAITING, rel=0.05)
+    assert erlang_waits(at_once / capacity.SPARE, 8) == pytest.approx(capacity.WAITING, rel=0.05)
 
 
 @pytest.mark.parametrize("most", [1, 3, 60, 200])
 def test_the_tail_of_a_sum_of_exponential_times_is_the_gamma_functions(most: int) -> None:
     x = np.array([0.0, 1e-6, 0.5, 3.0, 40.0, 250.0])
     truth = gammaincc(np.arange(1, most + 1)[:, None], x)
-    assert users._erlang_tails(most, x) == pytest.approx(truth, abs=1e-9)
+    assert capacity._erlang_tails(most, x) == pytest.approx(truth, abs=1e-9)
 
 
 def test_the_most_in_flight_are_counted_window_by_window() -> None:
@@ -276,7 +269,7 @@ def test_the_most_in_flight_are_counted_window_by_window() -> None:
     sample.e2e, sample.ends = np.array([1.5, 0.5, 9.0, 5.0, 5.0, math.inf]), np.array([5.0, 20.0])  # type: ignore[attr-defined]
     sample.window = np.array([0, 0, 0, 1, 1, 1])
     sample.block_seconds, sample.in_flight = np.array([5.0, 15.0]), np.array([1.0, 3.0])  # type: ignore[attr-defined]
-    assert users.in_flight(sample) == (3, 2.5)  # type: ignore[arg-type]
+    assert capacity.in_flight(sample) == (3, 2.5)  # type: ignore[arg-type]
 
 
 # --- the fleet of the study, and what it finds

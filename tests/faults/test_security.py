@@ -21,9 +21,9 @@ import psutil
 import pytest
 from aiohttp import web
 
+from frontier.client.secrets import MOST, Secrets, environment_secrets
 from frontier.config import load_config
 from frontier.core.errors import ConfigError, UsageError
-from frontier.core.text import MOST, Secrets, environment_secrets
 from frontier.sweep.backend import secrets_of
 from frontier.sweep.given_files import read_key_file
 from tests import servers

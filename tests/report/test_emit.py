@@ -14,9 +14,9 @@ from frontier.client.engines import ENGINES, engine_of
 from frontier.core.decisions import Decision, Limit, Verdict
 from frontier.core.errors import UsageError
 from frontier.core.shapes import Shape
-from frontier.core.users import HeadCount
 from frontier.extras.users.command import TARGETS
 from frontier.extras.users.emit import BY_PEOPLE, TEMPLATES, emit
+from frontier.extras.users.head_count import HeadCount
 from frontier.show.limit_lines import knob_sentence
 from frontier.show.sentences import production_lines
 from tests.engines.vllm_cpu import default_folder

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from frontier.client.http.http_client import run
+from frontier.client.secrets import Secrets
 from frontier.core.errors import MeasurementError
-from frontier.core.text import Secrets
 from frontier.extras.quality.answers import Scorer
 from tests.golden import assert_golden_row
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from frontier.core.text import Secrets
+from frontier.client.secrets import Secrets
 from frontier.sweep.supervisor import Lines, Log, plain
 
 Start = Callable[..., subprocess.Popen[bytes]]

@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 
 from frontier.client.ask.facts import Key, Samples, stored_readings
 from frontier.client.ask.target import Target
-from frontier.core.text import NO_SECRETS, Secrets
+from frontier.client.secrets import NO_SECRETS, Secrets
 from frontier.core.trials import SourceReadings
 from frontier.core.units import usable
 

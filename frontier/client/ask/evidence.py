@@ -23,7 +23,7 @@ from frontier.client.ask.facts import INFO, NAMES, START, Key, Samples, facts_at
 from frontier.client.ask.identify import Served, object_of
 from frontier.client.ask.target import Target
 from frontier.client.http.http_client import Client
-from frontier.core.text import is_secret_name
+from frontier.client.secrets import is_secret_name
 from frontier.core.trials import SourceReadings
 from frontier.core.units import usable
 

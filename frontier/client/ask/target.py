@@ -18,8 +18,8 @@ from yarl import URL
 from frontier.client.engines import ENGINES
 from frontier.client.engines.base import Engine
 from frontier.client.engines.request import Prompt
+from frontier.client.secrets import Secrets, is_secret_name
 from frontier.core.errors import UsageError
-from frontier.core.text import Secrets, is_secret_name
 
 LONGEST = 500
 """Characters of an address."""

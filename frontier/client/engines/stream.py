@@ -12,7 +12,7 @@ from typing import Any
 
 import orjson
 
-from frontier.core.text import MOST
+from frontier.client.secrets import MOST
 from frontier.core.trials import FINISHED
 
 NO_TOKEN, VISIBLE, REASONING, TOOL = range(4)

@@ -16,7 +16,7 @@ import aiohttp
 from frontier.client.ask.target import Timeouts
 from frontier.client.engines.request import NO_REQUEST, PreparedRequest
 from frontier.client.http.capture import BodyCapture, FramingError
-from frontier.core.text import NO_SECRETS, Secrets
+from frontier.client.secrets import NO_SECRETS, Secrets
 from frontier.core.trials import Outcome
 
 _ENDLESS = 10.0

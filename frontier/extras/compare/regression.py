@@ -15,9 +15,10 @@ from frontier.core.decisions import Limit
 from frontier.core.difference import ORDER
 from frontier.core.errors import UsageError
 from frontier.core.estimate import estimate
-from frontier.core.loads import amount
+from frontier.core.loads import amount, setting
 from frontier.core.metrics import metric
 from frontier.core.shapes import Series
+from frontier.core.text import clean, clean_name
 from frontier.core.trials import Phase
 from frontier.core.units import date_text, format_share
 from frontier.core.window import WindowData
@@ -38,7 +39,7 @@ from frontier.extras.compare.trend import Trend, trend
 from frontier.run import Run
 from frontier.show.json_out import Tree, number, tree_of
 from frontier.show.table import Table, indented, to_text
-from frontier.show.wording import bound_words, clean, clean_name, count, setting, value_text
+from frontier.show.wording import bound_words, count, value_text
 from frontier.store.journal import servers
 from frontier.store.run_dir import RunDirectory
 

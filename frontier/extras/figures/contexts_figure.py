@@ -4,12 +4,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from frontier.core.decisions import Decision, Verdict
+from frontier.core.loads import setting
 from frontier.core.metrics import per_gpu
 from frontier.core.shapes import Shape
+from frontier.core.text import clean_name
 from frontier.core.units import format_share
 from frontier.hardware.roofline import Limits, Roofline
 from frontier.show.picture.data import Axis, Bar, Line, Panel, Picture, Role, View, bar_of, padded_axis
-from frontier.show.wording import clean_name, limits_text, setting, unit_text
+from frontier.show.wording import limits_text, unit_text
 
 LINES = ((Role.FRONTIER, "o"), (Role.OPERATING, "s"), (Role.THIRD, "^"), (Role.FOURTH, "D"))
 """Colour and marker of each line of the contexts figure."""

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from frontier.core.histogram import LogHistogram
-from frontier.core.loads import amount
+from frontier.core.loads import amount, setting
 from frontier.core.metrics import LATENCIES
 from frontier.core.text import clean
 from frontier.core.trials import Measurement, Outcome, Record
@@ -17,7 +17,7 @@ from frontier.core.units import seconds_axis
 from frontier.core.window import WindowData
 from frontier.extras.figures.series_figures import FROM_POINTS, chosen_rule, limits_on, series_figure, valid_points
 from frontier.show.picture.data import Axis, Line, Panel, Picture, Role, Rule, Span, View, concurrency_axis, padded_axis
-from frontier.show.wording import count, setting
+from frontier.show.wording import count
 
 Samples = Mapping[int, WindowData]
 Floats = NDArray[np.float64]

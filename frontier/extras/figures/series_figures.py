@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from frontier.core.decisions import Limit
 from frontier.core.knee import capacity
-from frontier.core.loads import Rate, amount, kind_of
+from frontier.core.loads import Rate, amount, kind_of, setting
 from frontier.core.metrics import LATENCIES, metric, per_gpu, short
 from frontier.core.points import Estimate, Point, TimeBreakdown
 from frontier.core.units import format_share, seconds_axis
@@ -29,7 +29,7 @@ from frontier.show.picture.data import (
     padded_axis,
 )
 from frontier.show.picture.labels import view_name
-from frontier.show.wording import PART_WORDS, setting, unit_text, value_text
+from frontier.show.wording import PART_WORDS, unit_text, value_text
 
 Values = Sequence[tuple[int, Estimate]]
 STATISTICS = (("p50", "o", Role.FRONTIER), ("p90", "^", Role.THIRD), ("p99", "s", Role.OPERATING))

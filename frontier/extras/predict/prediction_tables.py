@@ -10,13 +10,13 @@ from rich.text import Text
 
 from frontier.core.points import Estimate
 from frontier.core.shapes import Series
+from frontier.core.text import clean
 from frontier.core.units import format_bytes, format_number, format_seconds, format_share
 from frontier.extras.predict.ceilings import Ceilings
 from frontier.extras.predict.fit import Forecast, Known, Prediction
 from frontier.hardware.roofline import Limits
 from frontier.show.json_out import Tree, estimate_tree, number
 from frontier.show.table import Cell, Column, Table, to_text
-from frontier.show.wording import clean
 
 PREDICT_SCHEMA = "frontier.predict/1"
 CEILINGS_SCHEMA = "frontier.ceilings/1"

@@ -23,11 +23,11 @@ from frontier.client.ask.prompts import random_prompts
 from frontier.client.ask.target import Target
 from frontier.client.engines.request import Content, Prompt
 from frontier.client.http.http_client import Client
+from frontier.client.secrets import MOST, NO_SECRETS, Secrets
 from frontier.config.deployment import QualityConfig
 from frontier.core.decisions import Decision, Limit
 from frontier.core.errors import MeasurementError, UsageError
 from frontier.core.shapes import Shape
-from frontier.core.text import MOST, NO_SECRETS, Secrets
 from frontier.core.trials import GreedyReplies, GreedyReply
 from frontier.core.units import format_elapsed
 from frontier.run import Run

@@ -4,13 +4,14 @@ from collections.abc import Mapping
 
 from rich.text import Text
 
+from frontier.core.loads import setting
 from frontier.core.points import Estimate
 from frontier.core.shapes import Series
+from frontier.core.text import clean_name
 from frontier.core.units import format_number, format_share
 from frontier.extras.quality.agreement import Compared
 from frontier.show.json_out import Tree, estimate_tree
 from frontier.show.table import Table, to_text
-from frontier.show.wording import clean_name, setting
 
 QUALITY_SCHEMA = "frontier.quality/1"
 

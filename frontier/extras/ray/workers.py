@@ -23,8 +23,8 @@ from typing import Any
 
 from frontier.client.load.processes import read_frame, start_process, write_frame
 from frontier.client.load.shard import WorkerLostError
+from frontier.client.secrets import Secrets
 from frontier.core.errors import MeasurementError, UsageError, install_command
-from frontier.core.text import Secrets
 
 RAY_SETTINGS: Mapping[str, str] = {
     "RAY_USAGE_STATS_ENABLED": "0",

@@ -11,7 +11,7 @@ from frontier.core.units import parse_duration
 
 if TYPE_CHECKING:
     from frontier.core.decisions import Decision
-    from frontier.core.users import Users, Verified
+    from frontier.extras.users.head_count import Users, Verified
     from frontier.run import Run
 
 TARGETS = ("vllm", "sglang", "keda", "prometheus-rule")
@@ -89,7 +89,8 @@ def command(options: common.RunOptions, think: str | None, people: int | None, s
 
 def _answer(run: "Run", decision: "Decision", think: float, people: int | None, spare: int) -> "Users":
     """The answer for one operating point."""
-    from frontier.core.users import replica_of, users
+    from frontier.extras.users.head_count import users
+    from frontier.planning.arrivals import replica_of
 
     points = [point for point in run.points(decision.limits) if point.series == decision.series]
     return users(
@@ -105,7 +106,7 @@ def _answer(run: "Run", decision: "Decision", think: float, people: int | None, 
 
 def _verified(run: "Run", decision: "Decision") -> "Verified | None":
     """The rate that `verify --find` proved of this operating point; None where there is none."""
-    from frontier.core.users import Verified
+    from frontier.extras.users.head_count import Verified
     from frontier.sweep.verify import rates_found
 
     for found in rates_found(run, decision.limits):

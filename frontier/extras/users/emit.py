@@ -10,7 +10,7 @@ from frontier.client.engines import ENGINES
 from frontier.core.decisions import Decision
 from frontier.core.errors import UsageError
 from frontier.core.units import format_number, trimmed
-from frontier.core.users import HeadCount
+from frontier.extras.users.head_count import HeadCount
 
 GAUGES = {
     "vllm": ("vllm:num_requests_running", "vllm:num_requests_waiting"),

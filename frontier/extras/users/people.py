@@ -5,13 +5,14 @@ from typing import Any
 
 from rich.text import Text
 
+from frontier.core.loads import setting
 from frontier.core.units import format_number, trimmed
-from frontier.core.users import Users
+from frontier.extras.users.head_count import Users
 from frontier.show.json_out import tree_of
 from frontier.show.limit_lines import knob_sentence
 from frontier.show.sentences import claim_sentence
 from frontier.show.table import Table, indented, to_text
-from frontier.show.wording import count, limit_value_text, setting, value_text
+from frontier.show.wording import count, limit_value_text, value_text
 
 USERS_SCHEMA = "frontier.users/1"
 

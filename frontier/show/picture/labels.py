@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from frontier.core import cost_energy
 from frontier.core.decisions import Decision, Limit, Verdict
-from frontier.core.loads import Rate
+from frontier.core.loads import Rate, setting
 from frontier.core.metrics import metric, per_gpu
 from frontier.core.points import Point
 from frontier.core.shapes import unnamed
@@ -24,7 +24,6 @@ from frontier.show.wording import (
     limit_value_text,
     limits_text,
     named_value,
-    setting,
     unproven_words,
     value_text,
 )

@@ -1,22 +1,14 @@
-"""Head count: how many thinking people one operating point serves, and how many replicas a number
-of people needs; and the rate of independent arrivals that one replica takes.
+"""Independent arrivals: which rate of them one replica takes at its operating point.
 
-A person asks, waits for the whole answer, thinks for a while and asks again. How many of N such
-people have a request in flight is a birth-death process: with n in flight the other N - n ask at
-the rate (N - n) / think, and the replicas end requests at the rate that the sweep measured with n /
-replicas in flight on each. Beyond the proven concurrency, the cap, a request waits for a slot: its
-wait is a sum of gaps between departures of a full replica, and counts.
+Arrivals of very many people are a Poisson process, whatever is in flight. How many requests are
+in flight is a birth-death process: they arrive at the rate, and the replicas end them at the rate
+that the sweep measured with so many in flight on each. Beyond the proven concurrency, the cap, a
+request waits for a slot: its wait is a sum of gaps between departures of a full replica.
 
 Arrivals at random come in bunches, which a closed loop does not show: requests that wait for their
 first token are a queue of its own. How fast it is served, and how long a request takes that finds m
 others in it, is read off the records; how often m are found follows from the rate of arrivals (a
-birth-death process again).
-
-Arrivals of very many people are a Poisson process, whatever is in flight: the same model with a
-constant rate of arrivals gives the rate that one replica is expected to take (`arrival_rate`).
-
-A head count is promised where, in each limited percentile, the share of late requests stays within
-what the percentile forgives. docs/users.md has the assumptions and how often the promise holds.
+birth-death process again). docs/users.md has the assumptions and how often the promise holds.
 """
 
 import math
@@ -29,6 +21,7 @@ from frontier.core.decisions import Decision, Limit
 from frontier.core.errors import UsageError
 from frontier.core.loads import Rate
 from frontier.core.points import Point
+from frontier.core.sla_result import ArrivalRate
 from frontier.core.window import Floats, WindowData
 
 WAITING = 0.01
@@ -40,7 +33,7 @@ taken together."""
 BEYOND = 200
 """States beyond the cap that are looked at; a queue that reaches them is an overload."""
 MOST = 10_000_000
-"""People, the most that are looked for."""
+"""The most people, or replicas, that are looked for."""
 STEPS = 1_000
 """In how many steps the rate of a full replica is looked at."""
 SPARE = 0.9
@@ -49,7 +42,8 @@ the server, breaks a promise."""
 KEPT_UP = 0.8
 """Share of the rate of a full replica up to which it is taken to keep up with arrivals, where no
 limit is on a wait."""
-_RARE = 1e-9
+RARE = 1e-9
+"""A probability that is taken for none."""
 _QUANTILES = (np.arange(200) + 0.5) / 200
 
 
@@ -85,7 +79,7 @@ class Latencies:
 def _lasted(sample: WindowData) -> Floats:
     """Seconds until the next request was sent, or the window ended."""
     following = np.append(sample.sent[1:], np.inf)
-    time: Floats = np.maximum(np.minimum(following, sample.ends[sample.window]) - sample.sent, _RARE)
+    time: Floats = np.maximum(np.minimum(following, sample.ends[sample.window]) - sample.sent, RARE)
     return time
 
 
@@ -114,8 +108,8 @@ class FirstTokens:
         lasted = np.bincount(after[:-1], np.diff(times[order]), minlength=int(after.max(initial=0)) + 1)
         served = np.bincount(before[change[order] < 0], minlength=len(lasted))
         longest = max(1, int(np.argmax(np.append(served[1:], 0) < ENOUGH)))
-        own = served[1:longest] / np.maximum(lasted[1:longest], _RARE)
-        rest = served[longest:].sum() / max(float(lasted[longest:].sum()), _RARE)
+        own = served[1:longest] / np.maximum(lasted[1:longest], RARE)
+        rest = served[longest:].sum() / max(float(lasted[longest:].sum()), RARE)
         found = np.empty(len(times), np.int64)
         found[order] = before
         groups = [np.minimum(found[: len(sent)], longest - 1) == m for m in range(longest)]
@@ -181,20 +175,6 @@ class Replica:
         return ended
 
 
-@dataclass(frozen=True, slots=True)
-class HeadCount:
-    """People that so many replicas serve: of a replica the mean number in flight and the request
-    rate at that, and the share of requests that wait for a slot (None where only measured rates are
-    known).
-    """
-
-    people: int
-    replicas: int
-    in_flight: float
-    rate: float
-    waiting: float | None
-
-
 def replica_of(decision: Decision, points: Sequence[Point], samples: Mapping[int, WindowData]) -> Replica:
     """The replica that an operating point describes. `points` and `samples` are those of its
     series.
@@ -245,38 +225,6 @@ def _spread(decision: Decision, limit: Limit) -> float:
     return e.upper / e.value if e is not None and 0 < e.value <= e.upper < math.inf else 1.0
 
 
-def head_count(replica: Replica, think: float, replicas: int) -> HeadCount:
-    """The most people that so many replicas serve within the limits; 0 people where not one is."""
-    most = _last(lambda people: _keeps(replica, think, replicas, people))
-    share = _in_flight(replica, think, replicas, most)
-    rate = float(share[1:] @ replica.rates(replicas, len(share) - 1)) / replicas
-    waiting = float(_in_flight(replica, think, replicas, max(0, most - 1))[replicas * replica.cap :].sum())
-    return HeadCount(most, replicas, float(share @ np.arange(len(share))) / replicas, rate, waiting)
-
-
-def replicas_for(replica: Replica, think: float, people: int) -> int:
-    """The fewest replicas that serve so many people within the limits, where one serves one
-    person.
-    """
-    return 1 + _last(lambda replicas: not _keeps(replica, think, replicas, people))
-
-
-@dataclass(frozen=True, slots=True)
-class ArrivalRate:
-    """The rate of independent (Poisson) arrivals, in requests per second, that one replica takes
-    with at most `cap` requests in flight, about `streams` on average. Estimated from a closed loop;
-    of a run at rates it was measured, and `cap` is the most that were in flight.
-    """
-
-    cap: int
-    streams: int
-    rate: float
-
-    def replicas(self, peak: float) -> int:
-        """How many replicas a peak of so many requests per second needs."""
-        return math.ceil(peak / self.rate - 1e-9)
-
-
 def arrival_rate(decision: Decision, points: Sequence[Point], samples: Mapping[int, WindowData]) -> ArrivalRate | None:
     """What an operating point is worth to independent users. None where it is known of no request
     how long it took and where no rate is expected to hold; in closed loop also for sessions, whose
@@ -299,7 +247,7 @@ def arrival_rate(decision: Decision, points: Sequence[Point], samples: Mapping[i
     if rate is None:
         return None
     ended = replica.rates(1, load + BEYOND)
-    found = _birth_death(np.full(len(ended), rate), ended)
+    found = birth_death(np.full(len(ended), rate), ended)
     streams = float(found @ np.minimum(np.arange(len(found)), load))
     return ArrivalRate(load, max(1, round(streams)), rate)
 
@@ -318,50 +266,6 @@ def in_flight(sample: WindowData) -> tuple[int, float]:
     return most, mean
 
 
-def _last(holds: Callable[[int], bool]) -> int:
-    """The highest number for which something holds that holds up to some number; 0 where it does
-    not for 1.
-    """
-    low, high = 0, 1
-    while high < MOST and holds(high):
-        low, high = high, 2 * high
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if holds(middle) else (low, middle)
-    return low
-
-
-def _in_flight(replica: Replica, think: float, replicas: int, people: int) -> Floats:
-    """The distribution of requests in flight, waiting ones included: the share of time with 0, 1,
-    ... of them.
-    """
-    states = min(people, replicas * replica.cap + BEYOND)
-    return _birth_death((people - np.arange(states)) / think, replica.rates(replicas, states))
-
-
-def _birth_death(asking: Floats, ended: Floats) -> Floats:
-    """The share of time with 0, 1, ... requests in flight where these rates of arrivals and of ends
-    take it one up and one down.
-    """
-    log = np.append(0.0, np.cumsum(np.log(asking) - np.log(ended)))
-    weight = np.exp(log - log.max())
-    share: Floats = weight / weight.sum()
-    return share
-
-
-def _keeps(replica: Replica, think: float, replicas: int, people: int) -> bool:
-    """Whether every limited percentile forgives the late requests of so many people."""
-    found = _in_flight(replica, think, replicas, people - 1)  # what a person who asks finds of the others
-    slots = replicas * replica.cap
-    if len(found) > slots + BEYOND and found[-1] > _RARE:
-        return False
-    if not replica.limits:
-        return float(found[slots:].sum()) <= WAITING
-    ended = replica.rates(replicas, len(found))
-    own = _in_flight(replica, think, replicas, people)
-    return _forgives(replica, found, float(own[1:] @ ended[: len(own) - 1]) / replicas, replicas)
-
-
 def open_rate(replica: Replica, limits: Sequence[Limit]) -> float | None:
     """The highest rate of Poisson arrivals, in requests per second, that one replica is expected to
     serve within its limits with at most its cap in flight; None where there is none.
@@ -378,12 +282,12 @@ def open_rate(replica: Replica, limits: Sequence[Limit]) -> float | None:
 
     def holds(step: int) -> bool:
         rate = step / STEPS * full
-        found = _birth_death(np.full(len(ended), rate), ended)
-        if step > most or found[-1] > _RARE or (at_once and found[slots:].sum() > WAITING):
+        found = birth_death(np.full(len(ended), rate), ended)
+        if step > most or found[-1] > RARE or (at_once and found[slots:].sum() > WAITING):
             return False
-        return _forgives(replica, found, rate, 1)
+        return forgives(replica, found, rate, 1)
 
-    best = _last(holds)
+    best = highest(holds)
     return SPARE * best / STEPS * full if best else None
 
 
@@ -392,7 +296,7 @@ def _untouched(limit: Limit) -> bool:
     return limit.metric == "error_rate" or (limit.of.p is not None and limit.of.quantity in ("tpot", "itl"))
 
 
-def _forgives(replica: Replica, found: Floats, rate: float, replicas: int) -> bool:
+def forgives(replica: Replica, found: Floats, rate: float, replicas: int) -> bool:
     """Whether every limited percentile forgives the late ones of requests that find 0, 1, ...
     others in flight with the shares `found`, where each replica gets `rate` per second.
     """
@@ -437,88 +341,29 @@ def _erlang_tails(most: int, x: Floats) -> Floats:
     fewer of them than that have ended by then, which are a Poisson number.
     """
     ended = np.arange(most)
-    log = ended * np.log(np.maximum(x, _RARE))[:, None] - np.cumsum(np.log(np.maximum(ended, 1))) - x[:, None]
+    log = ended * np.log(np.maximum(x, RARE))[:, None] - np.cumsum(np.log(np.maximum(ended, 1))) - x[:, None]
     tails: Floats = np.minimum(1.0, np.cumsum(np.exp(log), axis=1)).T
     return tails
 
 
-# --- the answer
-
-
-@dataclass(frozen=True, slots=True)
-class Verified:
-    """A rate of Poisson arrivals that one replica was proven to serve, and its mean E2E latency at
-    that.
+def highest(holds: Callable[[int], bool]) -> int:
+    """The highest number for which something holds that holds up to some number; 0 where it does
+    not for 1.
     """
-
-    rate: float
-    e2e: float
-
-    def head_count(self, think: float, replicas: int) -> HeadCount:
-        """The people whose requests are that rate on each replica: N = X (R + Z). Theirs bunch less
-        than the Poisson arrivals of the proof, as those who wait for an answer do not ask.
-        """
-        people = replicas * math.floor(self.rate * (self.e2e + think) + 1e-9)
-        return HeadCount(people, replicas, self.rate * self.e2e, self.rate, None)
+    low, high = 0, 1
+    while high < MOST and holds(high):
+        low, high = high, 2 * high
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if holds(middle) else (low, middle)
+    return low
 
 
-@dataclass(frozen=True, slots=True)
-class Users:
-    """The answer for one operating point: `one` replica, and where a number of `people` was asked
-    the `fleet` of the fewest replicas that serve them, without the `spare` ones. `price` is of a
-    replica per hour.
+def birth_death(asking: Floats, ended: Floats) -> Floats:
+    """The share of time with 0, 1, ... requests in flight where these rates of arrivals and of ends
+    take it one up and one down.
     """
-
-    decision: Decision
-    think: float
-    one: HeadCount
-    verified: Verified | None = None
-    people: int | None = None
-    fleet: HeadCount | None = None
-    spare: int = 0
-    price: float | None = None
-
-    @property
-    def cap(self) -> int:
-        """The proven concurrency."""
-        return self.decision.concurrency or 0
-
-    @property
-    def replicas(self) -> int:
-        """Replicas to run, the spare ones included."""
-        return self.spare + (self.fleet or self.one).replicas
-
-    @property
-    def sticky(self) -> int | None:
-        """Replicas that serve the people, without spare ones, where each person stays on one of
-        them.
-        """
-        return None if self.people is None or not self.one.people else math.ceil(self.people / self.one.people)
-
-    @property
-    def cost(self) -> float | None:
-        """Of all replicas per hour."""
-        return None if self.price is None else self.price * self.replicas
-
-
-def users(
-    decision: Decision,
-    replica: Replica,
-    think: float,
-    *,
-    people: int | None = None,
-    spare: int = 0,
-    verified: Verified | None = None,
-    price: float | None = None,
-) -> Users:
-    """How many people a replica serves, and how many replicas `people` need: by the verified rate
-    where there is one, which is proven, else by the estimate from the closed loop.
-    """
-    one = verified.head_count(think, 1) if verified is not None else head_count(replica, think, 1)
-    if people is None or not one.people:
-        return Users(decision, think, one, verified, price=price)
-    if verified is not None:
-        fleet = verified.head_count(think, math.ceil(people / one.people))
-    else:
-        fleet = head_count(replica, think, replicas_for(replica, think, people))
-    return Users(decision, think, one, verified, people, fleet, spare, price)
+    log = np.append(0.0, np.cumsum(np.log(asking) - np.log(ended)))
+    weight = np.exp(log - log.max())
+    share: Floats = weight / weight.sum()
+    return share

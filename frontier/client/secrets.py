@@ -1,0 +1,301 @@
+"""Secrets in text: what is known, and what looks like one, is masked before it is said or kept."""
+
+import base64
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any
+from urllib.parse import quote
+
+from frontier.core.text import one_line, shortened
+
+MASK = "***"
+
+
+MOST = 8192
+"""Characters of a server's words that are looked at: far more than are ever repeated."""
+
+
+_PART = 8
+"""So many consecutive characters of a secret are not said, whatever their case and white space."""
+
+
+_LEAST = 4
+"""A shorter value is no secret: masking it would make every text unreadable."""
+
+
+_HOLD = 128
+"""More than the beginning of an access token by which its kind is known."""
+
+
+_SHORT = 200
+
+
+_TOKEN = re.compile(
+    r"\b(?:sk|pk|rk)-[A-Za-z0-9_-]{12,}"  # OpenAI, Anthropic, OpenRouter and those who copied them
+    r"|\b(?:hf|gsk|nvapi|r8|pplx|xai|ghp|gho|ghu|ghs|ghr|github_pat|glpat|xox[abprs]|tgp|dop_v1)[_-][A-Za-z0-9_-]{12,}"
+    r"|\bAKIA[0-9A-Z]{16}\b"
+    r"|\bAIza[0-9A-Za-z_-]{30,}"
+    # A JSON web token. Only at the start of a word: from every `eyJ` within one the search would
+    # run to its end again.
+    r"|(?<![A-Za-z0-9_-])eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]*"
+    r"|-----BEGIN [A-Z ]*PRIVATE KEY-----"
+)
+
+
+_SCHEME = re.compile(r"\b(?:Bearer|Basic)\s+([A-Za-z0-9+/._~=-]{8,})", re.IGNORECASE)
+
+
+_USERINFO = re.compile(r"://([^/\s@]+)@")
+
+
+_SECRET_KEY = re.compile(
+    r"""(?ix) ( (?: api[_-]?key | authorization | password | passwd | secret | cookie | credential
+    | (?: access | auth | bearer | session )[_-]token | \btoken(?!s\b|iz) )
+    [\w-]{0,80} ["']? \s*:\s* ) (?!\$\{) \S.*$"""
+)
+
+
+_SECRET_NAME = re.compile(r"auth|api[-_]?key|token(?!iz)|secret|passw|cookie|credential", re.IGNORECASE)
+
+
+_LOWER = {upper: upper + 32 for upper in range(ord("A"), ord("Z") + 1)}
+
+
+def looks_like_a_key(text: str) -> bool:
+    """A value in the form of a known kind of access token."""
+    return _TOKEN.search(text) is not None or _SCHEME.search(text) is not None
+
+
+def is_secret_name(name: str) -> bool:
+    """A header or key whose value is probably a secret: Authorization, X-Api-Key, Cookie,
+    session_token.
+
+    >>> is_secret_name("X-Api-Key"), is_secret_name("X-Tenant")
+    (True, False)
+    """
+    return _SECRET_NAME.search(name) is not None
+
+
+def looks_random(text: str) -> bool:
+    """A long run of letters and digits mixed as in generated tokens, not as in words or variable
+    names.
+    """
+    runs = re.findall(r"[A-Za-z0-9]{20,}", text)
+    return any(re.search("[0-9]", r) and re.search("[a-z]", r) for r in runs)
+
+
+def masked_line(line: str | None) -> str | None:
+    """A line of a config without what stands behind a key whose name says that it is a secret.
+
+    >>> masked_line("api_key_env: hunter2"), masked_line("budget: {tokens: 1e30}")
+    ('api_key_env: ***', 'budget: {tokens: 1e30}')
+    """
+    return None if line is None else _SECRET_KEY.sub(rf"\1{MASK}", line)
+
+
+def environment_secrets(environ: Mapping[str, str]) -> frozenset[str]:
+    """Values of the environment that are secrets by their names, as HF_TOKEN or CLOUD_KEY.
+    GIT_AUTHOR_NAME and SSH_AUTH_SOCK are none.
+    """
+    return frozenset(
+        value
+        for name, value in environ.items()
+        if len(value) >= _PART
+        and value[0] != "/"
+        and (is_secret_name(name) or name.upper().endswith("_KEY"))
+        and "AUTHOR_" not in name
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Secrets:
+    """Secret values. Of `values` no eight consecutive characters are said, plain or encoded; those
+    shorter than that, and `whole` ones that are not also `values`, are looked for only as a whole.
+    """
+
+    values: frozenset[str] = field(default=frozenset(), repr=False)
+    whole: frozenset[str] = field(default=frozenset(), repr=False)
+
+    @classmethod
+    def of(cls, values: Iterable[str | None], whole: Iterable[str] = ()) -> "Secrets":
+        """Of the values that are there and long enough to be one. Of an address, what stands beside
+        its host.
+        """
+        parts = [part for value in values if value for part in _secret_parts(value)]
+        return cls(frozenset(v for v in parts if len(v) >= _LEAST), frozenset(v for v in whole if len(v) >= _LEAST))
+
+    def __or__(self, other: "Secrets") -> "Secrets":
+        return Secrets(self.values | other.values, self.whole | other.whole)
+
+    def redact(self, text: str) -> str:
+        """`text` with the secrets masked, and everything that looks like one by its form.
+
+        >>> Secrets.of(["planted-key"]).redact("no such key: Planted- K")
+        'no such key: ***'
+        """
+        return _masked(text, self._spans(text))
+
+    def said(self, text: str, longest: int = 300) -> str:
+        """A server's words, safe to repeat and to keep: redacted, then cleaned to one line, then
+        cut.
+        """
+        if len(text) <= _SHORT:
+            return _said(self, text, longest)
+        safe = self.split(text[:MOST])[0] if len(text) > MOST else self.redact(text)
+        return shortened(one_line(safe), longest)
+
+    def last_said(self, text: str, longest: int = 300) -> str:
+        """As `said`, of the end of a text that may begin in the midst of a secret."""
+        text = one_line(self.redact(text[-2 * MOST :]))
+        return text if len(text) <= longest else "…" + text[-longest + 1 :]
+
+    def split(self, text: str) -> tuple[str, str]:
+        """A text that goes on, redacted up to where it can be cut: no secret lies across. And the
+        rest, as it is.
+        """
+        cut = len(text) - max(_HOLD, _forms(self).longest)
+        if cut <= 0:
+            return "", text
+        spans = self._spans(text)
+        for start, end in spans:
+            if start < cut < end:
+                cut = start or len(text)
+        return _masked(text[:cut], [(start, end) for start, end in spans if end <= cut]), text[cut:]
+
+    def _spans(self, text: str) -> list[tuple[int, int]]:
+        """Where the secrets are: beginnings and ends, in order, apart from each other."""
+        found = [match.span() for match in _TOKEN.finditer(text)]
+        found += [match.span(1) for pattern in (_SCHEME, _USERINFO) for match in pattern.finditer(text)]
+        if self.values or self.whole:
+            found += _known(text, _forms(self))
+        joined: list[tuple[int, int]] = []
+        for start, end in sorted(found):
+            if joined and start <= joined[-1][1]:
+                joined[-1] = joined[-1][0], max(end, joined[-1][1])
+            else:
+                joined.append((start, end))
+        return joined
+
+
+NO_SECRETS = Secrets()
+
+
+def _secret_parts(value: str) -> list[str]:
+    scheme, mark, rest = value.partition("://")
+    if not mark or not scheme.isalpha():
+        return [value]
+    place, _, path = rest.partition("/")
+    return [place.rpartition("@")[0], path]
+
+
+def redact(text: str) -> str:
+    """`text` with everything that looks like a secret by its form masked.
+
+    >>> redact("endpoint: http://me:pass@host/v1")
+    'endpoint: http://***@host/v1'
+    """
+    return NO_SECRETS.redact(text)
+
+
+@lru_cache(maxsize=512)
+def _said(secrets: Secrets, text: str, longest: int) -> str:
+    """`said`, remembered: every answer of a server ends with the same few words."""
+    return shortened(one_line(secrets.redact(text)), longest)
+
+
+def _masked(text: str, spans: Iterable[tuple[int, int]]) -> str:
+    parts, at = [], 0
+    for start, end in spans:
+        parts += [text[at:start], MASK]
+        at = end
+    return "".join((*parts, text[at:]))
+
+
+@dataclass(frozen=True, slots=True)
+class _Forms:
+    """What is searched for: `exact` texts as they are; `dense` ones, and `parts` of eight
+    characters, in lower case and where a text has no white space.
+    """
+
+    exact: frozenset[str]
+    dense: frozenset[str]
+    parts: frozenset[str]
+
+    @property
+    def longest(self) -> int:
+        """The most characters that one of them has."""
+        return max(map(len, (*self.exact, *self.dense)), default=0)
+
+
+@lru_cache(maxsize=64)
+def _forms(secrets: Secrets) -> _Forms:
+    exact: set[str] = set()
+    dense: set[str] = set()
+    parts: set[str] = set()
+    for value in secrets.values | secrets.whole:
+        escaped = json.dumps(value)[1:-1]
+        data = value.encode(errors="surrogatepass")
+        forms = {value, quote(data, safe=""), escaped, escaped.replace("/", "\\/"), *_base64(data)}
+        if value not in secrets.values or len(value) < _PART:
+            exact |= {form for form in forms if len(form) >= _LEAST}
+        else:
+            dense |= {_dense(form) for form in forms}
+            parts |= {form[i : i + _PART] for form in map(_dense, forms) for i in range(len(form) - _PART + 1)}
+    return _Forms(frozenset(exact), frozenset(dense), frozenset(parts))
+
+
+def _dense(text: str) -> str:
+    return "".join(text.split()).translate(_LOWER)
+
+
+def _known(text: str, forms: _Forms) -> list[tuple[int, int]]:
+    """Where known secrets, and parts of them, stand in a text."""
+    # Cleaning will take out what is not seen, and join what it stands between.
+    seen = [i for i, ch in enumerate(text) if ch.isprintable() or ch.isspace()]
+    found = _places("".join([text[i] for i in seen]), seen, forms.exact)
+    dense = [i for i in seen if not text[i].isspace()]
+    lower = "".join([text[i] for i in dense]).translate(_LOWER)
+    found += _places(lower, dense, forms.dense)
+    starts = range(len(lower) - _PART + 1)
+    return found + [(dense[i], dense[i + _PART - 1] + 1) for i in starts if lower[i : i + _PART] in forms.parts]
+
+
+def _places(text: str, origins: Sequence[int], needles: Iterable[str]) -> list[tuple[int, int]]:
+    """Where the needles stand in the original, of which `text` has the characters `origins`."""
+    found = []
+    for needle in needles:
+        at = text.find(needle)
+        while at >= 0:
+            found.append((origins[at], origins[at + len(needle) - 1] + 1))
+            at = text.find(needle, at + 1)
+    return found
+
+
+def _base64(data: bytes) -> set[str]:
+    """What of a base64 text is certain to hold `data`, wherever in it that begins and whatever
+    surrounds it.
+    """
+    found = {base64.b64encode(data).decode().rstrip("=")}
+    for before in range(3):
+        code = base64.b64encode(bytes(before) + data).decode()
+        # Three bytes are four characters: the first and the last may also hold bits of the
+        # neighbours.
+        certain = code[-(-8 * before // 6) : 8 * (before + len(data)) // 6]
+        found |= {certain, certain.replace("+", "-").replace("/", "_")}
+    return found
+
+
+def secret_texts(tree: Any) -> list[str]:
+    """Texts in a JSON-able tree under a key that names a secret beyond doubt (`max_tokens` and the
+    like do not).
+    """
+    if isinstance(tree, Mapping):
+        own = [v for k, v in tree.items() if isinstance(v, str) and _SECRET_FIELD.search(k)]
+        return own + [text for value in tree.values() for text in secret_texts(value)]
+    return [text for value in tree for text in secret_texts(value)] if isinstance(tree, list) else []
+
+
+_SECRET_FIELD = re.compile(r"api[-_]?key|secret|passw|authorization|cookie|credential", re.IGNORECASE)
