@@ -55,7 +55,7 @@ COMPLEX = {
     "show/picture/layout.py: PanelLayout._take_drawing": 34,
     "show/picture/layout.py: PanelLayout.run": 29,
     "show/picture/selection.py: rooflines": 22,
-    "show/points_table.py: table": 22,
+    "show/point_rows.py: table": 22,
     "simulator/engine.py: Scheduler.step": 23,
     "simulator/virtual.py: simulate": 52,
     "sweep/conductor.py: Conductor._complete": 24,

@@ -23,7 +23,7 @@ from frontier.extras.exporters.export import family_name, parquet_bytes, prometh
 from frontier.extras.importers import importing
 from frontier.extras.importers.assemble import assemble
 from frontier.run import load
-from frontier.show.points_table import FIRST, csv_text, guarded, table, unguarded
+from frontier.show.point_rows import FIRST, csv_text, guarded, table, unguarded
 from tests.formats.peer_files import assembled, said, vllm
 from tests.golden import assert_golden_row
 

@@ -16,7 +16,7 @@ from frontier.extras.exporters import export
 from frontier.planning.plan import make_plan
 from frontier.run import Run, load
 from frontier.search.complete import skip_reason
-from frontier.show import points_table
+from frontier.show import point_rows
 from frontier.show.answer import answers_json
 from frontier.show.json_out import decisions_json, points_json
 from frontier.show.picture.selection import provenance_of
@@ -114,7 +114,7 @@ def test_json_has_the_rate_beside_a_concurrency_that_is_null(run: Run) -> None:
 
 def test_tables_for_programs_have_a_rate_in_requests_per_second(run: Run) -> None:
     points, frontiers = run.points(), run.frontiers(run.points())
-    for frame in (run.frame(), run.requests(), points_table.table(points, frontiers)):
+    for frame in (run.frame(), run.requests(), point_rows.table(points, frontiers)):
         assert {5.0, 40.0} <= set(frame["rate"])
         assert frame["concurrency"].isna().all()
     (decision,) = run.solve()

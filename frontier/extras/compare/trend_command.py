@@ -48,7 +48,7 @@ def command(
     )
     from frontier.extras.compare.trend_figure import trend_picture
     from frontier.show.picture.selection import narrowed
-    from frontier.show.points_table import csv_text
+    from frontier.show.point_rows import csv_text
 
     tables = [file for file in files if file.suffix.lower() == ".csv"]
     pictures = [file for file in files if file not in tables]

@@ -41,14 +41,14 @@ def command(options: RunOptions, name: str | None, output: Path | None) -> int:
     if output is not None and str(output) == "-":
         output = None
     from frontier.extras.exporters import export
-    from frontier.show import points_table
+    from frontier.show import point_rows
 
     if name == "prometheus":
         limits = options.limits(run)
         data = export.prometheus_text(points, frontiers, run.solve(limits) if limits else ()).encode()
     else:
-        rows = points_table.table(points, frontiers)
-        data = export.parquet_bytes(rows) if name == "parquet" else points_table.csv_text(rows).encode()
+        rows = point_rows.table(points, frontiers)
+        data = export.parquet_bytes(rows) if name == "parquet" else point_rows.csv_text(rows).encode()
     if output is None:
         answer(data.decode().rstrip("\n"))
     else:

@@ -15,7 +15,7 @@ from frontier.core.errors import UsageError, install_command
 from frontier.core.loads import amount, kind_of
 from frontier.core.metrics import Unit, metric
 from frontier.core.points import Frontier, Point
-from frontier.show.points_table import settings_on
+from frontier.show.point_rows import settings_on
 
 if TYPE_CHECKING:
     import pandas as pd
