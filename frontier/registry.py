@@ -48,7 +48,7 @@ COMMANDS = {
 }
 
 
-NOTES = {"diagnosis": "diagnose.notes:notes"}
+NOTES = {"diagnosis": "diagnose.diagnosis_notes:notes"}
 """What is said of the series of a run, by its name in JSON: (run, points, decisions) ->
 `show.notes.Noted`."""
 FIGURES = dict.fromkeys(
@@ -60,7 +60,7 @@ PAGE_FIGURES = {"figures": "figures.detail:page_figures"}
 """Figures of a series on the page: (view, samples) -> pictures."""
 SEVERAL = "compare.multi_run"
 """Several runs or deployments in one picture."""
-TRACE = "traces.arrivals:read_trace"
+TRACE = "traces.arrival_files:read_trace"
 SESSIONS = "traces.session_files:read_sessions"
 """Arrivals and sessions of files that a config names."""
 EXECUTOR = "ray.workers"

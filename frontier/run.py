@@ -31,7 +31,7 @@ from frontier.core.loads import load_columns
 from frontier.core.metrics import DEFAULT_METRICS, metric
 from frontier.core.points import Estimate, Flag, Frontier, Point, Power
 from frontier.core.proof import by_concurrency, claim_points, claim_windows
-from frontier.core.shapes import Series, by_series
+from frontier.core.series import Series, by_series
 from frontier.core.sla_result import SlaResult, answer
 from frontier.core.time_breakdown import time_breakdown
 from frontier.core.trials import GreedyReplies, Trial

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from frontier.core.decisions import Limit, Verdict, worst
 from frontier.core.points import Estimate, Frontier, Point
-from frontier.core.shapes import MAX_TOKENS, Lengths, Series, Shape, ShapeError, by_series
+from frontier.core.series import Series, by_series
+from frontier.core.shapes import MAX_TOKENS, Lengths, Shape, ShapeError
 
 SHAPE, LONG = Shape.of(1024, 256), Shape.of(4096, 256)
 ENDS = st.one_of(st.floats(allow_nan=False), st.just(0.0))

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from frontier.config import load_config
-from frontier.core.shapes import Series
+from frontier.core.series import Series
 from frontier.core.trials import Phase
 from frontier.planning.budget import Amount, TrialTimes
 from frontier.planning.plan import TimeLeft, make_plan, make_trial, search_policy

@@ -11,7 +11,7 @@ from frontier.core.changes import History
 from frontier.core.claim import claim_of, proof_windows
 from frontier.core.decisions import Decision
 from frontier.core.proof import pilot_point
-from frontier.core.shapes import Series
+from frontier.core.series import Series
 from frontier.core.trials import Phase, Trial
 from frontier.planning.budget import Amount, TrialTimes
 from frontier.planning.plan import Plan, TimeLeft, grid_size, make_plan, make_trial, search_policy

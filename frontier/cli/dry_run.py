@@ -21,7 +21,7 @@ from frontier.store.run_dir import RunDirectory
 if TYPE_CHECKING:
     from frontier.config import Config
     from frontier.core.loads import Trace
-    from frontier.core.shapes import Series
+    from frontier.core.series import Series
     from frontier.core.trials import Trial
     from frontier.planning.plan import Plan, TimeLeft, ToProve
     from frontier.planning.time_left import ToCome

@@ -12,7 +12,7 @@ from frontier import registry
 from frontier.cli import common
 from frontier.core.decisions import Limit
 from frontier.core.errors import DrawingError, ExitCode, UsageError
-from frontier.core.shapes import Series
+from frontier.core.series import Series
 from frontier.store.run_dir import RunDirectory
 
 if TYPE_CHECKING:

@@ -5,9 +5,8 @@ Values given beside the file, as `--set requests=600`, are put into its YAML nod
 is validated. A sound config that is probably not what was meant gets warnings.
 """
 
-import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -16,13 +15,12 @@ import yaml
 from pydantic import ValidationError
 
 from frontier.client.secrets import looks_like_a_key, masked_line, redact
+from frontier.config.advice import advice
 from frontier.config.deployment import DeploymentConfig
-from frontier.config.schema import EARLIER, LEFT_OUT, SESSIONS, TURNS, Config
+from frontier.config.schema import EARLIER, LEFT_OUT, SESSIONS, Config
 from frontier.config.shape_keys import ReadSessions
 from frontier.config.yaml_source import Document, compose, fill, is_null
-from frontier.core.decisions import Limit
 from frontier.core.errors import Complaint, ConfigError, UsageError
-from frontier.core.metrics import claim_floor, fewest_to_bound
 from frontier.core.shapes import Shape
 from frontier.core.text import did_you_mean
 from frontier.fields import Path, Problem, keys_at, problems_of, shown, unknown_key, without_nulls
@@ -408,86 +406,3 @@ def _redacted(complaints: Sequence[Complaint], secrets: Sequence[str]) -> tuple[
 
 
 # ---- warnings about a config that is sound and probably not what was meant
-
-_EASIER = (0.99, 0.95, 0.9, 0.5)
-
-
-def advice(config: Config) -> list[Problem]:
-    """The warnings; each path leads to the key."""
-    return [*_too_few(config), *_means(config), *_undefined(config), *_roofline(config)]
-
-
-def _too_few(config: Config) -> Iterator[Problem]:
-    """Too few requests for the percentiles the SLA names. A setting's repeats are pooled.
-
-    The search sizes its proofs itself; then only a grid too small to tell where to look is worth a
-    word.
-    """
-    p = max((p for limit, _ in _limits(config) if (p := limit.of.p) is not None), default=None)
-    if p is None or config.requests is None or config.open_loop:
-        return
-    repeats = config.repeats or 1
-    if config.searches:
-        lacking = [] if config.requests * repeats >= fewest_to_bound(p) else [min(config.concurrency)]
-    else:
-        lacking = [c for c in config.concurrency if _pooled(config, c) < claim_floor(p, c)]
-    if not lacking:
-        return
-    c = max(lacking)
-    pooled, enough = _pooled(config, c), claim_floor(p, c)
-    product = f"{pooled // repeats:,} x {repeats} = " if repeats > 1 else ""
-    where = "" if enough == claim_floor(p) else f" at concurrency {c}"
-    what = f"{product}{pooled:,} requests are too few to claim a p{p * 100:g}{where} ({enough:,} are needed)"
-    what += "" if config.searches else ", and refine: 0 measures no more"
-    easier = next((q for q in _EASIER if q < p and claim_floor(q, c) <= pooled), None)
-    other = f",  or ask for p{easier * 100:g} ({claim_floor(easier, c):,} are enough)" if easier else ""
-    yield Problem(what, f"set  requests: {math.ceil(enough / repeats)}{other}", "requests")
-
-
-def _pooled(config: Config, concurrency: int) -> int:
-    """Requests of a setting's grid trials together."""
-    return max(config.requests or 0, TURNS * concurrency) * (config.repeats or 1)
-
-
-def _limits(config: Config) -> Iterator[tuple[Limit, tuple[str, ...]]]:
-    """Every limit of every tier, with its path in the text."""
-    for tier, limits in config.tiers:
-        for limit in limits:
-            yield limit, config.limit_path(tier, limit)
-
-
-def _means(config: Config) -> Iterator[Problem]:
-    for limit, path in _limits(config):
-        if limit.of.is_mean:
-            what = f"{limit.metric} limits a mean, which says nothing about the slowest requests"
-            yield Problem(what, f"write {limit.metric.replace('mean', 'p99')} to bound the tail", *path)
-
-
-def _undefined(config: Config) -> Iterator[Problem]:
-    """Limits on what no request of a shape has: nothing can ever meet them there."""
-    for limit, path in _limits(config):
-        labels = [shape.label for shape in config.shapes if limit.undefined(shape)]
-        if labels:
-            what = f"{limit.metric} is not defined at {', '.join(labels)}: an answer of one token has no second"
-            yield Problem(what, "limit TTFT or E2E there, or ask for longer outputs", *path)
-
-
-def _roofline(config: Config) -> Iterator[Problem]:
-    """Hardware that is described and yet bounds nothing: the model's sizes are not known, or
-    nothing fits.
-    """
-    for i, deployment in enumerate(config.deployments):
-        path = ("deployments", i, "hardware")
-        described, roofline = deployment.hardware, deployment.roofline()
-        if described is None or described.gpu() is None:
-            continue
-        if roofline is None:
-            what = f"the sizes of {deployment.model or 'the model'} are not known, so its roofline is not either"
-            yield Problem(what, "add under hardware  model: llama-3.1-8b  (or its config.json)", *path)
-            continue
-        for shape in config.shapes:
-            try:
-                roofline.limits(shape, 1)
-            except ValueError as error:
-                yield Problem(f"{shape.label}: {error}", "look at gpus, precision and model", *path)
-                break

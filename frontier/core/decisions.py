@@ -9,7 +9,8 @@ from typing import Literal
 
 from frontier.core import metrics
 from frontier.core.points import Estimate, Flag, Power
-from frontier.core.shapes import HasSeries, Shape
+from frontier.core.series import HasSeries
+from frontier.core.shapes import Shape
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,13 +12,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 
 import numpy as np
 
-from frontier.core import connections, intervals
+from frontier.core import connections
 from frontier.core.decisions import Limit
 from frontier.core.load_flags import ERRORS, median, of_load, resent
 from frontier.core.metrics import claim_floor
 from frontier.core.points import Flag
+from frontier.core.stream_flags import chunks, hollow_first, share_above, stream
 from frontier.core.units import format_number, format_seconds, format_share
-from frontier.core.window import Bools, Floats, WindowData, gaps
+from frontier.core.window import Bools, Floats, WindowData
 
 SHORT_OUTPUT = 0.01
 """Share of answers shorter than asked above which another output length was measured."""
@@ -31,15 +32,8 @@ WRONG_INPUT = 0.01
 UNCOUNTED = 0.01
 """Share of successes without the server's token count above which no throughput in tokens is given.
 """
-HOLLOW = 0.01
-"""Share of answers whose first token shows nothing, beyond what answers usually hold back; and
-the share of a TTFT that such a silence is longer than."""
 ODD_FINISH = 0.01
 """Share of answers given up by the server above which they are no answers."""
-MISCOUNTED = 0.01
-"""Share of answers whose token count cannot be true above which counts mean nothing."""
-TELLING = 10
-"""Answers of one token per chunk needed to know how much text a token has."""
 GAVE_UP = frozenset(
     {
         "abort",
@@ -70,17 +64,6 @@ CACHED = 0.02
 flag."""
 CACHE_BLOCK = 16
 """Tokens of a cache block of most engines."""
-SHARED_READS = 0.50
-"""Share of reads that brought several tokens above which their times are not their own."""
-WAIT_SHARE = 0.90
-"""Share of an answer's time before its first event above which the stream was held back."""
-STREAM_EVENTS = 3
-"""The fewest chunks that can show whether an answer was streamed: with two gaps, one may be chance.
-"""
-IMPLAUSIBLE_TPOT = 0.001
-"""Seconds per token that no server is faster than."""
-TOKENS_PER_CHUNK = 1.05
-"""Tokens an event from which gaps between events are no gaps between tokens."""
 FASTER_THAN_LIGHT = 0.05
 """Share by which a point may lie above the roofline before hardware or counts are wrong."""
 CLOCKS_HELD = 0.10
@@ -100,7 +83,7 @@ def flags(sample: WindowData, limits: tuple[Limit, ...] = ()) -> tuple[Flag, ...
         raised = [*_server(sample), _nothing(sample)]
     else:
         raised = [flag for check in _CHECKS for flag in check(sample)]
-        raised += [*_errors(sample, limits), *_hollow_first(sample, limits), *_too_few(sample, limits)]
+        raised += [*_errors(sample, limits), *hollow_first(sample, limits), *_too_few(sample, limits)]
         raised += _few_connections(sample, limits)
     return tuple(sorted(raised, key=lambda flag: not flag.fatal))
 
@@ -110,11 +93,6 @@ def _nothing(sample: WindowData) -> Flag:
     return Flag(
         "no_requests", f"0 of {sent} requests count", "1", "give the trial more time, or look at the client's errors"
     )
-
-
-def _share_above(hits: int, n: int, limit: float) -> bool:
-    """Whether the share is above the limit by more than chance explains (one-sided 95 %)."""
-    return n > 0 and intervals.clopper_pearson(hits, n)[0] > limit
 
 
 # --- what the server answered
@@ -147,7 +125,7 @@ def _finishes(sample: WindowData) -> Iterator[Flag]:
     """
     odd = sample.odd_finishes
     sent = sum(sample.outcomes.values())
-    if _share_above(sum(odd.values()), sent, ODD_FINISH):
+    if share_above(sum(odd.values()), sent, ODD_FINISH):
         unknown = [name for name in odd if name.lower() not in GAVE_UP]
         yield Flag(
             "odd_finish",
@@ -156,7 +134,7 @@ def _finishes(sample: WindowData) -> Iterator[Flag]:
             "not known to be a good end of an answer, so these count as failures: see what the server means by it"
             if unknown
             else "the server gave these answers up or held them back, so they count as failures: see its log",
-            fatal=_share_above(sum(odd[name] for name in unknown), sent, ODD_FINISH),
+            fatal=share_above(sum(odd[name] for name in unknown), sent, ODD_FINISH),
         )
 
 
@@ -165,7 +143,7 @@ def _uncounted(sample: WindowData) -> Iterator[Flag]:
     the short ones.
     """
     answers, missing = int(sample.ok.sum()), int(sample.uncounted.sum())
-    if missing < answers and _share_above(missing, answers, UNCOUNTED):
+    if missing < answers and share_above(missing, answers, UNCOUNTED):
         yield Flag(
             "uncounted",
             f"no usable token count for {format_share(missing / answers)} of answers",
@@ -180,7 +158,7 @@ def _short_output(sample: WindowData) -> Iterator[Flag]:
     got, asked = sample.completion_tokens[known], sample.asked_osl[known]
     off = np.abs(got - asked)
     wrong = int(((off > 1) & (off > SHORT_OUTPUT * asked)).sum())
-    if _share_above(wrong, len(got), SHORT_OUTPUT):
+    if share_above(wrong, len(got), SHORT_OUTPUT):
         yield Flag(
             "short_output",
             f"{format_share(wrong / len(got))} of answers are not of the asked length "
@@ -206,7 +184,7 @@ def _wrong_input(sample: WindowData) -> Iterator[Flag]:
     ):
         if not measured and abs(middle) > 2 and abs(share) > INPUT_OFF:
             measured = f"{middle:+.4g} tokens ({share:+.1%}) {where}"
-    if not measured and _share_above(wrong, prompts, WRONG_INPUT):
+    if not measured and share_above(wrong, prompts, WRONG_INPUT):
         measured = f"{format_share(wrong / prompts)} of prompts are not of the asked length, or not counted"
         if far.any():
             measured += f" ({np.median(off[far]):+.4g} tokens at their median)"
@@ -358,136 +336,6 @@ def _clocks(sample: WindowData) -> Iterator[Flag]:
 # --- how the tokens came
 
 
-def _stream(sample: WindowData) -> Iterator[Flag]:
-    events = sample.events[sample.ok]
-    many = events >= STREAM_EVENTS
-    if not many.any():
-        return
-    pooled = gaps(sample)
-    if pooled.count:
-        shared = 1 - pooled.fraction_above(0.0)
-    else:
-        shared = float(np.clip(1 - sample.reads[sample.ok][many].sum() / events[many].sum(), 0, 1))
-    waiting = median(sample.ttft[sample.ok][many] / np.maximum(sample.e2e[sample.ok][many], 1e-6)) or 0.0
-    tpot = median(sample.tpot)
-    burst = waiting > WAIT_SHARE and tpot is not None and tpot < IMPLAUSIBLE_TPOT
-    if shared >= SHARED_READS or burst:
-        measured = f"{format_share(shared)} of chunks came together with the one before"
-        if burst:
-            measured += f", {format_share(waiting)} of the time passed before the first"
-        yield Flag(
-            "buffered_stream",
-            measured,
-            f"{format_share(SHARED_READS)}, {format_share(WAIT_SHARE)}",
-            "something between holds the stream back: turn off proxy buffering and compression, or go round the proxy",
-        )
-
-
-def _chunks(sample: WindowData) -> Iterator[Flag]:
-    known = sample.ok & ~np.isnan(sample.completion_tokens) & (sample.events > 0)
-    tokens, events = float(sample.completion_tokens[known].sum()), float(sample.events[known].sum())
-    if not events:
-        return
-    if tokens / events > TOKENS_PER_CHUNK:
-        yield Flag(
-            "coalesced",
-            f"{tokens / events:.2f} tokens per chunk",
-            f"{TOKENS_PER_CHUNK}",
-            "gaps are between chunks, not tokens: judge by TPOT, and compare ITL only at equal tokens per chunk",
-            fatal=False,
-        )
-    wrong, answers = _miscounted(sample), int(known.sum())
-    if _share_above(int(wrong.sum()), answers, MISCOUNTED):
-        counted, chunks = np.median(sample.completion_tokens[wrong]), np.median(sample.events[wrong])
-        yield Flag(
-            "token_mismatch",
-            f"{format_share(int(wrong.sum()) / answers)} of answers are counted otherwise than streamed "
-            f"(median {counted:g} tokens in {chunks:g} chunks)",
-            format_share(MISCOUNTED),
-            "the server's usage does not count what it streamed: TPOT and throughput would be wrong",
-        )
-
-
-def differing(sample: WindowData) -> Bools:
-    """Answers that may have had a few tokens more or fewer than the server counts: there were more
-    chunks, or, where a chunk is a token, up to one or 5 % fewer, as when a count includes the end
-    of the text.
-    """
-    timed = sample.ok & ~np.isnan(sample.tpot)
-    beyond = sample.completion_tokens - sample.events
-    few: Bools = timed & ((beyond < 0) | ((beyond > 0) & (beyond <= _loose(sample)) & (not _several(sample))))
-    return few
-
-
-def _loose(sample: WindowData) -> Floats:
-    """By how many tokens a count may differ from the chunks before it counts as a contradiction."""
-    return np.maximum(1.0, (TOKENS_PER_CHUNK - 1) * sample.completion_tokens)
-
-
-def _several(sample: WindowData) -> bool:
-    """Whether a chunk holds several tokens in most answers, as with a stream interval or
-    speculation.
-    """
-    timed = sample.ok & ~np.isnan(sample.tpot)
-    counted, chunks = sample.completion_tokens[timed], np.maximum(sample.events[timed], 1)
-    return (median(counted / chunks) or 1.0) > TOKENS_PER_CHUNK and (median(counted - chunks) or 0.0) > 1
-
-
-def _miscounted(sample: WindowData) -> Bools:
-    """Answers whose count contradicts what was asked or streamed, by more than the bounds of a TPOT
-    make up for.
-
-    Some answers have fewer chunks than tokens because a busy server sends several at once. Then
-    they have as much text per token counted as the others; where they have as much per chunk
-    instead, it is the count that is wrong.
-    """
-    counted, chunks, asked = sample.completion_tokens, sample.events, sample.asked_osl
-    known = sample.ok & ~np.isnan(counted) & (chunks > 0)
-    above_asked = (asked > 0) & (counted - 1 > (1 + MISCOUNTED) * np.maximum(asked - 1, 0)) & (counted > chunks)
-    fewer_counted = chunks - 1 > TOKENS_PER_CHUNK * np.maximum(counted - 1, 0)
-    wrong: Bools = known & (above_asked | fewer_counted)
-    together, alone = known & (counted - chunks > _loose(sample)), known & (counted == chunks)
-    if together.any() and alone.sum() >= TELLING and sample.text_chars[alone].any():
-        per_token = sample.text_chars[alone].sum() / counted[alone].sum()
-        text = sample.text_chars[together].sum() / per_token
-        if text < (counted[together].sum() + chunks[together].sum()) / 2:
-            wrong |= together
-    return wrong
-
-
-def _usual_silences(sample: WindowData) -> float:
-    """How many of the silences after a first token an honest server would have: as often as
-    ordinary gaps are as long, at the upper end of what these show.
-    """
-    after = sample.silence > 0
-    known = ~np.isnan(sample.irregular)
-    control = sample.irregular[known & ~after]
-    if len(control) < TELLING:
-        control = sample.irregular[known & after]
-    if not len(control):
-        return 0.0
-    return float(after.sum()) * intervals.clopper_pearson(float(control.sum()), len(control))[1]
-
-
-def _hollow_first(sample: WindowData, limits: tuple[Limit, ...]) -> Iterator[Flag]:
-    """Answers whose first token shows nothing. Fatal where a TTFT is claimed, and where no limits
-    are known.
-    """
-    late, answers = int(sample.hollow.sum()), int(sample.ok.sum())
-    usual = _usual_silences(sample) / answers if late else 0.0
-    if _share_above(late, answers, HOLLOW + usual):
-        first, silence = median(sample.ttft[sample.hollow]), median(sample.silence[sample.hollow])
-        yield Flag(
-            "hollow_first",
-            f"the first token of {format_share(late / answers)} of answers shows nothing "
-            f"({format_seconds(first)}; the first visible character came {format_seconds(silence)} later)",
-            format_share(HOLLOW),
-            "a space or an empty token is sent ahead of the answer, and TTFT measures that: claim p99_e2e, or turn it "
-            "off in the server or gateway",
-            fatal=not limits or any(limit.of.quantity == "ttft" for limit in limits),
-        )
-
-
 # --- what the sample can carry
 
 
@@ -564,12 +412,12 @@ _CHECKS: tuple[Check, ...] = (
     _fingerprints,
     _clocks,
     of_load,
-    _stream,
+    stream,
     _finishes,
     _uncounted,
     _short_output,
     _wrong_input,
     _cache,
-    _chunks,
+    chunks,
     resent,
 )

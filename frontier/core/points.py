@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from frontier.core.shapes import HasSeries, Shape
+from frontier.core.series import HasSeries
+from frontier.core.shapes import Shape
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-from frontier.core.flags import differing
+from frontier.core.stream_flags import differing
 from frontier.core.widening import widening
 from frontier.core.window import Floats, WindowData
 

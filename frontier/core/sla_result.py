@@ -14,7 +14,7 @@ from frontier.core import difference, metrics
 from frontier.core.decisions import Decision, Limit, Verdict
 from frontier.core.loads import setting
 from frontier.core.points import Point
-from frontier.core.shapes import Series, by_series
+from frontier.core.series import Series, by_series
 from frontier.core.units import format_number
 
 _NAMED = 0.01

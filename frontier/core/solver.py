@@ -22,7 +22,7 @@ from frontier.core.metrics import metric
 from frontier.core.pareto import by_concurrency
 from frontier.core.points import Estimate, Point
 from frontier.core.proof import WINDOWS, candidates
-from frontier.core.shapes import Series, by_series
+from frontier.core.series import Series, by_series
 from frontier.core.verdict import RISING, judge
 from frontier.core.window import join
 

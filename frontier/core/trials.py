@@ -7,7 +7,8 @@ from enum import StrEnum
 from typing import Literal
 
 from frontier.core.loads import Rate, streams
-from frontier.core.shapes import HasSeries, Shape, file_label
+from frontier.core.series import HasSeries
+from frontier.core.shapes import Shape, file_label
 
 
 class Phase(StrEnum):

@@ -13,7 +13,7 @@ from dataclasses import asdict, astuple, dataclass, field
 from typing import Any
 
 from frontier.config import BudgetConfig, DeploymentConfig
-from frontier.core.shapes import Series
+from frontier.core.series import Series
 from frontier.core.trials import Phase, Trial
 from frontier.core.units import format_elapsed
 from frontier.planning.plan import expected_seconds, longest_of

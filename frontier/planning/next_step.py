@@ -14,7 +14,8 @@ from frontier.config import Config
 from frontier.core.decisions import Decision, Limit, NextStep
 from frontier.core.loads import Rate
 from frontier.core.metrics import Unit
-from frontier.core.shapes import Series, Shape
+from frontier.core.series import Series
+from frontier.core.shapes import Shape
 from frontier.core.sla_result import SlaResult
 from frontier.core.trials import Phase
 from frontier.planning.budget import Amount, TrialTimes, raised

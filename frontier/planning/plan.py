@@ -27,7 +27,8 @@ from frontier.core.errors import UsageError
 from frontier.core.from_records import BATCH
 from frontier.core.loads import Rate, load_facts
 from frontier.core.points import Estimate, Flag
-from frontier.core.shapes import Series, Shape
+from frontier.core.series import Series
+from frontier.core.shapes import Shape
 from frontier.core.trials import Phase, Trial
 from frontier.search.scan import SearchPolicy
 

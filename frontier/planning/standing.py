@@ -13,7 +13,7 @@ from typing import Any, Literal
 from frontier.client.secrets import redact
 from frontier.config import Config, Setting, config_text
 from frontier.core.errors import UsageError
-from frontier.core.shapes import Series
+from frontier.core.series import Series
 from frontier.core.text import clean
 from frontier.core.trials import Phase, Trial
 from frontier.core.units import count

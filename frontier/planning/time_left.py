@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from frontier.config import Config
 from frontier.core.changes import History
 from frontier.core.proof import JUDGED_AFTER, MAX_WINDOWS, SCANS
-from frontier.core.shapes import Series
+from frontier.core.series import Series
 from frontier.core.trials import Phase, Trial
 from frontier.planning.budget import TrialTimes
 from frontier.planning.plan import NO_PROOFS, Plan, TimeLeft, ToProve, make_trial, runs_grid, search_policy

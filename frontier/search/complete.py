@@ -18,10 +18,9 @@ import numpy as np
 from frontier.core import solver
 from frontier.core.causes import CLEARLY_MORE
 from frontier.core.changes import CLAIMED, MOST_CHANGES, PROOFS, History, Unchanged, spoilt, unchanged
-from frontier.core.claim import PROVEN, STAKES, claim_of, late_shares, proof_windows
+from frontier.core.claim import claim_of, proof_windows
 from frontier.core.decisions import Decision, Limit, Verdict
 from frontier.core.loads import Rate, setting
-from frontier.core.metrics import fewest_to_bound
 from frontier.core.points import Point
 from frontier.core.proof import (
     MOST_SPOILT,
@@ -34,14 +33,12 @@ from frontier.core.proof import (
     pilot_point,
     scans,
     violation,
-    window_size,
 )
-from frontier.core.shapes import Series, Shape
+from frontier.core.shapes import Shape
 from frontier.core.trials import Phase
 from frontier.core.verdict import judge
-from frontier.core.window import Floats, WindowData
 from frontier.search import scan
-from frontier.search.place import LOWER
+from frontier.search.claim_turns import MORE_TURNS, turns_expected, turns_to_go
 from frontier.search.scan import (
     VISIT_TURNS,
     Ask,
@@ -55,16 +52,11 @@ from frontier.search.scan import (
     visit_of,
     widest_gap,
 )
+from frontier.search.window_size import window_size
 
 FRONTIER_SETTINGS = 4
 """Settings between those of the config that are measured for the frontier, where the config does
 not say."""
-MOST_TURNS = 600
-"""A claim that would not be final after twice the turns of a p99, going by its proof, gets no more
-turns than a p99 needs: something rare is there that more may not rule out soon."""
-MORE_TURNS = 1.2
-"""A claim that is not final after this many times the turns that the proof lets expect stays early:
-late requests came, and how long it would take is not known."""
 GRID_SECONDS = 45.0
 """A setting of the config is measured for this long, where the config does not say; its claim may
 need less."""
@@ -77,8 +69,6 @@ answer, before it is left at that."""
 WORTH_NAMING = 0.02
 """A better candidate is named with an announcement, and decided later, when it may give so much
 more, as a share."""
-SHARED = 3
-"""Concurrencies that are tried at most as the one of all shapes."""
 LATER_WORTH = 0.0015
 """The share of throughput for which one more window of a proof is measured once there is an answer.
 """
@@ -258,49 +248,8 @@ def _decidable(limits: tuple[Limit, ...], history: History) -> tuple[list[Point]
     return [*claims, *violating], [p for p in others if p not in violating]
 
 
-def next_shared(
-    tiers: Sequence[tuple[str, Sequence[Limit]]], histories: Mapping[Series, History]
-) -> tuple[Series, Ask] | None:
-    """The next window that proves one concurrency in all of these series of one deployment, whose
-    server has one limit on requests in flight: of each SLA the lowest of the operating points, and
-    the lowest of all SLAs in each of them. None where that is done, where a series has no operating
-    point, or where the server keeps changing.
-    """
-    limited = [tuple(limits) for _, limits in tiers if limits]
-    if any(len(unchanged(h, limited[0]).changes) >= MOST_CHANGES for h in histories.values() if limited):
-        return None
-    lowest: dict[tuple[Limit, ...], int] = {}
-    for limits in limited:
-        points = [operating_concurrency(limits, history) for history in histories.values()]
-        known = [c for c in points if c is not None]
-        if not known or len(known) < len(points):
-            return None
-        lowest[limits] = min(known)
-    if len(histories) * len(limited) < 2:
-        return None
-    wanted = dict.fromkeys([*lowest.items(), *((limits, min(lowest.values())) for limits in limited)])
-    asks = (_to_share(c, limits, histories) for limits, c in wanted)
-    return next((ask for ask in asks if ask is not None), None)
-
-
-def _to_share(c: int, limits: tuple[Limit, ...], histories: Mapping[Series, History]) -> tuple[Series, Ask] | None:
-    """The next window of a proof of this concurrency in every series, or of a lower one where it
-    was given up in one: SHARED of them at most.
-    """
-    for _ in range(SHARED):
-        standing = {series: _stands(c, limits, unchanged(history, limits)) for series, history in histories.items()}
-        if Verdict.VIOLATES not in standing.values():
-            left = next((series for series, verdict in standing.items() if verdict is not Verdict.MEETS), None)
-            reason = f"{setting(c)} is to be proven in every shape, as a server has one limit"
-            return None if left is None else (left, window_of_proof(c, limits, histories[left], reason))
-        if c == 1:
-            return None
-        c = max(1, math.floor(LOWER * c))
-    return None
-
-
 @functools.lru_cache(maxsize=256)
-def _stands(c: int, limits: tuple[Limit, ...], history: Unchanged) -> Verdict:
+def stands(c: int, limits: tuple[Limit, ...], history: Unchanged) -> Verdict:
     """MEETS: proven below every violation; VIOLATES: not, and more of a proof decides nothing; else
     UNPROVEN.
     """
@@ -406,7 +355,7 @@ def next_visit(limits: tuple[Limit, ...], history: History) -> Ask | None:
     if c is None:
         return None
     claim = claim_of(proof_windows(history, c, limits), limits)
-    if claim is None or claim.stage == "final" or claim.turns >= MORE_TURNS * _turns_expected(limits, history, c):
+    if claim is None or claim.stage == "final" or claim.turns >= MORE_TURNS * turns_expected(limits, history, c):
         return None
     points = pilot_points(limits, history)
     visit = visit_of(c, points, f"the claim of {setting(c)} covers {claim.turns} turns; visiting it again")
@@ -431,7 +380,7 @@ def worth_proving(
     point, most = decision.concurrency or 0, decision.first_fail or math.inf
 
     def changes(c: int) -> bool:
-        lacks = shared and _stands(c, limits, unchanged(history, limits)) is Verdict.UNPROVEN
+        lacks = shared and stands(c, limits, unchanged(history, limits)) is Verdict.UNPROVEN
         return c > point or c in decision.unconfirmed or lacks or gain(c, limits, history) > 0
 
     return tuple(c for c in settings if c < most and changes(c))
@@ -466,7 +415,7 @@ def trials_left(
         points = dict(sorted([*points.items(), _midpoint(gap, points)]))
     if limits and point is not None:
         visit = visit_of(point, points)
-        owed = math.ceil(_turns_to_go(limits, history, point) / _turns_of(visit, points))
+        owed = math.ceil(turns_to_go(limits, history, point) / _turns_of(visit, points))
         ends = not trials and bool(history) and history[-1][0].concurrency == point
         trials.append((visit, max(owed, 0 if ends else 1)))  # the series ends with a window of it
     return [(ask, count) for ask, count in trials if count]
@@ -491,50 +440,6 @@ def _midpoint(gap: tuple[int, int], points: Mapping[int, Point]) -> tuple[int, P
         if name in high.metrics
     }
     return c, replace(low, concurrency=c, metrics=metrics)
-
-
-def _turns_to_go(limits: tuple[Limit, ...], history: History, c: int) -> int:
-    """For how many more turns a setting is expected to be visited."""
-    claim = claim_of(proof_windows(history, c, limits), limits)
-    if claim is not None and claim.stage == "final":
-        return 0
-    return max(0, _turns_expected(limits, history, c) - (claim.turns if claim is not None else 0))
-
-
-def _turns_expected(limits: tuple[Limit, ...], history: History, c: int) -> int:
-    """The turns after which the claim of an operating point is final, by the data from before its
-    first visit.
-    """
-    kept = unchanged(history, limits)
-    proof = proof_windows([(t, s) for t, s in kept if t.phase is not Phase.VISIT], c)
-    needed = _turns_needed(proof, limits)
-    return needed if needed < MOST_TURNS else _turns_needed([], limits)
-
-
-def _turns_needed(windows: Sequence[WindowData], limits: tuple[Limit, ...]) -> int:
-    """How many turns like those of these windows make a claim final; MOST_TURNS where not even so
-    many do.
-    """
-    needed = max((fewest_to_bound(limit.of.p) for limit in limits if limit.of.p is not None), default=0)
-    for limit in limits:
-        if limit.of.p is not None and limit.of.quantity != "itl":
-            shares = [late_shares(sample, limit) for sample in windows]
-            needed = max(needed, _turns_to_prove(np.concatenate([np.zeros(0), *shares]), 1 - limit.of.p))
-    return needed
-
-
-def _turns_to_prove(shares: Floats, m: float) -> int:
-    """After how many turns like these, in this order and over again, the bet of `claim.capital` is
-    won.
-    """
-    repeated = np.resize(shares, MOST_TURNS) if len(shares) else np.zeros(MOST_TURNS)
-    with np.errstate(divide="ignore"):
-        capital = sum(
-            part * np.exp(np.minimum(700.0, np.cumsum(np.log1p(np.maximum(-1.0, stake / (1 - m) * (m - repeated))))))
-            for stake, part in STAKES
-        )
-    won = np.flatnonzero(capital >= PROVEN)
-    return int(won[0]) + 1 if len(won) else MOST_TURNS
 
 
 # -- settings and gaps

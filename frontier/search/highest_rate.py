@@ -36,11 +36,11 @@ from frontier.core.proof import (
     pilot_point,
     rising,
     violation,
-    window_size,
 )
 from frontier.core.trials import Phase, Trial
 from frontier.core.verdict import judge
 from frontier.core.window import WindowData
+from frontier.search.window_size import window_size
 
 LEAST, MOST = 0.10, 0.90
 """Shares of `top` between which loads are tried. Nearer to it no window of reasonable length

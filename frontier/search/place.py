@@ -29,12 +29,10 @@ from frontier.core.proof import (
     SPEND,
     WINDOWS,
     Candidate,
-    allowance,
     attempts_over,
     by_concurrency,
     candidates,
     claim_points,
-    dependence,
     error_left,
     joined,
     nearest,
@@ -42,11 +40,11 @@ from frontier.core.proof import (
     rising,
     scans,
     violation,
-    window_size,
 )
 from frontier.core.trials import Phase
 from frontier.core.verdict import RISING
 from frontier.core.window import Floats, WindowData, narrowed
+from frontier.search.window_size import allowance, dependence, window_size
 
 EXACT = 0.05
 """The distance (in ln) asked where the limit is on a mean, a rate or a share."""

@@ -41,13 +41,13 @@ from frontier.core.proof import (
     pilot_point,
     scans,
     violation,
-    window_size,
 )
 from frontier.core.shapes import Shape
 from frontier.core.trials import Phase
 from frontier.search import rates
 from frontier.search.highest_rate import LoadAsk
 from frontier.search.place import State, candidate
+from frontier.search.window_size import window_size
 
 SCAN_REQUESTS, SCAN_PER_STREAM, SCAN_SECONDS = 40, 4, 12.0
 """A scan's window holds this many requests, or this many of each stream, unless the time is over

@@ -13,7 +13,7 @@ from frontier.core.decisions import Decision, Limit, Verdict
 from frontier.core.loads import setting
 from frontier.core.metrics import metric
 from frontier.core.points import Point
-from frontier.core.shapes import Series
+from frontier.core.series import Series
 from frontier.core.sla_result import SlaResult
 from frontier.core.text import clean
 from frontier.core.trials import Phase

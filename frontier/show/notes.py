@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from frontier import registry
 from frontier.core.decisions import Decision
 from frontier.core.points import Point
-from frontier.core.shapes import Series
+from frontier.core.series import Series
 
 if TYPE_CHECKING:
     from frontier.run import Run

@@ -13,7 +13,7 @@ from frontier.core.knee import FrontierSummary
 from frontier.core.loads import Rate, SessionRate, bare, kind_of, listed
 from frontier.core.metrics import RATES, metric
 from frontier.core.points import Estimate, Frontier, Point
-from frontier.core.shapes import Series, by_series
+from frontier.core.series import Series, by_series
 from frontier.core.text import clean
 from frontier.core.trials import Trial
 from frontier.core.units import format_bytes, format_number, format_seconds, format_share

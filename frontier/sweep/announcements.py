@@ -11,7 +11,7 @@ from typing import Literal
 from frontier.core import proof
 from frontier.core.decisions import Verdict
 from frontier.core.loads import load_facts, setting
-from frontier.core.shapes import Series
+from frontier.core.series import Series
 from frontier.core.trials import Phase, Trial
 from frontier.core.verdict import judge
 from frontier.planning.plan import Progress, Stage

@@ -21,9 +21,9 @@ from frontier.client.secrets import NO_SECRETS, Secrets, environment_secrets
 from frontier.config import Config, DeploymentConfig
 from frontier.core.errors import AnotherServerError, MeasurementError, UsageError
 from frontier.core.loads import Rate, streams
-from frontier.core.proof import connections_wanted
 from frontier.core.trials import Measurement, Record, Trial
 from frontier.planning.plan import GRID_REQUESTS
+from frontier.search.window_size import connections_wanted
 from frontier.simulator.process import SimulatorProcess
 from frontier.simulator.spec import EngineSpec
 from frontier.simulator.virtual import virtual_trial

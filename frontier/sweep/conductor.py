@@ -19,7 +19,7 @@ from frontier.core.changes import PROOFS
 from frontier.core.errors import FrontierError, MemoryShortError, StoreError
 from frontier.core.loads import load_facts, setting
 from frontier.core.proof import SCANS
-from frontier.core.shapes import Series
+from frontier.core.series import Series
 from frontier.core.trials import Phase, Trial
 from frontier.planning.budget import described_trials, parts_left
 from frontier.planning.plan import NO_PROOFS, Plan, Progress, ToProve, grid_size, in_turn, make_trial, runs_grid

@@ -9,12 +9,12 @@ from typing import TypeVar
 
 from frontier.config import Config, DeploymentConfig
 from frontier.core.decisions import Decision
-from frontier.core.shapes import Series
+from frontier.core.series import Series
 from frontier.core.trials import Phase, Trial
 from frontier.planning.plan import Better, Plan, TimeLeft, ToProve, grid_size, make_trial, search_policy
 from frontier.planning.time_left import of_sweep, series_of, to_come, until_decided
 from frontier.run import History
-from frontier.search import complete, scan
+from frontier.search import complete, scan, shared
 from frontier.search.scan import Ask, Done, SearchPolicy
 from frontier.sweep.trial_runner import TrialRunner
 
@@ -98,7 +98,7 @@ class Proposals:
         histories = {one: self.runner.history(one) for one in mine}
         if not asked or deployment in self.runner.failures.given_up or not all(histories.values()):
             return None
-        found = complete.next_shared(self.config.tiers, histories)
+        found = shared.next_shared(self.config.tiers, histories)
         return None if found is None or found[1].concurrency >= self._policy(found[0]).lost else found
 
     def asks(self, series: Series) -> list[Ask]:

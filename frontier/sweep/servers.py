@@ -22,7 +22,7 @@ from urllib.parse import urlsplit
 from frontier.client.secrets import Secrets
 from frontier.config import DeploymentConfig
 from frontier.core.errors import AnotherServerError, MeasurementError, StoreError
-from frontier.core.shapes import Series
+from frontier.core.series import Series
 from frontier.core.trials import Trial
 from frontier.core.units import format_elapsed
 from frontier.planning.plan import Progress

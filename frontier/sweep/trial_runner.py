@@ -15,7 +15,7 @@ from frontier.core.estimate import estimate
 from frontier.core.flags import flags
 from frontier.core.loads import setting
 from frontier.core.points import Flag
-from frontier.core.shapes import Series
+from frontier.core.series import Series
 from frontier.core.trials import Measurement, Outcome, Record, Trial
 from frontier.core.window import WindowData
 from frontier.planning.plan import Progress

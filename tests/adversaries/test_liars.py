@@ -18,10 +18,10 @@ from frontier.core.decisions import Limit, Verdict
 from frontier.core.estimate import point
 from frontier.core.from_records import window_data
 from frontier.core.points import Point
-from frontier.core.proof import connections_wanted
 from frontier.core.shapes import Shape
 from frontier.core.trials import Phase, Record, Trial
 from frontier.core.verdict import judge
+from frontier.search.window_size import connections_wanted
 from tests.adversaries.liars import TOKENS, TPOT, WORDS, Liar, honest, liars, named
 from tests.client.hostile import Hostile
 from tests.golden import assert_golden_row

@@ -10,10 +10,11 @@ from frontier.core.claim import PROVEN, capital, claim_of, proof_windows
 from frontier.core.decisions import Limit
 from frontier.core.loads import Rate
 from frontier.core.points import Estimate, Point
-from frontier.core.proof import WINDOWS, claim_points, joined, nearest, window_size
+from frontier.core.proof import WINDOWS, claim_points, joined, nearest
 from frontier.core.trials import Phase
-from frontier.search import complete, scan
+from frontier.search import claim_turns, complete, scan
 from frontier.search.scan import Ask, Done, SearchPolicy
+from frontier.search.window_size import window_size
 from tests.stats.made import SHAPE, Server, grid, trial
 
 TTFT = (Limit("p99_ttft", 0.5),)
@@ -147,9 +148,9 @@ def test_the_value_of_a_trial_is_what_it_may_bring_per_second(completed):
 @pytest.mark.parametrize(("late", "turns"), [(0.0, 333), (0.002, 417), (0.02, 600)])
 def test_the_turns_a_claim_needs_follow_from_how_many_requests_are_late(late, turns):
     shares = np.full(50, late)
-    needed = complete._turns_to_prove(shares, 0.01)
+    needed = claim_turns.turns_to_prove(shares, 0.01)
     assert needed == pytest.approx(turns, abs=2)
-    if needed < complete.MOST_TURNS:  # the rule of the claim itself says the same
+    if needed < claim_turns.MOST_TURNS:  # the rule of the claim itself says the same
         assert capital(np.full(needed, late), 0.01) >= PROVEN > capital(np.full(needed - 1, late), 0.01)
 
 
@@ -160,8 +161,8 @@ def test_visits_end_after_the_turns_that_the_proof_let_expect():
     point = complete.operating_concurrency(TTFT, history)
     assert point is not None
     proof = [(t, s) for t, s in history if t.phase is not Phase.VISIT]
-    most = complete._turns_expected(TTFT, history, point)
-    assert most == complete._turns_expected(TTFT, proof, point), "the visits do not move their own end"
+    most = claim_turns.turns_expected(TTFT, history, point)
+    assert most == claim_turns.turns_expected(TTFT, proof, point), "the visits do not move their own end"
     claim, proven = (claim_of(proof_windows(h, point), TTFT) for h in (history, proof))
     assert "early" == claim.stage, "otherwise this tests nothing"
     assert most <= claim.turns <= max(most, proven.turns) + complete.VISIT_TURNS

@@ -14,6 +14,7 @@ from frontier.core.points import Point
 from frontier.core.proof import ALPHA, JUDGED_AFTER, SPEND, Candidate
 from frontier.core.trials import ClientHealth, Phase
 from frontier.core.verdict import judge
+from frontier.search import window_size
 from tests.golden import assert_golden_row
 from tests.stats.made import SHAPE, Server, bounds, trial
 from tests.stats.made import sample as made_sample
@@ -142,14 +143,14 @@ def test_grid_windows_that_the_client_spoilt_count_only_where_there_are_no_other
 
 @pytest.mark.parametrize(("p", "effective", "alpha"), [(0.99, 909, 0.0175), (0.99, 3000, 0.01), (0.95, 300, 0.0175)])
 def test_the_allowance_is_what_the_binomial_law_allows(p, effective, alpha):
-    violations = math.floor(proof.allowance(p, effective, alpha) * effective)
+    violations = math.floor(window_size.allowance(p, effective, alpha) * effective)
     assert binom.cdf(violations, effective, 1 - p) <= alpha < binom.cdf(violations + 1, effective, 1 - p)
 
 
 def test_too_few_requests_allow_nothing_and_as_many_as_prove_with_none_late_half_a_request():
-    assert proof.allowance(0.99, 100, 0.01) == 0.0
+    assert window_size.allowance(0.99, 100, 0.01) == 0.0
     assert binom.cdf(0, 400, 0.01) <= 0.05 < binom.cdf(1, 400, 0.01)
-    assert proof.allowance(0.99, 400, 0.05) == 0.5 / 400
+    assert window_size.allowance(0.99, 400, 0.05) == 0.5 / 400
 
 
 def visited(server):
@@ -276,14 +277,14 @@ def test_a_candidate_too_close_to_its_limit_is_given_up_at_a_judgement_and_not_b
 
 
 def test_a_claim_of_all_requests_has_the_floor_of_its_percentile_and_a_mean_has_none():
-    assert claim_floor(0.99, 128) == proof.fewest_requests(SHAPE, TTFT[0], 128)
-    assert proof.fewest_requests(SHAPE, Limit("mean_ttft", 0.5), 128) == 0
+    assert claim_floor(0.99, 128) == window_size.fewest_requests(SHAPE, TTFT[0], 128)
+    assert window_size.fewest_requests(SHAPE, Limit("mean_ttft", 0.5), 128) == 0
 
 
 def test_independent_requests_stand_for_themselves():
     ((_, sample),) = history_of(Server(lambda c: 0.1), 8, Phase.SCAN, requests=4000)
-    assert 1.0 <= proof.dependence(sample, TTFT[0]) < 1.5
-    assert proof.dependence(sample, Limit("mean_ttft", 0.5)) == 1.0
+    assert 1.0 <= window_size.dependence(sample, TTFT[0]) < 1.5
+    assert window_size.dependence(sample, Limit("mean_ttft", 0.5)) == 1.0
 
 
 def test_before_its_first_judgement_nothing_is_claimed_even_of_enough_requests():
@@ -346,12 +347,12 @@ def test_before_its_first_judgement_a_candidate_may_be_a_little_over_its_limit(o
 def test_a_window_is_a_third_of_what_two_late_requests_leave_provable():
     ((_, sample),) = history_of(Server(lambda c: 0.1), 8, Phase.SCAN, requests=4000)
     independent = intervals.needed(0.99, 1 - SPEND * ALPHA, violations=2)
-    whole = max(math.ceil(proof.dependence(sample, TTFT[0]) * independent), claim_floor(0.99, 8))
-    assert proof.window_size(sample, TTFT, 8) == math.ceil(whole / proof.WINDOWS)
-    assert proof.window_size(sample, (Limit("mean_ttft", 0.5),), 8) == proof.PER_STREAM * 8
-    assert proof.window_size(sample, (), 1) == 30
+    whole = max(math.ceil(window_size.dependence(sample, TTFT[0]) * independent), claim_floor(0.99, 8))
+    assert window_size.window_size(sample, TTFT, 8) == math.ceil(whole / proof.WINDOWS)
+    assert window_size.window_size(sample, (Limit("mean_ttft", 0.5),), 8) == window_size.PER_STREAM * 8
+    assert window_size.window_size(sample, (), 1) == 30
 
 
 def test_a_scan_counts_no_more_requests_for_one_than_its_noise_allows():
     waves = made_sample(8, [0.1] * 380 + [0.5] * 20, [0.01] * 400)  # all that are late come together
-    assert proof.dependence(waves, Limit("p95_ttft", 0.3)) == proof.DEPENDENCE_CAP
+    assert window_size.dependence(waves, Limit("p95_ttft", 0.3)) == window_size.DEPENDENCE_CAP

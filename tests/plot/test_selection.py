@@ -9,7 +9,8 @@ import pytest
 from frontier.config import Config, load_config
 from frontier.core.decisions import Limit
 from frontier.core.errors import UsageError
-from frontier.core.shapes import Series, Shape
+from frontier.core.series import Series
+from frontier.core.shapes import Shape
 from frontier.extras.figures.detail import detail_figures
 from frontier.run import Run, load
 from frontier.show.picture.data import View

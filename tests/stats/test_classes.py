@@ -11,11 +11,12 @@ from frontier.core.decisions import Limit, Verdict
 from frontier.core.estimate import estimate, point
 from frontier.core.metrics import claim_floor, metric
 from frontier.core.points import Estimate, Point
-from frontier.core.proof import fewest_requests, violation, window_size
+from frontier.core.proof import violation
 from frontier.core.shapes import Lengths, Session, Shape
 from frontier.core.sources import attains
 from frontier.core.verdict import judge
 from frontier.core.window import WindowData, join, narrowed
+from frontier.search.window_size import fewest_requests, window_size
 from tests.golden import assert_golden_row
 from tests.stats import made
 

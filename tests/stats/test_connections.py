@@ -12,10 +12,11 @@ from frontier.core.decisions import Limit, Verdict
 from frontier.core.estimate import estimate, point
 from frontier.core.flags import flags
 from frontier.core.metrics import claim_floor, fewest_to_bound
-from frontier.core.proof import ALPHA, WINDOWS, connections_wanted
+from frontier.core.proof import ALPHA, WINDOWS
 from frontier.core.trials import Phase
 from frontier.core.verdict import judge
 from frontier.core.window import join
+from frontier.search.window_size import connections_wanted
 from tests.stats.made import sample, trial
 
 P90 = Limit("p90_ttft", 0.2)

@@ -10,7 +10,7 @@ import click
 from frontier.cli import common
 from frontier.core.decisions import Limit
 from frontier.core.errors import UsageError, exit_code
-from frontier.core.shapes import Series
+from frontier.core.series import Series
 from frontier.core.units import parse_share
 
 if TYPE_CHECKING:

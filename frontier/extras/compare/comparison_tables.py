@@ -11,7 +11,7 @@ from frontier.config.shape_keys import described
 from frontier.core.decisions import Decision, Limit
 from frontier.core.errors import UsageError
 from frontier.core.points import Point
-from frontier.core.shapes import Series, by_series
+from frontier.core.series import Series, by_series
 from frontier.core.text import clean, clean_name, suggestion, unique_labels
 from frontier.extras.compare.comparison import Comparison, compare, overall
 from frontier.extras.compare.contest import Rules, Side

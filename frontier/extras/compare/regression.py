@@ -17,7 +17,7 @@ from frontier.core.errors import UsageError
 from frontier.core.estimate import estimate
 from frontier.core.loads import amount, setting
 from frontier.core.metrics import metric
-from frontier.core.shapes import Series
+from frontier.core.series import Series
 from frontier.core.text import clean, clean_name
 from frontier.core.trials import Phase
 from frontier.core.units import date_text, format_share

@@ -18,7 +18,8 @@ from frontier.core.load_flags import ERRORS
 from frontier.core.loads import setting
 from frontier.core.metrics import metric
 from frontier.core.points import Point
-from frontier.core.shapes import HasSeries, Shape
+from frontier.core.series import HasSeries
+from frontier.core.shapes import Shape
 from frontier.core.units import format_number, format_seconds, format_share
 from frontier.core.window import WindowData
 from frontier.extras.diagnose.remedies import Resource, remedy

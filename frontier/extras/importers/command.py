@@ -9,7 +9,7 @@ import click
 from frontier.cli.common import RUN_PATH, RUNS, answer, json_option, say, subcommand
 from frontier.core.errors import ExitCode
 from frontier.core.points import Point
-from frontier.core.shapes import by_series
+from frontier.core.series import by_series
 from frontier.core.trials import Trial
 from frontier.core.units import count
 

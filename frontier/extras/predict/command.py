@@ -11,7 +11,8 @@ from frontier.cli import common
 from frontier.core.errors import ExitCode, UsageError
 from frontier.core.metrics import metric
 from frontier.core.points import Estimate
-from frontier.core.shapes import Series, Shape
+from frontier.core.series import Series
+from frontier.core.shapes import Shape
 from frontier.core.units import parse_share, whole_numbers
 
 if TYPE_CHECKING:

@@ -22,7 +22,8 @@ import numpy as np
 from frontier.config import Config, DeploymentConfig
 from frontier.core.errors import UsageError
 from frontier.core.points import Estimate, Point
-from frontier.core.shapes import Series, Shape, by_series
+from frontier.core.series import Series, by_series
+from frontier.core.shapes import Shape
 from frontier.core.text import suggestion
 from frontier.core.units import whole_number
 from frontier.extras.predict.fit import Calibrated, Forecast, Known, Prediction, calibrate

@@ -9,7 +9,7 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from frontier.core.points import Estimate
-from frontier.core.shapes import Series
+from frontier.core.series import Series
 from frontier.core.text import clean
 from frontier.core.units import format_bytes, format_number, format_seconds, format_share
 from frontier.extras.predict.ceilings import Ceilings

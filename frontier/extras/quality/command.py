@@ -10,7 +10,7 @@ from frontier.cli.common import RunOptions, answer, say
 from frontier.core.decisions import Limit
 from frontier.core.errors import ExitCode, UsageError
 from frontier.core.loads import setting
-from frontier.core.shapes import Series
+from frontier.core.series import Series
 from frontier.extras.quality.agreement import Compared
 from frontier.run import Run
 

@@ -6,7 +6,7 @@ from rich.text import Text
 
 from frontier.core.loads import setting
 from frontier.core.points import Estimate
-from frontier.core.shapes import Series
+from frontier.core.series import Series
 from frontier.core.text import clean_name
 from frontier.core.units import format_number, format_share
 from frontier.extras.quality.agreement import Compared

@@ -10,7 +10,7 @@ from frontier.core.decisions import Decision, Limit, Verdict
 from frontier.core.loads import Rate, setting
 from frontier.core.metrics import metric, per_gpu
 from frontier.core.points import Point
-from frontier.core.shapes import unnamed
+from frontier.core.series import unnamed
 from frontier.core.text import clean, clean_name, middle_cut
 from frontier.show.numbers import binding_limit
 from frontier.show.picture.data import Axis, Callout, Panel, Role, View

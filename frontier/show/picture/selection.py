@@ -15,7 +15,8 @@ from frontier.core.loads import setting
 from frontier.core.metrics import metric, names
 from frontier.core.pareto import Pooled, pooled
 from frontier.core.points import Frontier, Point
-from frontier.core.shapes import Series, Shape, file_label
+from frontier.core.series import Series
+from frontier.core.shapes import Shape, file_label
 from frontier.core.text import clean, clean_name, closest, unique_labels
 from frontier.core.units import format_share
 from frontier.core.window import WindowData

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from frontier.core.decisions import Decision
 from frontier.core.points import Point
-from frontier.core.shapes import by_series
+from frontier.core.series import by_series
 from frontier.extras.diagnose.diagnosis import DIAGNOSIS_LEGEND, Diagnosis, diagnose, diagnosis_lines
 from frontier.extras.diagnose.server_settings import settings_of
 from frontier.run import Run

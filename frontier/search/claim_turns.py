@@ -1,0 +1,65 @@
+"""How many turns the claim of an operating point still needs."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from frontier.core.changes import History, unchanged
+from frontier.core.claim import PROVEN, STAKES, claim_of, late_shares, proof_windows
+from frontier.core.decisions import Limit
+from frontier.core.metrics import fewest_to_bound
+from frontier.core.trials import Phase
+from frontier.core.window import Floats, WindowData
+
+MOST_TURNS = 600
+"""A claim that would not be final after twice the turns of a p99, going by its proof, gets no more
+turns than a p99 needs: something rare is there that more may not rule out soon."""
+
+
+MORE_TURNS = 1.2
+"""A claim that is not final after this many times the turns that the proof lets expect stays early:
+late requests came, and how long it would take is not known."""
+
+
+def turns_to_go(limits: tuple[Limit, ...], history: History, c: int) -> int:
+    """For how many more turns a setting is expected to be visited."""
+    claim = claim_of(proof_windows(history, c, limits), limits)
+    if claim is not None and claim.stage == "final":
+        return 0
+    return max(0, turns_expected(limits, history, c) - (claim.turns if claim is not None else 0))
+
+
+def turns_expected(limits: tuple[Limit, ...], history: History, c: int) -> int:
+    """The turns after which the claim of an operating point is final, by the data from before its
+    first visit.
+    """
+    kept = unchanged(history, limits)
+    proof = proof_windows([(t, s) for t, s in kept if t.phase is not Phase.VISIT], c)
+    needed = _turns_needed(proof, limits)
+    return needed if needed < MOST_TURNS else _turns_needed([], limits)
+
+
+def _turns_needed(windows: Sequence[WindowData], limits: tuple[Limit, ...]) -> int:
+    """How many turns like those of these windows make a claim final; MOST_TURNS where not even so
+    many do.
+    """
+    needed = max((fewest_to_bound(limit.of.p) for limit in limits if limit.of.p is not None), default=0)
+    for limit in limits:
+        if limit.of.p is not None and limit.of.quantity != "itl":
+            shares = [late_shares(sample, limit) for sample in windows]
+            needed = max(needed, turns_to_prove(np.concatenate([np.zeros(0), *shares]), 1 - limit.of.p))
+    return needed
+
+
+def turns_to_prove(shares: Floats, m: float) -> int:
+    """After how many turns like these, in this order and over again, the bet of `claim.capital` is
+    won.
+    """
+    repeated = np.resize(shares, MOST_TURNS) if len(shares) else np.zeros(MOST_TURNS)
+    with np.errstate(divide="ignore"):
+        capital = sum(
+            part * np.exp(np.minimum(700.0, np.cumsum(np.log1p(np.maximum(-1.0, stake / (1 - m) * (m - repeated))))))
+            for stake, part in STAKES
+        )
+    won = np.flatnonzero(capital >= PROVEN)
+    return int(won[0]) + 1 if len(won) else MOST_TURNS

@@ -1,0 +1,58 @@
+"""The one concurrency that is proven in all shapes of a deployment: what to measure for it."""
+
+import math
+from collections.abc import Mapping, Sequence
+
+from frontier.core.changes import MOST_CHANGES, History, unchanged
+from frontier.core.decisions import Limit, Verdict
+from frontier.core.loads import setting
+from frontier.core.series import Series
+from frontier.search.complete import operating_concurrency, stands, window_of_proof
+from frontier.search.place import LOWER
+from frontier.search.scan import (
+    Ask,
+)
+
+SHARED = 3
+"""Concurrencies that are tried at most as the one of all shapes."""
+
+
+def next_shared(
+    tiers: Sequence[tuple[str, Sequence[Limit]]], histories: Mapping[Series, History]
+) -> tuple[Series, Ask] | None:
+    """The next window that proves one concurrency in all of these series of one deployment, whose
+    server has one limit on requests in flight: of each SLA the lowest of the operating points, and
+    the lowest of all SLAs in each of them. None where that is done, where a series has no operating
+    point, or where the server keeps changing.
+    """
+    limited = [tuple(limits) for _, limits in tiers if limits]
+    if any(len(unchanged(h, limited[0]).changes) >= MOST_CHANGES for h in histories.values() if limited):
+        return None
+    lowest: dict[tuple[Limit, ...], int] = {}
+    for limits in limited:
+        points = [operating_concurrency(limits, history) for history in histories.values()]
+        known = [c for c in points if c is not None]
+        if not known or len(known) < len(points):
+            return None
+        lowest[limits] = min(known)
+    if len(histories) * len(limited) < 2:
+        return None
+    wanted = dict.fromkeys([*lowest.items(), *((limits, min(lowest.values())) for limits in limited)])
+    asks = (_to_share(c, limits, histories) for limits, c in wanted)
+    return next((ask for ask in asks if ask is not None), None)
+
+
+def _to_share(c: int, limits: tuple[Limit, ...], histories: Mapping[Series, History]) -> tuple[Series, Ask] | None:
+    """The next window of a proof of this concurrency in every series, or of a lower one where it
+    was given up in one: SHARED of them at most.
+    """
+    for _ in range(SHARED):
+        standing = {series: stands(c, limits, unchanged(history, limits)) for series, history in histories.items()}
+        if Verdict.VIOLATES not in standing.values():
+            left = next((series for series, verdict in standing.items() if verdict is not Verdict.MEETS), None)
+            reason = f"{setting(c)} is to be proven in every shape, as a server has one limit"
+            return None if left is None else (left, window_of_proof(c, limits, histories[left], reason))
+        if c == 1:
+            return None
+        c = max(1, math.floor(LOWER * c))
+    return None
