@@ -1,9 +1,9 @@
 """Series: a deployment with one workload, over its loads."""
 
 from collections.abc import Collection, Iterable
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
-from frontier.core.shapes import _T, DEFAULT_DEPLOYMENT, Shape
+from frontier.core.shapes import DEFAULT_DEPLOYMENT, Shape
 from frontier.core.text import clean_name
 
 
@@ -60,6 +60,9 @@ class HasSeries:
     def series(self) -> Series:
         """Its deployment and shape."""
         return Series(self.deployment, self.shape)
+
+
+_T = TypeVar("_T", bound=HasSeries)
 
 
 def by_series(items: Iterable[_T]) -> dict[Series, list[_T]]:

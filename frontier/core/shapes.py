@@ -1,4 +1,4 @@
-"""Shapes: how many tokens go in and out of a request; and series: a deployment with one shape."""
+"""Shapes: how many tokens go in and out of a request, of a session, of the classes of a mix."""
 
 import itertools
 import math
@@ -6,11 +6,10 @@ import random
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
 from frontier.core.loads import Arrivals, Rate, SessionRate
 from frontier.core.metrics import TURN_CLASSES
-from frontier.core.series import HasSeries
 from frontier.core.session_table import SessionFile, SessionTurn
 from frontier.core.text import clean_name, short_hash
 
@@ -422,6 +421,3 @@ def _together(parts: Sequence[tuple[float, Lengths]]) -> Lengths:
 
 DEFAULT_DEPLOYMENT = "default"
 """The name of the deployment of a config that names none."""
-
-
-_T = TypeVar("_T", bound=HasSeries)
