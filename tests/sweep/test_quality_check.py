@@ -3,6 +3,7 @@
 import asyncio
 import dataclasses
 import json
+import re
 import zlib
 from pathlib import Path
 from types import SimpleNamespace
@@ -139,7 +140,8 @@ def test_too_many_failures_end_it() -> None:
         pytest.raises(MeasurementError) as error,
     ):
         asked_of(url)
-    assert_golden_row("messages", neutral(str(error.value)))
+    # How many of those in flight still fail before it ends depends on the machine.
+    assert_golden_row("messages", re.sub(r"^[5-8] of 20", "N of 20", neutral(str(error.value))))
 
 
 @pytest.mark.process
