@@ -27,8 +27,8 @@ options = {c.name: [p.opts[0] for p in c.params if p.name != "help"] for c in (s
 from frontier.cli.main import run
 code = run(["sweep", sys.argv[1], "--dry-run"])
 print()
-print(json.dumps({"home": frontier.__file__, "dry_run": int(code), "commands": [c for s in sections().values() for c in s],
-                  "figures": list(FIGURES), "options": options,
+print(json.dumps({"home": frontier.__file__, "dry_run": int(code),
+                  "commands": [c for s in sections().values() for c in s], "figures": list(FIGURES), "options": options,
                   "notes": [n for n, _ in registry.there(registry.NOTES)]}))
 """
 
