@@ -36,7 +36,8 @@ from frontier.core.proof import claim_points, claim_windows
 from frontier.core.shapes import Lengths, Shape
 from frontier.core.trials import Phase, Trial
 from frontier.core.window import WindowData
-from frontier.extras.users.head_count import users
+from frontier.extras.users import head_count
+from frontier.planning import arrivals
 from frontier.simulator.engine import Step
 from frontier.simulator.spec import EngineSpec, Stalls
 from frontier.simulator.speculative import make_scheduler
@@ -288,13 +289,13 @@ def deployment(number: int) -> Result:
     case, history, decision, points = drawn(number)
     assert decision.concurrency is not None
     cap = decision.concurrency
-    replica = users.replica_of(decision, points, claim_windows(history))
-    promise = users.head_count(replica, case.think, case.replicas)
+    replica = arrivals.replica_of(decision, points, claim_windows(history))
+    promise = head_count.head_count(replica, case.think, case.replicas)
     waits = bool(replica.limits)
 
     def keeps(people: int, requests: int) -> bool:
         served = case.served(cap, people, requests)
-        return served.keeps(case.limits) and (waits or float(served.waited.mean()) <= users.WAITING)
+        return served.keeps(case.limits) and (waits or float(served.waited.mean()) <= arrivals.WAITING)
 
     most = _most(keeps, max(1, promise.people))
     by_law = {law: dataclasses.replace(case, law=law) for law in LAWS}
