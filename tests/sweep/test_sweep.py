@@ -379,11 +379,13 @@ def test_every_shape_is_scanned_and_proven_before_any_frontier_is_completed(size
     for shape in run.config.shapes:
         assert {1, 4, 16, 64} <= {p.concurrency for p in run.points() if p.shape == shape}
     begun = [line for line in RunDirectory.read(path).journal_lines() if line["event"] == "trial_begun"]
-    assert [pytest.approx(left, abs=0.1) for left in told.left[: len(begun)]] == [line["left"] for line in begun]
-    assert begun
-    assert all(line["left"] < line["left_at_most"] for line in begun)
-    assert min(x for x in told.left[:-1] if x is not None) > 0, "never nothing left while something is to come"
-    assert took / 3 < (told.left[0] or 0.0) < 3 * took, "expected before the first trial"
+    assert "left" not in begun[0], "known after the first trial"
+    assert begun[1:]
+    assert min(line["left"] for line in begun[1:]) > 0, "never nothing left while something is to come"
+    bounded = [line for line in begun if "left_at_most" in line]
+    assert bounded, "at least, while the search is open; then a range"
+    assert [line for line in bounded if line["left"] >= line["left_at_most"]] == []
+    assert begun[1]["left"] < took
     assert not conduct_by_the_clock(path, SIZED, clocked(SIZED))[0].finished, "nothing is left to ask"
 
 
