@@ -314,10 +314,16 @@ def test_every_flag_that_is_raised_has_words() -> None:
     import frontier.core.flags
     import frontier.core.load_flags
     import frontier.core.stationarity
+    import frontier.core.stream_flags
 
     source = "".join(
         Path(module.__file__).read_text()
-        for module in (frontier.core.load_flags, frontier.core.stationarity, frontier.core.flags)
+        for module in (
+            frontier.core.load_flags,
+            frontier.core.stationarity,
+            frontier.core.stream_flags,
+            frontier.core.flags,
+        )
     )
     raised = set(re.findall(r"(?:Flag|_flag)\(\s*f?\"([a-z_]+)\"", source))
     assert {"lockstep", "errors", "buffered_stream"} <= raised
