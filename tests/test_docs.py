@@ -188,6 +188,16 @@ def test_the_reference_pages_name_every_command_every_config_key_and_every_publi
     assert [name for name in package.__all__ if not re.search(rf"(:: |\.){name}\b", reference)] == []
 
 
+def test_the_page_of_commands_shows_each_help_whole() -> None:
+    helps = re.findall(r"^Usage: frontier (\S+) \[", (ROOT / "tests" / "golden" / "help.txt").read_text(), re.MULTILINE)
+    shown = (ROOT / "docs" / "cli.md").read_text()
+    begins = re.findall(r"^:start-at: 'Usage: frontier (\S+) \['$", shown, re.MULTILINE)
+    ends = re.findall(r"^:end-before: 'Usage: frontier (\S+) \['$", shown, re.MULTILINE)
+    assert helps
+    assert begins == helps, "in the order of the help"
+    assert ends == helps, "each ends where the next begins, the first before all of them"
+
+
 def test_the_requests_that_a_percentile_needs_are_those_on_the_page() -> None:
     table = (ROOT / "docs" / "proof.md").read_text().partition("| requests over the limit |")[2].partition("\n\n")[0]
     heads, _, *rows = table.splitlines()
