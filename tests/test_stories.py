@@ -96,8 +96,8 @@ def test_the_quickstart_ends_proven_in_75_seconds(tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def swept(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, str, str]]:
-    """The README's short config, with fixed lengths and no sizes, swept until the operating point
-    was announced; then Ctrl-C. The directory, what was said, and the answer.
+    """The README's short config, with fixed lengths, a quarter of its own, and no sizes, swept until
+    the operating point was announced; then Ctrl-C. The directory, what was said, and the answer.
     """
     here = tmp_path_factory.mktemp("user")
     with SimulatorProcess(EngineSpec.from_mapping(ENGINE)) as engine:
@@ -106,9 +106,8 @@ def swept(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, str,
             run(line.removeprefix("$ ").replace(at, engine.url), here)
         config = block("yaml", "endpoint:")
         assert "1024/256" in config
-        (here / "sweep.yaml").write_text(
-            re.sub(r"^sla: .*$", f"sla: {SLA}", config, flags=re.M).replace(at, engine.url)
-        )
+        config = re.sub(r"^sla: .*$", f"sla: {SLA}", config, flags=re.M).replace("1024/256", "256/64")
+        (here / "sweep.yaml").write_text(config.replace(at, engine.url))
         sweep = typed("frontier sweep sweep.yaml", here)
         assert sweep.stderr is not None
         log = []
@@ -130,7 +129,7 @@ def swept(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, str,
 def test_a_default_sweep_of_fixed_lengths_is_answered_and_ctrl_c_keeps_the_answer(swept: tuple[Path, str, str]) -> None:
     here, log, out = swept
     (answer,) = re.findall(r"^Run at concurrency (\d+) ", out, re.M)
-    assert int(answer) <= 38, "the engine's TPOT is 10 ms there"
+    assert int(answer) <= 50, "the engine's p95 TPOT is 10 ms there"
     least = 1 if "busy" in log else 24  # a busy machine proves less, and says so
     assert least <= int(answer)
     shape, _ = solved("frontier solve", here)
