@@ -28,6 +28,23 @@ MAY = ("process", "smoke", "slow", "engine")
 _seen: list[str] = []
 
 
+WHOLE_SWEEPS = (
+    "cli/test_cli_decide.py",
+    "stats/test_connections.py",
+    "stats/test_coverage.py",
+    "sweep/test_mix_sweep.py",
+    "sweep/test_nights.py",
+    "sweep/test_rate_sweep.py",
+    "sweep/test_session_sweep.py",
+    "sweep/test_standing.py",
+    "sweep/test_sweep.py",
+    "sweep/test_sweep_options.py",
+    "sweep/test_verify.py",
+)
+"""Files of sweeps in virtual time, seconds each: with the processes, but for what is slow there. The
+fast lane has one sweep of each kind (tests/sweeps.py), and recorded runs.
+"""
+
 CAPACITY = "frontier.client.load.process_capacity"
 """Measured once in each process, by whichever test comes first to a dry run that shows it."""
 
@@ -72,6 +89,12 @@ def pytest_configure(config: pytest.Config) -> None:
         sys.dont_write_bytecode, sys.pycache_prefix = False, os.environ["PYTHONPYCACHEPREFIX"]
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The stories last longest: begun last, they would keep one process waiting for the other."""
+    """Whole sweeps belong to the lane of processes, before lanes are chosen. The stories last
+    longest: begun last, they would keep one process waiting for the other.
+    """
+    for item in items:
+        if item.path.as_posix().endswith(WHOLE_SWEEPS) and not item.get_closest_marker("slow"):
+            item.add_marker("process")
     items.sort(key=lambda item: item.path.name != "test_stories.py")
