@@ -26,7 +26,6 @@ from frontier.core.decisions import Decision, Limit, Verdict
 from frontier.core.errors import UsageError
 from frontier.core.flags import above_roofline
 from frontier.core.from_records import window_data
-from frontier.core.knee import FrontierSummary, summarise
 from frontier.core.loads import load_columns
 from frontier.core.metrics import DEFAULT_METRICS, metric
 from frontier.core.points import Estimate, Flag, Frontier, Point, Power
@@ -341,15 +340,6 @@ class Run:
             if drawn.concurrencies:
                 known[f.series] = FrontierUncertainty(uncertainty.membership(drawn), uncertainty.band(drawn))
         return known
-
-    def summaries(
-        self, points: Sequence[Point], objectives: tuple[str, ...] | None = None
-    ) -> tuple[FrontierSummary, ...]:
-        """The summary of each series as a whole: its frontier with its uncertainty, and its
-        capacity.
-        """
-        known = self.uncertainties(objectives)
-        return tuple(summarise(f, points) for f in self.frontiers(points, objectives, known))
 
     # -- tables for pandas
     # ----------------------------------------------------------------------------------------------

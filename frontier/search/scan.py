@@ -26,8 +26,8 @@ from frontier.core import estimate, solver
 from frontier.core.causes import CLEARLY_MORE
 from frontier.core.changes import CLAIMED, MOST_CHANGES, History, Unchanged, spoilt, unchanged
 from frontier.core.decisions import Limit, Verdict
-from frontier.core.knee import knee
 from frontier.core.loads import Rate
+from frontier.core.pareto import knee
 from frontier.core.points import Point
 from frontier.core.proof import (
     ASCENTS,

@@ -25,6 +25,7 @@ from frontier.show.json_out import SOLVE_SCHEMA, Tree, decision_json, number, tr
 from frontier.show.limit_lines import knob_sentence
 from frontier.show.numbers import figure_row, figures
 from frontier.show.sentences import claim_sentence, half_undecided, headline, next_step_lines, production_lines
+from frontier.show.sla_notes import best_note, sla_notes
 from frontier.show.table import Table, indented, to_text
 from frontier.show.tables import DeploymentGpus
 from frontier.show.wording import (
@@ -53,8 +54,8 @@ def answers_text(
     """
     blocks = []
     for tier in answers:
-        first = [best.note for best in tier.best]
-        more = [*_production(tier), *(note for note in tier.notes if note not in first)]
+        first = [best_note(best) for best in tier.best]
+        more = [*_production(tier), *(note for note in sla_notes(tier) if note not in first)]
         lines = [textwrap.fill(clean(text, _LONGEST), width) for text in first]
         lines += [decision_table(tier.decisions, gpus=gpus, width=width, colour=colour)]
         lines += [textwrap.fill(clean(text, _LONGEST), width) for text in more]
@@ -142,7 +143,7 @@ def _answer_json(tier: SlaResult) -> Tree:
             }
             for b in tier.best
         ],
-        "notes": list(tier.notes),
+        "notes": list(sla_notes(tier)),
     }
 
 

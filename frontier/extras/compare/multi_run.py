@@ -10,7 +10,6 @@ from frontier.core import pareto
 from frontier.core.decisions import Limit
 from frontier.core.errors import UsageError
 from frontier.core.metrics import RATES, metric, per_gpu
-from frontier.core.pareto import keeps
 from frontier.core.shapes import Shape
 from frontier.core.text import clean, clean_name, unique_labels
 from frontier.extras.compare.comparison import Comparison
@@ -37,6 +36,7 @@ from frontier.show.picture.labels import (
     view_sentence,
 )
 from frontier.show.picture.selection import check_panels, series_of
+from frontier.show.pooled import keeps
 from frontier.show.wording import Provenance, apart, count, flag_kinds, left_out, limits_text
 
 ROLES = (Role.FRONTIER, Role.OTHER, Role.THIRD, Role.FOURTH)
