@@ -20,6 +20,7 @@ from frontier.planning.budget import TrialTimes
 from frontier.planning.plan import NO_PROOFS, Plan, TimeLeft, ToProve, make_trial, runs_grid, search_policy
 from frontier.search import complete, scan
 from frontier.search.scan import Ask, Done, SearchPolicy
+from frontier.search.series_history import SeriesHistory
 
 SEARCHED = (*SCANS, Phase.PROVE)
 """The trials of a search, whose number is random."""
@@ -88,7 +89,7 @@ def to_come(
     first, rest = _stated(config, listed)
     if config.refine == 0 or not history:
         return ToCome(bool(history), config.refine != 0, tuple(first), tuple(rest))
-    point = complete.operating_concurrency(config.limits, history) if config.limits else None
+    point = SeriesHistory.of(config.limits, history).operating_point if config.limits else None
     if point is None and isinstance(ask, Ask):
         return ToCome(True, True, (*first, _to_judgement(config, series, history, ask)), tuple(rest))
     candidate = next((each for each in (ask, later) if isinstance(each, Ask) and each.phase in SEARCHED), None)
@@ -176,7 +177,7 @@ def _asked(
     asks = [
         ask
         if c == ask.concurrency and ask.phase is Phase.PROVE
-        else complete.window_of_proof(c, config.limits, history)
+        else complete.window_of_proof(c, SeriesHistory.of(config.limits, history))
         for c in left
     ]
     return [part for each in asks for part in until_decided(config, series, history, each).answer]

@@ -16,6 +16,7 @@ from frontier.planning.time_left import of_sweep, series_of, to_come, until_deci
 from frontier.run import History
 from frontier.search import complete, scan, shared
 from frontier.search.scan import Ask, Done, SearchPolicy
+from frontier.search.series_history import SeriesHistory
 from frontier.sweep.trial_runner import TrialRunner
 
 T = TypeVar("T")
@@ -133,7 +134,7 @@ class Proposals:
         if ask is None or ask.concurrency <= (decision.concurrency or 0):
             return None
         history = self.runner.history(series)
-        gain = complete.gain(ask.concurrency, self.config.limits, history)
+        gain = SeriesHistory.of(self.config.limits, history).gain(ask.concurrency)
         left = until_decided(self.config, series, history, ask).seconds(self.runner.ledger.times)
         return (
             Better(ask.concurrency, gain, left.seconds if left is not None else None)
