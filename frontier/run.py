@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from frontier import registry
+from frontier.arrivals import arrival_rate
 from frontier.client.engines import engine_of
 from frontier.config import Config
 from frontier.config.config_file import config_of
@@ -37,7 +38,6 @@ from frontier.core.trials import GreedyReplies, Trial
 from frontier.core.verdict import judge
 from frontier.core.window import WindowData
 from frontier.hardware.roofline import Roofline, bounds, distance
-from frontier.planning.arrivals import arrival_rate
 from frontier.planning.budget import Amount, TrialTimes
 from frontier.planning.next_step import shared_commands, with_command
 from frontier.planning.standing import Standing, skipped, standing

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from frontier.core.loads import Trace
     from frontier.core.series import Series
     from frontier.core.trials import Trial
-    from frontier.planning.plan import Plan, TimeLeft, ToProve
-    from frontier.planning.time_left import ToCome
+    from frontier.planning.plan import Plan, ToProve
+    from frontier.planning.time_left import TimeLeft, ToCome
     from frontier.sweep.ledger import Ledger
 
 FAST = 200.0

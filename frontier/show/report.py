@@ -9,12 +9,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from frontier.arrivals import arrival_rate
 from frontier.core.decisions import Cause, Decision, Limit, Reason, Verdict
 from frontier.core.loads import setting
 from frontier.core.metrics import metric
 from frontier.core.text import clean
 from frontier.core.window import WindowData
-from frontier.planning.arrivals import arrival_rate
 from frontier.run import Run
 from frontier.show.costs import power_text
 from frontier.show.evidence_tables import cost_tables, evidence_tables, time_tables

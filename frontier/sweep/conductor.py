@@ -22,7 +22,8 @@ from frontier.core.proof import SCANS
 from frontier.core.series import Series
 from frontier.core.trials import Phase, Trial
 from frontier.planning.budget import described_trials, parts_left
-from frontier.planning.plan import NO_PROOFS, Plan, Progress, ToProve, grid_size, in_turn, make_trial, runs_grid
+from frontier.planning.plan import NO_PROOFS, Plan, ToProve, grid_size, in_turn, make_trial, runs_grid
+from frontier.planning.sweep_progress import Progress
 from frontier.run import History
 from frontier.search import complete
 from frontier.search.scan import Ask

@@ -5,14 +5,15 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from frontier.config import Config, DeploymentConfig
 from frontier.core.decisions import Decision
 from frontier.core.series import Series
 from frontier.core.trials import Phase, Trial
-from frontier.planning.plan import Better, Plan, TimeLeft, ToProve, grid_size, make_trial, search_policy
-from frontier.planning.time_left import of_sweep, series_of, to_come, until_decided
+from frontier.planning.plan import Plan, ToProve, grid_size, make_trial, search_policy
+from frontier.planning.sweep_progress import Better
+from frontier.planning.time_left import TimeLeft, of_sweep, series_of, to_come, until_decided
 from frontier.run import History
 from frontier.search import complete, scan, shared
 from frontier.search.scan import Ask, Done, SearchPolicy
@@ -35,9 +36,7 @@ class Proposals:
     prove: ToProve
     runner: TrialRunner
     limited: dict[Series, tuple[int, ...]] = field(default_factory=dict)
-    _searched: dict[Series, tuple[object, Ask | Done]] = field(default_factory=dict)
-    _completed: dict[Series, tuple[object, Ask | Done]] = field(default_factory=dict)
-    _left: dict[Series, tuple[object, TimeLeft | None]] = field(default_factory=dict)
+    _known: dict[tuple[str, Series], tuple[object, Any]] = field(default_factory=dict)
 
     def every_series(self) -> list[Series]:
         """The series of the plan."""
@@ -58,14 +57,14 @@ class Proposals:
                 return Done("nothing is left")
             return scan.next_ask(policy, series.shape, self.config.tiers, history)
 
-        return self._remembered(self._searched, series, ask)
+        return self._remembered("search", series, ask)
 
     def to_complete(self, series: Series) -> Ask | Done:
         """What completes the frontier of a series next."""
         if series.deployment in self.runner.failures.given_up:
             return Done("the plan is measured")
         if self.prove or self.config.refine == 0:
-            return self._remembered(self._completed, series, partial(self._last, series))
+            return self._remembered("completion", series, partial(self._last, series))
 
         def ask(policy: SearchPolicy, history: History) -> Ask | Done:
             if not policy.grid:
@@ -74,7 +73,7 @@ class Proposals:
             within = math.inf if left is None else left
             return complete.next_ask(policy, series.shape, self.config.tiers, history, within=within)
 
-        return self._remembered(self._completed, series, ask)
+        return self._remembered("completion", series, ask)
 
     def _last(self, series: Series, policy: SearchPolicy, history: History) -> Ask | Done:
         """What a series ends with that has no frontier to complete: proofs anew where the server
@@ -145,7 +144,7 @@ class Proposals:
     def time_left(self) -> TimeLeft | None:
         """What is left of the sweep, within the budget; None while nothing is measured."""
         left = [series for series in self.every_series() if series.deployment not in self.runner.failures.given_up]
-        each = {one: self._remembered(self._left, one, partial(self._time_left, one)) for one in left}
+        each = {one: self._remembered("time left", one, partial(self._time_left, one)) for one in left}
         total = of_sweep(each, self.runner.ledger.times)
         return None if total is None else total.within(self.runner.ledger.seconds_left())
 
@@ -166,15 +165,17 @@ class Proposals:
         below = [tuple(c for c in settings if c < lost) for settings in (policy.grid, policy.prove)]
         return replace(policy, grid=below[0], prove=below[1], lost=lost)
 
-    def _remembered(
-        self, known: dict[Series, tuple[object, T]], series: Series, work: Callable[[SearchPolicy, History], T]
-    ) -> T:
+    def _remembered(self, what: str, series: Series, work: Callable[[SearchPolicy, History], T]) -> T:
         """What follows from a history, worked out again when there is another trial: that takes a
         while.
         """
         policy, history = self._policy(series), self.runner.history(series)
         gone = len(self.runner.dropped), len(self.runner.skipped)
         state = policy, gone, tuple((trial.key, id(sample)) for trial, sample in history)
-        if series not in known or known[series][0] != state:
-            known[series] = state, work(policy, history)
-        return known[series][1]
+        before = self._known.get((what, series))
+        if before is not None and before[0] == state:
+            found: T = before[1]
+            return found
+        found = work(policy, history)
+        self._known[what, series] = state, found
+        return found

@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from frontier.arrivals import arrival_rate
 from frontier.client.load.loop import TrialProgress
 from frontier.config import Config
 from frontier.core import estimate
@@ -30,7 +31,6 @@ from frontier.core.points import Point
 from frontier.core.trials import Measurement, Outcome, Phase, Record, Trial
 from frontier.core.verdict import Check, Checked, judge
 from frontier.core.window import WindowData
-from frontier.planning.arrivals import arrival_rate
 from frontier.run import Run
 from frontier.search.highest_rate import (
     FoundRate,
