@@ -17,13 +17,14 @@ from frontier.core.series import Series
 from frontier.core.sla_result import SlaResult
 from frontier.core.text import clean
 from frontier.core.trials import Phase
-from frontier.core.units import format_number, format_share, roughly, trimmed
+from frontier.core.units import format_number, format_share, trimmed
 from frontier.core.verdict import Checked, judge
 from frontier.search.highest_rate import FoundRate, LoadTrial, invalid_because
 from frontier.show.explain import reason_sentences
 from frontier.show.json_out import SOLVE_SCHEMA, Tree, decision_json, number, tree_of
 from frontier.show.limit_lines import knob_sentence
 from frontier.show.numbers import figure_row, figures
+from frontier.show.rough import roughly
 from frontier.show.sentences import claim_sentence, half_undecided, headline, next_step_lines, production_lines
 from frontier.show.sla_notes import best_note, sla_notes
 from frontier.show.table import Table, indented, to_text

@@ -12,9 +12,9 @@ from frontier.core.loads import setting
 from frontier.core.metrics import metric
 from frontier.core.points import Flag
 from frontier.core.text import clean
-from frontier.core.units import roughly
 from frontier.show.costs import power_text
 from frontier.show.mixes import shares_sentence
+from frontier.show.rough import roughly
 from frontier.show.sentences import claim_sentence, next_step_note
 from frontier.show.wording import count, evidence_text, flag_words, limit_value_text, value_text
 
