@@ -258,27 +258,6 @@ def next_visit(known: SeriesHistory) -> Ask | None:
     return replace(visit, value=max(0.0, claim.unseen_share - unseen) / _seconds(visit, known.points))
 
 
-def worth_proving(
-    settings: Sequence[int], limits: tuple[Limit, ...], history: History, *, shared: bool = False
-) -> tuple[int, ...]:
-    """Those of these settings whose proof can change the answer, by all other data: below every
-    setting that violates a limit, and above the operating point or seen to give more. Without data
-    each can. Where one concurrency is `shared` by several shapes, a lower one that is not proven
-    can as well.
-    """
-    others = [(trial, sample) for trial, sample in history if trial.concurrency not in settings]
-    decision, known = SeriesHistory.of(limits, others).by_claims, SeriesHistory.of(limits, history)
-    if decision is None:  # nothing else was measured, or all of it before the server changed
-        return tuple(settings)
-    point, most = decision.concurrency or 0, decision.first_fail or math.inf
-
-    def changes(c: int) -> bool:
-        lacks = shared and known.stands(c) is Verdict.UNPROVEN
-        return c > point or c in decision.unconfirmed or lacks or known.gain(c) > 0
-
-    return tuple(c for c in settings if c < most and changes(c))
-
-
 # -- what is to come
 
 

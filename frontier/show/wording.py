@@ -21,7 +21,6 @@ from frontier.core.text import middle_cut as middle_cut
 from frontier.core.text import short_hash
 from frontier.core.units import count as count
 from frontier.core.units import format_number, format_seconds
-from frontier.core.verdict import deciding_bound
 from frontier.show.rough import roughly
 
 CLOSED_LOOP = "closed loop, zero think time"
@@ -390,3 +389,12 @@ def unique_labels(names: Sequence[str], longest: int = 60) -> list[str]:
         again = sum(other == name for other in names[: len(labels)])
         labels.append(f"{label} ({again + 1})" if again else label)
     return labels
+
+
+def deciding_bound(estimate: Estimate, limit: Limit) -> float | None:
+    """The one-sided 95 % bound that decides: the one toward the limit from the value. None where
+    there is none.
+    """
+    toward_upper = limit.holds(estimate.value) == (limit.better == "lower")
+    bound = estimate.upper if toward_upper else estimate.lower
+    return bound if math.isfinite(bound) else None

@@ -27,15 +27,13 @@ T = TypeVar("T")
 class Proposals:
     """What a sweep measures next in each series.
 
-    `prove` are settings that the user asked to be proven, and then nothing else is measured;
-    `limited` those of them that can change the answer of a series.
+    `prove` are settings that the user asked to be proven, and then nothing else is measured.
     """
 
     config: Config
     plan: Plan
     prove: ToProve
     runner: TrialRunner
-    limited: dict[Series, tuple[int, ...]] = field(default_factory=dict)
     _known: dict[tuple[str, Series], tuple[object, Any]] = field(default_factory=dict)
 
     def every_series(self) -> list[Series]:
@@ -160,7 +158,7 @@ class Proposals:
         """What the search may ask for: below a setting under which the server was lost, where there
         is one.
         """
-        policy = search_policy(self.config, self.limited.get(series, self.prove.of(series)))
+        policy = search_policy(self.config, self.prove.of(series))
         lost, _ = self.runner.failures.failed_at.get(series, (math.inf, ""))
         below = [tuple(c for c in settings if c < lost) for settings in (policy.grid, policy.prove)]
         return replace(policy, grid=below[0], prove=below[1], lost=lost)

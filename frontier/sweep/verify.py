@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from frontier.arrivals import arrival_rate
+from frontier.arrivals import Check, Checked, arrival_rate
 from frontier.client.load.loop import TrialProgress
 from frontier.config import Config
 from frontier.core import estimate
@@ -29,7 +29,7 @@ from frontier.core.load_flags import DRIFT
 from frontier.core.metrics import claim_floor, metric
 from frontier.core.points import Point
 from frontier.core.trials import Measurement, Outcome, Phase, Record, Trial
-from frontier.core.verdict import Check, Checked, judge
+from frontier.core.verdict import judge
 from frontier.core.window import WindowData
 from frontier.run import Run
 from frontier.search.highest_rate import (

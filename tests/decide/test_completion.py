@@ -169,17 +169,6 @@ def test_visits_end_after_the_turns_that_the_proof_let_expect():
     assert most <= claim.turns <= max(most, proven.turns) + complete.VISIT_TURNS
 
 
-def test_a_named_setting_is_worth_a_proof_where_it_can_change_the_answer(completed):
-    history, _ = completed
-    point = SeriesHistory.of(TTFT, history).operating_point
-    assert (1, 200) == complete.worth_proving((1, 200), TTFT, []), "nothing is known"
-    scans = [(trial, sample) for trial, sample in history if trial.phase in (Phase.SCAN, Phase.LOCATE)]
-    assert len(scans) > 1
-    assert (1, 200) == complete.worth_proving((1, 200), TTFT, scans), "what was only scanned claims nothing"
-    assert () == complete.worth_proving((1, 200), TTFT, history)
-    assert (point + 1,) == complete.worth_proving((1, point + 1, 200), TTFT, history)
-
-
 def test_a_proof_that_the_time_has_no_room_for_is_not_begun(completed):
     history, asks = completed
     first = next(i for i, a in enumerate(asks) if a.phase is Phase.PROVE)
