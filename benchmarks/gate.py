@@ -30,7 +30,8 @@ from frontier.core.trials import Phase
 from frontier.core.window import WindowData
 from frontier.extras.compare.gate import Gate, GateRules, Measured, family_size, gate, judged_metrics
 from frontier.extras.compare.regression import gate_runs
-from frontier.planning.plan import NO_PROOFS, Progress, ToProve, make_plan
+from frontier.planning.plan import NO_PROOFS, ToProve, make_plan
+from frontier.planning.sweep_progress import Progress
 from frontier.run import Run, load
 from frontier.store.run_dir import RunDirectory
 from frontier.sweep.backend import VirtualBackend

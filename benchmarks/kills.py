@@ -37,7 +37,8 @@ from typing import Any
 from frontier.config import load_config
 from frontier.core.decisions import Decision
 from frontier.core.trials import Measurement, Trial
-from frontier.planning.plan import Progress, make_plan
+from frontier.planning.plan import make_plan
+from frontier.planning.sweep_progress import Progress
 from frontier.run import load
 from frontier.show.explain import with_notes
 from frontier.store.run_dir import RunDirectory

@@ -16,7 +16,8 @@ import time
 from pathlib import Path
 
 from frontier.config import load_config
-from frontier.planning.plan import Progress, make_plan
+from frontier.planning.plan import make_plan
+from frontier.planning.sweep_progress import Progress
 from frontier.store.run_dir import RunDirectory
 from frontier.sweep.backend import VirtualBackend
 from frontier.sweep.conductor import Conductor

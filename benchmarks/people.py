@@ -27,6 +27,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from frontier import arrivals
 from frontier.core import solver
 from frontier.core.decisions import Decision, Limit
 from frontier.core.from_records import window_data
@@ -37,7 +38,6 @@ from frontier.core.shapes import Lengths, Shape
 from frontier.core.trials import Phase, Trial
 from frontier.core.window import WindowData
 from frontier.extras.users import head_count
-from frontier.planning import arrivals
 from frontier.simulator.engine import Step
 from frontier.simulator.spec import EngineSpec, Stalls
 from frontier.simulator.speculative import make_scheduler

@@ -43,7 +43,8 @@ from frontier.config import Config, load_config
 from frontier.core.decisions import Decision
 from frontier.core.errors import MeasurementError
 from frontier.core.trials import Measurement, Outcome, Record, Trial
-from frontier.planning.plan import Progress, make_plan
+from frontier.planning.plan import make_plan
+from frontier.planning.sweep_progress import Progress
 from frontier.run import load
 from frontier.simulator.spec import EngineSpec
 from frontier.store.run_dir import RunDirectory

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from frontier import registry
+from frontier.arrivals import arrival_rate
 from frontier.client.engines import engine_of
 from frontier.config import Config
 from frontier.config.config_file import config_of
@@ -26,7 +27,6 @@ from frontier.core.decisions import Decision, Limit, Verdict
 from frontier.core.errors import UsageError
 from frontier.core.flags import above_roofline
 from frontier.core.from_records import window_data
-from frontier.core.knee import FrontierSummary, summarise
 from frontier.core.loads import load_columns
 from frontier.core.metrics import DEFAULT_METRICS, metric
 from frontier.core.points import Estimate, Flag, Frontier, Point, Power
@@ -38,7 +38,6 @@ from frontier.core.trials import GreedyReplies, Trial
 from frontier.core.verdict import judge
 from frontier.core.window import WindowData
 from frontier.hardware.roofline import Roofline, bounds, distance
-from frontier.planning.arrivals import arrival_rate
 from frontier.planning.budget import Amount, TrialTimes
 from frontier.planning.next_step import shared_commands, with_command
 from frontier.planning.standing import Standing, skipped, standing
@@ -341,15 +340,6 @@ class Run:
             if drawn.concurrencies:
                 known[f.series] = FrontierUncertainty(uncertainty.membership(drawn), uncertainty.band(drawn))
         return known
-
-    def summaries(
-        self, points: Sequence[Point], objectives: tuple[str, ...] | None = None
-    ) -> tuple[FrontierSummary, ...]:
-        """The summary of each series as a whole: its frontier with its uncertainty, and its
-        capacity.
-        """
-        known = self.uncertainties(objectives)
-        return tuple(summarise(f, points) for f in self.frontiers(points, objectives, known))
 
     # -- tables for pandas
     # ----------------------------------------------------------------------------------------------

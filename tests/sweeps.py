@@ -23,7 +23,9 @@ from frontier.core.errors import ExitCode
 from frontier.core.points import Flag
 from frontier.core.solver import exit_code
 from frontier.core.trials import Measurement, Phase, Trial
-from frontier.planning.plan import Better, Progress, TimeLeft, make_plan
+from frontier.planning.plan import make_plan
+from frontier.planning.sweep_progress import Better, Progress
+from frontier.planning.time_left import TimeLeft
 from frontier.run import Run
 from frontier.show.notebook import NotebookRun, load
 from frontier.store.run_dir import RunDirectory

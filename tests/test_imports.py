@@ -24,6 +24,7 @@ RINGS = [
     "store",
     "config",
     "planning",
+    "arrivals",
     "run",
     "sweep",
     "show",

@@ -9,10 +9,10 @@ import pytest
 from frontier.client.ask.prompts import Calibration, PromptPlan
 from frontier.core.decisions import Decision, Judgement, Verdict
 from frontier.core.metrics import metric
-from frontier.core.mixes import class_shares, class_verdicts, shares_sentence
 from frontier.core.points import Estimate
 from frontier.core.session_plans import class_of, plan_session
 from frontier.core.shapes import Lengths, Session, Shape, TrafficClass
+from frontier.show.mixes import class_shares, class_verdicts, shares_sentence
 from tests.golden import assert_golden_row
 
 CHAT = Shape(Lengths.uniform(100, 300), Lengths.fixed(40), "chat", prefix=0.5)

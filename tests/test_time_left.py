@@ -11,8 +11,8 @@ from frontier.config import load_config
 from frontier.core.series import Series
 from frontier.core.trials import Phase
 from frontier.planning.budget import Amount, TrialTimes
-from frontier.planning.plan import TimeLeft, make_plan, make_trial, search_policy
-from frontier.planning.time_left import of_sweep, outlook, to_come, until_decided
+from frontier.planning.plan import make_plan, make_trial, search_policy
+from frontier.planning.time_left import TimeLeft, of_sweep, outlook, to_come, until_decided
 from frontier.search.scan import Ask, Done
 from tests.commands import frontier
 from tests.golden import assert_golden_row

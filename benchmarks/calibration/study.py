@@ -18,7 +18,7 @@ from frontier.core.metrics import metric
 from frontier.core.points import Point
 from frontier.core.trials import Phase
 from frontier.core.window import WindowData
-from frontier.extras.compare import comparison
+from frontier.extras.compare import areas, comparison
 from frontier.extras.compare.contest import Rules, Side
 
 RULES: dict[str, Callable[[Server, int], rules.Answer]] = {
@@ -186,7 +186,7 @@ def _compared(a: _Side, reference: tuple[float, float]) -> dict[str, bool]:
         return {}
     sides = [Side(name, side.points, samples=side.samples) for name, side in (("A", a), ("B", b))]
     found = comparison.compare(*sides, Rules(OBJECTIVES, reference[1], draws=200))
-    true = pareto.hypervolume(b.gain, b.price, reference) / pareto.hypervolume(a.gain, a.price, reference)
+    true = areas.hypervolume(b.gain, b.price, reference) / areas.hypervolume(a.gain, a.price, reference)
     held = {"ratio": found.ratio.low <= true <= found.ratio.high}
     for difference in found.outcome.differences:
         at = [rules.GRID.index(c) for c, _ in difference.settings]

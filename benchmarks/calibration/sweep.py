@@ -14,8 +14,8 @@ from frontier.core.proof import pilot_point
 from frontier.core.series import Series
 from frontier.core.trials import Phase, Trial
 from frontier.planning.budget import Amount, TrialTimes
-from frontier.planning.plan import Plan, TimeLeft, grid_size, make_plan, make_trial, search_policy
-from frontier.planning.time_left import to_come
+from frontier.planning.plan import Plan, grid_size, make_plan, make_trial, search_policy
+from frontier.planning.time_left import TimeLeft, to_come
 from frontier.search import complete, scan
 from frontier.search.scan import Ask, Done
 

@@ -14,7 +14,8 @@ from frontier.core.errors import ExitCode
 from frontier.core.loads import load_of, setting
 from frontier.core.text import clean
 from frontier.core.trials import Phase
-from frontier.core.units import format_elapsed, format_number, format_range
+from frontier.core.units import format_elapsed, format_number
+from frontier.show.rough import format_range
 from frontier.store.journal import last_session
 from frontier.store.run_dir import RunDirectory
 
@@ -23,8 +24,8 @@ if TYPE_CHECKING:
     from frontier.core.loads import Trace
     from frontier.core.series import Series
     from frontier.core.trials import Trial
-    from frontier.planning.plan import Plan, TimeLeft, ToProve
-    from frontier.planning.time_left import ToCome
+    from frontier.planning.plan import Plan, ToProve
+    from frontier.planning.time_left import TimeLeft, ToCome
     from frontier.sweep.ledger import Ledger
 
 FAST = 200.0

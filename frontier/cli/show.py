@@ -27,6 +27,7 @@ def command(options: common.RunOptions, runs: tuple[Path, ...]) -> int:
       frontier show runs/bf16 runs/fp8 --objectives quality,cost
       frontier show --json | jq '.points[] | select(.on_frontier) | .concurrency'
     """
+    from frontier.show.capacity import summaries_of
     from frontier.show.json_out import SHOW_SCHEMA, points_json
     from frontier.show.notes import notes_of
     from frontier.show.picture.selection import pooled_of
@@ -43,7 +44,7 @@ def command(options: common.RunOptions, runs: tuple[Path, ...]) -> int:
     run = replace(options, run=runs[0] if runs else None).read(allow_empty=options.as_json, say_unfinished=False)
     axes = options.all_axes or run.config.objectives
     points = run.points(names=axes)
-    summaries = run.summaries(points, axes)
+    summaries = summaries_of(run, points, axes)
     frontiers = [summary.frontier for summary in summaries]
     limits = run.limits()
     decisions = run.solve() if limits else ()

@@ -256,7 +256,7 @@ def measure(
     cleanly, the second leaves at once. The journal keeps `facts` of the session.
     """
     from frontier.client.http.http_client import run as run_loop
-    from frontier.planning.plan import Progress
+    from frontier.planning.sweep_progress import Progress
     from frontier.show.live import make_progress
     from frontier.sweep.backend import HttpBackend
     from frontier.sweep.conductor import Conductor

@@ -75,19 +75,9 @@ def window_data(measurement: Measurement, records: Iterable[Record], *, open_loo
     that a client or server that falls behind cannot hide it (coordinated omission; wrk2's rule). A
     trial at a rate always is.
     """
-    open_loop = open_loop or isinstance(measurement.trial.concurrency, Rate)
-    window = measurement.window
-    blocks = _Blocks(window)
-    parts: list[Columns] = []
-    odd: Counter[str] = Counter()
-    limited = 0
-    for batch in _batches(records):
-        parts.append(_columns(batch, open_loop))
-        blocks.add(parts[-1], batch)
-        odd.update(_odd_finishes(batch, window))
-        limited += sum(r.status == TOO_MANY and window.start <= r.sent <= window.end for r in batch)
-    parts = parts or [_columns((), open_loop)]
-    everything = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+    trial, window = measurement.trial, measurement.window
+    open_loop = open_loop or isinstance(trial.concurrency, Rate)
+    everything, blocks, odd, limited = _read(records, window, open_loop)
     order = np.argsort(everything["sent"], kind="stable")
     sent = everything["sent"][order]
     inside = order[(sent >= window.start) & (sent <= window.end)]
@@ -95,7 +85,6 @@ def window_data(measurement: Measurement, records: Iterable[Record], *, open_loo
     kept = {name: column[inside[~by_client[inside]]] for name, column in everything.items()}
     ok: Bools = kept["code"] == _OK
     codes, counts = np.unique(everything["code"][inside], return_counts=True)
-    trial = measurement.trial
     as_they_are = ("irregular", "asked_isl", "asked_osl", "prompt_tokens", "completion_tokens", "cached_tokens")
     arrays: dict[str, Any] = {name: kept[name] for name in as_they_are}
     arrays |= {name: np.where(ok, kept[name], math.inf) for name in ("ttft", "tpot", "e2e")}
@@ -134,6 +123,21 @@ def window_data(measurement: Measurement, records: Iterable[Record], *, open_loo
         **_reader(kept, ok),
         **_turns(kept, trial.shape),
     )
+
+
+def _read(records: Iterable[Record], window: Window, open_loop: bool) -> tuple[Columns, "_Blocks", Counter[str], int]:
+    """One pass over the records: their columns, the sums of time blocks, the finish reasons in the
+    window that are not known to be good, and how many requests met a rate limit in it.
+    """
+    blocks, odd, limited = _Blocks(window), Counter[str](), 0
+    parts: list[Columns] = []
+    for batch in _batches(records):
+        parts.append(_columns(batch, open_loop))
+        blocks.add(parts[-1], batch)
+        odd.update(_odd_finishes(batch, window))
+        limited += sum(r.status == TOO_MANY and window.start <= r.sent <= window.end for r in batch)
+    parts = parts or [_columns((), open_loop)]
+    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}, blocks, odd, limited
 
 
 def _turns(columns: Columns, shape: Shape) -> dict[str, Any]:

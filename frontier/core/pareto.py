@@ -1,6 +1,5 @@
-"""The Pareto frontier: the exact set of non-dominated settings, its hypervolume (the area under its
-staircase), and the frontier pooled over several deployments: which of them owns which part of it,
-and why another has none.
+"""The Pareto frontier: the exact set of non-dominated settings, why others have no place on it, and
+the knee of a throughput curve.
 
 Exact means float against float, without an epsilon: noise is a separate, named layer
 (`uncertainty`). Copies of a non-dominated point are all kept. Points without finite coordinates
@@ -8,17 +7,13 @@ never enter; they are excluded by name and reason.
 """
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from frontier.core.decisions import Limit, Verdict
 from frontier.core.metrics import Metric, metric
 from frontier.core.points import Frontier, Point
-from frontier.core.shapes import Shape
-from frontier.core.verdict import judge
 from frontier.core.window import Bools
 
 
@@ -86,8 +81,8 @@ def frontier(points: Sequence[Point], objectives: tuple[str, ...]) -> Frontier:
     by_c = by_concurrency(points)
     excluded = {c: why for c, p in by_c.items() if (why := exclusion(p, metrics)) is not None}
     usable = [p for c, p in by_c.items() if c not in excluded]
-    costs = _costs(usable, metrics)
-    mask = nondominated(-costs[:, 0], costs[:, 1]) if len(metrics) == 2 else nondominated_nd(costs)
+    table = costs(usable, metrics)
+    mask = nondominated(-table[:, 0], table[:, 1]) if len(metrics) == 2 else nondominated_nd(table)
     return Frontier(
         deployment=points[0].deployment,
         shape=points[0].shape,
@@ -98,7 +93,7 @@ def frontier(points: Sequence[Point], objectives: tuple[str, ...]) -> Frontier:
     )
 
 
-def _costs(points: Sequence[Point], metrics: Sequence[Metric]) -> NDArray[np.float64]:
+def costs(points: Sequence[Point], metrics: Sequence[Metric]) -> NDArray[np.float64]:
     """The metrics of each point, turned so that lower is better."""
     return np.array([[-m.sign * p.metrics[m.name].value for m in metrics] for p in points]).reshape(-1, len(metrics))
 
@@ -133,35 +128,6 @@ def exclusion(point: Point, objectives: Sequence[Metric]) -> str | None:
     return None
 
 
-def hypervolume(maximise: ArrayLike, minimise: ArrayLike, reference: tuple[float, float]) -> float:
-    """The area a frontier dominates, up to `reference` = (least of the maximised axis, most of the
-    minimised axis).
-
-    Points beyond the reference add nothing. Comparable only between frontiers of the same reference
-    and metrics. In the units of both axes multiplied. ValueError for an infinite reference. Tested
-    equal to moocore's.
-    """
-    return float(hypervolumes(_finite(maximise)[np.newaxis], _finite(minimise)[np.newaxis], reference)[0])
-
-
-def hypervolumes(
-    maximise: NDArray[np.float64], minimise: NDArray[np.float64], reference: tuple[float, float]
-) -> NDArray[np.float64]:
-    """The `hypervolume` of each row; a point of which either coordinate is NaN or infinite adds
-    nothing.
-    """
-    floor, limit = reference
-    if not (math.isfinite(floor) and math.isfinite(limit)):
-        raise ValueError("the hypervolume needs a finite reference point; the SLA's limit is the usual one")
-    inside = (maximise > floor) & (minimise < limit) & np.isfinite(maximise) & np.isfinite(minimise)
-    low = np.where(inside, minimise, limit)  # what lies outside comes last, and is of no width
-    order = np.argsort(low, axis=1)
-    low, high = np.take_along_axis(low, order, 1), np.take_along_axis(np.where(inside, maximise, floor), order, 1)
-    widths = np.diff(low, append=limit)
-    areas: NDArray[np.float64] = np.sum((np.maximum.accumulate(high, axis=1) - floor) * widths, axis=1)
-    return areas
-
-
 def _finite(numbers: ArrayLike) -> NDArray[np.float64]:
     array = np.asarray(numbers, dtype=np.float64)
     if not np.isfinite(array).all():
@@ -169,67 +135,15 @@ def _finite(numbers: ArrayLike) -> NDArray[np.float64]:
     return array
 
 
-# --- pooled over several deployments
+def knee(points: Sequence[Point]) -> int | None:
+    """The concurrency of most throughput per latency (Kleinrock's power): an annotation.
 
-
-@dataclass(frozen=True, slots=True)
-class Pooled:
-    """The frontier of one shape over several owners; a point names its owner as its deployment. The
-    best by the first objective come first. `without` says of each owner that has no part of it why;
-    `hidden` are the limits that the settings had to keep.
+    Curvature methods (kneed) move with the grid and the axis, this moves with the grid only;
+    neither decides anything.
     """
-
-    shape: Shape
-    objectives: tuple[str, ...]
-    hidden: tuple[Limit, ...]
-    members: tuple[Point, ...]
-    without: Mapping[str, str]
-
-
-def pooled(owned: Sequence[Point], objectives: Sequence[str], limits: Sequence[Limit] = ()) -> list[Pooled]:
-    """The pooled frontier of each shape, on two to four metrics. The points have their owners as
-    deployments.
-
-    A setting takes part when it has a value of each metric and, where there is an SLA, is proven to
-    keep the limits on other metrics: quality against cost would not show that the cheapest is too
-    slow.
-    """
-    metrics = [metric(name) for name in objectives]
-    hidden = tuple(limit for limit in limits if limit.metric not in objectives)
-    pools = []
-    for shape in dict.fromkeys(point.shape for point in owned):
-        points = [point for point in owned if point.shape == shape]
-        parts = [p for p in points if exclusion(p, metrics) is None and keeps(p, hidden)]
-        costs = _costs(parts, metrics)
-        kept = np.flatnonzero(nondominated_nd(costs))
-        members = [parts[i] for i in sorted(kept, key=lambda i: (*costs[i], i))]
-        without = dict(_without(points, parts, members, metrics))
-        pools.append(Pooled(shape, tuple(objectives), hidden, tuple(members), without))
-    return pools
-
-
-def keeps(point: Point, limits: Sequence[Limit]) -> bool:
-    """Whether it is proven to keep the limits; an aggregate without intervals goes by its
-    values.
-    """
-    estimates = [point.metrics[limit.metric] for limit in limits if limit.metric in point.metrics]
-    known = any(estimate.has_interval or estimate.has_bound for estimate in estimates)
-    return not limits or judge(point, limits, point_estimates=not known).verdict is Verdict.MEETS
-
-
-def _without(
-    points: Sequence[Point], parts: Sequence[Point], members: Sequence[Point], metrics: Sequence[Metric]
-) -> Iterator[tuple[str, str]]:
-    """Each owner without a part, and why."""
-    for owner in dict.fromkeys(point.deployment for point in points):
-        mine = [point for point in parts if point.deployment == owner]
-        above = [m.deployment for m in members for p in mine if not any(_better(p, m, each) for each in metrics)]
-        if not mine:
-            reasons = [exclusion(point, metrics) for point in points if point.deployment == owner]
-            yield owner, next((why for why in reasons if why), "no setting is proven to keep the SLA")
-        elif not any(point.deployment == owner for point in members):
-            yield owner, f"dominated by {' and '.join(dict.fromkeys(above))}"
-
-
-def _better(point: Point, other: Point, by: Metric) -> bool:
-    return by.improves(point.metrics[by.name].value, other.metrics[by.name].value)
+    power = {
+        p.concurrency: p.value("request_throughput") / p.value("mean_e2e")
+        for p in points
+        if p.valid and p.value("mean_e2e") > 0 and p.value("request_throughput") > 0
+    }
+    return max(power, key=lambda c: (power[c], -c)) if len(power) > 1 else None

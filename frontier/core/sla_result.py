@@ -12,13 +12,8 @@ from dataclasses import dataclass, field
 
 from frontier.core import difference, metrics
 from frontier.core.decisions import Decision, Limit, Verdict
-from frontier.core.loads import setting
 from frontier.core.points import Point
 from frontier.core.series import Series, by_series
-from frontier.core.units import format_number
-
-_NAMED = 0.01
-"""The share of throughput given up that is named."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,30 +44,6 @@ class Best:
     others: tuple[str, ...]
     open: tuple[str, ...]
     may_give: tuple[tuple[str, int], ...] = ()
-
-    @property
-    def note(self) -> str:
-        """The result as a sentence, and what may turn it round as another."""
-        undecided = [f"{name} may give more at {setting(c)}, which is not proven" for name, c in self.may_give]
-        return " ".join([self._winner, *([f"{_listed(undecided)}."] if undecided else [])])
-
-    @property
-    def _winner(self) -> str:
-        d, unit = self.decision, "tok/s/GPU" if self.per_gpu else "tok/s"
-        point = f"{format_number(self.rate)} {unit} at {setting(d.concurrency or 0)}"
-        if self.open:
-            rest = f"of {_listed(self.open)} no setting is proven, so which gives the most is open"
-            if not self.others:
-                return f"For {d.shape.label} only {d.deployment} is proven inside the SLA, {point}; {rest}."
-            return f"Most throughput proven for {d.shape.label}: {d.deployment}, {point}; {rest}."
-        if not self.others:
-            return f"For {d.shape.label} only {d.deployment} meets the SLA: {point}."
-        apart = "more than" if self.sure else "within the interval of"
-        return f"Most throughput proven for {d.shape.label}: {d.deployment}, {point}, {apart} {_listed(self.others)}."
-
-
-def _listed(names: Sequence[str]) -> str:
-    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,47 +84,6 @@ class SlaResult:
     best: tuple[Best, ...] = ()
     given_up: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     commands: Mapping[str, str] = field(default_factory=dict)
-
-    @property
-    def notes(self) -> tuple[str, ...]:
-        """Sentences about what is common to several shapes or deployments."""
-        return (
-            *self._common_notes(),
-            *(best.note for best in self.best),
-            *self._cheapest_notes(),
-        )
-
-    def _common_notes(self) -> list[str]:
-        notes = []
-        for deployment, c in self.common.items():
-            mine = [d for d in self.decisions if d.deployment == deployment]
-            where = f" on {deployment}" if len(self.common) > 1 else ""
-            alone = ", ".join(f"{d.shape.label} {d.concurrency if d.concurrency is not None else 'none'}" for d in mine)
-            if c is not None:
-                notes.append(f"One concurrency for all shapes{where}: {c} (each alone: {alone}).")
-            else:
-                notes.append(f"No concurrency measured is proven in every shape{where} (each alone: {alone}).")
-            notes += self._price(deployment, c)
-        return notes
-
-    def _price(self, deployment: str, c: int | None) -> list[str]:
-        """What each shape gives up at the common concurrency, or how to prove one."""
-        command = self.commands.get(deployment)
-        if c is None:
-            return [] if command is None else [f"To prove one in all of them: {command}"]
-        shares = self.given_up.get(deployment, {})
-        named = [f"{label} {share:.0%}" for label, share in shares.items() if share > _NAMED]
-        return [f"At {setting(c)} shapes give up of their throughput: {', '.join(named)}."] if named else []
-
-    def _cheapest_notes(self) -> list[str]:
-        notes = []
-        for cheapest in self.cheapest:
-            d = cheapest.decision
-            price = f"${d.metrics['cost'].value:.3g}/Mtok"
-            sure = "" if cheapest.sure else ", though within the intervals another may be"
-            where = f"{d.deployment} at {setting(d.concurrency or 0)}"
-            notes.append(f"Cheapest for {d.shape.label}: {where}, {price}{sure}.")
-        return notes
 
 
 def answer(

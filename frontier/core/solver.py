@@ -52,33 +52,27 @@ def solve(
 
     Only settings below the lowest violation are chosen, whatever lies above it; settings at the low
     end that only lack throughput (verdict.RISING) are no such violation, and one of a single trial
-    below a proven setting is not yet one (`Decision.unconfirmed`). Among those that meet, going
-    from the lowest up, a step is taken when its throughput grows by more than 2 % and by ten
-    percent per doubling of the worst tail. Both settings keep the promise, so this is a preference
-    and no claim: values decide, and a step that falls short by less than its interval is called a
-    tie. With `marginal_gain=False` it is simply the most throughput. `marginal_ok` also accepts
-    settings whose values are inside while a bound is not; the verdict then says MARGINAL although a
-    concurrency is named.
+    below a proven setting is not yet one (`Decision.unconfirmed`). Among those that meet the steps
+    that are worth their tail are taken (`_choose`); with `marginal_gain=False` it is simply the
+    most throughput. `marginal_ok` also accepts settings whose values are inside while a bound is
+    not; the verdict then says MARGINAL although a concurrency is named.
 
     `scanned` are settings of which nothing can be claimed: they are named where they may be a
-    better answer. `history` are the finished trials, which say what the claim covers and what cut a
-    proof short; `end` is how the sweep ended.
+    better answer. `history` says what the claim covers and what cut a proof short; `end` is how the
+    sweep ended.
 
     When nothing is feasible: VIOLATES with the nearest miss as candidate (UNPROVEN where settings
     below it were only scanned); UNPROVEN or MARGINAL with the best undecided setting; INVALID when
-    no valid point could have answered. UsageError without limits; ValueError for no points, for
-    mixed deployments or shapes, or a concurrency that comes twice.
+    no valid point could have answered. UsageError without limits; ValueError as `by_concurrency`.
     """
-    by_c = by_concurrency(points)
-    judged = {c: judge(p, limits, point_estimates=point_estimates) for c, p in by_c.items()}
-    kept = unchanged(history, limits)
+    by_c, kept = by_concurrency(points), unchanged(history, limits)
     growing = {} if point_estimates else _outgrown(kept, by_c, limits)
-    judged |= {c: _unproven(judged[c], growth) for c, growth in growing.items()}
+    judged = _judged(by_c, limits, growing, point_estimates)
     unconfirmed = _unconfirmed(judged, by_c)
     violating = [c for c in _violating(judged) if c not in unconfirmed]
+    lowest = min(violating, default=math.inf)
     meeting = [c for c, j in judged.items() if j.verdict is Verdict.MEETS]
-    below = [p for c, p in by_c.items() if not violating or c < violating[0]]
-    feasible = [p for p in below if _acceptable(p, judged[p.concurrency], limits, marginal_ok)]
+    feasible = [p for c, p in by_c.items() if c < lowest and _acceptable(p, judged[c], limits, marginal_ok)]
     rate = _rate_name(feasible)
     chosen = _choose(feasible, limits, rate, marginal_gain, point_estimates)
     decision = replace(
@@ -88,14 +82,9 @@ def solve(
         unconfirmed=unconfirmed,
         rejected=_rejected(chosen, feasible, limits, rate, point_estimates) if marginal_gain else None,
     )
-    lowest = decision.first_fail
-    if decision.verdict is Verdict.VIOLATES and any(lowest is None or p.concurrency < lowest for p in scanned):
+    if decision.verdict is Verdict.VIOLATES and any(p.concurrency < lowest for p in scanned):
         decision = replace(decision, verdict=Verdict.UNPROVEN)  # what was only scanned may keep the limits
-    corrected = corrected_settings(history, limits, {c: j.verdict for c, j in judged.items()})
-    if corrected or (decision.verdict is Verdict.MEETS and not point_estimates):
-        claimed = decision.concurrency if decision.concurrency is not None else max(corrected, default=0)
-        claim = claim_of(proof_windows(kept, claimed, limits), limits, corrected=bool(corrected))
-        decision = replace(decision, claim=claim)
+    decision, corrected = _with_claim(decision, history, kept, point_estimates)
     by_c = {p.concurrency: p for p in scanned} | by_c
     return with_causes(
         decision,
@@ -107,6 +96,29 @@ def solve(
         point_estimates=point_estimates,
         unworthy=_unworthy(chosen, by_c.values(), limits, rate) if marginal_gain else (),
     )
+
+
+def _judged(
+    points: Mapping[int, Point], limits: Sequence[Limit], growing: Mapping[int, Growth], point_estimates: bool
+) -> dict[int, Judgement]:
+    """The judgement of each setting; of one where a latency grows past its limit unproven."""
+    judged = {c: judge(p, limits, point_estimates=point_estimates) for c, p in points.items()}
+    return judged | {c: _unproven(judged[c], growth) for c, growth in growing.items()}
+
+
+def _with_claim(
+    decision: Decision, history: History, kept: Unchanged, point_estimates: bool
+) -> tuple[Decision, tuple[int, ...]]:
+    """The decision with what its claim covers, and the settings that a later visit contradicted;
+    without an operating point the claim is that of the highest of these.
+    """
+    limits = decision.limits
+    corrected = corrected_settings(history, limits, {j.concurrency: j.verdict for j in decision.judgements})
+    if not corrected and (decision.verdict is not Verdict.MEETS or point_estimates):
+        return decision, corrected
+    claimed = decision.concurrency if decision.concurrency is not None else max(corrected, default=0)
+    claim = claim_of(proof_windows(kept, claimed, limits), limits, corrected=bool(corrected))
+    return replace(decision, claim=claim), corrected
 
 
 def _given_up(history: Unchanged, limits: tuple[Limit, ...]) -> frozenset[int]:
@@ -278,6 +290,11 @@ def _best_at(points: Sequence[Point], name: str | None, *, proven: bool = False)
 def _choose(
     feasible: Sequence[Point], limits: Sequence[Limit], rate: str | None, marginal_gain: bool, point_estimates: bool
 ) -> Point | None:
+    """The feasible setting to run. Going from the lowest up, a step is taken when its throughput
+    grows by more than 2 % and by ten percent per doubling of the worst tail. Both settings keep the
+    promise, so this is a preference and no claim: values decide, and a step that falls short by
+    less than its interval is called a tie.
+    """
     if not feasible:
         return None
     if rate is None or isinstance(feasible[-1].concurrency, Rate):

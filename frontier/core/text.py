@@ -1,4 +1,4 @@
-"""Sanitising of untrusted text, did-you-mean suggestions, and redaction of secrets.
+"""Sanitising of untrusted text, and did-you-mean suggestions.
 
 Untrusted is every text that a server, a file or another tool wrote. Which function a caller needs:
 
@@ -9,19 +9,14 @@ Untrusted is every text that a server, a file or another tool wrote. Which funct
 - one cell of a CSV or a spreadsheet, spaces as they are: `one_cell`;
 - written into a run: `stored`, or `stored_tree` for data that becomes JSON.
 
-None of them removes secrets; `redact` and `Secrets` do, on the text as it came. A key in a config
-would end in the run directory, in a bug report and in a terminal's history, so a config that holds
-one is refused, and no message repeats it. A server may send back what it was sent. So its words
-pass `Secrets.said` before anything is done with them: redacted first, then cleaned, and cut last. A
-cut before would hide the key's end from the search, and not its rest. Masked is a whole secret, as
-it is and in URL, base64 and JSON escapes, and any eight characters of it in a row as plain text.
+None of them removes secrets: `client.secrets` does, on the text as it came.
 """
 
 import difflib
 import hashlib
 import re
 import unicodedata
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 LONGEST = 160
@@ -92,22 +87,6 @@ def middle_cut(text: str, longest: int) -> str:
 def short_hash(text: str, digits: int = 8) -> str:
     """Digits of a hash that distinguish texts which are alike where they are cut."""
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:digits]
-
-
-def unique_labels(names: Sequence[str], longest: int = 60) -> list[str]:
-    """Names from outside, cleaned and cut, none like another: where the cut ones agree a short hash
-    tells them apart, and the same name again is numbered.
-    """
-    cut = [clean_name(name, longest) for name in names]
-    several = {short for short in cut if len({n for n, c in zip(names, cut, strict=True) if c == short}) > 1}
-    labels: list[str] = []
-    for name, short in zip(names, cut, strict=True):
-        label = short
-        if short in several:
-            label = f"{middle_cut(short, longest - 7)}~{short_hash(name, 6)}"
-        again = sum(other == name for other in names[: len(labels)])
-        labels.append(f"{label} ({again + 1})" if again else label)
-    return labels
 
 
 def closest(word: str, known: Iterable[str], *, most: int = 1, cutoff: float = 0.6) -> list[str]:

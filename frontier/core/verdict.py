@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
 
-from frontier.core.decisions import Decision, Judgement, Limit, Verdict, worst
+from frontier.core.decisions import Judgement, Limit, Verdict, worst
 from frontier.core.errors import UsageError
 from frontier.core.metrics import claim_floor
 from frontier.core.points import Estimate, Point
@@ -159,49 +159,3 @@ class _Sides:
             return None
         wanted = n * (reach / gap) ** 2
         return math.ceil(wanted) if n < wanted <= TOO_CLOSE * n else None
-
-
-def deciding_bound(estimate: Estimate, limit: Limit) -> float | None:
-    """The one-sided 95 % bound that decides: the one toward the limit from the value. None where
-    there is none.
-    """
-    toward_upper = limit.holds(estimate.value) == (limit.better == "lower")
-    bound = estimate.upper if toward_upper else estimate.lower
-    return bound if math.isfinite(bound) else None
-
-
-@dataclass(frozen=True, slots=True)
-class Check:
-    """An operating point to be checked with Poisson arrivals: `requests` of them at `rate` per
-    second after `warmup` seconds, with at most the point's concurrency in flight. The rate is
-    `load` times what the closed loop served; `asked`: a user named it so, and it is not the rate
-    that was estimated for independent users.
-    """
-
-    decision: Decision
-    rate: float
-    load: float
-    requests: int
-    warmup: float = 0.0
-    asked: bool = False
-
-    @property
-    def seconds(self) -> float:
-        """How long the arrivals take, without warm-up."""
-        return self.requests / self.rate
-
-
-@dataclass(frozen=True, slots=True)
-class Checked:
-    """The answer of a check: the open loop's point beside the closed loop's, and the verdict of the
-    open loop.
-
-    `in_flight` requests were in flight or waited on average; `cap` were allowed in flight.
-    """
-
-    check: Check
-    point: Point
-    judgement: Judgement
-    in_flight: float
-    cap: int
-    notes: tuple[str, ...] = ()

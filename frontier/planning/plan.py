@@ -1,5 +1,4 @@
-"""The plan of a sweep: every trial of a config's grid in its order, with its cost; and what a sweep
-reports of itself.
+"""The plan of a sweep: every trial of a config's grid in its order, with its cost.
 
 Repeats are blocks, each with every setting once in an order of its own, so that a drift of the
 machine during the sweep cannot look like an effect of concurrency. Deployments alternate inside a
@@ -17,23 +16,18 @@ import math
 import random
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any
 
 from frontier.config import Config, DeploymentConfig, digest
 from frontier.config.schema import TURNS
 from frontier.config.shape_keys import described
-from frontier.core.decisions import Decision, Judgement, Limit
 from frontier.core.errors import UsageError
 from frontier.core.from_records import BATCH
 from frontier.core.loads import Rate, load_facts
-from frontier.core.points import Estimate, Flag
 from frontier.core.series import Series
 from frontier.core.shapes import Shape
 from frontier.core.trials import Phase, Trial
 from frontier.search.scan import SearchPolicy
-
-if TYPE_CHECKING:
-    from frontier.client.load.loop import TrialProgress
 
 GRID_REQUESTS, GRID_SECONDS = 1_000, 60.0
 """A grid trial that the sweep sizes itself ends with so many requests sent, or after so many
@@ -43,9 +37,6 @@ STATED_SECONDS = 300.0
 PROOFS, PROOF_TRIALS = 3, 5
 """Settings that a search without a stated `refine` proves or gives up at most, and trials of each
 at most."""
-SPREAD = 1.7
-"""The time left is a range from the expected time over this to the expected time times this: its
-upper end is less than three times its lower one."""
 RECORD_BYTES = 420
 """Bytes of a record on disk, on average, for the room that a sweep needs."""
 TOKEN_BYTES = 6
@@ -356,112 +347,3 @@ def longest_of(trial: Trial) -> float:
     said.
     """
     return trial.max_time if trial.seconds is None else min(trial.max_time, 2 * max(trial.seconds, trial.warmup))
-
-
-@dataclass(frozen=True, slots=True)
-class Stage:
-    """What the trials of a series are run for now: `grid` and `scan` look at each setting, `prove`
-    proves a candidate, `complete` fills the frontier. `place` of `series_count` is this series;
-    `measured` of `settings` of the config have trials of their own.
-    """
-
-    word: Literal["grid", "scan", "prove", "complete"]
-    place: int
-    series_count: int
-    measured: int
-    settings: int
-
-
-@dataclass(frozen=True, slots=True)
-class Better:
-    """A higher setting that is not proven: what it may give more, as a share, and the seconds that
-    would decide, None where they are not known.
-    """
-
-    concurrency: int
-    gain: float
-    seconds: float | None
-
-
-@dataclass(frozen=True, slots=True)
-class TimeLeft:
-    """Seconds expected until the operating points are known, and then until the frontiers are
-    complete. `open`: proofs go on, and these are what is left at least. The budget ends the sweep
-    after `most`.
-
-    >>> left = TimeLeft(60.0, 240.0)
-    >>> left.seconds, [round(end) for end in left.range], TimeLeft(60.0, open=True).range
-    (300.0, [176, 510], (35.294117647058826, inf))
-    """
-
-    answer: float = 0.0
-    rest: float = 0.0
-    open: bool = False
-    most: float = math.inf
-
-    @property
-    def seconds(self) -> float:
-        """All that is expected."""
-        return self.answer + self.rest
-
-    @property
-    def range(self) -> tuple[float, float]:
-        """All of it, at least and at most."""
-        longest = math.inf if self.open else self.seconds * SPREAD
-        return min(self.most, self.seconds / SPREAD), min(self.most, longest)
-
-    def within(self, limit: float | None) -> "TimeLeft":
-        """As far as it ends within so many seconds; None: there is no limit."""
-        if limit is None:
-            return self
-        most = max(0.0, limit)
-        answer = min(self.answer, most)
-        return TimeLeft(answer, min(self.rest, most - answer), self.open, most)
-
-    def after(self, seconds: float) -> "TimeLeft":
-        """The same so many seconds later."""
-        answer = max(0.0, self.answer - seconds)
-        rest = max(0.0, self.seconds - seconds) - answer
-        return TimeLeft(answer, rest, self.open, max(0.0, self.most - seconds))
-
-
-class Progress:
-    """What a sweep reports while it runs. Nothing is done with it here; a display overrides what it
-    shows.
-
-    `expect` gets the time that is left from now on, and why that is not what the last estimate let
-    expect. `trial_finished` gets point values by metric name, None where there is none, and what is
-    wrong with the trial.
-    """
-
-    def plan(self, total: int, done: int) -> None:
-        """The grid has `total` trials, of which `done` are finished."""
-
-    def expect(self, left: TimeLeft, why: str = "") -> None:
-        """The estimate of the time left has changed."""
-
-    def trial_started(self, trial: Trial, number: int, total: int) -> None:
-        """A trial begins."""
-
-    def tick(self, tick: "TrialProgress") -> None:
-        """The state of the running trial, several times a second."""
-
-    def trial_finished(self, trial: Trial, figures: Mapping[str, float | None], flags: Sequence[Flag] = ()) -> None:
-        """A trial is finished and stored."""
-
-    def stage(self, stage: Stage) -> None:
-        """What the next trial is run for; before each."""
-
-    def judged(self, trial: Trial, judgement: Judgement, limit: Limit, estimate: Estimate) -> None:
-        """How the setting of a finished trial stands: the limit that is tightest, and its value and
-        bounds so far.
-        """
-
-    def announced(self, decision: Decision, seconds: float, better: Better | None) -> None:
-        """The operating point of a series is proven, `seconds` after the sweep was begun."""
-
-    def note(self, text: str) -> None:
-        """Anything else worth a line."""
-
-    def close(self) -> None:
-        """The sweep is over."""

@@ -8,21 +8,67 @@ its time is not known.
 """
 
 import math
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from frontier.config import Config
 from frontier.core.changes import History
-from frontier.core.proof import JUDGED_AFTER, MAX_WINDOWS, SCANS
+from frontier.core.proof import JUDGED_AFTER, SCANS
 from frontier.core.series import Series
 from frontier.core.trials import Phase, Trial
 from frontier.planning.budget import TrialTimes
-from frontier.planning.plan import NO_PROOFS, Plan, TimeLeft, ToProve, make_trial, runs_grid, search_policy
+from frontier.planning.plan import NO_PROOFS, Plan, ToProve, make_trial, runs_grid, search_policy
 from frontier.search import complete, scan
 from frontier.search.scan import Ask, Done, SearchPolicy
+from frontier.search.series_history import SeriesHistory
 
 SEARCHED = (*SCANS, Phase.PROVE)
 """The trials of a search, whose number is random."""
+SPREAD = 1.7
+"""The time left is a range from the expected time over this to the expected time times this: its
+upper end is less than three times its lower one."""
+
+
+@dataclass(frozen=True, slots=True)
+class TimeLeft:
+    """Seconds expected until the operating points are known, and then until the frontiers are
+    complete. `open`: proofs go on, and these are what is left at least. The budget ends the sweep
+    after `most`.
+
+    >>> left = TimeLeft(60.0, 240.0)
+    >>> left.seconds, [round(end) for end in left.range], TimeLeft(60.0, open=True).range
+    (300.0, [176, 510], (35.294117647058826, inf))
+    """
+
+    answer: float = 0.0
+    rest: float = 0.0
+    open: bool = False
+    most: float = math.inf
+
+    @property
+    def seconds(self) -> float:
+        """All that is expected."""
+        return self.answer + self.rest
+
+    @property
+    def range(self) -> tuple[float, float]:
+        """All of it, at least and at most."""
+        longest = math.inf if self.open else self.seconds * SPREAD
+        return min(self.most, self.seconds / SPREAD), min(self.most, longest)
+
+    def within(self, limit: float | None) -> "TimeLeft":
+        """As far as it ends within so many seconds; None: there is no limit."""
+        if limit is None:
+            return self
+        most = max(0.0, limit)
+        answer = min(self.answer, most)
+        return TimeLeft(answer, min(self.rest, most - answer), self.open, most)
+
+    def after(self, seconds: float) -> "TimeLeft":
+        """The same so many seconds later."""
+        answer = max(0.0, self.answer - seconds)
+        rest = max(0.0, self.seconds - seconds) - answer
+        return TimeLeft(answer, rest, self.open, max(0.0, self.most - seconds))
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +134,7 @@ def to_come(
     first, rest = _stated(config, listed)
     if config.refine == 0 or not history:
         return ToCome(bool(history), config.refine != 0, tuple(first), tuple(rest))
-    point = complete.operating_concurrency(config.limits, history) if config.limits else None
+    point = SeriesHistory.of(config.limits, history).operating_point if config.limits else None
     if point is None and isinstance(ask, Ask):
         return ToCome(True, True, (*first, _to_judgement(config, series, history, ask)), tuple(rest))
     candidate = next((each for each in (ask, later) if isinstance(each, Ask) and each.phase in SEARCHED), None)
@@ -150,9 +196,7 @@ def until_decided(config: Config, series: Series, history: History, ask: Ask) ->
     """The windows until one candidate is decided: to its second judgement, as half of them are, or
     to its next.
     """
-    begun = _begun(history, ask.concurrency)
-    judged = next((look for look in JUDGED_AFTER[1:] if look > begun), begun + 1)
-    return ToCome(True, True, ((_trial(config, series, ask), float(judged - begun)),))
+    return ToCome(True, True, ((_trial(config, series, ask), _windows_to(JUDGED_AFTER[1:], history, ask)),))
 
 
 def _to_judgement(config: Config, series: Series, history: History, ask: Ask) -> tuple[Trial, float]:
@@ -160,8 +204,7 @@ def _to_judgement(config: Config, series: Series, history: History, ask: Ask) ->
     trial = _trial(config, series, ask)
     if ask.phase is not Phase.PROVE:
         return trial, 1.0
-    begun = _begun(history, ask.concurrency)
-    return trial, float(next((look for look in JUDGED_AFTER if look > begun), begun + 1) - begun)
+    return trial, _windows_to(JUDGED_AFTER, history, ask)
 
 
 def _asked(
@@ -176,14 +219,16 @@ def _asked(
     asks = [
         ask
         if c == ask.concurrency and ask.phase is Phase.PROVE
-        else complete.window_of_proof(c, config.limits, history)
+        else complete.window_of_proof(c, SeriesHistory.of(config.limits, history))
         for c in left
     ]
     return [part for each in asks for part in until_decided(config, series, history, each).answer]
 
 
-def _begun(history: History, concurrency: int) -> int:
-    return min(MAX_WINDOWS, sum(t.phase is Phase.PROVE and t.concurrency == concurrency for t, _ in history))
+def _windows_to(judgements: Sequence[int], history: History, ask: Ask) -> float:
+    """How many windows of a proof are left to the next of these judgements; 1 after the last."""
+    begun = sum(t.phase is Phase.PROVE and t.concurrency == ask.concurrency for t, _ in history)
+    return float(next((look - begun for look in judgements if look > begun), 1))
 
 
 def _trial(config: Config, series: Series, ask: Ask) -> Trial:

@@ -75,8 +75,6 @@ FAR = 1.0
 """An excess (in ln) beyond this says no more than this."""
 SETTLED = 2.0
 """Warm-up, in times in which a queue forgets that it began empty."""
-USUAL = 0.75
-"""The share of the top at which a rate is usually proven."""
 EXPECTED_LOOKS, EXPECTED_WINDOWS = 3, 12
 """What a search usually takes, for its expected time: looks, and windows of proofs."""
 

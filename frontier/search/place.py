@@ -13,13 +13,13 @@ import itertools
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
 from frontier.core import solver
 from frontier.core.causes import CLEARLY_MORE
-from frontier.core.changes import History, latencies, unchanged
+from frontier.core.changes import History, latencies
 from frontier.core.decisions import Limit, Verdict
 from frontier.core.intervals import normal_cdf, normal_quantile
 from frontier.core.points import Point
@@ -31,43 +31,33 @@ from frontier.core.proof import (
     Candidate,
     attempts_over,
     by_concurrency,
-    candidates,
     claim_points,
     error_left,
     joined,
     nearest,
     pilot_point,
-    rising,
     scans,
     violation,
 )
 from frontier.core.trials import Phase
-from frontier.core.verdict import RISING
-from frontier.core.window import Floats, WindowData, narrowed
+from frontier.core.window import Floats, WindowData
+from frontier.search.curves import EXACT, FAR, RUN_TO_RUN, Curve, Part, interpolated, logs_over
+from frontier.search.series_history import SeriesHistory
 from frontier.search.window_size import allowance, dependence, window_size
 
-EXACT = 0.05
-"""The distance (in ln) asked where the limit is on a mean, a rate or a share."""
-RUN_TO_RUN = 0.03
-"""By how much (in ln) a value is expected to differ from run to run, on top of the noise within a
-run."""
 LOWER = 0.9
 """The next candidate after one given up is at most this share of it, unless something is proven."""
 FAR_LOWER = 0.7
 """And where nothing promises to be provable, this share."""
-MOST_THINNER, MOST_WIDER = 16.0, 4.0
+MOST_ESS_DEFICIT, MOST_BOUND_INFLATION = 16.0, 4.0
 """Most times fewer independent requests than expected that a bound is taken to be worth, and most
 times further from its value than expected that it is taken to lie."""
 FALLBACK, GIVEN_UP_AFTER = 0.75, 4
 """What a proof that fails leaves, as a share of what the safest brings, and how many windows it
 usually takes."""
-FAR = 3.0
-"""A violation (in ln) beyond this says no more than this; it also stands for an infinite one."""
 CONTRADICTS = 3.0
 """Standard errors by which a setting must be slower than a higher one for one of the two to be
 wrong."""
-STEEP = 3.0
-"""Latency that rises faster than this power of concurrency is a cliff."""
 
 
 # --- what is known
@@ -79,45 +69,47 @@ class State:
     their curves, and the candidates so far.
 
     `scanned` is the data from before any proof, `by_grid` the highest setting that the grid's own
-    data prove. `contradicted` are settings that came out slower than a higher one.
+    data prove. `contradicted` are settings that came out slower than a higher one. `ess_deficit`
+    and `bound_inflation` are what candidates taught (`_seen`).
     """
 
     limits: tuple[Limit, ...]
     looks: Mapping[int, int]
     points: Mapping[int, Point]
-    curves: tuple["Curve", ...]
+    curves: tuple[Curve, ...]
     candidates: tuple[Candidate, ...]
     scanned: Mapping[int, WindowData]
     by_grid: int | None
     judged_by_grid: frozenset[int]
-    thinner: Mapping["Part", float]
-    wider: Mapping["Part", float]
+    ess_deficit: Mapping[Part, float]
+    bound_inflation: Mapping[Part, float]
     contradicted: frozenset[int] = frozenset()
 
     @classmethod
-    def of(cls, limits: tuple[Limit, ...], history: History) -> "State":
-        history = unchanged(history, limits)
+    def of(cls, known: SeriesHistory) -> "State":
+        """As the trials of the server as it is now show it."""
+        limits, history = known.limits, known.kept
         points, curves = _curves(limits, joined(_undisturbed(limits, history), tuple(Phase)))
-        contradicted = _contradicted(curves)
-        begun = tuple(candidates(history, limits))
-        scanned = scans(history)
+        contradicted, scanned = _contradicted(curves), scans(history)
         looks = Counter(trial.concurrency for trial, _ in history)
         by_grid = _proven_by_grid(limits, history)
         in_grid = frozenset(t.concurrency for t, _ in history if t.phase is Phase.GRID)
-        state = cls(limits, looks, points, curves, begun, scanned, by_grid, in_grid, {}, {}, contradicted)
-        thinner, wider = state._seen()
-        return dataclasses.replace(state, thinner=thinner, wider=wider)
+        state = cls(
+            limits, looks, points, curves, tuple(known.candidates), scanned, by_grid, in_grid, {}, {}, contradicted
+        )
+        deficit, inflation = state._seen()
+        return dataclasses.replace(state, ess_deficit=deficit, bound_inflation=inflation)
 
-    def _seen(self) -> tuple[Mapping["Part", float], Mapping["Part", float]]:
-        """How far the candidates' bounds were from what the scan let expect: how many times fewer
-        independent requests there were where no bound could be given, and how many times further a
-        bound lay from its value.
+    def _seen(self) -> tuple[Mapping[Part, float], Mapping[Part, float]]:
+        """Two corrections learned from the candidates so far: how many times fewer independent
+        requests there were than expected where no bound could be given, and how many times further
+        a bound lay from its value.
 
         By what is proven, where anything is: that is next to what comes. A bound far from its value
         does not say that others cannot be given at all: a machine that was disturbed once would
         send the search to the lowest settings.
         """
-        thinner, wider = {}, {}
+        ess_deficit, bound_inflation = {}, {}
         for curve in self.curves:
             fewer, further = [1.0], [1.0]
             proven = [k for k in self.candidates if k.verdict is Verdict.MEETS]
@@ -131,11 +123,11 @@ class State:
                     fewer.append(times)
                 elif expected and seen is not None:
                     further.append(seen / expected)
-            thinner[curve.part] = min(MOST_THINNER, max(fewer))
-            wider[curve.part] = min(MOST_WIDER, max(further))
-        return thinner, wider
+            ess_deficit[curve.part] = min(MOST_ESS_DEFICIT, max(fewer))
+            bound_inflation[curve.part] = min(MOST_BOUND_INFLATION, max(further))
+        return ess_deficit, bound_inflation
 
-    def _reach(self, curve: "Curve", c: int, windows: int, size: int, alpha: float) -> float | None:
+    def _reach(self, curve: Curve, c: int, windows: int, size: int, alpha: float) -> float | None:
         """How far (in ln) the bound is expected to lie beyond the value; None where there is
         none.
         """
@@ -143,12 +135,12 @@ class State:
         if not curve.sigma or p is None:
             return EXACT
         near = nearest(self.scanned, c)
-        requests = dependence(near, curve.limit) * self.thinner.get(curve.part, 1.0)
+        requests = dependence(near, curve.limit) * self.ess_deficit.get(curve.part, 1.0)
         effective = int(windows * size * near.shape.class_share(curve.limit.of.group) / requests)
         allowed = allowance(p, effective, alpha) / (1 - p)
         if allowed <= 0:
             return None
-        return self.wider.get(curve.part, 1.0) * (curve.at(c, allowed) - curve.at(c, 1.0))
+        return self.bound_inflation.get(curve.part, 1.0) * (curve.at(c, allowed) - curve.at(c, 1.0))
 
     def value(self, c: int) -> float:
         """The expected ln of value over limit at c for the worst limit: below 0 inside the SLA."""
@@ -168,7 +160,7 @@ class State:
             chances[windows] = min(self._chance(curve, c, windows, size, alpha) for curve in self.curves)
         return chances
 
-    def _chance(self, curve: "Curve", c: int, windows: int, size: int, alpha: float) -> float:
+    def _chance(self, curve: Curve, c: int, windows: int, size: int, alpha: float) -> float:
         reach = self._reach(curve, c, windows, size, alpha)
         if reach is None:
             return 0.0
@@ -182,7 +174,7 @@ class State:
     def rate(self, c: int) -> float:
         """Expected output throughput at c; 1 where none is known."""
         known = {k: math.log(v) for k, p in self.points.items() if (v := p.value("output_throughput")) > 0}
-        return math.exp(_between(known, c)) if known else 1.0
+        return math.exp(interpolated(known, c)) if known else 1.0
 
     def bracket(self) -> tuple[int, int | None] | None:
         """The highest setting proven or seen inside the SLA and the lowest above it that is not;
@@ -202,7 +194,7 @@ class State:
 
 def _curves(
     limits: tuple[Limit, ...], samples: Mapping[int, WindowData]
-) -> tuple[Mapping[int, Point], tuple["Curve", ...]]:
+) -> tuple[Mapping[int, Point], tuple[Curve, ...]]:
     """The points of the valid settings, and the curves through them."""
     points = {c: pilot_point(sample, limits) for c, sample in sorted(samples.items())}
     points = {c: p for c, p in points.items() if violation(p, limits) is not None}
@@ -212,7 +204,7 @@ def _curves(
     return points, tuple(curve for curve in every if curve.level or curve.part.group is curve.limit.of.group is None)
 
 
-def _contradicted(curves: Iterable["Curve"]) -> frozenset[int]:
+def _contradicted(curves: Iterable[Curve]) -> frozenset[int]:
     """The settings whose median is above that of a higher one by more than noise: other work on the
     machine makes a look too slow, and none makes it too fast.
     """
@@ -238,7 +230,7 @@ def _slower(limits: tuple[Limit, ...], looks: Sequence[WindowData]) -> Iterable[
     for limit in limits:
         if limit.of.p is None or limit.of.quantity in (None, "itl") or limit.of.inverted:
             continue
-        known = [(look, _logs(latencies(look, limit), limit.promise)) for look in looks]
+        known = [(look, logs_over(latencies(look, limit), limit.promise)) for look in looks]
         medians = [(look, float(np.median(x)), _noise(x)) for look, x in known if len(x)]
         _, least, noise = min(medians, key=lambda each: each[1], default=(None, math.inf, 0.0))
         yield from (look for look, median, own in medians if median - least > CONTRADICTS * math.hypot(noise, own))
@@ -257,130 +249,6 @@ def _proven_by_grid(limits: tuple[Limit, ...], history: History) -> int | None:
     grid = [(t, s) for t, s in history if t.concurrency in own and t.phase in (Phase.GRID, Phase.VISIT)]
     points = claim_points(grid, limits, names=[limit.metric for limit in limits])
     return solver.solve(points, limits).last_pass if points else None
-
-
-@dataclass(frozen=True, slots=True)
-class Part:
-    """A limit, and the class of requests whose values it is looked at by; None: all that it is on.
-
-    Where a limit is on requests of several classes, a percentile is looked at class by class: of a
-    mixture of classes the tail does not follow from the median. It is inside the limit where that
-    of each class is.
-    """
-
-    limit: Limit
-    group: str | None = None
-
-    @classmethod
-    def of(cls, limit: Limit, samples: Mapping[int, WindowData]) -> "list[Part]":
-        """The parts in which a limit is looked at."""
-        group = limit.of.group
-        classes = next((sample.shape.finest(group) for sample in samples.values()), ())
-        if limit.of.p is None or limit.of.quantity == "itl" or classes in ((), (group,)):
-            return [cls(limit)]
-        return [cls(limit, name) for name in classes]
-
-
-@dataclass(frozen=True, slots=True)
-class Curve:
-    """One limit over concurrency, for planning and not for verdicts.
-
-    `level` is ln of median over limit by concurrency, non-decreasing (isotonic regression, weighted
-    by requests), since a median needs few requests where a p99 needs many. `sigma` turns normal
-    quantiles into the distance from median to tail, by the tail of the settings nearest by, of
-    which there are `pooled` values. A limit that is no percentile has its value as the level, and
-    no tail. `medians` are those that the level is made of.
-    """
-
-    part: Part
-    level: Mapping[int, float]
-    requests: Mapping[int, int]
-    sigma: Mapping[int, float]
-    pooled: Mapping[int, int]
-    medians: Mapping[int, float] = field(default_factory=dict)
-
-    @property
-    def limit(self) -> Limit:
-        """The limit."""
-        return self.part.limit
-
-    @classmethod
-    def of(cls, part: Part, samples: Mapping[int, WindowData], points: Mapping[int, Point]) -> "Curve":
-        limit, m = part.limit, part.limit.of
-        if m.p is None or m.quantity in (None, "itl") or m.inverted:
-            level = {c: max(-FAR, min(FAR, limit.excess(p.metrics[limit.metric].value))) for c, p in points.items()}
-            level = level if m.name in RISING else rising(level, {c: p.n for c, p in points.items()})
-            return cls(part, level, {c: points[c].n for c in level}, {}, {})
-        logs = {c: _logs(latencies(narrowed(s, part.group), limit), limit.promise) for c, s in samples.items()}
-        logs = {c: x for c, x in logs.items() if len(x)}
-        medians = {c: max(-FAR, min(FAR, float(np.median(x)))) for c, x in logs.items()}
-        level = rising(medians, {c: p.n for c, p in points.items()})
-        tails = {c: _tail(logs, c) for c in level}
-        sigma, pooled = ({c: tail[i] for c, tail in tails.items()} for i in (0, 1))
-        counts = {c: int(k) for c, k in pooled.items()}
-        return cls(part, level, {c: len(logs[c]) for c in level}, sigma, counts, medians)
-
-    def _z(self, tail: float) -> float:
-        """The normal quantile that `tail` of the requests which may exceed the limit are beyond."""
-        p = self.limit.of.p
-        return normal_quantile(1 - tail * (1 - p)) if self.sigma and p is not None else 0.0
-
-    def at(self, c: int, tail: float) -> float:
-        """Expected ln of that quantile over the limit; of a limit without a tail that of its
-        value.
-        """
-        if not self.level:
-            return FAR
-        z = self._z(tail)
-        return _between({k: min(FAR, x + z * self.sigma.get(k, 0.0)) for k, x in self.level.items()}, c)
-
-    def standard_error(self, c: int) -> float:
-        """Standard error of the expected value: of its median, of its tail, and of what differs
-        from run to run.
-        """
-        if not self.sigma:
-            return EXACT
-        near = min(self.level, key=lambda k: abs(math.log(k / c)))
-        of_tail = self._z(1.0) ** 2 / (2 * self.pooled[near])
-        return math.hypot(self.sigma[near] * math.sqrt(1.57 / self.requests[near] + of_tail), RUN_TO_RUN)
-
-
-def _logs(values: Floats, promise: float) -> Floats:
-    with np.errstate(divide="ignore"):
-        logs: Floats = np.log(values / promise)
-    return logs
-
-
-def _tail(logs: Mapping[int, Floats], c: int) -> tuple[float, int]:
-    """The standard deviation of the normal law that has the tail of the settings nearest to c (in
-    ln, from the median), and from how many values.
-
-    Of three settings together, as one has few requests; the largest of what several quantiles say.
-    """
-    near = sorted(logs, key=lambda k: (abs(math.log(k / c)), k))[:3]
-    parts = [logs[k] - np.median(logs[k]) for k in near if np.isfinite(np.median(logs[k]))]
-    pooled = np.sort(np.concatenate(parts)) if parts else np.zeros(1)
-    telling = [p for p in (0.8, 0.9, 0.95, 0.99) if len(pooled) * (1 - p) >= 3]
-    widths = [float(pooled[math.ceil(p * len(pooled)) - 1]) / normal_quantile(p) for p in telling]
-    return min(FAR, max([0.01, *widths])), len(pooled)
-
-
-def _between(level: Mapping[int, float], c: int) -> float:
-    """The level (a logarithm) at c: latency and throughput are nearly linear in concurrency between
-    settings.
-
-    A cliff is taken to be half way between its ends.
-    """
-    measured = sorted(level)
-    above = next((a for a in measured if a >= c), None)
-    below = next((b for b in reversed(measured) if b <= c), None)
-    if above is None or below is None or above == below:
-        nearest = above if above is not None else below
-        return FAR if nearest is None else level[nearest]
-    if (level[above] - level[below]) / math.log(above / below) > STEEP:
-        return level[above] if c > math.sqrt(below * above) else level[below]
-    share = (c - below) / (above - below)
-    return math.log((1 - share) * math.exp(level[below]) + share * math.exp(level[above]))
 
 
 # --- the next candidate

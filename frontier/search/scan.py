@@ -15,27 +15,24 @@ candidate of another tier adds that breaks it and passes. What it comes to is me
 docs/calibration.md.
 """
 
-import functools
 import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from frontier.core import estimate, solver
+from frontier.core import estimate
 from frontier.core.causes import CLEARLY_MORE
-from frontier.core.changes import CLAIMED, MOST_CHANGES, History, Unchanged, spoilt, unchanged
+from frontier.core.changes import CLAIMED, MOST_CHANGES, History, spoilt
 from frontier.core.decisions import Limit, Verdict
-from frontier.core.knee import knee
 from frontier.core.loads import Rate
+from frontier.core.pareto import knee
 from frontier.core.points import Point
 from frontier.core.proof import (
     ASCENTS,
     MOST_SPOILT,
     Candidate,
     attempts_over,
-    candidates,
-    claim_points,
     joined,
     nearest,
     pilot_point,
@@ -47,7 +44,8 @@ from frontier.core.trials import Phase
 from frontier.search import rates
 from frontier.search.highest_rate import LoadAsk
 from frontier.search.place import State, candidate
-from frontier.search.window_size import window_size
+from frontier.search.series_history import SeriesHistory
+from frontier.search.window_size import in_flight, longer, requests_per_stream, window_size
 
 SCAN_REQUESTS, SCAN_PER_STREAM, SCAN_SECONDS = 40, 4, 12.0
 """A scan's window holds this many requests, or this many of each stream, unless the time is over
@@ -58,13 +56,8 @@ measured."""
 AFTER_ANSWER = 36
 """Windows that are spent on candidates given up after the first proven one, before only what may
 give clearly more is tried: as many as the longest proof takes."""
-TURNS = 2.0
-"""The least window of a trial that the search sizes by time, in times of a request."""
 VISIT_TURNS, VISIT_SECONDS = 30, 120.0
 """A visit lasts this many turns of a setting, or this long."""
-SESSION_TURNS = 8.0
-"""Requests of each stream that a look holds where they are of classes: turns of sessions, or a mix.
-"""
 LOOKS_AT_MOST = 2
 """A look that came out invalid is taken once more."""
 CLOSE = 1.25
@@ -154,16 +147,17 @@ def next_ask(
     limited = [tuple(limits) for _, limits in tiers if limits]
     if not limited:
         return Done("no limit to search for")
-    if len(unchanged(history, limited[0]).changes) >= MOST_CHANGES:
+    tried = [SeriesHistory.of(limits, history) for limits in limited]
+    if len(tried[0].kept.changes) >= MOST_CHANGES:
         return Done("the server keeps changing")
-    for limits in limited:
-        if (again := revisit(limits, history)) is not None:
+    for known in tried:
+        if (again := revisit(known)) is not None:
             return again
     if shape.arrivals is not None:
-        return _at_rates(policy, shape, limited, history)
+        return _at_rates(policy, shape, tried)
     if policy.prove:
-        return _as_asked(policy, limited[0], history)
-    states = [State.of(limits, history) for limits in limited]
+        return _as_asked(policy, tried[0])
+    states = [State.of(known) for known in tried]
     may_add = policy.refine is None or len(settings_beyond(policy, history)) < policy.refine
     for state in states:
         if (look := _scan(policy, state, may_add)) is not None:
@@ -177,13 +171,13 @@ def next_ask(
     return ends[0]
 
 
-def _at_rates(policy: SearchPolicy, shape: Shape, tiers: Sequence[tuple[Limit, ...]], history: History) -> Ask | Done:
+def _at_rates(policy: SearchPolicy, shape: Shape, tiers: Sequence[SeriesHistory]) -> Ask | Done:
     """The next trial at a rate, one SLA after another: what is proven for one counts for the others
     too.
     """
     ends = []
-    for limits in tiers:
-        step = rates.next_ask(shape, policy.grid, limits, unchanged(history, limits), policy.warmup)
+    for known in tiers:
+        step = rates.next_ask(shape, policy.grid, known.limits, known.kept, policy.warmup)
         if not isinstance(step, LoadAsk):
             ends.append(Done(step.reason, proven=None if step.proven is None else shape.load(Rate.of(step.proven))))
             continue
@@ -191,7 +185,7 @@ def _at_rates(policy: SearchPolicy, shape: Shape, tiers: Sequence[tuple[Limit, .
         if rate >= policy.lost:
             ends.append(Done(f"the server was lost at {policy.lost}"))
             continue
-        window = 1 + sum((trial.concurrency, trial.phase) == (rate, Phase.PROVE) for trial, _ in history)
+        window = 1 + sum((trial.concurrency, trial.phase) == (rate, Phase.PROVE) for trial, _ in known.every)
         reason = f"proving {rate} on fresh data, window {window}" if step.phase is Phase.PROVE else f"looking at {rate}"
         return Ask(rate, step.phase, step.requests, reason, warmup=step.warmup)
     return ends[0]
@@ -205,25 +199,18 @@ def settings_beyond(policy: SearchPolicy, history: History) -> set[int]:
 # --- after a change of the server
 
 
-def revisit(limits: tuple[Limit, ...], history: History) -> Ask | None:
+def revisit(known: SeriesHistory) -> Ask | None:
     """A window of what was the operating point until the server changed, where it was not measured
     since: as it may be as it was, which is known sooner than all is searched anew.
     """
-    since = 0 if isinstance(history, Unchanged) else unchanged(history, limits).since
-    before = tuple(history[:since])
-    point = _operating_point(limits, before) if before else None
-    later = [sample for trial, sample in history[since:] if trial.concurrency == point and trial.phase in CLAIMED]
+    since = known.kept.since
+    before = tuple(known.every[:since])
+    point = SeriesHistory.of(known.limits, before).operating_point if before else None
+    later = [sample for trial, sample in known.every[since:] if trial.concurrency == point and trial.phase in CLAIMED]
     if point is None or any(not spoilt(sample) for sample in later) or len(later) >= MOST_SPOILT:
         return None
-    points = {c: pilot_point(sample, limits) for c, sample in joined(before, tuple(Phase)).items()}
+    points = {c: pilot_point(sample, known.limits) for c, sample in joined(before, tuple(Phase)).items()}
     return visit_of(point, points, f"the server changed; is c={point} as it was?")
-
-
-@functools.lru_cache(maxsize=64)
-def _operating_point(limits: tuple[Limit, ...], history: History) -> int | None:
-    names = ("output_throughput", *(limit.metric for limit in limits))
-    points = claim_points(history, limits, names=names)
-    return solver.solve(points, limits).concurrency if points else None
 
 
 def visit_of(c: int, points: Mapping[int, Point], reason: str = "") -> Ask:
@@ -298,45 +285,6 @@ def _once_more(state: State) -> Ask | None:
     return None if c is None else _scanned(state.points, c, reason)
 
 
-def in_flight(load: int, points: Mapping[int, Point]) -> float:
-    """Requests in flight at a load: the concurrency; of a rate by Little's law, with the nearest
-    time of a request.
-    """
-    if not isinstance(load, Rate):
-        return load
-    return load.per_second * _each(points) * (mean_e2e(load, points) or 1.0)
-
-
-def _each(points: Mapping[int, Point]) -> float:
-    """Requests that an arrival brings."""
-    return next((p.shape.requests for p in points.values()), 1.0)
-
-
-def mean_e2e(concurrency: int, points: Mapping[int, Point], growth: float = 0.0) -> float | None:
-    """Seconds of a request at the nearest setting that was measured, growing from there with this
-    power of concurrency; None before any was.
-    """
-    known = {k: e2e for k, p in points.items() if math.isfinite(e2e := p.value("mean_e2e"))}
-    if not known:
-        return None
-    near = min(known, key=lambda k: (abs(math.log(k / concurrency)), k))
-    return known[near] * float((concurrency / near) ** growth)
-
-
-def longer(seconds: float, c: int, points: Mapping[int, Point]) -> float:
-    """The seconds of a window at c: so many, and at least TURNS of the time that a request is known
-    to take nearby, with the thinking before it.
-    """
-    shape = next((p.shape for p in points.values()), None)
-    pause = 0.0 if shape is None else shape.pause
-    return max(seconds, _per_stream(points, TURNS) * ((mean_e2e(c, points) or 0.0) + pause))
-
-
-def _per_stream(points: Mapping[int, Point], usual: float) -> float:
-    """Requests of each stream in a look: more where they are of classes, and so less alike."""
-    return SESSION_TURNS if any(p.shape.classes for p in points.values()) else usual
-
-
 def _look(policy: SearchPolicy, points: Mapping[int, Point], c: int, reason: str) -> Ask:
     if policy.requests is not None and c in policy.grid:
         return Ask(c, Phase.GRID, policy.requests, reason)
@@ -345,7 +293,7 @@ def _look(policy: SearchPolicy, points: Mapping[int, Point], c: int, reason: str
 
 def _scanned(points: Mapping[int, Point], c: int, reason: str) -> Ask:
     seconds = longer(SCAN_SECONDS, c, points)
-    requests = max(SCAN_REQUESTS, round(_per_stream(points, SCAN_PER_STREAM) * c))
+    requests = max(SCAN_REQUESTS, round(requests_per_stream(points, SCAN_PER_STREAM) * c))
     return Ask(c, Phase.SCAN, requests, reason, seconds)
 
 
@@ -392,21 +340,20 @@ def _worth_more_windows(state: State, c: int, known: Sequence[int]) -> bool:
     return spent < AFTER_ANSWER
 
 
-def _as_asked(policy: SearchPolicy, limits: tuple[Limit, ...], history: History) -> Ask | Done:
+def _as_asked(policy: SearchPolicy, known: SeriesHistory) -> Ask | Done:
     """The next window of a setting that the user asked to be proven, and nothing else, until each
     is decided.
 
     The windows count as those of any candidate, so they share its error.
     """
-    history = unchanged(history, limits)
-    judged = {k.concurrency: k for k in candidates(history, limits)}
+    judged = {k.concurrency: k for k in known.candidates}
     for c in sorted(policy.prove):
         if c in judged and judged[c].verdict is not Verdict.UNPROVEN:
             continue
-        seen = scans(history)
+        seen = scans(known.kept)
         if not seen:
             return Ask(c, Phase.SCAN, max(SCAN_REQUESTS, SCAN_PER_STREAM * c), f"c={c} was asked")
-        return Ask(c, Phase.PROVE, window_size(nearest(seen, c), limits, c), f"c={c} was asked to be proven")
+        return Ask(c, Phase.PROVE, window_size(nearest(seen, c), known.limits, c), f"c={c} was asked to be proven")
     ends = [k for c, k in judged.items() if c in policy.prove]
     reasons = [
         f"c={k.concurrency} is " + ("proven" if k.verdict is Verdict.MEETS else f"not: {k.reason}") for k in ends

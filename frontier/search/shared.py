@@ -7,11 +7,10 @@ from frontier.core.changes import MOST_CHANGES, History, unchanged
 from frontier.core.decisions import Limit, Verdict
 from frontier.core.loads import setting
 from frontier.core.series import Series
-from frontier.search.complete import operating_concurrency, stands, window_of_proof
+from frontier.search.complete import window_of_proof
 from frontier.search.place import LOWER
-from frontier.search.scan import (
-    Ask,
-)
+from frontier.search.scan import Ask
+from frontier.search.series_history import SeriesHistory
 
 SHARED = 3
 """Concurrencies that are tried at most as the one of all shapes."""
@@ -30,7 +29,7 @@ def next_shared(
         return None
     lowest: dict[tuple[Limit, ...], int] = {}
     for limits in limited:
-        points = [operating_concurrency(limits, history) for history in histories.values()]
+        points = [SeriesHistory.of(limits, history).operating_point for history in histories.values()]
         known = [c for c in points if c is not None]
         if not known or len(known) < len(points):
             return None
@@ -47,11 +46,13 @@ def _to_share(c: int, limits: tuple[Limit, ...], histories: Mapping[Series, Hist
     was given up in one: SHARED of them at most.
     """
     for _ in range(SHARED):
-        standing = {series: stands(c, limits, unchanged(history, limits)) for series, history in histories.items()}
+        standing = {series: SeriesHistory.of(limits, history).stands(c) for series, history in histories.items()}
         if Verdict.VIOLATES not in standing.values():
             left = next((series for series, verdict in standing.items() if verdict is not Verdict.MEETS), None)
             reason = f"{setting(c)} is to be proven in every shape, as a server has one limit"
-            return None if left is None else (left, window_of_proof(c, limits, histories[left], reason))
+            if left is None:
+                return None
+            return left, window_of_proof(c, SeriesHistory.of(limits, histories[left]), reason)
         if c == 1:
             return None
         c = max(1, math.floor(LOWER * c))

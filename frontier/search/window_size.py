@@ -1,13 +1,16 @@
-"""How long the windows of a proof are: the requests, connections and turns that a bound needs."""
+"""How long windows are: the requests, connections and turns that a bound needs, and the time that
+these take by what was measured nearby."""
 
 import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from frontier.core import intervals
 from frontier.core.changes import PROOFS, latencies
 from frontier.core.decisions import Limit, Verdict
+from frontier.core.loads import Rate
 from frontier.core.metrics import claim_floor
+from frontier.core.points import Point
 from frontier.core.proof import ALPHA, ASCENTS, SCANS, SPEND, STEADY, WINDOWS, Candidate, error_left
 from frontier.core.shapes import Shape
 from frontier.core.trials import Phase, Trial
@@ -112,3 +115,48 @@ def allowance(p: float, effective: int, alpha: float) -> float:
     """
     violations = intervals.binomial_quantile(alpha, effective, 1 - p) - 1 if effective >= 1 else -1
     return (violations + 0.5) / effective if violations >= 0 else 0.0
+
+
+TURNS = 2.0
+"""The least window of a trial that the search sizes by time, in times of a request."""
+
+
+SESSION_TURNS = 8.0
+"""Requests of each stream that a look holds where they are of classes: turns of sessions, or a mix.
+"""
+
+
+def in_flight(load: int, points: Mapping[int, Point]) -> float:
+    """Requests in flight at a load: the concurrency; of a rate by Little's law, with the nearest
+    time of a request.
+    """
+    if not isinstance(load, Rate):
+        return load
+    return load.per_second * _each(points) * (mean_e2e(load, points) or 1.0)
+
+
+def _each(points: Mapping[int, Point]) -> float:
+    """Requests that an arrival brings."""
+    return next((p.shape.requests for p in points.values()), 1.0)
+
+
+def mean_e2e(concurrency: int, points: Mapping[int, Point]) -> float | None:
+    """Seconds of a request at the nearest setting that was measured; None before any was."""
+    known = {k: e2e for k, p in points.items() if math.isfinite(e2e := p.value("mean_e2e"))}
+    if not known:
+        return None
+    return known[min(known, key=lambda k: (abs(math.log(k / concurrency)), k))]
+
+
+def longer(seconds: float, c: int, points: Mapping[int, Point]) -> float:
+    """The seconds of a window at c: so many, and at least TURNS of the time that a request is known
+    to take nearby, with the thinking before it.
+    """
+    shape = next((p.shape for p in points.values()), None)
+    pause = 0.0 if shape is None else shape.pause
+    return max(seconds, requests_per_stream(points, TURNS) * ((mean_e2e(c, points) or 0.0) + pause))
+
+
+def requests_per_stream(points: Mapping[int, Point], usual: float) -> float:
+    """Requests of each stream in a look: more where they are of classes, and so less alike."""
+    return SESSION_TURNS if any(p.shape.classes for p in points.values()) else usual

@@ -8,6 +8,7 @@ from typing import Any
 from rich.console import RenderableType
 from rich.text import Text
 
+from frontier.arrivals import Checked
 from frontier.core import estimate
 from frontier.core.decisions import Decision, Limit, Verdict
 from frontier.core.loads import setting
@@ -17,14 +18,16 @@ from frontier.core.series import Series
 from frontier.core.sla_result import SlaResult
 from frontier.core.text import clean
 from frontier.core.trials import Phase
-from frontier.core.units import format_number, format_share, roughly, trimmed
-from frontier.core.verdict import Checked, judge
+from frontier.core.units import format_number, format_share, trimmed
+from frontier.core.verdict import judge
 from frontier.search.highest_rate import FoundRate, LoadTrial, invalid_because
 from frontier.show.explain import reason_sentences
 from frontier.show.json_out import SOLVE_SCHEMA, Tree, decision_json, number, tree_of
 from frontier.show.limit_lines import knob_sentence
 from frontier.show.numbers import figure_row, figures
+from frontier.show.rough import roughly
 from frontier.show.sentences import claim_sentence, half_undecided, headline, next_step_lines, production_lines
+from frontier.show.sla_notes import best_note, sla_notes
 from frontier.show.table import Table, indented, to_text
 from frontier.show.tables import DeploymentGpus
 from frontier.show.wording import (
@@ -53,8 +56,8 @@ def answers_text(
     """
     blocks = []
     for tier in answers:
-        first = [best.note for best in tier.best]
-        more = [*_production(tier), *(note for note in tier.notes if note not in first)]
+        first = [best_note(best) for best in tier.best]
+        more = [*_production(tier), *(note for note in sla_notes(tier) if note not in first)]
         lines = [textwrap.fill(clean(text, _LONGEST), width) for text in first]
         lines += [decision_table(tier.decisions, gpus=gpus, width=width, colour=colour)]
         lines += [textwrap.fill(clean(text, _LONGEST), width) for text in more]
@@ -142,7 +145,7 @@ def _answer_json(tier: SlaResult) -> Tree:
             }
             for b in tier.best
         ],
-        "notes": list(tier.notes),
+        "notes": list(sla_notes(tier)),
     }
 
 

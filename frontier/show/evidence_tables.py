@@ -4,13 +4,13 @@ in the windows."""
 import math
 from collections.abc import Callable, Mapping, Sequence
 
-from frontier.core.cost_energy import token_prices
 from frontier.core.decisions import Decision
 from frontier.core.loads import setting
 from frontier.core.metrics import metric
 from frontier.core.points import Estimate, Point
 from frontier.core.units import format_bytes, format_number, format_seconds, format_share
 from frontier.core.window import WindowData
+from frontier.show.costs import token_prices
 from frontier.show.table import Table
 from frontier.show.wording import PART_WORDS, unexplained_text
 

@@ -6,15 +6,15 @@ import dataclasses
 import math
 from collections.abc import Sequence
 
-from frontier.core import cost_energy
 from frontier.core.causes import UNDECIDED
 from frontier.core.decisions import Cause, Cut, Decision, Reason, Verdict
 from frontier.core.loads import setting
 from frontier.core.metrics import metric
-from frontier.core.mixes import shares_sentence
 from frontier.core.points import Flag
 from frontier.core.text import clean
-from frontier.core.units import roughly
+from frontier.show.costs import power_text
+from frontier.show.mixes import shares_sentence
+from frontier.show.rough import roughly
 from frontier.show.sentences import claim_sentence, next_step_note
 from frontier.show.wording import count, evidence_text, flag_words, limit_value_text, value_text
 
@@ -78,7 +78,7 @@ def words_of(reason: Reason) -> dict[str, str]:
         "flags": "; ".join(map(_flag_with_advice, reason.flags)) or "it was flagged",
         "decide": _what_would_decide(reason),
         "most": _MOST.get(reason.metric or "", "The most throughput inside the SLA"),
-        "power": cost_energy.power_text([reason.power]) if reason.power else "",
+        "power": power_text([reason.power]) if reason.power else "",
         **_figure_words(reason),
         **_change_words(reason),
     }

@@ -11,14 +11,14 @@ from dataclasses import fields, is_dataclass, replace
 from enum import Enum
 from typing import Any
 
-from frontier.core import cost_energy
 from frontier.core.decisions import Decision, Explanation, Limit
-from frontier.core.knee import FrontierSummary, littles_law
 from frontier.core.loads import Rate, load_facts
-from frontier.core.mixes import class_shares, class_verdicts
 from frontier.core.points import Estimate, Frontier, Point
 from frontier.core.shapes import Shape
+from frontier.show.capacity import FrontierSummary, littles_law
+from frontier.show.costs import token_prices
 from frontier.show.explain import with_notes
+from frontier.show.mixes import class_shares, class_verdicts
 from frontier.show.notes import Noted
 
 SOLVE_SCHEMA = "frontier.solve/1"
@@ -94,7 +94,7 @@ def decision_json(decision: Decision) -> Tree:
     tree["rejected_step"] = tree.pop("rejected")
     if decision.next_step is not None:
         tree["next_step"]["flags"] = [flag.name for flag in decision.next_step.flags]
-    tree["token_prices"] = tree_of(cost_energy.token_prices(decision.metrics))
+    tree["token_prices"] = tree_of(token_prices(decision.metrics))
     return tree
 
 
@@ -144,5 +144,5 @@ def _point(point: Point, frontier: Frontier | None) -> Tree:
         "excluded": frontier.excluded.get(c) if frontier else None,
         "probability": number(frontier.probability.get(c)) if frontier else None,
         "littles_law": law and estimate_tree(law),
-        "token_prices": tree_of(cost_energy.token_prices(point.metrics)),
+        "token_prices": tree_of(token_prices(point.metrics)),
     }

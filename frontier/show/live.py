@@ -18,7 +18,7 @@ from frontier.core.loads import setting
 from frontier.core.text import clean
 from frontier.core.trials import Trial
 from frontier.core.units import format_elapsed
-from frontier.planning.plan import Better
+from frontier.planning.sweep_progress import Better
 from frontier.show.progress import BOLD, CYAN, DIM, RED, PlainProgress, SweepProgress, figures_text
 
 if TYPE_CHECKING:

@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from frontier.core.decisions import Decision, Limit, Verdict
 from frontier.core.metrics import metric
 from frontier.core.points import Estimate
-from frontier.core.verdict import deciding_bound
-from frontier.show.wording import bound_text, ci_text, limit_value_text, value_text
+from frontier.show.wording import bound_text, ci_text, deciding_bound, limit_value_text, value_text
 
 
 @dataclass(frozen=True, slots=True)

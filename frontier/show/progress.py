@@ -19,8 +19,10 @@ from frontier.core.metrics import metric
 from frontier.core.points import Estimate, Flag
 from frontier.core.text import clean
 from frontier.core.trials import Phase, Trial
-from frontier.core.units import format_elapsed, format_range, format_rough
-from frontier.planning.plan import Better, Progress, Stage, TimeLeft
+from frontier.core.units import format_elapsed
+from frontier.planning.sweep_progress import Better, Progress, Stage
+from frontier.planning.time_left import TimeLeft
+from frontier.show.rough import format_range, format_rough
 from frontier.show.wording import count, flag_kind, flag_words, value_text
 
 _FIGURES = ("output_throughput", "p50_ttft", "p99_ttft", "p99_tpot")

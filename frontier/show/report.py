@@ -9,15 +9,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from frontier.core import cost_energy
+from frontier.arrivals import arrival_rate
 from frontier.core.decisions import Cause, Decision, Limit, Reason, Verdict
 from frontier.core.loads import setting
 from frontier.core.metrics import metric
-from frontier.core.pareto import Pooled
 from frontier.core.text import clean
 from frontier.core.window import WindowData
-from frontier.planning.arrivals import arrival_rate
 from frontier.run import Run
+from frontier.show.costs import power_text
 from frontier.show.evidence_tables import cost_tables, evidence_tables, time_tables
 from frontier.show.explain import reason_sentences, sentence
 from frontier.show.notes import Noted, notes_of
@@ -26,7 +25,7 @@ from frontier.show.picture.data import View
 from frontier.show.picture.labels import headline as title_of
 from frontier.show.picture.labels import view_name
 from frontier.show.picture.selection import pooled_of, provenance_of, samples_of, views_of
-from frontier.show.pooled import pooled_table
+from frontier.show.pooled import Pooled, pooled_table
 from frontier.show.sentences import claim_sentence, headline, next_step_lines, no_sla_sentence, production_lines
 from frontier.show.table import Table
 from frontier.show.tables import SIGNS, role_of, table_of, time_line
@@ -343,7 +342,7 @@ def skipped_lines(skipped: Mapping[str, str]) -> list[str]:
 def _provenance(report: Report) -> tuple[tuple[str, str], ...]:
     """Name and text of everything that is known of where the numbers come from."""
     known = report.provenance
-    power = cost_energy.power_text(p.power for v in report.views for p in v.mine if p.power).removeprefix("power ")
+    power = power_text(p.power for v in report.views for p in v.mine if p.power).removeprefix("power ")
     pairs: list[tuple[str, str | None]] = [
         ("run", known.run),
         ("model", known.model),

@@ -11,9 +11,10 @@ from frontier.core.metrics import fewest_to_bound, metric
 from frontier.core.points import Frontier, Point
 from frontier.core.sla_result import ArrivalRate
 from frontier.core.text import clean
-from frontier.core.units import date_text, format_elapsed, format_number, roughly, trimmed
+from frontier.core.units import format_elapsed, format_number, trimmed
 from frontier.show.limit_lines import knob_sentence
 from frontier.show.numbers import Figure, tightest_figure
+from frontier.show.rough import date_text, roughly
 from frontier.show.wording import (
     count,
     flag_kind,

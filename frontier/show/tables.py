@@ -7,9 +7,7 @@ from typing import TYPE_CHECKING
 from rich.console import RenderableType
 from rich.text import Text
 
-from frontier.core import cost_energy
 from frontier.core.decisions import Decision, Limit
-from frontier.core.knee import FrontierSummary
 from frontier.core.loads import Rate, SessionRate, bare, kind_of, listed
 from frontier.core.metrics import RATES, metric
 from frontier.core.points import Estimate, Frontier, Point
@@ -17,6 +15,8 @@ from frontier.core.series import Series, by_series
 from frontier.core.text import clean
 from frontier.core.trials import Trial
 from frontier.core.units import format_bytes, format_number, format_seconds, format_share
+from frontier.show.capacity import FrontierSummary
+from frontier.show.costs import power_text
 from frontier.show.notes import Noted
 from frontier.show.sentences import no_sla_sentence
 from frontier.show.table import Cell, Column, Table, indented, to_text
@@ -235,7 +235,7 @@ def _series_block(
     legend = "   ".join(f"{SIGNS[role][0]} {SIGNS[role][2]}" for role in SIGNS if role in roles)
     unbounded = any(NO_BOUND in text for row in table.texts for text in row)
     decides = decision is not None and chosen is not None and decision.next_step is None
-    power = cost_energy.power_text(p.power for p in points if p.power)
+    power = power_text(p.power for p in points if p.power)
     absent = left_out(points, frontier) if frontier else []
     lines: list[RenderableType] = [
         Text.assemble((series.label(), "bold"), f"   SLA {limits_text(limits)}" if limits else ""),

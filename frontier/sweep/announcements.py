@@ -14,7 +14,7 @@ from frontier.core.loads import load_facts, setting
 from frontier.core.series import Series
 from frontier.core.trials import Phase, Trial
 from frontier.core.verdict import judge
-from frontier.planning.plan import Progress, Stage
+from frontier.planning.sweep_progress import Progress, Stage
 from frontier.run import Run
 from frontier.search.scan import Ask
 from frontier.sweep.proposals import Proposals

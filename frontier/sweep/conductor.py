@@ -22,9 +22,9 @@ from frontier.core.proof import SCANS
 from frontier.core.series import Series
 from frontier.core.trials import Phase, Trial
 from frontier.planning.budget import described_trials, parts_left
-from frontier.planning.plan import NO_PROOFS, Plan, Progress, ToProve, grid_size, in_turn, make_trial, runs_grid
+from frontier.planning.plan import NO_PROOFS, Plan, ToProve, grid_size, in_turn, make_trial, runs_grid
+from frontier.planning.sweep_progress import Progress
 from frontier.run import History
-from frontier.search import complete
 from frontier.search.scan import Ask
 from frontier.store.run_dir import RunDirectory
 from frontier.store.window_cache import load_window_data
@@ -102,7 +102,7 @@ class Conductor:
         end: SweepEnd = "finished"
         try:
             self._resume()
-            self._limit_proofs()
+            self._report_unproven()
             try:
                 await self._measure_all()
             except _Interrupted:
@@ -148,27 +148,11 @@ class Conductor:
                 self._count_repeat(line["trial"])
         self._servers.done = self._runner.done
 
-    def _limit_proofs(self) -> None:
-        """Prove the settings that the user named only where they can change an answer: where that
-        is anywhere.
-        """
-        if not self.prove:
-            return
-        every = self._proposals.every_series()
-        limits = self.config.limits
-        shapes = Counter(series.deployment for series in every)
-        found = {
-            s: complete.worth_proving(
-                self.prove.of(s), limits, self._runner.history(s), shared=shapes[s.deployment] > 1
-            )
-            for s in every
-        }
-        if any(found.values()):
-            self._proposals.limited = found
-            for series in (series for series, settings in found.items() if not settings):
-                named = ", ".join(f"c={c}" for c in self.prove.of(series))
-                why = f"{named} cannot change the answer; not proven" if named else f"{self.prove.named} proved nothing"
-                self.progress.note(f"{series.label(keep_shape=True)}: {why}")
+    def _report_unproven(self) -> None:
+        """Say in which series the run whose settings are to be proven proved none."""
+        for series in self._proposals.every_series() if self.prove else ():
+            if not self.prove.of(series):
+                self.progress.note(f"{series.label(keep_shape=True)}: {self.prove.named} proved nothing")
 
     # -- turns
     # ----------------------------------------------------------------------------------------------

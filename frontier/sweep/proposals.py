@@ -5,17 +5,19 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from frontier.config import Config, DeploymentConfig
 from frontier.core.decisions import Decision
 from frontier.core.series import Series
 from frontier.core.trials import Phase, Trial
-from frontier.planning.plan import Better, Plan, TimeLeft, ToProve, grid_size, make_trial, search_policy
-from frontier.planning.time_left import of_sweep, series_of, to_come, until_decided
+from frontier.planning.plan import Plan, ToProve, grid_size, make_trial, search_policy
+from frontier.planning.sweep_progress import Better
+from frontier.planning.time_left import TimeLeft, of_sweep, series_of, to_come, until_decided
 from frontier.run import History
 from frontier.search import complete, scan, shared
 from frontier.search.scan import Ask, Done, SearchPolicy
+from frontier.search.series_history import SeriesHistory
 from frontier.sweep.trial_runner import TrialRunner
 
 T = TypeVar("T")
@@ -25,18 +27,14 @@ T = TypeVar("T")
 class Proposals:
     """What a sweep measures next in each series.
 
-    `prove` are settings that the user asked to be proven, and then nothing else is measured;
-    `limited` those of them that can change the answer of a series.
+    `prove` are settings that the user asked to be proven, and then nothing else is measured.
     """
 
     config: Config
     plan: Plan
     prove: ToProve
     runner: TrialRunner
-    limited: dict[Series, tuple[int, ...]] = field(default_factory=dict)
-    _searched: dict[Series, tuple[object, Ask | Done]] = field(default_factory=dict)
-    _completed: dict[Series, tuple[object, Ask | Done]] = field(default_factory=dict)
-    _left: dict[Series, tuple[object, TimeLeft | None]] = field(default_factory=dict)
+    _known: dict[tuple[str, Series], tuple[object, Any]] = field(default_factory=dict)
 
     def every_series(self) -> list[Series]:
         """The series of the plan."""
@@ -57,14 +55,14 @@ class Proposals:
                 return Done("nothing is left")
             return scan.next_ask(policy, series.shape, self.config.tiers, history)
 
-        return self._remembered(self._searched, series, ask)
+        return self._remembered("search", series, ask)
 
     def to_complete(self, series: Series) -> Ask | Done:
         """What completes the frontier of a series next."""
         if series.deployment in self.runner.failures.given_up:
             return Done("the plan is measured")
         if self.prove or self.config.refine == 0:
-            return self._remembered(self._completed, series, partial(self._last, series))
+            return self._remembered("completion", series, partial(self._last, series))
 
         def ask(policy: SearchPolicy, history: History) -> Ask | Done:
             if not policy.grid:
@@ -73,7 +71,7 @@ class Proposals:
             within = math.inf if left is None else left
             return complete.next_ask(policy, series.shape, self.config.tiers, history, within=within)
 
-        return self._remembered(self._completed, series, ask)
+        return self._remembered("completion", series, ask)
 
     def _last(self, series: Series, policy: SearchPolicy, history: History) -> Ask | Done:
         """What a series ends with that has no frontier to complete: proofs anew where the server
@@ -133,7 +131,7 @@ class Proposals:
         if ask is None or ask.concurrency <= (decision.concurrency or 0):
             return None
         history = self.runner.history(series)
-        gain = complete.gain(ask.concurrency, self.config.limits, history)
+        gain = SeriesHistory.of(self.config.limits, history).gain(ask.concurrency)
         left = until_decided(self.config, series, history, ask).seconds(self.runner.ledger.times)
         return (
             Better(ask.concurrency, gain, left.seconds if left is not None else None)
@@ -144,7 +142,7 @@ class Proposals:
     def time_left(self) -> TimeLeft | None:
         """What is left of the sweep, within the budget; None while nothing is measured."""
         left = [series for series in self.every_series() if series.deployment not in self.runner.failures.given_up]
-        each = {one: self._remembered(self._left, one, partial(self._time_left, one)) for one in left}
+        each = {one: self._remembered("time left", one, partial(self._time_left, one)) for one in left}
         total = of_sweep(each, self.runner.ledger.times)
         return None if total is None else total.within(self.runner.ledger.seconds_left())
 
@@ -160,20 +158,22 @@ class Proposals:
         """What the search may ask for: below a setting under which the server was lost, where there
         is one.
         """
-        policy = search_policy(self.config, self.limited.get(series, self.prove.of(series)))
+        policy = search_policy(self.config, self.prove.of(series))
         lost, _ = self.runner.failures.failed_at.get(series, (math.inf, ""))
         below = [tuple(c for c in settings if c < lost) for settings in (policy.grid, policy.prove)]
         return replace(policy, grid=below[0], prove=below[1], lost=lost)
 
-    def _remembered(
-        self, known: dict[Series, tuple[object, T]], series: Series, work: Callable[[SearchPolicy, History], T]
-    ) -> T:
+    def _remembered(self, what: str, series: Series, work: Callable[[SearchPolicy, History], T]) -> T:
         """What follows from a history, worked out again when there is another trial: that takes a
         while.
         """
         policy, history = self._policy(series), self.runner.history(series)
         gone = len(self.runner.dropped), len(self.runner.skipped)
         state = policy, gone, tuple((trial.key, id(sample)) for trial, sample in history)
-        if series not in known or known[series][0] != state:
-            known[series] = state, work(policy, history)
-        return known[series][1]
+        before = self._known.get((what, series))
+        if before is not None and before[0] == state:
+            found: T = before[1]
+            return found
+        found = work(policy, history)
+        self._known[what, series] = state, found
+        return found

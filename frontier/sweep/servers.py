@@ -9,7 +9,6 @@ import asyncio
 import contextlib
 import json
 import os
-import signal
 import socket
 import sys
 from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
@@ -25,11 +24,12 @@ from frontier.core.errors import AnotherServerError, MeasurementError, StoreErro
 from frontier.core.series import Series
 from frontier.core.trials import Trial
 from frontier.core.units import format_elapsed
-from frontier.planning.plan import Progress
+from frontier.planning.sweep_progress import Progress
 from frontier.store.files import Folder
 from frontier.store.journal import server_words, servers
 from frontier.store.run_dir import RunDirectory
 from frontier.sweep.backend import PUT_BACK, Backend, Facts
+from frontier.sweep.shell_line import run_line
 
 ATTEMPTS = 2
 """How often one trial is tried when the server is lost under it."""
@@ -152,7 +152,7 @@ class StartedServer:
             try:
                 if self._listens() is False:
                     last = "nothing listens at its address"
-                elif ready.command is None or await unless_stopped(self._succeeds(ready.command), self._stop):
+                elif ready.command is None or await self._succeeds(ready.command):
                     await prepare()
                     if self._stop.is_set():
                         return
@@ -268,23 +268,9 @@ class StartedServer:
 
     async def _succeeds(self, command: str) -> bool:
         """A ready command ends with 0, in good time."""
-        check = await asyncio.create_subprocess_exec(
-            "/bin/sh",
-            "-c",
-            command,
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.DEVNULL,
-            stderr=asyncio.subprocess.DEVNULL,
-            start_new_session=True,
-        )
-        try:
-            return await asyncio.wait_for(check.wait(), _READY_CHECK) == 0
-        except TimeoutError:
-            return False
-        finally:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(check.pid, signal.SIGKILL)
-            await check.wait()
+        stopped = self._stop.is_set
+        done = await asyncio.to_thread(run_line, command, b"", os.environ, _READY_CHECK, most=1, stopped=stopped)
+        return done.status == 0
 
 
 def last_lines(log: Path) -> list[str]:

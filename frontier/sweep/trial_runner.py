@@ -18,7 +18,7 @@ from frontier.core.points import Flag
 from frontier.core.series import Series
 from frontier.core.trials import Measurement, Outcome, Record, Trial
 from frontier.core.window import WindowData
-from frontier.planning.plan import Progress
+from frontier.planning.sweep_progress import Progress
 from frontier.run import History
 from frontier.store.run_dir import RunDirectory
 from frontier.store.window_cache import load_window_data

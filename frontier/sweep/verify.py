@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from frontier.arrivals import Check, Checked, arrival_rate
 from frontier.client.load.loop import TrialProgress
 from frontier.config import Config
 from frontier.core import estimate
@@ -28,9 +29,8 @@ from frontier.core.load_flags import DRIFT
 from frontier.core.metrics import claim_floor, metric
 from frontier.core.points import Point
 from frontier.core.trials import Measurement, Outcome, Phase, Record, Trial
-from frontier.core.verdict import Check, Checked, judge
+from frontier.core.verdict import judge
 from frontier.core.window import WindowData
-from frontier.planning.arrivals import arrival_rate
 from frontier.run import Run
 from frontier.search.highest_rate import (
     FoundRate,

@@ -11,6 +11,7 @@ import pytest
 
 from frontier.core.trials import ClientHealth
 from frontier.run import load
+from frontier.show.capacity import summaries_of
 from tests.commands import Said, frontier
 from tests.golden import assert_golden_row
 from tests.neutral import without_numbers
@@ -223,5 +224,5 @@ def test_an_invalid_setting_has_no_part_in_the_band_nor_in_the_odds_of_others(cw
     assert set(doubt.probability) == {1, 4, 8, 16}
     best = next(p for p in run.points() if p.concurrency == 16).metrics["output_throughput"].high
     assert np.nanmax(doubt.band.high) <= best * 1.01 < np.nanmax(whole.band.high)
-    (summary,) = run.summaries(run.points())
+    (summary,) = summaries_of(run, run.points(), run.config.objectives)
     assert 32 in summary.frontier.excluded

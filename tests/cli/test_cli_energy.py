@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 import frontier as api
-from frontier.core.cost_energy import power_text
 from frontier.core.metrics import metric
 from frontier.core.points import Power
+from frontier.show.costs import power_text
 from frontier.store.trial_files import sealed, unsealed
 from tests.commands import Said, frontier
 from tests.golden import assert_golden_row

@@ -13,6 +13,7 @@ from frontier.core.errors import UsageError
 from frontier.core.points import Estimate
 from frontier.core.shapes import Shape
 from frontier.core.sla_result import answer
+from frontier.show.sla_notes import best_note
 from tests.commands import frontier as command
 from tests.golden import assert_golden_row
 from tests.sweeps import sweep_in_virtual_time
@@ -134,7 +135,7 @@ def test_the_winner_is_named_as_far_as_it_is_proven(
 ) -> None:
     (best,) = answer("", (Limit("p99_ttft", 0.5),), (), decisions).best
     assert (winner, sure, others, still_open) == (best.decision.deployment, best.sure, best.others, best.open)
-    assert_golden_row("answers", best.note)
+    assert_golden_row("answers", best_note(best))
 
 
 @pytest.mark.parametrize("decisions", [[decided("a", 100, OPEN), decided("b", 900, LOST)], [decided("a", 100)]])
@@ -153,7 +154,9 @@ def test_the_winner_is_found_per_gpu_where_all_are_known() -> None:
 def test_solve_names_the_winner_and_json_has_it(here: Path) -> None:
     run = frontier.load(here / "night")
     said = command("solve", "night", "--shape", "short", cwd=here)
-    (note,) = [of.note for of in answer("", run.limits(), run.points(), run.solve()).best if of.decision.shape.name]
+    (note,) = [
+        best_note(of) for of in answer("", run.limits(), run.points(), run.solve()).best if of.decision.shape.name
+    ]
     assert note in " ".join(said.out.split())
     (best,) = json.loads(command("solve", "night", "--shape", "short", "--json", cwd=here).out)["tiers"][0]["best"]
     assert ("fp8", "short", True, []) == tuple(best[name] for name in ("deployment", "shape", "sure", "open"))

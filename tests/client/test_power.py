@@ -21,6 +21,7 @@ from frontier.client.http.http_client import run
 from frontier.core import cost_energy, flags
 from frontier.core.points import Flag, Power
 from frontier.core.trials import SourceReadings
+from frontier.show import costs
 from tests.golden import assert_golden_row
 from tests.servers import serving
 from tests.stats.made import Server, trial
@@ -94,7 +95,7 @@ def test_a_real_exporter_is_read_beside_the_engine_to_within_three_percent(monke
     assert 0.25 < facts["gpu_clocks_heat"] == facts["gpu_clocks_held"] < 0.4
     power = cost_energy.measured([(1.4, facts)], gpus=2)
     assert power == Power(pytest.approx(1250, rel=0.03), "measured", "energy counters")
-    assert_golden_row("answers", cost_energy.power_text([dataclasses.replace(power, watts=1250.0)]))
+    assert_golden_row("answers", costs.power_text([dataclasses.replace(power, watts=1250.0)]))
 
 
 @pytest.mark.parametrize("step", [1, 2, 3])

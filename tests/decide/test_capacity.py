@@ -1,7 +1,8 @@
 import pytest
 
-from frontier.core import estimate, knee
+from frontier.core import estimate, pareto
 from frontier.core.points import Estimate, Flag, Point
+from frontier.show import capacity
 from tests.stats.made import SHAPE, Server, trial
 
 GRID = (1, 2, 4, 8, 16, 32, 64, 128)
@@ -18,9 +19,9 @@ def point(c, throughput, spread=0.0, **metrics):
 
 def test_a_regression_has_to_be_more_than_noise():
     sure = [point(1, 100), point(2, 200), point(4, 190), point(8, 210)]
-    assert (4,) == knee.retrograde(sure)
+    assert (4,) == capacity.retrograde(sure)
     overlapping = [point(1, 100), point(2, 200), point(4, 190, spread=0.06)]
-    assert () == knee.retrograde(overlapping)
+    assert () == capacity.retrograde(overlapping)
 
 
 def test_throughput_that_falls_while_latency_jumps_is_thrashing():
@@ -29,7 +30,7 @@ def test_throughput_that_falls_while_latency_jumps_is_thrashing():
         point(32, 1000, p99_e2e=3, p50_ttft=0.1, p99_ttft=0.3, p50_tpot=0.012),
         point(64, 700, p99_e2e=9, p50_ttft=0.2, p99_ttft=0.5, p50_tpot=0.03),
     ]
-    found = knee.capacity(points)
+    found = capacity.capacity(points)
     assert ("thrashing", 64, (64,)) == (found.limit, found.onset, found.retrograde)
 
 
@@ -38,28 +39,28 @@ def test_flat_throughput_with_only_the_first_token_waiting_is_queueing():
         point(32, 1000, p99_e2e=3, p50_ttft=0.1, p99_ttft=0.3, p50_tpot=0.012),
         point(64, 1005, p99_e2e=6, p50_ttft=2.1, p99_ttft=3.3, p50_tpot=0.012),
     ]
-    found = knee.capacity(points)
+    found = capacity.capacity(points)
     assert ("queueing", 64, ()) == (found.limit, found.onset, found.retrograde)
     growing = [points[0], point(64, 1700, p50_ttft=2.1, p99_ttft=3.3, p50_tpot=0.012)]
-    assert knee.capacity(growing).limit is None
+    assert capacity.capacity(growing).limit is None
 
 
 def test_the_knee_has_the_most_throughput_per_latency():
     law = [(1, 1, 1.0), (8, 7, 1.1), (32, 20, 1.6), (64, 22, 2.9), (128, 22, 5.8)]
     points = [point(c, x, request_throughput=x, mean_e2e=r) for c, x, r in law]
-    assert 32 == knee.knee(points)
-    assert knee.knee(points[:1]) is None
+    assert 32 == pareto.knee(points)
+    assert pareto.knee(points[:1]) is None
 
 
 def test_invalid_points_take_no_part():
     bad = Point("d", SHAPE, 256, {"output_throughput": exact(1.0)}, 9, flags=(Flag("lockstep", "", "", ""),))
     points = [point(c, 10 * c / (1 + 0.03 * (c - 1))) for c in GRID]
-    assert knee.capacity(points) == knee.capacity([*points, bad])
-    assert knee.Capacity() == knee.capacity([bad])
+    assert capacity.capacity(points) == capacity.capacity([*points, bad])
+    assert capacity.Capacity() == capacity.capacity([bad])
 
 
 def test_rate_times_latency_is_the_concurrency():
-    found = knee.littles_law(estimate.point(Server(ttft=lambda c: 0.01 * c).run(trial(16, requests=2000))))
+    found = capacity.littles_law(estimate.point(Server(ttft=lambda c: 0.01 * c).run(trial(16, requests=2000))))
     assert 1.0 == pytest.approx(found.value, abs=0.02)
     assert found.low <= found.value <= found.high
-    assert knee.littles_law(point(1, 1)) is None
+    assert capacity.littles_law(point(1, 1)) is None

@@ -1,7 +1,8 @@
 """What is said of a throughput curve and its frontier as a whole."""
 
-from frontier.core import knee, pareto
+from frontier.core import pareto
 from frontier.core.points import Estimate, Frontier, Point
+from frontier.show import capacity
 from tests.golden import assert_golden_row
 from tests.stats.made import SHAPE
 
@@ -22,7 +23,7 @@ def point(c, throughput, ttft, tpot=0.01, e2e=None):
 
 
 def told(points):
-    return knee.summarise(pareto.frontier(points, OBJECTIVES), points)
+    return capacity.summarise(pareto.frontier(points, OBJECTIVES), points)
 
 
 def test_flat_throughput_behind_a_cap_is_called_queueing():
@@ -52,6 +53,6 @@ def test_throughput_that_folds_back_without_a_jump_is_named():
 def test_members_that_noise_may_have_made_are_said():
     points = [point(1, 100, 0.1), point(2, 180, 0.2), point(4, 181, 0.3)]
     sure = Frontier("d", SHAPE, OBJECTIVES, (1, 2, 4), (), probability={1: 1.0, 2: 0.9, 4: 0.3})
-    found = knee.summarise(sure, points)
+    found = capacity.summarise(sure, points)
     assert_golden_row("answers", "\n".join(found.notes))
-    assert () == knee.summarise(sure, []).notes[1:]
+    assert () == capacity.summarise(sure, []).notes[1:]

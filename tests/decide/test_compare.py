@@ -8,11 +8,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from frontier.core import estimate, pareto
+from frontier.core import estimate
 from frontier.core.decisions import Decision, Limit, Verdict
 from frontier.core.errors import ExitCode, exit_code
 from frontier.core.points import Estimate, Flag, Point
-from frontier.extras.compare import comparison
+from frontier.extras.compare import areas, comparison
 from frontier.extras.compare.comparison_tables import comparison_table, no_characters
 from frontier.extras.compare.contest import Rules, Side
 from frontier.extras.compare.rivals import comparison_notes
@@ -274,7 +274,7 @@ def test_the_ratio_is_of_the_areas_up_to_the_reference():
     found = compared(a, b, reference=3.0)
     area_a, area_b = 100 * 1 + 180 * 1, 110 * 1.2 + 200 * 0.9
     assert area_b / area_a == pytest.approx(found.ratio.value)
-    assert area_a == pytest.approx(pareto.hypervolume([100, 180], [1, 2], (0, 3)))
+    assert area_a == pytest.approx(areas.hypervolume([100, 180], [1, 2], (0, 3)))
 
 
 def test_a_measurement_where_faster_users_are_better_is_compared_the_other_way_round():

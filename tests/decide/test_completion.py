@@ -14,7 +14,8 @@ from frontier.core.proof import WINDOWS, claim_points, joined, nearest
 from frontier.core.trials import Phase
 from frontier.search import claim_turns, complete, scan
 from frontier.search.scan import Ask, Done, SearchPolicy
-from frontier.search.window_size import window_size
+from frontier.search.series_history import SeriesHistory
+from frontier.search.window_size import mean_e2e, window_size
 from tests.stats.made import SHAPE, Server, grid, trial
 
 TTFT = (Limit("p99_ttft", 0.5),)
@@ -47,7 +48,7 @@ def completed():
 
 def test_the_operating_point_is_visited_until_its_claim_is_final():
     history, asks = sweep(Server(lambda c: 0.01 * c if c <= 20 else 2.0))  # no late requests below the cliff
-    point = complete.operating_concurrency(TTFT, history)
+    point = SeriesHistory.of(TTFT, history).operating_point
     visits = [a for a in asks if a.phase is Phase.VISIT]
     assert visits
     claim = claim_of(proof_windows(history, point), TTFT)
@@ -103,7 +104,7 @@ def test_a_config_that_allows_no_more_settings_gets_none():
 
 
 def ahead_of(history, limits=TTFT, policy=POLICY):
-    point = complete.operating_concurrency(limits, history) if limits else None
+    point = SeriesHistory.of(limits, history).operating_point if limits else None
     return complete.trials_left(policy, [("", limits)], history, point)
 
 
@@ -140,9 +141,9 @@ def test_the_value_of_a_trial_is_what_it_may_bring_per_second(completed):
     visits = [a for a in asks if a.phase is Phase.VISIT]
     assert min(a.value for a in visits) > 0
     assert visits[0].value > visits[-1].value, "each visit teaches less than the one before"
-    point = complete.operating_concurrency(TTFT, history)
-    assert 0 == pytest.approx(complete.gain(point, TTFT, history))
-    assert complete.gain(64, TTFT, history) > complete.gain(16, TTFT, history)
+    point = SeriesHistory.of(TTFT, history).operating_point
+    assert 0 == pytest.approx(SeriesHistory.of(TTFT, history).gain(point))
+    assert SeriesHistory.of(TTFT, history).gain(64) > SeriesHistory.of(TTFT, history).gain(16)
 
 
 @pytest.mark.parametrize(("late", "turns"), [(0.0, 333), (0.002, 417), (0.02, 600)])
@@ -158,7 +159,7 @@ def test_visits_end_after_the_turns_that_the_proof_let_expect():
     # 0.8 % of all requests fail whatever the setting: too many for the bet over turns to be won
     # soon.
     history, _ = sweep(Server(lambda c: 0.001 * c, errors=lambda c: 0.008), policy=SearchPolicy((1, 8, 16)))
-    point = complete.operating_concurrency(TTFT, history)
+    point = SeriesHistory.of(TTFT, history).operating_point
     assert point is not None
     proof = [(t, s) for t, s in history if t.phase is not Phase.VISIT]
     most = claim_turns.turns_expected(TTFT, history, point)
@@ -168,22 +169,11 @@ def test_visits_end_after_the_turns_that_the_proof_let_expect():
     assert most <= claim.turns <= max(most, proven.turns) + complete.VISIT_TURNS
 
 
-def test_a_named_setting_is_worth_a_proof_where_it_can_change_the_answer(completed):
-    history, _ = completed
-    point = complete.operating_concurrency(TTFT, history)
-    assert (1, 200) == complete.worth_proving((1, 200), TTFT, []), "nothing is known"
-    scans = [(trial, sample) for trial, sample in history if trial.phase in (Phase.SCAN, Phase.LOCATE)]
-    assert len(scans) > 1
-    assert (1, 200) == complete.worth_proving((1, 200), TTFT, scans), "what was only scanned claims nothing"
-    assert () == complete.worth_proving((1, 200), TTFT, history)
-    assert (point + 1,) == complete.worth_proving((1, point + 1, 200), TTFT, history)
-
-
 def test_a_proof_that_the_time_has_no_room_for_is_not_begun(completed):
     history, asks = completed
     first = next(i for i, a in enumerate(asks) if a.phase is Phase.PROVE)
     before = history[: len(history) - len(asks) + first]
-    e2e = scan.mean_e2e(asks[first].concurrency, complete.pilot_points(TTFT, before))
+    e2e = mean_e2e(asks[first].concurrency, SeriesHistory.of(TTFT, before).points)
     tiers, proof = [("", TTFT)], WINDOWS * asks[first].requests * e2e / asks[first].concurrency
     short, room = (complete.next_ask(POLICY, SHAPE, tiers, before, within=k * proof) for k in (1.0, 3.0))
     assert short.phase is not Phase.PROVE
@@ -198,21 +188,21 @@ def test_a_setting_between_those_of_the_config_waits_for_them_unless_it_may_be_b
     for k, asked in gaps:
         before = history[: begun + k]
         early = any(later.phase is Phase.GRID for later in asks[k:])
-        assert not early or complete.may_be_better(asked, TTFT, before)
-    point = complete.operating_concurrency(TTFT, history)
-    assert not complete.may_be_better(Ask(point, Phase.PROVE, 300, ""), TTFT, history), "it gives no more"
-    assert not complete.may_be_better(Ask(200, Phase.FRONTIER, 300, ""), TTFT, history), "its value would be over"
-    assert not complete.may_be_better(Ask(64, Phase.FRONTIER, 300, ""), (), history)
+        assert not early or complete.may_be_better(asked, SeriesHistory.of(TTFT, before))
+    known = SeriesHistory.of(TTFT, history)
+    assert not complete.may_be_better(Ask(known.operating_point, Phase.PROVE, 300, ""), known), "it gives no more"
+    assert not complete.may_be_better(Ask(200, Phase.FRONTIER, 300, ""), known), "its value would be over"
+    assert not complete.may_be_better(Ask(64, Phase.FRONTIER, 300, ""), SeriesHistory.of((), history))
 
 
 def test_visits_end_when_the_claim_has_its_turns(completed):
     history, asks = completed
     visits = [k for k, asked in enumerate(asks) if asked.phase is Phase.VISIT]
     before = history[: len(history) - len(asks) + visits[0]]
-    visit = complete.next_visit(TTFT, before)
-    assert (visit.phase, visit.concurrency) == (Phase.VISIT, complete.operating_concurrency(TTFT, before))
+    visit = complete.next_visit(SeriesHistory.of(TTFT, before))
+    assert (visit.phase, visit.concurrency) == (Phase.VISIT, SeriesHistory.of(TTFT, before).operating_point)
     assert visit.value > 0
-    assert complete.next_visit(TTFT, history) is None
+    assert complete.next_visit(SeriesHistory.of(TTFT, history)) is None
 
 
 @pytest.mark.parametrize(("within", "begins"), [(0.0, False), (1e9, True)])
@@ -282,14 +272,14 @@ def disturbed(completed, lasts):
 
 
 def test_a_setting_disturbed_once_below_the_proven_one_is_measured_again(completed):
-    point = complete.operating_concurrency(TTFT, completed[0])
+    point = SeriesHistory.of(TTFT, completed[0]).operating_point
     c, history, asks = disturbed(completed, lasts=0)
     assert [(c, Phase.FRONTIER), (c, Phase.VISIT), (point, Phase.VISIT)] == [(a.concurrency, a.phase) for a in asks]
-    assert c < point == complete.operating_concurrency(TTFT, history)
-    assert () == complete.unconfirmed(TTFT, history)
+    assert c < point == SeriesHistory.of(TTFT, history).operating_point
+    assert () == SeriesHistory.of(TTFT, history).unconfirmed
 
 
 def test_a_setting_that_is_over_the_limit_twice_is_not_measured_a_third_time(completed):
     c, history, asks = disturbed(completed, lasts=1)
     assert [(c, Phase.FRONTIER)] == [(a.concurrency, a.phase) for a in asks if a.concurrency == c]
-    assert () == complete.unconfirmed(TTFT, history)
+    assert () == SeriesHistory.of(TTFT, history).unconfirmed

@@ -13,9 +13,10 @@ from frontier.core.decisions import Cause, Limit, Verdict
 from frontier.core.errors import ExitCode, UsageError
 from frontier.core.points import Estimate, Flag, Point
 from frontier.core.shapes import Shape
-from frontier.core.verdict import deciding_bound, judge
+from frontier.core.verdict import judge
 from frontier.show.explain import sentence, with_notes
 from frontier.show.sentences import headline
+from frontier.show.wording import deciding_bound
 from tests.golden import assert_golden_row
 from tests.stats import made
 

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from frontier.core import pareto
 from frontier.core.points import Estimate, Flag, Point
 from frontier.core.shapes import Shape
+from frontier.extras.compare import areas
 from tests.golden import assert_golden_row
 
 SHAPE = Shape.of(1024, 256)
@@ -168,7 +169,7 @@ def test_the_hypervolume_equals_moocore():
         high, low = rng.integers(0, 9, n) / 2, rng.integers(0, 9, n) / 2
         floor = float(rng.integers(0, 3))
         expected = moocore.hypervolume(np.column_stack((-high, low)), ref=[-floor, 3.0])
-        assert expected == pytest.approx(pareto.hypervolume(high, low, (floor, 3.0)), abs=1e-12)
+        assert expected == pytest.approx(areas.hypervolume(high, low, (floor, 3.0)), abs=1e-12)
 
 
 def test_the_hypervolumes_of_rows_are_those_of_their_finite_points():
@@ -176,11 +177,11 @@ def test_the_hypervolumes_of_rows_are_those_of_their_finite_points():
     odd = [-np.inf, np.inf, np.nan, *range(7)]
     high, low = rng.choice(odd, (300, 9)), rng.choice(odd, (300, 9))
     both = np.isfinite(high) & np.isfinite(low)
-    expected = [pareto.hypervolume(h[has], w[has], (1.0, 5.0)) for h, w, has in zip(high, low, both, strict=True)]
+    expected = [areas.hypervolume(h[has], w[has], (1.0, 5.0)) for h, w, has in zip(high, low, both, strict=True)]
 
-    assert expected == pareto.hypervolumes(high, low, (1.0, 5.0)).tolist()
+    assert expected == areas.hypervolumes(high, low, (1.0, 5.0)).tolist()
     assert 0 < min(max(expected), len(set(expected)) - 1)
-    assert [0.0] * 3 == pareto.hypervolumes(np.empty((3, 0)), np.empty((3, 0)), (0.0, 1.0)).tolist()
+    assert [0.0] * 3 == areas.hypervolumes(np.empty((3, 0)), np.empty((3, 0)), (0.0, 1.0)).tolist()
 
 
 @pytest.mark.parametrize("table", [[1.0, 2.0], [], [[], []]])
@@ -192,7 +193,7 @@ def test_what_is_no_table_of_objectives_is_refused(table):
 
 def test_a_hypervolume_without_a_finite_reference_is_refused():
     with pytest.raises(ValueError, match="reference"):
-        pareto.hypervolume([1], [1], (0.0, math.inf))
+        areas.hypervolume([1], [1], (0.0, math.inf))
 
 
 def test_a_large_set_takes_no_more_than_a_few_times_what_moocore_takes():

@@ -12,8 +12,10 @@ from frontier.core.decisions import Limit, Verdict
 from frontier.core.points import Estimate, Point
 from frontier.core.proof import Candidate
 from frontier.core.trials import Phase
-from frontier.search import place
-from frontier.search.place import FAR, Curve, Part, State, candidate
+from frontier.search import curves, place
+from frontier.search.curves import FAR, Curve, Part
+from frontier.search.place import State, candidate
+from frontier.search.series_history import SeriesHistory
 from tests.stats.made import SHAPE, Server, grid, trial
 
 P99 = Part(Limit("p99_ttft", 0.5))
@@ -58,7 +60,7 @@ def test_the_standard_error_has_the_noise_of_the_median_of_the_tail_and_of_the_r
     ],
 )
 def test_between_two_settings_a_latency_is_on_a_straight_line_and_a_cliff_is_half_way(ends, c, value):
-    assert math.exp(place._between({k: math.log(v) for k, v in ends.items()}, c)) == pytest.approx(value)
+    assert math.exp(curves.interpolated({k: math.log(v) for k, v in ends.items()}, c)) == pytest.approx(value)
 
 
 def test_a_tail_is_the_widest_of_what_the_quantiles_of_enough_requests_say():
@@ -67,7 +69,7 @@ def test_a_tail_is_the_widest_of_what_the_quantiles_of_enough_requests_say():
         return np.where(np.arange(1, n + 1) >= high, 1.0, 0.0)
 
     def tail(*values):
-        return place._tail(dict(enumerate(values, 1)), 1)
+        return curves._tail(dict(enumerate(values, 1)), 1)
 
     assert tail(wide(80)) == (pytest.approx(1 / 0.84162, abs=1e-4), 100)
     assert tail(wide(90)) == (pytest.approx(1 / 1.28155, abs=1e-4), 100)
@@ -77,10 +79,14 @@ def test_a_tail_is_the_widest_of_what_the_quantiles_of_enough_requests_say():
     assert tail(*[wide(90)] * 3, np.full(100, 9.0))[1] == 300, "of the three settings nearest by"
 
 
+def state_of(limits, history):
+    return State.of(SeriesHistory.of(limits, history))
+
+
 def test_a_limit_that_is_no_percentile_has_the_values_that_were_seen_as_its_level():
     limits = (MEAN.limit, Limit("output_throughput", 500.0))
     history = grid(Server(lambda c: 0.01 * c), (1, 8, 64))
-    state = State.of(limits, history)
+    state = state_of(limits, history)
     mean, rate = state.curves
     for c, point in state.points.items():
         seen = point.metrics["mean_e2e"].value
@@ -89,26 +95,26 @@ def test_a_limit_that_is_no_percentile_has_the_values_that_were_seen_as_its_leve
     assert not mean.sigma
     assert not rate.sigma
     assert sorted(mean.level.values()) == list(mean.level.values())
-    far = State.of((Limit("mean_e2e", 1e-3),), history).curves[0]
+    far = state_of((Limit("mean_e2e", 1e-3),), history).curves[0]
     assert {FAR} == set(far.level.values()), "what is far beyond its limit says no more than that"
-    assert {-FAR} == set(State.of((Limit("mean_e2e", 1e4),), history).curves[0].level.values())
+    assert {-FAR} == set(state_of((Limit("mean_e2e", 1e4),), history).curves[0].level.values())
 
 
 def test_the_scan_says_what_is_inside_and_where_the_edge_is():
-    state = State.of((P99.limit,), grid(Server(lambda c: 0.01 * c), (8, 16, 24, 40, 64)))  # crossed at c=31.4
+    state = state_of((P99.limit,), grid(Server(lambda c: 0.01 * c), (8, 16, 24, 40, 64)))  # crossed at c=31.4
     assert (24, 40) == state.bracket()
     assert 24 == state.edge()
     assert state.surely_outside(64)
     assert not state.surely_outside(16)
     assert state.value(24) < 0 < state.value(40)
     assert state.value(24) == state.curves[0].at(24, 1.0), "at the percentile of the limit itself"
-    assert State.of((P99.limit,), grid(Server(lambda c: 0.01), (8, 16))).bracket() == (16, None)
-    outside = State.of((P99.limit,), grid(Server(lambda c: 1.0), (8, 16)))
+    assert state_of((P99.limit,), grid(Server(lambda c: 0.01), (8, 16))).bracket() == (16, None)
+    outside = state_of((P99.limit,), grid(Server(lambda c: 1.0), (8, 16)))
     assert outside.bracket() is outside.edge() is None
 
 
 def test_the_more_windows_a_proof_has_and_the_lower_it_is_the_likelier_it_succeeds():
-    state = State.of(
+    state = state_of(
         (P99.limit,),
         [
             (trial(c, Phase.SCAN, requests=400), sample)
@@ -180,7 +186,7 @@ def test_the_next_candidate_is_as_high_as_what_was_seen_and_given_up_allow(known
 
 
 def test_how_far_bounds_lie_is_learned_from_what_is_proven_where_anything_is():
-    state = State.of((P99.limit,), grid(Server(lambda c: 0.01 * c), (8, 16, 24, 40)))
+    state = state_of((P99.limit,), grid(Server(lambda c: 0.01 * c), (8, 16, 24, 40)))
     proven = judged(24, Verdict.MEETS, value=0.38, upper=0.46)  # 0.19 beyond its value, in ln
     disturbed = judged(26, Verdict.VIOLATES, value=0.4, upper=0.8)  # 0.69
 

@@ -12,9 +12,10 @@ from frontier.core.proof import ALPHA, ASCENTS, JUDGED_AFTER, WINDOWS, Candidate
 from frontier.core.shapes import Shape
 from frontier.core.trials import Phase
 from frontier.search import scan
-from frontier.search.complete import pilot_points
 from frontier.search.place import State
 from frontier.search.scan import Ask, Done, SearchPolicy
+from frontier.search.series_history import SeriesHistory
+from frontier.search.window_size import longer, mean_e2e
 from tests.golden import assert_golden_row
 from tests.stats.made import SHAPE, Server, grid, trial
 
@@ -190,7 +191,7 @@ def test_nothing_is_tried_at_or_above_a_candidate_that_was_given_up():
 
 
 def test_the_search_ends_after_so_many_ascents():
-    state = State.of(TTFT, grid(Server(**SMOOTH)))
+    state = State.of(SeriesHistory.of(TTFT, grid(Server(**SMOOTH))))
     given_up = [Candidate(30 - i, Verdict.VIOLATES, "over", 0.01, WINDOWS, state.points[16], None) for i in range(9)]
     for count, step in ((ASCENTS - 1, Ask), (ASCENTS, Done)):
         judged = replace(state, candidates=tuple(given_up[:count]))
@@ -280,15 +281,14 @@ def test_the_scan_goes_up_in_double_steps_of_the_grid_until_the_limit_is_broken(
 
 
 def test_a_request_takes_as_long_as_at_the_nearest_setting_measured_the_lower_of_two():
-    points = pilot_points(TTFT, grid(Server(**SMOOTH), (4, 16)))
+    points = SeriesHistory.of(TTFT, grid(Server(**SMOOTH), (4, 16))).points
     e2e = {c: point.metrics["mean_e2e"].value for c, point in points.items()}
-    assert e2e[4] == scan.mean_e2e(8, points)
-    assert e2e[16] == scan.mean_e2e(9, points)
-    assert scan.mean_e2e(64, points, 0.5) == pytest.approx(2 * e2e[16])
-    assert scan.mean_e2e(8, {}) is None
-    assert 2 * e2e[4] == scan.longer(0.1, 4, points)
-    assert 100.0 == scan.longer(100.0, 4, points)
-    assert 0.1 == scan.longer(0.1, 4, {}), "nothing is known of how long a request takes"
+    assert e2e[4] == mean_e2e(8, points)
+    assert e2e[16] == mean_e2e(9, points)
+    assert mean_e2e(8, {}) is None
+    assert 2 * e2e[4] == longer(0.1, 4, points)
+    assert 100.0 == longer(100.0, 4, points)
+    assert 0.1 == longer(0.1, 4, {}), "nothing is known of how long a request takes"
 
 
 def gap(*rates, limits=(), flags=()):
@@ -430,7 +430,8 @@ def test_a_look_slower_than_one_at_a_higher_setting_is_taken_once_more_before_it
     assert max(looks.count(c) for c in set(looks)) <= 2
     assert 24 <= done.proven <= 31
     assert sum(a.phase is Phase.PROVE for a in asks) <= 12
-    assert State.of(TTFT, history).value(1) < -1  # the calm look counts, and the disturbed one does not
+    state = State.of(SeriesHistory.of(TTFT, history))
+    assert state.value(1) < -1  # the calm look counts, and the disturbed one does not
 
 
 def test_a_disturbed_look_between_a_lower_and_a_higher_setting_does_not_bound_the_search():

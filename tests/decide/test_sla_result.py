@@ -11,6 +11,7 @@ from frontier.core.errors import ExitCode
 from frontier.core.points import Estimate, Flag, Point
 from frontier.core.shapes import Shape
 from frontier.show.answer import answers_json, answers_text
+from frontier.show.sla_notes import best_note, sla_notes
 from tests.golden import assert_golden_row
 from tests.stats.made import SHAPE
 
@@ -45,17 +46,17 @@ def asked(points, limits=(TTFT,)):
 def test_several_shapes_have_one_concurrency_that_keeps_the_sla_in_all():
     found = asked([point(8, 0.1), point(32, 0.2), point(8, 0.3, shape=LONG), point(32, 0.9, shape=LONG)])
     assert {"d": 8} == found.common
-    assert_golden_row("answers", "\n".join(found.notes))
+    assert_golden_row("answers", "\n".join(sla_notes(found)))
     assert ExitCode.YES == exit_code(found)
 
 
 def test_where_none_is_common_it_is_said_and_one_shape_alone_needs_none():
     found = asked([point(8, 0.1), point(8, 0.9, shape=LONG)])
     assert {"d": None} == found.common
-    assert_golden_row("answers", "\n".join(found.notes))
+    assert_golden_row("answers", "\n".join(sla_notes(found)))
     assert ExitCode.NO == exit_code(found)
     alone = asked([point(8, 0.1)])
-    assert ({}, ()) == (alone.common, alone.notes)
+    assert ({}, ()) == (alone.common, sla_notes(alone))
 
 
 @pytest.mark.parametrize(("spread", "sure_of_it"), [(0.01, True), (0.6, False)])
@@ -67,8 +68,8 @@ def test_the_cheapest_deployment_is_named_each_at_its_own_operating_point(spread
     found = asked(points)
     (cheapest,) = found.cheapest
     assert ("small", 4, sure_of_it) == (cheapest.decision.deployment, cheapest.decision.concurrency, cheapest.sure)
-    assert any("small at c=4, $0.694/Mtok" in note for note in found.notes)
-    assert sure_of_it == (not any("another may be" in note for note in found.notes))
+    assert any("small at c=4, $0.694/Mtok" in note for note in sla_notes(found))
+    assert sure_of_it == (not any("another may be" in note for note in sla_notes(found)))
     assert () == asked(points[:2]).cheapest
 
 
@@ -102,7 +103,7 @@ def test_a_deployment_that_may_give_more_is_named_beside_the_winner():
     assert ("a", True, ()) == (best.decision.deployment, best.sure, best.may_give)
     (best,) = asked([*points, undecided]).best
     assert (("b", 64),) == best.may_give
-    assert_golden_row("answers", best.note)
+    assert_golden_row("answers", best_note(best))
     trees = answers_json([asked([*points, undecided])])
     assert [(False, ["b"])] == [(tree["sure"], tree["open"]) for tree in trees["tiers"][0]["best"]]
 
@@ -111,9 +112,9 @@ def test_the_winner_among_deployments_is_said_first():
     points = [point(8, 0.1, deployment="a", throughput=600.0), point(8, 0.1, deployment="b", throughput=300.0)]
     (best,) = asked(points).best
     text = answers_text([asked(points)], width=100)
-    assert text.startswith(best.note)
-    assert 1 == text.count(best.note)
-    assert_golden_row("answers", best.note)
+    assert text.startswith(best_note(best))
+    assert 1 == text.count(best_note(best))
+    assert_golden_row("answers", best_note(best))
 
 
 def test_rates_are_compared_per_gpu_and_what_is_no_rate_as_it_is():

@@ -6,7 +6,7 @@ from benchmarks import time_left
 from benchmarks.calibration.servers import Process
 from benchmarks.calibration.sweep import MOST, Sweep
 from benchmarks.time_left import Reading
-from frontier.planning.plan import SPREAD, TimeLeft
+from frontier.planning.time_left import SPREAD, TimeLeft
 
 
 def test_a_range_holds_within_the_spread_in_both_directions_and_a_least_time_upwards():

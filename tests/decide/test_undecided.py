@@ -13,6 +13,7 @@ from frontier.core.proof import ALPHA, candidates
 from frontier.core.trials import Phase
 from frontier.search import complete
 from frontier.search.scan import Ask
+from frontier.search.series_history import SeriesHistory
 from tests.decide.test_search import SMOOTH, TTFT, go_on, run
 from tests.stats.made import Server
 
@@ -22,7 +23,9 @@ def left_open(sweep):
     that would decide.
     """
     limits = sweep.server.limits
-    points, looked = complete._decidable(limits, sweep.history)
+    known = SeriesHistory.of(limits, sweep.history)
+    violating, looked = known._looked_at
+    points = [*known.claims, *violating]
     step = solver.solve(points, limits, scanned=looked, history=sweep.history, end="finished").next_step
     return step if step is not None and step.requests is not None else None
 
@@ -42,13 +45,13 @@ def test_what_is_named_is_proven_once_and_not_without_time():
     server, history = Server(**SMOOTH), []
     go_on(server, history)
     tiers = [("", TTFT)]
-    proven = complete.operating_concurrency(TTFT, history)
+    proven = SeriesHistory.of(TTFT, history).operating_point
     lower = Limit("p99_ttft", 0.9)  # a looser limit, as if asked of the same run
     named = complete._first_named([("", (lower,))], history)
     if named is not None:
         assert named.phase is Phase.PROVE
         assert named.concurrency > proven
-        assert complete.gain(named.concurrency, (lower,), history) >= CLEARLY_MORE
+        assert SeriesHistory.of((lower,), history).gain(named.concurrency) >= CLEARLY_MORE
         run(server, history, named)
         again = complete._first_named([("", (lower,))], history)
         assert again is None or again.concurrency != named.concurrency

@@ -13,7 +13,8 @@ from frontier.core.decisions import Decision, Judgement, Limit, Verdict
 from frontier.core.points import Estimate, Flag
 from frontier.core.shapes import Shape
 from frontier.core.trials import Phase, Trial
-from frontier.planning.plan import Better, Progress, Stage, TimeLeft
+from frontier.planning.sweep_progress import Better, Progress, Stage
+from frontier.planning.time_left import TimeLeft
 from frontier.show.live import LiveProgress, _whole_parts, make_progress
 from frontier.show.progress import PlainProgress
 from frontier.show.wording import flag_words

@@ -9,6 +9,7 @@ import pytest
 from frontier.core import cost_energy, estimate, sla_result, solver, uncertainty
 from frontier.core.decisions import Limit
 from frontier.core.points import Estimate, Point
+from frontier.show import costs
 from frontier.show.evidence_tables import cost_tables
 from frontier.show.json_out import points_json
 from tests.stats.made import SHAPE, Server, trial
@@ -65,7 +66,7 @@ def test_the_arithmetic_of_the_document_is_that_of_the_program():
     made, read, share = (Estimate(v, v, v, 1000) for v in (2500.0, 10_000.0, 0.2))
     metrics = {"output_throughput": made, "input_throughput": read, "cached_share": share}
     metrics["cost"] = cost_energy.cost(made, 12.0)
-    prices, half = cost_energy.token_prices(metrics), cost_energy.token_prices(metrics, 0.5)
+    prices, half = costs.token_prices(metrics), costs.token_prices(metrics, 0.5)
     hourly = (9.0, prices.output), (28.8, prices.input), (7.2, prices.cached)
     computed = {
         "output tokens an hour": 2500 * 3600 / 1e6,
@@ -82,21 +83,21 @@ def test_the_arithmetic_of_the_document_is_that_of_the_program():
     for step, figure in computed.items():
         assert by_hand[step] == pytest.approx(figure, rel=0.003), step
     prompt_token = by_hand["a prompt token in output tokens"]
-    assert 0.2 * cost_energy.CACHED_PRICE + 0.8 * cost_energy.INPUT_PRICE == pytest.approx(prompt_token)
+    assert 0.2 * costs.CACHED_PRICE + 0.8 * costs.INPUT_PRICE == pytest.approx(prompt_token)
 
 
 def test_token_prices_need_a_price_and_both_counts_and_their_bounds_are_those_of_the_cost():
     sample = Server(ttft=lambda c: 0.01 * c).run(trial(8, requests=500))
-    assert cost_energy.token_prices(estimate.point(sample).metrics) is None
+    assert costs.token_prices(estimate.point(sample).metrics) is None
     metrics = dict(estimate.point(sample, price=2.5).metrics)
-    prices = cost_energy.token_prices(metrics)
+    prices = costs.token_prices(metrics)
     factor = prices.output.value / metrics["cost"].value
     assert metrics["cost"].scaled(factor).high == pytest.approx(prices.output.high)
     assert 0 < factor < 1
     del metrics["cached_share"]
-    assert cost_energy.token_prices(metrics).cached is None
+    assert costs.token_prices(metrics).cached is None
     del metrics["input_throughput"]
-    assert cost_energy.token_prices(metrics) is None
+    assert costs.token_prices(metrics) is None
 
 
 @pytest.mark.parametrize("part", [0.0, 0.5])

@@ -10,6 +10,7 @@ import pytest
 from frontier.core import cost_energy, estimate, uncertainty, window
 from frontier.core.metrics import Unit, metric
 from frontier.core.points import Estimate, Point, Power
+from frontier.show import costs
 from tests.golden import assert_golden_row
 from tests.stats.made import SHAPE, Server, trial
 
@@ -94,8 +95,8 @@ def test_units_and_directions():
 
 def test_where_the_power_comes_from_is_said():
     powers = [Power(612.4, "measured"), Power(690.0, "measured")]
-    measured, stated = cost_energy.power_text(powers), cost_energy.power_text([Power(700.0, "stated")] * 2)
+    measured, stated = costs.power_text(powers), costs.power_text([Power(700.0, "stated")] * 2)
     assert [["612", "690"], ["700"]] == [re.findall(r"\d+", text) for text in (measured, stated)]
     assert_golden_row("answers", measured, "measured")
     assert_golden_row("answers", stated, "stated")
-    assert "" == cost_energy.power_text([])
+    assert "" == costs.power_text([])

@@ -10,10 +10,10 @@ import pytest
 
 from frontier.core.decisions import Verdict
 from frontier.core.errors import UsageError
-from frontier.core.mixes import shares_sentence
 from frontier.core.window import narrowed
 from frontier.run import Run, load
 from frontier.show.json_out import points_json
+from frontier.show.mixes import shares_sentence
 from frontier.show.tables import points_table
 from frontier.sweep.verify import checks
 from tests.commands import frontier

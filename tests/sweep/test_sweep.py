@@ -2,7 +2,6 @@ import asyncio
 import os
 import re
 import shlex
-import shutil
 import signal
 import time
 from collections.abc import Iterator
@@ -17,7 +16,8 @@ from frontier.config import DeploymentConfig, load_config
 from frontier.core.decisions import Decision, Verdict
 from frontier.core.errors import MeasurementError
 from frontier.core.trials import ClientHealth, Measurement, Phase, Trial
-from frontier.planning.plan import Better, ToProve, make_plan
+from frontier.planning.plan import make_plan
+from frontier.planning.sweep_progress import Better
 from frontier.show.notebook import load
 from frontier.show.report import page_of, report_of
 from frontier.store.run_dir import RunDirectory
@@ -424,26 +424,6 @@ def test_the_pasted_command_proves_a_setting_under_another_sla(tmp_path: Path) -
     assert {(4, Phase.VISIT), (8, Phase.PROVE)} == added, "the first sweep ended with a window of its answer"
     refused = frontier("sweep", "sweep.yaml", "--prove", "8,x", cwd=tmp_path, here=True)
     assert (2, True) == (refused.code, "--prove 8,x: write concurrencies" in refused.err)
-
-
-@pytest.mark.slow
-def test_a_setting_is_proven_in_the_shapes_whose_answer_it_can_change(
-    sized: tuple[Path, Told, float], tmp_path: Path
-) -> None:
-    shutil.copytree(sized[0], tmp_path / "run")
-    run = load(sized[0])
-    points = {d.shape.label: d.concurrency or 0 for d in run.solve()}
-    low, high = sorted(points, key=lambda label: points[label])
-    tried = {t.concurrency for history in run.histories.values() for t, _ in history}
-    # Above both operating points: beyond a violation in one shape, below every one in the other.
-    named = min(c for c in range(points[high] + 1, 64) if c not in tried)
-    told, end = conduct_by_the_clock(tmp_path / "run", SIZED, clocked(SIZED), prove=ToProve((named,)))
-    assert end == "finished"
-    proofs = {(t.shape.label, t.concurrency) for t in told.finished if t.phase is not Phase.VISIT}
-    assert {(high, named)} == proofs
-    assert {high} == {trial.shape.label for trial in told.finished}
-    (left_out,) = (note for note in told.notes if f"{low}: c={named} " in note)
-    assert_golden_row("progress", left_out)
 
 
 @pytest.fixture

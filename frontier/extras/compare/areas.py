@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from frontier.core import pareto, uncertainty
 from frontier.core.bounds import from_draws
@@ -56,8 +57,8 @@ class _Curve:
 
     def area(self, corner: tuple[float, float]) -> tuple[float, Floats | None]:
         """The area up to `corner` = (least gain, worst price), and that of each draw."""
-        value = pareto.hypervolume(self.gain, self.price, corner)
-        return value, None if self.draws is None else pareto.hypervolumes(*self.draws, corner)
+        value = hypervolume(self.gain, self.price, corner)
+        return value, None if self.draws is None else hypervolumes(*self.draws, corner)
 
 
 def _curves(contest: Contest) -> tuple[_Curve, _Curve] | None:
@@ -110,3 +111,30 @@ def _ratio(a: _Curve, b: _Curve, worst: float, floor: float | None) -> Estimate:
         return Estimate.without_interval(value, 0)
     with np.errstate(divide="ignore", invalid="ignore"):
         return from_draws(value, draws_b / draws_a)
+
+
+def hypervolume(maximise: ArrayLike, minimise: ArrayLike, reference: tuple[float, float]) -> float:
+    """The area a frontier dominates, up to `reference` = (least of the maximised axis, most of the
+    minimised axis).
+
+    Points beyond the reference add nothing. Comparable only between frontiers of the same reference
+    and metrics. In the units of both axes multiplied. ValueError for an infinite reference. Tested
+    equal to moocore's.
+    """
+    return float(hypervolumes(np.asarray(maximise)[np.newaxis], np.asarray(minimise)[np.newaxis], reference)[0])
+
+
+def hypervolumes(maximise: Floats, minimise: Floats, reference: tuple[float, float]) -> Floats:
+    """The `hypervolume` of each row; a point of which either coordinate is NaN or infinite adds
+    nothing.
+    """
+    floor, limit = reference
+    if not (math.isfinite(floor) and math.isfinite(limit)):
+        raise ValueError("the hypervolume needs a finite reference point; the SLA's limit is the usual one")
+    inside = (maximise > floor) & (minimise < limit) & np.isfinite(maximise) & np.isfinite(minimise)
+    low = np.where(inside, minimise, limit)  # what lies outside comes last, and is of no width
+    order = np.argsort(low, axis=1)
+    low, high = np.take_along_axis(low, order, 1), np.take_along_axis(np.where(inside, maximise, floor), order, 1)
+    widths = np.diff(low, append=limit)
+    areas: Floats = np.sum((np.maximum.accumulate(high, axis=1) - floor) * widths, axis=1)
+    return areas

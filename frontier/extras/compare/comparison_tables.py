@@ -12,7 +12,7 @@ from frontier.core.decisions import Decision, Limit
 from frontier.core.errors import UsageError
 from frontier.core.points import Point
 from frontier.core.series import Series, by_series
-from frontier.core.text import clean, clean_name, suggestion, unique_labels
+from frontier.core.text import clean, clean_name, suggestion
 from frontier.extras.compare.comparison import Comparison, compare, overall
 from frontier.extras.compare.contest import Rules, Side
 from frontier.extras.compare.rivals import comparison_notes, contest_sentence, difference_rows
@@ -21,6 +21,7 @@ from frontier.show.json_out import Tree, tree_of
 from frontier.show.notebook import WIDE, as_html
 from frontier.show.picture.selection import narrowed
 from frontier.show.table import Table, indented, to_text
+from frontier.show.wording import unique_labels
 
 COMPARE_SCHEMA = "frontier.compare/1"
 MOST_CHANGES = 6

@@ -10,9 +10,8 @@ from frontier.core import pareto
 from frontier.core.decisions import Limit
 from frontier.core.errors import UsageError
 from frontier.core.metrics import RATES, metric, per_gpu
-from frontier.core.pareto import keeps
 from frontier.core.shapes import Shape
-from frontier.core.text import clean, clean_name, unique_labels
+from frontier.core.text import clean, clean_name
 from frontier.extras.compare.comparison import Comparison
 from frontier.extras.compare.contest import Contest, Rules, Side
 from frontier.extras.compare.rivals import contest_sentence, gpus_note
@@ -37,7 +36,8 @@ from frontier.show.picture.labels import (
     view_sentence,
 )
 from frontier.show.picture.selection import check_panels, series_of
-from frontier.show.wording import Provenance, apart, count, flag_kinds, left_out, limits_text
+from frontier.show.pooled import keeps
+from frontier.show.wording import Provenance, apart, count, flag_kinds, left_out, limits_text, unique_labels
 
 ROLES = (Role.FRONTIER, Role.OTHER, Role.THIRD, Role.FOURTH)
 """By colour and by the shape of the mark; more than four in a panel cannot be told apart."""

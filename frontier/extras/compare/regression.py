@@ -20,7 +20,7 @@ from frontier.core.metrics import metric
 from frontier.core.series import Series
 from frontier.core.text import clean, clean_name
 from frontier.core.trials import Phase
-from frontier.core.units import date_text, format_share
+from frontier.core.units import format_share
 from frontier.core.window import WindowData
 from frontier.extras.compare import gate as judging
 from frontier.extras.compare.comparison_tables import STYLES, two_deployments
@@ -38,6 +38,7 @@ from frontier.extras.compare.gate import (
 from frontier.extras.compare.trend import Trend, trend
 from frontier.run import Run
 from frontier.show.json_out import Tree, number, tree_of
+from frontier.show.rough import date_text
 from frontier.show.table import Table, indented, to_text
 from frontier.show.wording import bound_words, count, value_text
 from frontier.store.journal import servers

@@ -13,7 +13,6 @@ from frontier.core.decisions import Verdict
 from frontier.core.difference import INDIFFERENCE
 from frontier.core.loads import in_words, listed, setting
 from frontier.core.metrics import RATES, Unit, metric
-from frontier.core.pareto import pooled
 from frontier.core.points import Estimate
 from frontier.core.sla_result import Best
 from frontier.core.units import format_number
@@ -28,6 +27,7 @@ from frontier.extras.compare.contest import (
     judged,
     without_proof,
 )
+from frontier.show.pooled import pooled
 from frontier.show.wording import MANY, count, limits_text, named_value, value_text
 
 LONGEST = 110

@@ -13,10 +13,10 @@ from dataclasses import dataclass, replace
 
 from frontier.client.engines import engine_of
 from frontier.core.decisions import Decision
-from frontier.core.knee import knee
 from frontier.core.load_flags import ERRORS
 from frontier.core.loads import setting
 from frontier.core.metrics import metric
+from frontier.core.pareto import knee
 from frontier.core.points import Point
 from frontier.core.series import HasSeries
 from frontier.core.shapes import Shape

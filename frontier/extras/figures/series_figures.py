@@ -10,11 +10,11 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from frontier.core.decisions import Limit
-from frontier.core.knee import capacity
 from frontier.core.loads import Rate, amount, kind_of, setting
 from frontier.core.metrics import LATENCIES, metric, per_gpu, short
 from frontier.core.points import Estimate, Point, TimeBreakdown
 from frontier.core.units import format_share, seconds_axis
+from frontier.show.capacity import capacity
 from frontier.show.picture.data import (
     Axis,
     Line,

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from frontier.planning.plan import Progress
+from frontier.planning.sweep_progress import Progress
 
 
 def option(command: Callable[..., Any]) -> Callable[..., Any]:

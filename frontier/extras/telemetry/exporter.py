@@ -17,7 +17,8 @@ from frontier.core.decisions import Decision, Judgement, Limit
 from frontier.core.errors import UsageError
 from frontier.core.points import Estimate, Flag
 from frontier.core.trials import Trial
-from frontier.planning.plan import Better, Progress, Stage, TimeLeft
+from frontier.planning.sweep_progress import Better, Progress, Stage
+from frontier.planning.time_left import TimeLeft
 
 if TYPE_CHECKING:
     from frontier.client.load.loop import TrialProgress

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from frontier.arrivals import BEYOND, RARE, WAITING, Replica, birth_death, forgives, highest
 from frontier.core.decisions import Decision
 from frontier.core.window import Floats
-from frontier.planning.arrivals import BEYOND, RARE, WAITING, Replica, birth_death, forgives, highest
 
 
 @dataclass(frozen=True, slots=True)

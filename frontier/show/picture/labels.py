@@ -5,13 +5,13 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
-from frontier.core import cost_energy
 from frontier.core.decisions import Decision, Limit, Verdict
 from frontier.core.loads import Rate, setting
 from frontier.core.metrics import metric, per_gpu
 from frontier.core.points import Point
 from frontier.core.series import unnamed
 from frontier.core.text import clean, clean_name, middle_cut
+from frontier.show.costs import power_text
 from frontier.show.numbers import binding_limit
 from frontier.show.picture.data import Axis, Callout, Panel, Role, View
 from frontier.show.sentences import decision_sentence, may_give, no_answer_words
@@ -210,7 +210,7 @@ def foot_line(views: Sequence[View], provenance: Provenance | None) -> str:
     if rates and (total := sum(n for _, n in rates)):
         parts.append(f"{sum(r * n for r, n in rates) / total * 100:.2g}% errors")
     if any(metric(name).needs == "power" for v in views for name in (*v.axes, *(limit.metric for limit in v.sla))):
-        parts.append(cost_energy.power_text(p.power for p in points if p.power))
+        parts.append(power_text(p.power for p in points if p.power))
     parts.append(f"run {known.run}" if known.run else None)
     return joined([clean(part) for part in parts if part])
 

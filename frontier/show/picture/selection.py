@@ -13,17 +13,17 @@ from frontier.core.decisions import Decision, Limit
 from frontier.core.errors import UsageError
 from frontier.core.loads import setting
 from frontier.core.metrics import metric, names
-from frontier.core.pareto import Pooled, pooled
 from frontier.core.points import Frontier, Point
 from frontier.core.series import Series
 from frontier.core.shapes import Shape, file_label
-from frontier.core.text import clean, clean_name, closest, unique_labels
+from frontier.core.text import clean, clean_name, closest
 from frontier.core.units import format_share
 from frontier.core.window import WindowData
 from frontier.hardware.roofline import curve
 from frontier.run import HOW_TO_GIVE, Run
 from frontier.show.picture.data import Roofline, View
-from frontier.show.wording import CLOSED_LOOP, Provenance, count
+from frontier.show.pooled import Pooled, pooled
+from frontier.show.wording import CLOSED_LOOP, Provenance, count, unique_labels
 from frontier.store.run_dir import RunDirectory
 
 

@@ -11,18 +11,30 @@ from dataclasses import dataclass
 from typing import Literal
 
 from frontier.core.loads import Rate, setting
+from frontier.core.pareto import knee
 from frontier.core.points import Estimate, Frontier, Point
+from frontier.run import Run
 
 RATE = "output_throughput"
+
+
 RETROGRADE = 0.98
 """Throughput has regressed when its upper end is below this much of the best lower end at a lower
 concurrency."""
+
+
 JUMP = 1.5
 """A tail that rises by this factor from one setting to the next has jumped."""
+
+
 STEADY_TPOT = 1.15
 """Factor on TPOT from one setting to the next below which decoding is as it was."""
+
+
 FLAT = 0.02
 """Share by which throughput may differ from one setting to the next and is flat."""
+
+
 SURE = 0.5
 """A member of the frontier in fewer than this share of the draws may be there by noise."""
 
@@ -74,23 +86,6 @@ def capacity(points: Sequence[Point]) -> Capacity:
     return Capacity(knee=knee(usable), retrograde=retrograde(usable), limit=limit, onset=onset)
 
 
-# --- where the curve bends and ends
-
-
-def knee(points: Sequence[Point]) -> int | None:
-    """The concurrency of most throughput per latency (Kleinrock's power): an annotation.
-
-    Curvature methods (kneed) move with the grid and the axis, this moves with the grid only;
-    neither decides anything.
-    """
-    power = {
-        p.concurrency: p.value("request_throughput") / p.value("mean_e2e")
-        for p in points
-        if p.valid and p.value("mean_e2e") > 0 and p.value("request_throughput") > 0
-    }
-    return max(power, key=lambda c: (power[c], -c)) if len(power) > 1 else None
-
-
 def retrograde(points: Sequence[Point]) -> tuple[int, ...]:
     """The settings whose throughput is surely below that of a lower concurrency."""
     regressed: list[int] = []
@@ -122,9 +117,6 @@ def _rise(before: Point, here: Point, name: str) -> float:
     return b / a if a > 0 and b > 0 else 0.0
 
 
-# --- load, rate and latency
-
-
 def littles_law(point: Point) -> Estimate | None:
     """Request rate x mean E2E over concurrency: 1 when load, rate and latency fit together. None
     when not measured, and where the load is a rate.
@@ -137,9 +129,6 @@ def littles_law(point: Point) -> Estimate | None:
         return None
     c = point.concurrency
     return Estimate(rate.value * e2e.value / c, rate.low * e2e.low / c, rate.high * e2e.high / c, e2e.n)
-
-
-# --- a frontier as a whole
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,3 +152,9 @@ class FrontierSummary:
 def summarise(frontier: Frontier, points: Sequence[Point]) -> FrontierSummary:
     """The summary of one frontier; of `points`, those of its series count."""
     return FrontierSummary(frontier, capacity([p for p in points if p.series == frontier.series]))
+
+
+def summaries_of(run: Run, points: Sequence[Point], objectives: tuple[str, ...]) -> tuple[FrontierSummary, ...]:
+    """The summary of each series of a run: its frontier with its uncertainty, and its capacity."""
+    frontiers = run.frontiers(points, objectives, run.uncertainties(objectives))
+    return tuple(summarise(frontier, points) for frontier in frontiers)

@@ -1,0 +1,80 @@
+"""Progress of a sweep: what it reports of itself while it runs."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from frontier.core.decisions import Decision, Judgement, Limit
+from frontier.core.points import Estimate, Flag
+from frontier.core.trials import Trial
+from frontier.planning.time_left import TimeLeft
+
+if TYPE_CHECKING:
+    from frontier.client.load.loop import TrialProgress
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """What the trials of a series are run for now: `grid` and `scan` look at each setting, `prove`
+    proves a candidate, `complete` fills the frontier. `place` of `series_count` is this series;
+    `measured` of `settings` of the config have trials of their own.
+    """
+
+    word: Literal["grid", "scan", "prove", "complete"]
+    place: int
+    series_count: int
+    measured: int
+    settings: int
+
+
+@dataclass(frozen=True, slots=True)
+class Better:
+    """A higher setting that is not proven: what it may give more, as a share, and the seconds that
+    would decide, None where they are not known.
+    """
+
+    concurrency: int
+    gain: float
+    seconds: float | None
+
+
+class Progress:
+    """What a sweep reports while it runs. Nothing is done with it here; a display overrides what it
+    shows.
+
+    `expect` gets the time that is left from now on, and why that is not what the last estimate let
+    expect. `trial_finished` gets point values by metric name, None where there is none, and what is
+    wrong with the trial.
+    """
+
+    def plan(self, total: int, done: int) -> None:
+        """The grid has `total` trials, of which `done` are finished."""
+
+    def expect(self, left: TimeLeft, why: str = "") -> None:
+        """The estimate of the time left has changed."""
+
+    def trial_started(self, trial: Trial, number: int, total: int) -> None:
+        """A trial begins."""
+
+    def tick(self, tick: "TrialProgress") -> None:
+        """The state of the running trial, several times a second."""
+
+    def trial_finished(self, trial: Trial, figures: Mapping[str, float | None], flags: Sequence[Flag] = ()) -> None:
+        """A trial is finished and stored."""
+
+    def stage(self, stage: Stage) -> None:
+        """What the next trial is run for; before each."""
+
+    def judged(self, trial: Trial, judgement: Judgement, limit: Limit, estimate: Estimate) -> None:
+        """How the setting of a finished trial stands: the limit that is tightest, and its value and
+        bounds so far.
+        """
+
+    def announced(self, decision: Decision, seconds: float, better: Better | None) -> None:
+        """The operating point of a series is proven, `seconds` after the sweep was begun."""
+
+    def note(self, text: str) -> None:
+        """Anything else worth a line."""
+
+    def close(self) -> None:
+        """The sweep is over."""

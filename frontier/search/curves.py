@@ -1,0 +1,159 @@
+"""Curves over concurrency: what a scan lets expect of each limit. For planning, never for claims.
+
+Medians need few requests where a p99 needs many, so a curve is one of medians, and the distance
+from there to the tail is pooled over settings.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from frontier.core.changes import latencies
+from frontier.core.decisions import Limit
+from frontier.core.intervals import normal_quantile
+from frontier.core.points import Point
+from frontier.core.proof import rising
+from frontier.core.verdict import RISING
+from frontier.core.window import Floats, WindowData, narrowed
+
+EXACT = 0.05
+"""The distance (in ln) asked where the limit is on a mean, a rate or a share."""
+
+
+RUN_TO_RUN = 0.03
+"""By how much (in ln) a value is expected to differ from run to run, on top of the noise within a
+run."""
+
+
+FAR = 3.0
+"""A violation (in ln) beyond this says no more than this; it also stands for an infinite one."""
+
+
+STEEP = 3.0
+"""Latency that rises faster than this power of concurrency is a cliff."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A limit, and the class of requests whose values it is looked at by; None: all that it is on.
+
+    Where a limit is on requests of several classes, a percentile is looked at class by class: of a
+    mixture of classes the tail does not follow from the median. It is inside the limit where that
+    of each class is.
+    """
+
+    limit: Limit
+    group: str | None = None
+
+    @classmethod
+    def of(cls, limit: Limit, samples: Mapping[int, WindowData]) -> "list[Part]":
+        """The parts in which a limit is looked at."""
+        group = limit.of.group
+        classes = next((sample.shape.finest(group) for sample in samples.values()), ())
+        if limit.of.p is None or limit.of.quantity == "itl" or classes in ((), (group,)):
+            return [cls(limit)]
+        return [cls(limit, name) for name in classes]
+
+
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """One limit over concurrency, for planning and not for verdicts.
+
+    `level` is ln of median over limit by concurrency, non-decreasing (isotonic regression, weighted
+    by requests), since a median needs few requests where a p99 needs many. `sigma` turns normal
+    quantiles into the distance from median to tail, by the tail of the settings nearest by, of
+    which there are `pooled` values. A limit that is no percentile has its value as the level, and
+    no tail. `medians` are those that the level is made of.
+    """
+
+    part: Part
+    level: Mapping[int, float]
+    requests: Mapping[int, int]
+    sigma: Mapping[int, float]
+    pooled: Mapping[int, int]
+    medians: Mapping[int, float] = field(default_factory=dict)
+
+    @property
+    def limit(self) -> Limit:
+        """The limit."""
+        return self.part.limit
+
+    @classmethod
+    def of(cls, part: Part, samples: Mapping[int, WindowData], points: Mapping[int, Point]) -> "Curve":
+        limit, m = part.limit, part.limit.of
+        if m.p is None or m.quantity in (None, "itl") or m.inverted:
+            level = {c: max(-FAR, min(FAR, limit.excess(p.metrics[limit.metric].value))) for c, p in points.items()}
+            level = level if m.name in RISING else rising(level, {c: p.n for c, p in points.items()})
+            return cls(part, level, {c: points[c].n for c in level}, {}, {})
+        logs = {c: logs_over(latencies(narrowed(s, part.group), limit), limit.promise) for c, s in samples.items()}
+        logs = {c: x for c, x in logs.items() if len(x)}
+        medians = {c: max(-FAR, min(FAR, float(np.median(x)))) for c, x in logs.items()}
+        level = rising(medians, {c: p.n for c, p in points.items()})
+        tails = {c: _tail(logs, c) for c in level}
+        sigma, pooled = ({c: tail[i] for c, tail in tails.items()} for i in (0, 1))
+        counts = {c: int(k) for c, k in pooled.items()}
+        return cls(part, level, {c: len(logs[c]) for c in level}, sigma, counts, medians)
+
+    def _z(self, tail: float) -> float:
+        """The normal quantile that `tail` of the requests which may exceed the limit are beyond."""
+        p = self.limit.of.p
+        return normal_quantile(1 - tail * (1 - p)) if self.sigma and p is not None else 0.0
+
+    def at(self, c: int, tail: float) -> float:
+        """Expected ln of that quantile over the limit; of a limit without a tail that of its
+        value.
+        """
+        if not self.level:
+            return FAR
+        z = self._z(tail)
+        return interpolated({k: min(FAR, x + z * self.sigma.get(k, 0.0)) for k, x in self.level.items()}, c)
+
+    def standard_error(self, c: int) -> float:
+        """Standard error of the expected value: of its median, of its tail, and of what differs
+        from run to run.
+        """
+        if not self.sigma:
+            return EXACT
+        near = min(self.level, key=lambda k: abs(math.log(k / c)))
+        of_tail = self._z(1.0) ** 2 / (2 * self.pooled[near])
+        return math.hypot(self.sigma[near] * math.sqrt(1.57 / self.requests[near] + of_tail), RUN_TO_RUN)
+
+
+def logs_over(values: Floats, promise: float) -> Floats:
+    with np.errstate(divide="ignore"):
+        logs: Floats = np.log(values / promise)
+    return logs
+
+
+def _tail(logs: Mapping[int, Floats], c: int) -> tuple[float, int]:
+    """The standard deviation of the normal law that has the tail of the settings nearest to c (in
+    ln, from the median), and from how many values.
+
+    Of three settings together, as one has few requests; the largest of what several quantiles say.
+    """
+    near = sorted(logs, key=lambda k: (abs(math.log(k / c)), k))[:3]
+    parts = [logs[k] - np.median(logs[k]) for k in near if np.isfinite(np.median(logs[k]))]
+    pooled = np.sort(np.concatenate(parts)) if parts else np.zeros(1)
+    telling = [p for p in (0.8, 0.9, 0.95, 0.99) if len(pooled) * (1 - p) >= 3]
+    widths = [float(pooled[math.ceil(p * len(pooled)) - 1]) / normal_quantile(p) for p in telling]
+    return min(FAR, max([0.01, *widths])), len(pooled)
+
+
+def interpolated(level: Mapping[int, float], c: int) -> float:
+    """The level (a logarithm) at c: latency and throughput are nearly linear in concurrency between
+    settings.
+
+    A cliff is taken to be half way between its ends.
+    """
+    measured = sorted(level)
+    above = next((a for a in measured if a >= c), None)
+    below = next((b for b in reversed(measured) if b <= c), None)
+    if above is None or below is None or above == below:
+        nearest = above if above is not None else below
+        return FAR if nearest is None else level[nearest]
+    if (level[above] - level[below]) / math.log(above / below) > STEEP:
+        return level[above] if c > math.sqrt(below * above) else level[below]
+    share = (c - below) / (above - below)
+    return math.log((1 - share) * math.exp(level[below]) + share * math.exp(level[above]))

@@ -1,0 +1,151 @@
+"""Series history: the finished trials of one series under one SLA, and what follows from them.
+
+Each of that is worked out once: a search replays its whole history at every step.
+"""
+
+import functools
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from frontier.core import solver
+from frontier.core.changes import History, Unchanged, unchanged
+from frontier.core.decisions import Decision, Limit, Verdict
+from frontier.core.points import Point
+from frontier.core.proof import Candidate, candidates, claim_points, joined, pilot_point, violation
+from frontier.core.trials import Phase
+from frontier.core.verdict import judge
+
+
+@dataclass(frozen=True, eq=False)
+class SeriesHistory:
+    """A series under one SLA: `every` finished trial in the order in which they ended, those
+    `kept`, and what they say. Without limits nothing is decided.
+    """
+
+    limits: tuple[Limit, ...]
+    every: History
+
+    @classmethod
+    def of(cls, limits: Sequence[Limit], history: History) -> "SeriesHistory":
+        """That of a whole history; the same object for the same trials."""
+        return _remembered(tuple(limits), tuple(history))
+
+    @cached_property
+    def kept(self) -> Unchanged:
+        """The trials of the server as it is now."""
+        return unchanged(self.every, self.limits)
+
+    @cached_property
+    def points(self) -> Mapping[int, Point]:
+        """What planning needs of every setting, by concurrency, from all of its trials."""
+        return {c: pilot_point(sample, self.limits) for c, sample in joined(self.kept, tuple(Phase)).items()}
+
+    @cached_property
+    def candidates(self) -> list[Candidate]:
+        """The settings that were, or are being, proven, in the order in which they were begun."""
+        return candidates(self.kept, self.limits)
+
+    @cached_property
+    def claims(self) -> tuple[Point, ...]:
+        """The settings of which something may be claimed."""
+        return claim_points(self.kept, self.limits, names=("output_throughput", *(x.metric for x in self.limits)))
+
+    @cached_property
+    def by_claims(self) -> Decision | None:
+        """The decision by what may be claimed so far; None where nothing may."""
+        return solver.solve(self.claims, self.limits) if self.claims else None
+
+    @property
+    def operating_point(self) -> int | None:
+        """The operating point by what may be claimed so far; None where there is none."""
+        return None if self.by_claims is None else self.by_claims.concurrency
+
+    @cached_property
+    def _looked_at(self) -> tuple[list[Point], list[Point]]:
+        """The settings that were only looked at: those that violate a limit, and the others."""
+        claimed = {point.concurrency for point in self.claims}
+        others = [point for c, point in self.points.items() if c not in claimed]
+        violating = [point for point in others if judge(point, self.limits).verdict is Verdict.VIOLATES]
+        return violating, [point for point in others if point not in violating]
+
+    @cached_property
+    def _by_violations(self) -> Decision | None:
+        """The decision by the claims and by what violates a limit; None where there is neither."""
+        points = [*self.claims, *self._looked_at[0]]
+        return solver.solve(points, self.limits) if points else None
+
+    @cached_property
+    def decision(self) -> Decision | None:
+        """The decision as an answer has it, settings that were only looked at included; None where
+        nothing may be claimed of any setting.
+        """
+        return self.decide(marginal_gain=True)
+
+    def decide(self, *, marginal_gain: bool) -> Decision | None:
+        """`decision`, or the one that takes the most throughput."""
+        violating, looked = self._looked_at
+        points = [*self.claims, *violating]
+        if not points:
+            return None
+        return solver.solve(points, self.limits, marginal_gain=marginal_gain, scanned=looked, history=self.kept)
+
+    @property
+    def unconfirmed(self) -> tuple[int, ...]:
+        """The settings whose violation in one trial does not count yet (see
+        `Decision.unconfirmed`).
+        """
+        return self._by_violations.unconfirmed if self._by_violations is not None else ()
+
+    def stands(self, c: int) -> Verdict:
+        """MEETS: proven below every violation; VIOLATES: not, and more of a proof decides nothing;
+        else UNPROVEN.
+        """
+        decision = self._by_violations
+        if decision is None:
+            return Verdict.UNPROVEN
+        judged = decision.judgement(c)
+        if decision.first_fail is not None and decision.first_fail <= c:
+            return Verdict.VIOLATES
+        if judged is not None and judged.verdict is Verdict.MEETS:
+            return Verdict.MEETS
+        ended = any(k.concurrency == c and k.verdict is not Verdict.UNPROVEN for k in self.candidates)
+        return Verdict.VIOLATES if ended else Verdict.UNPROVEN
+
+    def before(self, c: int) -> tuple[Candidate, ...]:
+        """The candidates begun before one."""
+        return tuple(itertools.takewhile(lambda k: k.concurrency != c, self.candidates))
+
+    def begun(self, c: int) -> int:
+        """How many windows of a setting's proof are measured."""
+        return sum((t.phase, t.concurrency) == (Phase.PROVE, c) for t, _ in self.kept)
+
+    def edge(self) -> int | None:
+        """The highest setting whose values are inside the SLA."""
+        inside = [c for c, p in self.points.items() if (x := violation(p, self.limits)) is not None and x <= 0]
+        return max(inside, default=None)
+
+    def gain(self, c: int) -> float:
+        """The throughput to expect at a setting over that of the operating point, less 1; 1 where
+        there is none.
+
+        On straight lines in the logarithm of concurrency between what was measured; beyond it that
+        of the nearest.
+        """
+        rates = {
+            k: p.metrics["output_throughput"].value for k, p in self.points.items() if "output_throughput" in p.metrics
+        }
+        point = self.operating_point
+        if point is None or not rates.get(point, 0.0) > 0:
+            return 1.0
+        known = sorted(rates)
+        return float(np.interp(math.log(c), np.log(known), [rates[k] for k in known])) / rates[point] - 1
+
+
+@functools.lru_cache(maxsize=64)
+def _remembered(limits: tuple[Limit, ...], history: History) -> SeriesHistory:
+    return SeriesHistory(limits, history)

@@ -1,0 +1,73 @@
+"""Token prices that pay for a deployment, and where its power comes from, in words."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from frontier.core.points import Estimate, Power
+from frontier.core.units import format_number
+
+INPUT_PRICE, CACHED_PRICE = 0.25, 0.025
+"""The price of an input token, and of one from the prefix cache, as a share of an output token's:
+about the ratios of public price lists (1 : 4 and 1 : 40). They only say how the same total is
+shared out.
+"""
+
+
+HOURS_PER_MONTH = 730.0
+"""Hours of a month, 365 days over 12."""
+
+
+def power_text(powers: Iterable[Power]) -> str:
+    """Where the power of some points comes from, and how much it was: 'power measured by ..., 612
+    to 690 W'.
+    """
+    by_source: dict[str, list[float]] = {}
+    for power in powers:
+        measured_by = f"measured by {power.by or 'nvidia-smi or an exporter'}"
+        words = measured_by if power.source == "measured" else "stated in the config, not measured"
+        by_source.setdefault(words, []).append(power.watts)
+    parts = []
+    for source, watts in sorted(by_source.items()):
+        low, high = (format_number(w) for w in (min(watts), max(watts)))
+        parts.append(f"{source}, {low if low == high else f'{low} to {high}'} W")
+    return "power " + "; ".join(parts) if parts else ""
+
+
+@dataclass(frozen=True, slots=True)
+class TokenPrices:
+    """What tokens must bring to pay for a deployment that is busy for a share `utilisation` of the
+    time, in dollars per million. `input` is of tokens that are not from the prefix cache; `cached`
+    of those that are, None where the server does not tell how many these were: all are then counted
+    as input. `per_month` is the deployment's price in dollars, `output_tokens_per_month` how many
+    output tokens it makes for that.
+    """
+
+    utilisation: float
+    output: Estimate
+    input: Estimate
+    cached: Estimate | None
+    per_month: float
+    output_tokens_per_month: float
+
+
+def token_prices(metrics: Mapping[str, Estimate], utilisation: float = 1.0) -> TokenPrices | None:
+    """The prices by the mix of tokens that was measured; None without a cost, or where not all
+    tokens were counted.
+
+    Their intervals are those of the cost: the mix is taken as it was.
+    """
+    alone, made, read = (metrics.get(name) for name in ("cost", "output_throughput", "input_throughput"))
+    if alone is None or made is None or read is None or not made.value > 0:
+        return None
+    share = metrics.get("cached_share")
+    cached = share.value if share is not None else 0.0
+    worth = (1 - cached) * INPUT_PRICE + cached * CACHED_PRICE  # of a prompt token, in output tokens
+    output = alone.scaled(1, (1 + worth * read.value / made.value) * utilisation)
+    return TokenPrices(
+        utilisation,
+        output,
+        output.scaled(INPUT_PRICE),
+        None if share is None else output.scaled(CACHED_PRICE),
+        round(alone.value * made.value * 3600 / 1e6 * HOURS_PER_MONTH, 6),
+        made.value * 3600 * HOURS_PER_MONTH * utilisation,
+    )

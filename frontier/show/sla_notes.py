@@ -1,0 +1,74 @@
+"""What the result of one SLA says of several shapes or deployments together, in sentences."""
+
+from collections.abc import Sequence
+
+from frontier.core.loads import setting
+from frontier.core.sla_result import Best, SlaResult
+from frontier.core.units import format_number
+
+NAMED = 0.01
+"""The share of throughput given up that is named."""
+
+
+def sla_notes(result: SlaResult) -> tuple[str, ...]:
+    """Sentences about what is common to several shapes or deployments."""
+    return (*_common_notes(result), *map(best_note, result.best), *_cheapest_notes(result))
+
+
+def _common_notes(result: SlaResult) -> list[str]:
+    lines = []
+    for deployment, c in result.common.items():
+        mine = [d for d in result.decisions if d.deployment == deployment]
+        where = f" on {deployment}" if len(result.common) > 1 else ""
+        alone = ", ".join(f"{d.shape.label} {d.concurrency if d.concurrency is not None else 'none'}" for d in mine)
+        if c is not None:
+            lines.append(f"One concurrency for all shapes{where}: {c} (each alone: {alone}).")
+        else:
+            lines.append(f"No concurrency measured is proven in every shape{where} (each alone: {alone}).")
+        lines += _price(result, deployment, c)
+    return lines
+
+
+def _price(result: SlaResult, deployment: str, c: int | None) -> list[str]:
+    """What each shape gives up at the common concurrency, or how to prove one."""
+    command = result.commands.get(deployment)
+    if c is None:
+        return [] if command is None else [f"To prove one in all of them: {command}"]
+    shares = result.given_up.get(deployment, {})
+    named = [f"{label} {share:.0%}" for label, share in shares.items() if share > NAMED]
+    return [f"At {setting(c)} shapes give up of their throughput: {', '.join(named)}."] if named else []
+
+
+def _cheapest_notes(result: SlaResult) -> list[str]:
+    lines = []
+    for cheapest in result.cheapest:
+        d = cheapest.decision
+        price = f"${d.metrics['cost'].value:.3g}/Mtok"
+        sure = "" if cheapest.sure else ", though within the intervals another may be"
+        where = f"{d.deployment} at {setting(d.concurrency or 0)}"
+        lines.append(f"Cheapest for {d.shape.label}: {where}, {price}{sure}.")
+    return lines
+
+
+def best_note(best: Best) -> str:
+    """The deployment of most throughput as a sentence, and what may turn it round as another."""
+    undecided = [f"{name} may give more at {setting(c)}, which is not proven" for name, c in best.may_give]
+    return " ".join([_winner(best), *([f"{_listed(undecided)}."] if undecided else [])])
+
+
+def _winner(best: Best) -> str:
+    d, unit = best.decision, "tok/s/GPU" if best.per_gpu else "tok/s"
+    point = f"{format_number(best.rate)} {unit} at {setting(d.concurrency or 0)}"
+    if best.open:
+        rest = f"of {_listed(best.open)} no setting is proven, so which gives the most is open"
+        if not best.others:
+            return f"For {d.shape.label} only {d.deployment} is proven inside the SLA, {point}; {rest}."
+        return f"Most throughput proven for {d.shape.label}: {d.deployment}, {point}; {rest}."
+    if not best.others:
+        return f"For {d.shape.label} only {d.deployment} meets the SLA: {point}."
+    apart = "more than" if best.sure else "within the interval of"
+    return f"Most throughput proven for {d.shape.label}: {d.deployment}, {point}, {apart} {_listed(best.others)}."
+
+
+def _listed(names: Sequence[str]) -> str:
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
