@@ -46,12 +46,13 @@ from frontier.fields import (
     ONE_OR_MANY,
     Name,
     Problem,
-    Problems,
     Strict,
     Truth,
     duration,
     duration_in,
     duration_text,
+    read,
+    refuse,
     repeated,
     shown,
     whole_in,
@@ -87,15 +88,18 @@ def _shapes(value: Any, info: ValidationInfo) -> tuple[Shape, ...]:
 def _objectives(value: Any) -> tuple[str, str]:
     if not isinstance(value, list) or len(value) != 2:
         raise Problem("{key} are the two axes of the frontier", "write [output_throughput, p99_ttft]")
+    across, up = read(tuple[_Objective, _Objective], value)
+    if across == up:
+        raise Problem("the two objectives are the same", "write [output_throughput, p99_ttft]", 1)
+    return across, up
+
+
+def _objective(value: Any) -> str:
     # Until 1.0.0 there was the inverse of `energy`, with which a frontier has the same members.
-    value = ["energy" if item == "tokens_per_joule" else item for item in value]
-    problems = Problems()
-    for i, item in enumerate(value):
-        problems.read(known_metric, item, i)
-    if not problems and value[0] == value[1]:
-        problems.append(Problem("the two objectives are the same", "write [output_throughput, p99_ttft]", 1))
-    problems.check()
-    return value[0], value[1]
+    return known_metric("energy" if value == "tokens_per_joule" else value).name
+
+
+_Objective = Annotated[str, PlainValidator(_objective)]
 
 
 def _warmup(value: Any) -> float:
@@ -105,7 +109,7 @@ def _warmup(value: Any) -> float:
 def _deployments(value: tuple[DeploymentConfig, ...]) -> tuple[DeploymentConfig, ...]:
     if not value:
         raise Problem("{key} is an empty list", "list one with a name and an endpoint")
-    Problems(repeated([d.name for d in value], "two deployments are called {}", "give each its own name")).check()
+    refuse(repeated([d.name for d in value], "two deployments are called {}", "give each its own name"))
     return value
 
 
@@ -177,16 +181,8 @@ class Config(Strict):
     def _consistent(self) -> Self:
         if self.traffic:
             mixes(self.traffic, self.given_shapes)  # a Problem where the two do not fit
-        Problems(
-            [
-                *_wrong_times(self),
-                *_wrong_metrics(self),
-                *_wrong_names(self),
-                *_wrong_size(self),
-                *_wrong_prompts(self),
-                *_wrong_load(self),
-            ]
-        ).check()
+        checks = (_wrong_times, _wrong_metrics, _wrong_names, _wrong_size, _wrong_prompts, _wrong_load)
+        refuse(problem for check in checks for problem in check(self))
         return self
 
     @property
@@ -199,7 +195,7 @@ class Config(Strict):
         """The SLAs, the first of which is the default: each with the limits of the classes of
         `traffic`.
         """
-        of_classes = [limit for each in self.traffic.values() for limit in each.limits]
+        of_classes = [limit for name, each in self.traffic.items() for limit in each.limits(name)]
         tiers = self.given_tiers or (((DEFAULT_TIER, ()),) if of_classes else ())
         return tuple(
             (name, (*own, *(li for li in of_classes if li.metric not in {o.metric for o in own})))
@@ -215,7 +211,7 @@ class Config(Strict):
         """Where a limit of a tier stands in the text."""
         named = limit.of.group.split(".") if limit.of.group else []
         statistic = limit.metric.removeprefix(f"{limit.of.group}.")
-        if named and named[0] in self.traffic and limit in self.traffic[named[0]].limits:
+        if named and named[0] in self.traffic and limit in self.traffic[named[0]].limits(named[0]):
             return "traffic", named[0], "sla", *named[1:], statistic
         where = (limit.metric,) if named and named[0] in self.traffic else (*named, statistic)
         return ("sla", *where) if len(self.tiers) == 1 else ("sla", tier, *where)

@@ -12,13 +12,13 @@ from frontier.core.shapes import MAX_TOKENS, Lengths, Session, Shape, ShapeError
 from frontier.fields import (
     Name,
     Problem,
-    Problems,
     Strict,
     Text,
     duration,
     is_number,
     number,
     read,
+    refuse,
     repeated,
     share,
     shown,
@@ -57,14 +57,6 @@ def _prefix(value: Any) -> float:
     if part >= 1.0:
         raise Problem("{key}: the whole prompt cannot be common to all", "write at most 99%")
     return part
-
-
-def _prefixes(shares: list[Any]) -> None:
-    for each in shares:
-        _prefix(each)
-    if not 1 <= len(shares) <= MOST_PREFIXES:
-        hint = "write [0%, 25%, 50%, 75%]: one series for each"
-        raise Problem(f"{{key}}: a shape has 1 to {MOST_PREFIXES} shares", hint)
 
 
 class _Common(Strict):
@@ -187,9 +179,9 @@ def read_shapes(value: Any, read_sessions: ReadSessions | None = None) -> tuple[
     """
     if not isinstance(value, dict) or not isinstance(shares := value.get("prefix"), list):
         return (_shape(value, read_sessions),)
-    problems = Problems()
-    problems.read(_prefixes, shares, "prefix")
-    problems.check()
+    if not 1 <= len(shares) <= MOST_PREFIXES:
+        hint = "write [0%, 25%, 50%, 75%]: one series for each"
+        raise Problem(f"{{key}}: a shape has 1 to {MOST_PREFIXES} shares", hint, "prefix")
     shapes = [_shape({**value, "prefix": item}, read_sessions) for item in shares]
     return tuple(replace(shape, name=f"{shape.label} prefix {shape.prefix * 100:.4g}%") for shape in shapes)
 
@@ -227,7 +219,7 @@ def distinct(items: tuple[tuple[Shape, ...], ...], *, by_name: bool) -> tuple[Sh
     problems = repeated(same, "{} is given twice", "remove one; repeats: 3  measures each again", places)
     hint = "give one a name, as {isl: 1024, osl: 256, name: chat}"
     labels = [shape.label for shape in shapes]
-    Problems(problems or repeated(labels, "two shapes are called {}", hint, places)).check()
+    refuse(problems or repeated(labels, "two shapes are called {}", hint, places))
     return shapes
 
 
