@@ -12,6 +12,7 @@ from typing import Annotated, Any
 from pydantic import Field, PlainValidator
 
 from frontier.config.sla import read_limits
+from frontier.config.uses import PLAIN
 from frontier.core.decisions import Limit
 from frontier.core.metrics import CLASS_NAME, TURN_CLASSES
 from frontier.core.shapes import Shape, TrafficClass
@@ -50,7 +51,7 @@ class ClassConfig(Strict):
     """
 
     shares: Annotated[tuple[float, ...], PlainValidator(_shares)] = Field(default=(), alias="share")
-    own_limits: Annotated[tuple[Limit, ...], PlainValidator(_limits)] = Field(default=(), alias="sla")
+    own_limits: Annotated[tuple[Limit, ...], PlainValidator(_limits), PLAIN] = Field(default=(), alias="sla")
 
     def limits(self, name: str) -> tuple[Limit, ...]:
         """Its limits by their full names, as chat.p99_ttft; `name` is that of the class."""
