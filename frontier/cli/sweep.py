@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from frontier.sweep.conductor import SweepEnd
 
 
-def _settings(_ctx: click.Context, _parameter: click.Parameter, value: str | None) -> "ToProve":
+def _to_prove(value: str | None) -> "ToProve":
     """The concurrencies of '32,48', or those that a run proved."""
     from frontier.config.load_keys import MAX_CONCURRENCY
     from frontier.planning.plan import NO_PROOFS, ToProve
@@ -70,7 +70,6 @@ def _settings(_ctx: click.Context, _parameter: click.Parameter, value: str | Non
 @click.option(
     "--prove",
     metavar="N,N|RUN",
-    callback=_settings,
     help="Prove these concurrencies, or those that RUN proved, and measure nothing else; may be new.",
 )
 @click.option("--until", metavar="TIME", help="Finish by this time (e.g. 07:00); lowest-priority trials are dropped.")
@@ -82,7 +81,7 @@ def command(
     dry_run: bool,
     settings: tuple[str, ...],
     only: tuple[str, ...],
-    prove: "ToProve",
+    prove: str | None,
     until: str | None,
     as_json: bool,
     **given: Any,
@@ -102,8 +101,9 @@ def command(
     from frontier.cli.sweep_request import read_request
     from frontier.planning.plan import make_plan
 
-    request = read_request(config_file, output, settings, until, only, given, prove)
-    if prove and not request.config.limits:
+    to_prove = _to_prove(prove)
+    request = read_request(config_file, output, settings, until, to_prove)
+    if to_prove and not request.config.limits:
         raise UsageError("--prove needs an SLA to prove", "name one, as  --set sla.p99_ttft=500ms")
     for warning in request.config.warnings:
         common.say(f"warning: {warning.where or f'{config_file}:{warning.line}'}: {warning.what}\n  {warning.hint}")
@@ -113,10 +113,10 @@ def command(
     _require_run(request, path)
     _require_room(path, plan)
     if dry_run:
-        return print_plan(request.config, plan, request.run, as_json, prove)
+        return print_plan(request.config, plan, request.run, as_json, to_prove)
     common.consent_to_sweep(config_file, request.config)
     run = _open(request, path)
-    return _sweep(request, plan, run, prove, given, as_json)
+    return _sweep(request, plan, run, to_prove, given, as_json)
 
 
 def _require_time(request: "SweepRequest", plan: "Plan") -> None:
