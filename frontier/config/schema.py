@@ -16,7 +16,6 @@ from pydantic import (
     Field,
     PlainValidator,
     PrivateAttr,
-    ValidationInfo,
     model_validator,
 )
 
@@ -38,7 +37,7 @@ from frontier.config.traffic_keys import Traffic, mixes, read_traffic
 from frontier.config.uses import PLAIN, READ_SESSIONS, READ_TIMES, Use, effects
 from frontier.core.decisions import Limit
 from frontier.core.errors import Complaint
-from frontier.core.loads import POISSON, Arrivals, Rate
+from frontier.core.loads import POISSON, Arrivals, Rate, Trace
 from frontier.core.metrics import metric
 from frontier.core.session_table import SessionFile
 from frontier.core.shapes import Shape
@@ -67,22 +66,11 @@ LEFT_OUT: Mapping[str, Any] = {"requests": None, "repeats": None, "max_time": No
 """What these keys mean where they are left out: the sweep sizes its trials itself."""
 EARLIER: Mapping[str, Any] = {"requests": 300, "repeats": 3, "max_time": "300s", "refine": 3}
 """What they meant in a run that was begun before 0.2, whose manifest does not say it."""
-SESSIONS = "sessions"
-"""What reads the sessions of a file, in the context of a validation."""
 LONGEST_TRIAL = 3_600.0
 """Seconds that bound a trial, warm-up included, where `max_time` is left out."""
 TURNS = 5
 """A window holds at least this many requests of each stream: below, the edges of the window weigh
 too much."""
-
-
-def _distinct(items: tuple[tuple[Shape, ...], ...], info: ValidationInfo) -> tuple[Shape, ...]:
-    """As `distinct`; classes of traffic may have equal lengths, as their names tell them apart."""
-    return distinct(items, by_name=bool(info.data.get("traffic", True)))  # mistaken traffic is traffic
-
-
-def _shapes(value: Any, info: ValidationInfo) -> tuple[Shape, ...]:
-    return read_shapes(value, (info.context or {}).get(SESSIONS))
 
 
 def _objectives(value: Any) -> tuple[str, str]:
@@ -126,9 +114,9 @@ class Config(Strict):
     # Before the shapes, which are distinct by their names alone where there is traffic.
     traffic: Annotated[Traffic, PlainValidator(read_traffic), PLAIN] = Field(default_factory=dict)
     given_shapes: Annotated[
-        tuple[Annotated[Shape, PlainValidator(_shapes)], ...],
+        tuple[Annotated[Shape, PlainValidator(read_shapes)], ...],
         ONE_OR_MANY,
-        AfterValidator(_distinct),
+        AfterValidator(distinct),
         PLAIN,
     ] = Field(alias="shapes")
     concurrency: Annotated[tuple[int, ...], PlainValidator(read_concurrency)] = (1, 2, 4, 8, 16, 32, 64, 128)
@@ -172,6 +160,12 @@ class Config(Strict):
         `with_arrivals` has its times.
         """
         return self.arrivals if self.open_loop and isinstance(self.arrivals, str) else None
+
+    @property
+    def trace(self) -> Trace | None:
+        """The trace whose arrivals are played; None without one."""
+        arrivals = self.given_shapes[0].arrivals
+        return None if arrivals is None else arrivals.trace
 
     def with_arrivals(self, arrivals: Arrivals) -> Self:
         """With the times of its trace, which are read by others."""

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Annotated, Any
 
-from pydantic import PlainValidator
+from pydantic import PlainValidator, ValidationInfo
 
 from frontier.core.errors import UsageError
 from frontier.core.shapes import MAX_TOKENS, Lengths, Session, Shape, ShapeError
@@ -144,6 +144,8 @@ class _SessionConfig(_Common):
         return Shape.of_session(session, osl, self.name, self.share_of(self.first))
 
 
+SESSIONS = "sessions"
+"""What reads the sessions of a file, in the context of a validation: a `ReadSessions`."""
 ReadSessions = Callable[[str], Shape]
 """The shape, still without a name, of the sessions of a file. UsageError when it cannot be used."""
 
@@ -171,12 +173,11 @@ class _FileConfig(_Common):
         return replace(shape, name=self.name, prefix=self.share_of(shape.session.first))
 
 
-def read_shapes(value: Any, read_sessions: ReadSessions | None = None) -> tuple[Shape, ...]:
+def read_shapes(value: Any, info: ValidationInfo) -> tuple[Shape, ...]:
     """The shape of '1024/256', or of a mapping; of a mapping with several prefixes one for each,
     named by it.
-
-    `read_sessions` reads the files that hold sessions.
     """
+    read_sessions = (info.context or {}).get(SESSIONS)
     if not isinstance(value, dict) or not isinstance(shares := value.get("prefix"), list):
         return (_shape(value, read_sessions),)
     if not 1 <= len(shares) <= MOST_PREFIXES:
@@ -206,10 +207,11 @@ def _shape(value: Any, read_sessions: ReadSessions | None) -> Shape:
     return keys.shape()
 
 
-def distinct(items: tuple[tuple[Shape, ...], ...], *, by_name: bool) -> tuple[Shape, ...]:
-    """The shapes of all items of the list. A `Problem` where two have one name, or are the same
-    unless they are told apart `by_name`.
+def distinct(items: tuple[tuple[Shape, ...], ...], info: ValidationInfo) -> tuple[Shape, ...]:
+    """The shapes of all items of the list. A `Problem` where two have one name, or are the same:
+    classes of traffic may be, as their names tell them apart.
     """
+    by_name = bool(info.data.get("traffic", True))  # mistaken traffic is traffic
     shapes = tuple(shape for item in items for shape in item)
     if not shapes or len(shapes) > MOST_SHAPES:
         what = "{key} is an empty list" if not shapes else f"{{key}} has more than {MOST_SHAPES} shapes"
