@@ -401,6 +401,3 @@ def _redacted(complaints: Sequence[Complaint], secrets: Sequence[str]) -> tuple[
         )
         for c in complaints
     )
-
-
-# ---- warnings about a config that is sound and probably not what was meant

@@ -226,7 +226,8 @@ def ambiguous(text: str) -> tuple[str, str] | None:
             return f"a number of {len(text)} characters is too long", "write a number of at most 18 digits"
         return None
     if _OTHER_BASE.fullmatch(text):
-        return f"{text} is octal or hexadecimal to some YAML readers", f"{_decimal(text)}, or {quoted} for text"
+        hint = f"write the number in decimal, or {quoted} for text"
+        return f"{text} is octal or hexadecimal to some YAML readers", hint
     if _SEXAGESIMAL.fullmatch(text):
         return f"{text} is a base-60 number to some YAML readers", f"write a duration as 1min30s, or {quoted} for text"
     if _EXPONENT.fullmatch(text) and not _FLOAT.fullmatch(text):
@@ -254,12 +255,6 @@ def plain_value(text: str) -> str | int | float | bool | None:
     if _FLOAT.fullmatch(text):
         return float(text.replace("_", ""))
     return text
-
-
-def _decimal(text: str) -> str:
-    digits = text.lstrip("+-0").replace("_", "")
-    sign = "-" if text.startswith("-") else ""
-    return f"write {sign}{digits or '0'}" if digits.isdecimal() or not digits else "write the number in decimal"
 
 
 def _written_out(text: str) -> str:
