@@ -38,10 +38,10 @@ class Problem(ValueError):  # noqa: N818
         self.what, self.hint, self.path, self.at_key = what, hint, path, at_key
 
     @classmethod
-    def of(cls, error: ValueError) -> "Problem":
+    def of(cls, error: ValueError, *, at_key: bool = False) -> "Problem":
         """Of an error of a lower module, whose text is 'what; hint'."""
         what, _, hint = str(error).partition("; ")
-        return error if isinstance(error, cls) else cls(what, hint or None)
+        return error if isinstance(error, cls) else cls(what, hint or None, at_key=at_key)
 
     def below(self, *path: str | int) -> "Problem":
         """The same problem, seen from a value that holds this one at `path`."""
@@ -53,33 +53,16 @@ class Problem(ValueError):  # noqa: N818
         return Problem(self.what.replace("{key}", key), hint, *self.path, at_key=self.at_key)
 
 
-def together(problems: Iterable[Problem]) -> ValidationError:
-    """The exception that reports several problems of one value; pydantic adds them to those of
-    other values.
+def refuse(problems: Iterable[Problem]) -> None:
+    """Raise all problems of one value, if there are any; pydantic adds them to those of other
+    values.
     """
     details = [
         InitErrorDetails(type=PydanticCustomError("problem", "{error}", {"error": problem}), input=None)
         for problem in problems
     ]
-    return ValidationError.from_exception_data("value", details)
-
-
-class Problems(list[Problem]):
-    """Problems of the parts of a value, collected so that all are reported at once."""
-
-    def read(self, reader: Callable[[Any], T], value: Any, *path: str | int, at_key: bool = False) -> T | None:
-        """What the reader makes of a part at `path`; None when the part is wrong, which is kept."""
-        try:
-            return reader(value)
-        except Problem as problem:
-            named = problem.named(path[-1]) if path and isinstance(path[-1], str) else problem
-            self.append(Problem(named.what, named.hint, *path, *problem.path, at_key=at_key or problem.at_key))
-            return None
-
-    def check(self) -> None:
-        """Raise what was collected."""
-        if self:
-            raise together(self)
+    if details:
+        raise ValidationError.from_exception_data("value", details)
 
 
 def repeated(labels: Sequence[str], what: str, hint: str, places: Sequence[int] | None = None) -> list[Problem]:
@@ -111,7 +94,8 @@ def read(kind: Any, value: Any) -> Any:
     try:
         return _adapter(kind).validate_python(value)
     except ValidationError as error:
-        raise together(problems_of(error, kind)) from None
+        refuse(problems_of(error, kind))
+        raise
 
 
 def read_alone(kind: Any, value: Any) -> Any:
@@ -162,7 +146,7 @@ _EXAMPLES = {
 
 
 def _problem_of(error: Mapping[str, Any], kind: Any, unknown: Callable[[str, Path, list[str]], Problem]) -> Problem:
-    path, own = tuple(error["loc"]), error.get("ctx", {}).get("error")
+    path, own = tuple(part for part in error["loc"] if part != "[key]"), error.get("ctx", {}).get("error")
     if isinstance(own, ValueError):
         return Problem.of(own).below(*path)
     key = path[-1] if path and isinstance(path[-1], str) else None

@@ -5,7 +5,7 @@ import functools
 import os
 import sys
 import textwrap
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -188,39 +188,6 @@ def _empty(path: Path) -> MeasurementError:
     return MeasurementError(f"{path} holds no finished trial{why}", f"see how it stands with  frontier status {path}")
 
 
-def runs_in(paths: Sequence[Path]) -> list[Path]:
-    """The runs named, and those in folders that are named, oldest first; of copies of a run the one
-    that holds most (of equal ones the first begun), and the others are named. UsageError for a
-    folder without any.
-    """
-    found: list[Path] = []
-    for path in paths:
-        inside = [] if (path / "manifest.json").exists() else runs_under(path)
-        if not inside and not (path / "manifest.json").exists():
-            raise UsageError(f"{path} is neither a run nor a folder of runs", "name a run directory, or one of runs")
-        found += inside or [path]
-    return without_copies(sorted(dict.fromkeys(found), key=lambda path: last_measured(path) or 0.0))
-
-
-def without_copies(paths: Sequence[Path], beside: Sequence[Path] = ()) -> list[Path]:
-    """The runs without copies of each other, or of one of those `beside`. Which are copies is said:
-    the same trials are one measurement, however often they are there.
-    """
-    runs = {path: RunDirectory.read(path) for path in (*beside, *paths)}
-    hashes = {path: run.record_hashes() for path, run in runs.items()}
-    begun = {path: float(run.manifest.get("created", 0.0)) for path, run in runs.items()}
-    holders = {digest: path for path in beside for digest in hashes[path]}
-    kept = set()
-    for path in sorted(paths, key=lambda path: (-len(hashes[path]), begun[path], str(path))):
-        original = next((holders[digest] for digest in sorted(hashes[path]) if digest in holders), None)
-        if original is None:
-            kept.add(path)
-            holders |= dict.fromkeys(hashes[path], path)
-        else:
-            say(f"{path} holds the same trials as {original}: a copy, counted once")
-    return [path for path in paths if path in kept]
-
-
 def unfinished_json(run: "Run") -> dict[str, Any] | None:
     """For JSON: how far the sweep of an unfinished run has come; None for a finished run and for an
     import.
@@ -362,18 +329,19 @@ class RunOptions:
 
         return run.limits() if self.sla is None else parse_sla(self.sla)
 
-    def words(self) -> list[str]:
-        """The options as they are given again on a command line; without the run and --json."""
-        named = {"--deployment": self.deployments, "--shape": self.shapes, "--set": self.settings}
-        return option_words({**named, "--objectives": [self.objectives], "--sla": [self.sla]})
 
-
-def option_words(named: Mapping[str, Iterable[object]]) -> list[str]:
-    """Options as they are given again on a command line: each value that is not None, after its
-    option.
+def given_options(*but: str) -> list[str]:
+    """The options of this command line that have a value, as they are given again; `but` these
+    parameters.
     """
-    given = [(name, value) for name, values in named.items() for value in values if value is not None]
-    return [word for name, value in given for word in (name, str(value))]
+    context = click.get_current_context()
+    words = []
+    for option in context.command.params:
+        value = context.params.get(option.name or "")
+        if isinstance(option, click.Option) and not option.is_flag and value is not None and option.name not in but:
+            values = value if option.multiple else [value]
+            words += [word for each in values for word in (option.opts[0], str(each))]
+    return words
 
 
 def with_options(name: str) -> "Callable[[Callable[..., Any]], Callable[..., Any]]":

@@ -96,8 +96,8 @@ def print_plan(config: "Config", plan: "Plan", run: Path | None, as_json: bool, 
             "expected": None if found.left is None else _expected_json(found.left),
             "client": client,
         }
-        if (trace := _trace_of(config)) is not None:
-            tree["trace"] = trace_facts(trace)
+        if config.trace is not None:
+            tree["trace"] = trace_facts(config.trace)
         if config.budget.limited:
             tree["budget"] = {"limits": dict(found.ledger.whole.words), "spent": found.ledger.spent().tree()}
         answer(tree)
@@ -160,7 +160,7 @@ def plan_lines(config: "Config", found: Outlook, prove: "ToProve") -> list[str]:
         first = f"the {points} were searched for before; complete the {frontiers}"
     else:
         first = f"find and prove the {points}, then complete the {frontiers}"
-    lines = [f"Plan: {first}.", *rate_lines(config)]
+    lines = [f"Plan: {first}.", *trace_lines(config)]
     if config.ray is not None:
         count = config.workers or "one on each node"
         lines.append(f"The load is sent from Ray ({config.ray.ray}); client processes: {count}.")
@@ -216,17 +216,6 @@ def _session_rates(config: "Config") -> list[str]:
     return [f"Rates count the sessions that begin per second; 1 session/s {each}."]
 
 
-def rate_lines(config: "Config") -> list[str]:
-    """How the requests of a sweep at rates come, where they are those of a trace."""
-    trace = _trace_of(config)
-    return [] if trace is None else trace_lines(trace, [c / 1000 for c in config.concurrency] if config.rate else [])
-
-
-def _trace_of(config: "Config") -> "Trace | None":
-    arrivals = config.shapes[0].arrivals
-    return None if arrivals is None else arrivals.trace
-
-
 def trace_facts(trace: "Trace") -> dict[str, Any]:
     """What is known of the arrivals of a trace, as they were recorded, for JSON."""
     from frontier.core.dispersion import gap_cv, index_of_dispersion
@@ -236,10 +225,13 @@ def trace_facts(trace: "Trace") -> dict[str, Any]:
     return facts | {"gap_cv": gap_cv(trace.times), "index_of_dispersion": index, "placed_within": trace.grid}
 
 
-def trace_lines(trace: "Trace", rates: "Sequence[float]") -> list[str]:
+def trace_lines(config: "Config") -> list[str]:
     """'Arrivals of azure.csv: 19,366 in 58 min, 5.53/s; gap CV 1.09; ...', and how fast they are
-    played.
+    played; none without a trace.
     """
+    trace = config.trace
+    if trace is None:
+        return []
     facts = trace_facts(trace)
     known = {f"{s} s": value for s, value in facts["index_of_dispersion"].items() if value is not None}
     index = ", ".join(f"{format_number(value)} in {window}" for window, value in known.items()) or "not known"
@@ -248,8 +240,9 @@ def trace_lines(trace: "Trace", rates: "Sequence[float]") -> list[str]:
     lines = [f"Arrivals of {trace.name}: {times}; {spread}."]
     if trace.grid is not None:
         lines.append(f"Its stamps lie on a grid of {trace.grid:g} s: each arrival is placed at random within its step.")
-    factors = [f"{rate / trace.rate:.3g}" for rate in rates]
-    if factors:
+    if config.rate:
+        rates = [load / 1000 for load in config.concurrency]
+        factors = [f"{rate / trace.rate:.3g}" for rate in rates]
         speeds = factors[0] if len(factors) == 1 else f"{factors[0]} to {factors[-1]}"
         at = " to ".join(dict.fromkeys(f"{rate:g}" for rate in (rates[0], rates[-1])))
         least = f"a window of a claim has at least {trace.long_enough:,} arrivals"

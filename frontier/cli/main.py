@@ -1,7 +1,6 @@
 """The `frontier` command: subcommands by section, imported only when called, and errors turned into
 exit codes."""
 
-import ast
 import errno
 import gc
 import importlib
@@ -13,8 +12,6 @@ import sys
 import tempfile
 import traceback
 from collections.abc import MutableMapping
-from contextlib import suppress
-from pathlib import Path
 from typing import Any, NoReturn
 
 import click
@@ -96,8 +93,6 @@ class Commands(click.Group):
         else:
             module = importlib.import_module(f"frontier.cli.{cmd_name.replace('-', '_')}")
         command: click.Command = module.command
-        if command.help is None and module.__file__ is not None:  # python -OO takes docstrings away
-            command.help = _docstring(Path(module.__file__), "command")
         return command
 
     def resolve_command(
@@ -126,15 +121,6 @@ class Commands(click.Group):
 @click.version_option(__version__, prog_name="frontier")
 def cli() -> None:
     """The group; its help is given above."""
-
-
-def _docstring(file: Path, function: str) -> str | None:
-    """The docstring of a function in a source file."""
-    with suppress(OSError, SyntaxError, ValueError):
-        for node in ast.parse(file.read_text(encoding="utf-8")).body:
-            if isinstance(node, ast.FunctionDef) and node.name == function:
-                return ast.get_docstring(node)
-    return None
 
 
 # ---- errors to exit codes

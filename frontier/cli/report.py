@@ -5,7 +5,17 @@ from typing import TYPE_CHECKING
 
 import click
 
-from frontier.cli.common import FILE_PATH, RunOptions, answer, json_bytes, run_options, say, subcommand, write_file
+from frontier.cli.common import (
+    FILE_PATH,
+    RunOptions,
+    answer,
+    given_options,
+    json_bytes,
+    run_options,
+    say,
+    subcommand,
+    write_file,
+)
 from frontier.core.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
@@ -38,8 +48,7 @@ def command(options: RunOptions, output: Path | None) -> int:
 
     run = options.read()
     check_panels(run)
-    words = [*options.words(), *([] if output is None else ["-o", str(output)])]
-    report = report_of(run, options.limits(run), options.all_axes, words)
+    report = report_of(run, options.limits(run), options.all_axes, given_options())
     if output is None or str(output) == "-":
         answer(report_markdown(report))
         return ExitCode.YES

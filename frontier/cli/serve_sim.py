@@ -7,6 +7,8 @@ import click
 from frontier.cli.common import say, subcommand
 from frontier.core.errors import UsageError
 
+_DEFAULT = "endpoint: simulator\nshapes: [1024/256]\n"
+
 
 @subcommand("serve-sim")
 @click.argument("config", required=False, type=click.Path(path_type=Path, exists=True, dir_okay=False))
@@ -31,27 +33,16 @@ def command(config: Path | None, port: int, host: str, settings: tuple[str, ...]
     """
     import asyncio
 
+    from frontier.config import Setting, load_config
     from frontier.config.config_file import load_config_file
     from frontier.simulator.server import run_server
-    from frontier.simulator.spec import EngineSpec
 
-    mapping: dict[str, object] = {}
-    if config is not None:
-        mapping = dict(load_config_file(config).deployments[0].simulator or {})
-    for setting in settings:
-        key, equals, value = setting.partition("=")
-        if not equals:
-            raise UsageError(f"--set {setting} has no value", "write it as  --set max_num_seqs=64")
-        part, dot, inner = key.strip().partition(".")
-        if dot:
-            within = mapping.get(part)
-            mapping[part] = {**(within if isinstance(within, dict) else {}), inner: value.strip()}
-        else:
-            mapping[part] = value.strip()
-    try:
-        spec = EngineSpec.from_mapping(mapping)
-    except ValueError as error:
-        raise UsageError(f"the engine cannot be built: {error}") from error
+    of_engine = [f"simulator.{setting}" for setting in settings]
+    if config is None:
+        loaded = load_config(_DEFAULT, "the default engine", [Setting.of(setting) for setting in of_engine])
+    else:
+        loaded = load_config_file(config, of_engine)
+    spec = loaded.deployments[0].engine_spec()
 
     if not host.strip():  # which would be every address of this machine
         raise UsageError("--host is empty", "write 127.0.0.1, or 0.0.0.0 for every address")

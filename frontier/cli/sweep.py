@@ -13,7 +13,7 @@ import signal
 import socket
 import sys
 import time
-from contextlib import AsyncExitStack, contextmanager
+from contextlib import AsyncExitStack
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -32,7 +32,7 @@ from frontier.store.journal import last_session
 from frontier.store.run_dir import AnotherSweepError, RunDirectory
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from frontier.cli.sweep_request import SweepRequest
     from frontier.config import Config
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from frontier.sweep.conductor import SweepEnd
 
 
-def _settings(_ctx: click.Context, _parameter: click.Parameter, value: str | None) -> "ToProve":
+def _to_prove(value: str | None) -> "ToProve":
     """The concurrencies of '32,48', or those that a run proved."""
     from frontier.config.load_keys import MAX_CONCURRENCY
     from frontier.planning.plan import NO_PROOFS, ToProve
@@ -70,7 +70,6 @@ def _settings(_ctx: click.Context, _parameter: click.Parameter, value: str | Non
 @click.option(
     "--prove",
     metavar="N,N|RUN",
-    callback=_settings,
     help="Prove these concurrencies, or those that RUN proved, and measure nothing else; may be new.",
 )
 @click.option("--until", metavar="TIME", help="Finish by this time (e.g. 07:00); lowest-priority trials are dropped.")
@@ -82,7 +81,7 @@ def command(
     dry_run: bool,
     settings: tuple[str, ...],
     only: tuple[str, ...],
-    prove: "ToProve",
+    prove: str | None,
     until: str | None,
     as_json: bool,
     **given: Any,
@@ -100,23 +99,25 @@ def command(
     """
     from frontier.cli.dry_run import print_plan
     from frontier.cli.sweep_request import read_request
+    from frontier.config.config_file import open_run
     from frontier.planning.plan import make_plan
 
-    request = read_request(config_file, output, settings, until, only, given, prove)
-    if prove and not request.config.limits:
+    to_prove = _to_prove(prove)
+    request = read_request(config_file, output, settings, until, to_prove)
+    if to_prove and not request.config.limits:
         raise UsageError("--prove needs an SLA to prove", "name one, as  --set sla.p99_ttft=500ms")
     for warning in request.config.warnings:
         common.say(f"warning: {warning.where or f'{config_file}:{warning.line}'}: {warning.what}\n  {warning.hint}")
     plan = make_plan(request.config, only)
     _require_time(request, plan)
-    path = request.directory()
-    _require_run(request, path)
+    path, facts = request.directory(), _facts(request)
+    _require_run(request, path, facts)
     _require_room(path, plan)
     if dry_run:
-        return print_plan(request.config, plan, request.run, as_json, prove)
+        return print_plan(request.config, plan, request.run, as_json, to_prove)
     common.consent_to_sweep(config_file, request.config)
-    run = _open(request, path)
-    return _sweep(request, plan, run, prove, given, as_json)
+    run = open_run(path, request.config, request.text, facts)
+    return _sweep(request, plan, run, to_prove, given, as_json)
 
 
 def _require_time(request: "SweepRequest", plan: "Plan") -> None:
@@ -145,10 +146,11 @@ def _require_room(path: Path, plan: "Plan") -> None:
     require_free(plan.expected_memory)
 
 
-def _require_run(request: "SweepRequest", path: Path) -> None:
-    """Raise what `_open` would, but for the lock, and what the prompts' file or a missing Ray
-    would; nothing is written.
+def _require_run(request: "SweepRequest", path: Path, facts: "Mapping[str, str]") -> None:
+    """Raise what opening the run would, but for the lock, and what the prompts' file or a missing
+    Ray would; nothing is written. Of another sweep in the directory it is said what differs.
     """
+    from frontier.config import describe_difference
     from frontier.config.config_file import require_run
     from frontier.sweep.given_files import read_prompts
 
@@ -156,18 +158,17 @@ def _require_run(request: "SweepRequest", path: Path) -> None:
         registry.needed(registry.EXECUTOR, "workers: ray").require_ray()
     if request.config.prompts != "random":
         read_prompts(Path(request.config.prompts))
-    with _saying_the_difference(request, path):
-        require_run(path, request.config, _facts(request))
-
-
-def _open(request: "SweepRequest", path: Path) -> RunDirectory:
-    """The run directory, new or to be resumed. UsageError when it holds another sweep, with the
-    difference.
-    """
-    from frontier.config.config_file import open_run
-
-    with _saying_the_difference(request, path):
-        return open_run(path, request.config, request.text, _facts(request))
+    try:
+        require_run(path, request.config, facts)
+    except AnotherSweepError as error:
+        theirs, ours = error.theirs, error.ours
+        if request.config.open_loop:
+            theirs, ours = (
+                {**one, "concurrency": None, "rate": [c / 1000 for c in one["concurrency"]]} for one in (theirs, ours)
+            )
+        difference, hint = describe_difference(theirs, ours), request.command(Path(f"{path}-2"))
+        finished = "1 finished trial is" if error.finished == 1 else f"{error.finished} finished trials are"
+        raise UsageError(f"{path} holds another sweep: {difference}; its {finished} untouched", hint) from error
 
 
 def _facts(request: "SweepRequest") -> dict[str, str]:
@@ -183,24 +184,6 @@ def _facts(request: "SweepRequest") -> dict[str, str]:
         "client": f"{platform.system()} {platform.machine()}, {os.cpu_count()} CPUs",
         **prompts_facts(request.config.prompts),
     }
-
-
-@contextmanager
-def _saying_the_difference(request: "SweepRequest", path: Path) -> "Iterator[None]":
-    """AnotherSweepError as the UsageError that says what differs, and what to do."""
-    from frontier.config import describe_difference
-
-    try:
-        yield
-    except AnotherSweepError as error:
-        theirs, ours = error.theirs, error.ours
-        if request.config.open_loop:
-            theirs, ours = (
-                {**one, "concurrency": None, "rate": [c / 1000 for c in one["concurrency"]]} for one in (theirs, ours)
-            )
-        difference, hint = describe_difference(theirs, ours), request.command(Path(f"{path}-2"))
-        finished = "1 finished trial is" if error.finished == 1 else f"{error.finished} finished trials are"
-        raise UsageError(f"{path} holds another sweep: {difference}; its {finished} untouched", hint) from error
 
 
 def _sweep(

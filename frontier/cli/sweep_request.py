@@ -6,16 +6,15 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
-from frontier.cli.common import RUNS, option_words, say
+from frontier.cli.common import RUNS, given_options, say
 from frontier.client.secrets import redact
 from frontier.config import Config, Setting, config_text, left_out, load_config
 from frontier.config.config_file import read_sessions, with_trace
 from frontier.core.errors import StoreError, UsageError
 from frontier.core.loads import bare, kind_of
-from frontier.planning.plan import NO_PROOFS, ToProve
+from frontier.planning.plan import ToProve
 from frontier.store.files import read_config
 from frontier.store.run_dir import is_narrower, read_manifest, runs_under
 
@@ -63,9 +62,7 @@ def read_request(
     output: Path | None,
     settings: Sequence[str],
     until: str | None,
-    only: Sequence[str],
-    extras: Mapping[str, Any] = MappingProxyType({}),
-    prove: ToProve = NO_PROOFS,
+    prove: ToProve,
 ) -> SweepRequest:
     """The sweep that the options ask for. ConfigError or UsageError when there is none."""
     text = read_config(file)
@@ -81,12 +78,9 @@ def read_request(
         say(f"{run} goes on, with {kind_of(config.concurrency[0])} {more} added")
     if config.open_loop and prove:
         raise UsageError("--prove is for a concurrency, and this sweep has rates", "it proves the highest that holds")
-    proofs = prove.named or None
-    named = {"--set": settings, "--until": [until], "--only": only, "--prove": [proofs]}
-    named |= {f"--{name.replace('_', '-')}": [value] for name, value in extras.items()}
     text = config_text(text, str(file), given)
     put = tuple(redact(f"{setting.key}={setting.value}") for setting in given)
-    return SweepRequest(config, text, run, file, output, tuple(option_words(named)), put)
+    return SweepRequest(config, text, run, file, output, tuple(given_options("output")), put)
 
 
 @dataclass(frozen=True, slots=True)

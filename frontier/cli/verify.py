@@ -13,7 +13,17 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from frontier import registry
-from frontier.cli.common import RunOptions, answer, consent_to_reach, layout, run_options, say, subcommand, with_options
+from frontier.cli.common import (
+    RunOptions,
+    answer,
+    consent_to_reach,
+    given_options,
+    layout,
+    run_options,
+    say,
+    subcommand,
+    with_options,
+)
 from frontier.core.errors import ExitCode, UsageError, exit_code
 from frontier.core.loads import setting
 from frontier.core.units import format_elapsed, format_number
@@ -88,7 +98,7 @@ def command(options: RunOptions, load: str | None, requests: int | None, find: b
         answer(empty if options.as_json else decision_table(decisions))
         return solver.exit_code(decisions)
     consent(run)
-    again = shlex.join(["frontier", "verify", str(run.path), *options.words()])
+    again = shlex.join(["frontier", "verify", str(run.path), *given_options("load", "requests")])
     return _find(run, found, again, options.as_json) if find else _check(run, checked, again, options.as_json)
 
 

@@ -90,8 +90,7 @@ def as_in_run(config: Config, run: RunDirectory) -> Config:
 
 def kept(config: Config) -> bytes | None:
     """What a run keeps of a config's trace: its times as a column of seconds; None without one."""
-    traces = (shape.arrivals.trace for shape in config.shapes if shape.arrivals is not None)
-    trace = next((trace for trace in traces if trace is not None), None)
+    trace = config.trace
     return None if trace is None else "".join(f"{time:.6f}\n" for time in trace.times).encode()
 
 

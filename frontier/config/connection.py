@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping
+from functools import partial
 from typing import Annotated, Any, Self
 
 from pydantic import PlainValidator, model_validator
@@ -11,7 +12,7 @@ from frontier.client.secrets import is_secret_name, looks_like_a_key, looks_rand
 from frontier.config.uses import READ, SEND_FILE, SEND_VARIABLE, VARIABLE
 from frontier.core.errors import UsageError
 from frontier.core.text import did_you_mean
-from frontier.fields import Problem, Problems, Strict, Text, Truth, duration_in, shown, words
+from frontier.fields import Problem, Strict, Text, Truth, duration_in, read, refuse, shown, words
 
 SIMULATOR = "simulator"
 
@@ -111,11 +112,9 @@ def read_headers(value: Any) -> dict[str, str]:
     """Header names and values; a secret one is '${VARIABLE}'."""
     if not isinstance(value, dict):
         raise Problem("{key} are names with values", "write {X-Tenant: blue}")
-    problems = Problems()
-    for key, item in value.items():
-        text = problems.read(lambda item: words(item, most=4_000), item, key)
-        if text is None:
-            continue
+    headers: dict[str, str] = read(dict[str, Annotated[str, PlainValidator(partial(words, most=4_000))]], value)
+    problems = []
+    for key, text in headers.items():
         if not re.fullmatch(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,100}", key):
             problems.append(Problem(f"{shown(key)} is not the name of a header", None, key, at_key=True))
         elif key.lower() in _OWN_HEADERS:
@@ -123,8 +122,8 @@ def read_headers(value: Any) -> dict[str, str]:
         elif is_secret_name(key) and not VARIABLE.fullmatch(text):
             hint = f"write  {key}: ${{MY_VARIABLE}}  or use  api_key_env: MY_VARIABLE"
             problems.append(Problem(f"the header {key} holds a secret; secrets come from the environment", hint, key))
-    problems.check()
-    return {key: str(item).strip() for key, item in value.items()}
+    refuse(problems)
+    return headers
 
 
 def read_extra_body(value: Any) -> dict[str, Any]:
@@ -132,13 +131,11 @@ def read_extra_body(value: Any) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise Problem("{key} is a mapping sent with every request", "write {temperature: 0}")
     own = [key for key in value if key in _OWN_BODY]
-    problems = Problems(
-        Problem(f"extra_body: {key} is set by the measurement", "remove it", key, at_key=True) for key in own
-    )
+    problems = [Problem(f"extra_body: {key} is set by the measurement", "remove it", key, at_key=True) for key in own]
     if secret_texts(value):
         hint = "send it as a header:  headers: {X-Api-Key: ${MY_VARIABLE}}"
         problems.append(Problem("{key} holds a secret; secrets come from the environment", hint))
-    problems.check()
+    refuse(problems)
     return value
 
 

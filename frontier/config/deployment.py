@@ -30,13 +30,13 @@ from frontier.fields import (
     ONE_OR_MANY,
     Name,
     Problem,
-    Problems,
     Strict,
     Text,
     duration_in,
     is_number,
     one_of,
     read,
+    refuse,
     shown,
     whole_in,
 )
@@ -140,7 +140,7 @@ class DeploymentConfig(Strict):
     @model_validator(mode="after")
     def _consistent(self) -> Self:
         """What fits together only when several keys are seen at once."""
-        problems = Problems()
+        problems: list[Problem] = []
 
         def wrong(key: str, what: str, hint: str = "remove the key") -> None:
             problems.append(Problem(what, hint, key, at_key=True))
@@ -164,7 +164,7 @@ class DeploymentConfig(Strict):
         if power is not None and power.per_gpu and self.gpus is None:
             what = "power is per GPU, and the number of GPUs is not given"
             problems.append(Problem(what, "add  gpus: 8,  or write 5600W for all", "hardware", "power"))
-        problems.check()
+        refuse(problems)
         return self
 
     def secret_variables(self) -> list[str]:

@@ -17,8 +17,8 @@ from pydantic import ValidationError
 from frontier.client.secrets import looks_like_a_key, masked_line, redact
 from frontier.config.advice import advice
 from frontier.config.deployment import DeploymentConfig
-from frontier.config.schema import EARLIER, LEFT_OUT, SESSIONS, Config
-from frontier.config.shape_keys import ReadSessions
+from frontier.config.schema import EARLIER, LEFT_OUT, Config
+from frontier.config.shape_keys import SESSIONS, ReadSessions
 from frontier.config.yaml_source import Document, compose, fill, is_null
 from frontier.core.errors import Complaint, ConfigError, UsageError
 from frontier.core.shapes import Shape
@@ -263,11 +263,9 @@ def _validated(
     except UnicodeEncodeError:
         what = "a text holds half a character, as the escape \\ud83d is"
         raise ConfigError(doc.file, (Complaint(what, "write the character itself"),)) from None
-    # What could not be read is None in the tree: that it is missing there is no second mistake.
-    unread = {_position(doc.complaint(path, "")) for path in doc.unread}
-    ends = {f"the key {path[-1]} is missing" for path in doc.unread if path}
-    complaints = [c for c in complaints if _position(c) not in unread and c.what not in ends]
-    complaints += doc.complaints
+    # What is wrong with the text of a value comes first: it need not be what was meant.
+    unclear = {_position(c) for c in doc.complaints}
+    complaints = [*doc.complaints, *(c for c in complaints if _position(c) not in unclear)]
     taken = {_position(c) for c in complaints}
     complaints += [c for c in leaks if _position(c) not in taken]
     if complaints or config is None:
@@ -307,7 +305,7 @@ def _without_value(doc: Document) -> list[Complaint]:
     return [
         doc.complaint(path, f"{path[-1]} has no value", "write one, or remove the line", at_key=True)
         for path in doc.keys
-        if "extra_body" not in path and path not in doc.unread and is_null(doc.nodes[path])
+        if "extra_body" not in path and is_null(doc.nodes[path])
     ]
 
 
@@ -403,6 +401,3 @@ def _redacted(complaints: Sequence[Complaint], secrets: Sequence[str]) -> tuple[
         )
         for c in complaints
     )
-
-
-# ---- warnings about a config that is sound and probably not what was meant

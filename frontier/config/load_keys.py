@@ -14,7 +14,7 @@ from frontier.config.uses import SEND_FROM
 from frontier.core.loads import POISSON, Arrivals, Rate, Trace
 from frontier.core.shapes import Shape
 from frontier.core.text import clean_name
-from frontier.fields import Problem, Problems, Strict, number, number_in, read, repeated, shown, whole, whole_in, words
+from frontier.fields import Problem, Strict, number_in, read, refuse, repeated, shown, whole, whole_in, words
 
 MAX_CONCURRENCY = 65_536
 MAX_SETTINGS = 1_000
@@ -42,12 +42,10 @@ def read_concurrency(value: Any) -> tuple[int, ...]:
         return (whole(value, 1, MAX_CONCURRENCY),)
     if not value or len(value) > MAX_SETTINGS:
         raise Problem("{key} is an empty list" if not value else "{key} is a very long list", "write [1, 2, 4, 8]")
-    problems = Problems()
-    levels = [problems.read(lambda item: whole(item, 1, MAX_CONCURRENCY), item, i) for i, item in enumerate(value)]
-    known = [f"{level}" if level else f"not read {i}" for i, level in enumerate(levels)]
-    problems += repeated(known, "{{key}}: {} is given twice", "remove one; repeats: 3  measures each again")
-    problems.check()
-    return tuple(sorted(level for level in levels if level is not None))
+    levels = read(tuple[Annotated[int, whole_in(1, MAX_CONCURRENCY)], ...], value)
+    hint = "remove one; repeats: 3  measures each again"
+    refuse(repeated([str(level) for level in levels], "{{key}}: {} is given twice", hint))
+    return tuple(sorted(levels))
 
 
 def _doublings(value: dict[str, Any]) -> tuple[int, ...]:
@@ -71,10 +69,8 @@ def read_rates(value: Any) -> tuple[Rate, ...]:
     listed = value if isinstance(value, list) else [value]
     if not 1 <= len(listed) <= MAX_RATES:
         raise Problem(f"{{key}} is {'a very long' if listed else 'an empty'} list", "write [1, 2, 4], or auto")
-    problems = Problems()
-    known = [problems.read(lambda item: number(item, LEAST_RATE, MOST_RATE), item, i) for i, item in enumerate(listed)]
-    problems.check()
-    rates = [Rate.of(per_second) for per_second in known if per_second is not None]
+    numbers = read(tuple[Annotated[float, number_in(LEAST_RATE, MOST_RATE)], ...], listed)
+    rates = [Rate.of(per_second) for per_second in numbers]
     if len(set(rates)) < len(rates):
         raise Problem("{key}: a rate is given twice", "remove one; repeats: 3  measures each again")
     return tuple(sorted(rates))

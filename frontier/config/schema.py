@@ -16,7 +16,6 @@ from pydantic import (
     Field,
     PlainValidator,
     PrivateAttr,
-    ValidationInfo,
     model_validator,
 )
 
@@ -38,7 +37,7 @@ from frontier.config.traffic_keys import Traffic, mixes, read_traffic
 from frontier.config.uses import PLAIN, READ_SESSIONS, READ_TIMES, Use, effects
 from frontier.core.decisions import Limit
 from frontier.core.errors import Complaint
-from frontier.core.loads import POISSON, Arrivals, Rate
+from frontier.core.loads import POISSON, Arrivals, Rate, Trace
 from frontier.core.metrics import metric
 from frontier.core.session_table import SessionFile
 from frontier.core.shapes import Shape
@@ -46,12 +45,13 @@ from frontier.fields import (
     ONE_OR_MANY,
     Name,
     Problem,
-    Problems,
     Strict,
     Truth,
     duration,
     duration_in,
     duration_text,
+    read,
+    refuse,
     repeated,
     shown,
     whole_in,
@@ -66,8 +66,6 @@ LEFT_OUT: Mapping[str, Any] = {"requests": None, "repeats": None, "max_time": No
 """What these keys mean where they are left out: the sweep sizes its trials itself."""
 EARLIER: Mapping[str, Any] = {"requests": 300, "repeats": 3, "max_time": "300s", "refine": 3}
 """What they meant in a run that was begun before 0.2, whose manifest does not say it."""
-SESSIONS = "sessions"
-"""What reads the sessions of a file, in the context of a validation."""
 LONGEST_TRIAL = 3_600.0
 """Seconds that bound a trial, warm-up included, where `max_time` is left out."""
 TURNS = 5
@@ -75,27 +73,21 @@ TURNS = 5
 too much."""
 
 
-def _distinct(items: tuple[tuple[Shape, ...], ...], info: ValidationInfo) -> tuple[Shape, ...]:
-    """As `distinct`; classes of traffic may have equal lengths, as their names tell them apart."""
-    return distinct(items, by_name=bool(info.data.get("traffic", True)))  # mistaken traffic is traffic
-
-
-def _shapes(value: Any, info: ValidationInfo) -> tuple[Shape, ...]:
-    return read_shapes(value, (info.context or {}).get(SESSIONS))
-
-
 def _objectives(value: Any) -> tuple[str, str]:
     if not isinstance(value, list) or len(value) != 2:
         raise Problem("{key} are the two axes of the frontier", "write [output_throughput, p99_ttft]")
+    across, up = read(tuple[_Objective, _Objective], value)
+    if across == up:
+        raise Problem("the two objectives are the same", "write [output_throughput, p99_ttft]", 1)
+    return across, up
+
+
+def _objective(value: Any) -> str:
     # Until 1.0.0 there was the inverse of `energy`, with which a frontier has the same members.
-    value = ["energy" if item == "tokens_per_joule" else item for item in value]
-    problems = Problems()
-    for i, item in enumerate(value):
-        problems.read(known_metric, item, i)
-    if not problems and value[0] == value[1]:
-        problems.append(Problem("the two objectives are the same", "write [output_throughput, p99_ttft]", 1))
-    problems.check()
-    return value[0], value[1]
+    return known_metric("energy" if value == "tokens_per_joule" else value).name
+
+
+_Objective = Annotated[str, PlainValidator(_objective)]
 
 
 def _warmup(value: Any) -> float:
@@ -105,7 +97,7 @@ def _warmup(value: Any) -> float:
 def _deployments(value: tuple[DeploymentConfig, ...]) -> tuple[DeploymentConfig, ...]:
     if not value:
         raise Problem("{key} is an empty list", "list one with a name and an endpoint")
-    Problems(repeated([d.name for d in value], "two deployments are called {}", "give each its own name")).check()
+    refuse(repeated([d.name for d in value], "two deployments are called {}", "give each its own name"))
     return value
 
 
@@ -122,9 +114,9 @@ class Config(Strict):
     # Before the shapes, which are distinct by their names alone where there is traffic.
     traffic: Annotated[Traffic, PlainValidator(read_traffic), PLAIN] = Field(default_factory=dict)
     given_shapes: Annotated[
-        tuple[Annotated[Shape, PlainValidator(_shapes)], ...],
+        tuple[Annotated[Shape, PlainValidator(read_shapes)], ...],
         ONE_OR_MANY,
-        AfterValidator(_distinct),
+        AfterValidator(distinct),
         PLAIN,
     ] = Field(alias="shapes")
     concurrency: Annotated[tuple[int, ...], PlainValidator(read_concurrency)] = (1, 2, 4, 8, 16, 32, 64, 128)
@@ -169,6 +161,12 @@ class Config(Strict):
         """
         return self.arrivals if self.open_loop and isinstance(self.arrivals, str) else None
 
+    @property
+    def trace(self) -> Trace | None:
+        """The trace whose arrivals are played; None without one."""
+        arrivals = self.given_shapes[0].arrivals
+        return None if arrivals is None else arrivals.trace
+
     def with_arrivals(self, arrivals: Arrivals) -> Self:
         """With the times of its trace, which are read by others."""
         return self.model_copy(update={"given_shapes": arriving(self.given_shapes, arrivals)})
@@ -177,16 +175,8 @@ class Config(Strict):
     def _consistent(self) -> Self:
         if self.traffic:
             mixes(self.traffic, self.given_shapes)  # a Problem where the two do not fit
-        Problems(
-            [
-                *_wrong_times(self),
-                *_wrong_metrics(self),
-                *_wrong_names(self),
-                *_wrong_size(self),
-                *_wrong_prompts(self),
-                *_wrong_load(self),
-            ]
-        ).check()
+        checks = (_wrong_times, _wrong_metrics, _wrong_names, _wrong_size, _wrong_prompts, _wrong_load)
+        refuse(problem for check in checks for problem in check(self))
         return self
 
     @property
@@ -199,7 +189,7 @@ class Config(Strict):
         """The SLAs, the first of which is the default: each with the limits of the classes of
         `traffic`.
         """
-        of_classes = [limit for each in self.traffic.values() for limit in each.limits]
+        of_classes = [limit for name, each in self.traffic.items() for limit in each.limits(name)]
         tiers = self.given_tiers or (((DEFAULT_TIER, ()),) if of_classes else ())
         return tuple(
             (name, (*own, *(li for li in of_classes if li.metric not in {o.metric for o in own})))
@@ -215,7 +205,7 @@ class Config(Strict):
         """Where a limit of a tier stands in the text."""
         named = limit.of.group.split(".") if limit.of.group else []
         statistic = limit.metric.removeprefix(f"{limit.of.group}.")
-        if named and named[0] in self.traffic and limit in self.traffic[named[0]].limits:
+        if named and named[0] in self.traffic and limit in self.traffic[named[0]].limits(named[0]):
             return "traffic", named[0], "sla", *named[1:], statistic
         where = (limit.metric,) if named and named[0] in self.traffic else (*named, statistic)
         return ("sla", *where) if len(self.tiers) == 1 else ("sla", tier, *where)

@@ -5,20 +5,20 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Annotated, Any
 
-from pydantic import PlainValidator
+from pydantic import PlainValidator, ValidationInfo
 
 from frontier.core.errors import UsageError
 from frontier.core.shapes import MAX_TOKENS, Lengths, Session, Shape, ShapeError
 from frontier.fields import (
     Name,
     Problem,
-    Problems,
     Strict,
     Text,
     duration,
     is_number,
     number,
     read,
+    refuse,
     repeated,
     share,
     shown,
@@ -57,14 +57,6 @@ def _prefix(value: Any) -> float:
     if part >= 1.0:
         raise Problem("{key}: the whole prompt cannot be common to all", "write at most 99%")
     return part
-
-
-def _prefixes(shares: list[Any]) -> None:
-    for each in shares:
-        _prefix(each)
-    if not 1 <= len(shares) <= MOST_PREFIXES:
-        hint = "write [0%, 25%, 50%, 75%]: one series for each"
-        raise Problem(f"{{key}}: a shape has 1 to {MOST_PREFIXES} shares", hint)
 
 
 class _Common(Strict):
@@ -152,6 +144,8 @@ class _SessionConfig(_Common):
         return Shape.of_session(session, osl, self.name, self.share_of(self.first))
 
 
+SESSIONS = "sessions"
+"""What reads the sessions of a file, in the context of a validation: a `ReadSessions`."""
 ReadSessions = Callable[[str], Shape]
 """The shape, still without a name, of the sessions of a file. UsageError when it cannot be used."""
 
@@ -179,17 +173,16 @@ class _FileConfig(_Common):
         return replace(shape, name=self.name, prefix=self.share_of(shape.session.first))
 
 
-def read_shapes(value: Any, read_sessions: ReadSessions | None = None) -> tuple[Shape, ...]:
+def read_shapes(value: Any, info: ValidationInfo) -> tuple[Shape, ...]:
     """The shape of '1024/256', or of a mapping; of a mapping with several prefixes one for each,
     named by it.
-
-    `read_sessions` reads the files that hold sessions.
     """
+    read_sessions = (info.context or {}).get(SESSIONS)
     if not isinstance(value, dict) or not isinstance(shares := value.get("prefix"), list):
         return (_shape(value, read_sessions),)
-    problems = Problems()
-    problems.read(_prefixes, shares, "prefix")
-    problems.check()
+    if not 1 <= len(shares) <= MOST_PREFIXES:
+        hint = "write [0%, 25%, 50%, 75%]: one series for each"
+        raise Problem(f"{{key}}: a shape has 1 to {MOST_PREFIXES} shares", hint, "prefix")
     shapes = [_shape({**value, "prefix": item}, read_sessions) for item in shares]
     return tuple(replace(shape, name=f"{shape.label} prefix {shape.prefix * 100:.4g}%") for shape in shapes)
 
@@ -214,10 +207,11 @@ def _shape(value: Any, read_sessions: ReadSessions | None) -> Shape:
     return keys.shape()
 
 
-def distinct(items: tuple[tuple[Shape, ...], ...], *, by_name: bool) -> tuple[Shape, ...]:
-    """The shapes of all items of the list. A `Problem` where two have one name, or are the same
-    unless they are told apart `by_name`.
+def distinct(items: tuple[tuple[Shape, ...], ...], info: ValidationInfo) -> tuple[Shape, ...]:
+    """The shapes of all items of the list. A `Problem` where two have one name, or are the same:
+    classes of traffic may be, as their names tell them apart.
     """
+    by_name = bool(info.data.get("traffic", True))  # mistaken traffic is traffic
     shapes = tuple(shape for item in items for shape in item)
     if not shapes or len(shapes) > MOST_SHAPES:
         what = "{key} is an empty list" if not shapes else f"{{key}} has more than {MOST_SHAPES} shapes"
@@ -227,7 +221,7 @@ def distinct(items: tuple[tuple[Shape, ...], ...], *, by_name: bool) -> tuple[Sh
     problems = repeated(same, "{} is given twice", "remove one; repeats: 3  measures each again", places)
     hint = "give one a name, as {isl: 1024, osl: 256, name: chat}"
     labels = [shape.label for shape in shapes]
-    Problems(problems or repeated(labels, "two shapes are called {}", hint, places)).check()
+    refuse(problems or repeated(labels, "two shapes are called {}", hint, places))
     return shapes
 
 

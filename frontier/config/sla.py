@@ -3,14 +3,15 @@
 import math
 import re
 from collections.abc import Iterator
-from functools import partial
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import PlainValidator
 
 from frontier.config.yaml_source import plain_value
 from frontier.core.decisions import Limit
 from frontier.core.errors import UsageError
 from frontier.core.metrics import TURN_CLASSES, Metric, Unit, metric
-from frontier.fields import Problem, Problems, is_number, name, seconds_of, share, shown
+from frontier.fields import Problem, is_number, name, read, refuse, seconds_of, share, shown
 
 Tiers = tuple[tuple[str, tuple[Limit, ...]], ...]
 """Named sets of limits, the default first."""
@@ -22,11 +23,13 @@ _SIGNS = {"<=": "lower", "<": "lower", "≤": "lower", ">=": "higher", ">": "hig
 def known_metric(text: Any) -> Metric:
     """The metric of that name; a `Problem` with did-you-mean otherwise."""
     if not isinstance(text, str) or len(text) > 60:
-        raise Problem(f"{shown(text)} is not a metric", "write a name such as p99_ttft or output_throughput")
+        raise Problem(
+            f"{shown(text)} is not a metric", "write a name such as p99_ttft or output_throughput", at_key=True
+        )
     try:
         return metric(text)
     except ValueError as error:
-        raise Problem.of(error) from None
+        raise Problem.of(error, at_key=True) from None
 
 
 def read_tiers(value: Any) -> Tiers:
@@ -39,52 +42,50 @@ def read_tiers(value: Any) -> Tiers:
         return ((DEFAULT_TIER, _limits_of_text(value)),)
     if not isinstance(value, dict) or not value:
         raise Problem("{key} is metrics with their limits", "write {p99_ttft: 500ms, p99_tpot: 30ms}")
-    problems = Problems()
     named = [key for key, item in value.items() if isinstance(item, dict)]
     if set(named) <= set(TURN_CLASSES):
-        named = []
-    tiers = []
-    if not named:
-        tiers = [(DEFAULT_TIER, read_limits(value, problems))]
-    elif len(named) < len(value):
-        stray = next(key for key in value if key not in named)
-        raise Problem(f"{shown(stray)} stands beside named tiers", "put it into each tier, or name no tiers", stray)
-    for key in named:
-        try:
-            known_metric(key)
-        except Problem:
-            tiers.append((problems.read(name, key, key) or key, read_limits(value[key], problems, key)))
-        else:
-            problems.append(Problem(f"{key}: a limit is one value or [comfort, promise]", "write 500ms", key))
-    problems.check()
-    return tuple(tiers)
+        return ((DEFAULT_TIER, read_limits(value)),)
+    if stray := [key for key in value if key not in named]:
+        what = f"{shown(stray[0])} stands beside named tiers"
+        raise Problem(what, "put it into each tier, or name no tiers", stray[0])
+    tiers: dict[str, tuple[Limit, ...]] = read(dict[_TierName, Annotated[Any, PlainValidator(read_limits)]], value)
+    return tuple(tiers.items())
 
 
-def read_limits(value: dict[str, Any], problems: Problems, *path: str) -> tuple[Limit, ...]:
-    """The limits of one tier, which is at `path`; what is wrong with them is added to the
-    problems.
-    """
+def _tier_name(value: str) -> str:
+    try:
+        known_metric(value)
+    except Problem:
+        return name(value)
+    raise Problem(f"{value}: a limit is one value or [comfort, promise]", "write 500ms")
+
+
+_TierName = Annotated[str, PlainValidator(_tier_name)]
+
+
+def read_limits(value: dict[str, Any]) -> tuple[Limit, ...]:
+    """The limits of one tier, or of a class of traffic."""
     if not value:
-        problems.append(Problem("{key} has no limits", "write {p99_ttft: 500ms}", *path))
-    limits, before = [], len(problems)
-    for key, item, where in _with_classes(value, problems, *path):
-        if (limited := problems.read(known_metric, key, *path, *where, at_key=True)) is not None:
-            limit = problems.read(partial(_limit, limited), item, *path, *where)
-            limits += [] if limit is None else [limit]
-    if len(problems) == before:
-        problems += [problem.below(*path) for problem in _without_latencies(limits)]
+        raise Problem("{key} has no limits", "write {p99_ttft: 500ms}")
+    limits, problems = [], []
+    for key, item in _with_classes(value):
+        try:
+            limits.append(_limit(known_metric(".".join(key)), item))
+        except Problem as problem:
+            problems.append(problem.below(*key))
+    refuse(problems or _without_latencies(limits))
     return tuple(limits)
 
 
-def _with_classes(value: dict[str, Any], problems: Problems, *path: str) -> Iterator[tuple[str, Any, tuple[str, ...]]]:
-    """The limits by their full names, those of a class as 'later.p99_ttft', and where they are."""
+def _with_classes(value: dict[str, Any]) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """The limits by the parts of their names: ('p99_ttft',), of a class ('later', 'p99_ttft')."""
     for key, item in value.items():
         if key not in TURN_CLASSES:
-            yield key, item, (key,)
+            yield (key,), item
         elif isinstance(item, dict) and item:
-            yield from ((f"{key}.{name}", limit, (key, name)) for name, limit in item.items())
+            yield from (((key, name), limit) for name, limit in item.items())
         else:
-            problems.append(Problem(f"{key}: these are limits of a class", "write {p99_ttft: 500ms}", *path, key))
+            raise Problem(f"{key}: these are limits of a class", "write {p99_ttft: 500ms}", key)
 
 
 def _without_latencies(limits: list[Limit]) -> list[Problem]:

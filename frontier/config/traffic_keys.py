@@ -6,64 +6,20 @@ proportion.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import partial
-from typing import Any
+from dataclasses import replace
+from typing import Annotated, Any
+
+from pydantic import Field, PlainValidator
 
 from frontier.config.sla import read_limits
+from frontier.config.uses import PLAIN
 from frontier.core.decisions import Limit
-from frontier.core.metrics import CLASS_NAME, TURN_CLASSES, metric
+from frontier.core.metrics import CLASS_NAME, TURN_CLASSES
 from frontier.core.shapes import Shape, TrafficClass
-from frontier.fields import Problem, Problems, share, shown, without_nulls
+from frontier.fields import Problem, Strict, read, refuse, share, shown, without_nulls
 
 MOST_CLASSES, MOST_SHARES = 8, 20
 _EXAMPLE = "write {chat: {share: 70%, sla: {p99_ttft: 500ms}}, rag: {share: 30%}}"
-
-
-@dataclass(frozen=True, slots=True)
-class ClassConfig:
-    """A class: its shares (several: a mix for each; none: what the others leave) and the limits on
-    its requests.
-    """
-
-    shares: tuple[float, ...]
-    limits: tuple[Limit, ...]
-
-
-Traffic = Mapping[str, ClassConfig]
-"""The classes by the names of their shapes."""
-
-
-def read_traffic(value: Any) -> Traffic:
-    """The `traffic` key: {chat: {share: 70%, sla: {p99_ttft: 500ms}}, rag: {share: [10%, 30%]}}."""
-    if not isinstance(value, dict):
-        raise Problem("{key} is named shapes with their shares", _EXAMPLE)
-    if not 2 <= len(value) <= MOST_CLASSES:
-        raise Problem(f"{{key}}: a mix has 2 to {MOST_CLASSES} classes", _EXAMPLE)
-    problems = Problems()
-    classes = {}
-    for name, item in value.items():
-        if not isinstance(name, str) or not CLASS_NAME.fullmatch(name) or name in TURN_CLASSES:
-            hint = "a class is named by letters, digits, _ and -, and neither first nor later"
-            problems.append(Problem(f"{shown(name)} cannot name a class", hint, name, at_key=True))
-        elif (one := problems.read(partial(_class, name), item, name)) is not None:
-            classes[name] = one
-    problems.check()
-    _check_shares(classes)
-    return classes
-
-
-def _class(name: str, value: Any) -> ClassConfig:
-    if not isinstance(value, dict):
-        raise Problem("{key} has a share and may have an sla", _EXAMPLE)
-    value = without_nulls(value)
-    if unknown := [key for key in value if key not in ("share", "sla")]:
-        raise Problem(f"unknown key {shown(unknown[0])}", "a class has the keys share and sla", unknown[0], at_key=True)
-    problems = Problems()
-    shares = problems.read(_shares, value.get("share", []), "share") or ()
-    limits = problems.read(partial(_limits, name), value["sla"], "sla") if "sla" in value else ()
-    problems.check()
-    return ClassConfig(shares, limits or ())
 
 
 def _shares(value: Any) -> tuple[float, ...]:
@@ -76,19 +32,52 @@ def _shares(value: Any) -> tuple[float, ...]:
     return tuple(sorted(shares))
 
 
-def _limits(name: str, value: Any) -> tuple[Limit, ...]:
-    """The limits of a class by their full names, as chat.p99_ttft."""
+def _limits(value: Any) -> tuple[Limit, ...]:
     if not isinstance(value, dict):
         raise Problem("{key} is metrics with their limits", "write {p99_ttft: 500ms, p99_tpot: 30ms}")
-    problems, limits = Problems(), []
-    for limit in read_limits(value, problems):
-        try:
-            limits.append(replace(limit, metric=metric(f"{name}.{limit.metric}").name))
-        except ValueError:
-            what = f"{limit.metric} is not kept by class"
-            problems.append(Problem(what, "a class has limits on ttft, tpot, e2e and interactivity", limit.metric))
-    problems.check()
-    return tuple(limits)
+    limits = read_limits(value)
+    hint = "a class has limits on ttft, tpot, e2e and interactivity"
+    refuse(
+        Problem(f"{limit.metric} is not kept by class", hint, limit.metric)
+        for limit in limits
+        if limit.of.quantity in (None, "itl")
+    )
+    return limits
+
+
+class ClassConfig(Strict):
+    """A class: its shares (several: a mix for each; none: what the others leave) and the limits on
+    its requests.
+    """
+
+    shares: Annotated[tuple[float, ...], PlainValidator(_shares)] = Field(default=(), alias="share")
+    own_limits: Annotated[tuple[Limit, ...], PlainValidator(_limits), PLAIN] = Field(default=(), alias="sla")
+
+    def limits(self, name: str) -> tuple[Limit, ...]:
+        """Its limits by their full names, as chat.p99_ttft; `name` is that of the class."""
+        return tuple(replace(limit, metric=f"{name}.{limit.metric}") for limit in self.own_limits)
+
+
+Traffic = Mapping[str, ClassConfig]
+"""The classes by the names of their shapes."""
+
+
+def read_traffic(value: Any) -> Traffic:
+    """The `traffic` key: {chat: {share: 70%, sla: {p99_ttft: 500ms}}, rag: {share: [10%, 30%]}}."""
+    if not isinstance(value, dict):
+        raise Problem("{key} is named shapes with their shares", _EXAMPLE)
+    if not 2 <= len(value) <= MOST_CLASSES:
+        raise Problem(f"{{key}}: a mix has 2 to {MOST_CLASSES} classes", _EXAMPLE)
+    classes: Traffic = read(dict[_ClassName, _Class], without_nulls(value))
+    _check_shares(classes)
+    return classes
+
+
+def _class_name(value: str) -> str:
+    if not CLASS_NAME.fullmatch(value) or value in TURN_CLASSES:
+        hint = "a class is named by letters, digits, _ and -, and neither first nor later"
+        raise Problem(f"{shown(value)} cannot name a class", hint, at_key=True)
+    return value
 
 
 def _check_shares(classes: Traffic) -> None:
@@ -102,6 +91,17 @@ def _check_shares(classes: Traffic) -> None:
         raise Problem(f"{rest[-1]} has no share", "one class may leave it out: it gets the rest", rest[-1])
     if not swept and (given >= 1 if rest else abs(given - 1) > 1e-6):
         raise Problem(f"{{key}}: the shares come to {given * 100:.4g}%", "let them come to 100%, or leave one out")
+
+
+def _class(value: Any) -> ClassConfig:
+    if not isinstance(value, dict):
+        raise Problem("{key} has a share and may have an sla", _EXAMPLE)
+    config: ClassConfig = read(ClassConfig, value)
+    return config
+
+
+_ClassName = Annotated[str, PlainValidator(_class_name)]
+_Class = Annotated[ClassConfig, PlainValidator(_class)]
 
 
 def mixes(classes: Traffic, shapes: Sequence[Shape]) -> tuple[Shape, ...]:

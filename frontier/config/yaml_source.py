@@ -21,13 +21,11 @@ MAX_BYTES = 128 * 1024
 MAX_NODES = 10_000
 """Most values after every alias is written out; an alias of aliases grows without bound."""
 MAX_DEPTH = 20
-MAX_ANCHORS = 100
 LONGEST_SHOWN = 200
 """A complaint shows its line, unless that is longer than this."""
 _MINIMAL = "write one key a line, as  endpoint: http://localhost:8000/v1"
-_UNREAD = "!unread"
-"""The tag of a node that stands for what a complaint is about."""
 _WRITE_OUT = "write the value out"
+_TEXT = "tag:yaml.org,2002:str"
 _LINE_ENDS = re.compile(r"\r\n|[\n\r\x85\u2028\u2029]")
 
 
@@ -36,8 +34,8 @@ class Document:
     """The tree of a config, and where each key and value of it stands.
 
     `nodes` are the YAML nodes of the values: their marks, and of a scalar the text as it was
-    written. `complaints` are about the text itself; the values at `unread` are among them, and are
-    None in the tree.
+    written. `complaints` are about the text itself; a value that one is about stands in the tree as
+    it was written.
     """
 
     file: str
@@ -46,7 +44,6 @@ class Document:
     keys: dict[Path, yaml.Mark] = field(default_factory=dict)
     nodes: dict[Path, yaml.Node] = field(default_factory=dict)
     complaints: list[Complaint] = field(default_factory=list)
-    unread: set[Path] = field(default_factory=set)
 
     def complaint(self, path: Path, what: str, hint: str | None = None, *, at_key: bool = False) -> Complaint:
         """A complaint at `path`, or at the nearest place around it that the text has."""
@@ -108,18 +105,17 @@ class _Stop(Exception):  # noqa: N818
 
 
 class _Composer(yaml.SafeLoader):
-    """PyYAML's composer with bounds on depth and anchors, and without tags.
+    """PyYAML's composer with a bound on depth, and without tags.
 
-    The bounds are checked before a node is composed: PyYAML composes recursively, and without them
-    a text of brackets would end in a RecursionError.
+    The bound is checked before a node is composed: PyYAML composes recursively, and without it a
+    text of brackets would end in a RecursionError.
     """
 
     def __init__(self, text: str, doc: Document) -> None:
         super().__init__(text)
         self.name = doc.file  # every mark carries it
         self._doc = doc
-        self._depth = self._anchors = 0
-        self._open: list[str] = []
+        self._open: list[str] = []  # the anchors of the nodes around the next one, '' where it has none
 
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
         event: yaml.Event = self.peek_event()  # type: ignore[no-untyped-call]
@@ -128,27 +124,22 @@ class _Composer(yaml.SafeLoader):
             self._complain(event, f"*{event.anchor} refers to nothing: no &{event.anchor} comes before it", _WRITE_OUT)
             self.get_event()  # type: ignore[no-untyped-call]
             mark: Any = event.start_mark
-            return yaml.ScalarNode(_UNREAD, "", mark, mark)
-        self._depth += 1
+            return yaml.ScalarNode(_TEXT, f"*{event.anchor}", mark, mark)
         self._open.append(getattr(event, "anchor", None) or "")
         node = super().compose_node(parent, index)
         self._open.pop()
-        self._depth -= 1
         return node
 
     def _check(self, event: yaml.Event, *, is_key: bool) -> None:
         anchor, tag = getattr(event, "anchor", None), getattr(event, "tag", None)
         if is_key and not (isinstance(event, yaml.ScalarEvent) and anchor is None and tag is None):
             self._stop(event, "a key is plain text", _MINIMAL)
-        if self._depth > MAX_DEPTH:
+        if len(self._open) > MAX_DEPTH:
             self._stop(event, f"values are nested deeper than {MAX_DEPTH} levels", "a config needs three")
         if isinstance(event, yaml.AliasEvent):
             if anchor in self._open:
                 self._stop(event, f"*{anchor} stands inside &{anchor} itself", _WRITE_OUT)
         elif anchor is not None:
-            self._anchors += 1
-            if self._anchors > MAX_ANCHORS:
-                self._stop(event, f"more than {MAX_ANCHORS} anchors", "a deployment inherits the top-level keys")
             self.anchors.pop(anchor, None)  # PyYAML refuses a name that is used again
         if tag is not None:
             name = tag.replace("tag:yaml.org,2002:", "!!")[:60]
@@ -188,9 +179,7 @@ def _value(doc: Document, node: yaml.Node, path: Path) -> Any:
     trouble = ambiguous(node.value)
     if trouble is not None:
         doc.complaints.append(doc.at_mark(node.start_mark, *trouble))
-    if trouble is not None or node.tag == _UNREAD:
-        doc.unread.add(path)
-        return None
+        return node.value
     return plain_value(node.value)
 
 
@@ -237,7 +226,8 @@ def ambiguous(text: str) -> tuple[str, str] | None:
             return f"a number of {len(text)} characters is too long", "write a number of at most 18 digits"
         return None
     if _OTHER_BASE.fullmatch(text):
-        return f"{text} is octal or hexadecimal to some YAML readers", f"{_decimal(text)}, or {quoted} for text"
+        hint = f"write the number in decimal, or {quoted} for text"
+        return f"{text} is octal or hexadecimal to some YAML readers", hint
     if _SEXAGESIMAL.fullmatch(text):
         return f"{text} is a base-60 number to some YAML readers", f"write a duration as 1min30s, or {quoted} for text"
     if _EXPONENT.fullmatch(text) and not _FLOAT.fullmatch(text):
@@ -265,12 +255,6 @@ def plain_value(text: str) -> str | int | float | bool | None:
     if _FLOAT.fullmatch(text):
         return float(text.replace("_", ""))
     return text
-
-
-def _decimal(text: str) -> str:
-    digits = text.lstrip("+-0").replace("_", "")
-    sign = "-" if text.startswith("-") else ""
-    return f"write {sign}{digits or '0'}" if digits.isdecimal() or not digits else "write the number in decimal"
 
 
 def _written_out(text: str) -> str:

@@ -6,6 +6,7 @@ import fcntl
 import json
 import os
 import pty
+import shlex
 import socket
 import ssl
 import struct
@@ -19,11 +20,13 @@ import trustme
 
 from frontier.cli.common import wrapped
 from frontier.cli.main import run
+from frontier.cli.sweep import command as sweep_command
 from frontier.cli.sweep_request import read_request
 from frontier.config import load_config
 from frontier.core.decisions import Cause
 from frontier.core.metrics import metric
 from frontier.core.trials import Outcome
+from frontier.planning.plan import NO_PROOFS
 from frontier.run import load
 from frontier.store.run_dir import RunDirectory
 from tests import servers
@@ -187,8 +190,9 @@ def test_the_command_for_a_run_elsewhere_asks_for_the_same(tmp_path: Path) -> No
     file = tmp_path / "sweep.yaml"
     file.write_text(CONFIG.format(endpoint="simulator"))
     run, other = tmp_path / "run", tmp_path / "run-2"
-    asked = read_request(file, run, ["requests=9", "sla.p50_ttft=1 s"], "07:00", ["16/4"], {"prometheus": 0})
-    options = "--set requests=9 --set 'sla.p50_ttft=1 s' --until 07:00 --only 16/4 --prometheus 0"
+    options = "--set requests=9 --set 'sla.p50_ttft=1 s' --only 16/4 --until 07:00 --prometheus 0"
+    with sweep_command.make_context("sweep", [str(file), "--json", "-o", str(run), *shlex.split(options)]):
+        asked = read_request(file, run, ["requests=9", "sla.p50_ttft=1 s"], "07:00", NO_PROOFS)
     assert asked.again == f"frontier sweep {file} -o {run} {options}"
     assert asked.command(other) == f"frontier sweep {file} -o {other} {options}"
     assert asked.command(None) == f"frontier sweep {file} {options}"

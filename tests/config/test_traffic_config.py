@@ -71,10 +71,10 @@ def test_a_class_may_be_a_session_with_limits_of_its_turns() -> None:
 IN_A_CLASS = {
     "first:": (MIX.replace("chat:", "first:"), 11),
     "a b:": (MIX.replace("chat:", "a b:"), 11),
-    "p99_ttft: 500": (MIX.replace("p99_ttft: 500ms", "p99_ttft: 500"), 10),
-    "error_rate: 1%": (MIX.replace("p99_ttft: 500ms", "error_rate: 1%"), 10),
-    "p99_itl: 50ms": (MIX.replace("p99_ttft: 500ms", "p99_itl: 50ms"), 10),
-    "sla: fast": (MIX.replace("{p99_ttft: 500ms}", "fast"), 10),
+    "p99_ttft: 500": (MIX.replace("p99_ttft: 500ms", "p99_ttft: 500"), 46),
+    "error_rate: 1%": (MIX.replace("p99_ttft: 500ms", "error_rate: 1%"), 48),
+    "p99_itl: 50ms": (MIX.replace("p99_ttft: 500ms", "p99_itl: 50ms"), 45),
+    "sla: fast": (MIX.replace("{p99_ttft: 500ms}", "fast"), 35),
     "later.p99_ttft of plain requests": (MIX.replace("{p99_ttft: 500ms}", "{later: {p99_ttft: 1s}}"), 54),
 }
 WRONG = {
@@ -83,9 +83,9 @@ WRONG = {
         ("[chat, rag]", 10),
         ("{chat: {share: 70%}}", 10),
         ("{chat: {share: 70%}, rag: {share: 20%}}", 10),
-        ("{chat: {share: 100%}, rag: {}}", 10),
-        ("{chat: {share: 70}, rag: {}}", 10),
-        ("{chat: {share: [10%, 10%]}, rag: {}}", 10),
+        ("{chat: {share: 100%}, rag: {}}", 25),
+        ("{chat: {share: 70}, rag: {}}", 25),
+        ("{chat: {share: [10%, 10%]}, rag: {}}", 25),
         ("{chat: {}, rag: {}}", 26),
         ("{chat: {share: [10%, 20%]}, rag: {share: [10%, 20%]}}", 51),
         ("{chat: {share: 70%}, bag: {share: 30%}}", 36),

@@ -8,7 +8,7 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from frontier.config.yaml_source import MAX_ANCHORS, MAX_BYTES, Document, compose, fill, plain_value
+from frontier.config.yaml_source import MAX_BYTES, Document, compose, fill, plain_value
 from frontier.core.errors import Complaint, ConfigError
 from tests.complaints import Place, assert_complaints
 
@@ -160,12 +160,11 @@ TOO_MUCH: dict[str, tuple[str, Place | None]] = {
     "bytes": ("a: " + "x" * MAX_BYTES, None),
     "open lists": ("a: " + "[" * 500, (1, 24)),
     "lists in lists": ("a: " + "[" * 30 + "]" * 30, (1, 24)),
-    "anchors": ("\n".join(f"k{i}: &k{i} 1" for i in range(MAX_ANCHORS + 1)), (101, 7)),
 }
 
 
 @pytest.mark.parametrize("what", TOO_MUCH)
-def test_size_depth_anchors_and_aliases_are_bounded(what: str) -> None:
+def test_size_depth_and_aliases_are_bounded(what: str) -> None:
     text, place = TOO_MUCH[what]
     assert_complaints(refused(text), place)
 

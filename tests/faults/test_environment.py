@@ -309,12 +309,6 @@ def test_a_notebook_shows_a_title_where_nothing_can_be_drawn(night: Path) -> Non
 
 
 @pytest.mark.fault(ODD)
-def test_help_survives_where_docstrings_do_not(tmp_path: Path, shown: str) -> None:
-    assert shown.count("\n") > 5, "there is something to lose"
-    assert (0, shown, "") == run(*ANSWER, cwd=tmp_path, PYTHONOPTIMIZE="2")
-
-
-@pytest.mark.fault(ODD)
 def test_an_argument_that_is_not_utf_8_is_named(tmp_path: Path) -> None:
     code, out, err = run("show", os.fsdecode(b"runs/\xff\xfe"), cwd=tmp_path)
     assert (2, "") == (code, out)
