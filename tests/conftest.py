@@ -28,12 +28,8 @@ MAY = ("process", "smoke", "slow", "engine")
 _seen: list[str] = []
 
 
-CAPACITY = "frontier.client.load.process_capacity"
-"""Measured once in each process, by whichever test comes first to a dry run that shows it."""
-
-
 def _watch(event: str, arguments: tuple[Any, ...]) -> None:
-    if event in REAL_PARTS and CAPACITY not in str(arguments):
+    if event in REAL_PARTS:
         _seen.append(REAL_PARTS[event])
 
 

@@ -17,7 +17,7 @@ from frontier.client.ask.target import Target, Timeouts
 from frontier.client.engines import ENGINES
 from frontier.client.engines.base import Room
 from frontier.client.http.http_client import Client
-from frontier.client.load.processes import AutoWorkers
+from frontier.client.load.processes import CARRIES, auto_chooses
 from frontier.core.errors import FrontierError
 from frontier.core.shapes import Shape
 from frontier.core.trials import Outcome
@@ -118,8 +118,7 @@ async def probe(target: Target, *, wait: float = 0.0) -> tuple[Check, ...]:
             checks += [await _connections(client, found), *await _cache(client, found), await _metrics(client)]
     except FrontierError as error:
         checks.append(Check("usable", "fail", str(error)))
-    auto = await asyncio.to_thread(AutoWorkers.of_this_machine)
-    return (*checks, Check("client", "ok", f"{auto.carries()}; {auto.chooses()}"))
+    return (*checks, Check("client", "ok", f"{CARRIES}; {auto_chooses()}"))
 
 
 async def _connections(client: Client, found: Preflight) -> Check:
