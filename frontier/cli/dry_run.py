@@ -128,7 +128,7 @@ def client_plan(config: "Config") -> dict[str, Any]:
     from frontier.client.load.processes import CARRIES, EVENTS_PER_WORKER, auto_chooses, auto_facts
 
     streams, stated, auto = max(config.concurrency), config.workers, auto_facts()
-    matters = (stated or 1) > 1 or streams * FAST > EVENTS_PER_WORKER / 2
+    matters = (stated or 1) > 1 or streams * FAST > EVENTS_PER_WORKER
     pace = EVENTS_PER_WORKER * (stated or 1) / streams
     limit = f"{pace:,.0f} tokens/s a stream"
     if stated is None and auto["most"] > 1:
