@@ -39,8 +39,8 @@ def quick(name: str, **options: Any) -> Engine:
 
 
 def vllm_with_cache(name: str, *, salted: bool = True, tells: bool = True, dev: bool = True) -> None:
-    """An engine with a prefix cache, which it `tells` of; not `salted`, it refuses a salt; `dev` offers
-    the reset.
+    """An engine with a prefix cache, which it `tells` of. Not `salted`: it refuses a salt; `dev`
+    offers the reset.
     """
     engine = quick(name)
     seen: set[str] = set()
