@@ -45,12 +45,9 @@ WHOLE_SWEEPS = (
 fast lane has one sweep of each kind (tests/sweeps.py), and recorded runs.
 """
 
-CAPACITY = "frontier.client.load.process_capacity"
-"""Measured once in each process, by whichever test comes first to a dry run that shows it."""
-
 
 def _watch(event: str, arguments: tuple[Any, ...]) -> None:
-    if event in REAL_PARTS and CAPACITY not in str(arguments):
+    if event in REAL_PARTS:
         _seen.append(REAL_PARTS[event])
 
 

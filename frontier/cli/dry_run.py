@@ -5,7 +5,7 @@ import math
 import shlex
 import time
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict, astuple, dataclass
+from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -123,23 +123,21 @@ def _expected_json(left: "TimeLeft") -> dict[str, float | None]:
 
 
 def client_plan(config: "Config") -> dict[str, Any]:
-    """How many client processes will send the load, and why, for JSON. What one carries is measured
-    where it `matters`: where several are asked for, or the highest concurrency may need a second
-    one.
+    """How many client processes will send the load, and why, for JSON. It `matters` where several
+    are asked for, or the highest concurrency may need a second one.
     """
-    from frontier.client.load.processes import EVENTS_PER_WORKER, AutoWorkers
+    from frontier.client.load.processes import CARRIES, EVENTS_PER_WORKER, auto_chooses, auto_facts
 
-    streams, stated = max(config.concurrency), config.workers
-    matters = (stated or 1) > 1 or streams * FAST > EVENTS_PER_WORKER / 2
-    auto = AutoWorkers.of_this_machine(measure=matters)
-    pace = auto.events_per_second * (stated or 1) / streams
+    streams, stated, auto = max(config.concurrency), config.workers, auto_facts()
+    matters = (stated or 1) > 1 or streams * FAST > EVENTS_PER_WORKER
+    pace = EVENTS_PER_WORKER * (stated or 1) / streams
     limit = f"{pace:,.0f} tokens/s a stream"
-    if stated is None and auto.most > 1:
+    if stated is None and auto["most"] > 1:
         load = f"c={streams} takes a second one above {limit}"
     else:
         load = f"{'one is' if (stated or 1) == 1 else f'{stated} are'} enough for c={streams} up to {limit}"
-    why = f"Client: {auto.carries()}; {load}" + (f"; {auto.chooses()}." if stated is None else ".")
-    return {"workers": stated or "auto", **asdict(auto), "tokens_per_second": pace, "matters": matters, "why": why}
+    why = f"Client: {CARRIES}; {load}" + (f"; {auto_chooses()}." if stated is None else ".")
+    return {"workers": stated or "auto", **auto, "tokens_per_second": pace, "matters": matters, "why": why}
 
 
 def plan_lines(config: "Config", found: Outlook, prove: "ToProve") -> list[str]:

@@ -42,7 +42,7 @@ def command(url: str | None, model: str | None, api_key_env: str | None, wait: s
     """
     from frontier.client.ask.checklist import probe
     from frontier.client.http.http_client import run
-    from frontier.client.load.processes import AutoWorkers
+    from frontier.client.load.processes import auto_facts
 
     patience = 0.0 if wait is None else common.parsed("--wait", wait, parse_duration)
     trees = []
@@ -57,8 +57,7 @@ def command(url: str | None, model: str | None, api_key_env: str | None, wait: s
             _print(name, checks)
     if as_json:  # the one server's fields on the top level; several servers, of a config, in a list
         servers = trees[0] if len(trees) == 1 else {"deployments": trees}
-        client = dataclasses.asdict(AutoWorkers.of_this_machine())
-        common.answer({"schema": "frontier.probe/1", **servers, "client": client})
+        common.answer({"schema": "frontier.probe/1", **servers, "client": auto_facts()})
     return ExitCode.YES if all(tree["usable"] for tree in trees) else ExitCode.FAILED
 
 

@@ -3,7 +3,7 @@
 import base64
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
@@ -112,8 +112,8 @@ def environment_secrets(environ: Mapping[str, str]) -> frozenset[str]:
 
 @dataclass(frozen=True, slots=True)
 class Secrets:
-    """Secret values. Of `values` no eight consecutive characters are said, plain or encoded; those
-    shorter than that, and `whole` ones that are not also `values`, are looked for only as a whole.
+    """Secret values. None of them is said whole, as it is or as it stands in a URL, in base64 or in
+    JSON; nor of `values` eight consecutive characters. Case and white space make no difference.
     """
 
     values: frozenset[str] = field(default=frozenset(), repr=False)
@@ -216,35 +216,31 @@ def _masked(text: str, spans: Iterable[tuple[int, int]]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Forms:
-    """What is searched for: `exact` texts as they are; `dense` ones, and `parts` of eight
-    characters, in lower case and where a text has no white space.
+    """What is searched for in lower case and without white space: `whole` values in their forms,
+    and `parts` of eight characters.
     """
 
-    exact: frozenset[str]
-    dense: frozenset[str]
+    whole: frozenset[str]
     parts: frozenset[str]
 
     @property
     def longest(self) -> int:
         """The most characters that one of them has."""
-        return max(map(len, (*self.exact, *self.dense)), default=0)
+        return max(map(len, self.whole), default=0)
 
 
 @lru_cache(maxsize=64)
 def _forms(secrets: Secrets) -> _Forms:
-    exact: set[str] = set()
-    dense: set[str] = set()
+    whole: set[str] = set()
     parts: set[str] = set()
     for value in secrets.values | secrets.whole:
-        escaped = json.dumps(value)[1:-1]
-        data = value.encode(errors="surrogatepass")
-        forms = {value, quote(data, safe=""), escaped, escaped.replace("/", "\\/"), *_base64(data)}
-        if value not in secrets.values or len(value) < _PART:
-            exact |= {form for form in forms if len(form) >= _LEAST}
-        else:
-            dense |= {_dense(form) for form in forms}
-            parts |= {form[i : i + _PART] for form in map(_dense, forms) for i in range(len(form) - _PART + 1)}
-    return _Forms(frozenset(exact), frozenset(dense), frozenset(parts))
+        data, escaped = value.encode(errors="surrogatepass"), json.dumps(value)[1:-1]
+        coded = {encode(data).decode().rstrip("=") for encode in (base64.b64encode, base64.urlsafe_b64encode)}
+        whole |= {_dense(form) for form in (value, quote(data, safe=""), escaped, escaped.replace("/", "\\/"), *coded)}
+        if value in secrets.values:
+            plain = _dense(value)
+            parts |= {plain[i : i + _PART] for i in range(len(plain) - _PART + 1)}
+    return _Forms(frozenset(form for form in whole if len(form) >= _LEAST), frozenset(parts))
 
 
 def _dense(text: str) -> str:
@@ -254,37 +250,15 @@ def _dense(text: str) -> str:
 def _known(text: str, forms: _Forms) -> list[tuple[int, int]]:
     """Where known secrets, and parts of them, stand in a text."""
     # Cleaning will take out what is not seen, and join what it stands between.
-    seen = [i for i, ch in enumerate(text) if ch.isprintable() or ch.isspace()]
-    found = _places("".join([text[i] for i in seen]), seen, forms.exact)
-    dense = [i for i in seen if not text[i].isspace()]
-    lower = "".join([text[i] for i in dense]).translate(_LOWER)
-    found += _places(lower, dense, forms.dense)
-    starts = range(len(lower) - _PART + 1)
-    return found + [(dense[i], dense[i + _PART - 1] + 1) for i in starts if lower[i : i + _PART] in forms.parts]
-
-
-def _places(text: str, origins: Sequence[int], needles: Iterable[str]) -> list[tuple[int, int]]:
-    """Where the needles stand in the original, of which `text` has the characters `origins`."""
-    found = []
-    for needle in needles:
-        at = text.find(needle)
+    seen = [i for i, ch in enumerate(text) if ch.isprintable() and not ch.isspace()]
+    dense = "".join([text[i] for i in seen]).translate(_LOWER)
+    starts = range(len(dense) - _PART + 1)
+    found = [(seen[i], seen[i + _PART - 1] + 1) for i in starts if dense[i : i + _PART] in forms.parts]
+    for form in forms.whole:
+        at = dense.find(form)
         while at >= 0:
-            found.append((origins[at], origins[at + len(needle) - 1] + 1))
-            at = text.find(needle, at + 1)
-    return found
-
-
-def _base64(data: bytes) -> set[str]:
-    """What of a base64 text is certain to hold `data`, wherever in it that begins and whatever
-    surrounds it.
-    """
-    found = {base64.b64encode(data).decode().rstrip("=")}
-    for before in range(3):
-        code = base64.b64encode(bytes(before) + data).decode()
-        # Three bytes are four characters: the first and the last may also hold bits of the
-        # neighbours.
-        certain = code[-(-8 * before // 6) : 8 * (before + len(data)) // 6]
-        found |= {certain, certain.replace("+", "-").replace("/", "_")}
+            found.append((seen[at], seen[at + len(form) - 1] + 1))
+            at = dense.find(form, at + 1)
     return found
 
 

@@ -21,7 +21,6 @@ from frontier.simulator.spec import EngineSpec
 
 _PIECE = re.compile(r"\S{1,8}")
 _PER_MESSAGE, _PER_CHAT = 4, 1
-VOCABULARY = 131_072
 WORDS = (" river", " stone", " light", " under", " cloud", " field", " north", " water")
 """What it answers: one word is one token."""
 
@@ -35,11 +34,6 @@ def block_hashes(pieces: Pieces, block: int) -> list[int]:
         chain = hash((chain, *pieces[end - block : end]))
         hashes.append(chain)
     return hashes
-
-
-def token_ids(pieces: Pieces) -> list[int]:
-    """A number for each token, the same in every run."""
-    return [p if isinstance(p, int) else zlib.crc32(repr(p).encode()) % VOCABULARY for p in pieces]
 
 
 Api = Literal["chat", "completions"]
@@ -207,24 +201,6 @@ def _bad(message: str, param: str | None = None) -> RefusedError:
     return RefusedError(400, message, "BadRequestError", param)
 
 
-def read_json(raw: bytes) -> Mapping[str, Any]:
-    """The body as an object. RefusedError when it is none."""
-    try:
-        body = orjson.loads(raw)
-    except orjson.JSONDecodeError as wrong:
-        raise _bad(f"the body is not JSON: {wrong}") from wrong
-    if not isinstance(body, dict):
-        raise _bad("the body is not a JSON object")
-    return body
-
-
-def check_model(body: Mapping[str, Any], spec: EngineSpec) -> None:
-    """RefusedError 404 unless the model asked is the one served (or none is named)."""
-    model = body.get("model")
-    if model is not None and model != spec.model_name:
-        raise RefusedError(404, f"The model `{model}` does not exist.", "NotFoundError", "model")
-
-
 def pieces_of(body: Mapping[str, Any], api: Api) -> Pieces:
     """The tokens of the prompt with its beginning-of-text mark, or of the conversation with its
     template.
@@ -267,8 +243,14 @@ def _role(role: Any) -> list[Hashable]:
 
 def read_request(raw: bytes, api: Api, spec: EngineSpec, rng: random.Random) -> GenerationRequest:
     """The request in `raw`. RefusedError with the status a vLLM server would send."""
-    body = read_json(raw)
-    check_model(body, spec)
+    try:
+        body = orjson.loads(raw)
+    except orjson.JSONDecodeError as wrong:
+        raise _bad(f"the body is not JSON: {wrong}") from wrong
+    if not isinstance(body, dict):
+        raise _bad("the body is not a JSON object")
+    if body.get("model") not in (None, spec.model_name):
+        raise RefusedError(404, f"The model `{body['model']}` does not exist.", "NotFoundError", "model")
     if body.get("n", 1) != 1:
         raise _bad("n: only one choice is served", "n")
     pieces = pieces_of(body, api)

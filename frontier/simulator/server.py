@@ -16,7 +16,6 @@ import os
 import random
 import signal
 import sys
-import threading
 import time
 import uuid
 from collections.abc import Awaitable, Callable
@@ -99,7 +98,6 @@ class _Server:
                 web.post("/v1/chat/completions", partial(self.generate, "chat")),
                 web.post("/v1/completions", partial(self.generate, "completions")),
                 web.get("/v1/models", self.models),
-                web.post("/tokenize", self.tokenize),
                 web.get("/health", self.health),
                 web.get("/version", self.version),
                 web.get("/metrics", self.metrics),
@@ -188,14 +186,6 @@ class _Server:
         }
         return _json(orjson.dumps({"object": "list", "data": [card]}))
 
-    async def tokenize(self, request: web.Request) -> web.Response:
-        body = messages.read_json(await request.read())
-        messages.check_model(body, self.spec)
-        pieces = messages.pieces_of(body, "chat" if "messages" in body else "completions")
-        most = self.engine.scheduler.max_len
-        answer = {"count": len(pieces), "max_model_len": most, "tokens": messages.token_ids(pieces), "token_strs": None}
-        return _json(orjson.dumps(answer))
-
     async def health(self, request: web.Request) -> web.Response:  # noqa: ARG002
         return web.Response()
 
@@ -262,16 +252,6 @@ async def run_server(
         await runner.cleanup()
 
 
-def _watch_stdin(stop: Callable[[], None]) -> None:
-    """Call `stop` when standard input reaches its end; os.read, so that no lock is held when the
-    process ends.
-    """
-    with contextlib.suppress(OSError):
-        while os.read(0, 4096):
-            pass
-    stop()
-
-
 def _be_punctual() -> None:
     """Where the system lets us, run before other processes: a late server is a wrong server.
 
@@ -293,14 +273,16 @@ async def _child(spec: EngineSpec, port: int) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
 
-    def end() -> None:
-        with contextlib.suppress(RuntimeError):  # the loop may have closed meanwhile
-            loop.call_soon_threadsafe(stop.set)
+    def on_input() -> None:
+        """Standard input has something to read: its end, when the parent has ended."""
+        if not os.read(0, 4096):
+            loop.remove_reader(0)
+            stop.set()
 
     def ready(url: str) -> None:
         sys.stdout.write(orjson.dumps({"pid": os.getpid(), "url": url}).decode() + "\n")
         sys.stdout.flush()
-        threading.Thread(target=_watch_stdin, args=(end,), daemon=True).start()
+        loop.add_reader(0, on_input)
 
     await run_server(spec, "127.0.0.1", port, ready, stop=stop)
 

@@ -142,8 +142,6 @@ class TrialFiles:
                 altered = f"the evidence {file} does not match its digest"
             elif self._hashed and (whole is None or "sha256" not in tree):
                 altered = f"the evidence {file} has lost its hashes"
-            elif "before" in tree:
-                tree = self._of_the_records(tree, key)
             measurement = decode_measurement(tree)
             if measurement.trial.key != key:
                 raise ValueError(f"it is of another trial, {measurement.trial.key!r}")
@@ -155,28 +153,6 @@ class TrialFiles:
         except (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
             what = f"the evidence of trial {key} cannot be read: {error}"
             raise StoreError(what, f"remove {self.trial_file(key)} to measure it again") from error
-
-    def earlier(self, key: str) -> dict[str, Any]:
-        """What goes into the evidence of a trial that is measured again: the evidence it has. A
-        kill between the new evidence and the new records then leaves the trial as it was.
-        """
-        with suppress(FileNotFoundError, ValueError):
-            if self.trials.exists(f"{key}.jsonl"):
-                tree, _ = unsealed(self.evidence_folder.read(f"{key}.json", EVIDENCE_BYTES))
-                return {"before": {name: value for name, value in tree.items() if name != "before"}}
-        return {}
-
-    def _of_the_records(self, tree: dict[str, Any], key: str) -> dict[str, Any]:
-        """The evidence, or the one before it, whichever is of the records that are there."""
-        before: dict[str, Any] = tree["before"]
-        if before.get("sha256") == tree["sha256"]:
-            return tree
-        with self.trials.reader(f"{key}.jsonl") as file:
-            if tree["bytes"] != before.get("bytes"):
-                earlier = before.get("bytes") == os.fstat(file.fileno()).st_size
-            else:
-                earlier = before.get("sha256") == _sha256(file)
-        return before if earlier else tree
 
     # -- records
     # ----------------------------------------------------------------------------------------------
@@ -324,7 +300,8 @@ class TrialWriter:
 
     def commit(self, measurement: Measurement, **facts: Any) -> None:
         """The trial is complete: evidence first, then the rename that makes it exist, then the
-        journal with `facts`.
+        journal with `facts`. Where it is measured again, its earlier records go before, as the
+        evidence is no longer theirs.
         """
         assert self._file is not None
         key = self._trial.key
@@ -333,9 +310,13 @@ class TrialWriter:
             os.fsync(self._file.fileno())
             size = self._file.tell()
             self._file.close()
-            tree = encode_measurement(measurement) | self._files.earlier(key)
-            tree |= {"number": self._files.next_number(), "records": self._records, "bytes": size}
+            tree = encode_measurement(measurement) | {
+                "number": self._files.next_number(),
+                "records": self._records,
+                "bytes": size,
+            }
             tree["sha256"] = self._digest.hexdigest()
+            self._files.trials.unlink(self._final.name)
             self._files.evidence_folder.write_whole(f"{key}.json", sealed(tree))
             self._files.trials.replace(self._part.name, self._final.name)
         self._journal("trial_done", trial=key, ended=measurement.ended, **facts)

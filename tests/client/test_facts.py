@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from frontier.client.ask.devices import CpuEnergy, Readings
+from frontier.client.ask.devices import Readings
 from frontier.client.ask.evidence import parse_metrics
 from frontier.client.ask.facts import (
     EXPORTED,
@@ -19,9 +19,8 @@ from frontier.client.ask.facts import (
     server_life,
     window_facts,
 )
-from frontier.client.ask.target import Target
 from frontier.client.secrets import Secrets
-from frontier.core.trials import SourceReadings
+from frontier.core.trials import MetricSeries, SourceReadings
 
 
 def read(*texts: tuple[float, bytes | tuple[bytes, ...]]) -> tuple[SourceReadings, ...]:
@@ -183,19 +182,7 @@ def test_a_long_window_keeps_fewer_moments_and_always_the_first_and_last() -> No
     assert window_facts([kept])["generation_tokens_total"] == 300_000
 
 
-def test_cpu_energy_goes_on_where_its_counter_starts_again(tmp_path: Path) -> None:
-    zones = [tmp_path / f"intel-rapl:{i}" for i in (0, 1)]
-    for zone in zones:
-        zone.mkdir()
-        (zone / "max_energy_range_uj").write_text("1000000000\n")
-    energy = CpuEnergy(Target("http://127.0.0.1:1/v1"), tmp_path)
-    for at, used in enumerate((900_000_000, 980_000_000, 60_000_000)):
-        for zone in zones:
-            (zone / "energy_uj").write_text(f"{used}\n")
-        energy.readings.add(energy.read(), at)
-    (kept,) = energy.readings.stored()
-    _, moments = moments_of(kept)
-    assert [[900e6] * 2, [980e6] * 2, [1060e6] * 2] == [list(moment.values()) for moment in moments]
-    spread = SourceReadings("rapl", "10 12 20", kept.series)
+def test_the_power_of_cpu_packages_is_read_from_runs_that_kept_it() -> None:
+    zones = (MetricSeries("energy_uj", {"zone": f"intel-rapl:{i}"}, "900000000 980000000 1060000000") for i in (0, 1))
+    spread = SourceReadings("rapl", "10 12 20", tuple(zones))
     assert window_facts([spread]) == {"cpu_power": pytest.approx(2 * 160 / 10)}
-    assert not CpuEnergy(Target("http://elsewhere:1/v1"), tmp_path).read()

@@ -360,7 +360,7 @@ def test_whatever_a_server_sends_ends_in_one_outcome_and_sane_counts(
 
 TOKEN = sse({"choices": [{"index": 0, "delta": {"content": " a"}, "finish_reason": None}]})
 END = sse({"choices": [{"index": 0, "delta": {}, "finish_reason": "length"}]})
-ABSURD = ["1" + "0" * 30, "1" + "0" * 400, "1e400", "-1e400", "NaN", "-Infinity", "9" * 5000, "-1", "7.5", '"x"', "[]"]
+ABSURD = ["1" + "0" * 30, "1e300", "-1", "7.5", '"x"', "[]"]
 OPTIONAL = [
     "completion_tokens_details.rejected_prediction_tokens",
     "completion_tokens_details.reasoning_tokens",
@@ -389,14 +389,12 @@ def test_absurd_timings_beside_the_usage_void_nothing() -> None:
     assert (Outcome.OK, 7, 5) == (record.outcome, record.prompt_tokens, record.completion_tokens)
 
 
-def test_counts_of_an_engines_own_route_stand_beside_an_absurd_number() -> None:
-    events = [b'{"message": {"content": " a"}}\n', b'{"done": true, "done_reason": "stop", "total_duration": 1e999, ']
-    events[-1] += b'"prompt_eval_count": 7, "eval_count": 1}\n'
-    record = read(events, "ollama", "chat", "application/x-ndjson")
-    assert (Outcome.OK, 7, 1) == (record.outcome, record.prompt_tokens, record.completion_tokens)
-
-
-def test_what_is_no_json_for_another_reason_stays_malformed() -> None:
-    for broken in (b'{"usage": {"prompt_tokens": 7,}}', b'{"usage": ' + b"[" * 60_000 + b"}", b'{"choices": [NaN]}'):
+def test_what_is_no_json_is_malformed() -> None:
+    for broken in (
+        b'{"usage": {"prompt_tokens": NaN}}',
+        b'{"usage": {"prompt_tokens": 7,}}',
+        b'{"usage": ' + b"[" * 60_000 + b"}",
+        b'{"choices": [NaN]}',
+    ):
         record = read([TOKEN, b"data: " + broken + b"\n\n", END, b"data: [DONE]\n\n"])
         assert Outcome.PROTOCOL is record.outcome

@@ -16,8 +16,7 @@ from frontier.client.ask.prompts import PromptPlan
 from frontier.client.ask.target import Target, Timeouts
 from frontier.client.http.http_client import run
 from frontier.client.load.loop import TrialProgress
-from frontier.client.load.process_capacity import SHARE, client_capacity
-from frontier.client.load.processes import AutoWorkers, LocalWorkers, workers_needed
+from frontier.client.load.processes import CARRIES, LocalWorkers, auto_chooses, auto_facts, workers_needed
 from frontier.client.load.rules import StreamStatus, first_length
 from frontier.client.load.shard import ShardHost, ShardReport, WorkerInfo, WorkerLostError, run_sharded
 from frontier.config import load_config
@@ -258,8 +257,8 @@ def test_a_server_that_is_gone_for_all_processes_ends_the_trial() -> None:
     ("machine", "rate", "streams", "expected"),
     [
         (8, None, 4096, 1),  # nothing is measured yet
-        (8, 59_000.0, 128, 1),
-        (8, 61_000.0, 128, 2),
+        (8, 39_000.0, 128, 1),
+        (8, 41_000.0, 128, 2),
         (8, 1e7, 4096, 7),  # one core is left
         (2, 1e7, 4096, 1),
         (8, 1e7, 3, 3),
@@ -269,51 +268,26 @@ def test_so_many_processes_are_taken_as_the_event_rate_needs_and_the_cores_allow
     machine: int, rate: float | None, streams: int, expected: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("frontier.client.load.processes.cores", lambda: machine)
-    monkeypatch.setattr("frontier.client.load.processes.client_capacity", lambda: 60_000)
     assert expected == workers_needed(rate, streams)
 
 
-def test_the_capacity_of_a_client_process_is_measured_where_a_second_one_may_be_needed(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    asked: list[int | None] = []
-
-    def capacity(value: int | None) -> None:
-        monkeypatch.setattr("frontier.client.load.processes.client_capacity", lambda: (asked.append(value), value)[1])
-
+def test_what_auto_chooses_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("frontier.client.load.processes.cores", lambda: 8)
-    capacity(40_000)
-    assert [1, 2] == [workers_needed(rate, 128) for rate in (29_000.0, 61_000.0)]
-    assert [40_000] == asked
-    capacity(None)  # it could not be measured
-    assert [1, 2] == [workers_needed(rate, 128) for rate in (59_000.0, 61_000.0)]
-    auto = AutoWorkers.of_this_machine()
-    assert (60_000, False, 8, 7) == (auto.events_per_second, auto.measured, auto.cores, auto.most)
+    several, facts = auto_chooses(), auto_facts()
+    assert (40_000, 8, 7) == (facts["events_per_second"], facts["cores"], facts["most"])
     monkeypatch.setattr("frontier.client.load.processes.cores", lambda: 2)
-    alone = AutoWorkers.of_this_machine()
-    assert (2, 1) == (alone.cores, alone.most)
-    assert_golden_row("answers", "\n".join((auto.carries(), auto.chooses(), alone.chooses())))
-
-
-def test_the_measured_capacity_is_what_a_share_of_a_core_carries() -> None:
-    """As long as an event of ours takes 2 to 100 microseconds, which is this machine's, loaded or
-    not.
-    """
-    measured = client_capacity()
-    assert measured is not None
-    assert SHARE / 100e-6 < measured < SHARE / 2e-6
-    assert measured == float(f"{measured:.2g}")
+    assert 1 == auto_facts()["most"]
+    assert_golden_row("answers", "\n".join((CARRIES, several, auto_chooses())))
 
 
 def test_a_sweep_expects_the_rate_from_the_nearest_latency_and_takes_one_process_fewer_for_a_lost_one(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("frontier.client.load.processes.cores", lambda: 8)
-    monkeypatch.setattr("frontier.client.load.processes.client_capacity", lambda: 60_000)
     text = "endpoint: http://127.0.0.1:1/v1\nshapes: [32/20]\n"
     asked = trial(600)  # 20 tokens each
     chosen, stated = (HttpBackend(load_config(text + more, "a.yaml"), {}) for more in ("", "workers: 4\n"))
-    assert [1, 1, 3] == [chosen.workers(asked, e2e) for e2e in (None, 0.25, 0.08)]  # 48,000 and 150,000 events/s
+    assert [1, 1, 4] == [chosen.workers(asked, e2e) for e2e in (None, 0.4, 0.08)]  # 30,000 and 150,000 events/s
     assert [4, 2] == [stated.workers(one, None) for one in (asked, trial(2))]
 
     class Lost(LocalWorkers):

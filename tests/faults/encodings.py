@@ -27,12 +27,8 @@ ENCODINGS: dict[str, Callable[[str], str]] = {
     "unseen between": "\u200b".join,
     "unassigned between": "\ue000".join,
     "basic": lambda key: f"Basic {base64.b64encode(f'user:{key}'.encode()).decode()}",
-    "wrapped": lambda key: base64.encodebytes(key.encode() * 3).decode(),
-    **{
-        f"base64 after {n}, {name}": lambda key, n=n, code=code: code(b"q" * n + key.encode()).decode().rstrip("=")
-        for n in range(3)
-        for name, code in (("standard", base64.b64encode), ("url", base64.urlsafe_b64encode))
-    },
+    "base64": lambda key: base64.b64encode(key.encode()).decode().rstrip("="),
+    "base64 for URLs": lambda key: base64.urlsafe_b64encode(key.encode()).decode(),
 }
 
 

@@ -221,24 +221,33 @@ def test_a_directory_with_files_of_our_names_that_we_did_not_write_is_left_alone
     assert dict.fromkeys(names, "mine") == {p.name: p.read_text() for p in (tmp_path / "run").iterdir()}
 
 
-def test_a_trial_measured_again_and_killed_before_its_records_stays_the_trial_it_was(tmp_path: Path) -> None:
-    """The moment between the new evidence and the new records, with records of the same size and of
-    another.
-    """
-    for more in (0, 1):
-        with open_run(tmp_path / f"run{more}") as run:
-            finish(run, trial())
-            old = run.trial_file(trial().key).read_bytes()
-            with run.writer(trial()) as writer:
-                for i in range(1 + more):
-                    writer.add(replace(record(i), stream=9))
-                writer.commit(replace(measurement(trial()), epoch=3e9))
-            assert [9] * (1 + more) == [r.stream for r in run.records(trial().key)]
-            assert run.finished()[trial().key].epoch == 3e9
-            run.trial_file(trial().key).write_bytes(old)
-        with open_run(tmp_path / f"run{more}") as run:
-            assert [record()] == list(run.records(trial().key))
-            assert run.finished()[trial().key].epoch == 1.7e9
+def test_a_trial_measured_again_and_killed_before_its_records_is_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The moment between the new evidence and the new records: the old records never meet it."""
+
+    def measure_again(run: RunDirectory) -> None:
+        with run.writer(trial()) as writer:
+            writer.add(replace(record(), stream=9))
+            writer.commit(replace(measurement(trial()), epoch=3e9))
+
+    carry_on = Folder.replace
+
+    def die(folder: Folder, old: str, new: str) -> None:
+        if folder.path.name == "trials":
+            raise KeyboardInterrupt
+        carry_on(folder, old, new)
+
+    with open_run(tmp_path / "run") as run:
+        finish(run, trial())
+        with monkeypatch.context() as killed:
+            killed.setattr(Folder, "replace", die)
+            with pytest.raises(KeyboardInterrupt):
+                measure_again(run)
+        assert {} == run.finished()
+        measure_again(run)
+        assert [9] == [r.stream for r in run.records(trial().key)]
+        assert run.finished()[trial().key].epoch == 3e9
 
 
 def test_a_journal_line_that_no_sweep_writes_is_left_out(tmp_path: Path) -> None:

@@ -66,7 +66,6 @@ def test_auto_takes_a_second_process_where_the_measured_latency_asks_for_it(
     are set as the most of one process; what they then get is sent by two.
     """
     monkeypatch.setattr("frontier.client.load.processes.cores", lambda: 8)
-    monkeypatch.setattr("frontier.client.load.processes.client_capacity", lambda: 1_000)
     monkeypatch.setattr("frontier.client.load.processes.EVENTS_PER_WORKER", 1_000)
     told, path = Told(), tmp_path / "runs" / "auto"
     text = SWEEP.format(url=simulator.url)

@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from frontier.client.ask.evidence import scrape
 from frontier.client.ask.facts import facts_at
 from frontier.client.ask.identify import body_of, detect, json_of, loaded_models, models_of
-from frontier.client.ask.preflight import Check, Preflight, ask_once, new_salt, preflight
+from frontier.client.ask.preflight import Check, Preflight, ask_once, preflight
 from frontier.client.ask.prompts import random_prompts
 from frontier.client.ask.target import Target, Timeouts
 from frontier.client.engines import ENGINES
 from frontier.client.engines.base import Room
 from frontier.client.http.http_client import Client
-from frontier.client.load.processes import AutoWorkers
+from frontier.client.load.processes import CARRIES, auto_chooses
 from frontier.core.errors import FrontierError
 from frontier.core.shapes import Shape
 from frontier.core.trials import Outcome
@@ -115,11 +115,10 @@ async def probe(target: Target, *, wait: float = 0.0) -> tuple[Check, ...]:
     try:
         found = await preflight(target, wait=wait, pick=True, checks=checks)
         async with Client(found.target) as client:
-            checks += [await _connections(client, found), *await _cache(client, found), await _metrics(client)]
+            checks += [await _connections(client, found), await _cache(client, found), await _metrics(client)]
     except FrontierError as error:
         checks.append(Check("usable", "fail", str(error)))
-    auto = await asyncio.to_thread(AutoWorkers.of_this_machine)
-    return (*checks, Check("client", "ok", f"{auto.carries()}; {auto.chooses()}"))
+    return (*checks, Check("client", "ok", f"{CARRIES}; {auto_chooses()}"))
 
 
 async def _connections(client: Client, found: Preflight) -> Check:
@@ -134,8 +133,8 @@ async def _connections(client: Client, found: Preflight) -> Check:
     return Check("connections", "note", f"{opened} opened for {requests} requests{again}: TTFT includes connecting")
 
 
-async def _cache(client: Client, found: Preflight) -> list[Check]:
-    """The prefix cache: one prompt of one token out, sent twice, and once more with a salt."""
+async def _cache(client: Client, found: Preflight) -> Check:
+    """The prefix cache: one prompt of one token out, sent twice."""
     words = min(_PROMPT, (found.max_model_len or 4 * _PROMPT) // 4)
     text = random_prompts(Shape.of(words, 1), secrets.randbits(64))(0).content
     first, _ = await ask_once(client, found.target, text, 1, shares=True)
@@ -143,20 +142,12 @@ async def _cache(client: Client, found: Preflight) -> list[Check]:
     for record in (first, second):
         if record.outcome is not Outcome.OK or record.prompt_tokens is None:
             why = record.error or "it was not counted"
-            return [Check("prefix cache", "warn", f"a prompt of {words} words was not answered: {why}")]
+            return Check("prefix cache", "warn", f"a prompt of {words} words was not answered: {why}")
     cached, share = second.cached_tokens, f"of {second.prompt_tokens} tokens of a prompt sent twice came from it"
     if cached is None:
-        check = Check("prefix cache", "note", "unknown (no cached_tokens in the usage); a sweep's prompts all differ")
-    else:
-        on = f"on: {cached} {share}; a sweep's prompts are all different" if cached else f"off: 0 {share}"
-        check = Check("prefix cache", "ok", on)
-    if not found.target.engine.salted:
-        return [check]
-    third, _ = await ask_once(client, found.target, text, 1, new_salt(), shares=True)
-    taken = "keeps prompts apart" if cached and third.cached_tokens == 0 else "taken"
-    ignored = "taken and ignored" if cached and third.cached_tokens == cached else None
-    no = "refused" if third.outcome is not Outcome.OK else ignored
-    return [check, Check("cache salt", "note" if no else "ok", no or taken)]
+        return Check("prefix cache", "note", "unknown (no cached_tokens in the usage); a sweep's prompts all differ")
+    on = f"on: {cached} {share}; a sweep's prompts are all different" if cached else f"off: 0 {share}"
+    return Check("prefix cache", "ok", on)
 
 
 async def _metrics(client: Client) -> Check:

@@ -1,5 +1,5 @@
-"""Readings of this machine's devices: GPUs by nvidia-smi and NVML, CPU packages by RAPL. `Readings`
-are what any source said, moment by moment.
+"""Readings of this machine's GPUs, by nvidia-smi and NVML. `Readings` are what any source said,
+moment by moment.
 """
 
 import asyncio
@@ -11,7 +11,6 @@ import subprocess
 import threading
 import time
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -63,7 +62,7 @@ class Readings:
         return (stored_readings(self._source, times, moments, clean),)
 
 
-# --- this machine's GPUs and CPU
+# --- this machine's GPUs
 
 _FIELDS = ("index", "power.draw", "utilization.gpu", "memory.used", "clocks.sm", "temperature.gpu")
 _ARGUMENTS = (f"--query-gpu={','.join(_FIELDS)}", "--format=csv,noheader,nounits", "--loop=1")
@@ -174,32 +173,3 @@ class GpuEnergy:
                 with suppress(self._nvml.NVMLError):
                     samples[name, (("index", str(index)),)] = float(ask(device))
         return samples
-
-
-POWERCAP = Path("/sys/class/powercap")
-
-
-class CpuEnergy:
-    """The energy counters of this machine's CPU packages (RAPL), of AMD's too; none where they may
-    not be read.
-
-    A counter starts again from 0 at `max_energy_range_uj`, about once in ten minutes under load;
-    what is kept goes on.
-    """
-
-    def __init__(self, target: Target, root: Path = POWERCAP) -> None:
-        self._zones = sorted(root.glob("intel-rapl:[0-9]")) if is_here(target.base_url) else []
-        self._before: dict[Path, int] = {}
-        self._turns: dict[Path, int] = {}
-        self.readings = Readings("rapl")
-
-    def read(self) -> dict[Key, float]:
-        """What all packages say now; nothing where one of them does not."""
-        samples: dict[Key, float] = {}
-        with suppress(OSError, ValueError):
-            for zone in self._zones:
-                value, most = (int((zone / name).read_text()) for name in ("energy_uj", "max_energy_range_uj"))
-                self._turns[zone] = self._turns.get(zone, 0) + most * (value < self._before.get(zone, 0))
-                self._before[zone] = value
-                samples["energy_uj", (("zone", zone.name),)] = float(value + self._turns[zone])
-        return samples if len(samples) == len(self._zones) else {}

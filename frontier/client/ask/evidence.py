@@ -1,5 +1,5 @@
 """Evidence beside a trial: the engine's metrics and device exporters (Prometheus text), nvidia-smi,
-NVML, RAPL.
+NVML.
 
 Each source is read off the hot path, when the window opens, when it closes, and about once a second
 between, and kept as it came; the module `facts` makes facts of it. It answers where the time went,
@@ -18,7 +18,7 @@ from typing import Any, Self
 from prometheus_client.metrics_core import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
-from frontier.client.ask.devices import LONGEST_LABEL, CpuEnergy, GpuEnergy, Gpus, Readings
+from frontier.client.ask.devices import LONGEST_LABEL, GpuEnergy, Gpus, Readings
 from frontier.client.ask.facts import INFO, NAMES, START, Key, Samples, facts_at
 from frontier.client.ask.identify import Served, object_of
 from frontier.client.ask.target import Target
@@ -151,7 +151,7 @@ class Evidence:
         short = dataclasses.replace(target.timeouts, connect=2.0)
         self.target = dataclasses.replace(target, timeouts=short)
         self._gpus = Gpus(target)
-        self._energy = (CpuEnergy(target), GpuEnergy(target))
+        self._energy = GpuEnergy(target)
         self._metrics = Readings("metrics")
         self._settings: dict[str, str] = {}
         self._served: Served | None = None
@@ -216,16 +216,15 @@ class Evidence:
     async def _read_energy(self) -> None:
         await self.opened.wait()
         await asyncio.to_thread(self._read_counters)
-        while any(counters.readings for counters in self._energy) and not self.closed.is_set():
+        while self._energy.readings and not self.closed.is_set():
             with suppress(TimeoutError):
                 await asyncio.wait_for(self.closed.wait(), _EVERY)
             await asyncio.to_thread(self._read_counters, last=self.closed.is_set())
 
     def _read_counters(self, *, last: bool = False) -> None:
         """In a thread: a driver may take milliseconds to answer."""
-        for counters in self._energy:
-            if samples := counters.read():
-                counters.readings.add(samples, time.perf_counter(), last=last)
+        if samples := self._energy.read():
+            self._energy.readings.add(samples, time.perf_counter(), last=last)
 
     def settings(self, readings: Iterable[SourceReadings]) -> dict[str, str]:
         """What the server told of its settings, on a route or in its metrics."""
@@ -233,5 +232,5 @@ class Evidence:
 
     def readings(self) -> tuple[SourceReadings, ...]:
         """What was read in the window, on the clock of the trial, which began at `zero`."""
-        sources = (self._metrics, self._gpus.readings, *(counters.readings for counters in self._energy))
+        sources = (self._metrics, self._gpus.readings, self._energy.readings)
         return tuple(kept for source in sources for kept in source.stored(self.zero, self.target.secrets))

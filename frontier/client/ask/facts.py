@@ -122,6 +122,7 @@ NVIDIA_SMI: Table = {
 }
 NVML: Table = {"energy_mj": {"gpu_energy": 1e-3}, "clocks_reasons": _CLOCKS}
 RAPL: Table = {"energy_uj": {"cpu_power": 1e-6}}
+"""Of CPU packages, in runs of versions that read these counters."""
 
 EXPORTED: Table = {
     name: facts

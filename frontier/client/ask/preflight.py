@@ -321,18 +321,13 @@ async def calibrate(found: Preflight, lengths: list[int], *, words: bool = False
         return dataclasses.replace(await calibrate_words(count, max(lengths)), ids=found.ids)
 
 
-def new_salt() -> str:
-    """A cache salt never used before."""
-    return f"frontier-{secrets.token_hex(8)}"
-
-
 async def settle_salt(found: Preflight) -> Preflight:
     """The same with `target.salted` False where the server does not take a salt."""
     if not found.target.engine.salted:
         return found
     async with Client(found.target) as client:
         text = random_prompts(Shape.of(32, 1), secrets.randbits(64))(0).content
-        record, _ = await ask_once(client, found.target, text, 1, new_salt())
+        record, _ = await ask_once(client, found.target, text, 1, f"frontier-{secrets.token_hex(8)}")
     if record.outcome is Outcome.OK:
         return found
     return dataclasses.replace(found, target=dataclasses.replace(found.target, salted=False))

@@ -6,7 +6,6 @@ Credentials of proxies are kept apart from their addresses.
 """
 
 import base64
-import ipaddress
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -23,8 +22,8 @@ from frontier.core.errors import UsageError
 
 LONGEST = 500
 """Characters of an address."""
-_ZONE = re.compile(r"[A-Za-z0-9._~-]{1,50}")
-_HOST = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?")
+_HOST = re.compile(r"[A-Za-z0-9_.-]+|[0-9a-f:.]+(%[A-Za-z0-9._~-]+)?")
+"""A name, or an IP address with its zone."""
 
 
 def read_address(text: str, *, schemes: tuple[str, ...] = ("http", "https"), credentials: bool = False) -> SplitResult:
@@ -49,26 +48,13 @@ def read_address(text: str, *, schemes: tuple[str, ...] = ("http", "https"), cre
         raise ValueError("is not an address: it has no host")
     if port == 0:
         raise ValueError("is not an address: there is no port 0")
-    if not _is_host(host):
-        raise ValueError("is not an address: its host is not one")
     try:
-        URL(text)
+        (URL(text).host or "").encode("idna")  # which no name passes that cannot even be asked for
     except ValueError:
-        raise ValueError("is not an address: its host or port cannot be read") from None
+        raise ValueError("is not an address: its host is not one") from None
+    if not _HOST.fullmatch(host):
+        raise ValueError("is not an address: its host is not one")
     return parts
-
-
-def _is_host(host: str) -> bool:
-    """A name, or an IP address with its zone, that can be looked up."""
-    if ":" in host:
-        plain, percent, zone = host.partition("%")
-        try:
-            ipaddress.IPv6Address(plain)
-        except ValueError:
-            return False
-        return not percent or _ZONE.fullmatch(zone) is not None
-    labels = host.removesuffix(".").split(".")
-    return len(host) <= 253 and all(_HOST.fullmatch(label) and label.lower() != "xn--" for label in labels)
 
 
 @dataclass(frozen=True, slots=True)

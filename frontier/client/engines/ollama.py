@@ -18,7 +18,7 @@ from frontier.client.engines.stream import (
 
 def read_line(state: StreamState, kind: bytes, data: bytes) -> int:
     """One line of /api/generate or /api/chat: the last one has done, counts and reason."""
-    event = native_event(state, kind, data, b'"eval_count"')
+    event = native_event(state, kind, data)
     if event is None:
         return NO_TOKEN
     if event.get("done"):

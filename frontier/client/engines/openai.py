@@ -28,7 +28,7 @@ def _event(state: StreamState, kind: bytes, data: bytes) -> dict[str, Any] | Non
     if data == b"[DONE]":
         state.done = True
         return None
-    event = json_event(state, data, b'"usage"')
+    event = json_event(state, data)
     if event is None:
         if kind == b"error":
             state.malformed, state.error = None, data[:SEEN].decode(errors="replace")

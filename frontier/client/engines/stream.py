@@ -3,8 +3,6 @@
 A deviation seen in the wild is named beside the line that handles it.
 """
 
-import json
-import math
 import unicodedata
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -75,14 +73,12 @@ def _parts_of(error: object) -> list[object]:
     return []
 
 
-def json_event(state: StreamState, data: bytes, counts: bytes) -> dict[str, Any] | None:
-    """The JSON object of an event; None where it is none. Where it holds `counts`, the name of the
-    engine's token counts, numbers that cannot be read do not spoil the others.
-    """
+def json_event(state: StreamState, data: bytes) -> dict[str, Any] | None:
+    """The JSON object of an event; None where it is none."""
     try:
         event = orjson.loads(data)
     except orjson.JSONDecodeError:
-        event = _with_absurd_numbers(data) if counts in data else None
+        event = None
     if isinstance(event, dict):
         for name in NAMED:
             value = event.get(name)
@@ -91,28 +87,6 @@ def json_event(state: StreamState, data: bytes, counts: bytes) -> dict[str, Any]
         return event
     state.malformed = f"an event is not a JSON object: {data[:SEEN].decode(errors='replace')}"
     return None
-
-
-_LONGEST_USAGE, _LONGEST_NUMBER = 2**16, 20
-
-
-def _with_absurd_numbers(data: bytes) -> Any:
-    """An event whose numbers no float holds (1e400, NaN), each of them as None: a usage with one
-    such number has others. None when it is no JSON for another reason.
-    """
-
-    def whole(digits: str) -> int | None:
-        return int(digits) if len(digits) <= _LONGEST_NUMBER else None
-
-    def broken(number: str) -> float | None:
-        return value if math.isfinite(value := float(number)) else None
-
-    if len(data) > _LONGEST_USAGE:
-        return None
-    try:
-        return json.loads(data, parse_int=whole, parse_float=broken, parse_constant=lambda _: None)
-    except (ValueError, RecursionError):
-        return None
 
 
 _BLANK = frozenset("\u034f\u115f\u1160\u2800\u3164\uffa0\ufffd")
@@ -150,11 +124,11 @@ def take_reason(state: StreamState, reason: object) -> None:
             state.error = f"the server ended the answer with finish_reason {state.finish_reason!r}"
 
 
-def native_event(state: StreamState, kind: bytes, data: bytes, counts: bytes) -> dict[str, Any] | None:
+def native_event(state: StreamState, kind: bytes, data: bytes) -> dict[str, Any] | None:
     """An event of an engine's own route (see `json_event`); None when it is an error, or no JSON
     object.
     """
-    event = json_event(state, data, counts)
+    event = json_event(state, data)
     if event is not None and (event.get("error") or kind == b"error"):
         state.error = message_of(event.get("error") or event)
         return None

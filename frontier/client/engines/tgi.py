@@ -12,7 +12,7 @@ def read_generate(state: StreamState, kind: bytes, data: bytes) -> int:
     """One event of /generate_stream: one token each, the last one with the details; there is no
     [DONE].
     """
-    event = native_event(state, kind, data, b'"details"')
+    event = native_event(state, kind, data)
     if event is None:
         return NO_TOKEN
     details = event.get("details")

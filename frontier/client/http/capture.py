@@ -10,20 +10,20 @@ because they cost most of a request's CPU time (figures in docs/decisions/0002-c
   cookies and tracing every time.
 
 Both need names that aiohttp does not promise. They are listed and checked in the section right
-below. Where one is missing, `Client` sends through a ClientSession and stamps each read as its task
-wakes.
+below: with an aiohttp that lacks one nothing is measured.
 """
 
 import asyncio
 import functools
-import inspect
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 import aiohttp
 from aiohttp.client_proto import ResponseHandler
 from aiohttp.connector import Connection
+
+from frontier.core.errors import MeasurementError
 
 # --- Private names of aiohttp.
 #
@@ -52,35 +52,17 @@ be captured."""
 _RESPONSE = {"auto_decompress": False, "read_until_eof": True, "read_bufsize": _READ_BUFFER}
 
 
-def missing_names(connector: aiohttp.TCPConnector, loop: asyncio.AbstractEventLoop) -> list[str]:
-    """The private names and arguments that the installed aiohttp lacks; [] when the fast path can
-    be used.
+def require_names(connector: aiohttp.TCPConnector, loop: asyncio.AbstractEventLoop) -> None:
+    """MeasurementError where the installed aiohttp lacks one of the private names: some of them it
+    would pass over in silence.
     """
     protocol = ResponseHandler(loop)
     missing = [f"TCPConnector.{name}" for name in _CONNECTOR_NAMES if not hasattr(connector, name)]
     missing += [f"Connection.{name}" for name in _CONNECTION_NAMES if not hasattr(Connection, name)]
     missing += [f"ResponseHandler.{name}" for name in _PROTOCOL_NAMES if not hasattr(protocol, name)]
     if missing:
-        return missing
-    calls: tuple[tuple[str, Callable[..., Any], tuple[Any, ...], Mapping[str, Any]], ...] = (
-        ("TCPConnector.connect", connector.connect, (None,), {"traces": [], "timeout": None}),
-        ("ResponseHandler.set_response_params", protocol.set_response_params, (), _RESPONSE),
-        (
-            "ClientRequest",
-            aiohttp.ClientRequest,
-            ("POST", None),
-            dict.fromkeys(("headers", "loop", "session", "proxy", "proxy_headers")),
-        ),
-    )
-    return [f"arguments of {name}" for name, call, args, named in calls if not _accepts(call, args, named)]
-
-
-def _accepts(function: Callable[..., Any], args: tuple[Any, ...], named: Mapping[str, Any]) -> bool:
-    try:
-        inspect.signature(function).bind(*args, **named)
-    except TypeError:
-        return False
-    return True
+        what = f"aiohttp {aiohttp.__version__} cannot be used: it lacks {', '.join(missing)}"
+        raise MeasurementError(what, "install an earlier one, or a later frontier")
 
 
 def capture_bodies(

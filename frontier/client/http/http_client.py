@@ -10,11 +10,9 @@ import asyncio
 import ssl
 import sys
 import time
-import warnings
 from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, Literal, Self, TypeVar
 
 import aiohttp
@@ -28,7 +26,7 @@ from frontier.client.http.capture import (
     FramingError,
     capture_bodies,
     ends_with_done,
-    missing_names,
+    require_names,
 )
 from frontier.client.http.exchange import Exchange, name_failure
 from frontier.client.http.pool import FastPost, Renewal
@@ -49,11 +47,9 @@ class Client:
     """Connections to one target. Use as an async context manager, inside which the target's time
     limits are enforced.
 
-    A POST takes the fast path (`capture.py`). Everything else, and with `fast` False every
-    request, goes through an aiohttp session, which stamps a read when its task wakes: the same
-    answers, at more CPU time for each; its connections have no numbers and are not renewed.
-    `proxies` are those of the environment where none are given, `numbers` those that connections
-    get.
+    Requests under load are POSTs through the pool (`pool.py`), whose bodies are captured at the
+    socket. Small questions go through an aiohttp session. `proxies` are those of the environment
+    where none are given, `numbers` those that connections get.
     """
 
     def __init__(
@@ -61,7 +57,6 @@ class Client:
         target: Target,
         clock: Clock = time.perf_counter,
         *,
-        fast: bool = True,
         proxies: Proxies | None = None,
         numbers: Iterator[int] | None = None,
     ) -> None:
@@ -75,15 +70,13 @@ class Client:
         self._proxies = (proxies or Proxies.of_environment()) if target.trust_env else Proxies()
         self._proxies.options(URL(target.base_url))
         self._secrets = target.secrets | self._proxies.secrets
-        self._fast = fast
         self._transports: set[asyncio.Transport] = set()
         self._enforcer: asyncio.TimerHandle | None = None
         self._session: aiohttp.ClientSession | None = None
-        self._spare: aiohttp.ClientSession | None = None
         self._pools: dict[URL, FastPost] = {}
 
     async def __aenter__(self) -> Self:
-        self._session = self._new_session(force_close=False)
+        self._session = self._new_session()
         self._enforce_timeouts()
         return self
 
@@ -92,9 +85,8 @@ class Client:
             self._enforcer.cancel()
         for pool in self._pools.values():
             pool.close()
-        for session in (self._session, self._spare):
-            if session is not None:
-                await session.close()
+        if self._session is not None:
+            await self._session.close()
         # What is still open waits for a TLS goodbye, which may never come; the loop must not be
         # closed under it.
         for transport in tuple(self._transports):
@@ -104,70 +96,28 @@ class Client:
             if not self._transports:
                 break
 
-    def _new_session(self, force_close: bool) -> aiohttp.ClientSession:
+    def _new_session(self) -> aiohttp.ClientSession:
         connector = aiohttp.TCPConnector(
-            limit=0,
-            ssl=tls_context(self.target),
-            ttl_dns_cache=300,
-            force_close=force_close,
-            keepalive_timeout=None if force_close else 75.0,
+            limit=0, ssl=tls_context(self.target), ttl_dns_cache=300, keepalive_timeout=75.0
         )
         loop = asyncio.get_running_loop()
-        if self._fast and (missing := missing_names(connector, loop)):
-            self._fast = False
-            warnings.warn(
-                f"aiohttp {aiohttp.__version__} lacks {', '.join(missing)}: requests go through its slower interface, "
-                "which takes about twice the CPU time per token",
-                RuntimeWarning,
-                stacklevel=2,
-            )
-        if self._fast:
-            capture_bodies(connector, loop, self.clock, self._transports)
+        require_names(connector, loop)
+        capture_bodies(connector, loop, self.clock, self._transports)
         return aiohttp.ClientSession(
             connector=connector,
             headers=self._headers,
             timeout=aiohttp.ClientTimeout(total=None, connect=self.target.timeouts.connect),
             cookie_jar=aiohttp.DummyCookieJar(),
             auto_decompress=False,
-            trace_configs=[self._connection_events()],
         )
-
-    def _connection_events(self) -> aiohttp.TraceConfig:
-        """Hooks that a session calls when it has a connection for an exchange, and when the request
-        goes out on it.
-        """
-
-        async def connection_reused(_: object, trace: SimpleNamespace, __: object) -> None:
-            trace.trace_request_ctx.reused = True
-
-        async def connection_opened(_: object, trace: SimpleNamespace, __: object) -> None:
-            self.opened += 1
-            exchange: Exchange = trace.trace_request_ctx
-            exchange.connect = self.clock() - exchange.sent
-
-        async def headers_sent(_: object, trace: SimpleNamespace, __: object) -> None:
-            self._start_clock(trace.trace_request_ctx)
-
-        events = aiohttp.TraceConfig()
-        events.on_connection_reuseconn.append(connection_reused)
-        events.on_connection_create_end.append(connection_opened)
-        events.on_request_headers_sent.append(headers_sent)
-        return events
-
-    def _start_clock(self, exchange: Exchange) -> None:
-        """Latency starts as the bytes go out on a kept connection: what this client did before is
-        none of the server's time. Where a connection had to be opened, it starts before that, as
-        any user would wait for it too; and a request that is sent once more keeps its first start.
-        """
-        if exchange.reused and not exchange.resent:
-            exchange.sent = self.clock()
 
     async def ask(self, path: str, limit: float = 5.0, method: str = "GET") -> Exchange:
         """A small question beside the load, without a body: to a path of the target, or to a full
         address.
         """
         exchange = Exchange(self.clock(), limit=limit)
-        return await self._exchange(exchange, method, path if "://" in path else self.target.url(path), None)
+        url = path if "://" in path else self.target.url(path)
+        return await self._exchange(exchange, lambda: self._ask(exchange, method, url))
 
     async def post(
         self,
@@ -183,18 +133,19 @@ class Client:
         the server does; see `Exchange.failure`.
         """
         exchange = Exchange(self.clock(), connection=connection, held=held, asked=asked)
-        return await self._exchange(exchange, "POST", url if isinstance(url, URL) else URL(url, encoded=True), body)
+        url = url if isinstance(url, URL) else URL(url, encoded=True)
+        return await self._exchange(exchange, lambda: self._post(exchange, url, body))
 
-    async def _exchange(self, exchange: Exchange, method: str, url: URL | str, body: bytes | None) -> Exchange:
+    async def _exchange(self, exchange: Exchange, attempt: Callable[[], Coroutine[Any, Any, None]]) -> Exchange:
+        """The exchange, ended: by an attempt, and by another where the first met a connection that
+        had died.
+        """
         exchange.task, exchange.secrets = asyncio.current_task(), self._secrets
         self.in_flight.add(exchange)
         try:
             for may_resend in (True, False):
                 try:
-                    if self._fast and body is not None and isinstance(url, URL):
-                        await self._post_fast(exchange, url, body)
-                    else:
-                        await self._request(exchange, method, url, body)
+                    await attempt()
                 except (aiohttp.ClientError, OSError, TimeoutError) as error:
                     complete = exchange.status is not None and ends_with_done(exchange.reads)
                     exchange.failure = None if complete else name_failure(error, exchange)
@@ -225,8 +176,12 @@ class Client:
         died = isinstance(error, aiohttp.ServerDisconnectedError | aiohttp.ClientOSError)
         return died and exchange.reused and exchange.status is None and self.clock() - exchange.sent < _RACE
 
-    async def _post_fast(self, exchange: Exchange, url: URL, body: bytes) -> None:
-        """The fast path."""
+    async def _post(self, exchange: Exchange, url: URL, body: bytes) -> None:
+        """A request under load. Latency starts as the bytes go out on a kept connection: what this
+        client did before is none of the server's time. Where a connection had to be opened, it
+        starts before that, as any user would wait for it too; and a request that is sent once more
+        keeps its first start.
+        """
         pool = self._pools.get(url)
         if pool is None:
             assert self._session is not None, "use the client as a context manager"
@@ -239,11 +194,11 @@ class Client:
         whole = False
         try:
             exchange.reused = connection.used
-            if connection.used:
-                self._start_clock(exchange)
-            else:
+            if not connection.used:
                 self.opened += 1
                 exchange.connect = self.clock() - exchange.sent
+            elif not exchange.resent:
+                exchange.sent = self.clock()
             pool.send(connection, body)
             exchange.status, exchange.headers, content = await pool.answer(connection)
             capture = connection.protocol.capture
@@ -258,15 +213,11 @@ class Client:
             lasting = whole and (connection.restored or not exchange.resent)
             pool.keep(connection, held=exchange.held) if lasting else pool.drop(connection)
 
-    async def _request(self, exchange: Exchange, method: str, url: URL | str, body: bytes | None) -> None:
-        """The fallback: aiohttp's own interface."""
+    async def _ask(self, exchange: Exchange, method: str, url: str) -> None:
+        """A small question. aiohttp asks once more by itself where a kept connection had died."""
         assert self._session is not None, "use the client as a context manager"
-        session = self._session
-        if exchange.resent:
-            session = self._spare = self._spare or self._new_session(force_close=True)
-        async with session.request(
-            method, url, data=body, allow_redirects=False, trace_request_ctx=exchange, **self._proxies.options(URL(url))
-        ) as response:
+        options = self._proxies.options(URL(url))
+        async with self._session.request(method, url, allow_redirects=False, **options) as response:
             exchange.status, exchange.headers = response.status, response.headers
             if not await self._read(exchange, response.content):
                 response.close()

@@ -47,7 +47,7 @@ class TrialProgress:
     """How a running trial stands. `window_sent` counts the requests sent in the window so far.
 
     `rate` (output tokens per second), `p50_ttft` and `p99_ttft` (seconds) are of the window so far,
-    within 3 %, for display; None before there is anything.
+    for display; None before there is anything.
     """
 
     stage: Stage

@@ -7,6 +7,7 @@ decided on.
 """
 
 import asyncio
+import bisect
 import functools
 import math
 from collections import Counter, deque
@@ -24,7 +25,6 @@ from frontier.core.errors import MeasurementError
 from frontier.core.session_plans import EARLY
 from frontier.core.trials import Outcome, Record, Trial
 
-_STEPS = 1 / math.log(1.03)
 _MOST_AHEAD = 256
 MOST_NAMED = 16
 _SLICE = 32
@@ -36,16 +36,12 @@ _COURTESY = 0.002
 
 @dataclass(slots=True)
 class LiveStats:
-    """Requests that ended since `start` (seconds on the trial's clock; None: not yet counting).
-
-    Counts in buckets of 3 %, so that reading them, twice a second, takes no longer the longer the
-    trial runs.
-    """
+    """Requests that ended since `start` (seconds on the trial's clock; None: not yet counting)."""
 
     start: float | None = None
     tokens: int = 0
-    _ttft: dict[int, int] = field(default_factory=dict)
-    _n: int = 0
+    _ttft: list[float] = field(default_factory=list)
+    """Sorted."""
 
     def add(self, record: Record) -> None:
         """Take one record into account. A failed request is an infinite time to first token, as
@@ -53,11 +49,11 @@ class LiveStats:
         """
         if self.start is None or record.end < self.start or record.outcome in (Outcome.CANCELLED, Outcome.CLIENT):
             return
-        self._n += 1
+        ttft = math.inf
         if record.outcome is Outcome.OK and record.first is not None:
             self.tokens += record.completion_tokens or 0
-            step = math.ceil(math.log(max(1e-6, record.first - record.sent)) * _STEPS)
-            self._ttft[step] = self._ttft.get(step, 0) + 1
+            ttft = record.first - record.sent
+        bisect.insort(self._ttft, ttft)
 
     def rate(self, now: float) -> float | None:
         """Output tokens per second of the requests that ended, whose first tokens may lie before
@@ -68,17 +64,10 @@ class LiveStats:
         return self.tokens / (now - self.start)
 
     def ttft(self, p: float) -> float | None:
-        """The percentile `p` (0..1) of the time to first token in seconds, within 3 %; None before
-        a first request.
+        """The percentile `p` (0..1) of the time to first token in seconds; None before a first
+        request.
         """
-        if not self._n:
-            return None
-        wanted, seen = max(1, math.ceil(p * self._n)), 0
-        for step in sorted(self._ttft):
-            seen += self._ttft[step]
-            if seen >= wanted:
-                return math.exp(step / _STEPS)
-        return math.inf
+        return self._ttft[max(0, math.ceil(p * len(self._ttft)) - 1)] if self._ttft else None
 
 
 class Named:

@@ -17,23 +17,15 @@ import struct
 import subprocess
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from frontier.client.http.http_client import run
-from frontier.client.load.process_capacity import client_capacity
 from frontier.client.load.shard import ShardHost, WorkerLostError
 
-EVENTS_PER_WORKER = 60_000
-"""Streamed events per second that one client process carries where it is not measured; half of them
-need no measuring.
-"""
+EVENTS_PER_WORKER = 40_000
+"""Streamed events per second that one client process is given: at most 55 % of a core where an
+event takes up to 14 microseconds, as on a slow one; what is left is room for bursts."""
 _STOP_LIMIT = 3.0
-_STOPPED_FOR, _LOOK_EVERY = 3.0, 0.5
-"""Seconds after which a process that is stopped (SIGSTOP) is taken for lost, and in which one that
-does not answer is looked at: how long an answer may take says nothing, as a start takes its time.
-"""
 _LENGTH = struct.Struct(">Q")
 
 
@@ -83,48 +75,26 @@ def most_workers() -> int:
 def workers_needed(rate: float | None, concurrency: int) -> int:
     """Client processes for a trial of so many streams and, as far as is known, `rate` events per
     second.
-
-    Where it comes near to needing a second one, what one carries on this machine is measured, once.
     """
-    most = min(most_workers(), concurrency)
-    if most == 1 or rate is None or rate <= EVENTS_PER_WORKER / 2:
-        return 1
-    return min(math.ceil(rate / (client_capacity() or EVENTS_PER_WORKER)), most)
+    return min(max(1, math.ceil((rate or 0.0) / EVENTS_PER_WORKER)), most_workers(), concurrency)
 
 
-@dataclass(frozen=True, slots=True)
-class AutoWorkers:
-    """What `workers: auto` goes by on this machine. `events_per_second` is what one client process
-    carries, `measured` or assumed; `most` is how many it takes at the most.
+def auto_facts() -> dict[str, Any]:
+    """What `workers: auto` goes by on this machine, for JSON; `most` is how many it takes at the
+    most. `measured` was true in versions that measured what one client process carries.
     """
-
-    events_per_second: int
-    measured: bool
-    cores: int
-    most: int
-
-    @classmethod
-    def of_this_machine(cls, *, measure: bool = True) -> "AutoWorkers":
-        """To measure takes about two seconds, once."""
-        capacity = client_capacity() if measure else None
-        return cls(capacity or EVENTS_PER_WORKER, capacity is not None, cores(), most_workers())
-
-    def carries(self) -> str:
-        how = "on this machine (measured)" if self.measured else "(not measured)"
-        return f"one client process carries {self.events_per_second:,} events/s {how}"
-
-    def chooses(self) -> str:
-        """What `auto` chooses, and why."""
-        if self.most == 1:
-            return f"workers: auto takes one on {self.cores} core{'s, as one is left to the sweep' * (self.cores > 1)}"
-        return f"workers: auto takes more where a trial needs more, up to {self.most} on {self.cores} cores"
+    return {"events_per_second": EVENTS_PER_WORKER, "measured": False, "cores": cores(), "most": most_workers()}
 
 
-def is_stopped(pid: int) -> bool:
-    """Whether a signal or a debugger has stopped a process; False where the system does not say."""
-    with contextlib.suppress(OSError, IndexError):
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in ("T", "t")
-    return False
+def auto_chooses() -> str:
+    """What `workers: auto` chooses on this machine, and why."""
+    count, most = cores(), most_workers()
+    if most == 1:
+        return f"workers: auto takes one on {count} core{'s, as one is left to the sweep' * (count > 1)}"
+    return f"workers: auto takes more where a trial needs more, up to {most} on {count} cores"
+
+
+CARRIES = f"one client process carries {EVENTS_PER_WORKER:,} events/s"
 
 
 class ProcessWorker:
@@ -145,30 +115,16 @@ class ProcessWorker:
         """As in Worker."""
         if self._streams is None:
             self._streams = await asyncio.open_unix_connection(sock=self._socket)
-        asking = asyncio.ensure_future(self._ask(*self._streams, (method, arguments)))
+        reader, writer = self._streams
         try:
-            problem, result = await self._unless_stopped(asking)
+            write_frame(writer, (method, arguments))
+            await writer.drain()
+            problem, result = await read_frame(reader)
         except (asyncio.IncompleteReadError, ConnectionError):
             raise WorkerLostError(f"{self.name} was lost{self._status()}") from None
-        finally:
-            asking.cancel()
         if problem is not None:
             raise WorkerLostError(f"{self.name} failed: {problem}")
         return result
-
-    async def _ask(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, question: Any) -> Any:
-        write_frame(writer, question)
-        await writer.drain()
-        return await read_frame(reader)
-
-    async def _unless_stopped(self, asking: "asyncio.Future[Any]") -> Any:
-        """The answer. WorkerLostError where the process is stopped for too long to give one."""
-        stopped = 0.0
-        while not (await asyncio.wait({asking}, timeout=_LOOK_EVERY))[0]:
-            stopped = stopped + _LOOK_EVERY if is_stopped(self.pid) else 0.0
-            if stopped >= _STOPPED_FOR:
-                raise WorkerLostError(f"{self.name} was stopped (SIGSTOP) for {_STOPPED_FOR:g} s")
-        return asking.result()
 
     def _status(self) -> str:
         """How it ended."""
