@@ -96,8 +96,8 @@ def test_the_quickstart_ends_proven_in_75_seconds(tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def swept(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, str, str]]:
-    """The README's short config, with fixed lengths, a quarter of its own, and no sizes, swept until
-    the operating point was announced; then Ctrl-C. The directory, what was said, and the answer.
+    """The README's short config, with a quarter of its fixed lengths and no sizes, swept until the
+    operating point was announced; then Ctrl-C. The directory, what was said, and the answer.
     """
     here = tmp_path_factory.mktemp("user")
     with SimulatorProcess(EngineSpec.from_mapping(ENGINE)) as engine:
