@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from frontier.client.ask import unmeasurable
-from frontier.client.ask.identify import Served, detect, json_of, loaded_models, models_of, version_of
+from frontier.client.ask.identify import Served, detect, loaded_models, models_of, object_of, version_of
 from frontier.client.ask.prompts import Calibration, calibrate_words, random_prompts
 from frontier.client.ask.target import Api, Target
 from frontier.client.ask.unmeasurable import NO_ROUTE, FailedStream
@@ -147,7 +147,7 @@ class _Questions:
     async def _questions(self, client: Client, wait: float) -> Preflight:
         exchange = await self._reach(client, wait)
         self._admitted(exchange)
-        listed = json_of(exchange)
+        listed = object_of(exchange)
         models, max_len = models_of(listed)
         identity = self.target.dialect or ""
         if self.target.dialect is None:
@@ -343,6 +343,5 @@ async def reset_cache(target: Target) -> bool | None:
     if exchange.status in (*NO_ROUTE, 501):
         return None
     # vLLM answers 200 when it failed, too; newer builds say so in the body.
-    content = json_of(exchange)
-    failed = isinstance(content, dict) and content.get("success") is False
+    failed = object_of(exchange).get("success") is False
     return exchange.failure is None and exchange.status == 200 and not failed
