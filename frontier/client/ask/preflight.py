@@ -23,7 +23,7 @@ from frontier.client.engines.request import Content, PreparedRequest, Prompt
 from frontier.client.http.exchange import Exchange
 from frontier.client.http.http_client import Client
 from frontier.client.http.parse import error_message, parse_all, retry_after, to_record
-from frontier.client.load.health import local_ports, raise_fd_limit
+from frontier.client.load.health import raise_fd_limit
 from frontier.core.errors import MeasurementError
 from frontier.core.shapes import Shape
 from frontier.core.trials import Outcome, Record
@@ -133,14 +133,11 @@ class _Questions:
 
     async def run(self, concurrency: int, wait: float) -> Preflight:
         needed = concurrency + 64
-        ports = "sysctl -w net.ipv4.ip_local_port_range='15000 65000'"
-        limits = (("open files", raise_fd_limit(needed), f"ulimit -Hn {needed}"), ("local ports", local_ports(), ports))
-        for what, most, command in limits:
-            if most is not None and most < needed:
-                raise MeasurementError(
-                    f"{concurrency} connections need {needed} {what}; this system has {most}",
-                    f"raise it with  {command}  (as root), or lower the concurrency",
-                )
+        if (most := raise_fd_limit(needed)) < needed:
+            raise MeasurementError(
+                f"{concurrency} connections need {needed} open files; this system has {most}",
+                f"raise it with  ulimit -Hn {needed}  (as root), or lower the concurrency",
+            )
         async with Client(self.target) as client:
             return await self._questions(client, wait)
 
