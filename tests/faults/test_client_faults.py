@@ -214,7 +214,7 @@ def test_a_run_that_can_only_be_read_is_read(tmp_path: Path, monkeypatch: pytest
 
 
 @pytest.mark.process
-@pytest.mark.fault("too few file descriptors or local ports")
+@pytest.mark.fault("too few file descriptors")
 @pytest.mark.slow
 def test_too_few_open_files_end_a_sweep_before_anything_is_sent(tmp_path: Path) -> None:
     nowhere = "endpoint: http://127.0.0.1:9/v1\n" + SWEEP.split("\n", 2)[2]
