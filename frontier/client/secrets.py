@@ -144,8 +144,8 @@ class Secrets:
         """
         if len(text) <= _SHORT:
             return _said(self, text, longest)
-        safe = self.split(text[:MOST])[0] if len(text) > MOST else self.redact(text)
-        return shortened(one_line(safe), longest)
+        # Of a secret at the very cut its first characters may be left: far behind what is said.
+        return shortened(one_line(self.redact(text[:MOST])), longest)
 
     def last_said(self, text: str, longest: int = 300) -> str:
         """As `said`, of the end of a text that may begin in the midst of a secret."""

@@ -23,6 +23,7 @@ from functools import partial
 from typing import Any
 
 import orjson
+import uvloop
 from aiohttp import web
 
 from frontier._version import __version__
@@ -49,7 +50,7 @@ class _Stream:
         self.transport, self.head, self.asked, self.job, self.cut = transport, head, asked, job, cut
         self.frames = messages.token_frames(head)
         socket = transport.get_extra_info("socket")
-        plain = socket is not None and sys.platform != "win32" and transport.get_extra_info("ssl_object") is None
+        plain = socket is not None and transport.get_extra_info("ssl_object") is None
         self.fd: int = socket.fileno() if plain else -1
 
     def __call__(self, number: int, count: int, last: bool) -> None:
@@ -294,13 +295,7 @@ def main() -> None:
     parser.add_argument("--port", type=int, default=0)
     options = parser.parse_args()
     spec = EngineSpec.from_mapping(orjson.loads(options.spec))
-    serving = _child(spec, options.port)
-    if sys.platform == "win32":
-        asyncio.run(serving)
-    else:
-        import uvloop
-
-        uvloop.run(serving)
+    uvloop.run(_child(spec, options.port))
 
 
 if __name__ == "__main__":

@@ -201,18 +201,10 @@ class TrialFiles:
             raise AlteredError(key, f"the records {path} do not match the hash in their evidence", path)
 
     def record_hashes(self) -> frozenset[str]:
-        """SHA-256 of the records of each finished trial, and of imported points: two runs with one
-        in common hold one measurement twice, as no two have the same times.
+        """SHA-256 of the records of each finished trial that has one, and of imported points: two
+        runs with one in common hold one measurement twice, as no two have the same times.
         """
-        hashes = set()
-        for key, evidence in self.evidences().items():
-            if evidence.size == 0:
-                continue
-            if evidence.sha256 is None:
-                with self.trials.reader(f"{key}.jsonl", RECORDS_BYTES) as file:
-                    hashes.add(_sha256(file))
-            else:
-                hashes.add(evidence.sha256)
+        hashes = {e.sha256 for e in self.evidences().values() if e.sha256 is not None and e.size != 0}
         if self._folder.exists("imported.jsonl"):
             with self._folder.reader("imported.jsonl", IMPORTED_BYTES) as file:
                 hashes.add(_sha256(file))

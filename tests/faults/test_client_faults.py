@@ -214,7 +214,7 @@ def test_a_run_that_can_only_be_read_is_read(tmp_path: Path, monkeypatch: pytest
 
 
 @pytest.mark.process
-@pytest.mark.fault("too few file descriptors or local ports")
+@pytest.mark.fault("too few file descriptors")
 @pytest.mark.slow
 def test_too_few_open_files_end_a_sweep_before_anything_is_sent(tmp_path: Path) -> None:
     nowhere = "endpoint: http://127.0.0.1:9/v1\n" + SWEEP.split("\n", 2)[2]
@@ -230,25 +230,13 @@ def test_too_few_open_files_end_a_sweep_before_anything_is_sent(tmp_path: Path) 
     assert_golden_row("messages", err[err.index("error: ") :])
 
 
-@pytest.mark.fault("too few file descriptors or local ports")
-@pytest.mark.parametrize("limit", ["raise_fd_limit", "local_ports"])
-def test_a_limit_below_the_concurrency_is_an_error_before_anything_is_sent(
-    limit: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Limits as small as a crowded machine's; the system's own are not touched."""
-    monkeypatch.setattr(preflight, limit, lambda *_: 100)
+@pytest.mark.fault("too few file descriptors")
+def test_a_limit_below_the_concurrency_is_an_error_before_anything_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A limit as small as a crowded machine's; the system's own is not touched."""
+    monkeypatch.setattr(preflight, "raise_fd_limit", lambda *_: 100)
     with pytest.raises(MeasurementError) as caught:
         asyncio.run(preflight.preflight(Target("http://127.0.0.1:9/v1"), concurrency=128))
     assert_golden_row("messages", str(caught.value))
-
-
-def test_the_number_of_local_ports_is_the_systems() -> None:
-    setting = Path("/proc/sys/net/ipv4/ip_local_port_range")
-    if not setting.exists():
-        assert watchdog.local_ports() is None
-        return
-    low, high = map(int, setting.read_text().split())
-    assert watchdog.local_ports() == high - low + 1
 
 
 @pytest.mark.process
@@ -262,9 +250,6 @@ def test_running_out_of_ports_counts_against_the_client_and_not_the_server(tmp_p
         echo "40000 40020" > /proc/sys/net/ipv4/ip_local_port_range || exit 99
         $PY -c "
         import sys
-        from frontier.client.ask import preflight
-from frontier.client.ask.target import Target
-        preflight.local_ports = lambda: None  # as if the ports had been taken later
         from frontier.cli.main import run
         sys.exit(run(['sweep', 'sweep.yaml', '-o', 'run']))" 2> err
         echo "code $?"

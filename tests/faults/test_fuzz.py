@@ -185,9 +185,9 @@ def test_any_error_object_has_a_text(error: object) -> None:
 
 
 @fuzz
-@given(st.binary(max_size=200), st.text(max_size=40), st.text(max_size=40))
-def test_any_error_body_and_header_has_a_text(body: bytes, wait: str, date: str) -> None:
-    exchange = Exchange(0.0, [0.1], [body], 503, {"retry-after": wait, "date": date})
+@given(st.binary(max_size=200), st.text(max_size=40))
+def test_any_error_body_and_header_has_a_text(body: bytes, wait: str) -> None:
+    exchange = Exchange(0.0, [0.1], [body], 503, {"retry-after": wait})
     assert error_message(exchange).startswith("HTTP 503")
     assert 0 <= (retry_after(exchange) or 0.0) < math.inf
 
@@ -199,14 +199,11 @@ def test_any_error_body_and_header_has_a_text(body: bytes, wait: str, date: str)
         "9" * 400,
         "-5",
         "nan",
-        f"Mon, 01 Jan 2024 00:00:00 +{'9' * 19}",
-        f"Mon, 01 Jan {'9' * 30} 00:00 GMT",
-        f"Mon, 01 Jan 2024 {'9' * 20}:00:00 GMT",
+        "Mon, 01 Jan 2024 00:00:00 GMT",
     ],
 )
 def test_a_wait_that_cannot_be_is_none(wait: str) -> None:
-    headers = {"retry-after": wait, "date": "Mon, 01 Jan 2024 00:00:00 GMT"}
-    assert retry_after(Exchange(0.0, [0.1], [b""], 503, headers)) is None
+    assert retry_after(Exchange(0.0, [0.1], [b""], 503, {"retry-after": wait})) is None
 
 
 @pytest.mark.parametrize("count", [10**30, 2**64 - 1, 10**13, -1, 1e300, "16", True, None])

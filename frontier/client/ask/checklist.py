@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from frontier.client.ask.evidence import scrape
 from frontier.client.ask.facts import facts_at
-from frontier.client.ask.identify import body_of, detect, json_of, loaded_models, models_of
+from frontier.client.ask.identify import body_of, detect, loaded_models, models_of, object_of
 from frontier.client.ask.preflight import Check, Preflight, ask_once, preflight
 from frontier.client.ask.prompts import random_prompts
 from frontier.client.ask.target import Target, Timeouts
@@ -60,7 +60,7 @@ async def ask_server(url: str, api_key: str | None = None) -> ServerFacts | None
                 return None
             if listing.status in (401, 403):
                 return ServerFacts("", refused=True)
-            listed = json_of(listing)
+            listed = object_of(listing)
             models, longest = models_of(listed)
             engine = await detect(client, listed)
             if not models and engine.dialect == "openai":

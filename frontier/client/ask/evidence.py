@@ -105,7 +105,7 @@ async def ask_settings(client: Client) -> dict[str, str]:
     none.
     """
     for route in client.target.engine.tells:
-        if answer := await object_of(client, route, 2.0):
+        if answer := object_of(await client.ask(route, 2.0)):
             return {name: client.target.cleaned(text, LONGEST_LABEL) for name, text in _kept(answer).items()}
     return {}
 

@@ -1,13 +1,11 @@
 """Which engine answers, which models it serves, and whether both are still the same later."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import orjson
-
 from frontier.client.engines import ENGINES
-from frontier.client.engines.base import Listing
+from frontier.client.engines.base import Listing, json_object
 from frontier.client.http.exchange import Exchange
 from frontier.client.http.http_client import Client
 
@@ -34,41 +32,30 @@ def body_of(exchange: Exchange) -> bytes:
     return b"".join(exchange.reads) if good else b""
 
 
-def json_of(exchange: Exchange) -> Any:
-    """The JSON of a 200 answer, else None."""
-    try:
-        return orjson.loads(body_of(exchange))
-    except orjson.JSONDecodeError:
-        return None
+def object_of(exchange: Exchange) -> dict[str, Any]:
+    """The JSON object of a 200 answer; {} without one."""
+    return json_object(body_of(exchange))
 
 
-async def object_of(client: Client, path: str, limit: float = 5.0) -> dict[str, Any]:
-    """The JSON object that a route answers within `limit` seconds; {} without one."""
-    content = json_of(await client.ask(path, limit))
-    return content if isinstance(content, dict) else {}
-
-
-async def detect(client: Client, models: Any = None) -> Identity:
-    """The engine behind the client's target; `models` is the answer of /v1/models when it was
-    already asked.
+async def detect(client: Client, listed: Mapping[str, Any]) -> Identity:
+    """The engine behind the client's target; `listed` is the answer of /v1/models.
 
     By the owner of the models it lists, then by the routes that only one engine has; else it is
     taken as plain OpenAI, which is asked nothing beyond the public API.
     """
     answer = await client.ask("/version")
-    told = json_of(answer)
-    version = told.get("version") if isinstance(told, dict) else None
-    dialect = _owner(models) or await _by_routes(client, {"/version": body_of(answer)})
+    version = object_of(answer).get("version")
+    dialect = _owner(listed) or await _by_routes(client, {"/version": body_of(answer)})
     if not version and (place := ENGINES[dialect].version) is not None:
         route, key = place
-        version = (await object_of(client, route)).get(key)
+        version = object_of(await client.ask(route)).get(key)
     text = client.target.cleaned(str(version or ""), LONGEST_VERSION)
     return Identity(dialect, f"{dialect} {text}" if text else dialect)
 
 
-def _owner(models: Any) -> str | None:
+def _owner(listed: Mapping[str, Any]) -> str | None:
     """The engine named as the owner of the first model listed."""
-    rows = _rows(models, _MODELS)
+    rows = _rows(listed, _MODELS)
     owner = str(rows[0].get("owned_by", "")).lower() if rows else None
     return next((engine.name for engine in ENGINES.values() if engine.owner and engine.owner == owner), None)
 
@@ -91,14 +78,14 @@ async def _by_routes(client: Client, bodies: dict[str, bytes]) -> str:
     return "openai"
 
 
-def _rows(content: Any, listing: Listing) -> list[dict[str, Any]]:
+def _rows(content: Mapping[str, Any], listing: Listing) -> list[dict[str, Any]]:
     """The models in a list of an answer that have a name."""
-    rows, name = content.get(listing.key) if isinstance(content, dict) else None, listing.name
+    rows, name = content.get(listing.key), listing.name
     rows = rows if isinstance(rows, list) else []
     return [r for r in rows if isinstance(r, dict) and isinstance(r.get(name), str) and len(r[name]) <= LONGEST_MODEL]
 
 
-def models_of(listed: Any) -> tuple[tuple[str, ...], int | None]:
+def models_of(listed: Mapping[str, Any]) -> tuple[tuple[str, ...], int | None]:
     """The models in the answer of /v1/models, and the shortest context among them, where it says
     so.
     """
@@ -114,14 +101,14 @@ async def loaded_models(client: Client, dialect: str, models: Sequence[str]) -> 
     listed = set(models)  # there may be hundreds of thousands
     own = ENGINES[dialect].loaded
     place = own or _MODELS
-    rows = _rows(json_of(await client.ask(place.route)), place)
+    rows = _rows(object_of(await client.ask(place.route)), place)
     names = tuple(row[place.name] for row in rows if row.get("parent") is None and row[place.name] in listed)
     return names[:1] if own else names
 
 
 async def version_of(client: Client, limit: float = 5.0) -> str | None:
     """What the server answers on /version within `limit` seconds; None: nothing."""
-    version = (await object_of(client, "/version", limit)).get("version")
+    version = object_of(await client.ask("/version", limit)).get("version")
     return client.target.cleaned(str(version), LONGEST_VERSION) if version else None
 
 
@@ -140,8 +127,8 @@ class Served:
         exchange = await client.ask(_MODELS.route, limit)
         if exchange.failure is not None:
             return cls(None, None)
-        listed = json_of(exchange)
-        known = isinstance(listed, dict) and isinstance(listed.get("data"), list)
+        listed = object_of(exchange)
+        known = isinstance(listed.get("data"), list)
         return cls(frozenset(models_of(listed)[0]) if known else None, await version_of(client, limit))
 
     def differences(self, later: "Served") -> str | None:

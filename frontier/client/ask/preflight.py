@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from frontier.client.ask import unmeasurable
-from frontier.client.ask.identify import Served, detect, json_of, loaded_models, models_of, version_of
+from frontier.client.ask.identify import Served, detect, loaded_models, models_of, object_of, version_of
 from frontier.client.ask.prompts import Calibration, calibrate_words, random_prompts
 from frontier.client.ask.target import Api, Target
 from frontier.client.ask.unmeasurable import NO_ROUTE, FailedStream
@@ -23,7 +23,7 @@ from frontier.client.engines.request import Content, PreparedRequest, Prompt
 from frontier.client.http.exchange import Exchange
 from frontier.client.http.http_client import Client
 from frontier.client.http.parse import error_message, parse_all, retry_after, to_record
-from frontier.client.load.health import local_ports, raise_fd_limit
+from frontier.client.load.health import raise_fd_limit
 from frontier.core.errors import MeasurementError
 from frontier.core.shapes import Shape
 from frontier.core.trials import Outcome, Record
@@ -133,21 +133,18 @@ class _Questions:
 
     async def run(self, concurrency: int, wait: float) -> Preflight:
         needed = concurrency + 64
-        ports = "sysctl -w net.ipv4.ip_local_port_range='15000 65000'"
-        limits = (("open files", raise_fd_limit(needed), f"ulimit -Hn {needed}"), ("local ports", local_ports(), ports))
-        for what, most, command in limits:
-            if most is not None and most < needed:
-                raise MeasurementError(
-                    f"{concurrency} connections need {needed} {what}; this system has {most}",
-                    f"raise it with  {command}  (as root), or lower the concurrency",
-                )
+        if (most := raise_fd_limit(needed)) < needed:
+            raise MeasurementError(
+                f"{concurrency} connections need {needed} open files; this system has {most}",
+                f"raise it with  ulimit -Hn {needed}  (as root), or lower the concurrency",
+            )
         async with Client(self.target) as client:
             return await self._questions(client, wait)
 
     async def _questions(self, client: Client, wait: float) -> Preflight:
         exchange = await self._reach(client, wait)
         self._admitted(exchange)
-        listed = json_of(exchange)
+        listed = object_of(exchange)
         models, max_len = models_of(listed)
         identity = self.target.dialect or ""
         if self.target.dialect is None:
@@ -343,6 +340,5 @@ async def reset_cache(target: Target) -> bool | None:
     if exchange.status in (*NO_ROUTE, 501):
         return None
     # vLLM answers 200 when it failed, too; newer builds say so in the body.
-    content = json_of(exchange)
-    failed = isinstance(content, dict) and content.get("success") is False
+    failed = object_of(exchange).get("success") is False
     return exchange.failure is None and exchange.status == 200 and not failed

@@ -8,7 +8,6 @@ named failure.
 
 import asyncio
 import ssl
-import sys
 import time
 from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -323,8 +322,6 @@ def run(coroutine: Coroutine[Any, Any, T]) -> T:
     if asyncio._get_running_loop() is not None:
         with ThreadPoolExecutor(1) as beside:
             return beside.submit(lambda: run(coroutine)).result()
-    if sys.platform == "win32":
-        return asyncio.run(coroutine)
     import uvloop
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:

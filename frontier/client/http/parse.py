@@ -9,7 +9,6 @@ clock, no network.
 import html
 import itertools
 import re
-from email.utils import parsedate_to_datetime
 from typing import Any
 
 import orjson
@@ -22,7 +21,7 @@ from frontier.core.shapes import MAX_TOKENS
 from frontier.core.trials import Outcome, Record
 from frontier.core.units import usable_count
 
-_TITLE, _TITLE_END = re.compile("<title>", re.IGNORECASE), re.compile("</title>", re.IGNORECASE)
+_TITLE = re.compile("<title>(.{0,300}?)</title>", re.IGNORECASE | re.DOTALL)
 _MAX_REASON = 60
 _MOST_TEMPLATES, _PATIENCE = 16, 8
 """At most so many templates are made per answer, a new one after so many events that the last one
@@ -186,7 +185,8 @@ def error_message(exchange: Exchange) -> str:
     except orjson.JSONDecodeError:
         content = body.decode(errors="replace")
         if content.lstrip().startswith("<"):
-            content = _title(content) or content  # a proxy's page: its title says all
+            title = _TITLE.search(content)  # of a proxy's page: it says all
+            content = html.unescape(title[1]) if title else content
     if isinstance(content, dict) and "error" in content:
         content = content["error"]
     text = exchange.cleaned(message_of(content)).removeprefix(f"{exchange.status} ") if content else ""
@@ -198,27 +198,12 @@ def error_message(exchange: Exchange) -> str:
     return message
 
 
-def _title(page: str) -> str | None:
-    """The title of an HTML page. One pattern for all of it would take a time that grows with the
-    page's square.
-    """
-    start = _TITLE.search(page)
-    end = _TITLE_END.search(page, start.end()) if start else None
-    return html.unescape(page[start.end() : end.start()]) if start and end else None
-
-
 def retry_after(exchange: Exchange) -> float | None:
-    """How many seconds a refusing server asks to be left alone (RFC 9110, 10.2.3: seconds or a
-    date); None if it does not say so readably.
+    """How many seconds a refusing server asks to be left alone; None if it does not say so in
+    seconds.
     """
     text = exchange.headers.get("retry-after", "").strip()
-    if re.fullmatch(r"[0-9]{1,9}", text):
-        return float(text)
-    try:
-        until, now = parsedate_to_datetime(text), parsedate_to_datetime(exchange.headers.get("date", ""))
-        return max(0.0, (until - now).total_seconds())
-    except (ValueError, TypeError, OverflowError):
-        return None
+    return float(text) if re.fullmatch(r"[0-9]{1,9}", text) else None
 
 
 def parse_all(exchange: Exchange, engine: Engine, api: str) -> AnswerParser:

@@ -1,17 +1,16 @@
 """Health of the load client in a trial: event-loop lag, garbage-collector pauses, CPU share, late
 sends, suspension.
 
-They show whether the client's own slowness could be mistaken for the server's. Also what this
-system lets a client open: files and local ports.
+They show whether the client's own slowness could be mistaken for the server's. Also how many files
+this system lets a client open.
 """
 
 import ctypes
 import gc
-import sys
+import resource
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from pathlib import Path
 from typing import Self
 
 import numpy as np
@@ -133,25 +132,10 @@ def seconds_suspended() -> float:
     return time.clock_gettime(time.CLOCK_BOOTTIME) - time.clock_gettime(time.CLOCK_MONOTONIC)
 
 
-def local_ports() -> int | None:
-    """How many ports connections may go out from, to one server; None where the system does not
-    say.
-    """
-    try:
-        low, high = map(int, Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split())
-    except (OSError, ValueError):
-        return None
-    return high - low + 1
-
-
 def raise_fd_limit(needed: int) -> int:
     """Raise this process's soft limit on open files as far as the system lets it; the limit that
     now holds.
     """
-    if sys.platform == "win32":
-        return needed
-    import resource
-
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != resource.RLIM_INFINITY and soft < needed:
         wanted = needed if hard == resource.RLIM_INFINITY else min(max(needed, soft), hard)

@@ -67,8 +67,6 @@ def cores() -> int:
 
 def most_workers() -> int:
     """The most client processes that `auto` takes: one core is left to the sweep itself."""
-    if sys.platform == "win32":  # there a socket cannot be a standard input
-        return 1
     return max(1, cores() - 1)
 
 

@@ -18,7 +18,7 @@ from typing import Any
 
 import orjson
 
-from frontier.client.ask.identify import json_of
+from frontier.client.ask.identify import object_of
 from frontier.client.ask.prompts import random_prompts
 from frontier.client.ask.target import Target
 from frontier.client.engines.request import Content, Prompt
@@ -167,7 +167,7 @@ async def _ask(sender: Sender, decision: Decision, prompts: int, scorer: Scorer 
             for number in numbers:
                 if sender.stop.is_set():
                     return
-                tree = json_of(await client.post(target.request_url, bodies[number % prompts]))
+                tree = object_of(await client.post(target.request_url, bodies[number % prompts]))
                 answers[number] = _answer(tree, target.api)
                 if scorer is not None and answers[number] is not None:
                     texts[number] = _visible(tree["choices"][0], target.api)
