@@ -233,6 +233,13 @@ def truth(value: Any) -> bool:
     return value
 
 
+def text_of(value: Any, kind: str, hint: str) -> str:
+    """A text of this kind ('an address'), without the space around it."""
+    if not isinstance(value, str):
+        raise Problem(f"{{key}} is {kind}; this is {shown(value)}", hint)
+    return value.strip()
+
+
 def words(value: Any, most: int = 400) -> str:
     """A text on one line. A number must be quoted to be a text, so that 1.10 is not 1.1."""
     if is_number(value) or isinstance(value, bool):
@@ -287,10 +294,9 @@ def duration(value: Any, least: float = 0.0, most: float = MONTH, *, bare: bool 
 def seconds_of(value: Any, kind: str, example: str) -> float:
     """Seconds of a text with its unit; `kind` and `example` are for the problem otherwise."""
     hint = f"write a number with a unit, as {example}"
-    if not isinstance(value, str):
-        raise Problem(f"{{key}} is {kind}; this is {shown(value)}", hint)
+    text = text_of(value, kind, hint)
     try:
-        return parse_duration(value)
+        return parse_duration(text)
     except ValueError:
         raise Problem(f"{{key}}: {shown(value)} is not {kind}", hint) from None
 

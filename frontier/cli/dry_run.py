@@ -290,7 +290,9 @@ def larger_budget(config: "Config", run: Path, again: str) -> str:
     units = {"budget.requests": "requests", "budget.tokens": "tokens"}
     needs_text = " and ".join(f"{int(value):,} {units[name]}" if name in units else value for name, value in more)
     finishes = f"a budget of about {needs_text} in all would finish the sweep"
-    return f"the budget had no room for {left_out}; {finishes}:\n  {_with_budget(again, more)}"
+    # The last --set of a key is the one that counts.
+    words = [word for name, value in more for word in ("--set", f"{name}={value}")]
+    return f"the budget had no room for {left_out}; {finishes}:\n  {again} {shlex.join(words)}"
 
 
 def _left_out(session: "Sequence[Mapping[str, Any]]", dropped: "Collection[str]") -> str:
@@ -301,11 +303,3 @@ def _left_out(session: "Sequence[Mapping[str, Any]]", dropped: "Collection[str]"
     named = (f"{setting(load_of(line))} ({line['shape']})" for line in cut if line["phase"] == Phase.PROVE.value)
     proofs = ", ".join(dict.fromkeys(named))
     return count(len(dropped), "trial") + (f", which cut the proof of {proofs} short" if proofs else "")
-
-
-def _with_budget(again: str, more: "Sequence[tuple[str, str]]") -> str:
-    """The command with these limits of the budget in the place of its own."""
-    words, keys = shlex.split(again), {name for name, _ in more}
-    old = [i for i, word in enumerate(words) if words[i - 1] == "--set" and word.partition("=")[0] in keys]
-    kept = [word for i, word in enumerate(words) if i not in old and i + 1 not in old]
-    return shlex.join([*kept, *(word for name, value in more for word in ("--set", f"{name}={value}"))])

@@ -151,7 +151,6 @@ def _require_run(request: "SweepRequest", path: Path, facts: "Mapping[str, str]"
     Ray would; nothing is written. Of another sweep in the directory it is said what differs.
     """
     from frontier.config import describe_difference
-    from frontier.config.config_file import require_run
     from frontier.sweep.given_files import read_prompts
 
     if request.config.ray is not None:
@@ -159,7 +158,8 @@ def _require_run(request: "SweepRequest", path: Path, facts: "Mapping[str, str]"
     if request.config.prompts != "random":
         read_prompts(Path(request.config.prompts))
     try:
-        require_run(path, request.config, facts)
+        identity, canonical = request.config.identity(), request.config.canonical()
+        RunDirectory.require_sweep(path, identity=identity, canonical=canonical, facts=facts, extend=True)
     except AnotherSweepError as error:
         theirs, ours = error.theirs, error.ours
         if request.config.open_loop:

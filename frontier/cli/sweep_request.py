@@ -3,8 +3,9 @@ directory to use."""
 
 import shlex
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -68,58 +69,42 @@ def read_request(
     text = read_config(file)
     given = [Setting.of(setting) for setting in settings]
     given += [] if until is None else [Setting(f"--until {until}", "budget.until", f'"{until}"')]
-    asked = _Asked(file, text, given)
-    run = asked.run(output)
+    configs: dict[str, Config] = {}
+
+    def config_in(manifest: Mapping[str, Any] | None) -> Config:
+        """The config, as the run of this manifest takes it; of a new run without one."""
+        key = repr(left_out(manifest))  # nearly all runs under runs/ take it alike
+        if key not in configs:
+            configs[key] = with_trace(load_config(text, str(file), given, manifest, read_sessions=read_sessions))
+        return configs[key]
+
+    run = _run_to_resume(output, config_in)
     manifest = None if run is None else read_manifest(run)
-    config = asked.config(manifest)
+    config = config_in(manifest)
     if manifest is not None and is_narrower(manifest, config.canonical()):
         before = manifest["canonical"].get("concurrency", ())
         more = ", ".join(bare(load) for load in config.concurrency if load not in before)
         say(f"{run} goes on, with {kind_of(config.concurrency[0])} {more} added")
     if config.open_loop and prove:
         raise UsageError("--prove is for a concurrency, and this sweep has rates", "it proves the highest that holds")
-    text = config_text(text, str(file), given)
     put = tuple(redact(f"{setting.key}={setting.value}") for setting in given)
-    return SweepRequest(config, text, run, file, output, tuple(given_options("output")), put)
+    kept = config_text(text, str(file), given)
+    return SweepRequest(config, kept, run, file, output, tuple(given_options("output")), put)
 
 
-@dataclass(frozen=True, slots=True)
-class _Asked:
-    """The config file with the settings given beside it, and the runs that it may go on with."""
-
-    file: Path
-    text: str
-    given: list[Setting]
-    _read: dict[str, Config] = field(default_factory=dict)
-
-    def config(self, manifest: Mapping[str, Any] | None = None) -> Config:
-        """The config, as the run of this manifest takes it; of a new run without one."""
-        key = repr(left_out(manifest))  # nearly all runs under runs/ take it alike
-        if key not in self._read:
-            loaded = load_config(self.text, str(self.file), self.given, manifest, read_sessions=read_sessions)
-            self._read[key] = with_trace(loaded)
-        return self._read[key]
-
-    def run(self, output: Path | None) -> Path | None:
-        """The run to go on with: the one that is named, else the newest of this very sweep under
-        runs/, else the newest of one with fewer concurrencies (or rates).
-        """
-        if output is not None:
-            return output if (output / "manifest.json").exists() else None
-        narrower = None
-        for path, manifest in _runs():
-            config = self.config(manifest)
+def _run_to_resume(output: Path | None, config_in: Callable[[Mapping[str, Any]], Config]) -> Path | None:
+    """The run to go on with: the one that is named, else the newest of this very sweep under runs/,
+    else the newest of one with fewer concurrencies (or rates).
+    """
+    if output is not None:
+        return output if (output / "manifest.json").exists() else None
+    narrower = None
+    for path in runs_under(RUNS):  # newest first; those without a finished trial last
+        with suppress(StoreError):
+            manifest = read_manifest(path)
+            config = config_in(manifest)
             if config.identity() == manifest.get("identity"):
                 return path
             if narrower is None and is_narrower(manifest, config.canonical()):
                 narrower = path
-        return narrower
-
-
-def _runs() -> Iterator[tuple[Path, dict[str, Any]]]:
-    """The runs under runs/ that can be read, newest first; those without a finished trial last."""
-    for path in runs_under(RUNS):
-        try:
-            yield path, read_manifest(path)
-        except StoreError:
-            continue
+    return narrower

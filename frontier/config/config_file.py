@@ -35,11 +35,6 @@ def config_of(run: RunDirectory, settings: Sequence[str] = ()) -> Config:
     return as_in_run(load_config(run.config_text(), str(run.path / "config.yaml"), given, run.manifest), run)
 
 
-def require_run(path: Path, config: Config, facts: Mapping[str, Any]) -> None:
-    """Raise what `open_run` would of the same arguments, but for the lock; nothing is written."""
-    RunDirectory.require_sweep(path, identity=config.identity(), canonical=config.canonical(), facts=facts, extend=True)
-
-
 def open_run(path: Path, config: Config, text: str, facts: Mapping[str, Any]) -> RunDirectory:
     """The run of a config, new or to be resumed, also where its list of concurrencies has grown;
     `text` is what it keeps of the config. See `open_for_sweep`.

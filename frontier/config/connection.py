@@ -12,7 +12,7 @@ from frontier.client.secrets import is_secret_name, looks_like_a_key, looks_rand
 from frontier.config.uses import READ, SEND_FILE, SEND_VARIABLE, VARIABLE
 from frontier.core.errors import UsageError
 from frontier.core.text import did_you_mean
-from frontier.fields import Problem, Strict, Text, Truth, duration_in, read, refuse, shown, words
+from frontier.fields import Problem, Strict, Text, Truth, duration_in, read, refuse, shown, text_of, words
 
 SIMULATOR = "simulator"
 
@@ -36,9 +36,7 @@ def endpoint(value: Any, example: str = "write it as http://localhost:8000/v1") 
     """
     if value == SIMULATOR:
         return SIMULATOR
-    if not isinstance(value, str):
-        raise Problem(f"{{key}} is an address; this is {shown(value)}", example)
-    text = value.strip()
+    text = text_of(value, "an address", example)
     try:
         parts = read_address(text)
     except ValueError as error:

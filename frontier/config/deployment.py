@@ -38,6 +38,7 @@ from frontier.fields import (
     read,
     refuse,
     shown,
+    text_of,
     whole_in,
 )
 from frontier.hardware.roofline import Roofline
@@ -47,9 +48,7 @@ from frontier.simulator.spec import READ_SPEC, EngineSpec, roofline_of
 def command(value: Any) -> str:
     """A line, or several, for the shell."""
     hint = "write the line as you would type it"
-    if not isinstance(value, str):
-        raise Problem(f"{{key}} is a command; this is {shown(value)}", hint)
-    text = value.strip()
+    text = text_of(value, "a command", hint)
     if not text or len(text) > 4_000 or not all(ch.isprintable() or ch in "\n\t" for ch in text):
         raise Problem("{key} is no command that can be run", f"{hint}, at most 4,000 characters")
     return text

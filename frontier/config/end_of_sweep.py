@@ -12,7 +12,7 @@ from frontier.client.ask.target import read_address
 from frontier.client.secrets import looks_like_a_key, looks_random
 from frontier.config.deployment import Command
 from frontier.config.uses import PLAIN, POST, VARIABLE
-from frontier.fields import MONTH, Problem, Strict, duration_in, shown, whole_in
+from frontier.fields import MONTH, Problem, Strict, duration_in, shown, text_of, whole_in
 
 
 def _dollars(value: Any) -> float:
@@ -26,9 +26,8 @@ def _dollars(value: Any) -> float:
 def _moment(value: Any) -> str:
     """'07:00', or '2026-11-22 07:00', of this machine's clock."""
     hint = 'write "07:00", or with its day "2026-11-22 07:00"'
-    if not isinstance(value, str):
-        raise Problem(f"{{key}} is a time of day; this is {shown(value)}", hint)
-    match = re.fullmatch(r"(?:(\d{4}-\d\d-\d\d)[ T])?(\d{1,2}):(\d\d)", value.strip())
+    text = text_of(value, "a time of day", hint)
+    match = re.fullmatch(r"(?:(\d{4}-\d\d-\d\d)[ T])?(\d{1,2}):(\d\d)", text)
     if match is None:
         raise Problem(f"{{key}}: {shown(value)} is not a time of day", hint)
     try:
@@ -36,7 +35,7 @@ def _moment(value: Any) -> str:
         dt.time(int(match[2]), int(match[3]))
     except ValueError:
         raise Problem(f"{{key}}: {shown(value)} is no time of any day", hint) from None
-    return value.strip()
+    return text
 
 
 class BudgetConfig(Strict):
@@ -61,9 +60,7 @@ class BudgetConfig(Strict):
 def _webhook(value: Any) -> str:
     """An http(s) address, or '${VARIABLE}' that holds it: most are secrets."""
     hint = "put the address into a variable:  on_finish: ${FINISH_URL}"
-    if not isinstance(value, str):
-        raise Problem(f"{{key}} is an address; this is {shown(value)}", hint)
-    text = value.strip()
+    text = text_of(value, "an address", hint)
     if VARIABLE.fullmatch(text):
         return text
     try:

@@ -108,21 +108,6 @@ class Setting:
         return cls(f"--set {text}", key.strip(), value.strip())
 
 
-def apply_settings(doc: Document, root: yaml.MappingNode, settings: Sequence[Setting]) -> None:
-    """Put the settings into the nodes of a document, in their order; what cannot be put is added to
-    its complaints.
-
-    Each node carries its option as the name of its mark, so that a complaint about the value names
-    the option.
-    """
-    for setting in settings:
-        try:
-            _apply(root, setting)
-        except ConfigError as error:
-            first = error.complaints[0]
-            doc.complaints.append(Complaint(first.what, first.hint, where=setting.said))
-
-
 def _refused(what: str, hint: str | None = None) -> ConfigError:
     return ConfigError("", (Complaint(what, hint),))
 
@@ -228,8 +213,19 @@ def config_text(text: str, file: str, settings: Sequence[Setting] = ()) -> str:
 
 
 def _composed(text: str, file: str, settings: Sequence[Setting]) -> tuple[yaml.MappingNode, Document]:
+    """The nodes of a text with the settings put in their places, in their order; what cannot be put
+    is among the complaints of the document.
+
+    Each node carries its option as the name of its mark, so that a complaint about the value names
+    the option.
+    """
     root, doc = compose(text, file)
-    apply_settings(doc, root, settings)
+    for setting in settings:
+        try:
+            _apply(root, setting)
+        except ConfigError as error:
+            first = error.complaints[0]
+            doc.complaints.append(Complaint(first.what, first.hint, where=setting.said))
     return root, doc
 
 

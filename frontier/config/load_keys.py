@@ -14,7 +14,7 @@ from frontier.config.uses import SEND_FROM
 from frontier.core.loads import POISSON, Arrivals, Rate, Trace
 from frontier.core.shapes import Shape
 from frontier.core.text import clean_name
-from frontier.fields import Problem, Strict, number_in, read, refuse, repeated, shown, whole, whole_in, words
+from frontier.fields import Problem, Strict, number_in, read, refuse, repeated, shown, text_of, whole, whole_in, words
 
 MAX_CONCURRENCY = 65_536
 MAX_SETTINGS = 1_000
@@ -110,17 +110,16 @@ def arriving(shapes: Iterable[Shape], arrivals: Arrivals | str) -> tuple[Shape, 
 def _ray_address(value: Any) -> str:
     """'local', or the address of a cluster as Ray itself takes it."""
     hint = "write local, or a cluster's address: ray://HOST:10001, or on one of its own nodes HOST:6379"
-    if not isinstance(value, str):
-        raise Problem(f"{{key}} is the address of a Ray cluster; this is {shown(value)}", hint)
-    if value == _LOCAL:
-        return value
+    text = text_of(value, "the address of a Ray cluster", hint)
+    if text == _LOCAL:
+        return text
     try:
-        parts = read_address(value if "://" in value else f"ray://{value}", schemes=("ray",))
+        parts = read_address(text if "://" in text else f"ray://{text}", schemes=("ray",))
     except ValueError as error:
         raise Problem(f"{{key}} {error}", hint) from None
     if parts.port is None or parts.path or parts.query or parts.fragment:
         raise Problem(f"{{key}}: {shown(value)} is no HOST:PORT", hint)
-    return value
+    return text
 
 
 class RayConfig(Strict):

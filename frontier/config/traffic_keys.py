@@ -40,7 +40,7 @@ def _limits(value: Any) -> tuple[Limit, ...]:
     refuse(
         Problem(f"{limit.metric} is not kept by class", hint, limit.metric)
         for limit in limits
-        if limit.of.quantity in (None, "itl")
+        if limit.of.quantity in (None, "itl") or limit.of.group not in (None, *TURN_CLASSES)
     )
     return limits
 
@@ -80,6 +80,13 @@ def _class_name(value: str) -> str:
     return value
 
 
+def _class(value: Any) -> ClassConfig:
+    if not isinstance(value, dict):
+        raise Problem("{key} has a share and may have an sla", _EXAMPLE)
+    config: ClassConfig = read(ClassConfig, value)
+    return config
+
+
 def _check_shares(classes: Traffic) -> None:
     """A `Problem` unless the shares make mixes."""
     swept = [name for name, each in classes.items() if len(each.shares) > 1]
@@ -91,13 +98,6 @@ def _check_shares(classes: Traffic) -> None:
         raise Problem(f"{rest[-1]} has no share", "one class may leave it out: it gets the rest", rest[-1])
     if not swept and (given >= 1 if rest else abs(given - 1) > 1e-6):
         raise Problem(f"{{key}}: the shares come to {given * 100:.4g}%", "let them come to 100%, or leave one out")
-
-
-def _class(value: Any) -> ClassConfig:
-    if not isinstance(value, dict):
-        raise Problem("{key} has a share and may have an sla", _EXAMPLE)
-    config: ClassConfig = read(ClassConfig, value)
-    return config
 
 
 _ClassName = Annotated[str, PlainValidator(_class_name)]

@@ -158,7 +158,7 @@ def fill(doc: Document, root: yaml.MappingNode) -> None:
     many values.
     """
     try:
-        doc.tree = _mapping(doc, root, ())
+        doc.tree = _value(doc, root, ())
     except _Stop:
         raise ConfigError(doc.file, tuple(doc.complaints)) from None
 
@@ -184,7 +184,6 @@ def _value(doc: Document, node: yaml.Node, path: Path) -> Any:
 
 
 def _mapping(doc: Document, node: yaml.MappingNode, path: Path) -> dict[str, Any]:
-    doc.nodes[path] = node
     tree: dict[str, Any] = {}
     for key_node, value_node in node.value:
         key: str = key_node.value

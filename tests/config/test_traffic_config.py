@@ -74,6 +74,7 @@ IN_A_CLASS = {
     "p99_ttft: 500": (MIX.replace("p99_ttft: 500ms", "p99_ttft: 500"), 46),
     "error_rate: 1%": (MIX.replace("p99_ttft: 500ms", "error_rate: 1%"), 48),
     "p99_itl: 50ms": (MIX.replace("p99_ttft: 500ms", "p99_itl: 50ms"), 45),
+    "rag.p99_ttft": (MIX.replace("p99_ttft: 500ms", "rag.p99_ttft: 500ms"), 50),
     "sla: fast": (MIX.replace("{p99_ttft: 500ms}", "fast"), 35),
     "later.p99_ttft of plain requests": (MIX.replace("{p99_ttft: 500ms}", "{later: {p99_ttft: 1s}}"), 54),
 }

@@ -243,11 +243,12 @@ def test_a_spent_budget_is_answered_with_the_larger_one_that_finishes_the_sweep(
     text += "budget: {requests: 900, cost: $100}\nprice: $1/h\n"
     swept(tmp_path / "run", text)
     config = load_config(text, "sweep.yaml")
-    told = larger_budget(config, tmp_path / "run", "frontier sweep a.yaml --set budget.requests=900 --set seed=1")
+    given = "frontier sweep a.yaml --set budget.requests=900 --set seed=1"
+    told = larger_budget(config, tmp_path / "run", given)
     first, command = told.splitlines()
     assert_golden_row("messages", first)
     words = command.split()
-    assert ["frontier", "sweep", "a.yaml", "--set", "seed=1", "--set"] == words[:-1]
+    assert [*given.split(), "--set"] == words[:-1]
     enough = int(words[-1].removeprefix("budget.requests="))
     again = text.replace("requests: 900,", f"requests: {enough},")
     assert "finished" == swept(tmp_path / "run", again)[1]
