@@ -105,7 +105,7 @@ def _completing(policy: SearchPolicy, known: SeriesHistory) -> Ask | None:
     visited_last = bool(known.kept) and known.kept[-1][0].phase is Phase.VISIT
     if visit is not None and (rest is None or not visited_last):
         return visit
-    return rest or _again(policy, known)
+    return rest or _repeat_unconfirmed(policy, known)
 
 
 def _affordable(better: Ask, known: SeriesHistory, within: float) -> Ask | None:
@@ -209,7 +209,7 @@ def window_of_proof(c: int, known: SeriesHistory, reason: str = "") -> Ask:
     return Ask(c, Phase.PROVE, size, reason)
 
 
-def _again(policy: SearchPolicy, known: SeriesHistory) -> Ask | None:
+def _repeat_unconfirmed(policy: SearchPolicy, known: SeriesHistory) -> Ask | None:
     """A second trial of a setting that was over a limit in its only one although a higher setting
     is proven: last, so that what disturbed the first is over. The one with the most throughput
     first.
