@@ -32,7 +32,7 @@ from frontier.search import scan
 from frontier.search.claim_turns import MORE_TURNS, turns_expected, turns_to_go
 from frontier.search.scan import VISIT_TURNS, Ask, Done, SearchPolicy, between, settings_beyond, visit_of, widest_gap
 from frontier.search.series_history import SeriesHistory
-from frontier.search.window_size import in_flight, longer, mean_e2e, window_size
+from frontier.search.window_size import in_flight, longer, mean_e2e, requests_per_arrival, window_size
 
 FRONTIER_SETTINGS = 4
 """Settings between those of the config that are measured for the frontier, where the config does
@@ -372,8 +372,7 @@ def _usual(c: int, points: Mapping[int, Point]) -> int:
     """
     if not isinstance(c, Rate):
         return 20 * math.ceil(in_flight(c, points))
-    each = next((p.shape.requests for p in points.values()), 1.0)
-    return math.ceil(GRID_SECONDS * c.per_second * each)
+    return math.ceil(GRID_SECONDS * c.per_second * requests_per_arrival(points))
 
 
 def _gaps_allowed(policy: SearchPolicy, history: History) -> int:
