@@ -15,7 +15,7 @@ import numpy as np
 from frontier.core import connections, intervals
 from frontier.core.metrics import claim_floor
 from frontier.core.points import Estimate
-from frontier.core.wander import Wander, evened
+from frontier.core.wander import Wander, detrended
 from frontier.core.widening import widening
 from frontier.core.window import BLOCKS, Bools, Floats, Ints, WindowData
 
@@ -73,11 +73,11 @@ def percentile(
     if wander.stalls:
         # No normal law has these blocks: evened out they would hide what happened. The plain bound
         # sees them, and in lockstep takes as many turns as it would take requests.
-        most = min(worth, wander.stretches)
+        most = min(worth, wander.independent_periods)
         return _ranked(sample, x, windows, units, p, confidence, most) if widening(sample).waves else exact
     # The same requests at an even speed have the percentile's bounds without the wander; the two
     # errors are independent, and their sum is that of the logarithms.
-    even, middle = evened(sample, x, has, widening(sample).waves)
+    even, middle = detrended(sample, x, has, widening(sample).waves)
     levelled = _ranked(sample, even, windows, units, p, confidence, worth)
     return wandering(exact, levelled, middle, p, wander, confidence)
 
@@ -138,7 +138,7 @@ def _worth_of_streams(sample: WindowData, has: Bools, hits: Bools, steadier: Boo
 
 def wandering(exact: Estimate, even: Estimate, middle: float, p: float, wander: Wander, confidence: float) -> Estimate:
     """`exact` with bounds that allow for a wandering speed: those of `even`, its requests at one
-    speed, further out by what the measured stretches leave unknown. Never narrower than they were.
+    speed, further out by what the measured periods leave unknown. Never narrower than they were.
     `middle` is the mean logarithm.
     """
 
@@ -234,7 +234,7 @@ def _units(sample: WindowData, has: Bools, x: Floats) -> Ints:
     streams = windows * (int(sample.stream.max()) + 1) + sample.stream[has]
     _, first, unit = np.unique(streams, return_index=True, return_inverse=True)
     largest = np.log(_largest(x, unit.reshape(-1)))
-    return streams if intervals.alike(largest, windows[first]) else windows
+    return streams if intervals.means_alike(largest, windows[first]) else windows
 
 
 def _largest(x: Floats, units: Ints) -> Floats:

@@ -10,7 +10,17 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from frontier.core.changes import Change, Growth
-from frontier.core.decisions import Cause, Cut, Decision, Explanation, Judgement, Limit, NextStep, Reason, Verdict
+from frontier.core.decisions import (
+    Cause,
+    Decision,
+    EndedEarly,
+    Explanation,
+    Judgement,
+    Limit,
+    NextStep,
+    Reason,
+    Verdict,
+)
 from frontier.core.metrics import claim_floor, metric
 from frontier.core.points import Estimate, Point
 from frontier.core.verdict import RISING, judge
@@ -65,7 +75,7 @@ def with_causes(
     points: Mapping[int, Point],
     rate: str | None = None,
     *,
-    cuts: Mapping[int, Cut] = MappingProxyType({}),
+    cuts: Mapping[int, EndedEarly] = MappingProxyType({}),
     server: Server = Server(),
     given_up: Collection[int] = (),
     unworthy: Collection[int] = (),
@@ -134,7 +144,7 @@ def _setting(
     judged: Judgement | None,
     concurrency: int,
     gain: float | None,
-    cut: Cut | None,
+    cut: EndedEarly | None,
 ) -> Reason:
     """Why one measured setting is, or is not, the operating point."""
     if judged is None:

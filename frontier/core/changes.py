@@ -41,7 +41,7 @@ SUSPECT, SURE = 0.02, 0.0005
 """Error, in a pair of levels, at which a load is measured again, and at which it has changed."""
 BATCHES = 10
 """Parts of a window whose means show how sure its level is."""
-MOST_ALIKE = 0.9
+MOST_AUTOCORRELATION = 0.9
 """Correlation of neighboring parts of a window at most: more cannot be told from ten of them."""
 FEWEST, GROWS = 4, 0.005
 """Fewest windows of a load of which a growth is told, and the error of that."""
@@ -134,19 +134,21 @@ def _within(levels: Sequence[Level]) -> float:
     own = float((parts**2).sum()) / (len(levels) * (BATCHES - 1))
     if own <= 0:
         return 0.0
-    alike = float((parts[:, 1:] * parts[:, :-1]).sum()) / (len(levels) * (BATCHES - 1)) / own
-    alike = min(MOST_ALIKE, max(0.0, alike + (1 + 3 * max(0.0, alike)) / BATCHES))
-    return own * (1 + alike) / (1 - alike) / BATCHES
+    autocorrelation = float((parts[:, 1:] * parts[:, :-1]).sum()) / (len(levels) * (BATCHES - 1)) / own
+    autocorrelation = min(
+        MOST_AUTOCORRELATION, max(0.0, autocorrelation + (1 + 3 * max(0.0, autocorrelation)) / BATCHES)
+    )
+    return own * (1 + autocorrelation) / (1 - autocorrelation) / BATCHES
 
 
 def unchanged(history: History, limits: Sequence[Limit]) -> Unchanged:
     """What still counts of a history, in its order."""
     if isinstance(history, Unchanged):
         return history
-    return _unchanged(tuple(history), _told_apart(limits))
+    return _unchanged(tuple(history), _one_per_latency(limits))
 
 
-def _told_apart(limits: Sequence[Limit]) -> tuple[Limit, ...]:
+def _one_per_latency(limits: Sequence[Limit]) -> tuple[Limit, ...]:
     """One limit for each latency that is limited."""
     return tuple({(limit.of.group, limit.of.quantity): limit for limit in limits}.values())
 

@@ -22,7 +22,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from frontier.core.changes import History
-from frontier.core.decisions import Claim, Cut, Limit, Verdict
+from frontier.core.decisions import Claim, EndedEarly, Limit, Verdict
 from frontier.core.metrics import fewest_to_bound
 from frontier.core.proof import candidates, claim_points, claimed
 from frontier.core.sources import attains
@@ -132,17 +132,17 @@ def corrected_settings(history: History, limits: Sequence[Limit], verdicts: dict
     return tuple(corrected)
 
 
-def cut_short(history: History, limits: Sequence[Limit] = (), end: str = "") -> dict[int, Cut]:
+def ended_early(history: History, limits: Sequence[Limit] = (), end: str = "") -> dict[int, EndedEarly]:
     """What cut short the proof of a setting, by concurrency: `max_time`, or the `end` of the sweep
     while it went on.
     """
     cuts = {}
     for concurrency, proof in claimed(history, limits).items():
         if any(_was_cut(trial, sample) for trial, sample in proof):
-            cuts[concurrency] = Cut("max_time", sum(trial.requests for trial, _ in proof))
+            cuts[concurrency] = EndedEarly("max_time", sum(trial.requests for trial, _ in proof))
     if end not in ("", "finished"):
         going_on = [each for each in candidates(history, tuple(limits)) if each.verdict is Verdict.UNPROVEN]
-        cuts = {each.concurrency: Cut(end) for each in going_on} | cuts
+        cuts = {each.concurrency: EndedEarly(end) for each in going_on} | cuts
     return cuts
 
 

@@ -236,7 +236,7 @@ class Cause(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Cut:
+class EndedEarly:
     """What ended the proof of a setting before it was decided: `max_time`, which let fewer than the
     `planned` requests be sent, or the way the sweep ended ('budget', 'interrupted', ...; 'running':
     it goes on).
@@ -266,7 +266,7 @@ class Reason:
     gain: float | None = None
     cost: float | None = None
     need: int | None = None
-    cut: Cut | None = None
+    cut: EndedEarly | None = None
     flags: tuple[Flag, ...] = ()
     power: Power | None = None
     growth: float | None = None

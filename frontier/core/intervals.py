@@ -250,7 +250,7 @@ def exponential_upper(values: Floats, p: float, confidence: float) -> float:
     return threshold + scale * max(0.0, math.log(above / n / (1 - p)))
 
 
-def alike(values: Floats, groups: NDArray[np.int64]) -> bool:
+def means_alike(values: Floats, groups: NDArray[np.int64]) -> bool:
     """Whether the means of groups of values differ no more than chance lets them, by the spread of
     the values within groups (F test at GROUPED). Not where there is one group, or one value each.
     """

@@ -14,7 +14,7 @@ import numpy as np
 from frontier.core import errors
 from frontier.core.causes import Server, with_causes
 from frontier.core.changes import Growth, History, Unchanged, unchanged
-from frontier.core.claim import claim_of, corrected_settings, cut_short, proof_windows
+from frontier.core.claim import claim_of, corrected_settings, ended_early, proof_windows
 from frontier.core.decisions import Decision, Judgement, Limit, RejectedStep, Verdict
 from frontier.core.errors import ExitCode
 from frontier.core.loads import Rate
@@ -90,7 +90,7 @@ def solve(
         decision,
         by_c,
         rate,
-        cuts=cut_short(history, limits, end),
+        cuts=ended_early(history, limits, end),
         server=Server(corrected, kept.changes, growing, _stale(history, kept)),
         given_up=_given_up(kept, tuple(limits)),
         point_estimates=point_estimates,

@@ -3,7 +3,7 @@ of it.
 
 The speed is modeled as a first-order autoregression of the logarithm of a latency's level, as on a
 machine shared with others. A wander that lasts about as long as the window shows itself as few
-independent stretches, so that bounds have little freedom; windows apart in time show more of them.
+independent periods, so that bounds have little freedom; windows apart in time show more of them.
 """
 
 import functools
@@ -20,8 +20,8 @@ FEWEST = 6
 """Blocks needed to say anything about a wander."""
 MOST_PER_WINDOW, MOST_BLOCKS = 40, 200
 """More blocks show a wander no better."""
-STRETCHES = 0.25
-"""A sample counts as one stretch and at least this much more for each window: fewer leave no
+PERIODS = 0.25
+"""A sample counts as one period and at least this much more for each window: fewer leave no
 freedom at all, and the price of these is high enough."""
 SURE = 3.2
 """Standard errors by which successive blocks must be alike; by chance a few of a thousand steady
@@ -35,7 +35,7 @@ times in ten enough."""
 RARE = 0.10
 """One time in ten the scatter of windows is taken to be less than it is."""
 SURELY = 0.95
-"""The confidence above which a wander is not charged: the price of two or three stretches is a
+"""The confidence above which a wander is not charged: the price of two or three periods is a
 thousandfold there, and a search that judges at 98 % and more would never end. Its error is in the
 study (docs/calibration.md)."""
 BASIC = ("ttft", "tpot", "e2e")
@@ -48,7 +48,7 @@ _TINY = 1e-9
 
 @dataclass(frozen=True, slots=True)
 class Wander:
-    """The standard deviation of a level's logarithm, and over how many independent stretches of it
+    """The standard deviation of a level's logarithm, and over how many independent periods of it
     the sample extends.
 
     `sure` says by how many standard errors successive blocks are alike beyond chance. `stalls` says
@@ -56,7 +56,7 @@ class Wander:
     """
 
     deviation: float
-    stretches: float
+    independent_periods: float
     sure: float
     stalls: bool = False
 
@@ -70,19 +70,25 @@ class Wander:
         observed mean.
 
         The one-sided tolerance factor of the normal law (Hahn and Meeker) for this number of
-        stretches.
+        periods.
         """
         confidence = min(confidence, SURELY)
-        root = math.sqrt(self.stretches)
+        root = math.sqrt(self.independent_periods)
         shift = intervals.normal_quantile(p) * root
-        return intervals.noncentral_t_quantile(confidence, 2 * self.stretches - 1, shift) / root * self.deviation
+        return (
+            intervals.noncentral_t_quantile(confidence, 2 * self.independent_periods - 1, shift) / root * self.deviation
+        )
 
     def of_mean(self, confidence: float) -> float:
         """By how much at most (`confidence`) the mean of the level's logarithm is above the
         observed one.
         """
         confidence = min(confidence, SURELY)
-        return intervals.t_quantile(confidence, 2 * self.stretches - 1) / math.sqrt(self.stretches) * self.deviation
+        return (
+            intervals.t_quantile(confidence, 2 * self.independent_periods - 1)
+            / math.sqrt(self.independent_periods)
+            * self.deviation
+        )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -117,14 +123,14 @@ def of_latencies(sample: WindowData, by_turns: bool = False) -> Mapping[str, Wan
     return {
         name: replace(
             moves,
-            stretches=surest.stretches,
+            independent_periods=surest.independent_periods,
             deviation=moves.deviation if moves.certain else max(moves.deviation, surest.deviation),
         )
         for name, moves in own.items()
     }
 
 
-def evened(sample: WindowData, x: Floats, has: Bools, by_turns: bool) -> tuple[Floats, float]:
+def detrended(sample: WindowData, x: Floats, has: Bools, by_turns: bool) -> tuple[Floats, float]:
     """The latencies x of the requests `has` as at an even speed, and the mean of their levels'
     logarithms.
     """
@@ -172,7 +178,7 @@ def _levels(sample: WindowData, x: Floats, has: Bools, blocks: _Blocks) -> tuple
     the variance of those means that the requests within blocks explain.
     """
     known = np.isfinite(x) & (x > 0)
-    logs = _turn_by_turn(np.log(x[known]), sample.alike[has][known] if len(sample.turn) else sample.turn)
+    logs = _turn_by_turn(np.log(x[known]), sample.class_code[has][known] if len(sample.turn) else sample.turn)
     block, number = blocks.of_request[has][known], len(blocks.middles)
     counts = np.bincount(block, minlength=number).astype(np.float64)
     levels = np.bincount(block, logs, number) / np.maximum(counts, 1)
@@ -198,8 +204,8 @@ def wander(levels: Floats, times: Floats, windows: Ints, noise: float) -> Wander
 
     `noise` is the variance that the blocks' own requests explain. The correlation of neighbors
     gives how long the wander lasts, and that, with the times of the blocks, how many independent
-    stretches they are worth. Variance and correlation come out low where the blocks extend over few
-    stretches, so both are corrected for their number.
+    periods they are worth. Variance and correlation come out low where the blocks extend over few
+    periods, so both are corrected for their number.
     """
     n = len(levels)
     neighbors = windows[1:] == windows[:-1]
@@ -215,26 +221,26 @@ def wander(levels: Floats, times: Floats, windows: Ints, noise: float) -> Wander
     observed = min(max(along / own, 0.0), 1.0)
     observed = min(1.0, observed + CAUTION * math.sqrt((1 - observed**2) / float(neighbors.sum())))
     apart = np.abs(times[:, None] - times[None, :])
-    correlation, stretches, alike = observed, float(n), np.empty_like(apart)
+    correlation, periods, autocorrelation = observed, float(n), np.empty_like(apart)
     for _ in range(_SETTLES):
         # correlation**apart, five times as fast in this way; caution keeps the correlation above
         # zero.
-        np.exp(np.multiply(apart, math.log(correlation), out=alike), out=alike)
-        stretches = n * n / float(alike.sum())
-        correlation = observed + (1 - observed) / stretches
-    stretches = max(1 + STRETCHES * len(np.unique(windows)), stretches, min(n, _by_windows(levels, windows, own)))
+        np.exp(np.multiply(apart, math.log(correlation), out=autocorrelation), out=autocorrelation)
+        periods = n * n / float(autocorrelation.sum())
+        correlation = observed + (1 - observed) / periods
+    periods = max(1 + PERIODS * len(np.unique(windows)), periods, min(n, _by_windows(levels, windows, own)))
     middle = float(np.median(levels))
     usual = 1.4826 * float(np.median(np.abs(levels - middle)))
     stalls = float(levels.max()) - middle > max(OUTLIER * usual, FAR)
-    return Wander(math.sqrt(own / (1 - 1 / stretches)), stretches, sure, stalls)
+    return Wander(math.sqrt(own / (1 - 1 / periods)), periods, sure, stalls)
 
 
 def _by_windows(levels: Floats, windows: Ints, own: float) -> float:
-    """How many independent stretches the scatter of whole windows shows, with caution; 0 for fewer
+    """How many independent periods the scatter of whole windows shows, with caution; 0 for fewer
     than three windows.
 
-    The more stretches a window holds, the less its mean scatters. Blocks may be alike for other
-    reasons than a slow wander, as where waves come again and again: then this shows more stretches
+    The more periods a window holds, the less its mean scatters. Blocks may be alike for other
+    reasons than a slow wander, as where waves come again and again: then this shows more periods
     than the correlation of neighbors does. Where a wander outlasts the windows, their means differ
     as much as blocks do, and this shows few.
     """
@@ -245,6 +251,6 @@ def _by_windows(levels: Floats, windows: Ints, own: float) -> float:
     if n < 3 or not away.any():
         return 0.0
     scatter = float(away @ away) / intervals.chi_square_quantile(RARE, n - 1)
-    alike = float(away[1:] @ away[:-1]) / float(away @ away) * n / (n - 1)
-    alike = min(1.0, max(0.0, alike + 1 / n + CAUTION / 2 / math.sqrt(n)))
-    return n * own / scatter * (1 - alike) / (1 + alike)
+    autocorrelation = float(away[1:] @ away[:-1]) / float(away @ away) * n / (n - 1)
+    autocorrelation = min(1.0, max(0.0, autocorrelation + 1 / n + CAUTION / 2 / math.sqrt(n)))
+    return n * own / scatter * (1 - autocorrelation) / (1 + autocorrelation)

@@ -32,15 +32,15 @@ class Widening:
     less: float = 1.0
 
 
-NONE = Widening()
+NO_WIDENING = Widening()
 
 
 @functools.lru_cache(maxsize=64)
 def widening(sample: WindowData) -> Widening:
-    """What the flags on this sample's load add to its intervals; NONE without such flags."""
+    """What the flags on this sample's load add to its intervals; NO_WIDENING without such flags."""
     raised = {flag.name for flag in load_flags.of_load(sample)}
     if not raised:
-        return NONE
+        return NO_WIDENING
     e2e = mean_e2e(sample)
     pause = load_flags.pause(sample) if "client_bound" in raised else 0.0
     # Little's law: requests that are missing in flight, or too many, change the time of each by at

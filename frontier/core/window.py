@@ -180,7 +180,7 @@ class WindowData:
         return mine
 
     @property
-    def alike(self) -> Ints:
+    def class_code(self) -> Ints:
         """A number for each request, the same for requests of one class and one turn; empty where
         all are alike.
         """

@@ -32,7 +32,7 @@ from frontier.search import scan
 from frontier.search.claim_turns import MORE_TURNS, turns_expected, turns_to_go
 from frontier.search.scan import VISIT_TURNS, Ask, Done, SearchPolicy, between, settings_beyond, visit_of, widest_gap
 from frontier.search.series_history import SeriesHistory
-from frontier.search.window_size import in_flight, longer, mean_e2e, window_size
+from frontier.search.window_size import in_flight, longer, mean_e2e, requests_per_arrival, window_size
 
 FRONTIER_SETTINGS = 4
 """Settings between those of the config that are measured for the frontier, where the config does
@@ -105,7 +105,7 @@ def _completing(policy: SearchPolicy, known: SeriesHistory) -> Ask | None:
     visited_last = bool(known.kept) and known.kept[-1][0].phase is Phase.VISIT
     if visit is not None and (rest is None or not visited_last):
         return visit
-    return rest or _again(policy, known)
+    return rest or _repeat_unconfirmed(policy, known)
 
 
 def _affordable(better: Ask, known: SeriesHistory, within: float) -> Ask | None:
@@ -209,7 +209,7 @@ def window_of_proof(c: int, known: SeriesHistory, reason: str = "") -> Ask:
     return Ask(c, Phase.PROVE, size, reason)
 
 
-def _again(policy: SearchPolicy, known: SeriesHistory) -> Ask | None:
+def _repeat_unconfirmed(policy: SearchPolicy, known: SeriesHistory) -> Ask | None:
     """A second trial of a setting that was over a limit in its only one although a higher setting
     is proven: last, so that what disturbed the first is over. The one with the most throughput
     first.
@@ -372,8 +372,7 @@ def _usual(c: int, points: Mapping[int, Point]) -> int:
     """
     if not isinstance(c, Rate):
         return 20 * math.ceil(in_flight(c, points))
-    each = next((p.shape.requests for p in points.values()), 1.0)
-    return math.ceil(GRID_SECONDS * c.per_second * each)
+    return math.ceil(GRID_SECONDS * c.per_second * requests_per_arrival(points))
 
 
 def _gaps_allowed(policy: SearchPolicy, history: History) -> int:

@@ -132,10 +132,10 @@ def in_flight(load: int, points: Mapping[int, Point]) -> float:
     """
     if not isinstance(load, Rate):
         return load
-    return load.per_second * _each(points) * (mean_e2e(load, points) or 1.0)
+    return load.per_second * requests_per_arrival(points) * (mean_e2e(load, points) or 1.0)
 
 
-def _each(points: Mapping[int, Point]) -> float:
+def requests_per_arrival(points: Mapping[int, Point]) -> float:
     """Requests that an arrival brings."""
     return next((p.shape.requests for p in points.values()), 1.0)
 

@@ -7,7 +7,7 @@ import math
 from collections.abc import Sequence
 
 from frontier.core.causes import UNDECIDED
-from frontier.core.decisions import Cause, Cut, Decision, Reason, Verdict
+from frontier.core.decisions import Cause, Decision, EndedEarly, Reason, Verdict
 from frontier.core.loads import setting
 from frontier.core.metrics import metric
 from frontier.core.points import Flag
@@ -158,7 +158,7 @@ _CUTS = {
 }
 
 
-def _cut_words(cut: Cut, n: int) -> str:
+def _cut_words(cut: EndedEarly, n: int) -> str:
     """'the budget ended its proof after 800 requests; '."""
     if cut.by == "max_time":
         return f"max_time ended its trials after {n:,} of {cut.planned:,} requests; "

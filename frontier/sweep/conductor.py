@@ -36,7 +36,7 @@ from frontier.sweep.servers import LAST_LINES, ServerFailures, Servers
 from frontier.sweep.trial_runner import Step, TrialRunner
 
 SweepEnd = Literal["finished", "interrupted", "server_lost", "budget"]
-AGAIN = 2
+MOST_REPEATS = 2
 """How often a trial whose numbers mean nothing is measured again."""
 PATIENCE = 4
 """After so many of these in a row that mean nothing again, no other is tried: the reason will not
@@ -73,7 +73,7 @@ class Conductor:
     _runner: TrialRunner = field(init=False)
     _proposals: Proposals = field(init=False)
     _announcer: Announcer = field(init=False)
-    _again: Counter[str] = field(default_factory=Counter)
+    _repeats: Counter[str] = field(default_factory=Counter)
     _in_vain: int = 0
     _completing: dict[Series, float] = field(default_factory=lambda: defaultdict(float))
 
@@ -368,7 +368,7 @@ class Conductor:
             trial
             for trial, _ in history
             if trial.key in excluded
-            and self._again[trial.key] < AGAIN
+            and self._repeats[trial.key] < MOST_REPEATS
             and (trial.phase not in SCANS or trial.concurrency not in valid)
         ]
         return min(open_, key=lambda t: (t.phase not in (*PROOFS, Phase.VISIT), t.concurrency, t.repeat), default=None)
@@ -384,7 +384,7 @@ class Conductor:
         return step
 
     def _count_repeat(self, key: str) -> None:
-        self._again[key] += 1
+        self._repeats[key] += 1
         self._in_vain = self._in_vain + 1 if key in self._runner.excluded else 0
 
     # -- what is reported

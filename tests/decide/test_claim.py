@@ -9,7 +9,7 @@ import pytest
 
 from frontier.core import claim, solver
 from frontier.core import estimate as summarize
-from frontier.core.decisions import Cause, Claim, Cut, Limit, Verdict
+from frontier.core.decisions import Cause, Claim, EndedEarly, Limit, Verdict
 from frontier.core.errors import ExitCode
 from frontier.core.metrics import fewest_to_bound
 from frontier.core.proof import EARLIER_ALPHA, claim_point, claim_points
@@ -245,22 +245,22 @@ def test_a_proof_that_max_time_cut_short_says_so():
     cut = dataclasses.replace(window(100), ended=("time",))
     trial = dataclasses.replace(made.trial(8, Phase.CONFIRM), requests=5000)
     whole = dataclasses.replace(made.trial(8, Phase.CONFIRM, 2), requests=800)
-    assert {8: Cut("max_time", 5800)} == claim.cut_short([(trial, cut), (whole, window(100, start=900.0))])
-    assert {} == claim.cut_short([(whole, window(100))])
+    assert {8: EndedEarly("max_time", 5800)} == claim.ended_early([(trial, cut), (whole, window(100, start=900.0))])
+    assert {} == claim.ended_early([(whole, window(100))])
     as_planned = dataclasses.replace(trial, seconds=float(cut.ends[0]))
-    assert {} == claim.cut_short([(as_planned, cut)]), "it lasted as long as it was to"
+    assert {} == claim.ended_early([(as_planned, cut)]), "it lasted as long as it was to"
     point = summarize.point(cut, limits=(TTFT,))
     d = solver.solve([point], [TTFT], history=[(trial, cut)])
     (open_one,) = (r for r in d.explanation.reasons if r.cut)
-    assert ((8,), Cut("max_time", 5000), 800) == (open_one.settings, open_one.cut, open_one.estimate.n)
+    assert ((8,), EndedEarly("max_time", 5000), 800) == (open_one.settings, open_one.cut, open_one.estimate.n)
     assert_golden_row("answers", sentence(open_one))
 
 
 @pytest.mark.parametrize("end", ["budget", "interrupted", "killed", "server_lost", "running", "finished"])
 def test_a_proof_that_the_end_of_the_sweep_cut_short_says_so(end):
     history = [(made.trial(8, Phase.PROVE), window(100))]
-    cut = None if end == "finished" else Cut(end)
-    assert ({8: cut} if cut else {}) == claim.cut_short(history, (TTFT,), end)
+    cut = None if end == "finished" else EndedEarly(end)
+    assert ({8: cut} if cut else {}) == claim.ended_early(history, (TTFT,), end)
     points = claim_points(history, (TTFT,))
     d = solver.solve(points, [TTFT], history=history, end=end)
     assert d.verdict is Verdict.UNPROVEN

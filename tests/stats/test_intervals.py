@@ -463,12 +463,12 @@ def test_groups_are_alike_as_an_analysis_of_variance_says(apart: float) -> None:
     for _ in range(200):
         groups = np.repeat(np.arange(3), 8)
         values = rng.standard_normal(24) + apart * rng.standard_normal(3)[groups]
-        said.append(intervals.alike(values, groups))
+        said.append(intervals.means_alike(values, groups))
         assert said[-1] == (dist.f_oneway(*(values[groups == k] for k in range(3))).pvalue >= intervals.GROUPED)
     assert 0.05 < np.mean(said) < 0.99
     one_each, one_group = np.arange(3), np.zeros(3, np.int64)
-    assert not intervals.alike(rng.standard_normal(3), one_each)
-    assert not intervals.alike(rng.standard_normal(3), one_group)
+    assert not intervals.means_alike(rng.standard_normal(3), one_each)
+    assert not intervals.means_alike(rng.standard_normal(3), one_group)
 
 
 def test_equal_values_are_their_own_bound() -> None:

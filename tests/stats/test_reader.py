@@ -235,7 +235,7 @@ def test_a_server_that_wanders_widens_them_too() -> None:
     window = windowed(records)
     wander = widening(window).wander
     assert {"ttft", "visible", "second"} <= set(wander)
-    assert wander["ttft"].stretches == wander["visible"].stretches
+    assert wander["ttft"].independent_periods == wander["visible"].independent_periods
 
 
 def test_their_names_are_found() -> None:

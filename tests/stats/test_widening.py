@@ -12,8 +12,8 @@ from scipy import stats as dist
 from frontier.core.estimate import estimate
 from frontier.core.points import Estimate
 from frontier.core.trials import ClientHealth
-from frontier.core.wander import STRETCHES, Wander, _by_windows, wander
-from frontier.core.widening import NONE, widening
+from frontier.core.wander import PERIODS, Wander, _by_windows, wander
+from frontier.core.widening import NO_WIDENING, widening
 from frontier.core.window import BLOCKS, Floats, WindowData, join
 from tests.stats.test_estimate import a_sample
 from tests.stats.test_flags import simulated
@@ -28,7 +28,7 @@ def known(sample: WindowData, name: str) -> Estimate:
 
 
 def test_without_a_warning_nothing_is_added() -> None:
-    assert NONE is widening(a_sample())
+    assert NO_WIDENING is widening(a_sample())
 
 
 # --- the client and the load
@@ -93,7 +93,7 @@ def test_the_stretches_of_a_known_wander_are_counted_with_caution(rho: float) ->
     apart = np.abs(np.subtract.outer(np.arange(n), np.arange(n)))
     true = n * n / float((rho**apart).sum())
     found = [wander(0.1 * ar1(rng, n, rho), np.arange(n) * 1.0, np.zeros(n, int), 0.0) for _ in range(100)]
-    stretches = [each.stretches for each in found if each is not None]
+    stretches = [each.independent_periods for each in found if each is not None]
     assert 0.4 * true < np.median(stretches) < true
     assert np.mean(np.array(stretches) > 1.1 * true) < 0.2
     assert 0.1 == pytest.approx(np.median([each.deviation for each in found if each is not None]), rel=0.15)
@@ -109,8 +109,8 @@ def test_windows_far_apart_are_more_stretches_than_windows_in_a_row() -> None:
     far = wander(levels, np.arange(120.0) + windows * 2000, windows, 0.0)
     assert row is not None
     assert far is not None
-    assert row.stretches < far.stretches
-    assert far.stretches >= 4
+    assert row.independent_periods < far.independent_periods
+    assert far.independent_periods >= 4
 
 
 @pytest.mark.parametrize("lasts", [1, 6, 20, 60])
@@ -124,7 +124,7 @@ def test_the_scatter_of_windows_shows_no_more_stretches_than_there_are(lasts: in
     true = n * n / float((rho**apart).sum())
     drawn = [ar1(rng, n, rho) for _ in range(200)]
     found = [_by_windows(levels, windows, float(levels.var())) for levels in drawn]
-    assert np.mean(np.array(found) > 1.1 * max(true, 1 + 12 * STRETCHES)) < 0.2
+    assert np.mean(np.array(found) > 1.1 * max(true, 1 + 12 * PERIODS)) < 0.2
     assert np.median(found) > 0.15 * true
 
 
@@ -136,7 +136,7 @@ def test_waves_that_come_again_in_every_window_are_many_stretches() -> None:
     one = wander(levels, np.arange(240.0), windows * 0, 0.0)
     assert found is not None
     assert one is not None
-    assert found.stretches > 4 * one.stretches
+    assert found.independent_periods > 4 * one.independent_periods
     assert found.beyond(0.95, 0.95) < 0.1 * 2.2
 
 
