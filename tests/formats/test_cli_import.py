@@ -241,7 +241,7 @@ def test_how_to_reproduce_has_the_options_the_page_was_made_with(
     run(["report", "runs/minimax", "--sla", "p99_ttft<=1s", "--set", "gpus=16", "-o", "page.md"])
     capsys.readouterr()
     page = (here / "page.md").read_text()
-    assert "frontier report runs/minimax --sla 'p99_ttft<=1s' --set gpus=16 -o page.md" in page
+    assert "frontier report runs/minimax -o page.md --sla 'p99_ttft<=1s' --set gpus=16" in page
 
 
 def test_a_picture_of_some_deployments_names_only_their_models(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
