@@ -10,6 +10,7 @@ changed after it was measured never counts: its setting is flagged instead.
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -32,6 +33,7 @@ from frontier.core.metrics import DEFAULT_METRICS, metric
 from frontier.core.points import Estimate, Flag, Frontier, Point, Power
 from frontier.core.proof import by_concurrency, claim_points, claim_windows
 from frontier.core.series import Series, by_series
+from frontier.core.shapes import Shape
 from frontier.core.sla_result import SlaResult, answer
 from frontier.core.time_breakdown import time_breakdown
 from frontier.core.trials import GreedyReplies, Trial
@@ -51,6 +53,10 @@ if TYPE_CHECKING:
 
 History = list[tuple[Trial, WindowData]]
 
+Axes = tuple[str, ...]
+Objectives = Axes | Mapping[Shape, Axes] | None
+"""The metrics of a frontier that are asked for: of every shape, or of each."""
+
 _REQUEST_COLUMNS = ("sent", "ok", "ttft", "tpot", "e2e", "prompt_tokens", "completion_tokens", "cached_tokens")
 
 
@@ -61,6 +67,11 @@ HOW_TO_GIVE = {
     "quality": "state it as  quality: 0.95  in the config, or measure it:  frontier verify --quality",
 }
 """How to give a metric what it needs (`metrics.NEEDS`)."""
+
+
+def metrics_of(axes: Mapping[Series, Axes]) -> Axes:
+    """All metrics that some axes have."""
+    return tuple(dict.fromkeys(name for names in axes.values() for name in names))
 
 
 class HasQuality(Protocol):
@@ -309,33 +320,60 @@ class Run:
     # -- frontiers
     # ----------------------------------------------------------------------------------------------
 
+    def axes(self, objectives: Objectives = None, limits: Sequence[Limit] | None = None) -> dict[Series, Axes]:
+        """The metrics of each series' frontier: the one rule that table, JSON, CSV, picture, page and
+        comparison keep.
+
+        Those asked for, else those that the config names; else output throughput against the
+        latency that binds the operating point under `limits` (default: the config's), and without
+        one against the first latency that is limited.
+        """
+        wanted = self.limits() if limits is None else tuple(limits)
+        latencies = [limit.metric for limit in wanted if metric(limit.metric).quantity is not None]
+        first = latencies[0] if latencies else self.config.objectives[1]
+        named = objectives or self.config.given_objectives
+        chosen: dict[Series, Axes] = {}
+        for series in dict.fromkeys([*self.histories, *(p.series for p in self.imported)]):
+            given = named.get(series.shape) if isinstance(named, Mapping) else named
+            chosen[series] = given or ("output_throughput", first)
+        if named or not latencies:
+            return chosen
+        with suppress(UsageError):  # a limit on what no point has a value of: there is no answer
+            for decision in self.solve(wanted):
+                if decision.concurrency is not None and decision.binding in latencies:
+                    chosen[decision.series] = ("output_throughput", decision.binding)
+        return chosen
+
     def frontiers(
         self,
         points: Sequence[Point],
-        objectives: tuple[str, ...] | None = None,
+        objectives: Objectives = None,
         uncertainties: Mapping[Series, FrontierUncertainty] | None = None,
+        limits: Sequence[Limit] | None = None,
     ) -> tuple[Frontier, ...]:
-        """The exact non-dominated set of each series, with its members' probabilities where
-        `uncertainties` has it.
+        """The exact non-dominated set of each series on its `axes`, with its members' probabilities
+        where `uncertainties` has it.
         """
-        groups = by_series(points).values()
-        frontiers = (pareto.frontier(group, objectives or self.config.objectives) for group in groups)
+        axes = self.axes(objectives, limits)
+        frontiers = (pareto.frontier(group, axes[series]) for series, group in by_series(points).items())
         known = uncertainties or {}
         return tuple(replace(f, probability=known[f.series].probability) if f.series in known else f for f in frontiers)
 
-    def uncertainties(self, objectives: tuple[str, ...] | None = None) -> dict[Series, FrontierUncertainty]:
+    def uncertainties(
+        self, objectives: Objectives = None, limits: Sequence[Limit] | None = None
+    ) -> dict[Series, FrontierUncertainty]:
         """How sure each frontier is: P(non-dominated) of its settings and the attainment band, by
         block bootstrap.
 
         Only settings that have a place on the frontier take part: a flagged one must not lift the
         band or beat others.
         """
-        axes = objectives or self.config.objectives
-        if len(axes) != 2:  # bands are of two axes
-            return {}
-        axes, known = (axes[0], axes[1]), {}
-        points = self.points(names=axes)
-        for f in self.frontiers(points, axes):
+        known = {}
+        points = self.points(names=metrics_of(self.axes(objectives, limits)))
+        for f in self.frontiers(points, objectives, limits=limits):
+            if len(f.objectives) != 2:  # bands are of two axes
+                continue
+            axes = (f.objectives[0], f.objectives[1])
             samples = {c: s for c, s in self.samples(f.series).items() if c not in f.excluded}
             drawn = uncertainty.replicates(samples, axes, limits=self.limits(), price=self._price(f.deployment))
             if drawn.concurrencies:
@@ -343,7 +381,7 @@ class Run:
         return known
 
     def summaries(
-        self, points: Sequence[Point], objectives: tuple[str, ...] | None = None
+        self, points: Sequence[Point], objectives: Objectives = None
     ) -> tuple[FrontierSummary, ...]:
         """The summary of each series as a whole: its frontier with its uncertainty, and its
         capacity.

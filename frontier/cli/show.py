@@ -27,6 +27,7 @@ def command(options: common.RunOptions, runs: tuple[Path, ...]) -> int:
       frontier show runs/bf16 runs/fp8 --objectives quality,cost
       frontier show --json | jq '.points[] | select(.on_frontier) | .concurrency'
     """
+    from frontier.run import metrics_of
     from frontier.show.json_out import SHOW_SCHEMA, points_json
     from frontier.show.notes import notes_of
     from frontier.show.picture.selection import pooled_of
@@ -35,20 +36,19 @@ def command(options: common.RunOptions, runs: tuple[Path, ...]) -> int:
 
     if len(runs) > 1:
         loaded = [replace(options, run=path).read() for path in runs]
-        first = loaded[0]
-        pools = pooled_of(loaded, options.all_axes or first.config.objectives, first.limits())
+        pools = pooled_of(loaded, options.all_axes, loaded[0].limits())
         pooled = {"schema": SHOW_SCHEMA, "pooled": pooled_json(pools)}
         common.answer(pooled if options.as_json else pooled_text(pools, **common.layout()))
         return ExitCode.YES if any(pool.members for pool in pools) else ExitCode.FAILED
     run = replace(options, run=runs[0] if runs else None).read(allow_empty=options.as_json, say_unfinished=False)
-    axes = options.all_axes or run.config.objectives
-    points = run.points(names=axes)
+    axes = options.all_axes
+    points = run.points(names=metrics_of(run.axes(axes)))
     summaries = run.summaries(points, axes)
     frontiers = [summary.frontier for summary in summaries]
     limits = run.limits()
     decisions = run.solve() if limits else ()
     notes = notes_of(run, points, decisions)
-    pools = pooled_of([run], axes, limits) if options.all_axes else []
+    pools = pooled_of([run], axes, limits) if axes else []
     if options.as_json:
         tree = {"unfinished": common.unfinished_json(run), "pooled": pooled_json(pools)}
         common.answer({**points_json(points, frontiers, summaries, notes), **tree})

@@ -15,10 +15,10 @@ from frontier.core.text import one_cell
 if TYPE_CHECKING:
     import pandas as pd
 
-FIRST = ("deployment", "shape", "isl", "osl", "concurrency", "n", "valid", "on_frontier", "flags")
+FIRST = ("deployment", "shape", "isl", "osl", "concurrency", "n", "valid", "on_frontier", "objectives", "flags")
 
 
-_TEXTS = ("deployment", "shape", "flags", "power_source", "run", "engine", "device", "model", "load")
+_TEXTS = ("deployment", "shape", "objectives", "flags", "power_source", "run", "engine", "device", "model", "load")
 
 
 _FORMULA = ("=", "+", "-", "@")
@@ -34,7 +34,7 @@ def table(points: Sequence[Point], frontiers: Sequence[Frontier]) -> "pd.DataFra
     import pandas as pd
 
     names = sorted({name for point in points for name in point.metrics}, key=_order)
-    members = settings_on(frontiers)
+    members, axes = settings_on(frontiers), {f.series: ",".join(f.objectives) for f in frontiers}
     powered = ("power_w", "power_source") if any(p.power for p in points) else ()
     rows = []
     for p in points:
@@ -47,6 +47,7 @@ def table(points: Sequence[Point], frontiers: Sequence[Frontier]) -> "pd.DataFra
             p.n or None,
             p.valid,
             (*p.series, p.concurrency) in members,
+            axes.get(p.series, ""),
             ", ".join(flag.name for flag in p.flags),
         )
         row: dict[str, Any] = dict(zip(FIRST, setting, strict=True)) | load_columns(p.concurrency)

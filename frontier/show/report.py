@@ -204,13 +204,11 @@ KEY = ", ".join(f"{sign} {meaning}" for sign, _, meaning in SIGNS.values()) + f"
 def report_of(
     run: Run, limits: Sequence[Limit], objectives: tuple[str, ...] | None = None, options: Sequence[str] = ()
 ) -> Report:
-    """Everything a page of the run is made of; `options` are those it was asked for with. Pictures
-    are drawn of the first two objectives.
-    """
+    """Everything a page of the run is made of; `options` are those it was asked for with."""
     checks = CHECKS
     if run.is_imported:
         checks = IMPORTED_REQUEST_CHECKS if run.histories else IMPORTED_CHECKS
-    views = views_of(run, limits, (objectives[0], objectives[1]) if objectives else None)
+    views = views_of(run, limits, objectives)
     return Report(
         views=views,
         pooled=pooled_of([run], objectives, limits) if objectives else (),
