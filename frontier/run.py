@@ -42,7 +42,7 @@ from frontier.core.window import WindowData
 from frontier.hardware.roofline import Roofline, bounds, distance
 from frontier.planning.arrivals import arrival_rate
 from frontier.planning.budget import Amount, TrialTimes
-from frontier.planning.next_step import shared_commands, with_command
+from frontier.planning.next_step import go_on, shared_commands, with_command
 from frontier.planning.standing import Standing, skipped, standing
 from frontier.store.run_dir import RunDirectory
 from frontier.store.trial_files import AlteredError
@@ -127,7 +127,18 @@ class Run:
         """That a part of what was planned is not measured, and what goes on with it; '' for a
         finished run.
         """
-        return "" if self.standing is None else self.standing.text
+        return "" if self.standing is None else self.standing.text(self.go_on)
+
+    @functools.cached_property
+    def go_on(self) -> str:
+        """The command that measures what is left: that of the last session, with a larger budget
+        where that ended it. '' for an import.
+        """
+        if self.standing is None:
+            return ""
+        if self.standing.end != "budget":
+            return self.standing.again
+        return go_on(self.config, self.standing.again, self.histories, self.times, self.spent)
 
     @property
     def is_imported(self) -> bool:
@@ -321,8 +332,8 @@ class Run:
     # ----------------------------------------------------------------------------------------------
 
     def axes(self, objectives: Objectives = None, limits: Sequence[Limit] | None = None) -> dict[Series, Axes]:
-        """The metrics of each series' frontier: the one rule that table, JSON, CSV, picture, page and
-        comparison keep.
+        """The metrics of each series' frontier: the one rule that table, JSON, CSV, picture, page
+        and comparison keep.
 
         Those asked for, else those that the config names; else output throughput against the
         latency that binds the operating point under `limits` (default: the config's), and without
@@ -380,9 +391,7 @@ class Run:
                 known[f.series] = FrontierUncertainty(uncertainty.membership(drawn), uncertainty.band(drawn))
         return known
 
-    def summaries(
-        self, points: Sequence[Point], objectives: Objectives = None
-    ) -> tuple[FrontierSummary, ...]:
+    def summaries(self, points: Sequence[Point], objectives: Objectives = None) -> tuple[FrontierSummary, ...]:
         """The summary of each series as a whole: its frontier with its uncertainty, and its
         capacity.
         """

@@ -181,9 +181,11 @@ def save_pictures(
     series: "Sequence[Series]" = (),
     pixels: int | None = None,
     theme: Theme = "light",
+    *,
+    quiet: bool = False,
 ) -> None:
-    """Write each picture to each file, and say so; several are named by what their series differ
-    in.
+    """Write each picture to each file, and say so unless `quiet`; several are named by what their
+    series differ in.
     """
     from frontier.show.picture.frontier_picture import save
     from frontier.show.picture.selection import file_names
@@ -191,4 +193,5 @@ def save_pictures(
     for file in files:
         for picture, path in zip(pictures, file_names(file, series) if series else [file], strict=True):
             save(picture, path, width=pixels, theme=theme)
-            common.say(f"wrote {path}")
+            if not quiet:
+                common.say(f"wrote {path}")

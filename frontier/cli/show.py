@@ -12,7 +12,7 @@ from frontier.core.errors import ExitCode
 
 @common.subcommand("show")
 @click.argument("runs", nargs=-1, metavar="[RUN]...", type=common.RUN_PATH, shell_complete=common.complete_run)
-@common.run_options("deployments", "shapes", "objectives", "settings", "as_json")
+@common.run_options("deployments", "shapes", "objectives", "settings", "detail", "as_json")
 def command(options: common.RunOptions, runs: tuple[Path, ...]) -> int:
     """What does each measured setting do: its metrics with intervals, and is it on the frontier?
 
@@ -28,11 +28,12 @@ def command(options: common.RunOptions, runs: tuple[Path, ...]) -> int:
       frontier show --json | jq '.points[] | select(.on_frontier) | .concurrency'
     """
     from frontier.run import metrics_of
+    from frontier.show.answer import decision_table
     from frontier.show.json_out import SHOW_SCHEMA, points_json
     from frontier.show.notes import notes_of
     from frontier.show.picture.selection import pooled_of
     from frontier.show.pooled import pooled_json, pooled_text
-    from frontier.show.tables import client_lines, points_table
+    from frontier.show.tables import client_lines, frontier_sentence, points_table
 
     if len(runs) > 1:
         loaded = [replace(options, run=path).read() for path in runs]
@@ -40,7 +41,7 @@ def command(options: common.RunOptions, runs: tuple[Path, ...]) -> int:
         pooled = {"schema": SHOW_SCHEMA, "pooled": pooled_json(pools)}
         common.answer(pooled if options.as_json else pooled_text(pools, **common.layout()))
         return ExitCode.YES if any(pool.members for pool in pools) else ExitCode.FAILED
-    run = replace(options, run=runs[0] if runs else None).read(allow_empty=options.as_json, say_unfinished=False)
+    run = replace(options, run=runs[0] if runs else None).read(allow_empty=options.as_json)
     axes = options.all_axes
     points = run.points(names=metrics_of(run.axes(axes)))
     summaries = run.summaries(points, axes)
@@ -53,21 +54,31 @@ def command(options: common.RunOptions, runs: tuple[Path, ...]) -> int:
         tree = {"unfinished": common.unfinished_json(run), "pooled": pooled_json(pools)}
         common.answer({**points_json(points, frontiers, summaries, notes), **tree})
     else:
-        table = points_table(
-            points,
-            frontiers,
-            limits,
-            decisions=decisions,
-            summaries=summaries,
-            notes=notes,
-            gpus=run.gpus,
-            **common.layout(),
-        )
-        common.answer(table)
+        layout, whole = common.layout(), options.detail == "all"
+        if options.detail != "answer" or not decisions:
+            table = points_table(
+                points,
+                frontiers,
+                limits,
+                decisions=decisions,
+                summaries=summaries,
+                notes=notes,
+                gpus=run.gpus,
+                whole=whole,
+                **layout,
+            )
+            common.answer(table)
+        if options.detail == "usual":
+            for frontier in frontiers:
+                name = f"{frontier.series.label()}: " if len(frontiers) > 1 else ""
+                common.answer_prose(f"{name}{frontier_sentence(frontier)}")
+        if decisions and options.detail == "answer":
+            common.answer(decision_table(decisions, gpus=run.gpus, detail="answer", **layout))
         if len(run.config.deployments) > 1 and pools:
-            common.answer("\n" + pooled_text(pools, **common.layout()))
-        for line in client_lines(run.histories):
-            common.answer_prose(line)
-        if run.unfinished:
+            common.answer("\n" + pooled_text(pools, **layout))
+        if whole:
+            for line in client_lines(run.histories):
+                common.answer_prose(line)
+        if run.unfinished and options.detail != "answer":
             common.answer_prose(run.unfinished)
     return ExitCode.YES if any(p.valid for p in points) else ExitCode.FAILED

@@ -50,7 +50,7 @@ def _settings(_ctx: click.Context, _parameter: click.Parameter, value: str | Non
     if not value:
         return NO_PROOFS
     if (Path(value) / "manifest.json").exists():
-        decisions = common.read_run(Path(value), say_unfinished=False).solve()
+        decisions = common.read_run(Path(value)).solve()
         proven = {d.series: () if d.concurrency is None else (d.concurrency,) for d in decisions}
         if not any(proven.values()):
             raise UsageError(f"--prove {value}: that run proved no concurrency", "name one, as  --prove 32")
@@ -75,8 +75,9 @@ def _settings(_ctx: click.Context, _parameter: click.Parameter, value: str | Non
 )
 @click.option("--until", metavar="TIME", help="Finish by this time (e.g. 07:00); lowest-priority trials are dropped.")
 @common.with_options("sweep")
-@common.json_option
+@common.run_options("detail", "as_json")
 def command(
+    options: common.RunOptions,
     config_file: Path,
     output: Path | None,
     dry_run: bool,
@@ -84,7 +85,6 @@ def command(
     only: tuple[str, ...],
     prove: "ToProve",
     until: str | None,
-    as_json: bool,
     **given: Any,
 ) -> int:
     """Find and prove the operating point of CONFIG, then measure its frontier; the same command
@@ -113,10 +113,10 @@ def command(
     _require_run(request, path)
     _require_room(path, plan)
     if dry_run:
-        return print_plan(request.config, plan, request.run, as_json, prove)
+        return print_plan(request.config, plan, request.run, options.as_json, prove)
     common.consent_to_sweep(config_file, request.config)
     run = _open(request, path)
-    return _sweep(request, plan, run, prove, given, as_json)
+    return _sweep(request, plan, run, prove, given, options)
 
 
 def _require_time(request: "SweepRequest", plan: "Plan") -> None:
@@ -209,7 +209,7 @@ def _sweep(
     run: RunDirectory,
     prove: "ToProve",
     given: "Mapping[str, Any]",
-    as_json: bool,
+    shown: common.RunOptions,
 ) -> int:
     """Measure, answer, and notify however it ended; the exit code."""
     from frontier.cli.dry_run import look_ahead, plan_lines
@@ -220,11 +220,13 @@ def _sweep(
     decisions: Sequence[Decision] = ()
     try:
         with run:
-            common.say(f"run  {run.path}")
-            ahead = look_ahead(request.config, plan, run.path, prove)
-            common.say("\n".join(plan_lines(request.config, ahead, prove)))
-            end = measure(request.config, plan, run, given, request.facts, prove=prove)
-        code, decisions = _conclude(run.path, end, request.again, as_json)
+            quiet = shown.detail == "answer"
+            if not quiet:
+                common.say(f"run  {run.path}")
+                ahead = look_ahead(request.config, plan, run.path, prove)
+                common.say("\n".join(plan_lines(request.config, ahead, prove)))
+            end = measure(request.config, plan, run, given, request.facts, quiet=quiet, prove=prove)
+        code, decisions = _conclude(run.path, end, request.again, shown)
         if prove and code == ExitCode.YES and _unfinished_proofs(run.path):
             code = ExitCode.NOT_PROVEN
         return code
@@ -250,10 +252,13 @@ def measure(
     run: RunDirectory,
     given: "Mapping[str, Any]" = MappingProxyType({}),
     facts: "Mapping[str, Any]" = MappingProxyType({}),
+    *,
+    quiet: bool = False,
     **options: Any,
 ) -> "SweepEnd":
     """Run the conductor (with these options of it) under signal handling: the first Ctrl-C stops
-    cleanly, the second leaves at once. The journal keeps `facts` of the session.
+    cleanly, the second leaves at once. The journal keeps `facts` of the session. `quiet`: nothing
+    is printed meanwhile.
     """
     from frontier.client.http.http_client import run as run_loop
     from frontier.planning.plan import Progress
@@ -267,7 +272,7 @@ def measure(
     async def go() -> "SweepEnd":
         stop = asyncio.Event()
         stop_on_signals(stop)
-        progress: Progress = make_progress(sys.stderr)
+        progress = Progress() if quiet else make_progress(sys.stderr)
         async with AsyncExitStack() as stack:
             stack.callback(progress.close)
             for extra in registry.options_of("sweep"):
@@ -316,40 +321,29 @@ def _release(terminals: "Sequence[int]") -> None:
 # --------------------------------------------------------------------------------------------------
 
 
-def _conclude(path: Path, end: "SweepEnd", again: str, as_json: bool) -> "tuple[int, Sequence[Decision]]":
+def _conclude(path: Path, end: "SweepEnd", again: str, shown: common.RunOptions) -> "tuple[int, Sequence[Decision]]":
     """Print what the sweep measured, however it ended; the exit code, and the decisions. A sweep
     that was interrupted before anything was proven only says how to go on.
     """
-    from frontier.cli.dry_run import larger_budget
     from frontier.core.solver import exit_code
     from frontier.planning.standing import lost_server
-    from frontier.show.report import skipped_lines
 
     run = common.read_run(path, allow_empty=True)
+    decisions: Sequence[Decision] = ()
+    proven = run.histories and run.limits() and any(d.concurrency is not None for d in run.solve())
+    if run.histories and (proven or end != "interrupted"):
+        decisions = _answer(run, shown)
     if end == "interrupted":
         finished = sum(len(history) for history in run.histories.values())
-        decisions: Sequence[Decision] = ()
-        if run.histories and run.limits() and any(d.concurrency is not None for d in run.solve()):
-            decisions = _answer(run, as_json)
-            _draw(run)
         common.say(f"stopped; {finished} finished trials are in {path}; go on with\n  {again}")
         return ExitCode.INTERRUPTED, decisions
-    if run.histories:
-        decisions = _answer(run, as_json)
-        for line in skipped_lines(run.skipped):
-            common.say(line)
-        _draw(run)
-    else:
-        decisions = ()
+    if not run.histories:
         common.say(f"no trial was finished; {path} holds the journal")
     if end == "server_lost":
         why = lost_server(RunDirectory.read(path).journal_lines())
         common.say(f"{why}\nfinished trials are kept; go on with\n  {again}")
     if end == "server_lost" or not run.histories:
         return ExitCode.FAILED, decisions
-    if end == "budget":
-        common.say(larger_budget(run.config, path, again))
-    common.say(f"run  {path}")
     if decisions:
         return exit_code(decisions), decisions
     return ExitCode.YES if any(p.valid for p in run.points()) else ExitCode.FAILED, ()
@@ -364,43 +358,69 @@ def _unfinished_proofs(path: Path) -> bool:
     return bool(asked - {line["trial"] for line in lines if line["event"] == "trial_done"})
 
 
-def _answer(run: "Run", as_json: bool) -> "Sequence[Decision]":
-    """Print the table and the decisions under the first tier of the SLA; the decisions."""
+def _answer(run: "Run", shown: common.RunOptions) -> "Sequence[Decision]":
+    """Print the table, the decisions under the first tier of the SLA, what is left and what comes
+    next, and draw the picture; the decisions.
+    """
     from frontier.show.answer import answers_json, answers_text
     from frontier.show.tables import points_table
 
     answers = run.answers(run.config.tiers[:1])
     decisions = answers[0].decisions if answers else ()
-    if as_json:
+    if shown.as_json:
         common.answer({**answers_json(answers), "unfinished": common.unfinished_json(run)})
+        _draw(run)
         return decisions
-    points = run.points()
-    common.answer(
-        points_table(points, run.frontiers(points), run.limits(), decisions=decisions, gpus=run.gpus, **common.layout())
-    )
+    layout, points, whole = common.layout(), run.points(), shown.detail == "all"
+    if shown.detail != "answer" or not decisions:
+        frontiers = run.frontiers(points)
+        table = points_table(points, frontiers, run.limits(), decisions=decisions, gpus=run.gpus, whole=whole, **layout)
+        common.answer(table + "\n" * bool(decisions))
     if decisions:
-        common.answer(answers_text(answers, gpus=run.gpus, **common.layout()))
-        names = list(dict.fromkeys(deployment for deployment, _ in run.histories))
-        if len(names) > 1:
-            pair = [part for name in names[:2] for part in ("--deployment", name)]
-            common.say(f"compare their frontiers with\n  {shlex.join(['frontier', 'compare', str(run.path), *pair])}")
+        common.answer(answers_text(answers, gpus=run.gpus, detail=shown.detail, **layout))
+    picture = _draw(run)
+    if shown.detail != "answer":
+        for line in next_lines(run, decisions):
+            common.say(line)
+        common.say(f"Picture          {picture}" if picture else f"Saved in         {run.path}")
     return decisions
 
 
-def _draw(run: "Run") -> None:
-    """Draw the picture, where it can be: the sweep has ended well without it."""
+def next_lines(run: "Run", decisions: "Sequence[Decision]") -> list[str]:
+    """What is left of a sweep, and the commands that its reader most likely wants next."""
+    lines = []
+    if run.unfinished:
+        lines += run.unfinished.splitlines()
+    elif run.standing is not None and run.standing.gaps:
+        lines += [run.standing.gaps, *(f"  {reason}" for reason in dict.fromkeys(run.skipped.values()))]
+    commands = [["frontier", "report", str(run.path), "-o", "page.html"]]
+    alone = decisions[0] if len(decisions) == 1 else None
+    if alone is not None and alone.concurrency is not None and alone.shape.arrivals is None:
+        commands.insert(0, ["frontier", "verify", str(run.path)])
+    names = list(dict.fromkeys(deployment for deployment, _ in run.histories))
+    if len(names) > 1:
+        pair = [part for name in names[:2] for part in ("--deployment", name)]
+        commands.insert(0, ["frontier", "compare", str(run.path), *pair])
+    return [*lines, *(f"{'Next' if i == 0 else '':<17}{shlex.join(words)}" for i, words in enumerate(commands))]
+
+
+def _draw(run: "Run") -> "Path | None":
+    """Draw the picture, where it can be: the sweep has ended well without it. Its file."""
     from frontier.cli.plot import beside_an_answer, frontier_picture, picture_files, save_pictures
     from frontier.show.picture.selection import check_panels
 
     try:
         with beside_an_answer():
             check_panels(run)
-            save_pictures([frontier_picture(run, run.limits())], picture_files(run, "frontier"))
+            files = picture_files(run, "frontier")
+            save_pictures([frontier_picture(run, run.limits())], files, quiet=True)
+            return files[0]
     except UsageError as error:  # too many frontiers for a picture
         common.say(f"no picture was drawn: {error}")
     except OSError as error:  # a full or read-only disk
         where = f"draw it elsewhere with  frontier plot {run.path} -o FILE"
         common.say(f"the picture could not be written: {error.strerror}; {where}")
+    return None
 
 
 def _notify(config: "Config", path: Path, end: str, code: int, decisions: "Sequence[Decision]", reason: str) -> None:

@@ -4,7 +4,6 @@ setting is not. The causes are those of `core.causes`; nothing is decided here.
 
 import dataclasses
 import math
-from collections.abc import Sequence
 
 from frontier.core import cost_energy
 from frontier.core.causes import UNDECIDED
@@ -189,21 +188,38 @@ def _remarks(decision: Decision) -> list[str]:
     return [clean(f"{setting(decision.concurrency or 0)}: {remark}", 400) for remark in decision.explanation.remarks]
 
 
-_HIGHER = (*UNDECIDED, Cause.VIOLATES, Cause.STEP_NOT_WORTH)
+_HIGHER = (*UNDECIDED, Cause.VIOLATES, Cause.STEP_NOT_WORTH, Cause.EXCLUDED, Cause.HIGHEST_MEASURED)
+_ASIDE = (Cause.BRACKET, Cause.OPTIMUM)
+"""What only somebody who asks for all of it reads."""
 
 
-def reason_sentences(decision: Decision, without: Sequence[Reason] = ()) -> list[str]:
-    """The reasons below a decision's headline and figures, less those shown elsewhere (`without`);
-    the first about a higher setting says that it is. Last how the operating point was measured,
-    where that needs saying.
+def why_not_more(decision: Decision) -> list[str]:
+    """Why no higher setting is the operating point: the next one, and the one that may give
+    more.
     """
+    return [sentence(reason) for reason in _higher(decision)]
+
+
+def _higher(decision: Decision) -> list[Reason]:
     chosen = decision.concurrency
-    reasons = [reason for reason in decision.explanation.reasons if not _is_in_figures(reason, decision)]
-    higher = [r for r in reasons if chosen is not None and r.cause in _HIGHER and r.settings[0] > chosen]
+    if chosen is None:
+        return []
+    return [
+        reason
+        for reason in decision.explanation.reasons
+        if reason.cause in _HIGHER and (reason.cause is Cause.HIGHEST_MEASURED or reason.settings[0] > chosen)
+    ]
+
+
+def other_reasons(decision: Decision, *, whole: bool = True) -> list[str]:
+    """The reasons beside a decision's headline, figures and `why_not_more`, where not the `whole`
+    is asked for without asides. Last how the operating point was measured, where that needs saying.
+    """
+    above = _higher(decision)
     lines = [
-        f"Next higher: {sentence(reason)}" if higher and reason is higher[0] else sentence(reason)
-        for reason in reasons
-        if reason not in without
+        sentence(reason)
+        for reason in decision.explanation.reasons
+        if reason not in above and not _is_in_figures(reason, decision) and (whole or reason.cause not in _ASIDE)
     ]
     shares = shares_sentence(decision.shape, decision.metrics)
     return [*lines, *([shares] if shares else []), *_remarks(decision)]

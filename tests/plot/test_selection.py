@@ -1,13 +1,11 @@
 """What is drawn of a run: on which axes, and into which files."""
 
-import dataclasses
 import json
 from pathlib import Path
 
 import pytest
 
 from frontier.config import Config, load_config
-from frontier.core.decisions import Limit
 from frontier.core.errors import UsageError
 from frontier.core.series import Series
 from frontier.core.shapes import Shape
@@ -16,7 +14,7 @@ from frontier.run import Run, load
 from frontier.show.picture.data import View
 from frontier.show.picture.selection import file_names, provenance_of
 from tests.golden import assert_golden_row
-from tests.plot.toy import LIMIT, toy_decision, toy_frontier, toy_points
+from tests.plot.toy import toy_frontier, toy_points
 from tests.sweeps import swept
 
 CONFIG = "endpoint: http://127.0.0.1:8000\nmodel: m\nshapes: [64/8]\nsla: {p99_ttft: 500ms, p99_tpot: 26ms}\n"

@@ -181,22 +181,22 @@ def drive(progress: Progress, clock: Clock, series_count: int = 1) -> None:
 def stages(lines: list[str]) -> list[str]:
     """The stages that lines tell of, in their order."""
     words = [word for line in lines for word in line.split()]
-    return [word for word in words if word in ("scan", "prove", "complete")]
+    return [word for word in words if word in ("search", "prove", "complete")]
 
 
-def test_a_log_has_a_line_for_the_scan_each_look_of_a_proof_the_answer_and_each_setting() -> None:
+def test_a_log_has_a_line_for_each_phase_and_the_answer() -> None:
     out, clock = io.StringIO(), Clock()
     drive(PlainProgress(out, clock, lambda: "t"), clock)
-    assert ["scan", "prove", "prove", "complete"] == stages(out.getvalue().splitlines())
+    assert ["search", "prove", "complete"] == stages(out.getvalue().splitlines())
     assert_golden_row("progress", out.getvalue())
 
 
-def test_a_terminal_has_the_same_lines_and_a_proof_has_one() -> None:
+def test_a_terminal_has_the_same_lines() -> None:
     clock = Clock()
     progress, out = live(clock)
     drive(progress, clock)
     lines = Screen(out.getvalue()).lines
-    assert ["scan", "prove", "complete"] == stages(lines)
+    assert ["search", "prove", "complete"] == stages(lines)
     assert_golden_row("progress", "\n".join(lines))
 
 
@@ -204,7 +204,7 @@ def test_of_several_series_each_line_says_which() -> None:
     out, clock = io.StringIO(), Clock()
     drive(PlainProgress(out, clock, lambda: "t"), clock, series_count=3)
     lines = out.getvalue().splitlines()
-    assert [False, *[True] * 6, False] == ["1024/256" in line for line in lines]
+    assert [False, *[True] * 4, False] == ["1024/256" in line for line in lines]
     assert_golden_row("progress", out.getvalue())
 
 

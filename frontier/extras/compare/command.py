@@ -119,7 +119,7 @@ def _gate(
     parts = options.deployments if b is not None else ()
 
     def read(path: Path) -> "Run":
-        return narrowed(common.read_run(path, options.settings, say_unfinished=b is None), parts, options.shapes)
+        return narrowed(common.read_run(path, options.settings), parts, options.shapes)
 
     if b is None:
         run = read(a)
@@ -147,7 +147,7 @@ def _two_runs(
 
     whole = replace(options, deployments=(), shapes=())
     sides = [
-        replace(whole, run=path, settings=(*options.settings, *settings)).read(say_unfinished=False)
+        replace(whole, run=path, settings=(*options.settings, *settings)).read()
         for path, settings in ((a, settings_a), (b or a, settings_b))
     ]
     pair = two_deployments(sides[0], options.deployments) if b is None else None

@@ -137,7 +137,9 @@ def _draw(run: "Run", forecasts: "list[Forecast]", file: Path) -> None:
     views = [replace(v, expected=expected.get(v.frontier.series, ())) for v in views_of(run, run.limits(), axes)]
     if axes != own:
         named = " and ".join(metric(objective).label for objective in own)
-        common.say(f"note: drawn over {metric(name).label}, as predictions are of means; the run's own axes are {named}")
+        common.say(
+            f"note: drawn over {metric(name).label}, as predictions are of means; the run's own axes are {named}"
+        )
     if elsewhere := [f.shape.label for f in forecasts if not f.measured]:
         common.say(f"note: not drawn, as nothing was measured there: {', '.join(dict.fromkeys(elsewhere))}")
     with beside_an_answer():

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Literal
 
-from frontier.core.decisions import Decision, Limit
+from frontier.core.decisions import Decision, Limit, Verdict
 from frontier.core.loads import Rate, amount
 from frontier.core.metrics import LATENCIES, RATES, Unit, display, metric
 from frontier.core.points import Estimate, Frontier, Point
@@ -30,7 +30,20 @@ REACH = 8.0
 """A limit further than this factor from every point would squeeze the picture; it is named instead
 of drawn."""
 STUB = 0.028
-"""Length of the arrow of an interval without an end, as a share of the axis."""
+"""Length of what is drawn of an interval without an end, as a share of the axis."""
+
+
+Sign = Literal["", "meets", "open", "violates", "excluded"]
+"""How a setting stands to the SLA: filled, a ring, a cross, a hollow square; without an SLA
+filled.
+"""
+SIGN_WORDS: dict[Sign, str] = {
+    "meets": "meets the SLA",
+    "open": "not proven",
+    "violates": "violates",
+    "excluded": "excluded",
+}
+"""What the legend calls each, in this order."""
 
 
 class Role(StrEnum):
@@ -102,8 +115,8 @@ class Axis:
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """An interval in display units. An open end has no bound, or one beyond the axis: it is drawn
-    as a short arrow.
+    """An interval in display units. An open end has no bound, or one beyond the axis: it is
+    drawn short.
     """
 
     low: float
@@ -116,10 +129,9 @@ class Bar:
 class Mark:
     """One setting as a symbol.
 
-    `pale`: perhaps not on the frontier. `beyond`: its value is infinite, and it is drawn at the
-    edge. `struck`: it breaks a limit that is on neither axis. `star` is the colour of an operating
-    point's star, `ring` marks the nearest to one. `text` is written beside it, usually its
-    concurrency; nothing where that is empty.
+    `sign` is how it stands to the SLA. `beyond`: its value is infinite, and it is drawn at the
+    edge. `star` is the colour of an operating point's star, `ring` marks the nearest to one. `text`
+    is written beside it, usually its concurrency; nothing where that is empty.
     """
 
     concurrency: float
@@ -129,9 +141,8 @@ class Mark:
     x_bar: Bar | None = None
     y_bar: Bar | None = None
     text: str = ""
-    pale: bool = False
+    sign: Sign = ""
     beyond: bool = False
-    struck: bool = False
     star: Role | None = None
     ring: bool = False
 
@@ -254,6 +265,12 @@ class Picture:
         lines = [line for panel in self.panels for line in panel.lines if line.name and line.kind != "stair"]
         return tuple(dict.fromkeys((line.name, line.role) for line in lines))
 
+    @property
+    def signs(self) -> tuple[Sign, ...]:
+        """How its settings stand to the SLA, for the legend."""
+        shown = {mark.sign for panel in self.panels for mark in panel.marks}
+        return tuple(sign for sign in SIGN_WORDS if sign in shown)
+
 
 @dataclass(frozen=True, slots=True)
 class Roofline:
@@ -334,17 +351,25 @@ class View:
             return Role.FLAGGED
         return Role.FRONTIER if point.concurrency in self.frontier.members else Role.DOMINATED
 
+    def sign(self, point: Point) -> Sign:
+        """How it stands to the SLA; a setting that only a search looked at is not proven."""
+        if not point.valid or point.overloaded:
+            return "excluded"
+        if not self.sla:
+            return ""
+        judged = self.decision.judgement(point.concurrency) if self.decision else None
+        return "open" if judged is None else _sign_of(judged.verdict)
+
+
+def _sign_of(verdict: Verdict) -> Sign:
+    if verdict is Verdict.MEETS:
+        return "meets"
+    return "violates" if verdict is Verdict.VIOLATES else "open"
+
 
 def mark_id(panel: int, concurrency: float) -> str:
     """The id of a setting's mark in an SVG, for a page to link it to its row."""
     return f"mark-{panel}-{concurrency:g}"
-
-
-def breaks(point: Point, limits: Sequence[Limit]) -> bool:
-    """Whether a measured value of the point is beyond one of the limits; a metric that is not known
-    breaks none.
-    """
-    return any(limit.metric in point.metrics and limit.breaks(point.metrics[limit.metric].value) for limit in limits)
 
 
 def metric_axis(

@@ -160,6 +160,8 @@ def _touches(lines: np.ndarray, box: Box) -> bool:
     return not bool(((sides > 0).all(axis=0) | (sides < 0).all(axis=0)).all())
 
 
+_BESIDE = 26.0
+"""Pixels up to which words stand beside their place and need no line to it."""
 DIRECTIONS = (45, 90, 20, 0, 70, 135, -45, -20, -90, -70, 180, -135, 160, -160, 110, -110)
 """Degrees from a mark at which its words may stand, where left and up are better: the best place of
 a point on the frontier first, which is away from the dominated.
@@ -194,7 +196,7 @@ class PanelLayout:
         canvas, panel = self.canvas, self.panel
         for mark in panel.marks:
             x, y = self.at(mark.x, mark.y)
-            r = 11 if mark.star or mark.ring or mark.struck else 6
+            r = 11 if mark.star or mark.ring else 6
             canvas.boxes.append((x - r, y - r, x + r, y + r))
             for bar, axis in ((mark.x_bar, "x"), (mark.y_bar, "y")):
                 canvas.draw(self._bar(bar, mark.x, mark.y, axis) if bar else ())
@@ -335,7 +337,7 @@ class PanelLayout:
         ends = {min(c), max(c)} if (c := [mark.concurrency for mark in self.panel.marks]) else set()
         for mark in sorted(marks, key=lambda mark: (mark.concurrency not in ends, _rank(mark))):
             size = text_width(mark.text, self.size), self.size * PX * 0.85
-            gap = 15 if mark.struck or mark.star or mark.ring else 9
+            gap = 15 if mark.star or mark.ring else 9
             worse = mark.role in (Role.DOMINATED, Role.FLAGGED)
             for box, _ in self._ring(*self.at(mark.x, mark.y), *size, gap, 0, turned=worse):
                 if self.canvas.free(box, 1.0) and self._is_nearest(mark, box):
@@ -392,7 +394,8 @@ class PanelLayout:
         for away in distances:
             for box, leader in sorted(self._ring(x, y, *size, away, start), key=lambda p: self._crossings(p[1])):
                 if self.canvas.free(box, 1.0 if len(lines) == 1 else 4.0) and others.clear(leader):
-                    self._take(Placed(lines, box, role, self.size, "left", leader=leader))
+                    tie = leader if away > _BESIDE else None
+                    self._take(Placed(lines, box, role, self.size, "left", leader=tie))
                     return True
         return False
 

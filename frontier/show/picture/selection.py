@@ -10,7 +10,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 from frontier.config import Config
-from frontier.core.decisions import Decision, Limit
+from frontier.core.decisions import Limit
 from frontier.core.errors import UsageError
 from frontier.core.loads import setting
 from frontier.core.metrics import metric, names
@@ -60,8 +60,8 @@ def base_axes(runs: Sequence[Run], objectives: Objectives, limits: Sequence[Limi
     """
     axes: dict[Shape, Axes] = {}
     for run in runs:
-        for series, names in run.axes(objectives, limits).items():
-            axes.setdefault(series.shape, names)
+        for series, own in run.axes(objectives, limits).items():
+            axes.setdefault(series.shape, own)
     return axes
 
 
@@ -70,11 +70,11 @@ def pooled_of(runs: Sequence[Run], objectives: Objectives, limits: Sequence[Limi
     by run, deployment, or both.
     """
     axes = base_axes(runs, objectives, limits)
-    names = tuple(dict.fromkeys(itertools.chain(*axes.values())))
+    drawn = tuple(dict.fromkeys(itertools.chain(*axes.values())))
     owned = []
     for name, run in zip(unique_labels([run.path.name for run in runs], 200), runs, strict=True):
-        points = run.points(limits, names=names)
-        check_axes(points, names, str(run.path))
+        points = run.points(limits, names=drawn)
+        check_axes(points, drawn, str(run.path))
         several = len({p.deployment for p in points}) > 1
         owner = f"{name} · {{}}" if several else name
         if len(runs) == 1:
@@ -113,7 +113,6 @@ def provenance_of(run: Run) -> Provenance:
         created=_created(run),
         server=str(servers[-1]["identity"]) if servers else None,
         tool=tool,
-        remark=(run.standing.brief if run.standing else "") or None,
     )
 
 
