@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from frontier import registry
 from frontier.client.engines import engine_of
@@ -28,7 +28,6 @@ from frontier.core.errors import UsageError
 from frontier.core.flags import above_roofline
 from frontier.core.from_records import window_data
 from frontier.core.knee import FrontierSummary, summarise
-from frontier.core.loads import load_columns
 from frontier.core.metrics import DEFAULT_METRICS, metric
 from frontier.core.points import Estimate, Flag, Frontier, Point, Power
 from frontier.core.proof import by_concurrency, claim_points, claim_windows
@@ -48,16 +47,11 @@ from frontier.store.run_dir import RunDirectory
 from frontier.store.trial_files import AlteredError
 from frontier.store.window_cache import load_window_data
 
-if TYPE_CHECKING:
-    import pandas as pd
-
 History = list[tuple[Trial, WindowData]]
 
 Axes = tuple[str, ...]
 Objectives = Axes | Mapping[Shape, Axes] | None
 """The metrics of a frontier that are asked for: of every shape, or of each."""
-
-_REQUEST_COLUMNS = ("sent", "ok", "ttft", "tpot", "e2e", "prompt_tokens", "completion_tokens", "cached_tokens")
 
 
 HOW_TO_GIVE = {
@@ -397,52 +391,6 @@ class Run:
         """
         known = self.uncertainties(objectives)
         return tuple(summarise(f, points) for f in self.frontiers(points, objectives, known))
-
-    # -- tables for pandas
-    # ----------------------------------------------------------------------------------------------
-
-    def requests(self) -> "pd.DataFrame":
-        """One row per request that counts: deployment, shape, concurrency, `sent` (unix seconds),
-        `ok`, `ttft`, `tpot` and `e2e` (seconds; infinite for a failure, NaN where not defined), and
-        the token counts of the server.
-        """
-        import pandas as pd
-
-        parts = []
-        for (deployment, shape), history in self.histories.items():
-            for trial, sample in history:
-                columns = {name: getattr(sample, name) for name in _REQUEST_COLUMNS}
-                head = {"deployment": deployment, "shape": shape.label, **load_columns(trial.concurrency)}
-                parts.append(pd.DataFrame({**head, "phase": trial.phase.value, "repeat": trial.repeat, **columns}))
-        return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame()
-
-    def frame(self, limits: Sequence[Limit] | None = None) -> "pd.DataFrame":
-        """One row per point: `deployment`, `shape`, `concurrency`, `n` (requests), `valid`,
-        `flags`, and per metric `NAME`, `NAME_low`, `NAME_high` (the 95 % interval). Times are
-        seconds, rates per second, shares 0..1; the unit of each column is in
-        `frame.attrs["units"]`.
-        """
-        import pandas as pd
-
-        rows: list[dict[str, Any]] = []
-        units: dict[str, str] = {}
-        for point in self.points(limits):
-            row = {
-                "deployment": point.deployment,
-                "shape": point.shape.label,
-                **load_columns(point.concurrency),
-                "n": point.n,
-                "valid": point.valid,
-                "flags": ", ".join(flag.name for flag in point.flags),
-            }
-            for name, estimate in point.metrics.items():
-                columns = {name: estimate.value, f"{name}_low": estimate.low, f"{name}_high": estimate.high}
-                row |= columns
-                units |= dict.fromkeys(columns, metric(name).unit.value)
-            rows.append(row)
-        table = pd.DataFrame(rows)
-        table.attrs["units"] = units
-        return table
 
 
 def _check_known(points: Sequence[Point], limits: Sequence[Limit]) -> None:

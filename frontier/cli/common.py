@@ -186,39 +186,6 @@ def _empty(path: Path) -> MeasurementError:
     return MeasurementError(f"{path} holds no finished trial{why}", f"see how it stands with  frontier status {path}")
 
 
-def runs_in(paths: Sequence[Path]) -> list[Path]:
-    """The runs named, and those in folders that are named, oldest first; of copies of a run the one
-    that holds most (of equal ones the first begun), and the others are named. UsageError for a
-    folder without any.
-    """
-    found: list[Path] = []
-    for path in paths:
-        inside = [] if (path / "manifest.json").exists() else runs_under(path)
-        if not inside and not (path / "manifest.json").exists():
-            raise UsageError(f"{path} is neither a run nor a folder of runs", "name a run directory, or one of runs")
-        found += inside or [path]
-    return without_copies(sorted(dict.fromkeys(found), key=lambda path: last_measured(path) or 0.0))
-
-
-def without_copies(paths: Sequence[Path], beside: Sequence[Path] = ()) -> list[Path]:
-    """The runs without copies of each other, or of one of those `beside`. Which are copies is said:
-    the same trials are one measurement, however often they are there.
-    """
-    runs = {path: RunDirectory.read(path) for path in (*beside, *paths)}
-    hashes = {path: run.record_hashes() for path, run in runs.items()}
-    begun = {path: float(run.manifest.get("created", 0.0)) for path, run in runs.items()}
-    holders = {digest: path for path in beside for digest in hashes[path]}
-    kept = set()
-    for path in sorted(paths, key=lambda path: (-len(hashes[path]), begun[path], str(path))):
-        original = next((holders[digest] for digest in sorted(hashes[path]) if digest in holders), None)
-        if original is None:
-            kept.add(path)
-            holders |= dict.fromkeys(hashes[path], path)
-        else:
-            say(f"{path} holds the same trials as {original}: a copy, counted once")
-    return [path for path in paths if path in kept]
-
-
 def unfinished_json(run: "Run") -> dict[str, Any] | None:
     """For JSON: how far the sweep of an unfinished run has come; None for a finished run and for an
     import.
@@ -284,8 +251,8 @@ class _Subcommand(click.Command):
 
 _HELP = {"help_option_names": ["-h", "--help"]}  # as of the group, also for a command that is invoked alone
 subcommand = functools.partial(click.command, cls=_Subcommand, context_settings=_HELP)
-_part = functools.partial(click.option, cls=GroupedOption, group="Part of the run")
-_look = functools.partial(click.option, cls=GroupedOption, group="How the run is looked at")
+_part = functools.partial(click.option, cls=GroupedOption, group="Select")
+_look = functools.partial(click.option, cls=GroupedOption, group="Recompute with")
 
 
 def detail_options(command: Callable[..., Any]) -> Callable[..., Any]:

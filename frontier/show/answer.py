@@ -286,10 +286,10 @@ def _open_json(
 
 
 def load_trial_text(trial: LoadTrial, limits: Sequence[Limit]) -> str:
-    """A finished trial of a search as one line: 'look   9.1 requests/s  p99 TTFT 84 ms, limit 130
+    """A finished trial of a search as one line: 'search  9.1 requests/s  p99 TTFT 84 ms, limit 130
     ms'.
     """
-    verb = "prove" if trial.phase is Phase.PROVE else "look"
+    verb = "prove" if trial.phase is Phase.PROVE else "search"
     point = estimate.point(trial.data, names=[limit.metric for limit in limits], limits=tuple(limits))
     values = [
         f"{metric(limit.metric).label} {value_text(limit.metric, e.value)}, "
@@ -301,7 +301,7 @@ def load_trial_text(trial: LoadTrial, limits: Sequence[Limit]) -> str:
     cut = "  ended early: clearly too much" if trial.overloaded else ""
     if invalid:
         cut = f"  not valid: {invalid}"
-    return f"{verb:<5}  {format_number(trial.load)} requests/s  {'; '.join(values)}{cut}"
+    return f"{verb:<6}  {format_number(trial.load)} requests/s  {'; '.join(values)}{cut}"
 
 
 def found_text(found: Sequence[FoundRate], width: int = 100, *, again: str = "frontier verify") -> str:

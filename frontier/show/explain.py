@@ -23,11 +23,11 @@ SENTENCES = {
     Cause.MEETS: "{c} meets{but}.",
     Cause.VIOLATES: "{c} violates: {evidence}.",
     Cause.EXCLUDED: "{c} excluded: {flags}.",
-    Cause.NOT_JUDGED: "{c} was only looked at, and nothing is claimed of it{seen}.",
+    Cause.NOT_JUDGED: "{c} had a short trial alone, which proves nothing{seen}.",
     Cause.CROSSES: "{c}{gives} is not proven: {evidence}; {decide}.",
     Cause.TOO_FEW: "{c}{gives} is not proven: {lacks}; {decide}.",
     Cause.NO_INTERVAL: "{c}{gives} is not proven: {evidence}{alone}.",
-    Cause.SCANNED: "{c}{gives} was only looked at: {label} {value}, limit {limit}; {decide}.",
+    Cause.SCANNED: "{c}{gives} had a short trial alone: {label} {value}, limit {limit}; {decide}.",
     Cause.STALE: "{c}{gives} was measured before the server changed, and not since: {decide}.",
     Cause.GROWS: "{c} is not proven: {label} grows {growth} a minute.",
     Cause.CHANGED: (
@@ -53,7 +53,7 @@ SENTENCES = {
     ),
     Cause.SLOW_ALONE: "One request alone has {label} {value}: this is service time, not queueing.",
     Cause.POINT_ESTIMATES: "Decided on values alone, as asked: nothing here is proven.",
-    Cause.CORRECTED: "Corrected: {c} was proven first; with the later visits its data do not keep the SLA.",
+    Cause.CORRECTED: "Corrected: {c} was proven first; with what was measured since its data do not keep the SLA.",
 }
 """One sentence per cause, of the words that `words_of` gives."""
 

@@ -186,8 +186,7 @@ def _section(section: Section, several: bool) -> list[str]:
         heads = ["", *section.figures.heads[1:-1], ""]
         parts.append(_table(heads, [list(map(escape_markdown, row)) for row in section.figures.texts], "-:---"))
     parts += [escape_markdown(section.legend)] if section.legend else []
-    for lines in (section.lines, section.more):
-        parts += [_list([f"{label}: {text}" if label else text for label, text in lines])] if lines else []
+    parts += [_labelled(lines) for lines in (section.lines, section.more) if lines]
     rows = [
         [_cell(cell, role == "chosen") for cell in row]
         for row, (_, role) in zip(section.points.rows, section.marks, strict=True)
@@ -196,6 +195,11 @@ def _section(section: Section, several: bool) -> list[str]:
     for table in ([section.neighbours] if section.neighbours else []) + list(section.evidence):
         parts += _captioned(table)
     return parts
+
+
+def _labelled(lines: Sequence[tuple[str, str]]) -> str:
+    """A list of texts, each after its label, if it has one."""
+    return _list([f"{label}: {text}" if label else text for label, text in lines])
 
 
 def _captioned(table: Table) -> list[str]:

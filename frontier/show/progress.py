@@ -24,9 +24,6 @@ from frontier.planning.plan import Better, Progress, Stage, TimeLeft
 from frontier.show.wording import count, flag_kind, flag_words, value_text
 
 _FIGURES = ("output_throughput", "p50_ttft", "p99_ttft", "p99_tpot")
-_JUMP_SECONDS = 10.0
-"""A time left is given with its reason where it lies outside of the range that was shown, and is
-another by at least so many seconds."""
 BOLD, DIM, RED, YELLOW, CYAN = "1", "2", "31", "33", "36"
 """SGR codes of the styles of a line or a part of it."""
 
@@ -39,48 +36,6 @@ def trial_name(trial: Trial) -> str:
 def setting_name(trial: Trial) -> str:
     """'fp8  1024/256': the deployment, where it has a name, and the shape."""
     return trial.series.label(join="  ", longest=30)
-
-
-_POOLED = ("too_few_samples", "too_few_connections")
-
-
-class FlagLines:
-    """The lines about flags. A kind of flag is said in full once; afterwards a trial that it
-    excludes says it in few words, and trials of which it is only noted are counted.
-
-    That the requests or connections are too few is not said of a single trial: its setting's
-    repeats are pooled.
-    """
-
-    def __init__(self) -> None:
-        self._said: set[tuple[str, bool]] = set()
-        self._again: Counter[str] = Counter()
-
-    def of(self, trial: Trial, flags: Sequence[Flag]) -> list[tuple[str, bool]]:
-        """A line for what excludes a trial and one for what is only noted, each with whether it
-        excludes.
-        """
-        lines = []
-        for excluded, word in ((True, "excluded"), (False, "noted")):
-            texts = []
-            for flag in flags:
-                if flag.fatal != excluded or flag.name in _POOLED:
-                    continue
-                if (flag.name, excluded) not in self._said:
-                    texts.append(flag_words(flag))
-                elif excluded:
-                    texts.append(flag_kind(flag))
-                else:
-                    self._again[flag_kind(flag)] += 1
-                self._said.add((flag.name, excluded))
-            if texts:
-                lines.append((f"{trial_name(trial)}  {word}: {'; '.join(texts)}", excluded))
-        return lines
-
-    def counted(self) -> str:
-        """'noted again: this machine was busy (12 trials)'; '' where nothing was."""
-        counts = ", ".join(f"{kind} ({count(n, 'trial')})" for kind, n in self._again.items())
-        return f"noted again: {counts}" if counts else ""
 
 
 def figures_text(figures: Mapping[str, float | None]) -> str:
@@ -121,7 +76,7 @@ class SweepProgress(Progress, ABC):
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._begun = self._stage_begun = clock()
-        self._flags = FlagLines()
+        self._told_flags: set[str] = set()
         self._ran = 0
         self._time_left: TimeLeft | None = None
         self._told = self._begun
@@ -144,17 +99,9 @@ class SweepProgress(Progress, ABC):
         if done:
             self._line(f"{count(total, 'trial')}, {done:,} of them finished before", DIM)
 
-    def expect(self, left: TimeLeft, why: str = "") -> None:
-        """A line with the reason, where the time left is another one than was shown."""
-        now = self._clock()
-        shown = None if self._time_left is None else self._time_left.after(now - self._told)
-        self._time_left, self._told = left, now
-        if shown is None:
-            return
-        low, high = shown.range
-        if abs(left.seconds - shown.seconds) >= _JUMP_SECONDS and not low <= left.seconds <= high:
-            text = f"{format_range(*left.range)} left instead of {format_range(low, high)}"
-            self._line(f"{text}: {clean(why, 200)}" if why else text, DIM)
+    def expect(self, left: TimeLeft, why: str = "") -> None:  # noqa: ARG002  # the journal has the reason
+        """What the line of a phase and the bar say is left."""
+        self._time_left, self._told = left, self._clock()
 
     def stage(self, stage: Stage) -> None:
         self._stage = stage
@@ -196,8 +143,14 @@ class SweepProgress(Progress, ABC):
         elif self._word == "grid":
             parts = [trial_done(trial, self._stage), figures_text(figures), self._left() if self.is_log else ""]
             self._headed(self._head(trial), "   ".join(part for part in parts if part))
-        for text, excluded in self._flags.of(trial, flags):
-            self._line(text, YELLOW if excluded else DIM)
+        if fatal := [flag for flag in flags if flag.fatal]:
+            self._line(f"{trial_name(trial)}  excluded: {self._why_excluded(fatal)}", YELLOW)
+
+    def _why_excluded(self, flags: Sequence[Flag]) -> str:
+        """The flags in words, with what was measured where that was not said before."""
+        texts = [flag_kind(flag) if flag.name in self._told_flags else flag_words(flag) for flag in flags]
+        self._told_flags |= {flag.name for flag in flags}
+        return "; ".join(texts)
 
     def judged(self, trial: Trial, judgement: Judgement, limit: Limit, estimate: Estimate) -> None:
         """The line of a search, for all of its settings, or of a proof, as it stands; shown when
@@ -233,8 +186,6 @@ class SweepProgress(Progress, ABC):
     def close(self) -> None:
         """The last lines."""
         self._end_phase()
-        if counted := self._flags.counted():
-            self._line(counted, DIM)
         if self._ran or self.is_log:
             self._line(f"{count(self._ran, 'trial')} run in {self._elapsed}", DIM)
 

@@ -55,7 +55,7 @@ NOT_SAID = (
         "draft better under speculative decoding."
     ),
     "One deployment was measured as it stood: no replicas behind a balancer, no autoscaling, no other tenants.",
-    "Nothing is claimed between the measured settings: the staircase joins them and is no measurement.",
+    "Between the measured settings nothing was measured: the staircase only joins them.",
     "A percentile is over the requests of the windows, not over users, nor over a worse hour that was not measured.",
 )
 IMPORTED_NOT_SAID = (

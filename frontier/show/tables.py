@@ -16,7 +16,7 @@ from frontier.core.points import Estimate, Frontier, Point
 from frontier.core.series import Series, by_series
 from frontier.core.text import clean
 from frontier.core.trials import Trial
-from frontier.core.units import format_bytes, format_number, format_seconds, format_share
+from frontier.core.units import format_bytes, format_number, format_share, roughly
 from frontier.show.notes import Noted
 from frontier.show.sentences import no_sla_sentence
 from frontier.show.table import Cell, Column, Table, indented, to_text
@@ -39,7 +39,6 @@ from frontier.show.wording import (
 if TYPE_CHECKING:
     from frontier.config import Config
     from frontier.planning.plan import Plan
-    from frontier.run import History
 
 DeploymentGpus = Mapping[str, int | None] | None
 """By how many GPUs the rates of each deployment are divided; none where it is not said."""
@@ -85,14 +84,7 @@ def table_of(
     and the limited metrics (without limits those of the frontier) alone; the columns of the others
     are left out first where there is no room.
     """
-    axes = frontier.objectives if frontier else ()
-    asked = [_USUAL[0], *([limit.metric for limit in limits] or axes)]
-    if whole:
-        classes = [f"{group}.{n}" for n in _OF_CLASSES for group in (points[0].shape.finest(None) if points else ())]
-        asked, more = [*asked, *axes], [*_USUAL, *classes, "cost", "energy", "error_rate"]
-    else:
-        more = []
-    names = sorted(dict.fromkeys([*asked, *more]), key=lambda name: name == "error_rate")
+    asked, names = _metrics_of(points, frontier, limits, whole=whole)
     chosen = decision.concurrency if decision else None
     styles = [STYLES[role_of(point, frontier, chosen)] for point in points]
     columns = [_load_column(points, styles), *_load_columns(points)]
@@ -108,6 +100,19 @@ def table_of(
     verdicts = (verdict_words(point, frontier, limits, decision) for point in points)
     cells = tuple(Cell(words, style=style) for words, style in zip(verdicts, styles, strict=True))
     return Table((*columns, Column("verdict", cells, left=True, wraps=True)))
+
+
+def _metrics_of(
+    points: Sequence[Point], frontier: Frontier | None, limits: Sequence[Limit], *, whole: bool
+) -> tuple[list[str], list[str]]:
+    """The metrics that a table must show, and all of its columns."""
+    axes = frontier.objectives if frontier else ()
+    asked = [_USUAL[0], *([limit.metric for limit in limits] or axes)]
+    if not whole:
+        return asked, sorted(dict.fromkeys(asked), key=lambda name: name == "error_rate")
+    classes = [f"{group}.{n}" for n in _OF_CLASSES for group in (points[0].shape.finest(None) if points else ())]
+    every = [*asked, *axes, *_USUAL, *classes, "cost", "energy"]
+    return [*asked, *axes], [*(name for name in dict.fromkeys(every) if name != "error_rate"), "error_rate"]
 
 
 def verdict_words(point: Point, frontier: Frontier | None, limits: Sequence[Limit], decision: Decision | None) -> str:
@@ -136,8 +141,8 @@ def point_breaks(point: Point, limit: Limit) -> bool:
 
 
 _NOT_PROVEN = {
-    Cause.CROSSES: "not proven: {label} too close to its limit",
-    Cause.TOO_FEW: "not proven: too few requests",
+    Cause.CROSSES: "not proven: {label} {needs}",
+    Cause.TOO_FEW: "not proven: {label} {needs}",
     Cause.NO_INTERVAL: "not proven: no interval",
     Cause.STALE: "not proven: the server changed since",
     Cause.GROWS: "not proven: {label} grows",
@@ -154,7 +159,9 @@ def _reason_words(reason: Reason, broken: Sequence[Limit]) -> str:
     if reason.verdict is Verdict.VIOLATES:
         return f"violates {label}"
     if reason.cause in _NOT_PROVEN and reason.verdict is not Verdict.MEETS:
-        return _NOT_PROVEN[reason.cause].format(label=label)
+        few = "has too few requests" if reason.cause is Cause.TOO_FEW else "is too close to its limit"
+        needs = few if reason.need is None else f"needs about {roughly(reason.need)} requests"
+        return _NOT_PROVEN[reason.cause].format(label=label, needs=needs)
     return "meets" if reason.verdict is Verdict.MEETS else "not proven"
 
 
@@ -282,23 +289,35 @@ def points_table(  # noqa: PLR0913
         table = table_of(ordered, frontier, limits, decision, by, whole=whole)
         lines: list[RenderableType] = [Text(series.label(), "bold")] if whole or len(groups) > 1 else []
         lines.append(table.drawn(width))
-        if any(NO_BOUND in text for row in table.texts for text in row):
-            decides = decision is not None and decision.concurrency is not None and decision.next_step is None
-            lines.append(Text(NO_BOUND_LEGEND + NOT_NEEDED * decides, style="dim"))
         if frontier and not limits:
             lines.append(Text(no_sla_sentence(ordered, frontier, by)))
+        lines += _energy_lines(ordered, limits, whole=whole)
         if whole:
-            lines += _details(ordered, frontier, decision)
+            lines += [*_bound_lines(table, decision), *_details(ordered, frontier, decision)]
             lines += [Text(clean(note, 400), style="dim") for note in known.get(series, ())]
-            lines += [line for noted in (notes or {}).values() for line in _noted_block(noted, series)]
+            lines += _noted_blocks(notes or {}, series)
         blocks.append(to_text(*lines, width=width, colour=colour))
     return "\n\n".join(blocks) or "no points"
 
 
+def _bound_lines(table: Table, decision: Decision | None) -> list[RenderableType]:
+    """What the sign of a percentile without a bound means, where it stands in a table."""
+    if not any(NO_BOUND in text for row in table.texts for text in row):
+        return []
+    decides = decision is not None and decision.concurrency is not None and decision.next_step is None
+    return [Text(NO_BOUND_LEGEND + NOT_NEEDED * decides, style="dim")]
+
+
+def _energy_lines(points: Sequence[Point], limits: Sequence[Limit], *, whole: bool) -> list[RenderableType]:
+    """Where the power of an energy comes from, where the table has that."""
+    shown = whole or any(limit.of.needs == "power" for limit in limits)
+    power = cost_energy.power_text(p.power for p in points if p.power) if shown else ""
+    return [Text(f"energy: {power}", style="dim")] if power else []
+
+
 def _details(points: list[Point], frontier: Frontier | None, decision: Decision | None) -> list[RenderableType]:
     """What is to be known of the points of a series beside their table."""
-    power = cost_energy.power_text(p.power for p in points if p.power)
-    lines: list[RenderableType] = [Text(f"energy: {power}", style="dim")] if power else []
+    lines: list[RenderableType] = []
     if frontier is not None:
         lines.append(Text(frontier_sentence(frontier), style="dim"))
         lines += [indented(f"not on these axes, {line}") for line in left_out(points, frontier)]
@@ -319,18 +338,21 @@ def _flag_lines(points: Sequence[Point]) -> list[RenderableType]:
     lines: list[RenderableType] = []
     kinds = flag_kinds(points)
     for kind in kinds:
-        text = f"excluded: {kind.text()}" if kind.fatal else f"note: {kind.text(most_figures=_WARNING_FIGURES)}"
+        text = f"excluded: {kind.text()}" if kind.fatal else f"note: {kind.text(_WARNING_FIGURES)}"
         lines.append(indented(text, "" if kind.fatal else "dim"))
         lines += [indented(kind.advice, "dim", by=4)] if kind.advice else []
-    if any(kind.text(most_figures=_WARNING_FIGURES) != kind.text() for kind in kinds if not kind.fatal):
+    if any(kind.text(_WARNING_FIGURES) != kind.text() for kind in kinds if not kind.fatal):
         lines.append(indented("frontier show --json lists every setting of each flag.", "dim"))
     return lines
 
 
-def _noted_block(noted: Noted, series: Series) -> list[RenderableType]:
-    """What an extra says of a series, setting by setting."""
-    lines = [Text.assemble((f"{head}: ", "bold"), clean(text, 800)) for head, text in noted.lines.get(series, ())]
-    return [Text(f"{noted.title}, {noted.legend}:"), *map(indented, lines)] if series in noted.lines else []
+def _noted_blocks(notes: Mapping[str, Noted], series: Series) -> list[RenderableType]:
+    """What extras say of a series, setting by setting."""
+    blocks: list[RenderableType] = []
+    for noted in notes.values():
+        lines = [Text.assemble((f"{head}: ", "bold"), clean(text, 800)) for head, text in noted.lines.get(series, ())]
+        blocks += [Text(f"{noted.title}, {noted.legend}:"), *map(indented, lines)] if lines else []
+    return blocks
 
 
 def time_line(points: Sequence[Point], chosen: int | None) -> str:
@@ -341,26 +363,6 @@ def time_line(points: Sequence[Point], chosen: int | None) -> str:
     if not known:
         return ""
     return time_sentence(*next(((c, time) for c, time in known if c == chosen), known[-1]))
-
-
-def client_lines(histories: "Mapping[Series, History]") -> list[str]:
-    """'c=512 of 1024/256 was sent by 4 client processes, their clocks known within 0.2 ms', where
-    they were several.
-    """
-    lines = []
-    for series, history in histories.items():
-        bounds: dict[int, dict[int, float]] = {}
-        for trial, sample in history:
-            for health in sample.health:
-                if health.processes is not None:
-                    settings = bounds.setdefault(health.processes, {})
-                    before = settings.get(trial.concurrency, 0.0)
-                    settings[trial.concurrency] = max(before, health.clock_bound or 0.0)
-        for processes, settings in sorted(bounds.items()):
-            load = f"{listed(sorted(settings))} of {series.label(keep_shape=True)}"
-            known = format_seconds(max(settings.values()))
-            lines.append(f"{load} was sent by {processes} client processes, their clocks known within {known}")
-    return lines
 
 
 # --- plans

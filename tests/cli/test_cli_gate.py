@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from frontier.cli.common import runs_in
+from frontier.extras.compare.command import runs_in
 from frontier.run import load
 from tests.commands import Said, frontier
 from tests.golden import assert_golden_row

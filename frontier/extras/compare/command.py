@@ -12,6 +12,7 @@ from frontier.core.decisions import Limit
 from frontier.core.errors import UsageError, exit_code
 from frontier.core.series import Series
 from frontier.core.units import parse_share
+from frontier.store.run_dir import RunDirectory, last_measured, runs_under
 
 if TYPE_CHECKING:
     from frontier.extras.compare.comparison import Comparison
@@ -125,9 +126,9 @@ def _gate(
         run = read(a)
         gates = gate_deployments(run, options.deployments, allow=share, limits=options.limits(run))
     else:
-        fresh = common.runs_in([b])
-        old = [path for path in common.runs_in([a]) if path.resolve() not in {new.resolve() for new in fresh}]
-        old = common.without_copies(old, beside=fresh)
+        fresh = runs_in([b])
+        old = [path for path in runs_in([a]) if path.resolve() not in {new.resolve() for new in fresh}]
+        old = without_copies(old, beside=fresh)
         if not old:
             raise UsageError(f"{a} holds no run but those of {b}", "name a baseline that was measured before")
         new = [read(path) for path in fresh]
@@ -136,6 +137,39 @@ def _gate(
         gates = gate_runs(map(read, old), new, allow=share, limits=limits, names=names, spread=differ)
     common.answer(gate_json(gates, share) if options.as_json else gate_table(gates, share, **common.layout()))
     return exit_code(one.verdict for one in gates)
+
+
+def runs_in(paths: Sequence[Path]) -> list[Path]:
+    """The runs named, and those in folders that are named, oldest first; of copies of a run the one
+    that holds most (of equal ones the first begun), and the others are named. UsageError for a
+    folder without any.
+    """
+    found: list[Path] = []
+    for path in paths:
+        inside = [] if (path / "manifest.json").exists() else runs_under(path)
+        if not inside and not (path / "manifest.json").exists():
+            raise UsageError(f"{path} is neither a run nor a folder of runs", "name a run directory, or one of runs")
+        found += inside or [path]
+    return without_copies(sorted(dict.fromkeys(found), key=lambda path: last_measured(path) or 0.0))
+
+
+def without_copies(paths: Sequence[Path], beside: Sequence[Path] = ()) -> list[Path]:
+    """The runs without copies of each other, or of one of those `beside`. Which are copies is said:
+    the same trials are one measurement, however often they are there.
+    """
+    runs = {path: RunDirectory.read(path) for path in (*beside, *paths)}
+    hashes = {path: run.record_hashes() for path, run in runs.items()}
+    begun = {path: float(run.manifest.get("created", 0.0)) for path, run in runs.items()}
+    holders = {digest: path for path in beside for digest in hashes[path]}
+    kept = set()
+    for path in sorted(paths, key=lambda path: (-len(hashes[path]), begun[path], str(path))):
+        original = next((holders[digest] for digest in sorted(hashes[path]) if digest in holders), None)
+        if original is None:
+            kept.add(path)
+            holders |= dict.fromkeys(hashes[path], path)
+        else:
+            common.say(f"{path} holds the same trials as {original}: a copy, counted once")
+    return [path for path in paths if path in kept]
 
 
 def _two_runs(

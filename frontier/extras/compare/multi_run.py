@@ -205,7 +205,7 @@ def _absences(groups: Sequence[Group]) -> list[str]:
     for group in groups:
         for name, view, role in zip(group.names, group.views, ROLES, strict=False):
             shape = f" ({clean_name(view.frontier.shape.label)})" if len(groups) > 1 else ""
-            flagged = [kind.text(most=6) for kind in flag_kinds(view.mine) if kind.fatal]
+            flagged = [kind.text(6) for kind in flag_kinds(view.mine) if kind.fatal]
             lines = [f"excluded and not drawn: {'; '.join(flagged)}"] if flagged else []
             lines += [*(f"not drawn, {line}" for line in left_out(view.mine, view.frontier)), *unstarred(view)]
             notes += [f"{SIGNS[role]} {name}{shape}, {line}" for line in lines]

@@ -38,6 +38,7 @@ def command(
       frontier trend runs/mon runs/tue runs/wed --shape 1024/256 --json
     """
     from frontier.cli.plot import beside_an_answer, check_formats, save_pictures
+    from frontier.extras.compare.command import runs_in
     from frontier.extras.compare.regression import (
         trend_frame,
         trend_notes,
@@ -53,7 +54,7 @@ def command(
     tables = [file for file in files if file.suffix.lower() == ".csv"]
     pictures = [file for file in files if file not in tables]
     check_formats(pictures)
-    paths = common.runs_in(runs or (common.RUNS,))
+    paths = runs_in(runs or (common.RUNS,))
     newest = common.read_run(paths[-1], options.settings)
     read = (narrowed(common.read_run(path, options.settings), options.deployments, options.shapes) for path in paths)
     trends = trends_of(read, options.limits(newest))

@@ -4,7 +4,8 @@ from frontier.core.metrics import display, metric
 from frontier.core.text import clean
 from frontier.core.units import date_text
 from frontier.extras.compare.trend import Trend
-from frontier.show.picture.data import Line, Panel, Picture, Role, Rule, bar_of, padded_axis
+from frontier.show.picture.axes import bar_of, padded_axis
+from frontier.show.picture.data import Line, Panel, Picture, Role, Rule
 
 MANY = 60
 """More runs than this are drawn as dots without intervals: bars side by side would be a blot."""

@@ -22,7 +22,6 @@ from frontier.core.text import clean
 from frontier.show.picture.data import (
     FORMATS,
     SIGN_WORDS,
-    Axis,
     Bar,
     Line,
     Mark,
@@ -44,9 +43,10 @@ try:
     from matplotlib.figure import Figure
     from matplotlib.lines import Line2D
     from matplotlib.patches import FancyArrowPatch
-    from matplotlib.ticker import FixedFormatter, FixedLocator, Locator, LogLocator, MaxNLocator, NullLocator
+    from matplotlib.ticker import FixedFormatter, FixedLocator, NullLocator
 
-    from frontier.show.picture.layout import PanelLayout, Placed, fit, line_height, text_width, ticks_that_fit, wrap
+    from frontier.show.picture.layout import PanelLayout, Placed, fit, line_height, text_width, wrap
+    from frontier.show.picture.ticks import ticks_of
 except Exception as error:
     raise DrawingError(
         f"matplotlib cannot be loaded: {clean(f'{type(error).__name__}: {error}')}",
@@ -243,7 +243,8 @@ def draw(picture: Picture, theme: Theme = "light", *, titled: bool = True, laid_
     below = _Lines(tuple(line for note in notes for line in wrap(note, NOTE, width - 28, lines=most - 1)), NOTE)
     foot = _Lines(wrap(picture.foot, FOOT, width - 28, lines=most) if picture.foot else (), FOOT)
     table = _table(picture, width) if titled else []
-    keys = 22.0 if picture.signs or (picture.keys and titled) else 0.0
+    handles = _handles(picture, theme, titled=titled)
+    keys = 22.0 if handles else 0.0
     top = 12 + head.tall + (10 if titled else 0) + sum(row[0][1].tall for row in table) + (8 if table else 0)
     cell = tall + (62 if large else 58) + (0 if large else 28)
     under = top + legend.tall + keys + 8
@@ -257,8 +258,7 @@ def draw(picture: Picture, theme: Theme = "light", *, titled: bool = True, laid_
             _write(figure, cell_text, x, y, theme)
         y -= row[0][1].tall
     _write(figure, legend, 14, height - top, theme)
-    if keys:
-        _legend(figure, picture, height - top - legend.tall - 4, theme, titled=titled)
+    _legend(figure, handles, height - top - legend.tall - 4, theme)
     for i, layout in enumerate(layouts):
         row_number, column = divmod(i, columns)
         y1 = height - under - row_number * cell - (0 if large else 26)
@@ -332,32 +332,36 @@ def _write(figure: Figure, lines: _Lines, x: float, top: float, theme: Theme) ->
         )
 
 
-def _legend(figure: Figure, picture: Picture, top: float, theme: Theme, *, titled: bool) -> None:
-    """What the signs of marks and, where the page does not say it, the colours of lines
-    stand for.
-    """
-    wide, tall = figure.get_size_inches() * 100
+def _handles(picture: Picture, theme: Theme, *, titled: bool) -> list[Line2D]:
+    """What the legend draws: the signs of marks and, where the page does not say it, the lines."""
+    black, paper = ink(Role.TEXT, theme), COLOURS[theme]["paper"]
     handles = [Line2D([], [], color=ink(role, theme), lw=2.2, label=name) for name, role in picture.keys if titled]
     for sign in picture.signs:
-        shape, face = _look(sign, "o", ink(Role.TEXT, theme), COLOURS[theme]["paper"])
-        black = ink(Role.TEXT, theme)
+        shape, face = _look(sign, "o", black, paper)
         handles.append(
             Line2D([], [], marker=shape, label=SIGN_WORDS[sign], mfc=face, mec=black, ms=7.5, mew=1.4, ls="none")
         )
-    figure.legend(
-        handles=handles,
-        loc="upper left",
-        bbox_to_anchor=(14 / wide, top / tall),
-        ncols=len(handles),
-        frameon=False,
-        fontsize=9.5,
-        labelcolor=ink(Role.TEXT, theme),
-        borderpad=0,
-        borderaxespad=0,
-        handletextpad=0.5,
-        columnspacing=1.6,
-        handlelength=2.0 if picture.keys else 1.0,
-    )
+    return handles
+
+
+def _legend(figure: Figure, handles: Sequence[Line2D], top: float, theme: Theme) -> None:
+    """The legend in one line, left below the title."""
+    wide, tall = figure.get_size_inches() * 100
+    if handles:
+        figure.legend(
+            handles=handles,
+            loc="upper left",
+            bbox_to_anchor=(14 / wide, top / tall),
+            ncols=len(handles),
+            frameon=False,
+            fontsize=9.5,
+            labelcolor=ink(Role.TEXT, theme),
+            borderpad=0,
+            borderaxespad=0,
+            handletextpad=0.5,
+            columnspacing=1.6,
+            handlelength=1.2,
+        )
 
 
 def _look(sign: Sign, shape: str, colour: str, paper: str) -> tuple[str, str]:
@@ -435,45 +439,6 @@ def _dress(axes: Axes, layout: PanelLayout, colours: dict[str, str], *, large: b
     for name, spine in axes.spines.items():
         spine.set_visible(name in ("left", "bottom"))
         spine.set_color(colours["axis"])
-
-
-def ticks_of(axis: Axis, length: float, points: float, upright: bool) -> Sequence[tuple[float, str]]:
-    """The ticks of an axis as (value, text): its own where they fit, by priority, else round
-    numbers.
-    """
-    low, high = sorted((axis.low, axis.high))
-    if axis.ticks:
-        return _own_ticks(axis, length, points, upright)
-    subs = ((1, 1.5, 2, 3, 4, 5, 6, 8), (1, 2, 3, 5, 7), (1, 2, 5), (1, 3), (1,))
-    steps = [MaxNLocator(n, steps=[1, 2, 2.5, 5, 10]) for n in (9, 6, 4, 3, 2)]
-
-    def inside(locators: Sequence[Locator]) -> list[list[tuple[float, str]]]:
-        return [
-            [(float(v), tick_text(v)) for v in locator.tick_values(low, high) if low <= v <= high * (1 + 1e-9)]
-            for locator in locators
-        ]
-
-    every = inside([LogLocator(subs=of, numticks=99) for of in subs] if axis.log else steps)
-    choices = [ticks for ticks in every if 3 <= len(ticks) <= 10]
-    if not choices and axis.log and axis.high < 30 * axis.low:  # hardly a round number: ticks as if it were linear
-        every = inside(steps)
-        choices = [ticks for ticks in every if 3 <= len(ticks) <= 10]
-    return ticks_that_fit(axis, choices or [max(every, key=len)], length, points, upright)
-
-
-def _own_ticks(axis: Axis, length: float, points: float, upright: bool) -> list[tuple[float, str]]:
-    """Those of the axis's own ticks that fit, the first of them first."""
-    kept: list[tuple[float, str]] = []
-    for value in axis.ticks:
-        wider = sorted([*kept, (value, tick_text(value))])
-        if ticks_that_fit(axis, [wider], length, points, upright) == wider:
-            kept = wider
-    return kept
-
-
-def tick_text(value: float) -> str:
-    """'2,000', '0.25'."""
-    return f"{value:,.6f}".rstrip("0").rstrip(".")
 
 
 def _draw_line(axes: Axes, line: Line, panel: Panel, theme: Theme) -> None:

@@ -15,20 +15,8 @@ from typing import Literal
 from frontier.core.decisions import Verdict
 from frontier.core.loads import bare
 from frontier.core.points import Point
-from frontier.show.picture.data import (
-    Axis,
-    Line,
-    Mark,
-    Panel,
-    Picture,
-    Role,
-    Rule,
-    Theme,
-    View,
-    bar_of,
-    metric_axis,
-    rising_axis,
-)
+from frontier.show.picture.axes import bar_of, metric_axis, rising_axis
+from frontier.show.picture.data import Axis, Line, Mark, Panel, Picture, Role, Rule, Theme, View
 from frontier.show.picture.labels import (
     answer_rows,
     describe,

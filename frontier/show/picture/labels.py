@@ -160,7 +160,7 @@ def notes_of(view: View, panel: Panel, head: str) -> list[str]:
     panel.
     """
     across = view.axes[0]
-    reasons = [kind.text(most=6) for kind in flag_kinds(view.mine) if kind.fatal]
+    reasons = [kind.text(6) for kind in flag_kinds(view.mine) if kind.fatal]
     notes = [f"excluded: {f'{NBSP}{SEPARATOR}{NBSP}'.join(reasons)}"] if reasons else []
     infinite = [p for p in view.mine if across in p.metrics and math.isinf(p.metrics[across].value)]
     if infinite:
@@ -173,14 +173,24 @@ def notes_of(view: View, panel: Panel, head: str) -> list[str]:
     drawn = {mark.concurrency for mark in panel.marks}
     if far := [setting(p.concurrency) for p in drawable if p.concurrency not in drawn]:
         notes.append(f"beyond the axes: {', '.join(far)}")
-    drawn_at = {(rule.axis, rule.at) for rule in panel.rules}
+    notes += [*_limits_beyond(view, panel), *_power_notes(view)]
+    return [f"{head}{note}" for note in (*notes, *unstarred(view))]
+
+
+def _limits_beyond(view: View, panel: Panel) -> list[str]:
+    """The limits on an axis that has no room for their line."""
+    drawn = {(rule.axis, rule.at) for rule in panel.rules}
     ends = [("x", panel.x, limit) for limit in view.sla if limit.metric == panel.x.metric]
     ends += [("y", panel.y, limit) for limit in view.sla if limit.metric == panel.y.metric]
-    off = [limit for side, axis, limit in ends if (side, limit.promise * axis.scale) not in drawn_at]
-    notes += [f"beyond the axes: the limit {limit}" for limit in off]
-    if any(metric(name).needs == "power" for name in (*view.axes, *(limit.metric for limit in view.sla))):
-        notes += [power] if (power := cost_energy.power_text(p.power for p in view.mine if p.power)) else []
-    return [f"{head}{note}" for note in (*notes, *unstarred(view))]
+    off = [limit for side, axis, limit in ends if (side, limit.promise * axis.scale) not in drawn]
+    return [f"beyond the axes: the limit {limit}" for limit in off]
+
+
+def _power_notes(view: View) -> list[str]:
+    """Where the power comes from, where an axis or a limit needs one."""
+    names = (*view.axes, *(limit.metric for limit in view.sla))
+    power = cost_energy.power_text(p.power for p in view.mine if p.power)
+    return [power] if power and any(metric(name).needs == "power" for name in names) else []
 
 
 def unstarred(view: View) -> list[str]:
@@ -242,4 +252,4 @@ def star_words(view: View, panel: Panel) -> list[Callout]:
     head = "run here" if decision.concurrency is not None else kinds.get(decision.verdict, "not proven")
     speed = decision.metrics.get(panel.y.metric)
     rate = "" if speed is None else f", {named_value(panel.y.metric, speed.value, view.gpus)}"
-    return [Callout((f"{head}: {setting(decision.shown)}{rate}",), Role.OPERATING, at=(star.x, star.y), away=20.0)]
+    return [Callout((f"{head}: {setting(decision.shown)}{rate}",), Role.OPERATING, at=(star.x, star.y))]
