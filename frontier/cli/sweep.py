@@ -331,7 +331,7 @@ def _conclude(path: Path, end: "SweepEnd", again: str, shown: common.RunOptions)
     decisions: Sequence[Decision] = ()
     proven = run.histories and run.limits() and any(d.concurrency is not None for d in run.solve())
     if run.histories and (proven or end != "interrupted"):
-        decisions = print_answer(run, shown)
+        decisions = print_answer(run, shown, ended=end in ("finished", "budget"))
     if end == "interrupted":
         finished = sum(len(history) for history in run.histories.values())
         common.say(f"stopped; {finished} finished trials are in {path}; go on with\n  {again}")

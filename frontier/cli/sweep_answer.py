@@ -10,9 +10,9 @@ from frontier.core.errors import UsageError
 from frontier.run import Run
 
 
-def print_answer(run: Run, shown: common.RunOptions) -> Sequence[Decision]:
-    """Print the table, the decisions under the first tier of the SLA, what is left and what comes
-    next, and draw the picture; the decisions.
+def print_answer(run: Run, shown: common.RunOptions, *, ended: bool) -> Sequence[Decision]:
+    """Print the table, the decisions under the first tier of the SLA and, where the sweep `ended`,
+    what is left and what comes next; draw the picture. The decisions.
     """
     from frontier.show.answer import answers_json, answers_text
     from frontier.show.tables import points_table
@@ -32,7 +32,7 @@ def print_answer(run: Run, shown: common.RunOptions) -> Sequence[Decision]:
         common.answer(answers_text(answers, gpus=run.gpus, detail=shown.detail, **layout))
     picture = _draw(run)
     if shown.detail != "answer":
-        for line in next_lines(run, decisions):
+        for line in next_lines(run, decisions) if ended else ():
             common.say(line)
         common.say(f"Picture          {picture}" if picture else f"Saved in         {run.path}")
     return decisions

@@ -189,8 +189,13 @@ def _remarks(decision: Decision) -> list[str]:
 
 
 _HIGHER = (*UNDECIDED, Cause.VIOLATES, Cause.STEP_NOT_WORTH, Cause.EXCLUDED, Cause.HIGHEST_MEASURED)
-_ASIDE = (Cause.BRACKET, Cause.OPTIMUM)
-"""What only somebody who asks for all of it reads."""
+
+
+def _is_aside(reason: Reason) -> bool:
+    """What only somebody who asks for all of it reads: the last that meets and the first that
+    violates, and where another throughput is the highest.
+    """
+    return reason.cause is Cause.BRACKET or (reason.cause is Cause.OPTIMUM and reason.metric != "cost")
 
 
 def why_not_more(decision: Decision) -> list[str]:
@@ -219,7 +224,7 @@ def other_reasons(decision: Decision, *, whole: bool = True) -> list[str]:
     lines = [
         sentence(reason)
         for reason in decision.explanation.reasons
-        if reason not in above and not _is_in_figures(reason, decision) and (whole or reason.cause not in _ASIDE)
+        if reason not in above and not _is_in_figures(reason, decision) and (whole or not _is_aside(reason))
     ]
     shares = shares_sentence(decision.shape, decision.metrics)
     return [*lines, *([shares] if shares else []), *_remarks(decision)]
