@@ -10,9 +10,10 @@ changed after it was measured never counts: its setting is flagged instead.
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from frontier import registry
 from frontier.arrivals import arrival_rate
@@ -27,11 +28,11 @@ from frontier.core.decisions import Decision, Limit, Verdict
 from frontier.core.errors import UsageError
 from frontier.core.flags import above_roofline
 from frontier.core.from_records import window_data
-from frontier.core.loads import load_columns
 from frontier.core.metrics import DEFAULT_METRICS, metric
 from frontier.core.points import Estimate, Flag, Frontier, Point, Power
 from frontier.core.proof import by_concurrency, claim_points, claim_windows
 from frontier.core.series import Series, by_series
+from frontier.core.shapes import Shape
 from frontier.core.sla_result import SlaResult, answer
 from frontier.core.time_breakdown import time_breakdown
 from frontier.core.trials import GreedyReplies, Trial
@@ -39,18 +40,17 @@ from frontier.core.verdict import judge
 from frontier.core.window import WindowData
 from frontier.hardware.roofline import Roofline, bounds, distance
 from frontier.planning.budget import Amount, TrialTimes
-from frontier.planning.next_step import shared_commands, with_command
+from frontier.planning.next_step import go_on, shared_commands, with_command
 from frontier.planning.standing import Standing, skipped, standing
 from frontier.store.run_dir import RunDirectory
 from frontier.store.trial_files import AlteredError
 from frontier.store.window_cache import load_window_data
 
-if TYPE_CHECKING:
-    import pandas as pd
-
 History = list[tuple[Trial, WindowData]]
 
-_REQUEST_COLUMNS = ("sent", "ok", "ttft", "tpot", "e2e", "prompt_tokens", "completion_tokens", "cached_tokens")
+Axes = tuple[str, ...]
+Objectives = Axes | Mapping[Shape, Axes] | None
+"""The metrics of a frontier that are asked for: of every shape, or of each."""
 
 
 HOW_TO_GIVE = {
@@ -60,6 +60,11 @@ HOW_TO_GIVE = {
     "quality": "state it as  quality: 0.95  in the config, or measure it:  frontier verify --quality",
 }
 """How to give a metric what it needs (`metrics.NEEDS`)."""
+
+
+def metrics_of(axes: Mapping[Series, Axes]) -> Axes:
+    """All metrics that some axes have."""
+    return tuple(dict.fromkeys(name for names in axes.values() for name in names))
 
 
 class HasQuality(Protocol):
@@ -115,7 +120,18 @@ class Run:
         """That a part of what was planned is not measured, and what goes on with it; '' for a
         finished run.
         """
-        return "" if self.standing is None else self.standing.text
+        return "" if self.standing is None else self.standing.text(self.go_on)
+
+    @functools.cached_property
+    def go_on(self) -> str:
+        """The command that measures what is left: that of the last session, with a larger budget
+        where that ended it. '' for an import.
+        """
+        if self.standing is None:
+            return ""
+        if self.standing.end != "budget":
+            return self.standing.again
+        return go_on(self.config, self.standing.again, self.histories, self.times, self.spent)
 
     @property
     def is_imported(self) -> bool:
@@ -308,84 +324,65 @@ class Run:
     # -- frontiers
     # ----------------------------------------------------------------------------------------------
 
+    def axes(self, objectives: Objectives = None, limits: Sequence[Limit] | None = None) -> dict[Series, Axes]:
+        """The metrics of each series' frontier: the one rule that table, JSON, CSV, picture, page
+        and comparison keep.
+
+        Those asked for, else those that the config names; else output throughput against the
+        latency that binds the operating point under `limits` (default: the config's), and without
+        one against the first latency that is limited.
+        """
+        wanted = self.limits() if limits is None else tuple(limits)
+        latencies = [limit.metric for limit in wanted if metric(limit.metric).quantity is not None]
+        first = latencies[0] if latencies else self.config.objectives[1]
+        named = objectives or self.config.given_objectives
+        chosen: dict[Series, Axes] = {}
+        for series in dict.fromkeys([*self.histories, *(p.series for p in self.imported)]):
+            given = named.get(series.shape) if isinstance(named, Mapping) else named
+            chosen[series] = given or ("output_throughput", first)
+        if named or not latencies:
+            return chosen
+        with suppress(UsageError):  # a limit on what no point has a value of: there is no answer
+            for decision in self.solve(wanted):
+                if decision.concurrency is not None and decision.binding in latencies:
+                    chosen[decision.series] = ("output_throughput", decision.binding)
+        return chosen
+
     def frontiers(
         self,
         points: Sequence[Point],
-        objectives: tuple[str, ...] | None = None,
+        objectives: Objectives = None,
         uncertainties: Mapping[Series, FrontierUncertainty] | None = None,
+        limits: Sequence[Limit] | None = None,
     ) -> tuple[Frontier, ...]:
-        """The exact non-dominated set of each series, with its members' probabilities where
-        `uncertainties` has it.
+        """The exact non-dominated set of each series on its `axes`, with its members' probabilities
+        where `uncertainties` has it.
         """
-        groups = by_series(points).values()
-        frontiers = (pareto.frontier(group, objectives or self.config.objectives) for group in groups)
+        axes = self.axes(objectives, limits)
+        frontiers = (pareto.frontier(group, axes[series]) for series, group in by_series(points).items())
         known = uncertainties or {}
         return tuple(replace(f, probability=known[f.series].probability) if f.series in known else f for f in frontiers)
 
-    def uncertainties(self, objectives: tuple[str, ...] | None = None) -> dict[Series, FrontierUncertainty]:
+    def uncertainties(
+        self, objectives: Objectives = None, limits: Sequence[Limit] | None = None
+    ) -> dict[Series, FrontierUncertainty]:
         """How sure each frontier is: P(non-dominated) of its settings and the attainment band, by
         block bootstrap.
 
         Only settings that have a place on the frontier take part: a flagged one must not lift the
         band or beat others.
         """
-        axes = objectives or self.config.objectives
-        if len(axes) != 2:  # bands are of two axes
-            return {}
-        axes, known = (axes[0], axes[1]), {}
-        points = self.points(names=axes)
-        for f in self.frontiers(points, axes):
+        known = {}
+        points = self.points(names=metrics_of(self.axes(objectives, limits)))
+        for f in self.frontiers(points, objectives, limits=limits):
+            if len(f.objectives) != 2:  # bands are of two axes
+                continue
+            axes = (f.objectives[0], f.objectives[1])
             samples = {c: s for c, s in self.samples(f.series).items() if c not in f.excluded}
             drawn = uncertainty.replicates(samples, axes, limits=self.limits(), price=self._price(f.deployment))
             if drawn.concurrencies:
                 known[f.series] = FrontierUncertainty(uncertainty.membership(drawn), uncertainty.band(drawn))
         return known
-
-    # -- tables for pandas
-    # ----------------------------------------------------------------------------------------------
-
-    def requests(self) -> "pd.DataFrame":
-        """One row per request that counts: deployment, shape, concurrency, `sent` (unix seconds),
-        `ok`, `ttft`, `tpot` and `e2e` (seconds; infinite for a failure, NaN where not defined), and
-        the token counts of the server.
-        """
-        import pandas as pd
-
-        parts = []
-        for (deployment, shape), history in self.histories.items():
-            for trial, sample in history:
-                columns = {name: getattr(sample, name) for name in _REQUEST_COLUMNS}
-                head = {"deployment": deployment, "shape": shape.label, **load_columns(trial.concurrency)}
-                parts.append(pd.DataFrame({**head, "phase": trial.phase.value, "repeat": trial.repeat, **columns}))
-        return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame()
-
-    def frame(self, limits: Sequence[Limit] | None = None) -> "pd.DataFrame":
-        """One row per point: `deployment`, `shape`, `concurrency`, `n` (requests), `valid`,
-        `flags`, and per metric `NAME`, `NAME_low`, `NAME_high` (the 95 % interval). Times are
-        seconds, rates per second, shares 0..1; the unit of each column is in
-        `frame.attrs["units"]`.
-        """
-        import pandas as pd
-
-        rows: list[dict[str, Any]] = []
-        units: dict[str, str] = {}
-        for point in self.points(limits):
-            row = {
-                "deployment": point.deployment,
-                "shape": point.shape.label,
-                **load_columns(point.concurrency),
-                "n": point.n,
-                "valid": point.valid,
-                "flags": ", ".join(flag.name for flag in point.flags),
-            }
-            for name, estimate in point.metrics.items():
-                columns = {name: estimate.value, f"{name}_low": estimate.low, f"{name}_high": estimate.high}
-                row |= columns
-                units |= dict.fromkeys(columns, metric(name).unit.value)
-            rows.append(row)
-        table = pd.DataFrame(rows)
-        table.attrs["units"] = units
-        return table
 
 
 def _check_known(points: Sequence[Point], limits: Sequence[Limit]) -> None:

@@ -39,7 +39,8 @@ def runs_1_0(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("command", sorted(THEN_1_0))
 def test_the_same_is_said_of_the_runs_of_1_0(runs_1_0: Path, command: str) -> None:
-    then, now = THEN_1_0[command], said(runs_1_0, *command.split())
+    then = THEN_1_0[command]
+    now = said(runs_1_0, *command.split(), *then_axes(then["json"]))
     if command == "compare closed stated":
         # One server, of which `stated` measured fewer settings: its smaller area was "worse" until
         # 1.0.0. What the steps between settings leave open is no difference any more.
@@ -47,6 +48,16 @@ def test_the_same_is_said_of_the_runs_of_1_0(runs_1_0: Path, command: str) -> No
         assert (4, ["not resolved"] * 3) == (now["code"], verdicts)
         then = {"json": without_verdicts(then["json"])}
     agrees(then, now)
+
+
+def then_axes(then: dict[str, Any]) -> list[str]:
+    """The options for the axes of that time: until 1.0.0 the frontier of `show` and `compare` was
+    that of the first limited metric, also where another binds.
+    """
+    shown = [
+        each["objectives"] for each in (*then.get("frontiers", ()), *then.get("shapes", ())) if "objectives" in each
+    ]
+    return ["--objectives", ",".join(shown[0])] if shown else []
 
 
 def without_verdicts(compared: dict[str, Any]) -> dict[str, Any]:
@@ -59,11 +70,11 @@ def without_verdicts(compared: dict[str, Any]) -> dict[str, Any]:
 def test_the_same_is_said_of_a_run_that_1_0_merged_of_shards(tmp_path: Path, command: str) -> None:
     with tarfile.open(DATA / "merged-1.0.0.tar.xz") as archive:
         archive.extractall(tmp_path, filter="data")
-    agrees(MERGED[command], said(tmp_path, *command.split()))
+    agrees(MERGED[command], said(tmp_path, *command.split(), *then_axes(MERGED[command]["json"])))
     if command == "show merged":
         workers = json.loads((tmp_path / "merged/evidence/default-32x16-c0005-grid-r1.json").read_text())["workers"]
         assert [3, 2] == [worker["streams"] for worker in workers]
-        assert "2 client processes" in frontier("show", "merged", cwd=tmp_path, here=True).out
+        assert "client processes" in frontier("report", "merged", "-o", "-", cwd=tmp_path, here=True).out
 
 
 def test_a_run_of_each_kind_is_recorded(runs_1_0: Path) -> None:
@@ -91,6 +102,8 @@ WORDS = {"notes", "advice", "change", "effect", "evidence", "measured", "proven"
 ESTIMATED_ANEW = {"diagnosis", "arrival_rate"}
 """What binds, and the rate for independent users: estimates by rules that were calibrated again
 since."""
+AXES_GIVEN = {"pooled"}
+"""What is there only where axes are asked for."""
 GONE = {"area", "reference", "fits", "peak"}
 """Fields of the frontiers that `show` gave until 1.0.0: areas and scalability models."""
 GONE_OF_SHAPES = {"gains"}
@@ -105,7 +118,7 @@ def agrees(then: Any, now: Any, where: str = "") -> None:
         gone = GONE if re.search(r"\.frontiers\[\d+\]$", where) else GONE_OF_SHAPES
         assert set(then) - gone <= set(now), where
         for name, value in then.items():
-            if name not in WORDS | ESTIMATED_ANEW | gone:
+            if name not in WORDS | ESTIMATED_ANEW | AXES_GIVEN | gone:
                 agrees(value, now[name], f"{where}.{name}")
     elif isinstance(then, list):
         assert len(then) == len(now), where
@@ -135,7 +148,7 @@ def test_its_decisions_are_the_same(runs: Path) -> None:
 
 
 def test_a_comparison_of_two_is_the_same(runs: Path) -> None:
-    code, said = answer(runs, "compare before after")
+    code, said = answer(runs, " ".join(["compare before after", *then_axes(THEN["compare before after"])]))
     assert code == 0
     agrees(THEN["compare before after"], said)
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, TypeVar
 
 import click
 import orjson
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+Detail = Literal["answer", "usual", "all"]
+"""How much a command prints: the answer alone (-q), what it stands on, or all there is (-v)."""
 RUNS = Path("runs")
 RUN_PATH = click.Path(path_type=Path, file_okay=False)
 FILE_PATH = click.Path(path_type=Path, dir_okay=False)
@@ -152,11 +154,9 @@ def find_run(run: Path | None, *, running: bool = False) -> Path:
     return newest
 
 
-def read_run(
-    path: Path, settings: Sequence[str] = (), *, allow_empty: bool = False, say_unfinished: bool = True
-) -> "Run":
+def read_run(path: Path, settings: Sequence[str] = (), *, allow_empty: bool = False) -> "Run":
     """The run at `path`, read with these settings in its config's place (see `load`). Says what of
-    it was changed or could not be checked, and that its sweep is unfinished.
+    it was changed or could not be checked.
 
     MeasurementError, with what ended its sweep, when no trial of it was finished, unless
     `allow_empty`.
@@ -175,8 +175,6 @@ def read_run(
         return run
     if not (run.histories or run.imported):
         raise _empty(path)
-    if run.unfinished and say_unfinished:
-        say(run.unfinished)
     return run
 
 
@@ -192,7 +190,7 @@ def unfinished_json(run: "Run") -> dict[str, Any] | None:
     """For JSON: how far the sweep of an unfinished run has come; None for a finished run and for an
     import.
     """
-    return None if run.standing is None else run.standing.tree()
+    return None if run.standing is None else run.standing.tree(run.go_on)
 
 
 MOST_OBJECTIVES = 4
@@ -253,8 +251,17 @@ class _Subcommand(click.Command):
 
 _HELP = {"help_option_names": ["-h", "--help"]}  # as of the group, also for a command that is invoked alone
 subcommand = functools.partial(click.command, cls=_Subcommand, context_settings=_HELP)
-_part = functools.partial(click.option, cls=GroupedOption, group="Part of the run")
-_look = functools.partial(click.option, cls=GroupedOption, group="How the run is looked at")
+_part = functools.partial(click.option, cls=GroupedOption, group="Select")
+_look = functools.partial(click.option, cls=GroupedOption, group="Recompute with")
+
+
+def detail_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """-v for all there is, -q for the answer alone: the `Detail` of a command that answers."""
+    command = click.option("-q", "--quiet", "detail", flag_value="answer", help="The answer alone.")(command)
+    return click.option(
+        "-v", "--verbose", "detail", flag_value="all", default="usual", help="All metrics, flags and reasons."
+    )(command)
+
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Answer as one JSON object.")
 _SHARED: dict[str, Callable[[Any], Any]] = {
@@ -286,6 +293,7 @@ _SHARED: dict[str, Callable[[Any], Any]] = {
         metavar="KEY=VALUE",
         help="Another value in the run's config: gpus=8, price=$12/h, hardware.power=700W/gpu; repeatable.",
     ),
+    "detail": detail_options,
     "as_json": json_option,
 }
 
@@ -300,6 +308,7 @@ class RunOptions:
     settings: tuple[str, ...] = ()
     objectives: str | None = None
     sla: str | None = None
+    detail: Detail = "usual"
     as_json: bool = False
 
     @property
@@ -313,14 +322,14 @@ class RunOptions:
         """The two to four metrics of --objectives, for a table; None without it."""
         return read_objectives(self.objectives, MOST_OBJECTIVES)
 
-    def read(self, *, allow_empty: bool = False, say_unfinished: bool = True) -> "Run":
+    def read(self, *, allow_empty: bool = False) -> "Run":
         """The run with these settings, narrowed to the deployments and shapes named; see
         `read_run`.
         """
         from frontier.show.picture.selection import narrowed
 
         path = find_run(self.run)
-        run = read_run(path, self.settings, allow_empty=allow_empty, say_unfinished=say_unfinished)
+        run = read_run(path, self.settings, allow_empty=allow_empty)
         return narrowed(run, self.deployments, self.shapes)
 
     def limits(self, run: "Run") -> tuple[Limit, ...]:

@@ -1,22 +1,17 @@
-"""`frontier sweep --dry-run`: what will be done and the time it takes; and a larger budget for a
-sweep that ran out of it."""
+"""`frontier sweep --dry-run`: what will be done and the time it takes."""
 
 import math
-import shlex
 import time
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import astuple, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from frontier.cli.common import answer, answer_prose, layout
 from frontier.core.errors import ExitCode
-from frontier.core.loads import load_of, setting
 from frontier.core.text import clean
-from frontier.core.trials import Phase
 from frontier.core.units import format_elapsed, format_number
 from frontier.show.rough import format_range
-from frontier.store.journal import last_session
 from frontier.store.run_dir import RunDirectory
 
 if TYPE_CHECKING:
@@ -31,9 +26,6 @@ if TYPE_CHECKING:
 FAST = 200.0
 """Output tokens per second of one stream of a fast server: whether it is worth while to measure the
 client."""
-ENOUGH, ENOUGH_FOR_PROOFS = 1.25, 4.0
-"""A larger budget has this many times what the rest is expected to take, as warm-ups send more than
-was planned; and while proofs go on, of which only the least is known, so many times that."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,49 +249,3 @@ def _budget_line(found: Outlook) -> str:
     if spent.seconds:
         limits += f"; {format_elapsed(spent.seconds)} and {spent.requests:,.0f} requests of it are spent"
     return f"budget  {limits}"
-
-
-# ---- a larger budget
-
-
-def larger_budget(config: "Config", run: Path, again: str) -> str:
-    """The budget that would finish a sweep that ran out of it, and the command with it, `again`
-    being the last one.
-
-    The same command would drop the same trials again, unless a time of day ended it: that comes
-    again tomorrow.
-    """
-    from frontier.planning.budget import Amount, price_of, raised
-    from frontier.planning.plan import NO_PROOFS, make_plan
-
-    lines = RunDirectory.read(run).journal_lines()
-    session = last_session(lines)
-    events = [line for line in session if line["event"] == "dropped"]
-    dropped = {key for line in events for key in line["trials"]}
-    found = look_ahead(config, make_plan(config), run, NO_PROOFS)
-    price = price_of(config.deployments)
-    needed = sum((Amount(**line["need"]) for line in events if "need" in line), Amount())
-    parts = [part for each in found.coming.values() for part in (*each.answer, *each.rest)]
-    left = sum((found.ledger.times.need(trial, price) * count for trial, count in parts), Amount())
-    enough = ENOUGH_FOR_PROOFS if any(each.open for each in found.coming.values()) else ENOUGH
-    total = Amount(*map(max, astuple(left), astuple(needed))) * enough + found.ledger.spent()
-    left_out = _left_out(session, dropped)
-    more = raised(config.budget, total)
-    if not more:
-        return f"the budget had no room for {left_out}; go on with\n  {again}"
-    units = {"budget.requests": "requests", "budget.tokens": "tokens"}
-    needs_text = " and ".join(f"{int(value):,} {units[name]}" if name in units else value for name, value in more)
-    finishes = f"a budget of about {needs_text} in all would finish the sweep"
-    # The last --set of a key is the one that counts.
-    words = [word for name, value in more for word in ("--set", f"{name}={value}")]
-    return f"the budget had no room for {left_out}; {finishes}:\n  {again} {shlex.join(words)}"
-
-
-def _left_out(session: "Sequence[Mapping[str, Any]]", dropped: "Collection[str]") -> str:
-    """'3 trials, which cut the proof of c=8 (256/32) short'."""
-    from frontier.core.units import count
-
-    cut = [line for line in session if line["event"] == "asked" and line["trial"] in dropped]
-    named = (f"{setting(load_of(line))} ({line['shape']})" for line in cut if line["phase"] == Phase.PROVE.value)
-    proofs = ", ".join(dict.fromkeys(named))
-    return count(len(dropped), "trial") + (f", which cut the proof of {proofs} short" if proofs else "")

@@ -16,7 +16,7 @@ from frontier.core.series import Series
 from frontier.store.run_dir import RunDirectory
 
 if TYPE_CHECKING:
-    from frontier.run import Run
+    from frontier.run import Objectives, Run
     from frontier.show.picture.data import Picture
 
 FIGURES = ("frontier", *dict(registry.there(registry.FIGURES)))
@@ -85,8 +85,7 @@ def command(  # noqa: PLR0913
     limits = options.limits(loaded[0])
     if x is not None and options.objectives is not None:
         raise UsageError("--x and --objectives both name the axis across", "give one of them")
-    named = options.all_axes if x is None else common.read_objectives(f"{loaded[0].config.objectives[0]},{x}")
-    axes = (named[0], named[1]) if named else None
+    axes = options.all_axes if x is None else common.read_objectives(f"{loaded[0].config.objectives[0]},{x}")
     together = overlay or len(loaded) > 1 or "quality" in (axes or ())
     if figure != "frontier" and together:
         raise UsageError("only the frontier itself is drawn for several at once", f"name one run for --figure {figure}")
@@ -107,7 +106,7 @@ def command(  # noqa: PLR0913
     return ExitCode.YES
 
 
-def frontier_picture(run: "Run", limits: "Sequence[Limit]", axes: tuple[str, str] | None = None) -> "Picture":
+def frontier_picture(run: "Run", limits: "Sequence[Limit]", axes: "Objectives" = None) -> "Picture":
     """The frontiers of a run, a panel each."""
     from frontier.show.picture.frontier_picture import small_multiples
     from frontier.show.picture.selection import provenance_of, views_of
@@ -115,17 +114,13 @@ def frontier_picture(run: "Run", limits: "Sequence[Limit]", axes: tuple[str, str
     return small_multiples(views_of(run, limits, axes), footer=provenance_of(run))
 
 
-def _together_picture(runs: "Sequence[Run]", limits: "Sequence[Limit]", axes: tuple[str, str] | None) -> "Picture":
+def _together_picture(runs: "Sequence[Run]", limits: "Sequence[Limit]", axes: "Objectives") -> "Picture":
     """The frontiers of several runs, or of one run's deployments, in one panel per shape."""
-    from frontier.show.picture.selection import provenance_of, views_of
+    from frontier.show.picture.selection import base_axes, provenance_of, views_of
 
-    first = views_of(runs[0], limits, axes)
-    objectives = first[0].frontier.objectives if first else axes
-    axes = (objectives[0], objectives[1]) if objectives else None
+    drawn = base_axes(runs, axes, limits)
     several = registry.load(registry.SEVERAL)
-    groups = several.grouped(
-        [(runs[0].path.name, first), *((run.path.name, views_of(run, limits, axes)) for run in runs[1:])]
-    )
+    groups = several.grouped([(run.path.name, views_of(run, limits, drawn)) for run in runs])
     footer = provenance_of(runs[0]) if len(runs) == 1 else None
     picture: Picture = several.together(groups, footer=footer, more=other_limits(runs, limits))
     return picture
@@ -186,9 +181,11 @@ def save_pictures(
     series: "Sequence[Series]" = (),
     pixels: int | None = None,
     theme: Theme = "light",
+    *,
+    quiet: bool = False,
 ) -> None:
-    """Write each picture to each file, and say so; several are named by what their series differ
-    in.
+    """Write each picture to each file, and say so unless `quiet`; several are named by what their
+    series differ in.
     """
     from frontier.show.picture.frontier_picture import save
     from frontier.show.picture.selection import file_names
@@ -196,4 +193,5 @@ def save_pictures(
     for file in files:
         for picture, path in zip(pictures, file_names(file, series) if series else [file], strict=True):
             save(picture, path, width=pixels, theme=theme)
-            common.say(f"wrote {path}")
+            if not quiet:
+                common.say(f"wrote {path}")

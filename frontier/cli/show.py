@@ -3,16 +3,27 @@ runs."""
 
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from frontier.cli import common
 from frontier.core.errors import ExitCode
 
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from frontier.core.decisions import Decision
+    from frontier.core.points import Point
+    from frontier.run import Run
+    from frontier.show.capacity import FrontierSummary
+    from frontier.show.notes import Noted
+    from frontier.show.pooled import Pooled
+
 
 @common.subcommand("show")
 @click.argument("runs", nargs=-1, metavar="[RUN]...", type=common.RUN_PATH, shell_complete=common.complete_run)
-@common.run_options("deployments", "shapes", "objectives", "settings", "as_json")
+@common.run_options("deployments", "shapes", "objectives", "settings", "detail", "as_json")
 def command(options: common.RunOptions, runs: tuple[Path, ...]) -> int:
     """What does each measured setting do: its metrics with intervals, and is it on the frontier?
 
@@ -27,48 +38,78 @@ def command(options: common.RunOptions, runs: tuple[Path, ...]) -> int:
       frontier show runs/bf16 runs/fp8 --objectives quality,cost
       frontier show --json | jq '.points[] | select(.on_frontier) | .concurrency'
     """
+    from frontier.run import metrics_of
     from frontier.show.capacity import summaries_of
-    from frontier.show.json_out import SHOW_SCHEMA, points_json
+    from frontier.show.json_out import points_json
     from frontier.show.notes import notes_of
     from frontier.show.picture.selection import pooled_of
-    from frontier.show.pooled import pooled_json, pooled_text
-    from frontier.show.tables import client_lines, points_table
+    from frontier.show.pooled import pooled_json
 
     if len(runs) > 1:
-        loaded = [replace(options, run=path).read() for path in runs]
-        first = loaded[0]
-        pools = pooled_of(loaded, options.all_axes or first.config.objectives, first.limits())
-        pooled = {"schema": SHOW_SCHEMA, "pooled": pooled_json(pools)}
-        common.answer(pooled if options.as_json else pooled_text(pools, **common.layout()))
-        return ExitCode.YES if any(pool.members for pool in pools) else ExitCode.FAILED
-    run = replace(options, run=runs[0] if runs else None).read(allow_empty=options.as_json, say_unfinished=False)
-    axes = options.all_axes or run.config.objectives
-    points = run.points(names=axes)
+        return _pooled([replace(options, run=path).read() for path in runs], options)
+    run = replace(options, run=runs[0] if runs else None).read(allow_empty=options.as_json)
+    axes = options.all_axes
+    points = run.points(names=metrics_of(run.axes(axes)))
     summaries = summaries_of(run, points, axes)
-    frontiers = [summary.frontier for summary in summaries]
-    limits = run.limits()
-    decisions = run.solve() if limits else ()
-    notes = notes_of(run, points, decisions)
-    pools = pooled_of([run], axes, limits) if options.all_axes else []
+    decisions = run.solve() if run.limits() else ()
+    notes = notes_of(run, points, decisions) if options.as_json or options.detail == "all" else {}
+    pools = pooled_of([run], axes, run.limits()) if axes else []
     if options.as_json:
+        frontiers = [summary.frontier for summary in summaries]
         tree = {"unfinished": common.unfinished_json(run), "pooled": pooled_json(pools)}
         common.answer({**points_json(points, frontiers, summaries, notes), **tree})
+    elif options.detail == "answer" and decisions:
+        from frontier.show.answer import decision_table
+
+        common.answer(decision_table(decisions, gpus=run.gpus, detail="answer", **common.layout()))
     else:
-        table = points_table(
-            points,
-            frontiers,
-            limits,
-            decisions=decisions,
-            summaries=summaries,
-            notes=notes,
-            gpus=run.gpus,
-            **common.layout(),
-        )
-        common.answer(table)
-        if len(run.config.deployments) > 1 and pools:
-            common.answer("\n" + pooled_text(pools, **common.layout()))
-        for line in client_lines(run.histories):
-            common.answer_prose(line)
-        if run.unfinished:
-            common.answer_prose(run.unfinished)
+        _print(run, points, summaries, decisions, notes, pools, whole=options.detail == "all")
     return ExitCode.YES if any(p.valid for p in points) else ExitCode.FAILED
+
+
+def _pooled(runs: "Sequence[Run]", options: common.RunOptions) -> int:
+    """The frontier over several runs."""
+    from frontier.show.json_out import SHOW_SCHEMA
+    from frontier.show.picture.selection import pooled_of
+    from frontier.show.pooled import pooled_json, pooled_text
+
+    pools = pooled_of(runs, options.all_axes, runs[0].limits())
+    pooled = {"schema": SHOW_SCHEMA, "pooled": pooled_json(pools)}
+    common.answer(pooled if options.as_json else pooled_text(pools, **common.layout()))
+    return ExitCode.YES if any(pool.members for pool in pools) else ExitCode.FAILED
+
+
+def _print(
+    run: "Run",
+    points: "Sequence[Point]",
+    summaries: "Sequence[FrontierSummary]",
+    decisions: "Sequence[Decision]",
+    notes: "Mapping[str, Noted]",
+    pools: "Sequence[Pooled]",
+    *,
+    whole: bool,
+) -> None:
+    """The table of a run with what is below it."""
+    from frontier.show.pooled import pooled_text
+    from frontier.show.tables import frontier_sentence, points_table
+
+    layout, frontiers = common.layout(), [summary.frontier for summary in summaries]
+    table = points_table(
+        points,
+        frontiers,
+        run.limits(),
+        decisions=decisions,
+        summaries=summaries,
+        notes=notes,
+        gpus=run.gpus,
+        whole=whole,
+        **layout,
+    )
+    common.answer(table)
+    for frontier in () if whole else frontiers:
+        name = f"{frontier.series.label()}: " if len(frontiers) > 1 else ""
+        common.answer_prose(f"{name}{frontier_sentence(frontier)}")
+    if len(run.config.deployments) > 1 and pools:
+        common.answer("\n" + pooled_text(pools, **layout))
+    if run.unfinished:
+        common.answer_prose(run.unfinished)

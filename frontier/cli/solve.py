@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 @click.option(
     "--marginal-ok", is_flag=True, help="Accept a setting whose interval crosses the limit; said in the answer."
 )
-@common.run_options("run", "deployments", "shapes", "settings", "as_json")
+@common.run_options("run", "deployments", "shapes", "settings", "detail", "as_json")
 def command(
     options: common.RunOptions, sla: tuple[str, ...], tier: str | None, point_estimates: bool, marginal_ok: bool
 ) -> int:
@@ -46,13 +46,13 @@ def command(
     from frontier.core.solver import exit_code
     from frontier.show.answer import answers_json, answers_text
 
-    run = options.read(allow_empty=options.as_json, say_unfinished=False)
+    run = options.read(allow_empty=options.as_json)
     answers = run.answers(_tiers(run, sla, tier), point_estimates=point_estimates, marginal_ok=marginal_ok)
     if options.as_json:
         common.answer({**answers_json(answers), "unfinished": common.unfinished_json(run)})
     else:
-        common.answer(answers_text(answers, gpus=run.gpus, **common.layout()))
-        if run.unfinished:
+        common.answer(answers_text(answers, gpus=run.gpus, detail=options.detail, **common.layout()))
+        if run.unfinished and options.detail != "answer":
             common.answer_prose(run.unfinished)
     return exit_code([d for tier in answers for d in tier.decisions])
 

@@ -8,7 +8,6 @@ consent to a foreign config, measure (`measure`), answer (`_conclude`), notify (
 import asyncio
 import os
 import platform
-import shlex
 import signal
 import socket
 import sys
@@ -38,7 +37,6 @@ if TYPE_CHECKING:
     from frontier.config import Config
     from frontier.core.decisions import Decision
     from frontier.planning.plan import Plan, ToProve
-    from frontier.run import Run
     from frontier.sweep.conductor import SweepEnd
 
 
@@ -50,7 +48,7 @@ def _to_prove(value: str | None) -> "ToProve":
     if not value:
         return NO_PROOFS
     if (Path(value) / "manifest.json").exists():
-        decisions = common.read_run(Path(value), say_unfinished=False).solve()
+        decisions = common.read_run(Path(value)).solve()
         proven = {d.series: () if d.concurrency is None else (d.concurrency,) for d in decisions}
         if not any(proven.values()):
             raise UsageError(f"--prove {value}: that run proved no concurrency", "name one, as  --prove 32")
@@ -74,8 +72,9 @@ def _to_prove(value: str | None) -> "ToProve":
 )
 @click.option("--until", metavar="TIME", help="Finish by this time (e.g. 07:00); lowest-priority trials are dropped.")
 @common.with_options("sweep")
-@common.json_option
+@common.run_options("detail", "as_json")
 def command(
+    options: common.RunOptions,
     config_file: Path,
     output: Path | None,
     dry_run: bool,
@@ -83,7 +82,6 @@ def command(
     only: tuple[str, ...],
     prove: str | None,
     until: str | None,
-    as_json: bool,
     **given: Any,
 ) -> int:
     """Find and prove the operating point of CONFIG, then measure its frontier; the same command
@@ -114,10 +112,10 @@ def command(
     _require_run(request, path, facts)
     _require_room(path, plan)
     if dry_run:
-        return print_plan(request.config, plan, request.run, as_json, to_prove)
+        return print_plan(request.config, plan, request.run, options.as_json, to_prove)
     common.consent_to_sweep(config_file, request.config)
     run = open_run(path, request.config, request.text, facts)
-    return _sweep(request, plan, run, to_prove, given, as_json)
+    return _sweep(request, plan, run, to_prove, given, options)
 
 
 def _require_time(request: "SweepRequest", plan: "Plan") -> None:
@@ -192,7 +190,7 @@ def _sweep(
     run: RunDirectory,
     prove: "ToProve",
     given: "Mapping[str, Any]",
-    as_json: bool,
+    shown: common.RunOptions,
 ) -> int:
     """Measure, answer, and notify however it ended; the exit code."""
     from frontier.cli.dry_run import look_ahead, plan_lines
@@ -203,11 +201,13 @@ def _sweep(
     decisions: Sequence[Decision] = ()
     try:
         with run:
-            common.say(f"run  {run.path}")
-            ahead = look_ahead(request.config, plan, run.path, prove)
-            common.say("\n".join(plan_lines(request.config, ahead, prove)))
-            end = measure(request.config, plan, run, given, request.facts, prove=prove)
-        code, decisions = _conclude(run.path, end, request.again, as_json)
+            quiet = shown.detail == "answer"
+            if not quiet:
+                common.say(f"run  {run.path}")
+                ahead = look_ahead(request.config, plan, run.path, prove)
+                common.say("\n".join(plan_lines(request.config, ahead, prove)))
+            end = measure(request.config, plan, run, given, request.facts, quiet=quiet, prove=prove)
+        code, decisions = _conclude(run.path, end, request.again, shown)
         if prove and code == ExitCode.YES and _unfinished_proofs(run.path):
             code = ExitCode.NOT_PROVEN
         return code
@@ -233,10 +233,13 @@ def measure(
     run: RunDirectory,
     given: "Mapping[str, Any]" = MappingProxyType({}),
     facts: "Mapping[str, Any]" = MappingProxyType({}),
+    *,
+    quiet: bool = False,
     **options: Any,
 ) -> "SweepEnd":
     """Run the conductor (with these options of it) under signal handling: the first Ctrl-C stops
-    cleanly, the second leaves at once. The journal keeps `facts` of the session.
+    cleanly, the second leaves at once. The journal keeps `facts` of the session. `quiet`: nothing
+    is printed meanwhile.
     """
     from frontier.client.http.http_client import run as run_loop
     from frontier.planning.sweep_progress import Progress
@@ -250,7 +253,7 @@ def measure(
     async def go() -> "SweepEnd":
         stop = asyncio.Event()
         stop_on_signals(stop)
-        progress: Progress = make_progress(sys.stderr)
+        progress = Progress() if quiet else make_progress(sys.stderr)
         async with AsyncExitStack() as stack:
             stack.callback(progress.close)
             for extra in registry.options_of("sweep"):
@@ -299,40 +302,30 @@ def _release(terminals: "Sequence[int]") -> None:
 # --------------------------------------------------------------------------------------------------
 
 
-def _conclude(path: Path, end: "SweepEnd", again: str, as_json: bool) -> "tuple[int, Sequence[Decision]]":
+def _conclude(path: Path, end: "SweepEnd", again: str, shown: common.RunOptions) -> "tuple[int, Sequence[Decision]]":
     """Print what the sweep measured, however it ended; the exit code, and the decisions. A sweep
     that was interrupted before anything was proven only says how to go on.
     """
-    from frontier.cli.dry_run import larger_budget
+    from frontier.cli.sweep_answer import print_answer
     from frontier.core.solver import exit_code
     from frontier.planning.standing import lost_server
-    from frontier.show.report import skipped_lines
 
     run = common.read_run(path, allow_empty=True)
+    decisions: Sequence[Decision] = ()
+    proven = run.histories and run.limits() and any(d.concurrency is not None for d in run.solve())
+    if run.histories and (proven or end != "interrupted"):
+        decisions = print_answer(run, shown, ended=end in ("finished", "budget"))
     if end == "interrupted":
         finished = sum(len(history) for history in run.histories.values())
-        decisions: Sequence[Decision] = ()
-        if run.histories and run.limits() and any(d.concurrency is not None for d in run.solve()):
-            decisions = _answer(run, as_json)
-            _draw(run)
         common.say(f"stopped; {finished} finished trials are in {path}; go on with\n  {again}")
         return ExitCode.INTERRUPTED, decisions
-    if run.histories:
-        decisions = _answer(run, as_json)
-        for line in skipped_lines(run.skipped):
-            common.say(line)
-        _draw(run)
-    else:
-        decisions = ()
+    if not run.histories:
         common.say(f"no trial was finished; {path} holds the journal")
     if end == "server_lost":
         why = lost_server(RunDirectory.read(path).journal_lines())
         common.say(f"{why}\nfinished trials are kept; go on with\n  {again}")
     if end == "server_lost" or not run.histories:
         return ExitCode.FAILED, decisions
-    if end == "budget":
-        common.say(larger_budget(run.config, path, again))
-    common.say(f"run  {path}")
     if decisions:
         return exit_code(decisions), decisions
     return ExitCode.YES if any(p.valid for p in run.points()) else ExitCode.FAILED, ()
@@ -345,45 +338,6 @@ def _unfinished_proofs(path: Path) -> bool:
     lines = last_session(RunDirectory.read(path).journal_lines())
     asked = {line["trial"] for line in lines if line["event"] == "asked" and line["phase"] == Phase.PROVE.value}
     return bool(asked - {line["trial"] for line in lines if line["event"] == "trial_done"})
-
-
-def _answer(run: "Run", as_json: bool) -> "Sequence[Decision]":
-    """Print the table and the decisions under the first tier of the SLA; the decisions."""
-    from frontier.show.answer import answers_json, answers_text
-    from frontier.show.tables import points_table
-
-    answers = run.answers(run.config.tiers[:1])
-    decisions = answers[0].decisions if answers else ()
-    if as_json:
-        common.answer({**answers_json(answers), "unfinished": common.unfinished_json(run)})
-        return decisions
-    points = run.points()
-    common.answer(
-        points_table(points, run.frontiers(points), run.limits(), decisions=decisions, gpus=run.gpus, **common.layout())
-    )
-    if decisions:
-        common.answer(answers_text(answers, gpus=run.gpus, **common.layout()))
-        names = list(dict.fromkeys(deployment for deployment, _ in run.histories))
-        if len(names) > 1:
-            pair = [part for name in names[:2] for part in ("--deployment", name)]
-            common.say(f"compare their frontiers with\n  {shlex.join(['frontier', 'compare', str(run.path), *pair])}")
-    return decisions
-
-
-def _draw(run: "Run") -> None:
-    """Draw the picture, where it can be: the sweep has ended well without it."""
-    from frontier.cli.plot import beside_an_answer, frontier_picture, picture_files, save_pictures
-    from frontier.show.picture.selection import check_panels
-
-    try:
-        with beside_an_answer():
-            check_panels(run)
-            save_pictures([frontier_picture(run, run.limits())], picture_files(run, "frontier"))
-    except UsageError as error:  # too many frontiers for a picture
-        common.say(f"no picture was drawn: {error}")
-    except OSError as error:  # a full or read-only disk
-        where = f"draw it elsewhere with  frontier plot {run.path} -o FILE"
-        common.say(f"the picture could not be written: {error.strerror}; {where}")
 
 
 def _notify(config: "Config", path: Path, end: str, code: int, decisions: "Sequence[Decision]", reason: str) -> None:

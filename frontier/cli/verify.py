@@ -53,7 +53,7 @@ days to arrive."""
     "--requests",
     type=click.IntRange(1, 10_000_000),
     metavar="N",
-    help="How many to send; default: as many as the claim rests on.",
+    help="How many to send; default: as many as the proof has.",
 )
 @click.option("--find", is_flag=True, help="Find and prove the highest rate that keeps the SLA.")
 @run_options("run", "deployments", "sla", "as_json")

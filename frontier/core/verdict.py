@@ -152,7 +152,10 @@ class _Sides:
         if math.isnan(self.value) or (need is None and not self.estimate.has_bound):
             return None
         if not self.enough:
-            return max(need or 0, self.floor)
+            # An effective sample size may say that fewer would have been enough; they were not, so
+            # that as many again are asked for.
+            known = max(need or 0, self.floor)
+            return known if known > n else 2 * n
         gap = self.limit - self.value
         reach = self.good - self.value if gap > 0 else self.bad - self.value
         if gap == 0 or not math.isfinite(reach):

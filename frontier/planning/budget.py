@@ -225,7 +225,7 @@ _WORK = {
     Phase.SCAN: "the scan",
     Phase.LOCATE: "the scan",
     Phase.FRONTIER: "the frontier between the settings",
-    Phase.VISIT: "the visits",
+    Phase.VISIT: "repeats of the operating point",
 }
 
 

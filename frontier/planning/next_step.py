@@ -7,10 +7,11 @@ own.
 
 import math
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from frontier.config import Config
+from frontier.core.changes import History
 from frontier.core.decisions import Decision, Limit, NextStep
 from frontier.core.loads import Rate
 from frontier.core.metrics import Unit
@@ -18,12 +19,15 @@ from frontier.core.series import Series
 from frontier.core.shapes import Shape
 from frontier.core.sla_result import SlaResult
 from frontier.core.trials import Phase
-from frontier.planning.budget import Amount, TrialTimes, raised
-from frontier.planning.plan import make_trial
+from frontier.planning.budget import Amount, TrialTimes, price_of, raised
+from frontier.planning.plan import NO_PROOFS, make_plan, make_trial
+from frontier.planning.time_left import outlook
 
-ENOUGH = 2.0
+ENOUGH, ENOUGH_FOR_GRID, ENOUGH_FOR_PROOFS = 2.0, 1.25, 4.0
 """A budget that is too small is raised to have room for this many times what a proof is expected to
-take."""
+take; what is left of a sweep, as warm-ups send more than was planned; and while its proofs go on,
+of which only the least is known.
+"""
 
 
 def with_command(decision: Decision, config: Config, again: str | None, times: TrialTimes, spent: Amount) -> Decision:
@@ -39,8 +43,9 @@ def with_command(decision: Decision, config: Config, again: str | None, times: T
     else:
         need = _need(config, decision.series, step, times)
         more = [*_only(config, decision.series), "--prove", str(step.concurrency), *_sla(config, decision.limits)]
-        more += [] if need is None else _budget(config, need, spent)
-        step = replace(step, seconds=None if need is None else need.seconds, command=f"{again} {shlex.join(more)}")
+        command = f"{again} {shlex.join(more)}"
+        command = command if need is None else with_budget(command, config, need * ENOUGH + spent)
+        step = replace(step, seconds=None if need is None else need.seconds, command=command)
     return replace(decision, next_step=step)
 
 
@@ -77,12 +82,31 @@ def _need(config: Config, series: Series, step: NextStep, times: TrialTimes) -> 
     return None if times.seconds(trial) is None else times.need(trial, rate)
 
 
-def _budget(config: Config, need: Amount, spent: Amount) -> list[str]:
-    """The options that raise the config's budget, where what is left of it has no room for so
-    much.
+def go_on(config: Config, again: str, histories: Mapping[Series, History], times: TrialTimes, spent: Amount) -> str:
+    """The sweep `again` with a budget that has room for all that is left. The same budget would
+    drop the same trials again, unless a time of day ended it: that comes again tomorrow.
     """
-    total = need * ENOUGH + spent
-    return [word for name, value in raised(config.budget, total) for word in ("--set", f"{name}={value}")]
+    coming = outlook(config, make_plan(config), histories, NO_PROOFS)
+    price = price_of(config.deployments)
+    parts = [part for each in coming.values() for part in (*each.answer, *each.rest)]
+    known = [(trial, count) for trial, count in parts if times.seconds(trial) is not None]
+    left = sum((times.need(trial, price) * count for trial, count in known), Amount())
+    enough = ENOUGH_FOR_PROOFS if any(each.open for each in coming.values()) else ENOUGH_FOR_GRID
+    return with_budget(again, config, left * enough + spent)
+
+
+def with_budget(command: str, config: Config, total: Amount) -> str:
+    """The command with larger limits where the config's budget has no room for so much, in the
+    place of its own.
+    """
+    more = raised(config.budget, total)
+    if not more:
+        return command
+    head, joined, last = command.rpartition(" && ")
+    words, keys = shlex.split(last), {name for name, _ in more}
+    old = [i for i, word in enumerate(words) if words[i - 1] == "--set" and word.partition("=")[0] in keys]
+    kept = [word for i, word in enumerate(words) if i not in old and i + 1 not in old]
+    return head + joined + shlex.join([*kept, *(word for name, value in more for word in ("--set", f"{name}={value}"))])
 
 
 def _only(config: Config, series: Series) -> list[str]:

@@ -13,6 +13,7 @@ from typing import Any, Literal
 from frontier.client.secrets import redact
 from frontier.config import Config, Setting, config_text
 from frontier.core.errors import UsageError
+from frontier.core.loads import listed, load_facts
 from frontier.core.series import Series
 from frontier.core.text import clean
 from frontier.core.trials import Phase, Trial
@@ -26,6 +27,8 @@ ENDS = ("finished", "budget", "interrupted", "server_lost", "failed", "stopped")
 _DONE = ("finished", "budget")
 _NO_SERVER = {"never_came_up": "the server never came up", "another": "another server answered"}
 _LARGEST_CONFIG = 1 << 20
+_NAMED = 4
+"""Series of which what is missing is named."""
 
 End = Literal["running", "finished", "budget", "interrupted", "server_lost", "failed", "stopped", "killed"]
 
@@ -37,7 +40,9 @@ class Standing:
     measured when one of its trials is finished.
 
     `end` is how the last session ended, `reason` why where the journal says so, and `cause` why
-    there was no server; `again` is the command that goes on.
+    there was no server; `again` is the command of that session. `missing` are the listed settings
+    without any trial, `short` those with nothing but trials of a search; `several`: of several
+    series.
     """
 
     end: End
@@ -51,6 +56,9 @@ class Standing:
     measured: int
     again: str
     cause: str = ""
+    missing: tuple[tuple[Series, int], ...] = ()
+    short: tuple[tuple[Series, int], ...] = ()
+    several: bool = False
 
     @property
     def state(self) -> Literal["running", "finished", "stopped"]:
@@ -68,19 +76,7 @@ class Standing:
 
     @property
     def brief(self) -> str:
-        """'unfinished: the frontier is measured at 4 of 10 settings (12 of 30 trials)'; '' for a
-        finished run.
-        """
-        if not self.unfinished:
-            return ""
-        trials = "" if self.planned == self.settings else f" ({self.done} of {count(self.planned, 'trial')})"
-        return f"unfinished: the frontier is measured at {self.measured} of {count(self.settings, 'setting')}{trials}"
-
-    @property
-    def text(self) -> str:
-        """The same with how it ended and the command that goes on, in two lines; '' for a finished
-        run.
-        """
+        """'unfinished: the budget had no room for more'; '' for a finished run."""
         if not self.unfinished:
             return ""
         words = {
@@ -93,12 +89,31 @@ class Standing:
             "stopped": "it was stopped",
             "killed": "it was killed",
         }
-        if self.end == "running":
-            return f"{self.brief}; {words[self.end]}"
-        way = "raise it and go on with" if self.end == "budget" else "go on with"
-        return clean(f"{self.brief}; {words[self.end]}; {way}", 400) + f"\n  {self.again}"
+        return clean(f"unfinished: {words[self.end]}", 400)
 
-    def tree(self) -> dict[str, Any] | None:
+    @property
+    def gaps(self) -> str:
+        """'Not measured: c=4, 16. Short trials only: c=1, 8.', of the listed settings; a setting
+        that has a whole trial is none of them.
+        """
+        short = self.short if self.unfinished else ()
+        named = (("Not measured", self.missing), ("Short trials only", short))
+        lines = [f"{what}: {_named(settings, self.several)}." for what, settings in named if settings]
+        if self.unfinished and not lines:
+            lines = [f"{self.done} of {count(self.planned, 'trial')} are done."]
+        return " ".join(lines)
+
+    def text(self, go_on: str) -> str:
+        """How it ended, what is not measured, and the command that measures it; '' for a finished
+        run.
+        """
+        if not self.unfinished:
+            return ""
+        if self.end == "running":
+            return f"{self.brief}. {self.gaps}"
+        return f"{self.brief}. {self.gaps} To complete it:\n  {go_on}"
+
+    def tree(self, go_on: str) -> dict[str, Any] | None:
         """For JSON; None for a finished run."""
         if not self.unfinished:
             return None
@@ -108,8 +123,25 @@ class Standing:
             "measured": self.measured,
             "trials": self.planned,
             "finished": self.done,
-            "go_on": self.again,
+            "not_measured": [_setting_tree(setting) for setting in self.missing],
+            "short": [_setting_tree(setting) for setting in self.short],
+            "go_on": go_on,
         }
+
+
+def _named(settings: Sequence[tuple[Series, int]], several: bool) -> str:
+    """'c=4, 16', with the names of the series where there are several."""
+    groups: dict[Series, list[int]] = {}
+    for series, load in settings:
+        groups.setdefault(series, []).append(load)
+    names = [f"{series.label()} {listed(loads)}" if several else listed(loads) for series, loads in groups.items()]
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    return "; ".join(names[:_NAMED]) + more
+
+
+def _setting_tree(setting: tuple[Series, int]) -> dict[str, Any]:
+    (deployment, shape), load = setting
+    return {"deployment": deployment, "shape": shape.label, **load_facts(load)}
 
 
 def lost_server(lines: Sequence[Mapping[str, Any]]) -> str:
@@ -133,6 +165,7 @@ def standing(run: RunDirectory, config: Config, finished: Mapping[str, Trial]) -
     settings, measured = ({_setting(t) for t in trials} for trials in (planned.values(), own))
     # A setting that the sweep sizes itself may have been proven instead of measured for the grid.
     done = {k for k, t in planned.items() if k in finished or (not plan.sized and _setting(t) in measured)}
+    tried = {_setting(t) for t in finished.values()}
     last, over = _last(lines)
     running = not over and run.held()
     ended: Any = last["event"] if last["event"] in ENDS else "killed"
@@ -148,11 +181,19 @@ def standing(run: RunDirectory, config: Config, finished: Mapping[str, Trial]) -
         measured=len(settings & measured),
         again=_command(run),
         cause=str(last.get("cause", "")),
+        missing=tuple(sorted(settings - tried, key=_place)),
+        short=tuple(sorted((settings & tried) - measured, key=_place)),
+        several=len({series for series, _ in settings}) > 1,
     )
 
 
 def _setting(trial: Trial) -> tuple[Series, int]:
     return trial.series, trial.concurrency
+
+
+def _place(setting: tuple[Series, int]) -> tuple[str, str, int]:
+    (deployment, shape), load = setting
+    return deployment, shape.label, load
 
 
 def _last(lines: Sequence[Mapping[str, Any]]) -> tuple[Mapping[str, Any], bool]:

@@ -2,8 +2,9 @@
 loop (`verify`)."""
 
 import textwrap
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, Literal
 
 from rich.console import RenderableType
 from rich.text import Text
@@ -15,13 +16,13 @@ from frontier.core.loads import setting
 from frontier.core.metrics import metric
 from frontier.core.points import Point
 from frontier.core.series import Series
-from frontier.core.sla_result import SlaResult
+from frontier.core.sla_result import ArrivalRate, SlaResult
 from frontier.core.text import clean
 from frontier.core.trials import Phase
 from frontier.core.units import format_number, format_share, trimmed
 from frontier.core.verdict import judge
 from frontier.search.highest_rate import FoundRate, LoadTrial, invalid_because
-from frontier.show.explain import reason_sentences
+from frontier.show.explain import other_reasons, why_not_more
 from frontier.show.json_out import SOLVE_SCHEMA, Tree, decision_json, number, tree_of
 from frontier.show.limit_lines import knob_sentence
 from frontier.show.numbers import figure_row, figures
@@ -41,6 +42,8 @@ from frontier.show.wording import (
     value_text,
 )
 
+Detail = Literal["answer", "usual", "all"]
+"""How much is printed: the answer alone, what it stands on, or all there is."""
 VERIFY_SCHEMA = "frontier.verify/1"
 _STYLES = {Verdict.MEETS: "green", Verdict.VIOLATES: "red", Verdict.INVALID: "red"}
 _LONGEST = 400
@@ -49,7 +52,12 @@ LOWER = 0.8
 
 
 def answers_text(
-    answers: Sequence[SlaResult], *, gpus: DeploymentGpus = None, width: int = 80, colour: bool = False
+    answers: Sequence[SlaResult],
+    *,
+    gpus: DeploymentGpus = None,
+    detail: Detail = "usual",
+    width: int = 80,
+    colour: bool = False,
 ) -> str:
     """Every tier's decisions, under its name where there are several, and what is common to its
     shapes.
@@ -57,9 +65,11 @@ def answers_text(
     blocks = []
     for tier in answers:
         first = [best_note(best) for best in tier.best]
-        more = [*_production(tier), *(note for note in sla_notes(tier) if note not in first)]
+        more = [note for note in sla_notes(tier) if note not in first]
         lines = [textwrap.fill(clean(text, _LONGEST), width) for text in first]
-        lines += [decision_table(tier.decisions, gpus=gpus, width=width, colour=colour)]
+        lines.append(
+            decision_table(tier.decisions, arrivals=tier.arrivals, gpus=gpus, detail=detail, width=width, colour=colour)
+        )
         lines += [textwrap.fill(clean(text, _LONGEST), width) for text in more]
         if len(answers) > 1:
             promise, name = limits_text(tier.limits), clean(tier.tier, 60)
@@ -68,27 +78,47 @@ def answers_text(
     return "\n\n".join(blocks)
 
 
-def _production(tier: SlaResult) -> list[str]:
-    """What the answer means in production, where it is a single operating point."""
-    if len(tier.decisions) != 1:
-        return []
-    (decision,) = tier.decisions
-    return production_lines(decision, tier.arrivals.get(decision.series))
-
-
 def decision_table(
-    decisions: Sequence[Decision], *, gpus: DeploymentGpus = None, width: int = 80, colour: bool = False
+    decisions: Sequence[Decision],
+    *,
+    arrivals: Mapping[Series, ArrivalRate] = MappingProxyType({}),
+    gpus: DeploymentGpus = None,
+    detail: Detail = "usual",
+    width: int = 80,
+    colour: bool = False,
 ) -> str:
-    """Each decision: its sentence, the figures it stands on with bound and limit, and the
-    reasons.
+    """Each decision: its sentence, the limited metrics with bound, limit and margin, and what to
+    know of it.
     """
     series = [decision.series for decision in decisions]
-    blocks = [_decision(decision, series, (gpus or {}).get(decision.deployment), width) for decision in decisions]
-    return "\n\n".join(to_text(*lines, width=width, colour=colour) for lines in blocks) or "no decision"
+    blocks = []
+    for decision in decisions:
+        lines = _decision(decision, series, (gpus or {}).get(decision.deployment), width)
+        if detail != "answer":
+            rows = answer_lines(decision, arrivals.get(decision.series), whole=detail == "all")
+            lines += [Text("")] * bool(rows) + [Table.of((), rows, right=()).drawn(width)] * bool(rows)
+        blocks.append(to_text(*lines, width=width, colour=colour))
+    return "\n\n".join(blocks) or "no decision"
+
+
+def answer_lines(decision: Decision, arrivals: ArrivalRate | None, *, whole: bool = True) -> list[tuple[str, str]]:
+    """What to know of a decision, each line with its label: why not more, where to set it, how sure
+    it is, and the other reasons; without asides where not the `whole` is asked for.
+    """
+    production = production_lines(decision, arrivals)
+    lines = [("Why not more", " ".join(why_not_more(decision)))]
+    # What is estimated of independent users is `frontier verify`'s to say.
+    told = production if whole or decision.shape.arrivals is not None or decision.shape.has_sessions else production[:1]
+    lines += [("Where to set it", " ".join(told))]
+    lines += [("How sure", claim_sentence(decision))]
+    reasons = other_reasons(decision, whole=whole)
+    label = "Also" if decision.concurrency is not None else "Why"
+    lines += [(label if i == 0 else "", reason) for i, reason in enumerate(reasons)]
+    return [(name, text) for name, text in lines if text]
 
 
 def _decision(decision: Decision, among: list[Series], gpus: int | None, width: int) -> list[RenderableType]:
-    """One decision as lines."""
+    """The answer itself as lines."""
     name = decision.series.label(among, longest=40, keep_shape=True)
     line = clean(headline(decision, gpus), _LONGEST)
     gap = min(width, 100) - len(line) - len(name)
@@ -99,16 +129,18 @@ def _decision(decision: Decision, among: list[Series], gpus: int | None, width: 
     words, command = next_step_lines(decision)
     lines += [Text(words)] if words else []
     lines += [Text(f"  {command}", no_wrap=True, overflow="ignore")] if command else []
-    rows: list[tuple[str, ...]] = [figure_row(figure, gpus) for figure in figures(decision)]
+    # The throughput of an operating point stands in the headline.
+    stated = ("output_throughput",) if decision.concurrency is not None else ()
+    rows: list[tuple[str, ...]] = [
+        figure_row(figure, gpus) for figure in figures(decision) if figure.metric not in stated
+    ]
     if rows and sum(max(map(len, column)) + 2 for column in zip(*rows, strict=True)) > width:
-        brief = [figure_row(figure, gpus, brief=True) for figure in figures(decision)]
-        rows = [(label, value, ", ".join(filter(None, more))) for label, value, *more in brief]
+        rows = [(label, value, ", ".join(filter(None, more))) for label, value, *more in rows]
     if rows:
         lines.append(indented(Table.of((), rows, right=(1,)).drawn(width)))
     if any(NO_BOUND in cell for row in rows for cell in row):
         lines.append(indented(NO_BOUND_LEGEND, "dim"))
-    claim = claim_sentence(decision)
-    return [*lines, *([Text(claim)] if claim else []), *map(Text, reason_sentences(decision))]
+    return lines
 
 
 def answers_json(answers: Sequence[SlaResult]) -> Tree:
@@ -257,10 +289,10 @@ def _open_json(
 
 
 def load_trial_text(trial: LoadTrial, limits: Sequence[Limit]) -> str:
-    """A finished trial of a search as one line: 'look   9.1 requests/s  p99 TTFT 84 ms, limit 130
+    """A finished trial of a search as one line: 'search  9.1 requests/s  p99 TTFT 84 ms, limit 130
     ms'.
     """
-    verb = "prove" if trial.phase is Phase.PROVE else "look"
+    verb = "prove" if trial.phase is Phase.PROVE else "search"
     point = estimate.point(trial.data, names=[limit.metric for limit in limits], limits=tuple(limits))
     values = [
         f"{metric(limit.metric).label} {value_text(limit.metric, e.value)}, "
@@ -272,7 +304,7 @@ def load_trial_text(trial: LoadTrial, limits: Sequence[Limit]) -> str:
     cut = "  ended early: clearly too much" if trial.overloaded else ""
     if invalid:
         cut = f"  not valid: {invalid}"
-    return f"{verb:<5}  {format_number(trial.load)} requests/s  {'; '.join(values)}{cut}"
+    return f"{verb:<6}  {format_number(trial.load)} requests/s  {'; '.join(values)}{cut}"
 
 
 def found_text(found: Sequence[FoundRate], width: int = 100, *, again: str = "frontier verify") -> str:

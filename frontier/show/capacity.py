@@ -13,7 +13,7 @@ from typing import Literal
 from frontier.core.loads import Rate, setting
 from frontier.core.pareto import knee
 from frontier.core.points import Estimate, Frontier, Point
-from frontier.run import Run
+from frontier.run import Objectives, Run
 
 RATE = "output_throughput"
 
@@ -154,7 +154,7 @@ def summarise(frontier: Frontier, points: Sequence[Point]) -> FrontierSummary:
     return FrontierSummary(frontier, capacity([p for p in points if p.series == frontier.series]))
 
 
-def summaries_of(run: Run, points: Sequence[Point], objectives: tuple[str, ...]) -> tuple[FrontierSummary, ...]:
+def summaries_of(run: Run, points: Sequence[Point], objectives: Objectives = None) -> tuple[FrontierSummary, ...]:
     """The summary of each series of a run: its frontier with its uncertainty, and its capacity."""
     frontiers = run.frontiers(points, objectives, run.uncertainties(objectives))
     return tuple(summarise(frontier, points) for frontier in frontiers)

@@ -4,7 +4,6 @@ setting is not. The causes are those of `core.causes`; nothing is decided here.
 
 import dataclasses
 import math
-from collections.abc import Sequence
 
 from frontier.core.causes import UNDECIDED
 from frontier.core.decisions import Cause, Decision, EndedEarly, Reason, Verdict
@@ -24,11 +23,11 @@ SENTENCES = {
     Cause.MEETS: "{c} meets{but}.",
     Cause.VIOLATES: "{c} violates: {evidence}.",
     Cause.EXCLUDED: "{c} excluded: {flags}.",
-    Cause.NOT_JUDGED: "{c} was only looked at, and nothing is claimed of it{seen}.",
+    Cause.NOT_JUDGED: "{c} had a short trial alone, which proves nothing{seen}.",
     Cause.CROSSES: "{c}{gives} is not proven: {evidence}; {decide}.",
     Cause.TOO_FEW: "{c}{gives} is not proven: {lacks}; {decide}.",
     Cause.NO_INTERVAL: "{c}{gives} is not proven: {evidence}{alone}.",
-    Cause.SCANNED: "{c}{gives} was only looked at: {label} {value}, limit {limit}; {decide}.",
+    Cause.SCANNED: "{c}{gives} had a short trial alone: {label} {value}, limit {limit}; {decide}.",
     Cause.STALE: "{c}{gives} was measured before the server changed, and not since: {decide}.",
     Cause.GROWS: "{c} is not proven: {label} grows {growth} a minute.",
     Cause.CHANGED: (
@@ -54,7 +53,7 @@ SENTENCES = {
     ),
     Cause.SLOW_ALONE: "One request alone has {label} {value}: this is service time, not queueing.",
     Cause.POINT_ESTIMATES: "Decided on values alone, as asked: nothing here is proven.",
-    Cause.CORRECTED: "Corrected: {c} was proven first; with the later visits its data do not keep the SLA.",
+    Cause.CORRECTED: "Corrected: {c} was proven first; with what was measured since its data do not keep the SLA.",
 }
 """One sentence per cause, of the words that `words_of` gives."""
 
@@ -189,21 +188,43 @@ def _remarks(decision: Decision) -> list[str]:
     return [clean(f"{setting(decision.concurrency or 0)}: {remark}", 400) for remark in decision.explanation.remarks]
 
 
-_HIGHER = (*UNDECIDED, Cause.VIOLATES, Cause.STEP_NOT_WORTH)
+_HIGHER = (*UNDECIDED, Cause.VIOLATES, Cause.STEP_NOT_WORTH, Cause.EXCLUDED, Cause.HIGHEST_MEASURED)
 
 
-def reason_sentences(decision: Decision, without: Sequence[Reason] = ()) -> list[str]:
-    """The reasons below a decision's headline and figures, less those shown elsewhere (`without`);
-    the first about a higher setting says that it is. Last how the operating point was measured,
-    where that needs saying.
+def _is_aside(reason: Reason) -> bool:
+    """What only somebody who asks for all of it reads: the last that meets and the first that
+    violates, and where another throughput is the highest.
     """
+    return reason.cause is Cause.BRACKET or (reason.cause is Cause.OPTIMUM and reason.metric != "cost")
+
+
+def why_not_more(decision: Decision) -> list[str]:
+    """Why no higher setting is the operating point: the next one, and the one that may give
+    more.
+    """
+    return [sentence(reason) for reason in _higher(decision)]
+
+
+def _higher(decision: Decision) -> list[Reason]:
     chosen = decision.concurrency
-    reasons = [reason for reason in decision.explanation.reasons if not _is_in_figures(reason, decision)]
-    higher = [r for r in reasons if chosen is not None and r.cause in _HIGHER and r.settings[0] > chosen]
+    if chosen is None:
+        return []
+    return [
+        reason
+        for reason in decision.explanation.reasons
+        if reason.cause in _HIGHER and (reason.cause is Cause.HIGHEST_MEASURED or reason.settings[0] > chosen)
+    ]
+
+
+def other_reasons(decision: Decision, *, whole: bool = True) -> list[str]:
+    """The reasons beside a decision's headline, figures and `why_not_more`, where not the `whole`
+    is asked for without asides. Last how the operating point was measured, where that needs saying.
+    """
+    above = _higher(decision)
     lines = [
-        f"Next higher: {sentence(reason)}" if higher and reason is higher[0] else sentence(reason)
-        for reason in reasons
-        if reason not in without
+        sentence(reason)
+        for reason in decision.explanation.reasons
+        if reason not in above and not _is_in_figures(reason, decision) and (whole or not _is_aside(reason))
     ]
     shares = shares_sentence(decision.shape, decision.metrics)
     return [*lines, *([shares] if shares else []), *_remarks(decision)]

@@ -140,6 +140,7 @@ def _point(point: Point, frontier: Frontier | None) -> Tree:
         "valid": point.valid,
         "flags": [flag.name for flag in point.flags],
         "flag_details": tree_of(point.flags),
+        "objectives": list(frontier.objectives) if frontier else None,
         "on_frontier": frontier is not None and c in frontier.members,
         "excluded": frontier.excluded.get(c) if frontier else None,
         "probability": number(frontier.probability.get(c)) if frontier else None,

@@ -71,9 +71,8 @@ class LiveProgress(SweepProgress):
         self._draw()
 
     def announced(self, decision: Decision, seconds: float, better: Better | None) -> None:
-        """The phase is over with the announcement."""
+        """The live lines rest until the next trial."""
         self._trial = None
-        self._end_phase()
         super().announced(decision, seconds, better)
 
     def _line(self, text: str, style: str = "") -> None:

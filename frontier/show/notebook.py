@@ -9,20 +9,25 @@ import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from markupsafe import escape
 
 from frontier.core.decisions import Decision, Limit
+from frontier.core.loads import load_columns
+from frontier.core.metrics import metric
 from frontier.core.points import Point
 from frontier.run import Run
 from frontier.run import load as load_run
 from frontier.show.explain import with_notes
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from frontier.show.picture.data import Picture, Theme
 
 WIDE = 110
+_REQUEST_COLUMNS = ("sent", "ok", "ttft", "tpot", "e2e", "prompt_tokens", "completion_tokens", "cached_tokens")
 _PRE = '<pre style="line-height:1.35;white-space:pre;overflow-x:auto">{}</pre>'
 
 
@@ -84,7 +89,9 @@ class NotebookPicture:
 
 
 class NotebookRun(Run):
-    """A run that shows itself: its answer and points as HTML, its frontiers as a picture."""
+    """A run that shows itself: its answer and points as HTML, its frontiers as a picture, its
+    requests and points as tables for pandas.
+    """
 
     @classmethod
     def of(cls, run: Run) -> "NotebookRun":
@@ -103,6 +110,49 @@ class NotebookRun(Run):
         """As of any run, with the notes of each decision."""
         points, decisions = super()._decide(limits, options)
         return points, tuple(map(with_notes, decisions))
+
+    def requests(self) -> "pd.DataFrame":
+        """One row per request that counts: deployment, shape, concurrency, `sent` (unix seconds),
+        `ok`, `ttft`, `tpot` and `e2e` (seconds; infinite for a failure, NaN where not defined), and
+        the token counts of the server.
+        """
+        import pandas as pd
+
+        parts = []
+        for (deployment, shape), history in self.histories.items():
+            for trial, sample in history:
+                columns = {name: getattr(sample, name) for name in _REQUEST_COLUMNS}
+                head = {"deployment": deployment, "shape": shape.label, **load_columns(trial.concurrency)}
+                parts.append(pd.DataFrame({**head, "phase": trial.phase.value, "repeat": trial.repeat, **columns}))
+        return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame()
+
+    def frame(self, limits: Sequence[Limit] | None = None) -> "pd.DataFrame":
+        """One row per point: `deployment`, `shape`, `concurrency`, `n` (requests), `valid`,
+        `flags`, and per metric `NAME`, `NAME_low`, `NAME_high` (the 95 % interval). Times are
+        seconds, rates per second, shares 0..1; the unit of each column is in
+        `frame.attrs["units"]`.
+        """
+        import pandas as pd
+
+        rows: list[dict[str, Any]] = []
+        units: dict[str, str] = {}
+        for point in self.points(limits):
+            row = {
+                "deployment": point.deployment,
+                "shape": point.shape.label,
+                **load_columns(point.concurrency),
+                "n": point.n,
+                "valid": point.valid,
+                "flags": ", ".join(flag.name for flag in point.flags),
+            }
+            for name, estimate in point.metrics.items():
+                columns = {name: estimate.value, f"{name}_low": estimate.low, f"{name}_high": estimate.high}
+                row |= columns
+                units |= dict.fromkeys(columns, metric(name).unit.value)
+            rows.append(row)
+        table = pd.DataFrame(rows)
+        table.attrs["units"] = units
+        return table
 
     def picture(
         self, limits: Sequence[Limit] | None = None, objectives: tuple[str, str] | None = None

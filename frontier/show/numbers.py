@@ -75,25 +75,23 @@ def binding_limit(decision: Decision) -> Limit | None:
     return decision.limits[0] if decision.limits else None
 
 
-def figure_row(figure: Figure, gpus: int | None, *, brief: bool = False) -> tuple[str, str, str, str, str]:
-    """Name, value, bound (a CI where nothing is limited), limit and remark of a figure; `brief` for
-    a narrow table.
-    """
+def figure_row(figure: Figure, gpus: int | None) -> tuple[str, str, str, str, str]:
+    """Name, value, bound (a CI where nothing is limited), limit and margin of a figure."""
     name, limit = figure.metric, figure.limit
     label, value = metric(name).label.partition(" (")[0], value_text(name, figure.estimate.value, gpus)
     if limit is None:
         return label, value, ci_text(name, figure.estimate, gpus), "", ""
     promise = f"limit {limit_value_text(name, limit.promise)}"
-    return label, value, bound_text(figure.estimate, limit), promise, _remark(figure, brief)
+    return label, value, bound_text(figure.estimate, limit), promise, _margin(figure)
 
 
-def _remark(figure: Figure, brief: bool) -> str:
-    """'tightest: 5% left', or how the figure stands to its limit where it does not keep it."""
+def _margin(figure: Figure) -> str:
+    """'5% left', 'not proven', or by how much the limit is broken; and which limit binds."""
     if figure.verdict is Verdict.VIOLATES:
         over = "too high" if figure.limit is not None and figure.limit.better == "lower" else "too low"
         return over if figure.left is None else f"{over} by {-figure.left:.0%}"
     if figure.verdict in (Verdict.MARGINAL, Verdict.UNPROVEN):
         return "not proven"
-    if figure.tightest and figure.left is not None and figure.verdict is not None:
-        return f"{figure.left:.0%} left" if brief else f"tightest: {figure.left:.0%} left"
-    return ""
+    if figure.left is None or figure.verdict is None:
+        return ""
+    return f"{figure.left:.0%} left" + (", the limit that binds" if figure.tightest else "")

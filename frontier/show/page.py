@@ -21,15 +21,11 @@ from frontier.show.picture.frontier_picture import small_multiples
 from frontier.show.pooled import pooled_json
 from frontier.show.report import KEY, Report, Section, page_of
 from frontier.show.table import Cell, Table
-from frontier.show.tables import SIGNS
 
 REPORT_SCHEMA = "frontier.report/1"
 ROOM = 1_500_000
 """Bytes that the pictures of a page may take together; detail figures beyond it are named, not
 drawn."""
-MOST_OPEN = 20
-"""A table of points with more rows than this is folded."""
-
 NARROW = 520
 """Pixels a picture is laid out for that a phone shows."""
 
@@ -114,7 +110,6 @@ def report_html(report: Report, figures: Figures | None = None) -> str:
         page=page_of(report),
         figures=figures,
         key=KEY,
-        most_open=MOST_OPEN,
         script=Markup(script),  # noqa: S704  # our own file
         allowed=_allowed(script),
         mark=mark_id,
@@ -161,8 +156,6 @@ def report_markdown(report: Report, picture: str | None = None) -> str:
     """The report as GitHub-flavoured Markdown. `picture` is the address of the picture, if any."""
     page = page_of(report)
     parts = [f"# {escape_markdown(page.title)}"]
-    if page.unfinished:
-        parts.append(f"**{escape_markdown(page.unfinished)}**")
     if picture is not None:
         parts.append(f"![{escape_markdown(page.title)}](<{picture.replace('>', '%3E').replace('<', '%3C')}>)")
     for section in page.sections:
@@ -193,17 +186,20 @@ def _section(section: Section, several: bool) -> list[str]:
         heads = ["", *section.figures.heads[1:-1], ""]
         parts.append(_table(heads, [list(map(escape_markdown, row)) for row in section.figures.texts], "-:---"))
     parts += [escape_markdown(section.legend)] if section.legend else []
-    lines = [*(f"{question}: {reason}" for question, reason in section.why), *section.production]
-    parts += [_list(lines)] if lines else []
-    parts += [_list(section.notes)] if section.notes else []
+    parts += [_labelled(lines) for lines in (section.lines, section.more) if lines]
     rows = [
-        [_cell(cell, role in ("chosen", "frontier")) for cell in row]
+        [_cell(cell, role == "chosen") for cell in row]
         for row, (_, role) in zip(section.points.rows, section.marks, strict=True)
     ]
-    parts += [_table(section.points.heads, rows, "-" + ":" * (len(section.points.heads) - 1)), KEY]
+    parts += [_table(section.points.heads, rows, "-" + ":" * (len(section.points.heads) - 2)), section.frontier, KEY]
     for table in ([section.neighbours] if section.neighbours else []) + list(section.evidence):
         parts += _captioned(table)
     return parts
+
+
+def _labelled(lines: Sequence[tuple[str, str]]) -> str:
+    """A list of texts, each after its label, if it has one."""
+    return _list([f"{label}: {text}" if label else text for label, text in lines])
 
 
 def _captioned(table: Table) -> list[str]:
@@ -219,9 +215,9 @@ def _table(heads: Sequence[str], rows: Sequence[Sequence[str]], align: str = "")
 
 
 def _cell(cell: Cell, strong: bool) -> str:
-    """A value with its interval; a value on the frontier is bold, a sign never."""
+    """A value with its interval; a value of the operating point is bold."""
     value = escape_markdown(cell.value)
-    bold = f"**{value}**" if strong and value not in {sign for sign, *_ in SIGNS.values()} else value
+    bold = f"**{value}**" if strong else value
     return f"{bold} {escape_markdown(cell.interval)}".rstrip()
 
 
@@ -254,7 +250,7 @@ def report_json(report: Report) -> Tree:
             {
                 "name": section.name,
                 "verdict": section.verdict,
-                "notes": list(section.notes),
+                "notes": [text for _, text in (*section.lines, *section.more)],
                 "neighbours": section.neighbours.as_json() if section.neighbours else [],
                 "evidence": [{"caption": table.caption, "rows": table.as_json()} for table in section.evidence],
             }

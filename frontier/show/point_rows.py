@@ -10,15 +10,16 @@ from typing import TYPE_CHECKING, Any
 from frontier.core.loads import load_columns
 from frontier.core.metrics import metric
 from frontier.core.points import Frontier, Point
+from frontier.core.series import Series
 from frontier.core.text import one_cell
 
 if TYPE_CHECKING:
     import pandas as pd
 
-FIRST = ("deployment", "shape", "isl", "osl", "concurrency", "n", "valid", "on_frontier", "flags")
+FIRST = ("deployment", "shape", "isl", "osl", "concurrency", "n", "valid", "on_frontier", "objectives", "flags")
 
 
-_TEXTS = ("deployment", "shape", "flags", "power_source", "run", "engine", "device", "model", "load")
+_TEXTS = ("deployment", "shape", "objectives", "flags", "power_source", "run", "engine", "device", "model", "load")
 
 
 _FORMULA = ("=", "+", "-", "@")
@@ -34,7 +35,7 @@ def table(points: Sequence[Point], frontiers: Sequence[Frontier]) -> "pd.DataFra
     import pandas as pd
 
     names = sorted({name for point in points for name in point.metrics}, key=_order)
-    members = settings_on(frontiers)
+    members, axes = settings_on(frontiers), axes_of(frontiers)
     powered = ("power_w", "power_source") if any(p.power for p in points) else ()
     rows = []
     for p in points:
@@ -47,6 +48,7 @@ def table(points: Sequence[Point], frontiers: Sequence[Frontier]) -> "pd.DataFra
             p.n or None,
             p.valid,
             (*p.series, p.concurrency) in members,
+            axes.get(p.series, ""),
             ", ".join(flag.name for flag in p.flags),
         )
         row: dict[str, Any] = dict(zip(FIRST, setting, strict=True)) | load_columns(p.concurrency)
@@ -62,6 +64,11 @@ def table(points: Sequence[Point], frontiers: Sequence[Frontier]) -> "pd.DataFra
     whole = {name: "Int64" for name in ("isl", "osl", "concurrency", "n") if all(_is_whole(row[name]) for row in rows)}
     floats = dict.fromkeys(set(columns) - {*FIRST, "power_source"}, "float64")
     return frame.astype(floats | whole)
+
+
+def axes_of(frontiers: Sequence[Frontier]) -> dict[Series, str]:
+    """The axes of each frontier as --objectives has them."""
+    return {f.series: ",".join(f.objectives) for f in frontiers}
 
 
 def settings_on(frontiers: Sequence[Frontier]) -> set[tuple[object, ...]]:

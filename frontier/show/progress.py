@@ -1,9 +1,9 @@
 """How a sweep stands while it runs, in words; and plain timestamped lines of it for logs (see
 `live` for a terminal).
 
-There is a line for a scan, one for each setting that is proven, the operating point as soon as it
-is known, and a line per trial that completes the frontier. Everything that came from a server is
-cleaned and never read as markup.
+There is a line for a search, one for each setting whose proof is decided, the operating point as
+soon as it is known, one for what completes the frontier, and one for each trial of a stated grid.
+Everything that came from a server is cleaned and never read as markup.
 """
 
 import math
@@ -26,9 +26,6 @@ from frontier.show.rough import format_range, format_rough
 from frontier.show.wording import count, flag_kind, flag_words, value_text
 
 _FIGURES = ("output_throughput", "p50_ttft", "p99_ttft", "p99_tpot")
-_JUMP_SECONDS = 10.0
-"""A time left is given with its reason where it lies outside of the range that was shown, and is
-another by at least so many seconds."""
 BOLD, DIM, RED, YELLOW, CYAN = "1", "2", "31", "33", "36"
 """SGR codes of the styles of a line or a part of it."""
 
@@ -41,48 +38,6 @@ def trial_name(trial: Trial) -> str:
 def setting_name(trial: Trial) -> str:
     """'fp8  1024/256': the deployment, where it has a name, and the shape."""
     return trial.series.label(join="  ", longest=30)
-
-
-_POOLED = ("too_few_samples", "too_few_connections")
-
-
-class FlagLines:
-    """The lines about flags. A kind of flag is said in full once; afterwards a trial that it
-    excludes says it in few words, and trials of which it is only noted are counted.
-
-    That the requests or connections are too few is not said of a single trial: its setting's
-    repeats are pooled.
-    """
-
-    def __init__(self) -> None:
-        self._said: set[tuple[str, bool]] = set()
-        self._again: Counter[str] = Counter()
-
-    def of(self, trial: Trial, flags: Sequence[Flag]) -> list[tuple[str, bool]]:
-        """A line for what excludes a trial and one for what is only noted, each with whether it
-        excludes.
-        """
-        lines = []
-        for excluded, word in ((True, "excluded"), (False, "noted")):
-            texts = []
-            for flag in flags:
-                if flag.fatal != excluded or flag.name in _POOLED:
-                    continue
-                if (flag.name, excluded) not in self._said:
-                    texts.append(flag_words(flag))
-                elif excluded:
-                    texts.append(flag_kind(flag))
-                else:
-                    self._again[flag_kind(flag)] += 1
-                self._said.add((flag.name, excluded))
-            if texts:
-                lines.append((f"{trial_name(trial)}  {word}: {'; '.join(texts)}", excluded))
-        return lines
-
-    def counted(self) -> str:
-        """'noted again: this machine was busy (12 trials)'; '' where nothing was."""
-        counts = ", ".join(f"{kind} ({count(n, 'trial')})" for kind, n in self._again.items())
-        return f"noted again: {counts}" if counts else ""
 
 
 def figures_text(figures: Mapping[str, float | None]) -> str:
@@ -123,13 +78,14 @@ class SweepProgress(Progress, ABC):
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._begun = self._stage_begun = clock()
-        self._flags = FlagLines()
+        self._told_flags: set[str] = set()
         self._ran = 0
         self._time_left: TimeLeft | None = None
         self._told = self._begun
         self._stage: Stage | None = None
         self._key: tuple[object, ...] = ()
-        self._looks: dict[int, str | None] = {}
+        self._over: dict[int, str | None] = {}
+        self._completed: list[Trial] = []
         self._phase = self._phase_head = ""
 
     @abstractmethod
@@ -145,25 +101,18 @@ class SweepProgress(Progress, ABC):
         if done:
             self._line(f"{count(total, 'trial')}, {done:,} of them finished before", DIM)
 
-    def expect(self, left: TimeLeft, why: str = "") -> None:
-        """A line with the reason, where the time left is another one than was shown."""
-        now = self._clock()
-        shown = None if self._time_left is None else self._time_left.after(now - self._told)
-        self._time_left, self._told = left, now
-        if shown is None:
-            return
-        low, high = shown.range
-        if abs(left.seconds - shown.seconds) >= _JUMP_SECONDS and not low <= left.seconds <= high:
-            text = f"{format_range(*left.range)} left instead of {format_range(low, high)}"
-            self._line(f"{text}: {clean(why, 200)}" if why else text, DIM)
+    def expect(self, left: TimeLeft, why: str = "") -> None:  # noqa: ARG002  # the journal has the reason
+        """What the line of a phase and the bar say is left."""
+        self._time_left, self._told = left, self._clock()
 
     def stage(self, stage: Stage) -> None:
         self._stage = stage
 
     @property
     def _word(self) -> str:
-        """What is done: scan, prove, complete or grid."""
-        return self._stage.word if self._stage else "grid"
+        """What is done: search, prove, complete or grid."""
+        word = self._stage.word if self._stage else "grid"
+        return "search" if word == "scan" else word
 
     def trial_started(self, trial: Trial, number: int, total: int) -> None:  # noqa: ARG002  # the stage says more
         """The line of a phase that is over, where this trial begins another, or the proof of
@@ -176,50 +125,61 @@ class SweepProgress(Progress, ABC):
             self._phase_head = self._head(trial)
 
     def _end_phase(self) -> None:
-        """The line of a scan or a proof, where one is to be shown."""
+        """The line of a phase, where one is to be shown."""
         phase, self._phase = self._phase, ""
-        self._looks.clear()
+        self._over.clear()
+        self._completed.clear()
         if phase:
             self._headed(self._phase_head, phase)
 
     def trial_finished(self, trial: Trial, figures: Mapping[str, float | None], flags: Sequence[Flag] = ()) -> None:
-        """The trial's line, unless its setting is only looked at or is being proven; and what is
+        """The line of a trial of a grid; of a completion the phase's, as it stands. And what is
         wrong with it.
         """
         self._ran += 1
-        if self._word in ("grid", "complete"):
+        if self._word == "complete":
+            self._completed.append(trial)
+            left = self._left() if self.is_log else ""
+            parts = [_completed_text(self._completed), self._stage_time, left]
+            self._phase = "   ".join(part for part in parts if part)
+        elif self._word == "grid":
             parts = [trial_done(trial, self._stage), figures_text(figures), self._left() if self.is_log else ""]
             self._headed(self._head(trial), "   ".join(part for part in parts if part))
-        for text, excluded in self._flags.of(trial, flags):
-            self._line(text, YELLOW if excluded else DIM)
+        if fatal := [flag for flag in flags if flag.fatal]:
+            self._line(f"{trial_name(trial)}  excluded: {self._why_excluded(fatal)}", YELLOW)
+
+    def _why_excluded(self, flags: Sequence[Flag]) -> str:
+        """The flags in words, with what was measured where that was not said before."""
+        texts = [flag_kind(flag) if flag.name in self._told_flags else flag_words(flag) for flag in flags]
+        self._told_flags |= {flag.name for flag in flags}
+        return "; ".join(texts)
 
     def judged(self, trial: Trial, judgement: Judgement, limit: Limit, estimate: Estimate) -> None:
-        """The line of a scan, for all of its settings, or of a proof, as it stands; shown when the
-        phase is over.
+        """The line of a search, for all of its settings, or of a proof, as it stands; shown when
+        the phase is over.
         """
-        if self._word == "scan":
+        if self._word == "search":
             over = judgement.verdict is Verdict.VIOLATES or limit.breaks(estimate.value)
-            self._looks[trial.concurrency] = limit.of.label if over else None
-            self._phase = f"{self._looks_text()}   {self._of_stage}"
+            self._over[trial.concurrency] = limit.of.label if over else None
+            self._phase = f"{self._search_text()}   {self._stage_time}"
         elif self._word == "prove":
             text = judged_text(judgement, limit, estimate)
-            self._phase = f"{setting(trial.concurrency)}  {text}   {self._of_stage}"
+            self._phase = f"{setting(trial.concurrency)}  {text}   {self._stage_time}"
 
     def announced(self, decision: Decision, seconds: float, better: Better | None) -> None:
         """The operating point as soon as it is proven, and what a higher setting may bring and
         take.
         """
+        self._end_phase()
         name = f"{decision.series.label()}  " if self._stage and self._stage.series_count > 1 else ""
         rate = decision.metrics.get("output_throughput")
         tokens = "" if rate is None else f"{value_text('output_throughput', rate.value)}, "
         at = in_words(decision.concurrency or 0)
-        self._line(f"{name}Run at {at}: {tokens}proven after {format_elapsed(seconds)}.", BOLD)
-        gain = ""
+        line = f"{name}Run at {at}: {tokens}proven after {format_elapsed(seconds)}."
         if better is not None:
-            gain = f"{setting(better.concurrency)} may give {better.gain:.0%} more"
-            gain += "" if better.seconds is None else f"; about {format_rough(better.seconds)} would decide"
-            gain += ". "
-        self._line(f"{name}{gain}Ctrl-C keeps this answer.")
+            line += f" {setting(better.concurrency)} may give {better.gain:.0%} more"
+            line += "." if better.seconds is None else f"; about {format_rough(better.seconds)} would decide."
+        self._line(line, BOLD)
 
     def note(self, text: str) -> None:
         """A line of its own."""
@@ -228,8 +188,6 @@ class SweepProgress(Progress, ABC):
     def close(self) -> None:
         """The last lines."""
         self._end_phase()
-        if counted := self._flags.counted():
-            self._line(counted, DIM)
         if self._ran or self.is_log:
             self._line(f"{count(self._ran, 'trial')} run in {self._elapsed}", DIM)
 
@@ -238,7 +196,7 @@ class SweepProgress(Progress, ABC):
         return format_elapsed(self._clock() - self._begun)
 
     @property
-    def _of_stage(self) -> str:
+    def _stage_time(self) -> str:
         """How long the phase has taken."""
         return format_elapsed(self._clock() - self._stage_begun)
 
@@ -254,12 +212,12 @@ class SweepProgress(Progress, ABC):
         if stage is None:
             return setting_name(trial)
         several = f"[{stage.place}/{stage.series_count}] {setting_name(trial)}  " if stage.series_count > 1 else ""
-        return f"{several}{stage.word:<8}"
+        return f"{several}{self._word:<8}"
 
-    def _looks_text(self) -> str:
+    def _search_text(self) -> str:
         """'c=1 2 4 inside · c=8 over p99 TPOT'."""
         groups: dict[str, list[int]] = {}
-        for c, over in sorted(self._looks.items()):
+        for c, over in sorted(self._over.items()):
             groups.setdefault("inside" if over is None else f"over {over}", []).append(c)
         return " · ".join(f"{listed(each, ' ')} {how}" for how, each in groups.items())
 
@@ -291,19 +249,21 @@ class PlainProgress(SweepProgress):
             self._line(f"{format_range(*left.range)} left")
         super().expect(left, why)
 
-    def judged(self, trial: Trial, judgement: Judgement, limit: Limit, estimate: Estimate) -> None:
-        """A proof has a line for each of its trials."""
-        super().judged(trial, judgement, limit, estimate)
-        if self._word == "prove":
-            self._end_phase()
+
+def _completed_text(trials: Sequence[Trial]) -> str:
+    """'c=64, 32 · c=52 measured 3 times more'."""
+    again = Counter(trial.concurrency for trial in trials if trial.phase is Phase.VISIT)
+    fresh = dict.fromkeys(trial.concurrency for trial in trials if trial.phase is not Phase.VISIT)
+    parts = [listed(fresh)] if fresh else []
+    parts += [f"{setting(c)} measured {'once' if n == 1 else f'{n} times'} more" for c, n in again.items()]
+    return " · ".join(parts)
 
 
 def trial_done(trial: Trial, stage: Stage | None) -> str:
     """'5 of 8 settings · c=48', with the repeat where it is not the first."""
     repeat = f" r{trial.repeat}" if trial.repeat > 1 or stage is None else ""
-    what = {Phase.VISIT: " visited", Phase.FRONTIER: " between settings"}.get(trial.phase, "")
-    name = f"{setting(trial.concurrency)}{repeat if not what else ''}{what}"
+    name = f"{setting(trial.concurrency)}{repeat}"
     if stage is None:
         return name
-    measured = stage.measured + (not what and trial.repeat == 1)
+    measured = stage.measured + (trial.repeat == 1)
     return f"{min(measured, stage.settings)} of {count(stage.settings, 'setting')} · {name}"

@@ -16,9 +16,10 @@ from frontier.core.metrics import metric
 from frontier.core.text import clean
 from frontier.core.window import WindowData
 from frontier.run import Run
+from frontier.show.answer import answer_lines
 from frontier.show.costs import power_text
 from frontier.show.evidence_tables import cost_tables, evidence_tables, time_tables
-from frontier.show.explain import reason_sentences, sentence
+from frontier.show.explain import sentence
 from frontier.show.notes import Noted, notes_of
 from frontier.show.numbers import figure_row, figures
 from frontier.show.picture.data import View
@@ -26,9 +27,9 @@ from frontier.show.picture.labels import headline as title_of
 from frontier.show.picture.labels import view_name
 from frontier.show.picture.selection import pooled_of, provenance_of, samples_of, views_of
 from frontier.show.pooled import Pooled, pooled_table
-from frontier.show.sentences import claim_sentence, headline, next_step_lines, no_sla_sentence, production_lines
+from frontier.show.sentences import headline, next_step_lines, no_sla_sentence
 from frontier.show.table import Table
-from frontier.show.tables import SIGNS, role_of, table_of, time_line
+from frontier.show.tables import frontier_sentence, role_of, table_of, time_line
 from frontier.show.wording import (
     NO_BOUND,
     NO_BOUND_LEGEND,
@@ -38,7 +39,6 @@ from frontier.show.wording import (
     flag_kinds,
     interval_text,
     limit_value_text,
-    trial_words,
     unproven_words,
     value_text,
 )
@@ -54,7 +54,7 @@ NOT_SAID = (
         "draft better under speculative decoding."
     ),
     "One deployment was measured as it stood: no replicas behind a balancer, no autoscaling, no other tenants.",
-    "Nothing is claimed between the measured settings: the staircase passes through none of them.",
+    "Between the measured settings nothing was measured: the staircase only joins them.",
     "A percentile is over the requests of the windows, not over users, nor over a worse hour that was not measured.",
 )
 IMPORTED_NOT_SAID = (
@@ -122,7 +122,6 @@ GLOSSARY = (
     ("E2E", "End-to-end latency: from sending a request to its last token."),
     ("p99", "The value that 99 of 100 requests stay below; a failed request counts as infinitely slow."),
     ("throughput", "Output tokens per second of all requests together, as they arrived in the window."),
-    ("turn", "The time of one request. A stall of the server hits all requests in flight, so turns are what counts."),
     ("window", "The part of a trial that counts: after warm-up, before the load is taken away."),
     ("95% CI", "Two-sided 95% confidence interval."),
     ("at most, at least", "One-sided 95% confidence bound; an SLA is met when the bound keeps its limit."),
@@ -140,10 +139,10 @@ GLOSSARY = (
 class Report:
     """Everything a page is made of. `config_text` and `commands` say how to reproduce it.
 
-    `views` has one per frontier, with its points and decision. `skipped` says why a trial was not
-    run, by its key. `samples` holds the windows by concurrency, for distributions and evidence;
-    without them the page has less. `notes` are what extras say of its series.
-    `unfinished` says that a part of the run is not measured, `standing` is the same for machines.
+    `views` has one per frontier, with its points and decision. `samples` holds the windows by
+    concurrency, for distributions and evidence; without them the page has less. `notes` are what
+    extras say of its series. `unfinished` says that a part of the run is not measured, `standing`
+    is the same for machines.
     """
 
     views: Sequence[View]
@@ -151,7 +150,6 @@ class Report:
     config_text: str | None = None
     commands: Sequence[str] = ()
     not_said: Sequence[str] = NOT_SAID
-    skipped: Mapping[str, str] = field(default_factory=dict)
     samples: Mapping[Any, Mapping[int, WindowData]] = field(default_factory=dict)
     checks: str = CHECKS
     unfinished: str = ""
@@ -162,8 +160,9 @@ class Report:
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """One series: its decision with figures and reasons, and its points with concurrency and role
-    of each (`marks`). `step` is what would decide a better setting, and the command.
+    """One series: its decision with figures and lines of the answer, and its points with
+    concurrency and role of each (`marks`). `step` is what would decide a better setting, and the
+    command; `more` is what only somebody who asks for all of it reads.
     """
 
     name: str
@@ -171,11 +170,11 @@ class Section:
     step: tuple[str, str]
     figures: Table | None
     legend: str
-    why: tuple[tuple[str, str], ...]
-    production: tuple[str, ...]
-    notes: tuple[str, ...]
+    lines: tuple[tuple[str, str], ...]
+    more: tuple[tuple[str, str], ...]
     points: Table
     marks: tuple[tuple[int, str], ...]
+    frontier: str
     neighbours: Table | None
     evidence: tuple[Table, ...]
 
@@ -191,25 +190,22 @@ class Page:
     commands: tuple[str, ...]
     config_text: str | None
     not_said: tuple[str, ...]
-    unfinished: str = ""
     glossary: tuple[tuple[str, str], ...] = GLOSSARY
     pooled: tuple[Table, ...] = ()
 
 
 FIGURE_HEADS = ("metric", "value", "bound", "limit", "margin")
-KEY = ", ".join(f"{sign} {meaning}" for sign, _, meaning in SIGNS.values()) + f". Brackets: 95% CI. {NO_BOUND_LEGEND}."
+KEY = f"Brackets, and bars in the picture: 95% CI; its shade holds 90% of resamples. {NO_BOUND_LEGEND}."
 
 
 def report_of(
     run: Run, limits: Sequence[Limit], objectives: tuple[str, ...] | None = None, options: Sequence[str] = ()
 ) -> Report:
-    """Everything a page of the run is made of; `options` are those it was asked for with. Pictures
-    are drawn of the first two objectives.
-    """
+    """Everything a page of the run is made of; `options` are those it was asked for with."""
     checks = CHECKS
     if run.is_imported:
         checks = IMPORTED_REQUEST_CHECKS if run.histories else IMPORTED_CHECKS
-    views = views_of(run, limits, (objectives[0], objectives[1]) if objectives else None)
+    views = views_of(run, limits, objectives)
     return Report(
         views=views,
         pooled=pooled_of([run], objectives, limits) if objectives else (),
@@ -217,11 +213,10 @@ def report_of(
         config_text=None if run.is_imported else RunDirectory.read(run.path).config_text(),
         commands=(_made_by(run), shlex.join(["frontier", "report", str(run.path), *options])),
         not_said=_not_said(run),
-        skipped=run.skipped,
         samples=samples_of(run),
         checks=checks,
-        unfinished=run.unfinished,
-        standing=run.standing.tree() if run.standing is not None else None,
+        unfinished=run.unfinished or (run.standing.gaps if run.standing is not None else ""),
+        standing=run.standing.tree(run.go_on) if run.standing is not None else None,
         notes=notes_of(run, [p for view in views for p in view.mine], [v.decision for v in views if v.decision]),
     )
 
@@ -240,12 +235,11 @@ def page_of(report: Report) -> Page:
     return Page(
         title_of(report.views),
         tuple(_section(view, report) for view in report.views),
-        (*_health(report), *skipped_lines(report.skipped)),
+        (*_health(report), *([clean(report.unfinished, 1000)] if report.unfinished else [])),
         _provenance(report),
         tuple(clean(command, 400) for command in report.commands),
         _config_cleaned(report.config_text),
         tuple(report.not_said),
-        clean(report.unfinished, 1000),
         pooled=tuple(map(pooled_table, report.pooled)),
     )
 
@@ -254,60 +248,33 @@ def _section(view: View, report: Report) -> Section:
     """The section of one series of a report."""
     points, frontier, decision, gpus = view.mine, view.frontier, view.decision, view.gpus
     samples = report.samples.get(frontier.series, {})
-    chosen = view.chosen
     rows = [figure_row(figure, gpus) for figure in figures(decision)] if decision else []
-    sides = _sides(decision) if decision else {}
     arrivals = arrival_rate(decision, points, samples) if decision is not None else None
-    notes: tuple[str, ...] = () if view.sla else (no_sla_sentence(points, frontier, gpus),)
-    if decision:
-        notes = tuple(reason_sentences(decision, tuple(sides.values())))
+    if decision is not None:
+        lines, whole = (answer_lines(decision, arrivals, whole=whole) for whole in (False, True))
+    else:
+        lines = whole = [("No SLA", no_sla_sentence(points, frontier, gpus))]
+    more = [("", text) for _, text in whole if text not in [text for _, text in lines]]
+    more += [("Where the time goes", time)] if (time := time_line(points, view.chosen)) else []
+    more += [
+        (f"{noted.title} at {head}", clean(text, 800))
+        for noted in report.notes.values()
+        for head, text in noted.lines.get(frontier.series, ())
+    ]
     return Section(
         name=frontier.series.label(),
         verdict=f"{headline(decision, gpus)}." if decision else None,
         step=next_step_lines(decision) if decision else ("", ""),
-        figures=Table.of(FIGURE_HEADS, rows, "What the decision stands on") if rows else None,
+        figures=Table.of(FIGURE_HEADS, rows, "Limits and measured values") if rows else None,
         legend=NO_BOUND_LEGEND if any(NO_BOUND in cell for row in rows for cell in row) else "",
-        why=(
-            *((question, sentence(reason)) for question, reason in sides.items()),
-            *([("How long it was measured", claim)] if decision and (claim := claim_sentence(decision)) else []),
-            *([("Where the time goes", time)] if (time := time_line(points, chosen)) else []),
-            *(
-                (f"{noted.title} at {head}", clean(text, 800))
-                for noted in report.notes.values()
-                for head, text in noted.lines.get(frontier.series, ())
-            ),
-        ),
-        production=tuple(production_lines(decision, arrivals)) if decision else (),
-        notes=notes,
-        points=table_of(points, frontier, view.sla, chosen, gpus),
-        marks=tuple((point.concurrency, role_of(point, frontier, chosen)) for point in points),
+        lines=tuple(lines),
+        more=tuple(more),
+        points=table_of(points, frontier, view.sla, decision, gpus),
+        marks=tuple((point.concurrency, role_of(point, frontier, view.chosen)) for point in points),
+        frontier=frontier_sentence(frontier),
         neighbours=neighbours_table(decision) if decision else None,
         evidence=(*cost_tables(decision), *time_tables(points), *evidence_tables(samples)),
     )
-
-
-def _sides(decision: Decision) -> dict[str, Reason]:
-    """Why not more and why not less, where there is an operating point: the next judged settings on
-    both sides.
-    """
-    chosen = decision.concurrency
-    unjudged = (Cause.NOT_JUDGED, Cause.SCANNED)
-    judged = [reason for reason in decision.explanation.settings if reason.cause not in unjudged]
-    if chosen is None or not judged:
-        return {}
-
-    def beside(higher: bool) -> list[Reason]:
-        """The settings on one side; those that were only looked at where no other is."""
-        for settings in (judged, decision.explanation.settings):
-            if found := [r for r in settings if r.settings[0] != chosen and (r.settings[0] > chosen) == higher]:
-                return found
-        return []
-
-    above, below = beside(True), beside(False)
-    return {
-        "Why not more": above[0] if above else Reason(Cause.HIGHEST_MEASURED, (chosen,)),
-        "Why not less": below[-1] if below else Reason(Cause.LOWEST_MEASURED, (chosen,), verdict=Verdict.MEETS),
-    }
 
 
 def _health(report: Report) -> list[str]:
@@ -322,21 +289,6 @@ def _health(report: Report) -> list[str]:
     if not any(p.flags for p in points):
         lines.append("No flag was raised.")
     return lines
-
-
-def skipped_lines(skipped: Mapping[str, str]) -> list[str]:
-    """The trials that were planned and not run, one line per reason; their settings may have been
-    scanned.
-    """
-    reasons: dict[str, list[str]] = {}
-    for key, reason in skipped.items():
-        reasons.setdefault(reason, []).append(key)
-    return [
-        f"Left out: {', '.join(clean(trial_words(key), 80) for key in keys[:6])}"
-        + (f" and {len(keys) - 6} more" if len(keys) > 6 else "")
-        + f" ({clean(reason, 300)})."
-        for reason, keys in reasons.items()
-    ]
 
 
 def _provenance(report: Report) -> tuple[tuple[str, str], ...]:

@@ -16,6 +16,7 @@ from frontier.show.limit_lines import knob_sentence
 from frontier.show.numbers import Figure, tightest_figure
 from frontier.show.rough import date_text, roughly
 from frontier.show.wording import (
+    ci_text,
     count,
     flag_kind,
     limit_value_text,
@@ -81,13 +82,16 @@ def _grows(decision: Decision) -> Reason | None:
 
 
 def headline(decision: Decision, gpus: int | None = None) -> str:
-    """The decision without numbers, above a table of them: 'Run at concurrency 64'. Where a setting
-    that is not proven may give clearly more, that is said with it; first, where it is half of the
-    throughput or more.
+    """The decision with its throughput, above the limited metrics: 'Run at concurrency 64: 2,888
+    tok/s (95% CI 2,877 to 2,899)'. Where a setting that is not proven may give clearly more, that
+    is said with it; first, where it is half of the throughput or more.
     """
     if decision.concurrency is not None:
         speed = decision.metrics.get("output_throughput")
-        rate = f" ({value_text('output_throughput', speed.value, gpus)})" if speed and decision.next_step else ""
+        rate = ""
+        if speed is not None:
+            ci = ci_text("output_throughput", speed, gpus)
+            rate = f": {value_text('output_throughput', speed.value, gpus)} ({ci})"
         return _with_better(decision, rate)
     if decision.verdict is Verdict.INVALID:
         return "No valid measurement to decide by"
@@ -198,24 +202,32 @@ _FIRST_DATE = 1e9
 def claim_sentence(decision: Decision) -> str:
     """How long the operating point was measured, and how rare a stall of the whole server that
     would not have shown. '' without a claim.
+
+    A stall hits all requests in flight, so what counts is how often the time of one request passed.
     """
     claim = decision.claim
     if claim is None:
         return ""
-    turns = f"{count(claim.turns, 'turn')} (one turn: the time of one request)"
-    one_in = max(1, math.floor(1 / claim.unseen_share + 1e-9))
+    requests = count(max((e.n for e in decision.metrics.values()), default=0), "request")
     when = "" if claim.until is None or claim.until < _FIRST_DATE else f" Last measured {date_text(claim.until)} UTC."
+    e2e = decision.metrics.get("mean_e2e")
+    each = e2e.value if e2e is not None and math.isfinite(e2e.value) else None
+
+    def length(times: int) -> str:
+        return count(times, "request lifetime") if each is None else format_elapsed(times * each)
+
+    one_in = max(1, math.floor(1 / claim.unseen_share + 1e-9))
+    every = length(one_in)
     if claim.stage == "final":
-        stall = f"a stall of the whole server in one turn of {one_in} would have been seen (95%)"
-        return f"Final claim: {turns}; {stall}.{when}"
-    stall = (
-        f"a stall of the whole server rarer than one turn in {one_in} may not have been seen"
-        if one_in > 1
-        else "stalls of the whole server may not have been seen"
-    )
+        stall = f"a stall of the whole server every {every} or more often would have been seen (95%)"
+    elif one_in > 1:
+        stall = f"a stall of the whole server rarer than every {every} may not have been seen"
+    else:
+        stall = "stalls of the whole server may not have been seen"
     enough = max((fewest_to_bound(limit.of.p) for limit in decision.limits if limit.of.p is not None), default=0)
-    late = "; late requests come together, so that more turns are needed" if claim.turns >= enough else ""
-    return f"Early claim: {turns}; {stall}{late}.{when}"
+    late = "; late requests come together, so that more time is needed"
+    measured = f"{requests} in {length(claim.turns)}"
+    return f"{measured}; {stall}{late if claim.stage != 'final' and claim.turns >= enough else ''}.{when}"
 
 
 def production_lines(decision: Decision, arrivals: ArrivalRate | None) -> list[str]:
@@ -229,12 +241,12 @@ def production_lines(decision: Decision, arrivals: ArrivalRate | None) -> list[s
     if decision.shape.has_sessions:
         return _sessions_in_production(decision, decision.concurrency)
     where = knob_sentence(decision.engine, decision.concurrency)
-    lines = [f"Holds for at most {count(decision.concurrency, 'request')} in flight: {where}."]
+    lines = [f"At most {count(decision.concurrency, 'request')} in flight: {where}."]
     if arrivals is not None:
         rate = trimmed(format_number(arrivals.rate))
         lines.append(
-            f"Independent users (Poisson arrivals): about {rate} requests/s with that limit, estimated from "
-            "closed-loop data; frontier verify checks it, and --find proves the highest rate."
+            f"Independent users (Poisson arrivals): about {rate} requests/s with that limit, an estimate that "
+            "frontier verify checks."
         )
     return lines
 
@@ -251,7 +263,7 @@ def _rate_in_production(decision: Decision, rate: Rate, arrivals: ArrivalRate | 
         room = f"It needs room for {count(arrivals.cap, 'request')} in flight, the most there were"
         needs = [f"{room} in the server and its queue: set no lower limit at your gateway."]
     return [
-        f"Holds for {decision.shape.arrivals} arrivals of up to {most} at one replica; a wait counts.",
+        f"At most {most} of {decision.shape.arrivals} arrivals at one replica; a wait counts.",
         *needs,
         "Limit the rate at your gateway, or scale out before it: replicas = peak rate / this rate, rounded up.",
     ]
@@ -267,6 +279,6 @@ def _sessions_in_production(decision: Decision, sessions: int) -> list[str]:
         busy = f"; {format_number(rate.value * e2e.value)} requests were in flight on average"
     where = f"An engine limits requests in flight: vLLM --max-num-seqs {sessions} or more lets none of them wait."
     return [
-        f"Holds for at most {count(sessions, 'session')} open at a time, think times included{busy}.",
+        f"At most {count(sessions, 'session')} open at a time, think times included{busy}.",
         f"Limit the sessions at your gateway. {where}",
     ]

@@ -7,17 +7,18 @@ from typing import TYPE_CHECKING
 from rich.console import RenderableType
 from rich.text import Text
 
-from frontier.core.decisions import Decision, Limit
+from frontier.core.decisions import Cause, Decision, Limit, Reason, Verdict
 from frontier.core.loads import Rate, SessionRate, bare, kind_of, listed
 from frontier.core.metrics import RATES, metric
 from frontier.core.points import Estimate, Frontier, Point
 from frontier.core.series import Series, by_series
 from frontier.core.text import clean
 from frontier.core.trials import Trial
-from frontier.core.units import format_bytes, format_number, format_seconds, format_share
+from frontier.core.units import format_bytes, format_number, format_share
 from frontier.show.capacity import FrontierSummary
 from frontier.show.costs import power_text
 from frontier.show.notes import Noted
+from frontier.show.rough import roughly
 from frontier.show.sentences import no_sla_sentence
 from frontier.show.table import Cell, Column, Table, indented, to_text
 from frontier.show.wording import (
@@ -25,6 +26,7 @@ from frontier.show.wording import (
     NO_BOUND_LEGEND,
     NOT_NEEDED,
     count,
+    flag_kind,
     flag_kinds,
     has_no_bound,
     interval_text,
@@ -38,7 +40,6 @@ from frontier.show.wording import (
 if TYPE_CHECKING:
     from frontier.config import Config
     from frontier.planning.plan import Plan
-    from frontier.run import History
 
 DeploymentGpus = Mapping[str, int | None] | None
 """By how many GPUs the rates of each deployment are divided; none where it is not said."""
@@ -46,18 +47,12 @@ DeploymentGpus = Mapping[str, int | None] | None
 
 # --- points
 
-SIGNS = {
-    "chosen": ("★", "bold", "operating point"),
-    "frontier": ("●", "blue", "on the frontier"),
-    "dominated": ("✕", "dim", "dominated"),
-    "excluded": ("○", "dim", "excluded"),
-    "left out": ("–", "dim", "not on these axes"),
-}
-"""Sign, style and meaning of each role a point can have."""
+STYLES = {"chosen": "bold", "frontier": "", "dominated": "", "excluded": "dim", "left out": "dim"}
+"""The style of a row by the role of its point."""
 
 
 def role_of(point: Point, frontier: Frontier | None, chosen: int | None) -> str:
-    """The role of a point: a key of SIGNS."""
+    """The role of a point: a key of STYLES."""
     if not point.valid or point.overloaded:
         return "excluded"
     if point.concurrency == chosen:
@@ -78,42 +73,118 @@ _USUAL = ("output_throughput", "p50_ttft", "p99_ttft", "p50_tpot", "p99_tpot", "
 
 
 def table_of(
-    points: Sequence[Point], frontier: Frontier | None, limits: Sequence[Limit], chosen: int | None, gpus: int | None
+    points: Sequence[Point],
+    frontier: Frontier | None,
+    limits: Sequence[Limit],
+    decision: Decision | None,
+    gpus: int | None,
+    *,
+    whole: bool = True,
 ) -> Table:
-    """The points of a series as a table; the columns of the frontier's and the SLA's metrics are
-    left out last.
+    """The points of a series as a table, a verdict in each row. Not `whole` it has the throughput
+    and the limited metrics (without limits those of the frontier) alone; the columns of the others
+    are left out first where there is no room.
     """
-    asked = [*(frontier.objectives if frontier else ()), *(limit.metric for limit in limits)]
-    classes = [f"{group}.{n}" for n in _OF_CLASSES for group in (points[0].shape.finest(None) if points else ())]
-    names = [n for n in dict.fromkeys([*_USUAL, *classes, *asked, "cost", "energy"]) if n != "error_rate"]
-    signs = [SIGNS[role_of(point, frontier, chosen)] for point in points]
-    columns = [
-        Column("", tuple(Cell(sign, style=style) for sign, style, _ in signs)),
-        _load_column(points, [style for _, style, _ in signs]),
-        *_load_columns(points),
-        Column("n", tuple(Cell(f"{p.n:,}" if p.n else "–", key=p.n or None) for p in points), 3, long="requests"),
-    ]
+    asked, names = _metrics_of(points, frontier, limits, whole=whole)
+    chosen = decision.concurrency if decision else None
+    styles = [STYLES[role_of(point, frontier, chosen)] for point in points]
+    columns = [_load_column(points, styles), *_load_columns(points)]
     columns += [
-        _metric_column(points, name, limits, gpus, first=name in asked or name == _USUAL[0])
-        for name in [*names, "error_rate"]
+        _metric_column(points, name, limits, gpus, first=name in asked, whole=whole)
+        for name in names
         if any(name in point.metrics for point in points)
     ]
-    return Table((*columns, *_roofline_columns(points)))
+    columns.append(
+        Column("n", tuple(Cell(f"{p.n:,}" if p.n else "–", key=p.n or None) for p in points), 3, long="requests")
+    )
+    columns += _roofline_columns(points) if whole else []
+    verdicts = (verdict_words(point, frontier, limits, decision) for point in points)
+    cells = tuple(Cell(words, style=style) for words, style in zip(verdicts, styles, strict=True))
+    return Table((*columns, Column("verdict", cells, left=True, wraps=True)))
+
+
+def _metrics_of(
+    points: Sequence[Point], frontier: Frontier | None, limits: Sequence[Limit], *, whole: bool
+) -> tuple[list[str], list[str]]:
+    """The metrics that a table must show, and all of its columns."""
+    axes = frontier.objectives if frontier else ()
+    asked = [_USUAL[0], *([limit.metric for limit in limits] or axes)]
+    if not whole:
+        return asked, sorted(dict.fromkeys(asked), key=lambda name: name == "error_rate")
+    classes = [f"{group}.{n}" for n in _OF_CLASSES for group in (points[0].shape.finest(None) if points else ())]
+    every = [*asked, *axes, *_USUAL, *classes, "cost", "energy"]
+    return [*asked, *axes], [*(name for name in dict.fromkeys(every) if name != "error_rate"), "error_rate"]
+
+
+def verdict_words(point: Point, frontier: Frontier | None, limits: Sequence[Limit], decision: Decision | None) -> str:
+    """How a setting stands to the SLA: 'meets', 'not proven (short trial)', 'violates p95 TPOT',
+    'excluded: this machine was busy'; without an SLA its place on the frontier.
+    """
+    if not point.valid:
+        return f"excluded: {', '.join(dict.fromkeys(map(flag_kind, point.fatal)))}"
+    if point.overloaded:
+        return "excluded: more arrived than was served"
+    reasons = decision.explanation.settings if decision is not None else ()
+    reason = next((reason for reason in reasons if reason.settings == (point.concurrency,)), None)
+    if reason is not None and decision is not None:
+        words = _reason_words(reason, [limit for limit in decision.limits if point_breaks(point, limit)])
+        return f"{words}   <- run here" if point.concurrency == decision.concurrency else words
+    if limits or frontier is None:
+        return "not judged"
+    if point.concurrency in frontier.excluded:
+        return "not on these axes"
+    return "on the frontier" if point.concurrency in frontier.members else "dominated"
+
+
+def point_breaks(point: Point, limit: Limit) -> bool:
+    """Whether the measured value of a limited metric is beyond its limit."""
+    return limit.metric in point.metrics and limit.breaks(point.metrics[limit.metric].value)
+
+
+_NOT_PROVEN = {
+    Cause.CROSSES: "not proven: {label} {needs}",
+    Cause.TOO_FEW: "not proven: {label} {needs}",
+    Cause.NO_INTERVAL: "not proven: no interval",
+    Cause.STALE: "not proven: the server changed since",
+    Cause.GROWS: "not proven: {label} grows",
+}
+
+
+def _reason_words(reason: Reason, broken: Sequence[Limit]) -> str:
+    """The verdict of a judged setting in few words; `broken` are the limits that its values
+    break.
+    """
+    label = metric(reason.metric).label if reason.metric else ""
+    if reason.cause in (Cause.SCANNED, Cause.NOT_JUDGED):
+        return f"over {broken[0].of.label} (short trial)" if broken else "not proven (short trial)"
+    if reason.verdict is Verdict.VIOLATES:
+        return f"violates {label}"
+    if reason.cause in _NOT_PROVEN and reason.verdict is not Verdict.MEETS:
+        few = "has too few requests" if reason.cause is Cause.TOO_FEW else "is too close to its limit"
+        needs = few if reason.need is None else f"needs about {roughly(reason.need)} requests"
+        return _NOT_PROVEN[reason.cause].format(label=label, needs=needs)
+    return "meets" if reason.verdict is Verdict.MEETS else "not proven"
 
 
 def _metric_column(
-    points: Sequence[Point], name: str, limits: Sequence[Limit], gpus: int | None, *, first: bool
+    points: Sequence[Point],
+    name: str,
+    limits: Sequence[Limit],
+    gpus: int | None,
+    *,
+    first: bool,
+    whole: bool,
 ) -> Column:
-    """The values of a metric, with their intervals; an error rate has none. `first`: it is left out
-    last.
+    """The values of a metric, where the `whole` is asked for with their intervals; an error rate
+    has none. `first`: it is left out last.
     """
     limit = next((limit for limit in limits if limit.metric == name), None)
-    cells = tuple(_metric_cell(name, point.metrics.get(name), limit, gpus) for point in points)
+    cells = tuple(_metric_cell(name, point.metrics.get(name), limit, gpus, marked=whole) for point in points)
     if name == "error_rate":
         return Column("errors", cells, 2)
     rank = 5 if metric(name).group else _RANKS.get(name, 4)
     rank = 1 if first else rank
-    return Column(_head(name, gpus), cells, rank, interval_rank=rank + 5)
+    return Column(_head(name, gpus), cells, rank, interval_rank=rank + 5 if whole else None)
 
 
 def _load_column(points: Sequence[Point], styles: Sequence[str]) -> Column:
@@ -142,9 +213,11 @@ def _load_columns(points: Sequence[Point]) -> list[Column]:
     return columns
 
 
-def _metric_cell(name: str, estimate: Estimate | None, limit: Limit | None, gpus: int | None) -> Cell:
-    """A value with its interval; rates have their unit in the head, a value beyond its limit is
-    red.
+def _metric_cell(
+    name: str, estimate: Estimate | None, limit: Limit | None, gpus: int | None, *, marked: bool = True
+) -> Cell:
+    """A value with its interval, `marked` where it has no bound; rates have their unit in the head,
+    a value beyond its limit is red.
     """
     if estimate is None:
         return Cell("–", style="dim")
@@ -152,7 +225,7 @@ def _metric_cell(name: str, estimate: Estimate | None, limit: Limit | None, gpus
     text = text.partition(" ")[0] if metric(name).unit in RATES else text
     over = limit is not None and limit.breaks(estimate.value)
     return Cell(
-        f"{text} {NO_BOUND}" if has_no_bound(name, estimate) else text,
+        f"{text} {NO_BOUND}" if marked and has_no_bound(name, estimate) else text,
         interval_text(name, estimate, gpus).removesuffix(f" {NO_BOUND}"),
         estimate.value if math.isfinite(estimate.value) else 1e300,
         "red" if over else "",
@@ -199,57 +272,66 @@ def points_table(  # noqa: PLR0913
     summaries: Sequence[FrontierSummary] = (),
     notes: Mapping[str, Noted] | None = None,
     gpus: DeploymentGpus = None,
+    whole: bool = True,
     width: int = 80,
     colour: bool = False,
 ) -> str:
-    """One table per series, with its flags and why, and what is known of the whole series, below
-    it.
+    """One table per series; where the `whole` is asked for all metrics, the flags, where the time
+    goes, and what is known of the whole series.
     """
     known = {summary.frontier.series: summary.notes for summary in summaries}
     of_series = {frontier.series: frontier for frontier in frontiers}
     decided = {decision.series: decision for decision in decisions}
+    groups = by_series(points)
     blocks = []
-    for series, group in by_series(points).items():
+    for series, group in groups.items():
         ordered = sorted(group, key=lambda p: p.concurrency)
-        by = (gpus or {}).get(series.deployment)
-        lines = _series_block(series, ordered, of_series.get(series), limits, decided.get(series), by, width)
-        lines += [Text(clean(note, 400), style="dim") for note in known.get(series, ())]
-        lines += [line for noted in (notes or {}).values() for line in _noted_block(noted, series)]
+        by, frontier, decision = (gpus or {}).get(series.deployment), of_series.get(series), decided.get(series)
+        table = table_of(ordered, frontier, limits, decision, by, whole=whole)
+        lines: list[RenderableType] = [Text(series.label(), "bold")] if whole or len(groups) > 1 else []
+        lines.append(table.drawn(width))
+        if frontier and not limits:
+            lines.append(Text(no_sla_sentence(ordered, frontier, by)))
+        lines += _energy_lines(ordered, limits, whole=whole)
+        if whole:
+            lines += [*_bound_lines(table, decision), *_details(ordered, frontier, decision)]
+            lines += [Text(clean(note, 400), style="dim") for note in known.get(series, ())]
+            lines += _noted_blocks(notes or {}, series)
         blocks.append(to_text(*lines, width=width, colour=colour))
     return "\n\n".join(blocks) or "no points"
 
 
-def _series_block(
-    series: Series,
-    points: list[Point],
-    frontier: Frontier | None,
-    limits: Sequence[Limit],
-    decision: Decision | None,
-    gpus: int | None,
-    width: int,
-) -> list[RenderableType]:
-    """The table of one series, its legend, and what is to be known of its points."""
-    chosen = decision.concurrency if decision else None
-    table = table_of(points, frontier, limits, chosen, gpus)
-    roles = [role_of(point, frontier, chosen) for point in points]
-    legend = "   ".join(f"{SIGNS[role][0]} {SIGNS[role][2]}" for role in SIGNS if role in roles)
-    unbounded = any(NO_BOUND in text for row in table.texts for text in row)
-    decides = decision is not None and chosen is not None and decision.next_step is None
-    power = power_text(p.power for p in points if p.power)
-    absent = left_out(points, frontier) if frontier else []
-    lines: list[RenderableType] = [
-        Text.assemble((series.label(), "bold"), f"   SLA {limits_text(limits)}" if limits else ""),
-        table.drawn(width),
-        Text(legend, style="dim"),
-        *([Text(NO_BOUND_LEGEND + NOT_NEEDED * decides, style="dim")] if unbounded else []),
-        *([Text(no_sla_sentence(points, frontier, gpus))] if frontier and not limits else []),
-        *([Text(f"energy: {power}", style="dim")] if power else []),
-        *(indented(f"– not on these axes, {line}") for line in absent),
-    ]
+def _bound_lines(table: Table, decision: Decision | None) -> list[RenderableType]:
+    """What the sign of a percentile without a bound means, where it stands in a table."""
+    if not any(NO_BOUND in text for row in table.texts for text in row):
+        return []
+    decides = decision is not None and decision.concurrency is not None and decision.next_step is None
+    return [Text(NO_BOUND_LEGEND + NOT_NEEDED * decides, style="dim")]
+
+
+def _energy_lines(points: Sequence[Point], limits: Sequence[Limit], *, whole: bool) -> list[RenderableType]:
+    """Where the power of an energy comes from, where the table has that."""
+    shown = whole or any(limit.of.needs == "power" for limit in limits)
+    power = power_text(p.power for p in points if p.power) if shown else ""
+    return [Text(f"energy: {power}", style="dim")] if power else []
+
+
+def _details(points: list[Point], frontier: Frontier | None, decision: Decision | None) -> list[RenderableType]:
+    """What is to be known of the points of a series beside their table."""
+    lines: list[RenderableType] = []
+    if frontier is not None:
+        lines.append(Text(frontier_sentence(frontier), style="dim"))
+        lines += [indented(f"not on these axes, {line}") for line in left_out(points, frontier)]
     lines += _flag_lines(points)
-    if time := time_line(points, chosen):
+    if time := time_line(points, decision.concurrency if decision else None):
         lines.append(Text(f"Where the time goes {time}", style="dim"))
     return lines
+
+
+def frontier_sentence(frontier: Frontier) -> str:
+    """'On the frontier of output throughput against p95 TPOT: c=1, 8, 52', with its axes."""
+    axes = " against ".join(metric(name).label.partition(" (")[0] for name in frontier.objectives)
+    return f"On the frontier of {axes}: {listed(sorted(frontier.members)) if frontier.members else 'no setting'}."
 
 
 def _flag_lines(points: Sequence[Point]) -> list[RenderableType]:
@@ -257,18 +339,21 @@ def _flag_lines(points: Sequence[Point]) -> list[RenderableType]:
     lines: list[RenderableType] = []
     kinds = flag_kinds(points)
     for kind in kinds:
-        text = f"○ {kind.text()}" if kind.fatal else f"! {kind.text(most_figures=_WARNING_FIGURES)}"
+        text = f"excluded: {kind.text()}" if kind.fatal else f"note: {kind.text(_WARNING_FIGURES)}"
         lines.append(indented(text, "" if kind.fatal else "dim"))
         lines += [indented(kind.advice, "dim", by=4)] if kind.advice else []
-    if any(kind.text(most_figures=_WARNING_FIGURES) != kind.text() for kind in kinds if not kind.fatal):
+    if any(kind.text(_WARNING_FIGURES) != kind.text() for kind in kinds if not kind.fatal):
         lines.append(indented("frontier show --json lists every setting of each flag.", "dim"))
     return lines
 
 
-def _noted_block(noted: Noted, series: Series) -> list[RenderableType]:
-    """What an extra says of a series, setting by setting."""
-    lines = [Text.assemble((f"{head}: ", "bold"), clean(text, 800)) for head, text in noted.lines.get(series, ())]
-    return [Text(f"{noted.title}, {noted.legend}:"), *map(indented, lines)] if series in noted.lines else []
+def _noted_blocks(notes: Mapping[str, Noted], series: Series) -> list[RenderableType]:
+    """What extras say of a series, setting by setting."""
+    blocks: list[RenderableType] = []
+    for noted in notes.values():
+        lines = [Text.assemble((f"{head}: ", "bold"), clean(text, 800)) for head, text in noted.lines.get(series, ())]
+        blocks += [Text(f"{noted.title}, {noted.legend}:"), *map(indented, lines)] if lines else []
+    return blocks
 
 
 def time_line(points: Sequence[Point], chosen: int | None) -> str:
@@ -279,26 +364,6 @@ def time_line(points: Sequence[Point], chosen: int | None) -> str:
     if not known:
         return ""
     return time_sentence(*next(((c, time) for c, time in known if c == chosen), known[-1]))
-
-
-def client_lines(histories: "Mapping[Series, History]") -> list[str]:
-    """'c=512 of 1024/256 was sent by 4 client processes, their clocks known within 0.2 ms', where
-    they were several.
-    """
-    lines = []
-    for series, history in histories.items():
-        bounds: dict[int, dict[int, float]] = {}
-        for trial, sample in history:
-            for health in sample.health:
-                if health.processes is not None:
-                    settings = bounds.setdefault(health.processes, {})
-                    before = settings.get(trial.concurrency, 0.0)
-                    settings[trial.concurrency] = max(before, health.clock_bound or 0.0)
-        for processes, settings in sorted(bounds.items()):
-            load = f"{listed(sorted(settings))} of {series.label(keep_shape=True)}"
-            known = format_seconds(max(settings.values()))
-            lines.append(f"{load} was sent by {processes} client processes, their clocks known within {known}")
-    return lines
 
 
 # --- plans

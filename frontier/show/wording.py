@@ -260,28 +260,20 @@ class FlagKind:
     fatal: bool
     where: tuple[tuple[int, str], ...]
 
-    def text(self, most: int = 100, most_figures: int = 100) -> str:
-        """'errors (limit 1%): c=96 4.2%, c=128 9% and 2 more': at most so many settings, and so
-        many figures; a figure shared by all is said once.
+    def text(self, most: int = 100) -> str:
+        """'errors (limit 1%): c=96 4.2%, c=128 9% and 2 more': at most so many settings; a figure
+        that all share is said once.
         """
         limit = f" (limit {self.limit})" if self.limit else ""
-        by_figure: dict[str, list[str]] = {}
-        for c, measured in self.where[:most]:
-            by_figure.setdefault(measured, []).append(setting(c))
         figures = {measured for _, measured in self.where}
-        if len(self.where) > 1 and len(figures) == 1:
-            ((shared, at),) = by_figure.items()
-            limit = f" {shared}{limit}" if shared else limit
-            shown, more = ", ".join(at), len(self.where) - len(at)
-        elif len(self.where) > MANY and 2 * len(figures) <= len(self.where):
-            groups = list(by_figure.items())[:most_figures]
-            shown = "; ".join(f"{measured} at {', '.join(at)}" for measured, at in groups)
-            more = len(self.where) - sum(len(at) for _, at in groups)
+        shared = figures.pop() if len(self.where) > 1 and len(figures) == 1 else None
+        named = self.where[:most]
+        if shared is not None:
+            head, shown = f"{self.name} {shared}".rstrip(), [setting(c) for c, _ in named]
         else:
-            each = self.where[: min(most, most_figures)]
-            shown = ", ".join(f"{setting(c)} {measured}".rstrip() for c, measured in each)
-            more = len(self.where) - len(each)
-        return f"{self.name}{limit}: {shown}" + (f" and {more} more" if more else "")
+            head, shown = self.name, [f"{setting(c)} {measured}".rstrip() for c, measured in named]
+        more = len(self.where) - len(named)
+        return f"{head}{limit}: {', '.join(shown)}" + (f" and {more} more" if more else "")
 
 
 def flag_kinds(points: Iterable[Point]) -> list[FlagKind]:

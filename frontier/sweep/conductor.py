@@ -283,7 +283,8 @@ class Conductor:
         if (self.config.searches or self.prove) and self._runner.history(series):
             facts = {"deployment": series.deployment, "shape": series.shape.label, "reason": ask.reason}
             self.run.journal("search_done", **facts)
-            self.progress.note(f"{series.label(keep_shape=True)}: {ask.reason}")
+            if ask.proven is None:  # a proof has its line
+                self.progress.note(f"{series.label(keep_shape=True)}: {ask.reason}")
 
     async def _share(self, series: Sequence[Series]) -> bool:
         """Prove one concurrency in all shapes and under all SLAs of each deployment, as far as

@@ -92,7 +92,7 @@ def test_the_config_states_it_too_and_every_answer_names_it(cwd: Path) -> None:
     assert [("1400.0", "stated")] * 3 == [(row["power_w"], row["power_source"]) for row in rows]
     assert [True] * 3 == [float(row["energy"]) > 0 for row in rows]
     assert STATED_POWER.removeprefix("power ") in frontier("report", "night", "-o", "-", cwd=cwd).out
-    assert STATED_POWER in frontier("show", "night", cwd=cwd).out
+    assert STATED_POWER in frontier("show", "night", "-v", cwd=cwd).out
     solved = frontier("solve", "night", "--sla", "p95_ttft<=200ms, energy<=1000", cwd=cwd)
     assert STATED_POWER in " ".join(solved.out.split())
     assert_golden_row("answers", STATED_POWER)

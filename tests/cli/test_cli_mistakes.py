@@ -467,7 +467,7 @@ def test_what_is_said_on_a_terminal_is_not_broken_inside_a_word(columns: int, tm
     journal = tmp_path / "run" / "journal.jsonl"
     last = json.dumps({"time": 1.0, "event": "failed", "reason": PROSE})
     journal.write_text("".join(journal.read_text().splitlines(keepends=True)[:-1]) + last + "\n")
-    for arguments in (["show", "run"], ["status", "run"], ["export", "run", "--csv", "-o", "x.csv"]):
+    for arguments in (["show", "run"], ["status", "run"], ["solve", "run"]):
         shown = on_a_terminal(columns, *arguments, cwd=tmp_path)
         assert PROSE[-30:] in " ".join(shown.split()), arguments
         prose = [line for line in shown.splitlines() if not line.strip().startswith("frontier ")]

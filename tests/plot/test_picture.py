@@ -5,7 +5,7 @@ import math
 
 import pytest
 
-from frontier.core.decisions import Limit, RejectedStep, Verdict
+from frontier.core.decisions import Limit, Verdict
 from frontier.core.points import Estimate, Flag, Frontier, Point
 from frontier.core.shapes import Shape
 from frontier.show.picture.data import Panel, Picture, Role, Roofline, View
@@ -120,24 +120,35 @@ def test_the_sla_is_a_region_a_line_and_its_text() -> None:
     assert panel.region is not None
     assert (panel.x.low, 500.0) == panel.region[:2]
     assert [("x", 500.0)] == [(rule.axis, rule.at) for rule in panel.rules]
-    assert ("SLA  p99 TTFT ≤ 500 ms",) == panel.rules[0].lines
+    assert ("limit 500 ms",) == panel.rules[0].lines
 
 
-def test_a_limit_on_a_metric_that_is_not_drawn_is_said_beside_the_line() -> None:
-    (rule,) = only(drawn(toy_points(), LIMIT, Limit("p99_tpot", 0.03))).rules
+def test_a_limit_on_a_metric_that_is_not_drawn_is_in_the_subtitle() -> None:
+    found = drawn(toy_points(), LIMIT, Limit("p99_tpot", 0.03))
+    (rule,) = only(found).rules
 
     assert ("x", 500.0) == (rule.axis, rule.at)
-    assert_golden_row("pictures", "\n".join(rule.lines))
+    assert ["p99 TTFT" in found.legend, "p99 TPOT" in found.legend.replace("\u00a0", " ")] == [False, True]
 
 
-def test_a_setting_that_breaks_a_limit_off_the_axes_is_struck_and_the_key_says_so() -> None:
+def test_the_sign_of_a_setting_is_its_verdict() -> None:
+    points = toy_points((1, 8, 64, 70, 96))
+    points[0] = dataclasses.replace(points[0], flags=(ERRORS,))
+    decision = toy_decision(points)
+    found = picture(points, toy_frontier(points), decision)
+    signs = {mark.concurrency: mark.sign for mark in only(found).marks}
+
+    assert {j.concurrency for j in decision.judgements if j.verdict is Verdict.MARGINAL} == {70}
+    assert signs == {1: "excluded", 8: "meets", 64: "meets", 70: "open", 96: "violates"}
+    assert found.signs == ("meets", "open", "violates", "excluded")
+    scanned = picture([*points, *toy_points((32,))], toy_frontier(points), decision)
+    assert "open" == next(mark.sign for mark in only(scanned).marks if mark.concurrency == 32)
+
+
+def test_a_setting_that_breaks_a_limit_off_the_axes_is_a_cross() -> None:
     points = toy_points((1, 8, 64, 80))
-    found = drawn(points, Limit("p99_ttft", 9.0), Limit("p99_tpot", 0.026))
-    over = {p.concurrency for p in points if p.metrics["p99_tpot"].value > 0.026}
-
-    assert over
-    assert over == {mark.concurrency for mark in only(found).marks if mark.struck}
-    assert ["slash" in picture.legend for picture in (found, drawn(points))] == [True, False]
+    found = drawn(points, Limit("p99_ttft", 9.0), Limit("p99_tpot", 0.022))
+    assert {64, 80} == {mark.concurrency for mark in only(found).marks if mark.sign == "violates"}
 
 
 def test_a_claim_without_an_upper_end_shows_the_bound_it_stands_on() -> None:
@@ -203,7 +214,6 @@ def test_a_throughput_that_may_be_zero_is_no_bar_through_the_panel() -> None:
     assert bar is not None
     assert bar.open_low
     assert bar.low > 1800
-    assert ["arrow" in picture.legend for picture in (found, drawn(toy_points((1, 8, 64))))] == [True, False]
 
 
 def test_a_latency_that_does_not_exist_stands_at_the_edge_and_is_explained() -> None:
@@ -275,19 +285,6 @@ def test_several_that_are_not_proven_say_what_each_has() -> None:
     assert_golden_row("pictures", f"{found.title}\n{table(found)}")
 
 
-def test_the_setting_above_that_is_not_proven_says_how_far_it_is() -> None:
-    points = toy_points()
-    decision = toy_decision(points)
-    above = next(j.concurrency for j in decision.judgements if j.concurrency > (decision.concurrency or 0))
-    judgements = tuple(
-        dataclasses.replace(j, verdict=Verdict.UNPROVEN, need=1280) if j.concurrency == above else j
-        for j in decision.judgements
-    )
-    found = picture(points, toy_frontier(points), toy_decision(points, judgements=judgements))
-
-    assert_golden_row("pictures", beside(found, above))
-
-
 def test_when_every_point_is_flagged_nothing_is_drawn_as_good() -> None:
     points = toy_points(flags=(ERRORS,))
     found = drawn(points)
@@ -314,23 +311,6 @@ def test_a_bound_says_what_it_is_of_where_no_axis_shows_it() -> None:
     found = small_multiples([view, view])
     assert "p99_tpot" not in view.axes
     assert_golden_row("pictures", table(found))
-
-
-def test_the_step_not_taken_is_written_beside_it() -> None:
-    points = toy_points()
-    chosen = next(p for p in points if p.concurrency == 56)
-    decision = dataclasses.replace(
-        toy_decision(points), concurrency=56, metrics=chosen.metrics, rejected=RejectedStep(64, 0.05, "p99_ttft", 1.9)
-    )
-
-    assert_golden_row("pictures", beside(picture(points, toy_frontier(points), decision), 64))
-
-
-def test_an_unresolved_neighbour_says_so() -> None:
-    points = toy_points((16, 32, 64, 70, 96))
-
-    assert {j.concurrency for j in toy_decision(points).judgements if j.verdict is Verdict.MARGINAL} == {70}
-    assert_golden_row("pictures", beside(drawn(points), 70))
 
 
 def test_a_curve_of_light_is_drawn_as_far_as_the_picture_reaches() -> None:

@@ -1,22 +1,20 @@
 """What is drawn of a run: on which axes, and into which files."""
 
-import dataclasses
 import json
 from pathlib import Path
 
 import pytest
 
 from frontier.config import Config, load_config
-from frontier.core.decisions import Limit
 from frontier.core.errors import UsageError
 from frontier.core.series import Series
 from frontier.core.shapes import Shape
 from frontier.extras.figures.detail import detail_figures
 from frontier.run import Run, load
 from frontier.show.picture.data import View
-from frontier.show.picture.selection import default_axes, file_names, provenance_of
+from frontier.show.picture.selection import file_names, provenance_of
 from tests.golden import assert_golden_row
-from tests.plot.toy import LIMIT, toy_decision, toy_frontier, toy_points
+from tests.plot.toy import toy_frontier, toy_points
 from tests.sweeps import swept
 
 CONFIG = "endpoint: http://127.0.0.1:8000\nmodel: m\nshapes: [64/8]\nsla: {p99_ttft: 500ms, p99_tpot: 26ms}\n"
@@ -32,19 +30,6 @@ refine: 0
 
 def config(more: str = "") -> Config:
     return load_config(CONFIG + more, "sweep.yaml")
-
-
-def test_without_named_axes_the_metric_that_binds_is_drawn_across() -> None:
-    tight = toy_decision(toy_points(), (LIMIT, Limit("p99_tpot", 0.026)))
-    loose = toy_decision(toy_points(), (LIMIT, Limit("p99_tpot", 1.0)))
-    errors = dataclasses.replace(tight, binding="error_rate")
-
-    assert ("output_throughput", "p99_tpot") == default_axes(config(), [tight])
-    assert ("output_throughput", "p99_ttft") == default_axes(config(), [loose, tight, loose])
-    assert ("output_throughput", "p99_ttft") == default_axes(config(), [errors]), "an error rate is no axis"
-    assert ("output_throughput", "p99_ttft") == default_axes(config(), [])
-    named = config("objectives: [output_throughput, p50_e2e]\n")
-    assert ("output_throughput", "p50_e2e") == default_axes(named, [tight])
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from frontier.cli.dry_run import larger_budget
 from frontier.config import load_config
+from frontier.planning.budget import Amount
+from frontier.planning.next_step import with_budget
 from frontier.run import load
 from frontier.store.run_dir import RunDirectory
 from tests.commands import Said, frontier, start
@@ -178,9 +179,13 @@ def test_a_run_that_is_not_finished_says_so_wherever_it_is_looked_at(
     cut(path, left, event, **facts)
     found = load(path).standing
     assert found is not None
-    assert found.text.startswith(found.brief)
-    assert_golden_row("messages", neutral(found.text, tmp_path))
-    assert (found.tree() or {}) == {
+    text = found.text(found.again)
+    assert text.startswith(found.brief)
+    assert_golden_row("messages", neutral(text, tmp_path))
+    settings = {1, 2, 4, 8, 16, 32, 64}
+    tree = found.tree(found.again) or {}
+    assert settings >= {each["concurrency"] for each in [*tree.pop("not_measured"), *tree.pop("short")]}
+    assert tree == {
         "end": event or "killed",
         "measured": measured,
         "settings": 7,
@@ -191,8 +196,8 @@ def test_a_run_that_is_not_finished_says_so_wherever_it_is_looked_at(
     if event != "interrupted" or left == 21:
         return
     for name, text in looked_at(tmp_path).items():
-        assert found.brief in text, name
-        assert name == "picture" or "frontier sweep runs/good/config.yaml -o runs/good" in text, name
+        assert (found.brief in text) == (name in ("show", "solve", "page", "markdown")), name
+        assert ("frontier sweep runs/good/config.yaml -o runs/good" in text) == (found.brief in text), name
     for arguments in (["show"], ["solve"], ["report", "-o", "p.json"]):
         out = frontier(*arguments, "runs/good", *([] if "-o" in arguments else ["--json"]), cwd=tmp_path).out
         tree = json.loads(out or (tmp_path / "p.json").read_text())
@@ -235,39 +240,48 @@ def test_a_budget_that_had_no_room_is_told_and_what_it_left_out(tmp_path: Path) 
     found = load(tmp_path / "run").standing
     assert found is not None
     assert ("budget", "budget", "finished", True) == (end, found.end, found.state, found.unfinished)
-    assert_golden_row("messages", neutral(found.text, tmp_path))
+    assert_golden_row("messages", neutral(found.text(found.again), tmp_path))
 
 
-def test_a_spent_budget_is_answered_with_the_larger_one_that_finishes_the_sweep(tmp_path: Path) -> None:
+def test_the_command_below_a_run_whose_budget_is_spent_goes_on_when_it_is_pasted(tmp_path: Path) -> None:
     text = config_text(ENGINES["smooth"], requests=100).replace("repeats: 3", "repeats: 2")
     text += "budget: {requests: 900, cost: $100}\nprice: $1/h\n"
     swept(tmp_path / "run", text)
-    config = load_config(text, "sweep.yaml")
-    given = "frontier sweep a.yaml --set budget.requests=900 --set seed=1"
-    told = larger_budget(config, tmp_path / "run", given)
-    first, command = told.splitlines()
-    assert_golden_row("messages", first)
-    words = command.split()
-    assert [*given.split(), "--set"] == words[:-1]
+    run = load(tmp_path / "run")
+    command = run.unfinished.splitlines()[-1].strip()
+    assert command == run.go_on
+    assert command.replace(f"{tmp_path}/", "") in frontier("show", "run", cwd=tmp_path).out
+    words = shlex.split(command)
+    assert words[-2] == "--set"
     enough = int(words[-1].removeprefix("budget.requests="))
-    again = text.replace("requests: 900,", f"requests: {enough},")
-    assert "finished" == swept(tmp_path / "run", again)[1]
+    assert enough > 900
+    assert "finished" == swept(tmp_path / "run", text.replace("requests: 900,", f"requests: {enough},"))[1]
     assert "" == load(tmp_path / "run").unfinished
-    until = load_config(text.replace("{requests: 900, cost: $100}", "{until: '07:00'}"), "sweep.yaml")
-    assert "  frontier sweep a.yaml" == larger_budget(until, tmp_path / "run", "frontier sweep a.yaml").splitlines()[-1]
 
 
-def test_a_proof_that_the_budget_cut_short_is_named(tmp_path: Path) -> None:
-    text = config_text(ENGINES["smooth"], requests=100, refine=3).replace("repeats: 3", "repeats: 1")
-    text += "budget: {requests: 2600}\n"
-    swept(tmp_path / "run", text)
-    lines = RunDirectory.read(tmp_path / "run").journal_lines()
-    dropped = {key for line in lines if line["event"] == "dropped" for key in line["trials"]}
-    cut = {line["concurrency"] for line in lines if line.get("phase") == "prove" and line["trial"] in dropped}
-    assert cut, "otherwise this tests nothing"
-    said = larger_budget(load_config(text, "sweep.yaml"), tmp_path / "run", "frontier sweep a.yaml")
-    assert f" c={min(cut)} (256/32)" in said
-    assert_golden_row("messages", said)
+def test_a_larger_budget_stands_in_the_place_of_the_one_that_was_given(tmp_path: Path) -> None:
+    config = load_config(TEXT + "budget: {requests: 900, time: 1min}\n", "sweep.yaml")
+    command = "cd 'a b' && frontier sweep a.yaml --set budget.requests=900 --set seed=1"
+    raised = with_budget(command, config, Amount(requests=5000.0))
+    assert raised == "cd 'a b' && frontier sweep a.yaml --set seed=1 --set budget.requests=5000"
+    assert command == with_budget(command, config, Amount(requests=800.0)), "there is room"
+    until = load_config(TEXT + "budget: {until: '07:00'}\n", "sweep.yaml")
+    assert command == with_budget(command, until, Amount(seconds=1e6)), "a time of day comes again"
+
+
+@pytest.mark.parametrize("lost", [(), (4,), (4, 16), (1, 2, 4, 8, 16, 32, 64)])
+def test_what_is_left_out_is_what_has_no_trial(tmp_path: Path, lost: tuple[int, ...]) -> None:
+    path = tmp_path / "run"
+    swept(path, TEXT)
+    for c in lost:
+        for file in (path / "trials").glob(f"*-c{c:04}-*"):
+            file.unlink()
+    cut(path, 21 - 3 * len(lost), "interrupted")
+    found = load(path).standing
+    assert found is not None
+    assert lost == tuple(c for _, c in found.missing)
+    points = {p.concurrency for p in load(path).points()}
+    assert not points & set(lost)
 
 
 @pytest.mark.process

@@ -219,8 +219,8 @@ def test_a_spent_budget_ends_the_sweep_with_what_is_finished(tmp_path: Path) -> 
     assert 21 == len(told.finished) + len(dropped["trials"])
     assert any(note.endswith(f"; {dropped['reason']}") for note in told.notes)
     assert set(dropped["trials"]) == set(run.skipped)
-    (said,) = [line for line in page_of(report_of(run, run.limits())).health if line.startswith("Left out")]
-    assert dropped["reason"] in said
+    assert run.standing is not None
+    assert run.standing.brief in page_of(report_of(run, run.limits())).health[-1]
 
 
 def test_what_earlier_sessions_spent_counts(tmp_path: Path) -> None:
@@ -445,7 +445,7 @@ def test_an_interruption_after_the_answer_prints_it(tmp_path: Path) -> None:
     with commands_in_virtual_time(), patch("frontier.show.live.make_progress", lambda _: Stops()):
         said = frontier("sweep", "sweep.yaml", "-o", "run", cwd=tmp_path, here=True)
     assert 130 == said.code
-    assert re.search(r"^Run at concurrency 1\d ", said.out, re.MULTILINE)
+    assert re.search(r"^Run at concurrency 1\d: ", said.out, re.MULTILINE)
     assert "  frontier sweep sweep.yaml -o run" == said.err.splitlines()[-1]
     assert (tmp_path / "run" / "derived" / "frontier.png").exists()
 

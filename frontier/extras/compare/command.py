@@ -120,7 +120,7 @@ def _gate(
     parts = options.deployments if b is not None else ()
 
     def read(path: Path) -> "Run":
-        return narrowed(common.read_run(path, options.settings, say_unfinished=b is None), parts, options.shapes)
+        return narrowed(common.read_run(path, options.settings), parts, options.shapes)
 
     if b is None:
         run = read(a)
@@ -181,7 +181,7 @@ def _two_runs(
 
     whole = replace(options, deployments=(), shapes=())
     sides = [
-        replace(whole, run=path, settings=(*options.settings, *settings)).read(say_unfinished=False)
+        replace(whole, run=path, settings=(*options.settings, *settings)).read()
         for path, settings in ((a, settings_a), (b or a, settings_b))
     ]
     pair = two_deployments(sides[0], options.deployments) if b is None else None
@@ -209,19 +209,14 @@ def _draw(
     files: Sequence[Path],
     limits: "Sequence[Limit]",
 ) -> None:
-    """Write each comparison as a picture with its verdict as the title, on the axes that `plot`
-    draws.
-    """
+    """Write each comparison as a picture with its verdict as the title."""
     from frontier.cli.plot import beside_an_answer, check_formats, other_limits, save_pictures
     from frontier.extras.compare.multi_run import overlay
-    from frontier.show.picture.selection import views_of
+    from frontier.show.picture.selection import base_axes, views_of
 
     check_formats(files)
-    more, drawn = other_limits(runs, limits), []
-    for run in runs:
-        views = views_of(run, limits, axes)
-        axes = axes or next((view.axes[::-1] for view in views), None)
-        drawn.append({view.frontier.series: view for view in views})
+    more, shared = other_limits(runs, limits), base_axes(runs, axes, limits)
+    drawn = [{view.frontier.series: view for view in views_of(run, limits, shared)} for run in runs]
     series = [[Series(name, c.shape) for name in c.deployments] for c in comparisons]
     pictures = [overlay(drawn[0][a], drawn[1][b], c, more=more) for (a, b), c in zip(series, comparisons, strict=True)]
     with beside_an_answer():

@@ -19,7 +19,7 @@ from frontier.extras.compare.rivals import comparison_notes, contest_sentence, d
 from frontier.run import Run
 from frontier.show.json_out import Tree, tree_of
 from frontier.show.notebook import WIDE, as_html
-from frontier.show.picture.selection import narrowed
+from frontier.show.picture.selection import base_axes, narrowed
 from frontier.show.table import Table, indented, to_text
 from frontier.show.wording import unique_labels
 
@@ -52,8 +52,8 @@ def compare_runs(
     within: float | None = None,
     names: Names | None = None,
 ) -> Comparisons:
-    """B against A for each shape that both measured, on A's objectives and up to A's SLA unless
-    others are given.
+    """B against A for each shape that both measured, on the axes of A's frontier and up to A's SLA
+    unless others are given.
 
     Of one run, `deployments` names two: the second against the first. `within` as for
     `comparison.Rules`; `names` is what the sides are called. UsageError where the two cannot be
@@ -65,12 +65,11 @@ def compare_runs(
         a, b = narrowed(a, (one,)), narrowed(a, (other,))
     elif deployments:
         raise UsageError("two runs were given, and deployments", "name two deployments of one run, or two runs")
-    axes = objectives or a.config.objectives
     wanted = a.limits() if limits is None else tuple(limits)
-    points = a.points(wanted, names=axes), b.points(wanted, names=axes)
+    axes = base_axes((a, b), objectives, wanted)
+    names_of_axes = tuple(name for each in axes.values() for name in each)
+    points = a.points(wanted, names=names_of_axes), b.points(wanted, names=names_of_axes)
     comparable(a, b, *points)
-    reference = next((limit.promise for limit in wanted if limit.metric == axes[1]), None)
-    rules = Rules(axes, reference, limits=wanted, within=within)
     decisions = _decisions(a, wanted), _decisions(b, wanted)
     comparisons = []
     for pair in partners(*points):
@@ -79,7 +78,9 @@ def compare_runs(
             _side(run, name, series, side, decided.get(series))
             for run, name, series, side, decided in zip((a, b), shown, pair, points, decisions, strict=True)
         ]
-        found = compare(sides[0], sides[1], rules)
+        up, across = axes[pair[0].shape][:2]
+        reference = next((limit.promise for limit in wanted if limit.metric == across), None)
+        found = compare(sides[0], sides[1], Rules((up, across), reference, limits=wanted, within=within))
         changed = changed_settings(a.server_settings, pair[0].deployment, b.server_settings, pair[1].deployment)
         comparisons.append(replace(found, remarks=(*no_characters(found, a, b), *changed)))
     if not comparisons:

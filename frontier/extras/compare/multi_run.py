@@ -16,7 +16,7 @@ from frontier.extras.compare.comparison import Comparison
 from frontier.extras.compare.contest import Contest, Rules, Side
 from frontier.extras.compare.rivals import contest_sentence, gpus_note
 from frontier.run import Run
-from frontier.show.picture.data import Axis, Line, Mark, Panel, Picture, Role, View, breaks
+from frontier.show.picture.data import Axis, Line, Mark, Panel, Picture, Role, View
 from frontier.show.picture.frontier_picture import (
     axes_of,
     mark_of,
@@ -30,8 +30,8 @@ from frontier.show.picture.labels import (
     answer_cells,
     foot_line,
     joined,
-    panel_words,
-    sign_words,
+    limit_parts,
+    roofline_words,
     unstarred,
     view_sentence,
 )
@@ -165,17 +165,18 @@ def _picture(groups: Sequence[Group], title: str, footer: Provenance | None, mor
     shape = views[0].frontier.shape
     stars = any(mark.star for panel in panels for mark in panel.marks)
     legend = [shape.label if shape.mix else f"ISL {shape.isl} / OSL {shape.osl}"] if one else []
-    legend += ["staircases = measured frontiers", *(["★ = operating point"] if stars else [])]
+    legend += ["★ operating point"] if stars else []
+    legend += [] if one or shared else ["own axes each"]
     whole = [limit for limit in _whole(views[0]) if limit.metric in views[0].axes]
     notes = [*more, *([f"not drawn, being of a whole deployment: {limits_text(whole)}"] if whole else [])]
     return Picture(
         "together",
         title,
         panels,
-        legend=joined([clean(part, 400) for part in (*legend, *sign_words(views, panels))]),
+        legend=joined([clean(part, 400) for part in (*legend, *limit_parts(views))]),
         rows=_answer_rows(groups),
         notes=(*_absences(groups), *notes),
-        foot=foot_line(views, footer),
+        foot=foot_line(footer),
         description=f"{title}.",
         columns=1 if one else 2,
         tall=505.0 if one else 300.0,
@@ -204,7 +205,7 @@ def _absences(groups: Sequence[Group]) -> list[str]:
     for group in groups:
         for name, view, role in zip(group.names, group.views, ROLES, strict=False):
             shape = f" ({clean_name(view.frontier.shape.label)})" if len(groups) > 1 else ""
-            flagged = [kind.text(most=6) for kind in flag_kinds(view.mine) if kind.fatal]
+            flagged = [kind.text(6) for kind in flag_kinds(view.mine) if kind.fatal]
             lines = [f"excluded and not drawn: {'; '.join(flagged)}"] if flagged else []
             lines += [*(f"not drawn, {line}" for line in left_out(view.mine, view.frontier)), *unstarred(view)]
             notes += [f"{SIGNS[role]} {name}{shape}, {line}" for line in lines]
@@ -228,13 +229,13 @@ def _panel(group: Group, shared: tuple[Axis, Axis] | None, *, alone: bool) -> Pa
     for whole, view, name, role in zip(group.views, views, apart(group.names), ROLES, strict=False):
         # A limit on a rate is of the whole deployment, so that the points as they were measured are
         # judged by it.
-        measured = {p.concurrency: p for p in whole.mine}
+        signs = {p.concurrency: whole.sign(p) for p in whole.mine}
         mine = [
             replace(
                 mark,
                 role=role,
                 star=role if point.concurrency == view.chosen else None,
-                struck=breaks(measured[point.concurrency], whole.hidden_limits),
+                sign=signs[point.concurrency],
             )
             for point in view.drawable
             if (mark := mark_of(point, view, x, y)) is not None
@@ -253,7 +254,7 @@ def _panel(group: Group, shared: tuple[Axis, Axis] | None, *, alone: bool) -> Pa
     panel = Panel(
         title, x, y, tuple(lines), tuple(marks), rules_of(first, x, y), region=region_of(first, x, y), compass=True
     )
-    return replace(panel, callouts=tuple(panel_words(first, panel)))
+    return replace(panel, callouts=tuple(roofline_words(first, panel)))
 
 
 def _signs(view: View) -> tuple[float, float]:

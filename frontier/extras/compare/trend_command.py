@@ -55,11 +55,8 @@ def command(
     pictures = [file for file in files if file not in tables]
     check_formats(pictures)
     paths = runs_in(runs or (common.RUNS,))
-    newest = common.read_run(paths[-1], options.settings, say_unfinished=False)
-    read = (
-        narrowed(common.read_run(path, options.settings, say_unfinished=False), options.deployments, options.shapes)
-        for path in paths
-    )
+    newest = common.read_run(paths[-1], options.settings)
+    read = (narrowed(common.read_run(path, options.settings), options.deployments, options.shapes) for path in paths)
     trends = trends_of(read, options.limits(newest))
     drawn = [one for one in trends if one.runs]
     if pictures and not drawn:

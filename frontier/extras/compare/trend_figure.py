@@ -3,7 +3,8 @@
 from frontier.core.metrics import display, metric
 from frontier.core.text import clean
 from frontier.extras.compare.trend import Trend
-from frontier.show.picture.data import Line, Panel, Picture, Role, Rule, bar_of, padded_axis
+from frontier.show.picture.axes import bar_of, padded_axis
+from frontier.show.picture.data import Line, Panel, Picture, Role, Rule
 from frontier.show.rough import date_text
 
 MANY = 60

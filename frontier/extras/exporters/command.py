@@ -31,20 +31,21 @@ def command(options: RunOptions, name: str | None, output: Path | None) -> int:
         raise UsageError("export as what?", "name one of  --csv --parquet --prometheus")
     if name == "parquet" and output is None:
         raise UsageError("--parquet is not for a terminal", "name a file:  -o points.parquet")
+    from frontier.run import metrics_of
     from frontier.show.picture.selection import check_axes
 
-    axes = options.axes
     run = options.read()
-    points = run.points(names=axes or ())
-    check_axes(points, axes or ())
-    frontiers = run.frontiers(points, axes)
+    limits = options.limits(run)
+    axes = metrics_of(run.axes(options.axes, limits))
+    points = run.points(names=axes)
+    check_axes(points, axes if options.axes else ())
+    frontiers = run.frontiers(points, options.axes, limits=limits)
     if output is not None and str(output) == "-":
         output = None
     from frontier.extras.exporters import export
     from frontier.show import point_rows
 
     if name == "prometheus":
-        limits = options.limits(run)
         data = export.prometheus_text(points, frontiers, run.solve(limits) if limits else ()).encode()
     else:
         rows = point_rows.table(points, frontiers)

@@ -10,7 +10,8 @@ from frontier.core.shapes import Shape
 from frontier.core.text import clean_name
 from frontier.core.units import format_share
 from frontier.hardware.roofline import Limits, Roofline
-from frontier.show.picture.data import Axis, Bar, Line, Panel, Picture, Role, View, bar_of, padded_axis
+from frontier.show.picture.axes import bar_of, padded_axis
+from frontier.show.picture.data import Axis, Bar, Line, Panel, Picture, Role, View
 from frontier.show.wording import limits_text, unit_text
 
 LINES = ((Role.FRONTIER, "o"), (Role.OPERATING, "s"), (Role.THIRD, "^"), (Role.FOURTH, "D"))

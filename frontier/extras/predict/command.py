@@ -129,14 +129,17 @@ def _draw(run: "Run", forecasts: "list[Forecast]", file: Path) -> None:
     from frontier.show.picture.frontier_picture import small_multiples
     from frontier.show.picture.selection import provenance_of, views_of
 
-    across = metric(run.config.objectives[1]).quantity or "ttft"
+    own = next(iter(run.axes().values()), run.config.objectives)
+    across = metric(own[1]).quantity or "ttft"
     name = f"mean_{across}" if across in ("ttft", "e2e") else "mean_tpot"
     axes = ("output_throughput", name)
     expected = {Series(f.deployment, f.shape): _expected(f, name) for f in forecasts if f.measured}
     views = [replace(v, expected=expected.get(v.frontier.series, ())) for v in views_of(run, run.limits(), axes)]
-    if axes != run.config.objectives:
-        own = " and ".join(metric(objective).label for objective in run.config.objectives)
-        common.say(f"note: drawn over {metric(name).label}, as predictions are of means; the run's own axes are {own}")
+    if axes != own:
+        named = " and ".join(metric(objective).label for objective in own)
+        common.say(
+            f"note: drawn over {metric(name).label}, as predictions are of means; the run's own axes are {named}"
+        )
     if elsewhere := [f.shape.label for f in forecasts if not f.measured]:
         common.say(f"note: not drawn, as nothing was measured there: {', '.join(dict.fromkeys(elsewhere))}")
     with beside_an_answer():

@@ -13,24 +13,27 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Literal
 
-from frontier.core.decisions import Decision, Limit
-from frontier.core.loads import Rate, amount
-from frontier.core.metrics import LATENCIES, RATES, Unit, display, metric
+from frontier.core.decisions import Decision, Limit, Verdict
+from frontier.core.loads import Rate
+from frontier.core.metrics import metric
 from frontier.core.points import Estimate, Frontier, Point
 
 FORMATS = ("png", "svg", "pdf")
 """What a picture can be written as."""
 Theme = Literal["light", "dark"]
-RATIOS = (Unit.SECONDS, Unit.DOLLARS_PER_MILLION_TOKENS, Unit.JOULES_PER_TOKEN)
-"""Units that are compared by factors, and so drawn on a logarithmic axis."""
-SMALL_RANGE = 3.0
-"""Below this ratio of largest to smallest a logarithmic axis has too few round ticks to be read;
-linear then."""
-REACH = 8.0
-"""A limit further than this factor from every point would squeeze the picture; it is named instead
-of drawn."""
-STUB = 0.028
-"""Length of the arrow of an interval without an end, as a share of the axis."""
+
+
+Sign = Literal["", "meets", "open", "violates", "excluded"]
+"""How a setting stands to the SLA: filled, a ring, a cross, a hollow square; without an SLA
+filled.
+"""
+SIGN_WORDS: dict[Sign, str] = {
+    "meets": "meets the SLA",
+    "open": "not proven",
+    "violates": "violates",
+    "excluded": "excluded",
+}
+"""What the legend calls each, in this order."""
 
 
 class Role(StrEnum):
@@ -102,8 +105,8 @@ class Axis:
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """An interval in display units. An open end has no bound, or one beyond the axis: it is drawn
-    as a short arrow.
+    """An interval in display units. An open end has no bound, or one beyond the axis: it is
+    drawn short.
     """
 
     low: float
@@ -116,10 +119,9 @@ class Bar:
 class Mark:
     """One setting as a symbol.
 
-    `pale`: perhaps not on the frontier. `beyond`: its value is infinite, and it is drawn at the
-    edge. `struck`: it breaks a limit that is on neither axis. `star` is the colour of an operating
-    point's star, `ring` marks the nearest to one. `text` is written beside it, usually its
-    concurrency; nothing where that is empty.
+    `sign` is how it stands to the SLA. `beyond`: its value is infinite, and it is drawn at the
+    edge. `star` is the colour of an operating point's star, `ring` marks the nearest to one. `text`
+    is written beside it, usually its concurrency; nothing where that is empty.
     """
 
     concurrency: float
@@ -129,9 +131,8 @@ class Mark:
     x_bar: Bar | None = None
     y_bar: Bar | None = None
     text: str = ""
-    pale: bool = False
+    sign: Sign = ""
     beyond: bool = False
-    struck: bool = False
     star: Role | None = None
     ring: bool = False
 
@@ -187,8 +188,7 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Callout:
-    """Words about a place, tied to it by a line and about `away` pixels from it; `short` where
-    there is less room.
+    """Words beside a place, tied to it by a line where they stand further off.
 
     Without `at` they are words on the whole panel and stand in a corner, or at `level` on the
     vertical axis.
@@ -196,9 +196,7 @@ class Callout:
 
     lines: tuple[str, ...]
     role: Role
-    short: str = ""
     at: tuple[float, float] | None = None
-    away: float = 90.0
     level: float | None = None
 
 
@@ -253,6 +251,12 @@ class Picture:
         """The names and colours of its lines, for the legend of a detail figure."""
         lines = [line for panel in self.panels for line in panel.lines if line.name and line.kind != "stair"]
         return tuple(dict.fromkeys((line.name, line.role) for line in lines))
+
+    @property
+    def signs(self) -> tuple[Sign, ...]:
+        """How its settings stand to the SLA, for the legend."""
+        shown = {mark.sign for panel in self.panels for mark in panel.marks}
+        return tuple(sign for sign in SIGN_WORDS if sign in shown)
 
 
 @dataclass(frozen=True, slots=True)
@@ -334,120 +338,22 @@ class View:
             return Role.FLAGGED
         return Role.FRONTIER if point.concurrency in self.frontier.members else Role.DOMINATED
 
+    def sign(self, point: Point) -> Sign:
+        """How it stands to the SLA; a setting that only a search looked at is not proven."""
+        if not point.valid or point.overloaded:
+            return "excluded"
+        if not self.sla:
+            return ""
+        judged = self.decision.judgement(point.concurrency) if self.decision else None
+        return "open" if judged is None else _sign_of(judged.verdict)
+
+
+def _sign_of(verdict: Verdict) -> Sign:
+    if verdict is Verdict.MEETS:
+        return "meets"
+    return "violates" if verdict is Verdict.VIOLATES else "open"
+
 
 def mark_id(panel: int, concurrency: float) -> str:
     """The id of a setting's mark in an SVG, for a page to link it to its row."""
     return f"mark-{panel}-{concurrency:g}"
-
-
-def breaks(point: Point, limits: Sequence[Limit]) -> bool:
-    """Whether a measured value of the point is beyond one of the limits; a metric that is not known
-    breaks none.
-    """
-    return any(limit.metric in point.metrics and limit.breaks(point.metrics[limit.metric].value) for limit in limits)
-
-
-def metric_axis(
-    name: str, values: Sequence[float], bars: Sequence[float], limits: Sequence[float], gpus: int | None
-) -> Axis:
-    """The axis over these values (the metric's own unit), their interval ends where near, and
-    limits where near.
-    """
-    scale, unit = display(name, values, gpus)
-    shown = [v * scale for v in values if math.isfinite(v)] or [v * scale for v in limits] or [1.0]
-    shown += [v * scale for v in limits if min(shown) / REACH <= v * scale <= max(shown) * REACH]
-    low, high = min(shown), max(shown)
-    log = metric(name).unit in RATIOS and low > 0 and high / low >= SMALL_RANGE
-    low, high = _widened(low, high, [b * scale for b in bars if math.isfinite(b)], log=log)
-    return _named(name, f"{unit}, log scale" if log else unit, gpus, low, high, scale, log=log)
-
-
-def rising_axis(name: str, values: Sequence[float], gpus: int | None, head: float) -> Axis:
-    """The vertical axis, from 0 for rates. `head` is the share that is kept free on top for
-    words.
-    """
-    if metric(name).better == "lower" or metric(name).unit is Unit.SCORE:
-        return metric_axis(name, values, (), (), gpus)
-    scale, unit = display(name, values, gpus)
-    top = max((v * scale for v in values if math.isfinite(v)), default=0.0) or 1.0
-    return _named(name, unit, gpus, 0.0, top / (1 - head), scale, log=False)
-
-
-def _named(name: str, unit: str, gpus: int | None, low: float, high: float, scale: float, *, log: bool) -> Axis:
-    """The axis with its names, in full and short: 'p99 time to first token (ms)' and 'p99 TTFT
-    (ms)'.
-    """
-    of = metric(name)
-    per = " per GPU" if gpus and of.unit in RATES else ""
-    full = of.label
-    if of.quantity is not None and not of.inverted:
-        full = of.label.replace(of.quantity.upper(), LATENCIES[of.quantity])
-    return Axis(
-        f"{full}{per} ({unit})",
-        low,
-        high,
-        log,
-        metric=name,
-        scale=scale,
-        short_label=f"{of.label}{per} ({unit})",
-        rising_is_better=of.higher_is_better,
-    )
-
-
-def _widened(low: float, high: float, bars: Sequence[float], *, log: bool) -> tuple[float, float]:
-    """Room around the values, and for interval ends up to an eighth of the span beyond them."""
-    if log:
-        span = math.log(high / low)
-        inner, pad = math.exp(0.125 * span), max(math.exp(0.055 * span), 1.08 if span else 1.3)
-        near = [b for b in bars if low / inner <= b <= high * inner]
-        return min([low, *near]) / pad, max([high, *near]) * pad
-    span = (high - low) or abs(high) or 1.0
-    near = [b for b in bars if low - span / 4 <= b <= high + span / 4]
-    least, most = min([low, *near]) - 0.08 * span, max([high, *near]) + 0.08 * span
-    return (max(-0.02 * span, least) if low >= 0 else least), most
-
-
-def padded_axis(label: str, values: Sequence[float], *, log: bool) -> Axis:
-    """An axis over these values with some room; infinite ones, and 0 on a logarithm, lie beyond
-    it.
-    """
-    usable = [v for v in values if math.isfinite(v) and (v > 0 or not log)] or [1.0]
-    return Axis(label, *_widened(min(usable), max(usable), (), log=log), log)
-
-
-def axis_from_zero(label: str, values: Sequence[float]) -> Axis:
-    """A linear axis from 0 to a little above the highest."""
-    return Axis(label, 0.0, 1.12 * max([v for v in values if math.isfinite(v)], default=1.0) or 1.0)
-
-
-def concurrency_axis(settings: Sequence[int]) -> Axis:
-    """A logarithmic axis of loads whose ticks are settings that were measured: both ends first,
-    then the rounder numbers.
-    """
-    low, high = min(settings), max(settings)
-    ticks = sorted(set(settings), key=lambda c: (c not in (low, high), c & (c - 1) != 0, c % 16 != 0, c % 4 != 0, c))
-    ends = _widened(amount(low), amount(high), (), log=True)
-    label = f"rate ({low.arrivals})" if isinstance(low, Rate) else "concurrency"
-    return Axis(label, *ends, log=True, ticks=tuple(map(amount, ticks)))
-
-
-def bar_of(estimate: Estimate, axis: Axis) -> Bar | None:
-    """The interval on an axis, None where none is known.
-
-    An end without a bound, or beyond the axis, is open: a bar to the panel's edge would look like a
-    measured end. The lower end 0 of a rate or a latency says no more than that it is not negative,
-    so it is open too.
-    """
-    if not estimate.has_interval or estimate.low == estimate.high or axis.off(estimate.value):
-        return None
-    zero_is_open = not axis.metric or metric(axis.metric).unit is not Unit.SHARE
-    middle = axis.fraction(axis.shown(estimate.value * axis.scale))
-    low, high = estimate.low * axis.scale, estimate.high * axis.scale
-    open_low = not axis.holds(low) or (low <= 0 < estimate.value and zero_is_open)
-    open_high = not axis.holds(high)
-    return Bar(
-        axis.value(max(0.0, middle - STUB)) if open_low else low,
-        axis.value(min(1.0, middle + STUB)) if open_high else high,
-        open_low,
-        open_high,
-    )

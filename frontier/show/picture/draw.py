@@ -19,7 +19,19 @@ import numpy as np
 
 from frontier.core.errors import DrawingError
 from frontier.core.text import clean
-from frontier.show.picture.data import FORMATS, Axis, Bar, Line, Mark, Panel, Picture, Role, Theme, mark_id
+from frontier.show.picture.data import (
+    FORMATS,
+    SIGN_WORDS,
+    Bar,
+    Line,
+    Mark,
+    Panel,
+    Picture,
+    Role,
+    Sign,
+    Theme,
+    mark_id,
+)
 
 # matplotlib reads the user's settings when it is imported, and fails on some of them with any
 # exception: a backend that does not exist, a matplotlibrc that is not UTF-8 or cannot be read.
@@ -31,9 +43,10 @@ try:
     from matplotlib.figure import Figure
     from matplotlib.lines import Line2D
     from matplotlib.patches import FancyArrowPatch
-    from matplotlib.ticker import FixedFormatter, FixedLocator, Locator, LogLocator, MaxNLocator, NullLocator
+    from matplotlib.ticker import FixedFormatter, FixedLocator, NullLocator
 
-    from frontier.show.picture.layout import PanelLayout, Placed, fit, line_height, text_width, ticks_that_fit, wrap
+    from frontier.show.picture.layout import PanelLayout, Placed, fit, line_height, text_width, wrap
+    from frontier.show.picture.ticks import ticks_of
 except Exception as error:
     raise DrawingError(
         f"matplotlib cannot be loaded: {clean(f'{type(error).__name__}: {error}')}",
@@ -85,13 +98,10 @@ TOGETHER = re.compile(r"(?<=[\d∞]) (?=[a-zµ])|(?<=concurrency) (?=\d)|(?<=[�
 """Spaces at which a title is not broken: between a number and its unit, and around a sign."""
 BLENDS = (0.07, 0.09, 0.18, 0.35, 0.45, 0.55)
 """Shares that colours are blended with the paper in."""
-SHAPES = {Role.OTHER: "s", Role.THIRD: "^", Role.FOURTH: "D", Role.PREDICTED: "D", Role.DOMINATED: "X"}
+SHAPES = {Role.OTHER: "s", Role.THIRD: "^", Role.FOURTH: "D", Role.PREDICTED: "D"}
 """Symbols of marks that are not dots."""
-STRIKE = [(-0.5, -0.5), (0.5, 0.5)]
-"""A slash through a mark, as a marker's path."""
 STROKES: dict[str, tuple[float, object, float]] = {
     "stair": (2.3, "-", 3.0),
-    "path": (0.9, (0, (1, 2)), 2.5),
     "roofline": (1.3, (0, (1, 1.8)), 2.0),
     "predicted": (1.5, (0, (5, 3)), 2.7),
     "measured": (1.0, (0, (1, 1.6)), 2.5),
@@ -233,7 +243,8 @@ def draw(picture: Picture, theme: Theme = "light", *, titled: bool = True, laid_
     below = _Lines(tuple(line for note in notes for line in wrap(note, NOTE, width - 28, lines=most - 1)), NOTE)
     foot = _Lines(wrap(picture.foot, FOOT, width - 28, lines=most) if picture.foot else (), FOOT)
     table = _table(picture, width) if titled else []
-    keys = 22.0 if picture.keys and titled else 0.0
+    handles = _handles(picture, theme, titled=titled)
+    keys = 22.0 if handles else 0.0
     top = 12 + head.tall + (10 if titled else 0) + sum(row[0][1].tall for row in table) + (8 if table else 0)
     cell = tall + (62 if large else 58) + (0 if large else 28)
     under = top + legend.tall + keys + 8
@@ -247,8 +258,7 @@ def draw(picture: Picture, theme: Theme = "light", *, titled: bool = True, laid_
             _write(figure, cell_text, x, y, theme)
         y -= row[0][1].tall
     _write(figure, legend, 14, height - top, theme)
-    if keys:
-        _write_keys(figure, picture, height - top - legend.tall - 4, theme)
+    _legend(figure, handles, height - top - legend.tall - 4, theme)
     for i, layout in enumerate(layouts):
         row_number, column = divmod(i, columns)
         y1 = height - under - row_number * cell - (0 if large else 26)
@@ -322,15 +332,45 @@ def _write(figure: Figure, lines: _Lines, x: float, top: float, theme: Theme) ->
         )
 
 
-def _write_keys(figure: Figure, picture: Picture, top: float, theme: Theme) -> None:
-    """What the colours of lines stand for, in one line."""
+def _handles(picture: Picture, theme: Theme, *, titled: bool) -> list[Line2D]:
+    """What the legend draws: the signs of marks and, where the page does not say it, the lines."""
+    black, paper = ink(Role.TEXT, theme), COLOURS[theme]["paper"]
+    handles = [Line2D([], [], color=ink(role, theme), lw=2.2, label=name) for name, role in picture.keys if titled]
+    for sign in picture.signs:
+        shape, face = _look(sign, "o", black, paper)
+        handles.append(
+            Line2D([], [], marker=shape, label=SIGN_WORDS[sign], mfc=face, mec=black, ms=7.5, mew=1.4, ls="none")
+        )
+    return handles
+
+
+def _legend(figure: Figure, handles: Sequence[Line2D], top: float, theme: Theme) -> None:
+    """The legend in one line, left below the title."""
     wide, tall = figure.get_size_inches() * 100
-    x = 14.0
-    for name, role in picture.keys:
-        y = (top - line_height(9.5) / 2) / tall
-        figure.add_artist(Line2D([x / wide, (x + 22) / wide], [y, y], color=ink(role, theme), lw=2.2))
-        _write(figure, _Lines((name,), 9.5, Role.TEXT), x + 28, top, theme)
-        x += 28 + text_width(name, 9.5) + 20
+    if handles:
+        figure.legend(
+            handles=handles,
+            loc="upper left",
+            bbox_to_anchor=(14 / wide, top / tall),
+            ncols=len(handles),
+            frameon=False,
+            fontsize=9.5,
+            labelcolor=ink(Role.TEXT, theme),
+            borderpad=0,
+            borderaxespad=0,
+            handletextpad=0.5,
+            columnspacing=1.6,
+            handlelength=1.2,
+        )
+
+
+def _look(sign: Sign, shape: str, colour: str, paper: str) -> tuple[str, str]:
+    """The symbol and the filling of a setting by how it stands to the SLA."""
+    if sign == "violates":
+        return "x", colour
+    if sign == "excluded":
+        return "s", paper
+    return shape, paper if sign == "open" else colour
 
 
 def _draw_panel(axes: Axes, layout: PanelLayout, theme: Theme, number: int, *, large: bool) -> None:
@@ -401,52 +441,13 @@ def _dress(axes: Axes, layout: PanelLayout, colours: dict[str, str], *, large: b
         spine.set_color(colours["axis"])
 
 
-def ticks_of(axis: Axis, length: float, points: float, upright: bool) -> Sequence[tuple[float, str]]:
-    """The ticks of an axis as (value, text): its own where they fit, by priority, else round
-    numbers.
-    """
-    low, high = sorted((axis.low, axis.high))
-    if axis.ticks:
-        return _own_ticks(axis, length, points, upright)
-    subs = ((1, 1.5, 2, 3, 4, 5, 6, 8), (1, 2, 3, 5, 7), (1, 2, 5), (1, 3), (1,))
-    steps = [MaxNLocator(n, steps=[1, 2, 2.5, 5, 10]) for n in (9, 6, 4, 3, 2)]
-
-    def inside(locators: Sequence[Locator]) -> list[list[tuple[float, str]]]:
-        return [
-            [(float(v), tick_text(v)) for v in locator.tick_values(low, high) if low <= v <= high * (1 + 1e-9)]
-            for locator in locators
-        ]
-
-    every = inside([LogLocator(subs=of, numticks=99) for of in subs] if axis.log else steps)
-    choices = [ticks for ticks in every if 3 <= len(ticks) <= 10]
-    if not choices and axis.log and axis.high < 30 * axis.low:  # hardly a round number: ticks as if it were linear
-        every = inside(steps)
-        choices = [ticks for ticks in every if 3 <= len(ticks) <= 10]
-    return ticks_that_fit(axis, choices or [max(every, key=len)], length, points, upright)
-
-
-def _own_ticks(axis: Axis, length: float, points: float, upright: bool) -> list[tuple[float, str]]:
-    """Those of the axis's own ticks that fit, the first of them first."""
-    kept: list[tuple[float, str]] = []
-    for value in axis.ticks:
-        wider = sorted([*kept, (value, tick_text(value))])
-        if ticks_that_fit(axis, [wider], length, points, upright) == wider:
-            kept = wider
-    return kept
-
-
-def tick_text(value: float) -> str:
-    """'2,000', '0.25'."""
-    return f"{value:,.6f}".rstrip("0").rstrip(".")
-
-
 def _draw_line(axes: Axes, line: Line, panel: Panel, theme: Theme) -> None:
     colours = COLOURS[theme]
     paper = colours["paper"]
     if line.kind == "layer":
         _draw_layer(axes, line, ink(line.role, theme))
         return
-    thin = line.kind not in ("stair", "path", "roofline")
+    thin = line.kind not in ("stair", "roofline")
     colour = ink(line.role, theme) if thin else colours[line.role.value]
     if line.band:
         edges, lows, highs = zip(*line.band, strict=True)
@@ -501,9 +502,7 @@ def _draw_layer(axes: Axes, line: Line, colour: str) -> None:
 
 
 def _draw_bars(axes: Axes, bars: Sequence[tuple[float, Bar]], colour: str, *, upright: bool) -> None:
-    """Intervals at their places on the other axis, an open end as a short arrow; all at once, which
-    is faster.
-    """
+    """Intervals at their places on the other axis; all at once, which is faster."""
     if not bars:
         return
     stems = axes.vlines if upright else axes.hlines
@@ -515,34 +514,22 @@ def _draw_bars(axes: Axes, bars: Sequence[tuple[float, Bar]], colour: str, *, up
         lw=1.4,
         zorder=2.9,
     )
-    tips = [(at, bar.low, "v" if upright else "<") for at, bar in bars if bar.open_low]
-    tips += [(at, bar.high, "^" if upright else ">") for at, bar in bars if bar.open_high]
-    for at, end, head in tips:
-        axes.plot(*((at, end) if upright else (end, at)), head, ms=5, color=colour, mew=0, zorder=2.9)
 
 
 def _draw_mark(axes: Axes, mark: Mark, colours: dict[str, str], name: str) -> None:
     colour, paper = colours[mark.role.value], colours["paper"]
-    if mark.struck:
-        axes.plot(mark.x, mark.y, marker=STRIKE, ms=16, mec=colours["text"], mew=1.3, zorder=5, gid=name + "-strike")
-    hollow = mark.role in (Role.FLAGGED, Role.PREDICTED)
-    face = blend(colour, paper, 0.35) if mark.pale else colour
-    if hollow:
-        face = paper
-    shape = ">" if mark.beyond else SHAPES.get(mark.role, "o")
-    edge, thick, size = (paper, 0.6, 8.0) if mark.role is Role.DOMINATED else (colour, 1.4, 8.0)
-    if mark.role is Role.PREDICTED:
-        thick, size = 1.0, 4.5
+    predicted = mark.role is Role.PREDICTED
+    shape, face = _look(mark.sign, SHAPES.get(mark.role, "o"), colour, paper)
     axes.plot(
         mark.x,
         mark.y,
-        shape,
-        ms=size,
-        mfc=face,
-        mec=edge,
-        mew=thick,
+        ">" if mark.beyond else shape,
+        ms=4.5 if predicted else 8.0,
+        mfc=paper if predicted else face,
+        mec=colour,
+        mew=1.0 if predicted else 1.6,
         zorder=4,
-        gid=None if mark.role is Role.PREDICTED else name,
+        gid=None if predicted else name,
     )
     if mark.ring:
         axes.plot(mark.x, mark.y, "o", ms=15, mfc="none", mec=colours["operating"], mew=1.6, zorder=6)

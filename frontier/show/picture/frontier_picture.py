@@ -10,46 +10,30 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Literal
 
 from frontier.core.decisions import Verdict
 from frontier.core.loads import bare
 from frontier.core.points import Point
-from frontier.show.picture.data import (
-    Axis,
-    Line,
-    Mark,
-    Panel,
-    Picture,
-    Role,
-    Rule,
-    Theme,
-    View,
-    bar_of,
-    breaks,
-    metric_axis,
-    rising_axis,
-)
+from frontier.show.picture.axes import bar_of, metric_axis, rising_axis
+from frontier.show.picture.data import Axis, Line, Mark, Panel, Picture, Role, Rule, Theme, View
 from frontier.show.picture.labels import (
     answer_rows,
-    callouts,
     describe,
     foot_line,
     headline,
     legend_line,
     level_words,
-    limit_lines,
     notes_of,
     panel_names,
-    panel_words,
+    roofline_words,
+    star_words,
     view_name,
 )
 from frontier.show.wording import Provenance
 
 FEW = 10
 """Up to so many settings of one of several series are all numbered."""
-SURE = 0.9
-"""A frontier point that is non-dominated in fewer than this share of bootstrap replicates is drawn
-pale."""
 
 
 def save(picture: Picture, path: Path, *, width: int | None = None, theme: Theme = "light") -> None:
@@ -87,15 +71,15 @@ def small_multiples(views: Sequence[View], *, footer: Provenance | None = None) 
         for note in notes_of(view, panel, "" if one else f"{name}:  ")
     ]
     if any(view.expected for view in views):
-        notes.append("◇  predictions are of means, and so are these axes; none of them is an operating point")
+        notes.append("predictions are of means, and so are these axes; none of them is an operating point")
     return Picture(
         "frontier",
         title,
         panels,
-        legend=legend_line(views, panels, own_axes=shared is None and not one),
+        legend=legend_line(views, own_axes=shared is None and not one),
         rows=() if one else answer_rows(views, names),
         notes=tuple(notes),
-        foot=foot_line(views, footer),
+        foot=foot_line(footer),
         description=describe(views, title),
         columns=_columns(len(views)),
         tall=505.0 if one else 300.0,
@@ -141,8 +125,7 @@ def axes_of(views: Sequence[View], tall: float) -> tuple[Axis, Axis]:
     limits = [limit.promise for limit in sla if limit.metric == across]
     ends = [end for p in healthy for end in (p.metrics[across].low, p.metrics[across].high)]
     x = metric_axis(across, near_x, ends, limits, views[0].gpus)
-    most = max((len(limit_lines(view.sla, x, up)) for view in views), default=1)
-    return x, rising_axis(up, tops, views[0].gpus, (26 + 18 * max(1, most)) / tall)
+    return x, rising_axis(up, tops, views[0].gpus, 44 / tall)
 
 
 def shared_axes(views: Sequence[View]) -> tuple[Axis, Axis] | None:
@@ -172,9 +155,7 @@ def _panel(view: View, name: str, shared: tuple[Axis, Axis] | None, *, alone: bo
         for m in marks
     ]
     marks = marks if alone else telling(marks)
-    healthy = [(m.x, m.y) for m in marks if m.role is not Role.FLAGGED and not m.beyond]
-    lines = [Line("", tuple(healthy), Role.DOMINATED, "path")] if len(healthy) > 1 else []
-    lines += staircase([m for m in marks if m.role is Role.FRONTIER], view, x, y)
+    lines = staircase([m for m in marks if m.role is Role.FRONTIER], view, x, y)
     lines += roofline_of(view, x, y)
     predicted = _predicted(view, x, y)
     lines += [Line("", tuple((m.x, m.y) for m in predicted), Role.PREDICTED, "predicted")] if predicted else []
@@ -188,7 +169,7 @@ def _panel(view: View, name: str, shared: tuple[Axis, Axis] | None, *, alone: bo
         region=region_of(view, x, y),
         compass=bool(marks),
     )
-    return replace(panel, callouts=(*panel_words(view, panel), *callouts(view, panel, brief=not alone)))
+    return replace(panel, callouts=(*roofline_words(view, panel), *(star_words(view, panel) if alone else ())))
 
 
 def mark_of(point: Point, view: View, x: Axis, y: Axis) -> Mark | None:
@@ -207,9 +188,8 @@ def mark_of(point: Point, view: View, x: Axis, y: Axis) -> Mark | None:
         None if beyond else bar_of(across, x),
         bar_of(up, y),
         "" if beyond else bare(c),
-        pale=role is Role.FRONTIER and view.frontier.probability.get(c, 1.0) < SURE,
+        sign=view.sign(point),
         beyond=beyond,
-        struck=breaks(point, view.hidden_limits),
     )
 
 
@@ -295,17 +275,14 @@ def rules_of(view: View, x: Axis, y: Axis) -> tuple[Rule, ...]:
     """The limits on these axes as lines across the panel, comfort marks dashed, with what is
     written on them.
     """
-    rules, words = [], tuple(limit_lines(view.sla, x, y.metric))
-    for axis, limit in itertools.product((x, y), view.sla):
-        if limit.metric != axis.metric:
-            continue
-        side = "x" if axis is x else "y"
-        if axis.holds(limit.promise * axis.scale):
-            lines = words if axis is x else (level_words(limit, view.gpus),)
-            words = () if axis is x else words
-            rules.append(Rule("x" if side == "x" else "y", limit.promise * axis.scale, lines))
-        if limit.comfort is not None and axis.holds(limit.comfort * axis.scale):
-            rules.append(Rule("x" if side == "x" else "y", limit.comfort * axis.scale, dashed=True))
+    rules = []
+    sides: tuple[tuple[Literal["x", "y"], Axis], ...] = (("x", x), ("y", y))
+    for (side, axis), limit in itertools.product(sides, view.sla):
+        ends = ((limit.promise, "limit", False), (limit.comfort, "comfort", True))
+        for value, name, dashed in ends if limit.metric == axis.metric else ():
+            if value is not None and axis.holds(value * axis.scale):
+                text = level_words(name, limit.metric, value, view.gpus)
+                rules.append(Rule(side, value * axis.scale, (text,), dashed=dashed))
     return tuple(rules)
 
 

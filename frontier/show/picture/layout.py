@@ -18,7 +18,7 @@ from matplotlib.backends.backend_agg import RendererAgg
 from matplotlib.font_manager import FontProperties
 
 from frontier.core.text import middle_cut
-from frontier.show.picture.data import Axis, Bar, Callout, Line, Mark, Panel, Role, Rule
+from frontier.show.picture.data import Bar, Callout, Line, Mark, Panel, Role, Rule
 
 PX = 100 / 72
 """Pixels in a point, the unit of font sizes."""
@@ -160,6 +160,8 @@ def _touches(lines: np.ndarray, box: Box) -> bool:
     return not bool(((sides > 0).all(axis=0) | (sides < 0).all(axis=0)).all())
 
 
+_BESIDE = 26.0
+"""Pixels up to which words stand beside their place and need no line to it."""
 DIRECTIONS = (45, 90, 20, 0, 70, 135, -45, -20, -90, -70, 180, -135, 160, -160, 110, -110)
 """Degrees from a mark at which its words may stand, where left and up are better: the best place of
 a point on the frontier first, which is away from the dominated.
@@ -194,7 +196,7 @@ class PanelLayout:
         canvas, panel = self.canvas, self.panel
         for mark in panel.marks:
             x, y = self.at(mark.x, mark.y)
-            r = 11 if mark.star or mark.ring or mark.struck else 6
+            r = 11 if mark.star or mark.ring else 6
             canvas.boxes.append((x - r, y - r, x + r, y + r))
             for bar, axis in ((mark.x_bar, "x"), (mark.y_bar, "y")):
                 canvas.draw(self._bar(bar, mark.x, mark.y, axis) if bar else ())
@@ -335,7 +337,7 @@ class PanelLayout:
         ends = {min(c), max(c)} if (c := [mark.concurrency for mark in self.panel.marks]) else set()
         for mark in sorted(marks, key=lambda mark: (mark.concurrency not in ends, _rank(mark))):
             size = text_width(mark.text, self.size), self.size * PX * 0.85
-            gap = 15 if mark.struck or mark.star or mark.ring else 9
+            gap = 15 if mark.star or mark.ring else 9
             worse = mark.role in (Role.DOMINATED, Role.FLAGGED)
             for box, _ in self._ring(*self.at(mark.x, mark.y), *size, gap, 0, turned=worse):
                 if self.canvas.free(box, 1.0) and self._is_nearest(mark, box):
@@ -362,15 +364,13 @@ class PanelLayout:
         return self._tied((mark.text,), mark.role, (mark.x, mark.y), size, (22, 30, 38, 46, 56), 7)
 
     def _callout(self, callout: Callout) -> bool:
-        """Write words tied to their place, all of them or else in short; False and unplaced where
-        there is no room.
+        """Write words beside their place, or further off; False and unplaced where there is no
+        room.
         """
         assert callout.at is not None
-        distances = [callout.away * factor for factor in (1.0, 0.7, 1.3, 0.5, 1.7, 2.2, 2.8)]
-        for lines in (callout.lines, (callout.short or callout.lines[0],)):
-            size = max(text_width(line, self.size) for line in lines), len(lines) * line_height(self.size)
-            if self._tied(lines, callout.role, callout.at, size, distances, 11):
-                return True
+        size = max(text_width(line, self.size) for line in callout.lines), len(callout.lines) * line_height(self.size)
+        if self._tied(callout.lines, callout.role, callout.at, size, (20, 14, 26, 40, 60, 90, 130, 180, 240), 11):
+            return True
         self.unplaced.append(" · ".join(callout.lines))
         return False
 
@@ -390,9 +390,10 @@ class PanelLayout:
         boxes = [b for b in self.canvas.boxes if not (b[0] <= x <= b[2] and b[1] <= y <= b[3])]
         others = Canvas(self.width, self.height, 0.0, boxes)
         for away in distances:
-            for box, leader in sorted(self._ring(x, y, *size, away, start), key=lambda p: self._crossings(p[1])):
+            for box, leader in self._ring(x, y, *size, away, start):
                 if self.canvas.free(box, 1.0 if len(lines) == 1 else 4.0) and others.clear(leader):
-                    self._take(Placed(lines, box, role, self.size, "left", leader=leader))
+                    tie = leader if away > _BESIDE else None
+                    self._take(Placed(lines, box, role, self.size, "left", leader=tie))
                     return True
         return False
 
@@ -412,14 +413,6 @@ class PanelLayout:
             length = math.hypot(tip[0] - x, tip[1] - y) or 1.0
             begin = x + (tip[0] - x) / length * start, y + (tip[1] - y) / length * start
             yield (x0, y0, x0 + wide, y0 + tall), (*begin, *tip)
-
-    def _crossings(self, leader: Box) -> int:
-        """How many lines of the drawing a leader crosses."""
-        x0, y0, x1, y1 = leader
-        ax, ay, bx, by = np.array(self.canvas.segments or [(-9e9,) * 4], dtype=float).T
-        one = (bx - ax) * (y0 - ay) - (by - ay) * (x0 - ax), (bx - ax) * (y1 - ay) - (by - ay) * (x1 - ax)
-        other = (x1 - x0) * (ay - y0) - (y1 - y0) * (ax - x0), (x1 - x0) * (by - y0) - (y1 - y0) * (bx - x0)
-        return int(((one[0] * one[1] < 0) & (other[0] * other[1] < 0)).sum())
 
     def _compass(self) -> None:
         """A small arrow toward better with that word, as near to its corner as there is room; else
@@ -458,24 +451,3 @@ def _behind(direction: float) -> float:
     if abs(direction) <= 0.3:
         return 0.5
     return 0.0 if direction > 0 else 1.0
-
-
-def ticks_that_fit(
-    axis: Axis, choices: Sequence[Sequence[tuple[float, str]]], length: float, points: float, upright: bool
-) -> Sequence[tuple[float, str]]:
-    """The first of several choices of ticks whose texts leave a gap between them; else every other
-    one of the last.
-    """
-
-    def fits(ticks: Sequence[tuple[float, str]]) -> bool:
-        sizes = [line_height(points) if upright else text_width(text, points) + 7 for _, text in ticks]
-        places = [abs(axis.fraction(value)) * length for value, _ in ticks]
-        return all(abs(b - a) >= (m + n) / 2 for (a, m), (b, n) in itertools.pairwise(zip(places, sizes, strict=True)))
-
-    for ticks in choices:
-        if fits(ticks):
-            return ticks
-    ticks = list(choices[-1])
-    while len(ticks) > 1 and not fits(ticks):
-        ticks = ticks[::2]
-    return ticks

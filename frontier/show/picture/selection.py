@@ -1,6 +1,7 @@
 """What is drawn of a run: which deployments and shapes, on which axes; its rooflines, detail
 figures and timelines."""
 
+import itertools
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
@@ -9,7 +10,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 from frontier.config import Config
-from frontier.core.decisions import Decision, Limit
+from frontier.core.decisions import Limit
 from frontier.core.errors import UsageError
 from frontier.core.loads import setting
 from frontier.core.metrics import metric, names
@@ -20,23 +21,24 @@ from frontier.core.text import clean, clean_name, closest
 from frontier.core.units import format_share
 from frontier.core.window import WindowData
 from frontier.hardware.roofline import curve
-from frontier.run import HOW_TO_GIVE, Run
+from frontier.run import HOW_TO_GIVE, Axes, Objectives, Run, metrics_of
 from frontier.show.picture.data import Roofline, View
 from frontier.show.pooled import Pooled, pooled
 from frontier.show.wording import CLOSED_LOOP, Provenance, count, unique_labels
 from frontier.store.run_dir import RunDirectory
 
 
-def views_of(run: Run, limits: Sequence[Limit], objectives: tuple[str, str] | None = None) -> list[View]:
-    """Each frontier of a run as it is drawn: its points, decision, roofline and attainment band.
-    `objectives` are its axes, those of `default_axes` where none are given.
+def views_of(run: Run, limits: Sequence[Limit], objectives: Objectives = None) -> list[View]:
+    """Each frontier of a run as it is drawn, on the first two of its axes: its points, decision,
+    roofline and attainment band.
     """
     decisions = run.solve(limits) if limits else ()
-    axes = objectives or default_axes(run.config, decisions)
+    drawn = objectives[:2] if isinstance(objectives, tuple) else objectives
+    axes = metrics_of(run.axes(drawn, limits))
     points = run.points(limits, names=axes)
-    check_axes(points, objectives or (), str(run.path))
-    known = run.uncertainties(axes)
-    frontiers = run.frontiers(points, axes, known)
+    check_axes(points, axes if objectives else (), str(run.path))
+    known = run.uncertainties(drawn, limits)
+    frontiers = run.frontiers(points, drawn, known, limits)
     decided, lines, gpus = {d.series: d for d in decisions}, rooflines(run.config, points, frontiers), run.gpus
     return [
         View(
@@ -52,20 +54,33 @@ def views_of(run: Run, limits: Sequence[Limit], objectives: tuple[str, str] | No
     ]
 
 
-def pooled_of(runs: Sequence[Run], objectives: Sequence[str], limits: Sequence[Limit]) -> list[Pooled]:
+def base_axes(runs: Sequence[Run], objectives: Objectives, limits: Sequence[Limit]) -> dict[Shape, Axes]:
+    """The axes on which several runs are seen together: of each shape those of the first run that
+    measured it, and there of its first deployment.
+    """
+    axes: dict[Shape, Axes] = {}
+    for run in runs:
+        for series, own in run.axes(objectives, limits).items():
+            axes.setdefault(series.shape, own)
+    return axes
+
+
+def pooled_of(runs: Sequence[Run], objectives: Objectives, limits: Sequence[Limit]) -> list[Pooled]:
     """The frontier of each shape over the deployments of one run or several; its owners are called
     by run, deployment, or both.
     """
+    axes = base_axes(runs, objectives, limits)
+    drawn = tuple(dict.fromkeys(itertools.chain(*axes.values())))
     owned = []
     for name, run in zip(unique_labels([run.path.name for run in runs], 200), runs, strict=True):
-        points = run.points(limits, names=objectives)
-        check_axes(points, objectives, str(run.path))
+        points = run.points(limits, names=drawn)
+        check_axes(points, drawn, str(run.path))
         several = len({p.deployment for p in points}) > 1
         owner = f"{name} · {{}}" if several else name
         if len(runs) == 1:
             owner = "{}"
         owned += [replace(p, deployment=owner.format(p.deployment)) for p in points]
-    return pooled(owned, objectives, limits)
+    return [pool for shape in axes for pool in pooled([p for p in owned if p.shape == shape], axes[shape], limits)]
 
 
 def provenance_of(run: Run) -> Provenance:
@@ -98,7 +113,6 @@ def provenance_of(run: Run) -> Provenance:
         created=_created(run),
         server=str(servers[-1]["identity"]) if servers else None,
         tool=tool,
-        remark=(run.standing.brief if run.standing else "") or None,
     )
 
 
@@ -232,17 +246,6 @@ def check_axes(points: Sequence[Point], axes: Sequence[str], of: str = "") -> No
 def samples_of(run: Run) -> dict[Series, dict[int, WindowData]]:
     """The windows behind each point: those a claim stands on, else all of the setting's."""
     return {series: run.samples(series) for series in run.histories}
-
-
-def default_axes(config: Config, decisions: Sequence[Decision]) -> tuple[str, str]:
-    """The axes of a picture where none are named: those of the config, else output throughput
-    against the latency that binds most decisions, as only there the picture shows why a setting is
-    refused.
-    """
-    if config.given_objectives is not None:
-        return config.given_objectives
-    binding = [d.binding for d in decisions if d.binding and metric(d.binding).quantity]
-    return "output_throughput", Counter(binding).most_common(1)[0][0] if binding else config.objectives[1]
 
 
 def file_names(file: Path, series: Sequence[Series]) -> list[Path]:

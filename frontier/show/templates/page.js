@@ -25,8 +25,8 @@ for (const table of document.querySelectorAll("table.points")) {
   });
 }
 for (const row of document.querySelectorAll("tr[data-mark]")) {
-  // A mark may lie under a star or a slash of the same setting.
-  const ids = ["a-", "n-"].flatMap((of) => ["", "-strike", "-star"].map((end) => of + row.dataset.mark + end));
+  // A mark may lie under a star of the same setting.
+  const ids = ["a-", "n-"].flatMap((of) => ["", "-star"].map((end) => of + row.dataset.mark + end));
   const marks = ids.map((id) => document.getElementById(id)).filter(Boolean);
   if (!marks.length) continue;
   const light = (on) => { for (const place of [row, ...marks]) place.classList.toggle("lit", on); };

@@ -1,0 +1,75 @@
+"""What `frontier sweep` prints in the end: table, answer, what is left and what comes next."""
+
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+
+from frontier.cli import common
+from frontier.core.decisions import Decision
+from frontier.core.errors import UsageError
+from frontier.run import Run
+
+
+def print_answer(run: Run, shown: common.RunOptions, *, ended: bool) -> Sequence[Decision]:
+    """Print the table, the decisions under the first tier of the SLA and, where the sweep `ended`,
+    what is left and what comes next; draw the picture. The decisions.
+    """
+    from frontier.show.answer import answers_json, answers_text
+    from frontier.show.tables import points_table
+
+    answers = run.answers(run.config.tiers[:1])
+    decisions = answers[0].decisions if answers else ()
+    if shown.as_json:
+        common.answer({**answers_json(answers), "unfinished": common.unfinished_json(run)})
+        _draw(run)
+        return decisions
+    layout, points, whole = common.layout(), run.points(), shown.detail == "all"
+    if shown.detail != "answer" or not decisions:
+        frontiers = run.frontiers(points)
+        table = points_table(points, frontiers, run.limits(), decisions=decisions, gpus=run.gpus, whole=whole, **layout)
+        common.answer(table + "\n" * bool(decisions))
+    if decisions:
+        common.answer(answers_text(answers, gpus=run.gpus, detail=shown.detail, **layout))
+    picture = _draw(run)
+    if shown.detail != "answer":
+        for line in next_lines(run, decisions) if ended else ():
+            common.say(line)
+        common.say(f"Picture          {picture}" if picture else f"Saved in         {run.path}")
+    return decisions
+
+
+def next_lines(run: Run, decisions: Sequence[Decision]) -> list[str]:
+    """What is left of a sweep, and the commands that its reader most likely wants next."""
+    lines = []
+    if run.unfinished:
+        lines += run.unfinished.splitlines()
+    elif run.standing is not None and run.standing.gaps:
+        lines += [run.standing.gaps, *(f"  {reason}" for reason in dict.fromkeys(run.skipped.values()))]
+    commands = [["frontier", "report", str(run.path), "-o", "page.html"]]
+    alone = decisions[0] if len(decisions) == 1 else None
+    if alone is not None and alone.concurrency is not None and alone.shape.arrivals is None:
+        commands.insert(0, ["frontier", "verify", str(run.path)])
+    names = list(dict.fromkeys(deployment for deployment, _ in run.histories))
+    if len(names) > 1:
+        pair = [part for name in names[:2] for part in ("--deployment", name)]
+        commands.insert(0, ["frontier", "compare", str(run.path), *pair])
+    return [*lines, *(f"{'Next' if i == 0 else '':<17}{shlex.join(words)}" for i, words in enumerate(commands))]
+
+
+def _draw(run: Run) -> Path | None:
+    """Draw the picture, where it can be: the sweep has ended well without it. Its file."""
+    from frontier.cli.plot import beside_an_answer, frontier_picture, picture_files, save_pictures
+    from frontier.show.picture.selection import check_panels
+
+    try:
+        with beside_an_answer():
+            check_panels(run)
+            files = picture_files(run, "frontier")
+            save_pictures([frontier_picture(run, run.limits())], files, quiet=True)
+            return files[0]
+    except UsageError as error:  # too many frontiers for a picture
+        common.say(f"no picture was drawn: {error}")
+    except OSError as error:  # a full or read-only disk
+        where = f"draw it elsewhere with  frontier plot {run.path} -o FILE"
+        common.say(f"the picture could not be written: {error.strerror}; {where}")
+    return None
