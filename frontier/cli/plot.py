@@ -85,7 +85,8 @@ def command(  # noqa: PLR0913
     limits = options.limits(loaded[0])
     if x is not None and options.objectives is not None:
         raise UsageError("--x and --objectives both name the axis across", "give one of them")
-    axes = options.all_axes if x is None else common.read_objectives(f"{loaded[0].config.objectives[0]},{x}")
+    named = options.all_axes if x is None else common.read_objectives(f"{loaded[0].config.objectives[0]},{x}")
+    axes = (named[0], named[1]) if named else None
     together = overlay or len(loaded) > 1 or "quality" in (axes or ())
     if figure != "frontier" and together:
         raise UsageError("only the frontier itself is drawn for several at once", f"name one run for --figure {figure}")
