@@ -25,6 +25,7 @@ exclude_patterns = [".venv", ".ci", "runs", "site"]
 html_theme = "furo"
 html_title = f"frontier {version}"
 smartquotes = False
+suppress_warnings = ["toc.not_included"]  # decisions and examples are reached from their own lists
 html_show_copyright = False
 myst_heading_anchors = 4
 myst_enable_extensions = ["colon_fence"]

@@ -85,6 +85,15 @@ def test_links_lead_somewhere(document: Path) -> None:
             assert (document.parent / target).exists(), f"{document.name} links to {target}"
 
 
+def test_the_index_has_each_page() -> None:
+    pages = [*(ROOT / "docs").glob("*.md"), *(ROOT / "docs" / "validation").glob("*.md")]
+    names = {str(page.relative_to(ROOT / "docs").with_suffix("")) for page in pages} - {"index"}
+    listed = re.findall(
+        r"^(?:.*<)?([\w./-]+)>?$", "\n".join(blocks((ROOT / "docs" / "index.md").read_text(), "{toctree}")), re.M
+    )
+    assert names <= set(listed)
+
+
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda p: p.name)
 def test_documented_configs_load(document: Path) -> None:
     for text in blocks(document.read_text(), "yaml"):
