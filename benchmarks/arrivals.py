@@ -1,7 +1,7 @@
 """How near the rate that is estimated for independent users comes to the highest that holds.
 
     python -m benchmarks.arrivals --deployments 60 --results arrivals.jsonl  # goes on where it was
-    python -m benchmarks.arrivals --results arrivals.jsonl --tables          # docs/users.md
+    python -m benchmarks.arrivals --results arrivals.jsonl --tables   # docs/validation/capacity.md
 
 The deployments are those of `benchmarks.people`: engine, shape, SLA, a sweep in virtual time and
 its operating point. The truth is the same engine with the operating point's limit of requests in

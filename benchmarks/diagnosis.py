@@ -3,7 +3,7 @@ turn.
 
     python -m benchmarks.diagnosis --results diagnosis.jsonl        # 400 cases, 4 minutes of CPU;
     goes on where it was python -m benchmarks.diagnosis --results diagnosis.jsonl --tables        #
-    docs/diagnosis.md
+    docs/validation/bottlenecks.md
 
 There are two draws of cases, which have nothing in common. Of the first come the probabilities that
 the diagnosis states; the second, which no rule was made on, tests them.
@@ -665,8 +665,8 @@ def second(rows: Sequence[Mapping[str, Any]], drawn: str) -> tuple[int, int]:
 
 
 def tables(rows: Sequence[Mapping[str, Any]]) -> str:
-    """The tables of docs/diagnosis.md: the cases of the second draw, and both draws by what was
-    stated.
+    """The tables of docs/validation/bottlenecks.md: the cases of the second draw, and both draws by
+    what was stated.
     """
 
     def line(head: str, some: Sequence[Mapping[str, Any]]) -> str:

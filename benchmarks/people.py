@@ -3,7 +3,7 @@ who think.
 
     python -m benchmarks.people --deployments 200 --results people.jsonl      # goes on where it was
     stopped python -m benchmarks.people --results people.jsonl --tables               #
-    docs/users.md
+    docs/validation/capacity.md
 
 Each deployment is drawn by its number: engine, shape, SLA, think time, replicas. Its sweep, its
 operating point and the head count are those of frontier; the truth is a fleet in virtual time, on

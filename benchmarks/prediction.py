@@ -1,5 +1,5 @@
 """How well the engine model predicts deployments measured on real GPUs; the tables of
-docs/prediction.md.
+docs/validation/prediction.md.
 
 Run: python -m benchmarks.prediction [--expect] [--once] [FILE]
 

@@ -1,4 +1,4 @@
-"""How often the time left of a sweep holds, at each tenth of it: the figures of docs/overnight.md.
+"""How often the time left of a sweep holds, at each tenth of it: the figures of docs/unattended.md.
 
 Run: python -m benchmarks.time_left [sweeps]
 

@@ -1,6 +1,6 @@
 #!/bin/sh
 # One sweep whose load comes from four nodes:   sbatch deploy/slurm.sh
-# Ray runs on all of them while the sweep runs on the first. See docs/scale.md.
+# Ray runs on all of them while the sweep runs on the first. See docs/many-clients.md.
 #SBATCH --job-name=frontier
 #SBATCH --nodes=4
 #SBATCH --ntasks-per-node=1

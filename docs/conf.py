@@ -1,8 +1,11 @@
-"""The documentation site, of the Markdown that is read in the repository:  sphinx-build -W -b html
--c docs . site
+"""The documentation site, of the Markdown that is read in the repository:  sphinx-build docs site
 
 Its source folder is the repository, so that README, ARCHITECTURE and CHANGELOG are pages of it.
 """
+
+from pathlib import Path
+
+from sphinx.application import Sphinx
 
 import frontier
 
@@ -22,8 +25,14 @@ exclude_patterns = [".venv", ".ci", "runs", "site"]
 html_theme = "furo"
 html_title = f"frontier {version}"
 smartquotes = False
+suppress_warnings = ["toc.not_included"]  # decisions and examples are reached from their own lists
 html_show_copyright = False
 myst_heading_anchors = 4
 myst_enable_extensions = ["colon_fence"]
 autodoc_typehints = "description"
 autodoc_class_signature = "separated"
+
+
+def setup(app: Sphinx) -> None:
+    """Take the repository as the source folder, also where docs was named."""
+    app.srcdir = Path(__file__).parent.parent

@@ -8,7 +8,8 @@ request waits for a slot: its wait is a sum of gaps between departures of a full
 Arrivals at random come in bunches, which a closed loop does not show: requests that wait for their
 first token are a queue of its own. How fast it is served, and how long a request takes that finds m
 others in it, is read off the records; how often m are found follows from the rate of arrivals (a
-birth-death process again). docs/users.md has the assumptions and how often the promise holds.
+birth-death process again). docs/capacity.md has the assumptions, docs/validation/capacity.md how
+often the promise holds.
 """
 
 import math

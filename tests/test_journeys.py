@@ -1,22 +1,17 @@
-"""The ten first hours of docs/journeys.md: each command is typed, and its answer has the words that
-are on the page."""
+"""What a new user tries first, as the documents show it: each command is typed, and its answer has
+the words that are on the page."""
 
-import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.transcripts import ROOT, Shell, alike, blocks, masked, steps, workplace
+from tests.transcripts import JOURNEYS, ROOT, Shell, alike, blocks, masked, section, steps, workplace
 
-PAGE = (ROOT / "docs" / "journeys.md").read_text()
-PARTS = dict(re.findall(r"^## (\d+)\. (.*?)(?=^## |\Z)", PAGE, re.MULTILINE | re.DOTALL))
-REAL_TIME = {"1", "7"}
+REAL_TIME = {"quickstart", "killed"}
 """These measure, or are killed, on a clock; the other sweeps of simulated engines take no time."""
-SLOW = REAL_TIME | {"9"}
-ENGINE = "2"
-"""A real engine's: tests/engines/test_readme.py."""
+SLOW = REAL_TIME | {"gate"}
 NOT_CONCLUSIVE = (4, 5)
 
 
@@ -30,31 +25,24 @@ def reader(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, str
 
 @pytest.mark.process
 @pytest.mark.parametrize(
-    "number",
-    [
-        pytest.param(n, marks=[pytest.mark.slow, pytest.mark.timeout(600)] if n in SLOW else [])
-        for n in PARTS
-        if n != ENGINE
-    ],
+    "journey",
+    [pytest.param(n, marks=[pytest.mark.slow, pytest.mark.timeout(600)] if n in SLOW else []) for n in JOURNEYS],
 )
-def test_the_journey_goes_as_written(number: str, reader: tuple[Path, str], tmp_path: Path) -> None:
+def test_the_journey_goes_as_written(journey: str, reader: tuple[Path, str], tmp_path: Path) -> None:
     workplace, url = reader
     here = tmp_path / "reader"
     shutil.copytree(workplace, here)
-    text = PARTS[number]
+    page, heading = JOURNEYS[journey]
+    text = section((ROOT / "docs" / page).read_text(), heading)
     for config in blocks(text, "yaml"):
         (here / "sweep.yaml").write_text(config.replace("http://localhost:8000/v1", url))
-    shell = Shell(here, url.removesuffix("/v1"), virtual=number not in REAL_TIME)
+    shell = Shell(here, url.removesuffix("/v1"), virtual=journey not in REAL_TIME)
     assert steps(text)
     for step in steps(text):
         said = shell.type(step.command)
-        if number in REAL_TIME and shell.code in NOT_CONCLUSIVE:
+        if journey in REAL_TIME and shell.code in NOT_CONCLUSIVE:
             pytest.skip(f"this machine was too busy to measure on: {said.splitlines()[-1]}")
         assert alike(step.shown, said), f"$ {step.command}\n{said}\n\non the page:\n{step.shown}"
-
-
-def test_ten_journeys_are_there() -> None:
-    assert [str(n) for n in range(1, 11)] == list(PARTS)
 
 
 @pytest.mark.parametrize(

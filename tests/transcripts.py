@@ -23,6 +23,28 @@ HOST = "http://localhost:8000"
 """The address of a server in the documents."""
 
 
+JOURNEYS = {
+    "quickstart": ("tutorial.md", "A first sweep, one minute"),
+    "review": ("tutorial.md", "The review"),
+    "key": ("troubleshooting.md", "The server wants a key"),
+    "model": ("troubleshooting.md", "A wrong model name"),
+    "import": ("troubleshooting.md", "A point is excluded"),
+    "percentile": ("troubleshooting.md", "My p99 is unproven"),
+    "killed": ("troubleshooting.md", "The sweep is dead in the morning"),
+    "precisions": ("compare.md", "Two precisions"),
+    "gate": ("compare.md", "Gate"),
+}
+"""Sections of docs/ whose commands are shown with their answers: typed in order by
+tests/test_journeys.py."""
+
+
+def section(text: str, heading: str) -> str:
+    """The part of a page below a heading of the second level, up to the next one."""
+    after = text.partition(f"\n## {heading}\n")[2]
+    assert after, f"no section {heading!r}"
+    return after.partition("\n## ")[0]
+
+
 @contextmanager
 def workplace(here: Path) -> Iterator[str]:
     """Make a directory what a reader has: the configs, finished runs, a sweep.yaml. The address of

@@ -1,4 +1,4 @@
-"""The study's results as counts, and as the Markdown of docs/calibration.md."""
+"""The study's results as counts, and as the Markdown of docs/validation/calibration.md."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence

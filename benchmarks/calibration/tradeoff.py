@@ -43,7 +43,7 @@ EARLIER = (
     Design("five judgements, wanders by windows, convoys by half turns", 4.4, 0.93, "442, ten families"),
     Design("the same, windows sized by what candidates before showed", 3.9, 0.94, "1,001, ten families"),
 )
-"""As docs/decisions/0012 and docs/calibration.md had them; of a range the middle."""
+"""As docs/decisions/0012 and docs/validation/calibration.md had them; of a range the middle."""
 
 
 def measured(name: str, results: Path) -> Design:

@@ -13,7 +13,7 @@ First each tool once without counting it, so that its bytecode is compiled and i
 memory. Then three loads, each tool in turn, round by round, every other round in the opposite
 order: `paced` (TTFT 50 ms, ITL 10 ms, 64 tokens, 128 streams, 1,280 requests), the same with 128
 requests, and `flood` (no delay at all, 32 streams). No round begins that would end after --minutes.
-Prints the table of docs/benchmarks.md. Per tool:
+Prints the table of docs/validation/clients.md. Per tool:
   error           what it said minus what the server saw, of the paced load CPU             of the
   whole process tree, per 1,000 further requests (paced minus its short form: start-up drops out;
                   of ours 6,400 requests minus the short form, which sends more than it is asked

@@ -37,7 +37,7 @@ RARE = 0.10
 SURELY = 0.95
 """The confidence above which a wander is not charged: the price of two or three periods is a
 thousandfold there, and a search that judges at 98 % and more would never end. Its error is in the
-study (docs/calibration.md)."""
+study (docs/validation/calibration.md)."""
 BASIC = ("ttft", "tpot", "e2e")
 """The latencies that tell whether a server wanders; each more that is looked at would be a further
 false alarm."""

@@ -12,7 +12,7 @@ part of what is left, fixed before its data came, and each candidate is tested o
 %, up to the coverage error of the bounds themselves, whichever candidate comes next, and whether or
 not latency rises with concurrency. With several tiers each tier errs with ALPHA, plus what a
 candidate of another tier adds that breaks it and passes. What it comes to is measured in
-docs/calibration.md.
+docs/validation/calibration.md.
 """
 
 import itertools

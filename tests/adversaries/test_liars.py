@@ -114,7 +114,7 @@ def test_a_liar_is_not_believed(points: dict[str, Point], name: str) -> None:
 
 
 def test_the_page_states_how_many_there_are() -> None:
-    page = (Path(__file__).parents[2] / "docs" / "reliability.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[2] / "docs" / "validation" / "reliability.md").read_text(encoding="utf-8")
     table = page.partition("## Servers that report better numbers than they deliver")[2].partition("\n## ")[0]
     assert f"has {len(LIARS)} servers" in table
     assert len(LIARS) == sum(map(int, re.findall(r"\| (\d+) \|", table)))

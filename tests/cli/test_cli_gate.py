@@ -310,7 +310,7 @@ def test_the_ci_files_steps_gate_the_embedded_engine(slower: bool, code: int, tm
     config.write_text(text[:at] + (text[at:].replace("step_base: 4ms", "step_base: 6ms") if slower else text[at:]))
     environ = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
     install, *commands = steps("github.yml")
-    assert "pip install llm-frontier" == install
+    assert "pip install ./frontier" == install
     ended = [subprocess.run(["sh", "-c", c], cwd=tmp_path, env=environ, check=False).returncode for c in commands]
     if 5 in ended:
         pytest.skip("this machine is too busy to measure anything")

@@ -50,7 +50,7 @@ def results(tmp_path_factory):
 def test_no_requirement_of_an_answer_is_surely_missed(results):
     asked = tables.requirements(results)
     assert len(asked) > 20
-    # Shares are goals, not all of which are met: docs/calibration.md says by how much.
+    # Shares are goals, not all of which are met: docs/validation/calibration.md says by how much.
     # Intervals are many, and those of a deployment alike: they have a test of their own below.
     required = [r for r in asked if "share of best" not in r.name and "coverage" not in r.name]
     assert [] == [(r.name, r.got) for r in required if r.broken(0.99)]

@@ -384,7 +384,7 @@ def test_the_page_and_the_stated_probabilities_are_those_of_the_study() -> None:
     study = rows()
     first, other = ([row for row in study if row["draw"] == name] for name in (STATING, TESTING))
     assert [row["case"] for row in first] == [row["case"] for row in other] == list(range(200))
-    page = (Path(__file__).parents[2] / "docs" / "diagnosis.md").read_text()
+    page = (Path(__file__).parents[2] / "docs" / "validation" / "bottlenecks.md").read_text()
     assert tables(study) in page
     # Stated from the first draw, tested on the second, which may fall short by chance alone.
     assert {EVIDENCE[kind]: share for kind, share in stated(study).items()} == {

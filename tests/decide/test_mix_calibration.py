@@ -1,7 +1,8 @@
 """Sessions and mixes of the simulated engine: what the search names keeps the limits of each class
 in the long run.
 
-The short form of `python -m benchmarks.calibration.mixes`, whose table is in docs/traffic.md.
+The short form of `python -m benchmarks.calibration.mixes`, whose table is in
+docs/validation/calibration.md.
 """
 
 import pytest

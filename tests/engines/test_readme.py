@@ -1,4 +1,4 @@
-"""A user who types the README's lines against a real vLLM ends with a proven answer."""
+"""A user who types the tutorial's lines against a real vLLM ends with a proven answer."""
 
 import re
 from pathlib import Path
@@ -6,25 +6,21 @@ from pathlib import Path
 import pytest
 
 from tests.engines.vllm_cpu import running, why_missing
-from tests.transcripts import HOST, ROOT, Shell, alike, steps
+from tests.transcripts import HOST, ROOT, Shell, alike, section, steps
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(1500)]
 
-README = (ROOT / "README.md").read_text().partition("## On your server")[2].partition("\n## ")[0]
-JOURNEY = (ROOT / "docs" / "journeys.md").read_text().partition("## 2. ")[2].partition("\n## ")[0]
+LINES = steps(section((ROOT / "docs" / "tutorial.md").read_text(), "Your server"))
 STARTS = "python tests/engines/vllm_cpu.py "
 """Lines that install and serve the engine: `running` does what they do, on a free port."""
 NOT_CONCLUSIVE = (4, 5)
 HEADLINE = re.compile(r"^(?:Corrected: run|Run) at concurrency (\d+).*? {2,}(\S+)$", re.MULTILINE)
 
 
-def test_the_readmes_lines_end_in_a_proven_answer_on_a_real_vllm(tmp_path: Path) -> None:
+def test_the_tutorials_lines_end_in_a_proven_answer_on_a_real_vllm(tmp_path: Path) -> None:
     if reason := why_missing():
         pytest.skip(f"real engine not installed: {reason}")
-    lines = [step.command for step in steps(README)]
-    assert 2 == sum(STARTS in line for line in lines)
-    shown = {step.command: step.shown for step in steps(JOURNEY)}
-    assert set(shown) <= set(lines), "the journey has the README's lines"
+    assert 2 == sum(STARTS in line.command for line in LINES)
     config = Path("docs/examples/vllm-cpu/sweep.yaml")
     with running(nice=10) as url:
         shell = Shell(tmp_path, url)
@@ -33,7 +29,7 @@ def test_the_readmes_lines_end_in_a_proven_answer_on_a_real_vllm(tmp_path: Path)
         assert "budget" not in text
         # It completes the frontier for minutes after the answer; the gate has no time for that.
         (tmp_path / config).write_text(f"{text}budget: {{time: 5min}}\n")
-        for line in (line for line in lines if STARTS not in line):
+        for line, shown in ((step.command, step.shown) for step in LINES if STARTS not in step.command):
             said = shell.type(line)
             if line.startswith("frontier sweep") and shell.code in NOT_CONCLUSIVE:
                 pytest.skip(f"this machine was too busy to measure on: {said.splitlines()[-1]}")
@@ -41,5 +37,5 @@ def test_the_readmes_lines_end_in_a_proven_answer_on_a_real_vllm(tmp_path: Path)
             # A later visit may take a higher setting back, or leave one undecided that may be
             # better: the answer is proven all the same, and says so.
             said = HEADLINE.sub(r"Run at concurrency \1 \2", said)
-            assert alike(shown.get(line, "..."), said), f"$ {line}\n{said}\n\non the page:\n{shown[line]}"
+            assert alike(shown or "...", said), f"$ {line}\n{said}\n\non the page:\n{shown}"
     assert re.search(r"^Run at concurrency \d+ ", said, re.MULTILINE)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 @click.argument("a", type=common.RUN_PATH, shell_complete=common.complete_run)
 @click.argument("b", required=False, type=common.RUN_PATH, shell_complete=common.complete_run)
 @click.option("--within", metavar="5%", help="Exit 0 also when B is proven to lose no more than this share.")
-@click.option("--gate", is_flag=True, help="Only ask whether B is worse, with stated error rates: see docs/gate.md.")
+@click.option("--gate", is_flag=True, help="Only ask whether B is worse, with stated error rates: see docs/compare.md.")
 @click.option("--allow", metavar="5%", help="With --gate: the share that B may lose; default 5%.")
 @click.option("--spread", metavar="1%", help="With --gate: by how much runs of one unchanged server differ (sd).")
 @click.option(

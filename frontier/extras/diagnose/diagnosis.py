@@ -5,7 +5,7 @@ decode. The time breakdown says how long they are in each; the part that holds m
 at issue is where to look, and the server's gauges say why requests wait there. What shows outside
 of the server comes first: a client that is too slow, refused requests, a clock that fell. A
 probability is the share of simulated cases in which evidence as complete and as clear as this named
-the right resource (docs/diagnosis.md), and nothing more.
+the right resource (docs/validation/bottlenecks.md), and nothing more.
 """
 
 from collections.abc import Mapping, Sequence

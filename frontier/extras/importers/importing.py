@@ -82,7 +82,7 @@ def read_results(file: str, data: bytes, name: str | None = None) -> ImportedFil
     if chosen is None:
         keys = ", ".join(str(key)[:30] for key in list(document.top.tree)[:6])
         kind = {"json": "a JSON object", "table": "a table"}.get(document.kind, "lines")
-        known = f"known: {', '.join(FORMATS)}; or a CSV with concurrency, isl, osl and metrics (docs/exchange.md)"
+        known = f"known: {', '.join(FORMATS)}; or a CSV with concurrency, isl, osl and metrics (docs/share.md)"
         raise ForeignFileError(file, f"no result of a known tool ({kind} with {keys or 'nothing in it'})", known)
     return chosen.read(document)
 

@@ -4,8 +4,8 @@ advice on a grid.
 Before anything was measured the engine model runs in virtual time at an assumed efficiency. The
 assumption is plain: every step costs a fixed overhead, and the roofline of its work at a share of
 the peak. How far that is off was measured on aiconfigurator's silicon sample (239 points,
-docs/prediction.md); the bands are those errors. An idle prefill is all it can say of TTFT: on real
-servers requests come in waves and wait for more than the engine.
+docs/validation/prediction.md); the bands are those errors. An idle prefill is all it can say of
+TTFT: on real servers requests come in waves and wait for more than the engine.
 
 A prediction says where to measure; it proves nothing, and no operating point is chosen from it. Nor
 does the advice on a grid decide anything: it is given only where the whole band of a prediction
