@@ -229,7 +229,7 @@ def test_the_command_pasted_makes_the_answer_green(swept, tmp_path):
     with commands_in_virtual_time():
         said = frontier(*shlex.split(command)[1:], cwd=tmp_path, here=True)
     assert 0 == said.code, said.err
-    assert f"Run at concurrency {c} " in said.out
+    assert f"Run at concurrency {c}: " in said.out
     assert "on_finish: /bin/true" in (tmp_path / "my runs" / "a" / "config.yaml").read_text()
 
 

@@ -147,7 +147,7 @@ def plan_lines(config: "Config", found: Outlook, prove: "ToProve") -> list[str]:
     elif not config.searches:
         first = "measure the listed settings; refine: 0 proves nothing beyond them"
     elif found.left is not None and not found.left.answer:
-        first = f"the {points} were searched for before; complete the {frontiers}"
+        first = f"the {points} {'were' if several else 'was'} searched for before; complete the {frontiers}"
     else:
         first = f"find and prove the {points}, then complete the {frontiers}"
     lines = [f"Plan: {first}.", *trace_lines(config)]

@@ -33,7 +33,9 @@ def views_of(run: Run, limits: Sequence[Limit], objectives: Objectives = None) -
     roofline and attainment band.
     """
     decisions = run.solve(limits) if limits else ()
-    drawn = objectives[:2] if isinstance(objectives, tuple) else objectives
+    drawn: Objectives = objectives[:2] if isinstance(objectives, tuple) else None
+    if isinstance(objectives, Mapping):
+        drawn = {shape: own[:2] for shape, own in objectives.items()}
     axes = metrics_of(run.axes(drawn, limits))
     points = run.points(limits, names=axes)
     check_axes(points, axes if objectives else (), str(run.path))
