@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from frontier.config import Config, load_config
+from frontier.core.errors import ConfigError
 from frontier.core.shapes import Shape
 from frontier.core.trials import Phase, Trial
 from frontier.planning.budget import Amount, Caps, TrialTimes, described_trials
@@ -68,8 +69,8 @@ def test_the_night_the_clock_is_set_back_is_an_hour_longer(berlin: None) -> None
 
 @pytest.mark.parametrize("text", ["7", "07.00", "noon", "2026-11-22", ""])
 def test_what_is_no_time_of_day_is_no_deadline(text: str) -> None:
-    with pytest.raises(ValueError, match="time of day"):
-        deadline(text, 0.0)
+    with pytest.raises(ConfigError, match="time of day"):
+        config(f"budget: {{until: '{text}'}}\n")
 
 
 def test_each_limit_refuses_what_would_go_over_it_and_is_named_as_the_config_does() -> None:

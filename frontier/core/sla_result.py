@@ -57,10 +57,6 @@ class ArrivalRate:
     streams: int
     rate: float
 
-    def replicas(self, peak: float) -> int:
-        """How many replicas a peak of so many requests per second needs."""
-        return math.ceil(peak / self.rate - 1e-9)
-
 
 @dataclass(frozen=True, slots=True)
 class SlaResult:

@@ -6,8 +6,7 @@ forgets at most what its trial in flight had spent. Free memory is checked befor
 libraries crash where they get none.
 """
 
-import re
-import time
+import datetime as dt
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -152,24 +151,16 @@ class Ledger:
         return sum((self.times.need(trial, self._price) for trial in trials), Amount())
 
 
-_CLOCK = re.compile(r"(?:(\d{4})-(\d\d)-(\d\d)[ T])?(\d{1,2}):(\d\d)")
-
-
 def deadline(until: str, now: float) -> float:
     """Unix time of '07:00', the next time this machine's clock shows it, or of '2026-11-22 07:00'.
 
-    A dated one may lie in the past. ValueError when it is neither.
+    A dated one may lie in the past. That it is one of the two the config has checked.
     """
-    match = _CLOCK.fullmatch(until)
-    if match is None:
-        raise ValueError(f"{until!r} is not a time of day")
-    hour, minute = int(match[4]), int(match[5])
-    if match[1] is not None:
-        return time.mktime((int(match[1]), int(match[2]), int(match[3]), hour, minute, 0, 0, 0, -1))
-    today = time.localtime(now)
-    # Not 24 hours later: the day on which the clock is set back has 25. mktime turns the 32nd into
-    # the next month.
-    next_two = [
-        time.mktime((today.tm_year, today.tm_mon, today.tm_mday + days, hour, minute, 0, 0, 0, -1)) for days in (0, 1)
-    ]
-    return next_two[0] if next_two[0] > now else next_two[1]
+    day, _, clock = until.replace("T", " ").rpartition(" ")
+    at = dt.time.fromisoformat(clock.zfill(5))
+    if day:
+        return dt.datetime.combine(dt.date.fromisoformat(day), at).timestamp()
+    today = dt.date.fromtimestamp(now)  # noqa: DTZ012  # as this machine's clock has it
+    # Not 24 hours later: the day on which the clock is set back has 25.
+    first, second = (dt.datetime.combine(today + dt.timedelta(days), at).timestamp() for days in (0, 1))
+    return first if first > now else second
