@@ -434,7 +434,7 @@ def test_show_and_the_page_say_what_binds(tmp_path: Path) -> None:
     """The cap is 8 in the engine's configuration, which nothing but the engine sees."""
     (tmp_path / "runs").mkdir()
     sweep_in_virtual_time(tmp_path / "runs" / "capped", CAPPED)
-    said = frontier("show", cwd=tmp_path, here=True)
+    said = frontier("show", "-v", cwd=tmp_path, here=True)
     (told,) = json.loads(frontier("show", "--json", cwd=tmp_path, here=True).out)["diagnosis"]
     violation = next(place for place in told["settings"] if "first violation" in place["roles"])
     assert violation["metric"] == "p99_ttft"
