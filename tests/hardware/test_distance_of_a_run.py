@@ -45,7 +45,7 @@ def test_an_engine_at_half_of_the_roofline_is_found_there(runs: Path) -> None:
 
 
 def test_hardware_described_as_slower_than_what_was_measured_flags_every_point(runs: Path) -> None:
-    said = frontier("show", "-v", "runs/wrong", cwd=runs)
+    said = frontier("show", "runs/wrong", "-v", cwd=runs)
     assert said.code == 5, "no point is valid"
     assert "faster than light" in said.out
     assert "tokens are miscounted" in " ".join(said.out.split())
