@@ -31,7 +31,7 @@ def short_patience(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loop, "_LOST_AFTER", 0.3)
     monkeypatch.setattr(loop, "_DOWN_AFTER", 0.8)
     monkeypatch.setattr(preflight, "_TRY_EVERY", 0.3)
-    monkeypatch.setattr(conductor, "AGAIN", 0)  # a busy machine is another matter
+    monkeypatch.setattr(conductor, "MOST_REPEATS", 0)  # a busy machine is another matter
 
 
 @pytest.fixture
