@@ -83,13 +83,13 @@ def solved(line: str, cwd: Path) -> tuple[dict[str, Any], int]:
 @pytest.mark.process
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_the_quickstart_ends_proven_in_75_seconds(tmp_path: Path) -> None:
+def test_the_quickstart_ends_proven_within_its_budget(tmp_path: Path) -> None:
     shutil.copytree(ROOT / "configs", tmp_path / "configs")
     command = block("sh", "configs/quickstart.yaml").rpartition(" && ")[2].strip().removeprefix(".venv/bin/")
     began = time.monotonic()
     out = run(command, tmp_path)
-    assert time.monotonic() - began < 85, "the 70 s of its budget, the start of Python, and the picture"
-    assert re.search(r"^Run at concurrency \d+ ", out, re.M)
+    assert time.monotonic() - began < 105, "the 90 s of its budget, the start of Python, and the picture"
+    assert re.search(r"^Run at concurrency \d+\b", out, re.M)
     assert list(tmp_path.glob("runs/*/derived/frontier.png"))
     assert "Run at concurrency" in run("frontier solve", tmp_path)
 
@@ -113,7 +113,7 @@ def swept(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, str,
         log = []
         for line in sweep.stderr:
             log.append(line)
-            if "Ctrl-C keeps this answer." in line:
+            if ", proven after " in line:
                 sweep.send_signal(signal.SIGINT)
                 break
         out, err = sweep.communicate(timeout=120)
@@ -128,7 +128,7 @@ def swept(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, str,
 @pytest.mark.timeout(1500)
 def test_a_default_sweep_of_fixed_lengths_is_answered_and_ctrl_c_keeps_the_answer(swept: tuple[Path, str, str]) -> None:
     here, log, out = swept
-    (answer,) = re.findall(r"^Run at concurrency (\d+) ", out, re.M)
+    (answer,) = re.findall(r"^Run at concurrency (\d+)\b", out, re.M)
     assert int(answer) <= 50, "the engine's p95 TPOT is 10 ms there"
     least = 1 if "busy" in log else 24  # a busy machine proves less, and says so
     assert least <= int(answer)
@@ -149,4 +149,4 @@ def test_a_later_sla_names_a_better_setting_and_the_command_pasted_proves_it(swe
     (inside,) = (here / "runs").iterdir()
     printed, _ = solved(later.replace("solve", "solve ."), inside)
     out = run(printed["next_step"]["command"], inside)
-    assert f"Run at concurrency {step['concurrency']} " in out
+    assert f"Run at concurrency {step['concurrency']}: " in out
