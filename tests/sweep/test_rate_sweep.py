@@ -134,7 +134,7 @@ def test_tables_and_commands_name_rates(run: Run, tmp_path: Path) -> None:
     shutil.copytree(run.path, copy)
     said = frontier("solve", copy, cwd=tmp_path, here=True)
     assert said.out.startswith("Run at ")
-    assert " req/s " in said.out.splitlines()[0]
+    assert " req/s: " in said.out.splitlines()[0]
     assert "proven: " in frontier("status", copy, cwd=tmp_path, here=True).out
     assert provenance_of(run).loop == "open loop, Poisson arrivals"
     assert frontier("plot", copy, "--figure", "latency", "-o", "p.svg", cwd=tmp_path, here=True).code == 0
