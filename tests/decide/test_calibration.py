@@ -38,9 +38,9 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture(scope="module")
 def results(tmp_path_factory):
-    """70 drawn deployments, five of each family."""
+    """110 drawn deployments of all families."""
     file = tmp_path_factory.mktemp("calibration") / "results.jsonl"
-    command = [sys.executable, "-m", "benchmarks.calibration", "--deployments", "70", "--results", str(file)]
+    command = [sys.executable, "-m", "benchmarks.calibration", "--deployments", "110", "--results", str(file)]
     subprocess.run(command, cwd=ROOT, check=True, capture_output=True, timeout=1500)
     return known(file)
 
