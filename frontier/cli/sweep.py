@@ -23,7 +23,7 @@ from frontier import registry
 from frontier._version import __version__
 from frontier.cli import common
 from frontier.core.errors import ExitCode, FrontierError, MemoryShortError, UsageError, WriteError
-from frontier.core.loads import in_words, load_facts
+from frontier.core.loads import in_words, load_facts, load_of, setting
 from frontier.core.trials import Phase
 from frontier.core.units import format_bytes, whole_numbers
 from frontier.store.files import free_bytes
@@ -207,8 +207,11 @@ def _sweep(
                 ahead = look_ahead(request.config, plan, run.path, prove)
                 common.say("\n".join(plan_lines(request.config, ahead, prove)))
             end = measure(request.config, plan, run, given, request.facts, quiet=quiet, prove=prove)
-        code, decisions = _conclude(run.path, end, request.again, shown)
-        if prove and code == ExitCode.YES and _unfinished_proofs(run.path):
+        cut = _unfinished_proofs(run.path) if prove else []
+        if cut and end == "budget":
+            common.say(_how_to_prove(request, run.path, cut))
+        code, decisions = _conclude(run.path, end, request.again, shown, alone=bool(cut))
+        if cut and code == ExitCode.YES:
             code = ExitCode.NOT_PROVEN
         return code
     except KeyboardInterrupt:
@@ -302,9 +305,12 @@ def _release(terminals: "Sequence[int]") -> None:
 # --------------------------------------------------------------------------------------------------
 
 
-def _conclude(path: Path, end: "SweepEnd", again: str, shown: common.RunOptions) -> "tuple[int, Sequence[Decision]]":
+def _conclude(
+    path: Path, end: "SweepEnd", again: str, shown: common.RunOptions, *, alone: bool
+) -> "tuple[int, Sequence[Decision]]":
     """Print what the sweep measured, however it ended; the exit code, and the decisions. A sweep
-    that was interrupted before anything was proven only says how to go on.
+    that was interrupted before anything was proven only says how to go on. `alone`: what comes next
+    has been said.
     """
     from frontier.cli.sweep_answer import print_answer
     from frontier.core.solver import exit_code
@@ -314,7 +320,7 @@ def _conclude(path: Path, end: "SweepEnd", again: str, shown: common.RunOptions)
     decisions: Sequence[Decision] = ()
     proven = run.histories and run.limits() and any(d.concurrency is not None for d in run.solve())
     if run.histories and (proven or end != "interrupted"):
-        decisions = print_answer(run, shown, ended=end in ("finished", "budget"))
+        decisions = print_answer(run, shown, ended=end in ("finished", "budget") and not alone)
     if end == "interrupted":
         finished = sum(len(history) for history in run.histories.values())
         common.say(f"stopped; {finished} finished trials are in {path}; go on with\n  {again}")
@@ -331,13 +337,26 @@ def _conclude(path: Path, end: "SweepEnd", again: str, shown: common.RunOptions)
     return ExitCode.YES if any(p.valid for p in run.points()) else ExitCode.FAILED, ()
 
 
-def _unfinished_proofs(path: Path) -> bool:
-    """Whether a proof that the last sweep asked for was not measured: the budget had no room for
-    it, or the server was lost under it. The answer then is the one from before.
+def _unfinished_proofs(path: Path) -> list[str]:
+    """The settings whose proof the last sweep asked for and did not measure: the budget had no room
+    for it, or the server was lost under it. The answer then is the one from before.
     """
     lines = last_session(RunDirectory.read(path).journal_lines())
-    asked = {line["trial"] for line in lines if line["event"] == "asked" and line["phase"] == Phase.PROVE.value}
-    return bool(asked - {line["trial"] for line in lines if line["event"] == "trial_done"})
+    done = {line["trial"] for line in lines if line["event"] == "trial_done"}
+    asked = [line for line in lines if line["event"] == "asked" and line["phase"] == Phase.PROVE.value]
+    return list(dict.fromkeys(setting(load_of(line)) for line in asked if line["trial"] not in done))
+
+
+def _how_to_prove(request: "SweepRequest", path: Path, cut: "Sequence[str]") -> str:
+    """Which of the settings to prove the budget had no room for, and the command that has it."""
+    from frontier.planning.budget import Amount
+    from frontier.planning.next_step import ENOUGH_FOR_PROOFS, with_budget
+
+    lines = last_session(RunDirectory.read(path).journal_lines())
+    need = sum((Amount(**line["need"]) for line in lines if line["event"] == "dropped" and "need" in line), Amount())
+    spent = common.read_run(path, allow_empty=True).spent
+    command = with_budget(request.again, request.config, need * ENOUGH_FOR_PROOFS + spent)
+    return f"not proven: {', '.join(cut)}; the budget of this run is spent. To prove it:\n  {command}"
 
 
 def _notify(config: "Config", path: Path, end: str, code: int, decisions: "Sequence[Decision]", reason: str) -> None:

@@ -142,11 +142,13 @@ def test_a_proof_without_room_in_the_budget_is_not_proven(budget: str, tmp_path:
     codes = []
     for _ in range(4):  # a proof may take several windows
         (command,) = (line for line in asked.err.splitlines() if line.startswith("  frontier sweep"))
+        assert "--prove 500 " in command
         asked = frontier(*shlex.split(command)[1:], cwd=tmp_path, here=True)
         codes.append(asked.code)
         if asked.code != 4:
             break
     assert 0 == codes[-1]
+    assert 500 in {point.concurrency for point in load(tmp_path / "runs" / "it").points()}
 
 
 def test_a_setting_that_decides_no_measurement_goes_on_in_the_same_run(here: Path) -> None:
