@@ -122,6 +122,11 @@ class Run:
         """
         return "" if self.standing is None else self.standing.text(self.go_on)
 
+    @property
+    def not_measured(self) -> str:
+        """`unfinished`; of a finished run what was given up, and why."""
+        return self.unfinished or ("" if self.standing is None else self.standing.gaps)
+
     @functools.cached_property
     def go_on(self) -> str:
         """The command that measures what is left: that of the last session, with a larger budget
@@ -209,10 +214,8 @@ class Run:
         """The imported points, with cost, energy and quality where the config has a price, a power
         and a quality.
         """
-        return [
-            cost_energy.with_energy(self._priced(point), _power(self.config, point.deployment, ()))
-            for point in self.imported
-        ]
+        powers = ((point, _power(self.config, point.deployment, ())) for point in self.imported)
+        return [cost_energy.with_energy(self._priced(point), power) for point, power in powers]
 
     def _priced(self, point: Point) -> Point:
         if (stated := _quality(self.config, point.deployment, None)) is not None:
@@ -480,12 +483,9 @@ def _compared(config: Config, answers: Sequence[GreedyReplies]) -> Mapping[Serie
         return {}
     beside = registry.needed(registry.COMPARED_ANSWERS, "quality: {reference: NAME}")
     wanted |= {reference: reference for reference in wanted.values() if reference not in wanted}
-    pairs = {
-        Series(name, shape): beside(answers, name, shape.label, reference)
-        for name, reference in wanted.items()
-        for shape in config.shapes
-    }
-    return {series: found for series, found in pairs.items() if found is not None}
+    pairs = ((Series(name, shape), reference) for name, reference in wanted.items() for shape in config.shapes)
+    found = {series: beside(answers, series.deployment, series.shape.label, other) for series, other in pairs}
+    return {series: one for series, one in found.items() if one is not None}
 
 
 def _quality(config: Config, deployment: str, compared: HasQuality | None) -> Estimate | None:
@@ -496,9 +496,8 @@ def _quality(config: Config, deployment: str, compared: HasQuality | None) -> Es
 
 def _place(config: Config, series: Series) -> tuple[int, int]:
     """Where the config lists a series."""
-    deployment, shape = series
-    names = [d.name for d in config.deployments]
+    names, shapes = [d.name for d in config.deployments], config.shapes
     return (
-        names.index(deployment) if deployment in names else len(names),
-        config.shapes.index(shape) if shape in config.shapes else len(config.shapes),
+        names.index(series.deployment) if series.deployment in names else len(names),
+        shapes.index(series.shape) if series.shape in shapes else len(shapes),
     )

@@ -111,5 +111,5 @@ def _print(
         common.answer_prose(f"{name}{frontier_sentence(frontier)}")
     if len(run.config.deployments) > 1 and pools:
         common.answer("\n" + pooled_text(pools, **layout))
-    if run.unfinished:
-        common.answer_prose(run.unfinished)
+    if run.not_measured:
+        common.answer_prose(run.not_measured)

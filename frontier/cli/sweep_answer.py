@@ -40,11 +40,7 @@ def print_answer(run: Run, shown: common.RunOptions, *, ended: bool) -> Sequence
 
 def next_lines(run: Run, decisions: Sequence[Decision]) -> list[str]:
     """What is left of a sweep, and the commands that its reader most likely wants next."""
-    lines = []
-    if run.unfinished:
-        lines += run.unfinished.splitlines()
-    elif run.standing is not None and run.standing.gaps:
-        lines += [run.standing.gaps, *(f"  {reason}" for reason in dict.fromkeys(run.skipped.values()))]
+    lines = run.not_measured.splitlines()
     commands = [["frontier", "report", str(run.path), "-o", "page.html"]]
     alone = decisions[0] if len(decisions) == 1 else None
     if alone is not None and alone.concurrency is not None and alone.shape.arrivals is None:

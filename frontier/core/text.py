@@ -67,6 +67,11 @@ def one_cell(text: str) -> str:
     return _CONTROL.sub(" ", text)
 
 
+def capital(text: str) -> str:
+    """`text` with a capital at its beginning."""
+    return text[:1].upper() + text[1:]
+
+
 def shortened(text: str, longest: int) -> str:
     """At most `longest` characters of `text`; a cut at its end is marked by an ellipsis."""
     return text if len(text) <= longest else text[: longest - 1] + "…"

@@ -15,7 +15,7 @@ from frontier.config import Config, Setting, config_text
 from frontier.core.errors import UsageError
 from frontier.core.loads import listed, load_facts
 from frontier.core.series import Series
-from frontier.core.text import clean
+from frontier.core.text import capital, clean
 from frontier.core.trials import Phase, Trial
 from frontier.core.units import count
 from frontier.planning.plan import make_plan
@@ -51,7 +51,7 @@ class Standing:
     done: int
     refined: int
     left: tuple[Trial, ...]
-    given_up: frozenset[str]
+    given_up: Mapping[str, str]
     settings: int
     measured: int
     again: str
@@ -94,14 +94,15 @@ class Standing:
     @property
     def gaps(self) -> str:
         """'Not measured: c=4, 16. Short trials only: c=1, 8.', of the listed settings; a setting
-        that has a whole trial is none of them.
+        that has a whole trial is none of them. Of a finished run also why, line by line.
         """
         short = self.short if self.unfinished else ()
         named = (("Not measured", self.missing), ("Short trials only", short))
         lines = [f"{what}: {_named(settings, self.several)}." for what, settings in named if settings]
         if self.unfinished and not lines:
             lines = [f"{self.done} of {count(self.planned, 'trial')} are done."]
-        return " ".join(lines)
+        why = () if self.unfinished or not lines else dict.fromkeys(map(capital, self.given_up.values()))
+        return "\n  ".join([" ".join(lines), *why])
 
     def text(self, go_on: str) -> str:
         """How it ended, what is not measured, and the command that measures it; '' for a finished
@@ -158,7 +159,7 @@ def lost_server(lines: Sequence[Mapping[str, Any]]) -> str:
 def standing(run: RunDirectory, config: Config, finished: Mapping[str, Trial]) -> Standing:
     """How far the sweep of `run` has come; `finished` are its finished trials by key."""
     lines = run.journal_lines()
-    given_up = skipped(last_session(lines), finished.keys()).keys()
+    given_up = skipped(last_session(lines), finished.keys())
     plan = make_plan(config)
     planned = {t.key: t for t in plan.trials}
     own = [t for t in finished.values() if plan.sized or t.phase not in (Phase.SCAN, Phase.FRONTIER)]
@@ -176,7 +177,7 @@ def standing(run: RunDirectory, config: Config, finished: Mapping[str, Trial]) -
         done=len(done),
         refined=len(finished.keys() - planned.keys()),
         left=tuple(trial for key, trial in planned.items() if key not in done and key not in given_up),
-        given_up=frozenset(given_up),
+        given_up=given_up,
         settings=len(settings),
         measured=len(settings & measured),
         again=_command(run),

@@ -15,6 +15,7 @@ from pathlib import Path
 from markupsafe import Markup
 
 from frontier import registry
+from frontier.core.text import capital
 from frontier.show.json_out import Tree, decisions_json, points_json
 from frontier.show.picture.data import Picture, mark_id
 from frontier.show.picture.frontier_picture import small_multiples
@@ -51,7 +52,7 @@ class Drawn:
     def heading(self) -> str:
         """The title without the section's name."""
         title = self.sheet.title.partition(": ")[2] or self.sheet.title
-        return title[:1].upper() + title[1:]
+        return capital(title)
 
 
 @dataclass(frozen=True, slots=True)

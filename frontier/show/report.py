@@ -13,7 +13,7 @@ from frontier.arrivals import arrival_rate
 from frontier.core.decisions import Cause, Decision, Limit, Reason, Verdict
 from frontier.core.loads import setting
 from frontier.core.metrics import metric
-from frontier.core.text import clean
+from frontier.core.text import capital, clean
 from frontier.core.window import WindowData
 from frontier.run import Run
 from frontier.show.answer import answer_lines
@@ -215,7 +215,7 @@ def report_of(
         not_said=_not_said(run),
         samples=samples_of(run),
         checks=checks,
-        unfinished=run.unfinished or (run.standing.gaps if run.standing is not None else ""),
+        unfinished=run.not_measured,
         standing=run.standing.tree(run.go_on) if run.standing is not None else None,
         notes=notes_of(run, [p for view in views for p in view.mine], [v.decision for v in views if v.decision]),
     )
@@ -285,7 +285,7 @@ def _health(report: Report) -> list[str]:
         for kind in flag_kinds(view.mine):
             head = f"{view_name(view)}: " if len(report.views) > 1 else ""
             effect = "excluded" if kind.fatal else "warning, the point is kept"
-            lines.append(f"{head}{kind.text()} ({effect}). {kind.advice[:1].upper()}{kind.advice[1:]}".strip())
+            lines.append(f"{head}{kind.text()} ({effect}). {capital(kind.advice)}".strip())
     if not any(p.flags for p in points):
         lines.append("No flag was raised.")
     return lines
