@@ -12,7 +12,7 @@ import dataclasses
 import itertools
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -254,26 +254,22 @@ def _proven_by_grid(limits: tuple[Limit, ...], history: History) -> int | None:
 # --- the next candidate
 
 
-def candidate(state: State, top: int, proven: Sequence[int], window_worth: float) -> int | None:
+def candidate(
+    state: State, top: int, proven: Sequence[int], window_worth: float, among: Collection[int] | None = None
+) -> int | None:
     """The next concurrency to prove: below what was given up, as high as is cheap to prove, `top`
     at most; None when none is worth its windows. Once some are `proven` it is above them, or below
-    where clearly more throughput was seen.
+    where clearly more throughput was seen. Where no setting may be added it is one `among` these.
     """
     bracket = state.bracket()
     if bracket is None:
         # A scan cannot say "no": that, too, is claimed from fresh data.
         lowest = min(state.points, default=None)
         return lowest if not state.candidates and lowest is not None and lowest not in state.judged_by_grid else None
-    high, highest = bracket[1], max(proven, default=0)
-    most = top if high is None else high - 1
-    failed = min(
-        (k.concurrency for k in state.candidates if k.verdict is Verdict.VIOLATES and k.concurrency > highest),
-        default=None,
-    )
-    if failed is not None:
-        lower = LOWER if attempts_over(state.candidates) < 2 else FAR_LOWER
-        most = min(most, failed - 1 if proven else math.floor(lower * failed))
-    options = (*_below(state, proven), *range(highest + 1, most + 1))
+    most = _most(state, top if bracket[1] is None else bracket[1] - 1, proven)
+    options = [*_below(state, proven), *range(max(proven, default=0) + 1, most + 1)]
+    if among is not None:
+        options = [c for c in options if c in among]
     forecasts: dict[int, ProofForecast] = {c: _forecast(state, c) for c in options}
     if not forecasts:
         return None
@@ -284,7 +280,23 @@ def candidate(state: State, top: int, proven: Sequence[int], window_worth: float
         return best if worth[best] > 0 else None
     safe = max(f.chance * f.rate for f in forecasts.values())
     if safe <= 0:
-        return max(1, math.floor(FAR_LOWER * most))
+        far = max(1, math.floor(FAR_LOWER * most))
+        return max((c for c in among or [far] if c <= far), default=None)
+    return _first(forecasts, safe, window_worth)
+
+
+def _most(state: State, most: int, proven: Sequence[int]) -> int:
+    """The highest setting to try, `most` at most: well below what was given up."""
+    highest = max(proven, default=0)
+    failed = [k.concurrency for k in state.candidates if k.verdict is Verdict.VIOLATES and k.concurrency > highest]
+    if not failed:
+        return most
+    lower = LOWER if attempts_over(state.candidates) < 2 else FAR_LOWER
+    return min(most, min(failed) - 1 if proven else math.floor(lower * min(failed)))
+
+
+def _first(forecasts: Mapping[int, "ProofForecast"], safe: float, window_worth: float) -> int:
+    """With nothing proven: the one worth most if a proof that fails leaves a share of `safe`."""
     worth = {
         c: (f.chance * f.rate + (1 - f.chance) * FALLBACK * safe) / safe - window_worth * f.windows
         for c, f in forecasts.items()

@@ -301,15 +301,18 @@ def _scanned(points: Mapping[int, Point], c: int, reason: str) -> Ask:
 
 
 def _prove(policy: SearchPolicy, state: State, may_add: bool, window_worth: float) -> Ask | Done:
-    """The next window of a candidate, or how the ascents ended."""
+    """The next window of a candidate, or how the ascents ended. Where no setting may be added, only
+    those listed and looked at are candidates.
+    """
     by_verdict = {v: [k for k in state.candidates if k.verdict is v] for v in Verdict}
     if begun := by_verdict[Verdict.UNPROVEN]:
         return _window(state, begun[0].concurrency)
     given_up, fresh = by_verdict[Verdict.VIOLATES], [k.concurrency for k in by_verdict[Verdict.MEETS]]
     known = fresh if state.by_grid is None else [*fresh, state.by_grid]
     proven, best = max(fresh, default=None), max(known, default=None)
-    if attempts_over(state.candidates) < ASCENTS and may_add:
-        c = candidate(state, policy.top, known, window_worth)
+    if attempts_over(state.candidates) < ASCENTS and policy.refine != 0:
+        among = None if may_add else {*policy.grid, *state.looks}
+        c = candidate(state, policy.top, known, window_worth, among)
         if c is not None and _worth_more_windows(state, c, known):
             return _window(state, c)
     return Done(_how_it_ended(state, proven, given_up, may_add=may_add), state.edge(), best)

@@ -107,6 +107,15 @@ def test_no_more_settings_are_visited_than_the_config_allows(refine):
     assert (refine > 0) is bool(asks)
 
 
+@pytest.mark.parametrize("refine", [1, 2, 3])
+def test_where_no_setting_may_be_added_one_of_those_in_hand_is_proven(refine):
+    asks, done = go_on(Server(**SMOOTH), [], SearchPolicy(LADDER, refine=refine))
+    extra = {a.concurrency for a in asks} - set(LADDER)
+    assert len(extra) <= refine
+    assert done.proven is not None
+    assert done.proven in {*LADDER, *extra}
+
+
 def test_where_the_config_states_requests_the_first_looks_are_its_trials():
     server, history = Server(**SMOOTH), []
     asks, done = go_on(server, history, SearchPolicy(LADDER, 300))
