@@ -25,9 +25,10 @@ from frontier.planning.time_left import TimeLeft
 from frontier.show.rough import format_range, format_rough
 from frontier.show.wording import count, flag_kind, flag_words, value_text
 
-_FIGURES = ("output_throughput", "p50_ttft", "p99_ttft", "p99_tpot")
 BOLD, DIM, RED, YELLOW, CYAN = "1", "2", "31", "33", "36"
 """SGR codes of the styles of a line or a part of it."""
+SILENT = 300.0
+"""Seconds after which a log has a line of a phase that is not over."""
 
 
 def trial_name(trial: Trial) -> str:
@@ -43,8 +44,8 @@ def setting_name(trial: Trial) -> str:
 def figures_text(figures: Mapping[str, float | None]) -> str:
     """'2,914 tok/s   p99 TTFT 2.33 s', and the share of errors where there were any."""
     parts = []
-    for name in _FIGURES:
-        if (value := figures.get(name)) is not None:
+    for name, value in figures.items():
+        if value is not None and name != "error_rate":
             label = "" if name == "output_throughput" else metric(name).label + " "
             parts.append(label + value_text(name, value))
     if errors := figures.get("error_rate"):
@@ -139,9 +140,7 @@ class SweepProgress(Progress, ABC):
         self._ran += 1
         if self._word == "complete":
             self._completed.append(trial)
-            left = self._left() if self.is_log else ""
-            parts = [_completed_text(self._completed), self._stage_time, left]
-            self._phase = "   ".join(part for part in parts if part)
+            self._phase = f"{_completed_text(self._completed)}   {self._stage_time}"
         elif self._word == "grid":
             parts = [trial_done(trial, self._stage), figures_text(figures), self._left() if self.is_log else ""]
             self._headed(self._head(trial), "   ".join(part for part in parts if part))
@@ -234,9 +233,10 @@ class PlainProgress(SweepProgress):
         stamp: Callable[[], str] = lambda: time.strftime("%Y-%m-%d %H:%M:%S"),
     ) -> None:
         super().__init__(clock)
-        self._stream, self._stamp = stream, stamp
+        self._stream, self._stamp, self._last = stream, stamp, clock()
 
     def _line(self, text: str, style: str = "") -> None:  # noqa: ARG002  # a log has no colours
+        self._last = self._clock()
         self._stream.write(f"{self._stamp()}  {text}\n")
         self._stream.flush()
 
@@ -248,6 +248,19 @@ class PlainProgress(SweepProgress):
         if self._time_left is None:
             self._line(f"{format_range(*left.range)} left")
         super().expect(left, why)
+
+    def trial_finished(self, trial: Trial, figures: Mapping[str, float | None], flags: Sequence[Flag] = ()) -> None:
+        super().trial_finished(trial, figures, flags)
+        self._as_it_stands()
+
+    def judged(self, trial: Trial, judgement: Judgement, limit: Limit, estimate: Estimate) -> None:
+        super().judged(trial, judgement, limit, estimate)
+        self._as_it_stands()
+
+    def _as_it_stands(self) -> None:
+        """The line of a phase that takes long, before it is over."""
+        if self._phase and self._clock() - self._last >= SILENT:
+            self._headed(self._phase_head, "   ".join(part for part in (self._phase, self._left()) if part))
 
 
 def _completed_text(trials: Sequence[Trial]) -> str:

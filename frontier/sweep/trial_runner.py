@@ -33,7 +33,8 @@ it; stopped."""
 WORKERS_LOST = 2
 """How often a trial is run again because a client process failed, each time with one process fewer.
 """
-_FIGURES = ("output_throughput", "p50_ttft", "p99_ttft", "p99_tpot", "error_rate")
+_FIGURES = ("p50_ttft", "p99_ttft", "p99_tpot")
+"""What the line of a trial names where nothing is limited."""
 
 
 async def recorded(
@@ -226,7 +227,9 @@ class TrialRunner:
         self.dropped.pop(trial.key, None)
         self.ledger.finish_attempt(trial)
         # For the eye: point values only, no claim.
-        values = {name: estimate(sample, name) for name in _FIGURES}
+        limited = dict.fromkeys(limit.metric for limit in self.config.limits)
+        shown = ("output_throughput", *(limited or _FIGURES), "error_rate")
+        values = {name: estimate(sample, name) for name in shown}
         figures = {name: None if value is None else value.value for name, value in values.items()}
         self.progress.trial_finished(trial, figures, raised)
         return "done"

@@ -21,7 +21,7 @@ from frontier.show.wording import flag_words
 from tests.golden import assert_golden_row
 from tests.plot.toy import SHAPE
 
-FIGURES = {"output_throughput": 2914.0, "p99_ttft": 2.33, "p50_ttft": None, "error_rate": 0.0}
+FIGURES = {"output_throughput": 2914.0, "p50_ttft": None, "p99_ttft": 2.33, "error_rate": 0.0}
 
 
 @dataclass
@@ -162,6 +162,22 @@ def test_a_log_has_a_line_for_each_phase_and_the_answer() -> None:
     drive(PlainProgress(out, clock, lambda: "t"), clock)
     assert ["search", "prove", "complete"] == stages(out.getvalue().splitlines())
     assert_golden_row("progress", out.getvalue())
+
+
+def test_a_log_of_a_phase_that_takes_hours_has_a_line_of_it_every_few_minutes() -> None:
+    out, clock = io.StringIO(), Clock()
+    progress = PlainProgress(out, clock, lambda: "t")
+    progress.expect(TimeLeft(7200.0))
+    progress.stage(Stage("complete", 1, 1, 1, 60))
+    for number in range(1, 31):
+        progress.trial_started(trial(number, 1), number, 60)
+        clock.now += 120
+        progress.trial_finished(trial(number, 1), FIGURES)
+    lines = [line for line in out.getvalue().splitlines() if "complete" in line]
+    assert len(lines) == 10  # of an hour, one each six minutes: after the first trial past five
+    assert ["left" in line for line in lines] == [True] * 10
+    progress.close()
+    assert "left" not in out.getvalue().splitlines()[-2], "a phase that is over leaves nothing"
 
 
 def test_a_terminal_has_the_same_lines() -> None:
