@@ -54,7 +54,7 @@ NOTES = {"diagnosis": "diagnose.diagnosis_notes:notes"}
 FIGURES = dict.fromkeys(
     ("latency", "throughput", "goodput", "inflation", "time", "tails", "jitter", "timeline", "contexts"),
     "figures.detail:detail_figures",
-)
+) | {"hours": "hold.hours:detail_figures"}
 """Detail figures by name: (run, views, name, at) -> pictures with their views."""
 PAGE_FIGURES = {"figures": "figures.detail:page_figures"}
 """Figures of a series on the page: (view, samples) -> pictures."""
@@ -69,7 +69,7 @@ COMPARED_ANSWERS = "quality.agreement:compared"
 """Answers beside those of a reference: (answers, deployment, shape, reference) -> their quality."""
 OPTIONS = {
     "sweep": ("telemetry.command",),
-    "verify": ("quality.command",),
+    "verify": ("quality.command", "hold.command"),
 }
 """Options that extras add to commands of the ring: modules with `option`, which decorates, and
 `run` or `around`, as the command says."""

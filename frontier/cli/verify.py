@@ -56,7 +56,7 @@ days to arrive."""
     help="How many to send; default: as many as the proof has.",
 )
 @click.option("--find", is_flag=True, help="Find and prove the highest rate that keeps the SLA.")
-@run_options("run", "deployments", "sla", "as_json")
+@run_options("run", "deployments", "shapes", "sla", "settings", "as_json")
 @with_options("verify")
 def command(options: RunOptions, load: str | None, requests: int | None, find: bool, **given: Any) -> int:
     """Does the operating point of RUN hold under open-loop (Poisson) load: the rate that the answer

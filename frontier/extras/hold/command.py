@@ -1,0 +1,101 @@
+"""`frontier verify --for`: does the operating point hold for hours?"""
+
+import shlex
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import click
+
+from frontier.cli.common import RunOptions, answer, given_options, layout, parsed, say
+from frontier.core.decisions import Decision, Limit
+from frontier.core.errors import UsageError, exit_code
+from frontier.core.loads import setting
+from frontier.core.units import format_elapsed, parse_duration
+from frontier.run import Run
+
+LEAST, MOST = 60.0, 31 * 86_400.0
+"""How long may be held, in seconds."""
+QUIET = 600.0
+"""Seconds between the lines of a hold in a log."""
+
+_HELP = """
+    With --for: does it still hold later? The load of the operating point, as it was measured, is
+    held for so long. A latency that grows is named with the time since when. Exit code 0 held, 3
+    the SLA is broken, 4 not proven. The same command again goes on.
+
+    \b
+    Examples:
+      frontier verify runs/llama8b --for 8h
+    """
+
+
+def option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The command with the option, and its part of the help."""
+    command.__doc__ = (command.__doc__ or "") + _HELP
+    return click.option("--for", "duration", metavar="TIME", help="Hold the operating point for so long: 8h.")(command)
+
+
+def run(options: RunOptions, given: Mapping[str, Any], *, find: bool, sized: bool) -> int | None:
+    """The exit code of `--for`; None where it was not asked for."""
+    if given["duration"] is None:
+        return None
+    if find or sized or given.get("quality"):
+        raise UsageError("--for holds the operating point as it was measured", "leave out the other options")
+    duration = parsed("--for", given["duration"], parse_duration)
+    if not LEAST <= duration <= MOST:
+        raise UsageError(f"--for {given['duration']} is not between 1 minute and 31 days", "write it as  --for 8h")
+    loaded = options.read()
+    limits = options.limits(loaded)
+    return _hold(loaded, limits, _wanted(loaded, limits), duration, options.as_json)
+
+
+def _wanted(run: Run, limits: Sequence[Limit]) -> Decision:
+    """The one operating point of a run. UsageError where there is none, or several."""
+    if run.is_imported:
+        raise UsageError(f"{run.path} was imported: there is no server to send to", "sweep it:  frontier init URL")
+    found = [decision for decision in run.solve(limits) if decision.concurrency is not None]
+    if not found:
+        raise UsageError("there is no operating point to hold", f"see why:  frontier solve {run.path}")
+    if len(found) > 1:
+        named = ", ".join(f"{d.series.label(keep_shape=True)} {setting(d.concurrency or 1)}" for d in found)
+        raise UsageError(
+            f"the run has {len(found)} operating points: {named}", "name one deployment with  --deployment"
+        )
+    return found[0]
+
+
+def _hold(run: Run, limits: Sequence[Limit], decision: Decision, duration: float, as_json: bool) -> int:
+    """Hold the load, and answer; the exit code."""
+    from frontier.cli.verify import Tick, consent, send, stopped  # which asks for this option as it is made
+    from frontier.extras.hold.hold_text import growth_text, hold_json, hold_text, window_text
+    from frontier.extras.hold.holding import Held, begun, hold
+    from frontier.store.run_dir import RunDirectory
+
+    budget = run.config.budget
+    if budget.time is not None and duration > budget.time:
+        what = f"--for {format_elapsed(duration)} is beyond the budget of {format_elapsed(budget.time)}"
+        raise UsageError(what, f"hold it for less, or raise it:  --set budget.time={duration:.0f}s")
+    consent(run)
+    again = shlex.join(["frontier", "verify", str(run.path), *given_options("duration")])
+    with RunDirectory.open_to_verify(run.path) as store:
+        plan = begun(store, decision, limits, duration)
+    say(
+        f"{decision.shape.label}  {setting(decision.concurrency or 1)} is held for {format_elapsed(duration)}, in "
+        f"windows of about {format_elapsed(plan.window)}. Ctrl-C keeps those that are finished."
+    )
+    tick = Tick()
+    said, told = [0.0], [0]
+
+    def on_window(held: Held) -> None:
+        tick.expect(setting(decision.concurrency or 1), duration - held.seconds)
+        tick.clear()
+        for what, growth in held.growths[told[0] :]:
+            say(growth_text(what, growth))
+        told[0] = len(held.growths)
+        if held.windows[-1].ended - said[0] >= QUIET:
+            said[0] = held.windows[-1].ended
+            say(window_text(held))
+
+    held = send(run, tick, lambda sender: hold(sender, plan, on_window))
+    answer(hold_json(held) if as_json else hold_text(held, again=again, width=layout()["width"]))
+    return exit_code([held.verdict]) if held.over else stopped("finished windows are kept")

@@ -1,0 +1,118 @@
+"""Whether a latency has grown since a hold began, told window by window (a self-starting CUSUM).
+
+One number of each window is followed: the logarithm of its percentile, or of a usual request. How
+far it lies above the mean of the windows before it, in their standard deviations and as Student's t
+allows for how few they were, is added up; what is less than half a deviation counts against it, and
+the sum never falls below 0. Over its threshold the latency has grown, since the window in which the
+sum last left 0. The threshold follows from the false alarms that are allowed, by Siegmund's
+approximation of how long a sum of independent normal numbers takes to reach it (Sequential
+Analysis, 1985). One window counts up to CLIP deviations, so that a stall alone is no change. No
+deviation is taken below FLOOR: what is smaller is no change that anybody acts on.
+"""
+
+import math
+from dataclasses import dataclass
+
+from frontier.core.intervals import least
+
+SLACK = 0.5
+"""Deviations of each window that count against a change."""
+CLIP = 2.5
+"""Deviations that one window counts at most."""
+FLOOR = 0.03
+"""The least deviation of a window's percentile (in ln) that is reckoned with."""
+FEWEST = 5
+"""Windows that are learned from before any is judged."""
+MONTH = 30 * 86_400.0
+"""Seconds in which a server that stays as it is is called changed once at most."""
+SPARE = 5.0
+"""So many times rarer alarms are asked of the threshold: the logarithms of percentiles are askew
+(`benchmarks/hold_drift.py`)."""
+
+
+def threshold(windows: float) -> float:
+    """Where a sum stands once in so many windows of an unchanged server, at most.
+
+    >>> threshold(43_200)
+    10.5
+    """
+    wanted = 2 * SLACK**2 * SPARE * windows
+
+    def enough(tenths: int) -> bool:
+        reach = 2 * SLACK * (tenths / 10 + 1.166)
+        return math.exp(reach) - reach - 1 >= wanted
+
+    found = least(enough, 1)
+    assert found is not None
+    return found / 10
+
+
+@dataclass(frozen=True, slots=True)
+class Growth:
+    """A latency is so many times what it was, since the time `since`; known at `seen`."""
+
+    since: float
+    seen: float
+    times: float
+
+
+@dataclass(slots=True)
+class Watch:
+    """The windows of one latency since its last change: how many, their mean and scatter, and the
+    sum. After a change it learns anew.
+    """
+
+    threshold: float
+    n: int = 0
+    mean: float = 0.0
+    squares: float = 0.0
+    total: float = 0.0
+    since: float = 0.0
+    later: int = 0
+    excess: float = 0.0
+
+    @property
+    def deviation(self) -> float:
+        """Of one window."""
+        return max(FLOOR, math.sqrt(self.squares / (self.n - 1))) if self.n > 1 else FLOOR
+
+    def add(self, level: float, begun: float, ended: float) -> Growth | None:
+        """The growth that the next window shows. `level` is the logarithm of its percentile,
+        infinite where failures reach it.
+        """
+        if self.n < FEWEST:
+            if math.isfinite(level):
+                self._learn(level)
+            return None
+        deviation = self.deviation
+        apart = (level - self.mean) / deviation
+        score = min(CLIP, _normal(apart * math.sqrt(self.n / (self.n + 1)), self.n - 1))
+        self._learn(self.mean + deviation * max(-CLIP, min(CLIP, apart)))
+        if self.total <= 0:
+            self.since, self.later, self.excess = begun, 0, 0.0
+        self.total = max(0.0, self.total + score - SLACK)
+        self.later += 1
+        self.excess += min(apart, 10 * CLIP) * deviation
+        if self.total < self.threshold:
+            return None
+        grown = Growth(self.since, ended, math.exp(self.excess / self.later))
+        self.n, self.mean, self.squares, self.total = 0, 0.0, 0.0, 0.0
+        return grown
+
+    def _learn(self, level: float) -> None:
+        self.n += 1
+        step = level - self.mean
+        self.mean += step / self.n
+        self.squares += step * (level - self.mean)
+
+    def windows_to_see(self, times: float) -> float:
+        """How many windows it takes until a latency that is so many times as long is known."""
+        return self.threshold / max(0.05, min(CLIP, math.log(times) / self.deviation) - SLACK)
+
+
+def _normal(t: float, freedom: int) -> float:
+    """The normal deviate that is as rare as this one of Student's (Wallace, 1959)."""
+    if math.isinf(t):
+        return t
+    scale = (8 * freedom + 1) / (8 * freedom + 3)
+    return math.copysign(scale * math.sqrt(freedom * math.log1p(t * t / freedom)), t)

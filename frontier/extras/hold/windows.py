@@ -1,0 +1,125 @@
+"""The windows of a hold: what is kept of each, in one line of the journal below the run.
+
+Of its requests nothing else is kept: a hold of days takes no more memory, and no more of the disk,
+than a line a window.
+"""
+
+import hashlib
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from frontier.core import intervals
+from frontier.core.changes import latencies
+from frontier.core.decisions import Decision, Limit
+from frontier.core.estimate import estimate
+from frontier.core.flags import flags
+from frontier.core.trials import Measurement, Phase, Trial
+from frontier.core.window import Floats, WindowData
+from frontier.run import Run
+
+EVENT = "held"
+BEYOND = 5
+"""Requests of a window beyond the percentile that is followed, at least: of few requests it is a
+lower one."""
+FEWEST = 40
+"""Requests of a window, at least."""
+SHORTEST, LONGEST, PARTS = 10.0, 60.0, 60
+"""A window lasts a part of the hold, within these seconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """One window of a hold: from `begun` to `ended` (unix time) with `n` requests. `values` are the
+    metrics of the limits; `over` are how many requests were over each limit; `levels` the two
+    logarithms of each limited latency. `excluded` says why it counts for nothing.
+    """
+
+    begun: float
+    ended: float
+    n: int
+    values: Mapping[str, float | None]
+    over: Mapping[str, int]
+    levels: Mapping[str, Sequence[float | None]]
+    excluded: str = ""
+
+
+def judged_limits(limits: Iterable[Limit]) -> list[Limit]:
+    """The limits that a share of requests can break: those on percentiles of a latency, and on
+    errors.
+    """
+    return [li for li in limits if li.metric == "error_rate" or (li.of.p is not None and li.of.quantity is not None)]
+
+
+def allowed(limit: Limit) -> float:
+    """The share of requests that may be over a limit."""
+    return limit.promise if limit.of.p is None else 1 - limit.of.p
+
+
+def kept(measurement: Measurement, sample: WindowData, limits: Sequence[Limit]) -> Kept:
+    """What is kept of a window."""
+    values, over, levels = {}, {}, {}
+    for limit in limits:
+        known = latencies(sample, limit)
+        found = estimate(sample, limit.metric)
+        values[limit.metric] = found.value if found is not None and math.isfinite(found.value) else None
+        most = 1 / limit.promise if limit.of.inverted and limit.promise else limit.promise
+        over[limit.metric] = int((known > (math.inf if limit.of.p is None else most)).sum())
+        if limit.of.p is None:
+            over[limit.metric] = int(np.isinf(sample.e2e).sum())
+        elif len(known) > 2 * BEYOND:
+            levels[limit.metric] = logarithms(known, limit.of.p)
+    raised = [flag.measured for flag in flags(sample, tuple(limits)) if flag.fatal]
+    begun = measurement.epoch + measurement.window.start
+    ended = measurement.epoch + measurement.window.end
+    return Kept(begun, ended, sample.n, values, over, levels, "; ".join(raised) if raised or sample.n else "no request")
+
+
+def logarithms(values: Floats, p: float) -> tuple[float, float]:
+    """Of a window's latencies the logarithm of the percentile, and of a usual request (the mean of
+    logarithms, without failures).
+    """
+    tail = intervals.quantile(values, min(p, 1 - BEYOND / len(values)))
+    logs = np.log(values[np.isfinite(values)])
+    return float(np.log(tail)), float(logs.mean()) if len(logs) else math.inf
+
+
+def read(lines: Iterable[Mapping[str, Any]], hold: str) -> list[Kept]:
+    """The windows of a hold, of the lines of a journal."""
+    names = Kept.__slots__
+    return [
+        Kept(**{name: line[name] for name in names})
+        for line in lines
+        if line["event"] == EVENT and line.get("hold") == hold and all(name in line for name in names)
+    ]
+
+
+def window_trial(run: Run, decision: Decision, seconds: float, number: int, hold: str) -> Trial:
+    """The trial of a window: as the operating point was measured, of `seconds` by the rate that was
+    served.
+    """
+    load, rate = decision.concurrency, decision.metrics.get("request_throughput")
+    assert load is not None
+    model = next(trial for trial, _ in reversed(run.histories[decision.series]) if trial.concurrency == load)
+    served = rate.value if rate is not None and rate.value > 0 else FEWEST / seconds
+    requests = max(FEWEST, model.streams, math.ceil(served * seconds))
+    digest = hashlib.sha256(f"{run.config.seed} {hold} {number}".encode()).hexdigest()
+    return replace(
+        model,
+        repeat=number,
+        phase=Phase.VISIT,
+        requests=requests,
+        seed=int(digest[:15], 16),
+        min_time=0.0,
+        seconds=None,
+        max_time=max(run.config.trial_time, 10 * requests / served),
+        fingerprint=digest[:16],
+    )
+
+
+def window_seconds(duration: float) -> float:
+    """How long a window of a hold is to be."""
+    return min(LONGEST, max(SHORTEST, duration / PARTS))
