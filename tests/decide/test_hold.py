@@ -101,7 +101,7 @@ def test_an_engine_that_slows_by_15_percent_after_five_minutes_is_named_with_the
     assert [share.limit.metric for share in found.shares if share.verdict is Verdict.VIOLATES] == ["p90_tpot"]
     (pair,) = hours.detail_figures(run, views_of(run, run.config.limits), "hours")
     marked = [rule.at for panel in pair[1].panels for rule in panel.rules if rule.axis == "x"]
-    assert pytest.approx((since - found.windows[0].begun) / 3600) in marked
+    assert pytest.approx((since - found.windows[0].begun) / 60) in marked
 
 
 def test_a_steady_engine_is_left_alone(run):

@@ -32,21 +32,25 @@ def detail_figures(run: Run, views: Sequence[View], name: str, at: int | None = 
 
 def _figure(held: Held, name: str) -> Picture:
     begun = held.windows[0].begun
-    hours = max((held.windows[-1].ended - begun) / HOUR, 1e-3)
+    length = held.windows[-1].ended - begun
+    unit_of_time, each = ("minutes", 60.0) if length < 2 * HOUR else ("hours", HOUR)
     limits = [limit for limit in held.plan.limits if limit.of.p is not None]
     panels = []
     for limit in limits:
         valid = [(w, v) for w in held.windows if not w.excluded and (v := w.values.get(limit.metric)) is not None]
         scale, unit = (1.0, "tok/s") if limit.of.inverted else seconds_axis([v for _, v in valid] or [limit.promise])
-        points = tuple((((w.begun + w.ended) / 2 - begun) / HOUR, v * scale) for w, v in valid)
+        points = tuple((((w.begun + w.ended) / 2 - begun) / each, v * scale) for w, v in valid)
         y = padded_axis(f"{limit.of.label} ({unit})", [*(v for _, v in points), limit.promise * scale], log=False)
         rules = [Rule("y", limit.promise * scale, (str(limit),))]
         rules += [
-            Rule("x", (growth.since - begun) / HOUR, (f"+{growth.times - 1:.0%}",), Role.OPERATING, dashed=True)
+            Rule("x", (growth.since - begun) / each, (f"+{growth.times - 1:.0%}",), Role.OPERATING, dashed=True)
             for what, growth in held.growths
             if what == limit.metric
         ]
-        x, line = Axis("hours since it began", 0.0, hours), Line("window", points, Role.FRONTIER, "cloud")
+        x, line = (
+            Axis(f"{unit_of_time} since it began", 0.0, max(length / each, 1e-3)),
+            Line("window", points, Role.FRONTIER, "cloud"),
+        )
         panels.append(Panel(metric(limit.metric).label, x, y, (line,), rules=tuple(rules)))
     decision = held.plan.decision
     title = f"{clean(decision.shape.label, 40)} {in_words(decision.concurrency or 0)}, window by window"
