@@ -101,7 +101,7 @@ LONG = {
     "core/proof.py": 496,
     "run.py": 503,
     "search/highest_rate.py": 490,
-    "show/picture/draw.py": 596,
+    "show/picture/draw.py": 546,
     "show/picture/layout.py": 453,
 }
 

@@ -17,6 +17,7 @@ from markupsafe import Markup
 from frontier import registry
 from frontier.core.text import capital
 from frontier.show.json_out import Tree, decisions_json, points_json
+from frontier.show.picture.colours import dark_colours, ink
 from frontier.show.picture.data import Picture, mark_id
 from frontier.show.picture.frontier_picture import small_multiples
 from frontier.show.pooled import pooled_json
@@ -70,7 +71,7 @@ class Figures:
 
 def draw_figures(report: Report) -> Figures:
     """What a page draws of a report. DrawingError where matplotlib does not load."""
-    from frontier.show.picture.draw import dark_colours, ink, render, render_panel
+    from frontier.show.picture.draw import render, render_panel
 
     views, dark = report.views, dark_colours()
     picture = small_multiples(views, footer=report.provenance)

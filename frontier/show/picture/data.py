@@ -121,7 +121,8 @@ class Mark:
 
     `sign` is how it stands to the SLA. `beyond`: its value is infinite, and it is drawn at the
     edge. `star` is the colour of an operating point's star, `ring` marks the nearest to one. `text`
-    is written beside it, usually its concurrency; nothing where that is empty.
+    is written beside it, usually its concurrency; nothing where that is empty. `tooltip` is what an
+    SVG shows under the pointer.
     """
 
     concurrency: float
@@ -135,6 +136,7 @@ class Mark:
     beyond: bool = False
     star: Role | None = None
     ring: bool = False
+    tooltip: str = ""
 
     @property
     def name(self) -> str:

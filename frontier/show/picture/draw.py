@@ -13,12 +13,13 @@ import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import cache
+from html import escape
 
 import numpy as np
 
 from frontier.core.errors import DrawingError
 from frontier.core.text import clean
+from frontier.show.picture.colours import COLOURS, blend, ink
 from frontier.show.picture.data import (
     FORMATS,
     SIGN_WORDS,
@@ -53,51 +54,9 @@ except Exception as error:
         "unset MPLBACKEND, or mend the matplotlibrc: here, in $MATPLOTLIBRC or in ~/.config/matplotlib",
     ) from error
 
-# Okabe & Ito's colours (2008), told apart by colour-blind readers too; a shape or a text always
-# says the same. Thin lines and text take the "text" colour of a role where its own is too bright
-# for them.
-COLOURS: dict[Theme, dict[str, str]] = {
-    "light": {
-        "frontier": "#0072B2",
-        "other": "#E69F00",
-        "other text": "#8F6200",
-        "third": "#CC79A7",
-        "third text": "#A3507F",
-        "fourth": "#3A3A3A",
-        "dominated": "#8C8C8C",
-        "flagged": "#6E6E6E",
-        "predicted": "#6A6A6A",
-        "operating": "#D55E00",
-        "sla": "#009E73",
-        "roofline": "#000000",
-        "quiet": "#6A6A6A",
-        "text": "#000000",
-        "paper": "#FFFFFF",
-        "grid": "#E6E6E6",
-        "axis": "#000000",
-    },
-    "dark": {
-        "frontier": "#56B4E9",
-        "other": "#E69F00",
-        "third": "#E59CC3",
-        "fourth": "#E8E8E8",
-        "dominated": "#8A8F98",
-        "flagged": "#A9AEB6",
-        "predicted": "#A9AEB6",
-        "operating": "#FF8A3D",
-        "sla": "#2BC79A",
-        "roofline": "#F2F2F2",
-        "quiet": "#A9AEB6",
-        "text": "#F4F4F4",
-        "paper": "#14171C",
-        "grid": "#2A2F37",
-        "axis": "#C9CDD3",
-    },
-}
+_MARK = re.compile(r'<g id="(mark-[^"]*)">')
 TOGETHER = re.compile(r"(?<=[\d∞]) (?=[a-zµ])|(?<=concurrency) (?=\d)|(?<=[≤≥]) |(?<=p99) |(?<=p50) | (?=[≤≥])")
 """Spaces at which a title is not broken: between a number and its unit, and around a sign."""
-BLENDS = (0.07, 0.09, 0.18, 0.35, 0.45, 0.55)
-"""Shares that colours are blended with the paper in."""
 SHAPES = {Role.OTHER: "s", Role.THIRD: "^", Role.FOURTH: "D", Role.PREDICTED: "D"}
 """Symbols of marks that are not dots."""
 STROKES: dict[str, tuple[float, object, float]] = {
@@ -114,32 +73,6 @@ TITLE, NOTE, FOOT = 16.0, 9.5, 9.0
 CELLS = {1: 560, 2: 480, 3: 366}
 """Pixels a chart of a page is wide, by how many stand side by side: what is readable there and on a
 phone."""
-
-
-def blend(colour: str, paper: str, share: float) -> str:
-    """So much of a colour on the paper: not every viewer of SVG and PDF knows transparency."""
-    mixed = (round(share * int(colour[i : i + 2], 16) + (1 - share) * int(paper[i : i + 2], 16)) for i in (1, 3, 5))
-    return "#" + "".join(f"{part:02X}" for part in mixed)
-
-
-@cache
-def dark_colours() -> dict[str, str]:
-    """What each colour of a light picture is in a dark one, in lower case, bare and blended with
-    the paper; where two roles share a colour in the light the text's counts.
-    """
-    light, dark = COLOURS["light"], COLOURS["dark"]
-    pairs: dict[str, str] = {}
-    for role in ("text", *light):
-        pair = light[role], dark.get(role, dark[role.removesuffix(" text")])
-        shares = [pair, *((blend(pair[0], light["paper"], s), blend(pair[1], dark["paper"], s)) for s in BLENDS)]
-        for one, other in shares:
-            pairs.setdefault(one.lower(), other.lower())
-    return pairs
-
-
-def ink(role: Role, theme: Theme = "light") -> str:
-    """The colour of a role as text or a thin line."""
-    return COLOURS[theme].get(f"{role.value} text", COLOURS[theme][role.value])
 
 
 @contextmanager
@@ -194,7 +127,24 @@ def render(
     with defaults():
         figure = draw(picture, theme, titled=titled, laid_out=wide)
         figure.savefig(out, format=form, dpi=100 * (width or wide) / wide, metadata=metadata[form])
-    return out.getvalue()
+    return _with_tooltips(out.getvalue(), picture) if form == "svg" else out.getvalue()
+
+
+def _with_tooltips(svg: bytes, picture: Picture) -> bytes:
+    """The SVG with a `<title>` in each mark that has a tooltip, which browsers show under the
+    pointer. Marks of several runs at one setting have the same id, in the order of the panel.
+    """
+    waiting: dict[str, list[str]] = {}
+    for i, panel in enumerate(picture.panels):
+        for mark in panel.marks:
+            for end in ("", "-star") if mark.star else ("",):
+                waiting.setdefault(mark_id(i, mark.concurrency) + end, []).append(escape(mark.tooltip))
+
+    def titled(found: re.Match[str]) -> str:
+        text = waiting[found[1]].pop(0)
+        return f"{found[0]}<title>{text}</title>" if text else found[0]
+
+    return _MARK.sub(titled, svg.decode()).encode()
 
 
 def render_panel(picture: Picture, number: int) -> bytes:

@@ -28,6 +28,7 @@ from frontier.show.picture.labels import (
     panel_names,
     roofline_words,
     star_words,
+    tooltip,
     view_name,
 )
 from frontier.show.wording import Provenance
@@ -190,6 +191,7 @@ def mark_of(point: Point, view: View, x: Axis, y: Axis) -> Mark | None:
         "" if beyond else bare(c),
         sign=view.sign(point),
         beyond=beyond,
+        tooltip=tooltip(view, point),
     )
 
 
