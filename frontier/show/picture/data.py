@@ -56,7 +56,8 @@ class Role(StrEnum):
 @dataclass(frozen=True, slots=True)
 class Axis:
     """One axis in display units: `scale` times the metric's own unit. `ticks` are preferred values
-    by priority; without them matplotlib chooses.
+    by priority; without them matplotlib chooses. An axis of categories has their `names` at 0, 1,
+    2, ...
     """
 
     label: str
@@ -68,6 +69,7 @@ class Axis:
     scale: float = 1.0
     short_label: str = ""
     rising_is_better: bool = False
+    names: tuple[str, ...] = ()
 
     def fraction(self, value: float) -> float:
         """Where a value in display units lies: 0 at the low end, 1 at the high end."""
@@ -233,7 +235,7 @@ class Picture:
     and foot below.
 
     A row of the table is its cells and their colour. `description` is for a reader who cannot see
-    the picture.
+    the picture. `strip` is a low panel of named rows below the others.
     """
 
     name: str
@@ -247,6 +249,7 @@ class Picture:
     columns: int = 1
     tall: float = 505.0
     width: int = 1100
+    strip: Panel | None = None
 
     @property
     def keys(self) -> tuple[tuple[str, Role], ...]:

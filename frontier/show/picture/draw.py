@@ -70,6 +70,8 @@ STROKES: dict[str, tuple[float, object, float]] = {
 }
 """Width, dashes and depth of each kind of line."""
 TITLE, NOTE, FOOT = 16.0, 9.5, 9.0
+HEAD, RIGHT, ROW = 26.0, 24.0, 21.0
+"""Pixels above a panel for its title, beside it on the right, and of a row of the strip."""
 CELLS = {1: 560, 2: 480, 3: 366}
 """Pixels a chart of a page is wide, by how many stand side by side: what is readable there and on a
 phone."""
@@ -135,7 +137,7 @@ def _with_tooltips(svg: bytes, picture: Picture) -> bytes:
     pointer. Marks of several runs at one setting have the same id, in the order of the panel.
     """
     waiting: dict[str, list[str]] = {}
-    for i, panel in enumerate(picture.panels):
+    for i, panel in enumerate((*picture.panels, *([picture.strip] if picture.strip else []))):
         for mark in panel.marks:
             for end in ("", "-star") if mark.star else ("",):
                 waiting.setdefault(mark_id(i, mark.concurrency) + end, []).append(escape(mark.tooltip))
@@ -178,27 +180,20 @@ def draw(picture: Picture, theme: Theme = "light", *, titled: bool = True, laid_
     the panels.
     """
     width, colours = laid_out or picture.width, COLOURS[theme]
-    columns = max(1, min(picture.columns, len(picture.panels), width // 330))
-    large = len(picture.panels) == 1 and picture.tall > 400
-    tall = min(picture.tall, 0.8 * width) if large else picture.tall
-    size = 11.0 if large else 9.5
-    left, right = (102.0 if large else 84.0), 24.0
-    inner = width / columns - left - right
-    layouts = [PanelLayout(panel, inner, tall, size).run() for panel in picture.panels]
+    cells, deep = _cells(picture, width)
     most = 3 if width >= 700 else 8
     title = wrap(TOGETHER.sub("\u00a0", picture.title), TITLE, width - 28, lines=most, bold=True) if titled else ()
     head = _Lines(title, TITLE, Role.TEXT, bold=True)
     legend = _Lines(wrap(picture.legend, 10.0, width - 28, lines=most) if picture.legend else (), 10.0)
-    notes = [*picture.notes, *_unsaid(layouts)]
+    notes = [*picture.notes, *_unsaid([cell.layout for cell in cells])]
     below = _Lines(tuple(line for note in notes for line in wrap(note, NOTE, width - 28, lines=most - 1)), NOTE)
     foot = _Lines(wrap(picture.foot, FOOT, width - 28, lines=most) if picture.foot else (), FOOT)
     table = _table(picture, width) if titled else []
     handles = _handles(picture, theme, titled=titled)
     keys = 22.0 if handles else 0.0
     top = 12 + head.tall + (10 if titled else 0) + sum(row[0][1].tall for row in table) + (8 if table else 0)
-    cell = tall + (62 if large else 58) + (0 if large else 28)
     under = top + legend.tall + keys + 8
-    height = math.ceil(under + math.ceil(len(layouts) / columns) * cell + below.tall + foot.tall + 16)
+    height = math.ceil(under + deep + below.tall + foot.tall + 16)
     figure = Figure(figsize=(width / 100, height / 100), dpi=100, facecolor=colours["paper"])
     FigureCanvasAgg(figure)
     _write(figure, head, 14, height - 12, theme)
@@ -209,18 +204,46 @@ def draw(picture: Picture, theme: Theme = "light", *, titled: bool = True, laid_
         y -= row[0][1].tall
     _write(figure, legend, 14, height - top, theme)
     _legend(figure, handles, height - top - legend.tall - 4, theme)
-    for i, layout in enumerate(layouts):
-        row_number, column = divmod(i, columns)
-        y1 = height - under - row_number * cell - (0 if large else 26)
-        x0 = column * width / columns + left
-        axes = figure.add_axes((x0 / width, (y1 - tall) / height, inner / width, tall / height))
-        if not large and layout.panel.title:
-            name = fit(layout.panel.title, 10.5, inner + left - 20, bold=True, middle=True)
-            _write(figure, _Lines((name,), 10.5, Role.TEXT, bold=True), x0 - left + 14, y1 + 24, theme)
-        _draw_panel(axes, layout, theme, i, large=large)
+    for i, cell in enumerate(cells):
+        layout, y1 = cell.layout, height - under - cell.down
+        box = cell.x / width, (y1 - layout.height) / height, layout.width / width, layout.height / height
+        if not cell.large and layout.panel.title:
+            name = fit(layout.panel.title, 10.5, layout.width + cell.left - 20, bold=True, middle=True)
+            _write(figure, _Lines((name,), 10.5, Role.TEXT, bold=True), cell.x - cell.left + 14, y1 + 24, theme)
+        _draw_panel(figure.add_axes(box), layout, theme, i, large=cell.large)
     _write(figure, below, 14, below.tall + foot.tall + 12, theme)
     _write(figure, foot, 14, foot.tall + 8, theme)
     return figure
+
+
+@dataclass(frozen=True, slots=True)
+class _Cell:
+    """A panel laid out, with the place of its frame: from the left, and down from the first."""
+
+    layout: PanelLayout
+    x: float
+    down: float
+    left: float
+    large: bool = False
+
+
+def _cells(picture: Picture, width: int) -> tuple[list[_Cell], float]:
+    """The panels in rows, the strip below them, and the height of all."""
+    columns = max(1, min(picture.columns, len(picture.panels), width // 330))
+    large = len(picture.panels) == 1 and picture.tall > 400
+    tall = min(picture.tall, 0.8 * width) if large else picture.tall
+    left, head, size = (102.0, 0.0, 11.0) if large else (84.0, HEAD, 9.5)
+    cells, each = [], tall + (62 if large else 86)
+    for i, panel in enumerate(picture.panels):
+        row, column = divmod(i, columns)
+        layout = PanelLayout(panel, width / columns - left - RIGHT, tall, size).run()
+        cells.append(_Cell(layout, column * width / columns + left, row * each + head, left, large))
+    deep = math.ceil(len(picture.panels) / columns) * each
+    if picture.strip is not None:
+        layout = PanelLayout(picture.strip, width - left - RIGHT, ROW * len(picture.strip.y.names), 9.5).run()
+        cells.append(_Cell(layout, left, deep + HEAD, left))
+        deep += layout.height + 86
+    return cells, deep
 
 
 def _unsaid(layouts: Sequence[PanelLayout]) -> list[str]:
