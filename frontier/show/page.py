@@ -17,6 +17,7 @@ from markupsafe import Markup
 from frontier import registry
 from frontier.core.text import capital
 from frontier.show.json_out import Tree, decisions_json, points_json
+from frontier.show.numbers import LIMIT_AT
 from frontier.show.picture.colours import dark_colours, ink
 from frontier.show.picture.data import Picture, mark_id
 from frontier.show.picture.frontier_picture import small_multiples
@@ -115,6 +116,7 @@ def report_html(report: Report, figures: Figures | None = None) -> str:
         script=Markup(script),  # noqa: S704  # our own file
         allowed=_allowed(script),
         mark=mark_id,
+        limit_at=LIMIT_AT,
     )
 
 

@@ -21,7 +21,7 @@ from frontier.show.costs import power_text
 from frontier.show.evidence_tables import cost_tables, evidence_tables, time_tables
 from frontier.show.explain import sentence
 from frontier.show.notes import Noted, notes_of
-from frontier.show.numbers import figure_row, figures
+from frontier.show.numbers import bar_ends, figure_row, figures
 from frontier.show.picture.data import View
 from frontier.show.picture.labels import headline as title_of
 from frontier.show.picture.labels import view_name
@@ -162,7 +162,8 @@ class Report:
 class Section:
     """One series: its decision with figures and lines of the answer, and its points with
     concurrency and role of each (`marks`). `step` is what would decide a better setting, and the
-    command; `more` is what only somebody who asks for all of it reads.
+    command; `more` is what only somebody who asks for all of it reads. `bars` are where value and
+    bound of each figure lie on a bar that ends beyond the limit.
     """
 
     name: str
@@ -177,6 +178,7 @@ class Section:
     frontier: str
     neighbours: Table | None
     evidence: tuple[Table, ...]
+    bars: tuple[tuple[int, int] | None, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,7 +250,8 @@ def _section(view: View, report: Report) -> Section:
     """The section of one series of a report."""
     points, frontier, decision, gpus = view.mine, view.frontier, view.decision, view.gpus
     samples = report.samples.get(frontier.series, {})
-    rows = [figure_row(figure, gpus) for figure in figures(decision)] if decision else []
+    known = figures(decision) if decision else []
+    rows = [figure_row(figure, gpus) for figure in known]
     arrivals = arrival_rate(decision, points, samples) if decision is not None else None
     if decision is not None:
         lines, whole = (answer_lines(decision, arrivals, whole=whole) for whole in (False, True))
@@ -274,6 +277,7 @@ def _section(view: View, report: Report) -> Section:
         frontier=frontier_sentence(frontier),
         neighbours=neighbours_table(decision) if decision else None,
         evidence=(*cost_tables(decision), *time_tables(points), *evidence_tables(samples)),
+        bars=tuple(map(bar_ends, known)),
     )
 
 

@@ -15,6 +15,7 @@ from frontier.core.decisions import Cause, Judgement, Limit, Verdict
 from frontier.core.points import Distance, Estimate, Flag
 from frontier.core.shapes import Shape
 from frontier.core.solver import solve_all
+from frontier.show.numbers import LIMIT_AT, Figure, bar_ends
 from frontier.show.page import escape_markdown, report_html, report_markdown
 from frontier.show.picture.data import Roofline, View
 from frontier.show.picture.frontier_picture import small_multiples
@@ -124,6 +125,40 @@ def test_the_whole_text_of_the_page_and_its_markdown() -> None:
     lines = re.sub(r"<[^>]*>", "", re.sub(r"</(tr|p|h\d|dd|li|summary|caption|title|pre|ul)>|<dd>", "\n", cells))
     assert_golden("page.txt", html.unescape("\n".join(line.strip() for line in lines.splitlines() if line.strip())))
     assert_golden("report.md", report_markdown(report, "frontier.svg"))
+
+
+def test_each_limited_number_has_a_bar_with_its_value_its_bound_and_the_limit() -> None:
+    (section,) = page_of(usual()).sections
+    assert section.figures is not None
+    bars = dict(zip([row[0] for row in section.figures.texts], section.bars, strict=True))
+    chosen = usual().views[0].decision.metrics  # type: ignore[union-attr]
+
+    assert bars["output throughput"] is None
+    for limit in LIMITS:
+        e = chosen[limit.metric]
+        ends = tuple(round(LIMIT_AT * end / limit.promise) for end in (e.value, e.upper))
+        assert ends == bars[limit.of.label]
+    widths = re.findall(r'class="bar".*?width: (\d+)%.*?width: (\d+)%', page_html(usual))
+    assert [(str(high), str(low)) for low, high in filter(None, bars.values())] == widths
+
+
+@pytest.mark.parametrize(
+    ("value", "bound", "ends"),
+    [(0.25, math.inf, (40, 100)), (0.75, 0.625, (100, 100)), (0.53, 0.51, (82, 85)), (math.inf, math.inf, (100, 100))],
+    ids=["without a bound", "far beyond the limit", "beyond the limit", "too many failed"],
+)
+def test_a_bar_ends_where_it_is_known_to(value: float, bound: float, ends: tuple[int, int]) -> None:
+    lower, upper = (bound, math.inf) if value > LIMIT.promise else (0.0, bound)
+    measured = Estimate(value, 0.0, math.inf, 900, lower=lower, upper=upper)
+
+    assert ends == bar_ends(Figure(LIMIT.metric, measured, LIMIT))
+
+
+def test_a_bar_of_a_minimum_grows_as_its_value_falls() -> None:
+    limit = Limit("p50_interactivity", 40.0)
+    measured = Estimate(80.0, 60.0, 100.0, 900, lower=64.0, upper=96.0)
+
+    assert bar_ends(Figure(limit.metric, measured, limit)) == (40, 50)
 
 
 def test_the_page_is_one_file_with_one_known_script_and_nothing_from_elsewhere() -> None:
