@@ -100,7 +100,7 @@ LONG = {
     "core/proof.py": 496,
     "run.py": 503,
     "search/highest_rate.py": 490,
-    "show/picture/draw.py": 569,
+    "show/picture/draw.py": 579,
     "show/picture/layout.py": 453,
 }
 

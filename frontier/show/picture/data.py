@@ -153,7 +153,8 @@ class Line:
     stair: a measured frontier, with `band` (x, low, high) as its attainment band; path: settings in
     order; measured: settings with intervals in y; steps: a distribution; fit: a model; cloud: dots
     that are not joined; layer: of each setting a part of a column, `band` being (x, low, high). An
-    infinite value, or 0 on a logarithm, is drawn at the edge as an open triangle, never left out.
+    infinite value, or 0 on a logarithm, is drawn at the edge as an open triangle, never left out. A
+    `strong` line is the one to look at: it is drawn thicker.
     """
 
     name: str
@@ -163,6 +164,7 @@ class Line:
     marker: str = "o"
     bars: tuple[Bar | None, ...] = ()
     band: tuple[tuple[float, float, float], ...] = ()
+    strong: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,10 +254,17 @@ class Picture:
     strip: Panel | None = None
 
     @property
+    def named_lines(self) -> tuple[Line, ...]:
+        """A line of each name and colour, for the legend of a detail figure."""
+        lines: dict[tuple[str, Role], Line] = {}
+        for line in (line for panel in self.panels for line in panel.lines if line.name and line.kind != "stair"):
+            lines.setdefault((line.name, line.role), line)
+        return tuple(lines.values())
+
+    @property
     def keys(self) -> tuple[tuple[str, Role], ...]:
-        """The names and colours of its lines, for the legend of a detail figure."""
-        lines = [line for panel in self.panels for line in panel.lines if line.name and line.kind != "stair"]
-        return tuple(dict.fromkeys((line.name, line.role) for line in lines))
+        """The names and colours of its lines."""
+        return tuple((line.name, line.role) for line in self.named_lines)
 
     @property
     def signs(self) -> tuple[Sign, ...]:

@@ -69,6 +69,8 @@ STROKES: dict[str, tuple[float, object, float]] = {
     "cloud": (0.0, "none", 1.5),
 }
 """Width, dashes and depth of each kind of line."""
+STRONG = 2.0
+"""So much thicker is a strong one."""
 TITLE, NOTE, FOOT = 16.0, 9.5, 9.0
 HEAD, RIGHT, ROW = 26.0, 24.0, 21.0
 """Pixels above a panel for its title, beside it on the right, and of a row of the strip."""
@@ -308,13 +310,24 @@ def _write(figure: Figure, lines: _Lines, x: float, top: float, theme: Theme) ->
 def _handles(picture: Picture, theme: Theme, *, titled: bool) -> list[Line2D]:
     """What the legend draws: the signs of marks and, where the page does not say it, the lines."""
     black, paper = ink(Role.TEXT, theme), COLOURS[theme]["paper"]
-    handles = [Line2D([], [], color=ink(role, theme), lw=2.2, label=name) for name, role in picture.keys if titled]
+    handles = [_line_handle(line, ink(line.role, theme)) for line in picture.named_lines if titled]
     for sign in picture.signs:
         shape, face = _look(sign, "o", black, paper)
         handles.append(
             Line2D([], [], marker=shape, label=SIGN_WORDS[sign], mfc=face, mec=black, ms=7.5, mew=1.4, ls="none")
         )
     return handles
+
+
+def _line_handle(line: Line, colour: str) -> Line2D:
+    """A line as it is drawn, for the legend; of a layer a square of its colour."""
+    if line.kind == "layer":
+        return Line2D([], [], color=colour, marker="s", ms=9, mew=0, ls="none", label=line.name)
+    lw, stroke, _ = STROKES[line.kind]
+    drawn = Line2D([], [], color=colour, lw=lw * (STRONG if line.strong else 1), ls=stroke, label=line.name)
+    if line.kind == "measured":
+        drawn.set(marker=line.marker, ms=6 if line.strong else 5, mew=0)
+    return drawn
 
 
 def _legend(figure: Figure, handles: Sequence[Line2D], top: float, theme: Theme) -> None:
@@ -333,7 +346,7 @@ def _legend(figure: Figure, handles: Sequence[Line2D], top: float, theme: Theme)
             borderaxespad=0,
             handletextpad=0.5,
             columnspacing=1.6,
-            handlelength=1.2,
+            handlelength=1.6,
         )
 
 
@@ -444,10 +457,10 @@ def _draw_line(axes: Axes, line: Line, panel: Panel, theme: Theme) -> None:
         xs,
         ys,
         color=colour,
-        lw=lw,
+        lw=lw * (STRONG if line.strong else 1),
         ls=stroke,
         marker=marker,
-        ms=5,
+        ms=6 if line.strong else 5,
         mew=0,
         markevery=on_axis,
         zorder=depth,
@@ -466,12 +479,9 @@ def _draw_line(axes: Axes, line: Line, panel: Panel, theme: Theme) -> None:
 
 
 def _draw_layer(axes: Axes, line: Line, colour: str) -> None:
-    """A part of each setting's column; columns are as wide as the two nearest settings leave room
-    for.
-    """
+    """A part of each category's column."""
     xs, lows, highs = (np.array(values) for values in zip(*line.band, strict=True))
-    half = min(1.12, *(xs[1:] / xs[:-1]) ** 0.4) if len(xs) > 1 else 1.12
-    axes.bar(xs / half, highs - lows, xs * half - xs / half, lows, align="edge", color=colour, lw=0, zorder=1.5)
+    axes.bar(xs, highs - lows, 0.7, lows, color=colour, lw=0, zorder=1.5)
 
 
 def _draw_bars(axes: Axes, bars: Sequence[tuple[float, Bar]], colour: str, *, upright: bool) -> None:
