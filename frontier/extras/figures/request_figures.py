@@ -4,6 +4,7 @@ timeline of one trial. `detail_figure` finds any detail figure of a series by it
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -79,6 +80,8 @@ def tails_figure(view: View, samples: Samples) -> Picture | None:
         lost = max(lost, sum(int(np.isinf(vs).sum()) for vs in values.values()))
         x = padded_axis(f"{unit}, log scale", [low * scale, high * scale], log=True)
         limits = [limit for limit in limits_on(view, quantity) if x.holds(limit.promise * scale)]
+        if limits:
+            x = replace(x, label=f"{unit}, log scale (grey: {', '.join(map(str, limits))})")
         rules = tuple(Rule("x", limit.promise * scale, role=Role.QUIET) for limit in limits)
         floor = 0.5 / max(len(v) for v in values.values())
         curves = {
@@ -87,8 +90,7 @@ def tails_figure(view: View, samples: Samples) -> Picture | None:
             if np.isfinite(values[c]).any()
         }
         slower = Axis("% of requests slower (log scale)", floor * 100, 120.0, log=True)
-        title = "   ".join([LATENCIES[quantity], *map(str, limits)])
-        tails.append(Panel(title, x, slower, _curves_of(view, shown, curves), rules=rules))
+        tails.append(Panel(LATENCIES[quantity], x, slower, _curves_of(view, shown, curves), rules=rules))
     if not tails:
         return None
     notes = ["Every request of the windows counts. A tail that ends in a step says no more than its last request."]

@@ -141,13 +141,17 @@ def _latency_panel(view: View, quantity: str, words: str) -> Panel | None:
         return None
     near = [li for li in limits if min(values) / 8 <= li.promise <= max(values) * 8]
     scale, unit = seconds_axis(values)
-    ends = [end for s in series.values() for _, e in s for end in (e.low, e.high) if e.value / 3 < end < e.value * 3]
-    heights = [v * scale for v in (*values, *ends, *(li.promise for li in near))]
+    heights = [v * scale for v in (*values, *_ends_near(series.values()), *(li.promise for li in near))]
     y = padded_axis(f"{short(quantity)} ({unit}, log scale)", heights, log=True)
     lines = [replace(_measured(s, series[s], scale, y, role, marker), strong=s in limited) for s, marker, role in shown]
     rules = [Rule("y", li.promise * scale, (str(li),)) for li in near]
     far = [f"   {li} (outside the chart)" for li in limits if li not in near]
     return Panel(words + ",".join(far), concurrency_axis(settings), y, tuple(lines), rules=(*rules, *chosen_rule(view)))
+
+
+def _ends_near(series: Iterable[Values]) -> list[float]:
+    """The ends of intervals within a factor of three of their values; others would squeeze it."""
+    return [end for values in series for _, e in values for end in (e.low, e.high) if e.value / 3 < end < e.value * 3]
 
 
 def _statistics(limited: Collection[str]) -> list[tuple[str, str, Role]]:
