@@ -23,8 +23,8 @@ from frontier.show.explain import sentence
 from frontier.show.notes import Noted, notes_of
 from frontier.show.numbers import bar_ends, figure_row, figures
 from frontier.show.picture.data import View
+from frontier.show.picture.labels import answer_rows, panel_names, view_name
 from frontier.show.picture.labels import headline as title_of
-from frontier.show.picture.labels import view_name
 from frontier.show.picture.selection import pooled_of, provenance_of, samples_of, views_of
 from frontier.show.pooled import Pooled, pooled_table
 from frontier.show.sentences import headline, next_step_lines, no_sla_sentence
@@ -183,7 +183,7 @@ class Section:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """All text of a report, plain and cleaned."""
+    """All text of a report, plain and cleaned. `answers` has a row for each of several sections."""
 
     title: str
     sections: tuple[Section, ...]
@@ -194,6 +194,7 @@ class Page:
     not_said: tuple[str, ...]
     glossary: tuple[tuple[str, str], ...] = GLOSSARY
     pooled: tuple[Table, ...] = ()
+    answers: Table | None = None
 
 
 FIGURE_HEADS = ("metric", "value", "bound", "limit", "margin")
@@ -243,7 +244,15 @@ def page_of(report: Report) -> Page:
         _config_cleaned(report.config_text),
         tuple(report.not_said),
         pooled=tuple(map(pooled_table, report.pooled)),
+        answers=answers_table(report.views) if len(report.views) > 1 else None,
     )
+
+
+def answers_table(views: Sequence[View]) -> Table:
+    """The answer of each series in a row, with the metric that binds; without one why."""
+    heads = ("workload", "answer", "throughput", "binding metric", "bound", "limit")
+    rows = [(*cells, *[""] * (len(heads) - len(cells))) for cells, _ in answer_rows(views, panel_names(views))]
+    return Table.of(heads, rows, "The answers")
 
 
 def _section(view: View, report: Report) -> Section:

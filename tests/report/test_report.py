@@ -4,6 +4,7 @@ import base64
 import dataclasses
 import hashlib
 import html
+import itertools
 import math
 import re
 from functools import cache
@@ -16,7 +17,7 @@ from frontier.core.points import Distance, Estimate, Flag
 from frontier.core.shapes import Shape
 from frontier.core.solver import solve_all
 from frontier.show.numbers import LIMIT_AT, Figure, bar_ends
-from frontier.show.page import escape_markdown, report_html, report_markdown
+from frontier.show.page import LONGEST_MARKDOWN, escape_markdown, report_html, report_markdown
 from frontier.show.picture.data import Roofline, View
 from frontier.show.picture.frontier_picture import small_multiples
 from frontier.show.report import NOT_SAID, Report, neighbours_table, page_of
@@ -159,6 +160,56 @@ def test_a_bar_of_a_minimum_grows_as_its_value_falls() -> None:
     measured = Estimate(80.0, 60.0, 100.0, 900, lower=64.0, upper=96.0)
 
     assert bar_ends(Figure(limit.metric, measured, limit)) == (40, 50)
+
+
+@cache
+def large() -> Report:
+    """Two deployments and four shapes, all with evidence: more than a comment on GitHub holds."""
+    views, samples = [], {}
+    for deployment, isl in itertools.product(("bf16", "fp8"), (256, 512, 1024, 2048)):
+        shape = Shape.of(isl, 64)
+        points = with_times(toy_points(shape=shape, deployment=deployment))
+        views.append(View(points, toy_frontier(points), toy_decision(points, LIMITS), LIMITS, gpus=1))
+        samples[deployment, shape] = {p.concurrency: SAMPLES[64] for p in points}
+    return dataclasses.replace(usual(), views=views, samples=samples)
+
+
+def test_of_several_series_the_answers_come_first() -> None:
+    page = page_of(large())
+    assert page.answers is not None
+    rows = page.answers.as_json()
+    text = report_markdown(large())
+
+    assert len(page.sections) == len(rows)
+    assert ["run at 64"] * 8 == [row["answer"] for row in rows]
+    assert text.index("| workload | answer |") < text.index("## bf16")
+    assert page_of(usual()).answers is None
+
+
+@pytest.mark.parametrize(
+    ("lines", "kept"), [(0, ["## bf16", "Glossary"]), (20_000, ["workload", "Glossary"])], ids=["large", "long config"]
+)
+def test_a_report_as_markdown_is_never_longer_than_a_comment_may_be(lines: int, kept: list[str]) -> None:
+    report = dataclasses.replace(large(), config_text="key: value\n" * lines)
+    text = report_markdown(report)
+
+    assert 10_000 < len(text) <= LONGEST_MARKDOWN
+    assert [True, True] == [part in text for part in kept]
+    assert "Left out for their length: evidence" in text
+    assert "Left out" not in report_markdown(usual())
+
+
+def test_on_paper_are_the_points_of_a_single_series_and_where_they_come_from() -> None:
+    printed = [
+        re.findall(r'<details[^>]*class="printed">\n<summary>(?:<h2>)?(\w+)', page_html(of)) for of in (usual, two)
+    ]
+
+    assert [["Every", "Quality", "What", "Provenance"], ["Quality", "What", "Provenance"]] == printed
+
+
+def two() -> Report:
+    """The usual report with a second view."""
+    return dataclasses.replace(usual(), views=[*usual().views, *large().views[:1]])
 
 
 def test_the_page_is_one_file_with_one_known_script_and_nothing_from_elsewhere() -> None:
