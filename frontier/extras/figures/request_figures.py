@@ -177,7 +177,7 @@ def timeline_figure(measurement: Measurement, records: Iterable[Record]) -> Pict
     window, trial = measurement.window, measurement.trial
     streams = sorted({r.stream for r in everything})
     ordered = [r for r in everything if r.stream in streams[:MOST_STREAMS]]
-    shown = ordered[: EACH * MOST_STREAMS]
+    shown = ordered[: EACH * min(len(streams), MOST_STREAMS)]
     begin = shown[0].sent
     end = max(r.end for r in shown) if len(shown) == len(ordered) else shown[-1].sent
     rows = {stream: row for row, stream in enumerate(sorted({r.stream for r in shown}), 1)}
