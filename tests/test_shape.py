@@ -44,7 +44,6 @@ COMPLEX = {
     "search/place.py: candidate": 23,
     "search/scan.py: skip_reason": 22,
     "show/picture/draw.py: _draw_panel": 21,
-    "show/picture/draw.py: draw": 23,
     "show/picture/frontier_picture.py: axes_of": 39,
     "show/picture/frontier_picture.py: roofline_of": 25,
     "show/picture/layout.py: PanelLayout._take_drawing": 34,
@@ -101,7 +100,7 @@ LONG = {
     "core/proof.py": 496,
     "run.py": 503,
     "search/highest_rate.py": 490,
-    "show/picture/draw.py": 596,
+    "show/picture/draw.py": 579,
     "show/picture/layout.py": 453,
 }
 

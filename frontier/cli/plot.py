@@ -13,6 +13,7 @@ from frontier.cli import common
 from frontier.core.decisions import Limit
 from frontier.core.errors import DrawingError, ExitCode, UsageError
 from frontier.core.series import Series
+from frontier.core.text import clean, suggestion
 from frontier.store.run_dir import RunDirectory
 
 if TYPE_CHECKING:
@@ -24,6 +25,17 @@ FIGURES = ("frontier", *dict(registry.there(registry.FIGURES)))
 Theme = Literal["light", "dark"]
 
 
+class _FigureName(click.Choice[str]):
+    """The name of a figure; another one is answered with the name that is most like it."""
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:  # noqa: ARG002
+        if value not in FIGURES:
+            raise UsageError(
+                f"no figure {clean(value, 80)!r}; {suggestion(value, FIGURES)}", "names: frontier plot --help"
+            )
+        return value
+
+
 @common.subcommand("plot")
 @click.argument("runs", nargs=-1, metavar="[RUN]...", type=common.RUN_PATH, shell_complete=common.complete_run)
 @click.option(
@@ -31,7 +43,7 @@ Theme = Literal["light", "dark"]
 )
 @click.option(
     "--figure",
-    type=click.Choice(FIGURES),
+    type=_FigureName(FIGURES),
     default="frontier",
     metavar="NAME",
     help=f"One of {', '.join(FIGURES)}; default: the frontier itself.",

@@ -17,10 +17,12 @@ from markupsafe import Markup
 from frontier import registry
 from frontier.core.text import capital
 from frontier.show.json_out import Tree, decisions_json, points_json
+from frontier.show.numbers import LIMIT_AT
+from frontier.show.picture.colours import dark_colours, ink
 from frontier.show.picture.data import Picture, mark_id
 from frontier.show.picture.frontier_picture import small_multiples
 from frontier.show.pooled import pooled_json
-from frontier.show.report import KEY, Report, Section, page_of
+from frontier.show.report import KEY, Page, Report, Section, page_of
 from frontier.show.table import Cell, Table
 
 REPORT_SCHEMA = "frontier.report/1"
@@ -70,7 +72,7 @@ class Figures:
 
 def draw_figures(report: Report) -> Figures:
     """What a page draws of a report. DrawingError where matplotlib does not load."""
-    from frontier.show.picture.draw import dark_colours, ink, render, render_panel
+    from frontier.show.picture.draw import render, render_panel
 
     views, dark = report.views, dark_colours()
     picture = small_multiples(views, footer=report.provenance)
@@ -114,6 +116,7 @@ def report_html(report: Report, figures: Figures | None = None) -> str:
         script=Markup(script),  # noqa: S704  # our own file
         allowed=_allowed(script),
         mark=mark_id,
+        limit_at=LIMIT_AT,
     )
 
 
@@ -153,30 +156,52 @@ def escape_markdown(text: str) -> str:
     return _NUMBERED.sub(r"\1\\\2", _SPECIAL.sub(r"\\\1", plain))
 
 
+LONGEST_MARKDOWN = 60_000
+"""Characters of a report as Markdown: a comment on GitHub holds 65,536."""
+_EVIDENCE, _POINTS, _CONFIG, _REASONS = "evidence", "the points", "the config", "the reasons of each series"
+_HEALTH = "the quality of the data"
+
+
 def report_markdown(report: Report, picture: str | None = None) -> str:
-    """The report as GitHub-flavoured Markdown. `picture` is the address of the picture, if any."""
-    page = page_of(report)
+    """The report as GitHub-flavoured Markdown. `picture` is the address of the picture, if any. Of
+    a report that is too long the least important parts are left out, and named.
+    """
+    page, parts = page_of(report), (_EVIDENCE, _POINTS, _CONFIG, _REASONS, _HEALTH)
+    text = _markdown(page, picture, ())
+    for number in range(1, len(parts) + 1):
+        text = text if len(text) <= LONGEST_MARKDOWN else _markdown(page, picture, parts[:number])
+    return text
+
+
+def _markdown(page: Page, picture: str | None, without: Sequence[str]) -> str:
+    """The page without some of its parts."""
     parts = [f"# {escape_markdown(page.title)}"]
     if picture is not None:
         parts.append(f"![{escape_markdown(page.title)}](<{picture.replace('>', '%3E').replace('<', '%3C')}>)")
-    for section in page.sections:
-        parts += _section(section, len(page.sections) > 1)
+    parts += _captioned(page.answers) if page.answers else []
+    if without:
+        note = (
+            f"Left out for their length: {', '.join(without)}. They are in the page: frontier report RUN -o page.html"
+        )
+        parts.append(escape_markdown(note))
+    for section in page.sections if _REASONS not in without or page.answers is None else ():
+        parts += _section(section, len(page.sections) > 1, without)
     for table in page.pooled:
         parts += _captioned(table)
-    parts += ["## Quality of the data", _list(page.health)]
+    parts += ["## Quality of the data", _list(page.health)] if _HEALTH not in without else []
     if page.provenance:
         parts += ["## Provenance", _list([f"{name}: {text}" for name, text in page.provenance])]
     if page.commands or page.config_text:
         parts.append("## How to reproduce")
         parts += [_fenced("\n".join(page.commands), "console")] if page.commands else []
-        parts += [_fenced(page.config_text, "yaml")] if page.config_text else []
+        parts += [_fenced(page.config_text, "yaml")] if page.config_text and _CONFIG not in without else []
     parts += ["## What this does not cover", _list(page.not_said)]
     parts += ["## Glossary", _list([f"{term}: {meaning}" for term, meaning in page.glossary])]
     return "\n\n".join(parts) + "\n"
 
 
-def _section(section: Section, several: bool) -> list[str]:
-    """One series."""
+def _section(section: Section, several: bool, without: Sequence[str]) -> list[str]:
+    """One series, without some of its parts."""
     parts = [f"## {escape_markdown(section.name)}"] if several else []
     if section.verdict:
         parts.append(f"**{escape_markdown(section.verdict)}**")
@@ -188,14 +213,21 @@ def _section(section: Section, several: bool) -> list[str]:
         parts.append(_table(heads, [list(map(escape_markdown, row)) for row in section.figures.texts], "-:---"))
     parts += [escape_markdown(section.legend)] if section.legend else []
     parts += [_labelled(lines) for lines in (section.lines, section.more) if lines]
+    if _POINTS not in without:
+        parts += [_points(section), section.frontier, KEY]
+    tables = [section.neighbours] if section.neighbours and _POINTS not in without else []
+    for table in tables + (list(section.evidence) if _EVIDENCE not in without else []):
+        parts += _captioned(table)
+    return parts
+
+
+def _points(section: Section) -> str:
+    """The table of every point of a series."""
     rows = [
         [_cell(cell, role == "chosen") for cell in row]
         for row, (_, role) in zip(section.points.rows, section.marks, strict=True)
     ]
-    parts += [_table(section.points.heads, rows, "-" + ":" * (len(section.points.heads) - 2)), section.frontier, KEY]
-    for table in ([section.neighbours] if section.neighbours else []) + list(section.evidence):
-        parts += _captioned(table)
-    return parts
+    return _table(section.points.heads, rows, "-" + ":" * (len(section.points.heads) - 2))
 
 
 def _labelled(lines: Sequence[tuple[str, str]]) -> str:

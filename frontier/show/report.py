@@ -21,10 +21,10 @@ from frontier.show.costs import power_text
 from frontier.show.evidence_tables import cost_tables, evidence_tables, time_tables
 from frontier.show.explain import sentence
 from frontier.show.notes import Noted, notes_of
-from frontier.show.numbers import figure_row, figures
+from frontier.show.numbers import bar_ends, figure_row, figures
 from frontier.show.picture.data import View
+from frontier.show.picture.labels import answer_rows, panel_names, view_name
 from frontier.show.picture.labels import headline as title_of
-from frontier.show.picture.labels import view_name
 from frontier.show.picture.selection import pooled_of, provenance_of, samples_of, views_of
 from frontier.show.pooled import Pooled, pooled_table
 from frontier.show.sentences import headline, next_step_lines, no_sla_sentence
@@ -162,7 +162,8 @@ class Report:
 class Section:
     """One series: its decision with figures and lines of the answer, and its points with
     concurrency and role of each (`marks`). `step` is what would decide a better setting, and the
-    command; `more` is what only somebody who asks for all of it reads.
+    command; `more` is what only somebody who asks for all of it reads. `bars` are where value and
+    bound of each figure lie on a bar that ends beyond the limit.
     """
 
     name: str
@@ -177,11 +178,12 @@ class Section:
     frontier: str
     neighbours: Table | None
     evidence: tuple[Table, ...]
+    bars: tuple[tuple[int, int] | None, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """All text of a report, plain and cleaned."""
+    """All text of a report, plain and cleaned. `answers` has a row for each of several sections."""
 
     title: str
     sections: tuple[Section, ...]
@@ -192,6 +194,7 @@ class Page:
     not_said: tuple[str, ...]
     glossary: tuple[tuple[str, str], ...] = GLOSSARY
     pooled: tuple[Table, ...] = ()
+    answers: Table | None = None
 
 
 FIGURE_HEADS = ("metric", "value", "bound", "limit", "margin")
@@ -241,14 +244,23 @@ def page_of(report: Report) -> Page:
         _config_cleaned(report.config_text),
         tuple(report.not_said),
         pooled=tuple(map(pooled_table, report.pooled)),
+        answers=answers_table(report.views) if len(report.views) > 1 else None,
     )
+
+
+def answers_table(views: Sequence[View]) -> Table:
+    """The answer of each series in a row, with the metric that binds; without one why."""
+    heads = ("workload", "answer", "throughput", "binding metric", "bound", "limit")
+    rows = [(*cells, *[""] * (len(heads) - len(cells))) for cells, _ in answer_rows(views, panel_names(views))]
+    return Table.of(heads, rows, "The answers")
 
 
 def _section(view: View, report: Report) -> Section:
     """The section of one series of a report."""
     points, frontier, decision, gpus = view.mine, view.frontier, view.decision, view.gpus
     samples = report.samples.get(frontier.series, {})
-    rows = [figure_row(figure, gpus) for figure in figures(decision)] if decision else []
+    known = figures(decision) if decision else []
+    rows = [figure_row(figure, gpus) for figure in known]
     arrivals = arrival_rate(decision, points, samples) if decision is not None else None
     if decision is not None:
         lines, whole = (answer_lines(decision, arrivals, whole=whole) for whole in (False, True))
@@ -274,6 +286,7 @@ def _section(view: View, report: Report) -> Section:
         frontier=frontier_sentence(frontier),
         neighbours=neighbours_table(decision) if decision else None,
         evidence=(*cost_tables(decision), *time_tables(points), *evidence_tables(samples)),
+        bars=tuple(map(bar_ends, known)),
     )
 
 

@@ -216,6 +216,14 @@ def test_without_any_run_show_says_how_to_make_one(tmp_path: Path) -> None:
         assert "frontier sweep CONFIG" in said.err
 
 
+@pytest.mark.parametrize(("asked", "offered"), [("latencies", "latency"), ("zzz", "timeline")])
+def test_a_figure_that_there_is_not_is_answered_with_those_there_are(asked: str, offered: str, tmp_path: Path) -> None:
+    said = frontier("plot", "--figure", asked, cwd=tmp_path, here=True)
+    assert (2, "") == (said.code, said.out)
+    assert offered in said.error
+    assert_golden_row("messages", said.err)
+
+
 def test_a_run_that_ended_before_its_first_trial_says_why(tmp_path: Path) -> None:
     text = CONFIG.format(endpoint="http://127.0.0.1:9/v1")
     with open_run(tmp_path / "run", load_config(text, "sweep.yaml"), text) as opened:

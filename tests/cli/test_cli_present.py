@@ -61,7 +61,7 @@ def test_every_figure_is_written(cwd: Path, figure: str) -> None:
 
 def test_a_timeline_is_of_the_setting_asked_for(cwd: Path) -> None:
     assert 0 == frontier("plot", "--figure", "timeline", "--at", "4", "-o", "four.svg", cwd=cwd).code
-    assert "chat c=4 r1" in "".join(ET.parse(cwd / "four.svg").getroot().itertext())
+    assert "chat at c=4" in "".join(ET.parse(cwd / "four.svg").getroot().itertext())
     said = frontier("plot", "--figure", "timeline", "--at", "5", "-o", "five.svg", cwd=cwd)
     assert 2 == said.code
     assert_golden_row("messages", said.error)

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from frontier import load
+from frontier.show.picture.selection import views_of
 from tests.commands import frontier
 from tests.golden import assert_golden_row
 from tests.sweeps import sweep_in_virtual_time
@@ -87,3 +88,14 @@ def test_a_server_that_speculates_is_no_impossible_one_where_the_config_says_so(
     page = frontier("report", "own", "-o", "-", cwd=tmp_path).out
     (row,) = (line for line in page.splitlines() if "speculating" in line and line.startswith("|"))
     assert_golden_row("pages", row)
+
+
+def test_where_requests_are_counted_the_roofline_is_of_requests(runs: Path) -> None:
+    run = load(runs / "runs" / "own")
+    lights = {up: views_of(run, (), (up, "p50_tpot"))[0].light for up in ("output_throughput", "request_throughput")}
+    of_tokens, of_requests = lights["output_throughput"], lights["request_throughput"]
+    assert of_tokens is not None
+    assert of_requests is not None
+    assert of_tokens.ceiling == pytest.approx(64 * of_requests.ceiling)
+    assert [(x, pytest.approx(y / 64)) for x, y in of_tokens.curve] == list(of_requests.curve)
+    assert views_of(run, (), ("total_throughput", "p50_tpot"))[0].light is None

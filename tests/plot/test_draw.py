@@ -2,9 +2,11 @@
 hostile in it."""
 
 import io
+import re
 import subprocess
 import sys
 import xml.etree.ElementTree as ET
+from dataclasses import replace
 from pathlib import Path
 
 import matplotlib as mpl
@@ -17,6 +19,7 @@ from frontier.show.picture.data import Roofline
 from frontier.show.picture.draw import defaults, render
 from frontier.show.picture.frontier_picture import save
 from frontier.show.wording import Provenance
+from tests.golden import assert_golden_row
 from tests.plot.toy import SHAPE, picture, toy_decision, toy_frontier, toy_points
 
 
@@ -104,3 +107,35 @@ def test_drawing_needs_no_pyplot() -> None:
         "assert 'matplotlib.pyplot' not in sys.modules and 'scipy' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def tooltips(svg: bytes) -> dict[str, str]:
+    """What is shown under the pointer on each mark of an SVG, by its id."""
+    groups = ET.fromstring(svg).iter("{http://www.w3.org/2000/svg}g")
+    marks = [group for group in groups if group.get("id", "").startswith("mark-")]
+    return {mark.get("id", ""): mark[0].text or "" for mark in marks if mark[0].tag.endswith("}title")}
+
+
+def test_each_mark_of_an_svg_has_its_row_of_the_table_as_a_tooltip(usual) -> None:  # type: ignore[no-untyped-def]
+    shown = tooltips(render(usual, "svg"))
+    (panel,) = usual.panels
+
+    assert {f"mark-0-{mark.concurrency}" for mark in panel.marks} | {"mark-0-64-star"} == set(shown)
+    assert shown["mark-0-64"] == shown["mark-0-64-star"]
+    assert_golden_row("pictures", "\n\n".join(shown[f"mark-0-{c}"] for c in (64, 128)))
+
+
+def test_a_tooltip_is_text_whatever_is_in_it(usual) -> None:  # type: ignore[no-untyped-def]
+    (panel,) = usual.panels
+    text = '</title><script>alert(1)</script> & "c=1" \\1 <g id="mark-0-1">'
+    marks = tuple(replace(mark, tooltip=text) for mark in panel.marks)
+
+    assert {text} == set(tooltips(render(replace(usual, panels=(replace(panel, marks=marks),)), "svg")).values())
+
+
+def test_two_runs_at_one_setting_keep_their_own_tooltips(usual) -> None:  # type: ignore[no-untyped-def]
+    (panel,) = usual.panels
+    marks = (replace(panel.marks[0], tooltip="one"), replace(panel.marks[0], tooltip="another"))
+    svg = render(replace(usual, panels=(replace(panel, marks=marks),)), "svg").decode()
+
+    assert ["one", "another"] == re.findall(r'<g id="mark-[^"]*"><title>([^<]*)', svg)

@@ -20,6 +20,7 @@ from frontier.core.window import BLOCKS, WindowData
 from frontier.extras.figures.request_figures import (
     FROM_SAMPLES,
     MOST,
+    MOST_STREAMS,
     jitter_figure,
     settings_shown,
     tails_figure,
@@ -168,20 +169,20 @@ def test_goodput_keeps_its_zeros() -> None:
     points[3:] = [with_metric(p, goodput=0.0) for p in points[3:]]
     figure = goodput_figure(view(points))
 
-    good = line(figure, 0, "within every limit")
+    good = line(figure, 0, "inside every limit")
     assert [1.0, 8.0, 64.0, 96.0, 128.0] == [x for x, _ in good.points]
     assert [0.0, 0.0] == [y for _, y in good.points[3:]]
     assert figure is not None
-    assert_golden_row("pictures", "\n".join(figure.notes))
+    assert_golden_row("pictures", "\n".join([figure.title, *figure.notes]))
 
 
 def test_a_goodput_of_nothing_is_drawn_and_said() -> None:
     points = [with_metric(p, goodput=0.0) for p in toy_points((1, 8))]
     figure = goodput_figure(view(points))
-    assert [0.0, 0.0] == [y for _, y in line(figure, 0, "within every limit").points]
+    assert [0.0, 0.0] == [y for _, y in line(figure, 0, "inside every limit").points]
     assert figure is not None
     assert render(figure, "svg")
-    assert_golden_row("pictures", "\n".join(figure.notes))
+    assert_golden_row("pictures", "\n".join([figure.title, *figure.notes]))
 
 
 def test_what_is_not_known_is_named_and_what_an_axis_does_not_hold_is_at_its_edge() -> None:
@@ -285,7 +286,7 @@ def test_goodput_is_drawn_beside_all_requests_and_only_when_there_are_limits() -
     figure = goodput_figure(view(points))
 
     assert figure is not None
-    every, good = (line(figure, 0, name).points for name in ("all requests", "within every limit"))
+    every, good = (line(figure, 0, name).points for name in ("all requests", "inside every limit"))
     assert [True] * 3 == [g[1] < e[1] for g, e in zip(good, every, strict=True)]
     assert goodput_figure(view(toy_points((1, 8)))) is None
 
@@ -303,20 +304,19 @@ def test_inflation_is_a_multiple_of_the_lowest_setting() -> None:
 def test_tails_are_the_shares_of_the_requests_themselves() -> None:
     figure = tails_figure(view(toy_points((1, 8, 64))), SAMPLES)
     assert figure is not None
-    body, tail = line(figure, 0, "c=8").points, line(figure, 3, "c=8").points
+    tail = line(figure, 0, "c=8").points
     values = np.sort(SAMPLES[8].ttft) * 1e3
 
-    for x, share in body[:: len(body) // 7]:
-        assert share == pytest.approx(100 * (values <= x * (1 + 1e-12)).mean())
-    assert body[-1] == (pytest.approx(values[-1]), 100.0)
+    assert 3 == len(figure.panels)
+    assert tail[-1][0] == pytest.approx(values[-1])
     for x, share in tail[:-1]:
         assert share == pytest.approx(100 * (values > x * (1 + 1e-12)).mean())
 
 
-def test_failed_requests_keep_a_curve_below_the_top_and_are_explained() -> None:
+def test_failed_requests_keep_a_curve_above_the_floor_and_are_explained() -> None:
     figure = tails_figure(view(toy_points((1, 8, 64))), SAMPLES | {64: sample(64, failures=40)})
 
-    assert line(figure, 0, "c=64").points[-1][1] == pytest.approx(90.0)
+    assert line(figure, 0, "c=64").points[-1][1] == pytest.approx(10.0)
     assert figure is not None
     assert_golden_row("pictures", "\n".join(figure.notes))
 
@@ -330,9 +330,45 @@ def test_of_many_settings_the_ends_and_the_operating_point_are_shown() -> None:
     assert {1, 128, toy_decision(points, LIMITS).concurrency} <= set(shown)
 
 
+def test_the_operating_point_is_the_one_strong_curve() -> None:
+    points = toy_points((1, 8, 64))
+    chosen = f"c={toy_decision(points, LIMITS).concurrency}"
+    for make in FROM_SAMPLES.values():
+        figure = make(view(points), SAMPLES)
+        assert figure is not None
+        curves = [li for li in figure.panels[0].lines if li.kind == "steps"]
+        assert {(chosen, Role.OPERATING)} == {(li.name, li.role) for li in curves if li.strong}
+        assert 3 == len({li.role for li in curves})
+
+
+@pytest.mark.parametrize(
+    ("metric_name", "shown"),
+    [("p95_ttft", ["p50", "p95", "p99"]), ("p90_ttft", ["p50", "p90", "p99"]), ("p99_e2e", ["p50", "p90", "p99"])],
+)
+def test_the_limited_percentile_is_drawn_and_strong(metric_name: str, shown: list[str]) -> None:
+    points = [with_metric(p, p90_ttft=0.09, p95_ttft=0.1) for p in toy_points((1, 8, 64))]
+    figure = latency_figure(view(points, Limit(metric_name, 0.4)))
+    assert figure is not None
+    lines = figure.panels[0].lines
+
+    assert shown == [li.name for li in lines]
+    assert [name for name in shown if f"{name}_ttft" == metric_name] == [li.name for li in lines if li.strong]
+
+
+def test_columns_have_the_same_room_and_the_operating_point_has_a_star() -> None:
+    points = with_times(toy_points((1, 8, 64, 65)))
+    figure = time_figure(view(points))
+    assert figure is not None
+    axis = figure.panels[0].x
+
+    assert [0.0, 1.0, 2.0, 3.0] == [x for x, _, _ in figure.panels[0].lines[0].band]
+    assert [f"★ {toy_decision(points, LIMITS).concurrency}"] == [name for name in axis.names if "★" in name]
+    assert not axis.log
+
+
 def test_jitter_is_the_ratio_of_the_gaps_percentiles() -> None:
     figure = jitter_figure(view(toy_points((1, 8, 64))), SAMPLES)
-    ratio = dict(line(figure, 1, "p99 / p50").points)[8.0]
+    ratio = dict(line(figure, 1, "").points)[8.0]
 
     gaps = LogHistogram.merged(SAMPLES[8].block_itl)
     assert ratio == pytest.approx(gaps.quantile(0.99) / gaps.quantile(0.5))
@@ -362,6 +398,17 @@ def test_a_timeline_has_a_row_per_stream_and_says_what_failed() -> None:
     assert [0.2] * 39 == pytest.approx([s.end - s.start for s in chart.spans if s.kind == "wait"])
     assert "1 failed request" in figure.notes[0]
     assert timeline_figure(Measurement(trial(4), 0.0, Window(2.0, 8.0), "requests"), []) is None
+
+
+def test_of_many_streams_a_timeline_shows_the_first() -> None:
+    records = [record(i, i % 40, i // 40 * 1.0) for i in range(400)]
+    figure = timeline_figure(Measurement(trial(40), 0.0, Window(2.0, 8.0), "requests"), records)
+    assert figure is not None
+    (chart,) = figure.panels
+
+    assert MOST_STREAMS == len({s.row for s in chart.spans if s.kind == "wait"})
+    assert 10 * MOST_STREAMS == sum(s.kind == "wait" for s in chart.spans)
+    assert f"{MOST_STREAMS} of 40" in figure.notes[1]
 
 
 def all_figures(ladder: tuple[int, ...], shape: Shape = SHAPE) -> list[Picture]:
@@ -418,7 +465,8 @@ def test_what_is_flagged_is_not_in_the_lines_and_said_below() -> None:
         figure = make(view(with_times(points)))
         assert figure is not None
         assert_golden_row("pictures", "\n".join(figure.notes), figure.name)
-        assert 32.0 == max(x for chart in figure.panels for li in chart.lines for x, *_ in li.points or li.band)
+        highest = 2.0 if figure.name == "time" else 32.0  # its third column is that of c=32
+        assert highest == max(x for chart in figure.panels for li in chart.lines for x, *_ in li.points or li.band)
 
 
 def test_the_time_figure_stacks_the_parts_up_to_the_means() -> None:
@@ -447,7 +495,8 @@ def test_the_time_figure_says_what_it_cannot_draw() -> None:
     over = dataclasses.replace(points[1], time=dataclasses.replace(points[1].time, rest=-0.1, e2e=1.0))
     figure = time_figure(view([points[0], over, refused]))
     assert figure is not None
-    assert {1.0, 8.0} == {x for x, _, _ in figure.panels[0].lines[0].band}
+    assert {0.0, 1.0} == {x for x, _, _ in figure.panels[0].lines[0].band}
+    assert ("1", "8") == figure.panels[0].x.names
     assert time_figure(view([refused])) is None
     assert_golden_row("pictures", "\n".join(figure.notes))
 

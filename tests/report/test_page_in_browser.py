@@ -2,6 +2,7 @@
 reads without script."""
 
 import dataclasses
+import re
 from functools import cache
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from frontier.show.report import Report, page_of
 from tests.plot.test_figures import SAMPLES
 from tests.plot.toy import SHAPE, toy_decision, toy_frontier, toy_points
 from tests.report.browser import Tab, chromium, in_browser
-from tests.report.test_report import LIMITS, usual
+from tests.report.test_report import LIMITS, large, usual
 
 pytestmark = pytest.mark.skipif(chromium() is None, reason="no Chromium on this machine")
 
@@ -149,3 +150,17 @@ def test_a_narrow_screen_scrolls_tables_not_the_page(page: Path) -> None:
         assert light == await tab.look(looks)
 
     in_browser(visit)
+
+
+@pytest.mark.process
+def test_on_paper_a_page_has_three_sheets_at_most(tmp_path: Path) -> None:
+    for name, printed in (("one", usual()), ("several", large())):
+        file = tmp_path / f"{name}.html"
+        file.write_text(report_html(printed))
+
+        async def visit(tab: Tab, file: Path = file) -> None:
+            await tab.open(file)
+            sheets = re.findall(rb"/Type ?/Page\b", await tab.pdf())
+            assert 1 <= len(sheets) <= 3, file
+
+        in_browser(visit)

@@ -4,6 +4,7 @@ import base64
 import dataclasses
 import hashlib
 import html
+import itertools
 import math
 import re
 from functools import cache
@@ -15,7 +16,8 @@ from frontier.core.decisions import Cause, Judgement, Limit, Verdict
 from frontier.core.points import Distance, Estimate, Flag
 from frontier.core.shapes import Shape
 from frontier.core.solver import solve_all
-from frontier.show.page import escape_markdown, report_html, report_markdown
+from frontier.show.numbers import LIMIT_AT, Figure, bar_ends
+from frontier.show.page import LONGEST_MARKDOWN, escape_markdown, report_html, report_markdown
 from frontier.show.picture.data import Roofline, View
 from frontier.show.picture.frontier_picture import small_multiples
 from frontier.show.report import NOT_SAID, Report, neighbours_table, page_of
@@ -124,6 +126,90 @@ def test_the_whole_text_of_the_page_and_its_markdown() -> None:
     lines = re.sub(r"<[^>]*>", "", re.sub(r"</(tr|p|h\d|dd|li|summary|caption|title|pre|ul)>|<dd>", "\n", cells))
     assert_golden("page.txt", html.unescape("\n".join(line.strip() for line in lines.splitlines() if line.strip())))
     assert_golden("report.md", report_markdown(report, "frontier.svg"))
+
+
+def test_each_limited_number_has_a_bar_with_its_value_its_bound_and_the_limit() -> None:
+    (section,) = page_of(usual()).sections
+    assert section.figures is not None
+    bars = dict(zip([row[0] for row in section.figures.texts], section.bars, strict=True))
+    chosen = usual().views[0].decision.metrics  # type: ignore[union-attr]
+
+    assert bars["output throughput"] is None
+    for limit in LIMITS:
+        e = chosen[limit.metric]
+        ends = tuple(round(LIMIT_AT * end / limit.promise) for end in (e.value, e.upper))
+        assert ends == bars[limit.of.label]
+    widths = re.findall(r'class="bar".*?width: (\d+)%.*?width: (\d+)%', page_html(usual))
+    assert [(str(high), str(low)) for low, high in filter(None, bars.values())] == widths
+
+
+@pytest.mark.parametrize(
+    ("value", "bound", "ends"),
+    [(0.25, math.inf, (40, 100)), (0.75, 0.625, (100, 100)), (0.53, 0.51, (82, 85)), (math.inf, math.inf, (100, 100))],
+    ids=["without a bound", "far beyond the limit", "beyond the limit", "too many failed"],
+)
+def test_a_bar_ends_where_it_is_known_to(value: float, bound: float, ends: tuple[int, int]) -> None:
+    lower, upper = (bound, math.inf) if value > LIMIT.promise else (0.0, bound)
+    measured = Estimate(value, 0.0, math.inf, 900, lower=lower, upper=upper)
+
+    assert ends == bar_ends(Figure(LIMIT.metric, measured, LIMIT))
+
+
+def test_a_bar_of_a_minimum_grows_as_its_value_falls() -> None:
+    limit = Limit("p50_interactivity", 40.0)
+    measured = Estimate(80.0, 60.0, 100.0, 900, lower=64.0, upper=96.0)
+
+    assert bar_ends(Figure(limit.metric, measured, limit)) == (40, 50)
+
+
+@cache
+def large() -> Report:
+    """Two deployments and four shapes, all with evidence: more than a comment on GitHub holds."""
+    views, samples = [], {}
+    for deployment, isl in itertools.product(("bf16", "fp8"), (256, 512, 1024, 2048)):
+        shape = Shape.of(isl, 64)
+        points = with_times(toy_points(shape=shape, deployment=deployment))
+        views.append(View(points, toy_frontier(points), toy_decision(points, LIMITS), LIMITS, gpus=1))
+        samples[deployment, shape] = {p.concurrency: SAMPLES[64] for p in points}
+    return dataclasses.replace(usual(), views=views, samples=samples)
+
+
+def test_of_several_series_the_answers_come_first() -> None:
+    page = page_of(large())
+    assert page.answers is not None
+    rows = page.answers.as_json()
+    text = report_markdown(large())
+
+    assert len(page.sections) == len(rows)
+    assert ["run at 64"] * 8 == [row["answer"] for row in rows]
+    assert text.index("| workload | answer |") < text.index("## bf16")
+    assert page_of(usual()).answers is None
+
+
+@pytest.mark.parametrize(
+    ("lines", "kept"), [(0, ["## bf16", "Glossary"]), (20_000, ["workload", "Glossary"])], ids=["large", "long config"]
+)
+def test_a_report_as_markdown_is_never_longer_than_a_comment_may_be(lines: int, kept: list[str]) -> None:
+    report = dataclasses.replace(large(), config_text="key: value\n" * lines)
+    text = report_markdown(report)
+
+    assert 10_000 < len(text) <= LONGEST_MARKDOWN
+    assert [True, True] == [part in text for part in kept]
+    assert "Left out for their length: evidence" in text
+    assert "Left out" not in report_markdown(usual())
+
+
+def test_on_paper_are_the_points_of_a_single_series_and_where_they_come_from() -> None:
+    printed = [
+        re.findall(r'<details[^>]*class="printed">\n<summary>(?:<h2>)?(\w+)', page_html(of)) for of in (usual, two)
+    ]
+
+    assert [["Every", "Quality", "What", "Provenance"], ["Quality", "What", "Provenance"]] == printed
+
+
+def two() -> Report:
+    """The usual report with a second view."""
+    return dataclasses.replace(usual(), views=[*usual().views, *large().views[:1]])
 
 
 def test_the_page_is_one_file_with_one_known_script_and_nothing_from_elsewhere() -> None:

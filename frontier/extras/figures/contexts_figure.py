@@ -76,14 +76,14 @@ def contexts_figure(views: Sequence[View], rooflines: Mapping[str, Roofline | No
 
 
 def _name(view: View, among: Sequence[View], by_length: bool) -> str:
-    """What tells a line from the others: deployment, output length, shared prefix; 'measured' where
-    nothing does.
+    """What tells a line from the others: deployment, output length, shared prefix; 'inside the SLA'
+    where nothing does.
     """
     shape, shapes = view.frontier.shape, [other.frontier.shape for other in among]
     parts = [clean_name(view.frontier.deployment, 40)] if len({v.frontier.deployment for v in among}) > 1 else []
     parts += [f"{shape.osl} output tokens"] if len({s.osl for s in shapes}) > 1 else []
     parts += [f"prefix {format_share(shape.prefix)}"] if by_length and len({s.prefix for s in shapes}) > 1 else []
-    return ", ".join(parts) or "measured"
+    return ", ".join(parts) or "inside the SLA"
 
 
 def _is_drawn(decision: Decision | None) -> bool:
@@ -129,7 +129,7 @@ def _bounds(
             if most and most.running < COUNTLESS and not shape.prefix:
                 fitting.append((across(view), float(most.running)))
         roof += [Line(f"roofline at c={top}", tuple(ceiling), Role.ROOFLINE, "fit")] if len(ceiling) > 1 else []
-        room += [Line("run at once at most", tuple(fitting), Role.QUIET, "fit")] if len(fitting) > 1 else []
+        room += [Line("memory or batch cap allows", tuple(fitting), Role.QUIET, "fit")] if len(fitting) > 1 else []
     return roof, room
 
 

@@ -4,6 +4,7 @@ timeline of one trial. `detail_figure` finds any detail figure of a series by it
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,16 +23,16 @@ from frontier.show.wording import count
 
 Samples = Mapping[int, WindowData]
 Floats = NDArray[np.float64]
-INKS = (Role.FRONTIER, Role.OPERATING, Role.SLA, Role.THIRD, Role.FOURTH)
-"""Colours of settings shown together."""
+INKS = (Role.FRONTIER, Role.OTHER, Role.THIRD, Role.SLA, Role.FOURTH)
+"""Colours of settings shown together; the operating point has its own."""
 MARKERS = ("o", "s", "^", "D", "v")
 MOST = len(INKS)
 """Settings shown at once: more lines would only hide each other."""
 FINE = 240
 """Points a curve is drawn with: more than a screen's worth changes no pixel."""
-EACH, MOST_TIMELINE = 40, 1500
-"""Requests in a timeline: about so many of each stream from the beginning of the trial, and so many
-in all."""
+EACH, MOST_STREAMS = 40, 12
+"""Requests in a timeline: about so many of each stream from the beginning of the trial, and the
+streams: more rows leave nothing between them to see."""
 
 
 def settings_shown(view: View, samples: Samples) -> list[int]:
@@ -62,11 +63,11 @@ def _left_out(view: View, samples: Samples, shown: Sequence[int]) -> list[str]:
 
 
 def tails_figure(view: View, samples: Samples) -> Picture | None:
-    """Cumulative distributions above, and below them the tail: the share of requests slower than x,
-    both log.
+    """Of each latency the share of requests slower than x, both log: what a percentile is read
+    from.
     """
     shown = settings_shown(view, samples)
-    bodies, tails, lost = [], [], 0
+    tails, lost = [], 0
     empty: list[str] = []
     for quantity in ("ttft", "tpot", "e2e"):
         values = {c: np.sort(v[~np.isnan(v)]) for c in shown for v in [getattr(samples[c], quantity)]}
@@ -79,29 +80,40 @@ def tails_figure(view: View, samples: Samples) -> Picture | None:
         lost = max(lost, sum(int(np.isinf(vs).sum()) for vs in values.values()))
         x = padded_axis(f"{unit}, log scale", [low * scale, high * scale], log=True)
         limits = [limit for limit in limits_on(view, quantity) if x.holds(limit.promise * scale)]
-        rules = tuple(Rule("x", limit.promise * scale, (str(limit),)) for limit in limits)
+        if limits:
+            x = replace(x, label=f"{unit}, log scale (grey: {', '.join(map(str, limits))})")
+        rules = tuple(Rule("x", limit.promise * scale, role=Role.QUIET) for limit in limits)
         floor = 0.5 / max(len(v) for v in values.values())
-        body, tail = [], []
-        for c, role in zip(shown, INKS, strict=False):
-            if np.isfinite(values[c]).any():
-                curve = [(max(v, x.low), p) for v, p in _curve(values[c], scale)]
-                body.append(Line(setting(c), tuple((v, p * 100) for v, p in curve), role, "steps"))
-                tail.append(Line(setting(c), tuple((v, max(floor, 1 - p) * 100) for v, p in curve), role, "steps"))
-        percent = Axis("% of requests at most", 0.0, 103.0, ticks=(0, 100, 50, 25, 75))
-        bodies.append(Panel(LATENCIES[quantity], x, percent, tuple(body), rules=rules))
+        curves = {
+            c: tuple((max(v, x.low), max(floor, 1 - p) * 100) for v, p in _curve(values[c], scale))
+            for c in shown
+            if np.isfinite(values[c]).any()
+        }
         slower = Axis("% of requests slower (log scale)", floor * 100, 120.0, log=True)
-        tails.append(Panel(f"tail of the {LATENCIES[quantity]}", x, slower, tuple(tail), rules=rules))
-    if not bodies:
+        tails.append(Panel(LATENCIES[quantity], x, slower, _curves_of(view, shown, curves), rules=rules))
+    if not tails:
         return None
     notes = ["Every request of the windows counts. A tail that ends in a step says no more than its last request."]
     if lost:
-        notes.append("A failed request never ends: its curve stays below 100%, and its tail above the floor.")
+        notes.append("A failed request never ends: its curve stays above the floor.")
     if empty:
         notes.append(f"No curve, as no request has one: {', '.join(empty)}.")
     notes += _left_out(view, samples, shown)
-    return series_figure(
-        "tails", view, "how latency is distributed", (*bodies, *tails), notes, columns=len(bodies), tall=230
-    )
+    return series_figure("tails", view, "the tail of each latency", tails, notes, columns=len(tails), tall=320)
+
+
+def _curves_of(
+    view: View, settings: Sequence[int], curves: Mapping[int, Sequence[tuple[float, float]]]
+) -> tuple[Line, ...]:
+    """The curve of each setting that has one, that of the operating point strong and above the
+    others; a setting has its colour in every panel.
+    """
+    lines = []
+    for c, role in zip(settings, INKS, strict=False):
+        is_chosen = c == view.chosen
+        ink = Role.OPERATING if is_chosen else role
+        lines += [Line(setting(c), tuple(curves[c]), ink, "steps", strong=is_chosen)] if c in curves else []
+    return tuple(sorted(lines, key=lambda line: line.strong))
 
 
 def _curve(ordered: Floats, scale: float) -> list[tuple[float, float]]:
@@ -126,19 +138,15 @@ def jitter_figure(view: View, samples: Samples) -> Picture | None:
     ends = [max(1e-6, histograms[c].quantile(p)) for c in shown for p in (0.001, 1.0)]
     scale, unit = seconds_axis(ends)
     floor = max(1e-6, 0.5 / max(histograms[c].count for c in shown))
-    lines = tuple(
-        Line(setting(c), _gap_tail(histograms[c], scale, floor), role, "steps")
-        for c, role in zip(chosen, INKS, strict=False)
-        if c in shown
-    )
+    lines = _curves_of(view, chosen, {c: _gap_tail(histograms[c], scale, floor) for c in shown})
     x = padded_axis(f"gap between chunks ({unit}, log scale)", [e * scale for e in ends], log=True)
     longer = Axis("% of gaps longer (log scale)", floor * 100, 120.0, log=True)
     panels = [Panel("tail of the gaps between chunks", x, longer, lines)]
     every = [c for c in _with_samples(view, samples) if histograms[c].count > 1]
     ratios = [(amount(c), histograms[c].quantile(0.99) / max(1e-6, histograms[c].quantile(0.5))) for c in every]
     if len(ratios) > 1:
-        up = padded_axis("times", [1.0, *(r for _, r in ratios)], log=False)
-        line = Line("p99 / p50", tuple(ratios), Role.TEXT)
+        up = padded_axis("p99 / p50", [1.0, *(r for _, r in ratios)], log=False)
+        line = Line("", tuple(ratios), Role.TEXT)
         panels.append(
             Panel("jitter: p99 gap over p50 gap", concurrency_axis(every), up, (line,), rules=chosen_rule(view))
         )
@@ -160,14 +168,16 @@ def _gap_tail(histogram: LogHistogram, scale: float, floor: float) -> tuple[tupl
 
 
 def timeline_figure(measurement: Measurement, records: Iterable[Record]) -> Picture | None:
-    """A row per stream of one trial, each request from its send over its first token to its last;
-    None without one.
+    """A row for each of the first streams of one trial, each request from its send over its first
+    token to its last; None without one.
     """
-    ordered = sorted(records, key=lambda r: r.sent)
-    if not ordered:
+    everything = sorted(records, key=lambda r: r.sent)
+    if not everything:
         return None
     window, trial = measurement.window, measurement.trial
-    shown = ordered[: min(MOST_TIMELINE, EACH * trial.concurrency)]
+    streams = sorted({r.stream for r in everything})
+    ordered = [r for r in everything if r.stream in streams[:MOST_STREAMS]]
+    shown = ordered[: EACH * min(len(streams), MOST_STREAMS)]
     begin = shown[0].sent
     end = max(r.end for r in shown) if len(shown) == len(ordered) else shown[-1].sent
     rows = {stream: row for row, stream in enumerate(sorted({r.stream for r in shown}), 1)}
@@ -186,11 +196,14 @@ def timeline_figure(measurement: Measurement, records: Iterable[Record]) -> Pict
         "Faint: from sending to the first token. Strong: from the first token to the last. Green ground: the window "
         "that counts." + (f" Vermillion: {count(failed, 'failed request')}." if failed else "")
     ]
+    if len(streams) > MOST_STREAMS:
+        notes.append(f"{MOST_STREAMS} of {len(streams)} streams are shown.")
     if len(shown) < len(ordered):
-        notes.append(f"The first {len(shown):,} of {len(ordered):,} requests.")
+        notes.append(f"The first {len(shown):,} of their {len(ordered):,} requests.")
     edges = ((window.start, "window begins"), (window.end, "window ends"))
     rules = tuple(Rule("x", at, (text,), Role.OPERATING, dashed=True) for at, text in edges if begin < at < end)
-    title = f"{clean(trial.shape.label, 40)} {setting(trial.concurrency)} r{trial.repeat}: every request of a trial"
+    of = f"{clean(trial.shape.label, 40)} at {setting(trial.concurrency)}"
+    title = f"{of}: the requests of trial {trial.repeat}, stream by stream"
     panel = Panel("", x, y, rules=rules, spans=tuple(spans))
     return Picture("timeline", title, (panel,), notes=tuple(notes), description=f"{title}.", tall=360)
 

@@ -7,7 +7,9 @@ line: there is no such figure of it.
 """
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 
 from frontier.core.decisions import Limit
 from frontier.core.loads import Rate, amount, kind_of, setting
@@ -15,12 +17,14 @@ from frontier.core.metrics import LATENCIES, metric, per_gpu, short
 from frontier.core.points import Estimate, Point, TimeBreakdown
 from frontier.core.units import format_share, seconds_axis
 from frontier.show.capacity import capacity
-from frontier.show.picture.axes import axis_from_zero, bar_of, concurrency_axis, padded_axis
+from frontier.show.picture.axes import axis_from_zero, bar_of, concurrency_axis, padded_axis, settings_axis
 from frontier.show.picture.data import Axis, Line, Panel, Picture, Role, Rule, View
 from frontier.show.picture.labels import view_name
 from frontier.show.wording import PART_WORDS, unit_text, value_text
 
 Values = Sequence[tuple[int, Estimate]]
+LIMITED = (("D", Role.FOURTH), ("v", Role.OTHER))
+"""Markers and colours of percentiles that only a limit names."""
 STATISTICS = (("p50", "o", Role.FRONTIER), ("p90", "^", Role.THIRD), ("p99", "s", Role.OPERATING))
 
 
@@ -120,7 +124,7 @@ def latency_figure(view: View) -> Picture | None:
     notes.append("Between the settings nothing was measured: the dotted lines only join them.")
     notes += _edge_notes(valid_points(view), [f"{s}_{q}" for q in LATENCIES for s, *_ in STATISTICS], log=True)
     if any(bar.open_low or bar.open_high for bar in bars):
-        notes.append("An arrow: the interval has no bound there, or one beyond the chart.")
+        notes.append("A bar is cut short where it has no bound, or one beyond the chart.")
     columns = 3 if len(panels) == 3 else 2
     load = kind_of(view.mine[0].concurrency)
     return series_figure("latency", view, f"latency against {load}", panels, notes, columns=columns, tall=250)
@@ -128,21 +132,35 @@ def latency_figure(view: View) -> Picture | None:
 
 def _latency_panel(view: View, quantity: str, words: str) -> Panel | None:
     points, limits = valid_points(view), limits_on(view, quantity)
-    series = {s: known(points, f"{s}_{quantity}") for s, *_ in STATISTICS}
+    limited = {li.of.name.partition("_")[0] for li in limits}
+    shown = [row for row in _statistics(limited) if known(points, f"{row[0]}_{quantity}")]
+    series = {s: known(points, f"{s}_{quantity}") for s, *_ in shown}
     values = [e.value for estimates in series.values() for _, e in estimates if 0 < e.value < math.inf]
     settings = [c for estimates in series.values() for c, _ in estimates]
     if len(set(settings)) < 2 or not values:
         return None
     near = [li for li in limits if min(values) / 8 <= li.promise <= max(values) * 8]
     scale, unit = seconds_axis(values)
-    ends = [end for s in series.values() for _, e in s for end in (e.low, e.high) if e.value / 3 < end < e.value * 3]
-    shown = [v * scale for v in (*values, *ends, *(li.promise for li in near))]
-    y = padded_axis(f"{short(quantity)} ({unit}, log scale)", shown, log=True)
-    lines = [_measured(s, series[s], scale, y, role, marker) for s, marker, role in STATISTICS if series[s]]
+    heights = [v * scale for v in (*values, *_ends_near(series.values()), *(li.promise for li in near))]
+    y = padded_axis(f"{short(quantity)} ({unit}, log scale)", heights, log=True)
+    lines = [replace(_measured(s, series[s], scale, y, role, marker), strong=s in limited) for s, marker, role in shown]
     rules = [Rule("y", li.promise * scale, (str(li),)) for li in near]
-    far = [f"{li} (outside the chart)" for li in limits if li not in near]
-    title = words + (f"   {', '.join(far)}" if far else "")
-    return Panel(title, concurrency_axis(settings), y, tuple(lines), rules=(*rules, *chosen_rule(view)))
+    far = [f"   {li} (outside the chart)" for li in limits if li not in near]
+    return Panel(words + ",".join(far), concurrency_axis(settings), y, tuple(lines), rules=(*rules, *chosen_rule(view)))
+
+
+def _ends_near(series: Iterable[Values]) -> list[float]:
+    """The ends of intervals within a factor of three of their values; others would squeeze it."""
+    return [end for values in series for _, e in values for end in (e.low, e.high) if e.value / 3 < end < e.value * 3]
+
+
+def _statistics(limited: Collection[str]) -> list[tuple[str, str, Role]]:
+    """The percentiles that are drawn: p50, p99 and the limited ones; p90 where none else is
+    limited.
+    """
+    others = sorted(set(limited) - {s for s, *_ in STATISTICS})
+    usual = [row for row in STATISTICS if row[0] != "p90" or not others or "p90" in limited]
+    return sorted([*usual, *((s, *look) for s, look in zip(others, LIMITED, strict=False))])
 
 
 def throughput_figure(view: View) -> Picture | None:
@@ -158,7 +176,7 @@ def throughput_figure(view: View) -> Picture | None:
     shown = capacity(points)
     x = concurrency_axis([c for c, _ in values])
     tops = [end * share for _, e in values for end in (e.value, e.high) if end < 2 * e.value]
-    y = axis_from_zero(unit_text(name, view.gpus), tops)
+    y = axis_from_zero(f"output throughput ({unit_text(name, view.gpus)})", tops)
     line = _measured("measured", values, share, y, Role.FRONTIER)
     notes, rules = [], list(chosen_rule(view))
     if shown.limit is not None and shown.onset is not None:
@@ -171,7 +189,7 @@ def throughput_figure(view: View) -> Picture | None:
     efficiency = Panel(
         f"speed each stream keeps (100% = at {setting(first)})",
         x,
-        axis_from_zero("%", [y for _, y in kept]),
+        axis_from_zero(f"% of {setting(first)}", [y for _, y in kept]),
         (Line("measured", kept),),
         rules=chosen_rule(view),
     )
@@ -193,22 +211,26 @@ def goodput_figure(view: View) -> Picture | None:
     unit = unit_text("goodput", view.gpus)
     y = axis_from_zero(unit, [e.value * share for _, e in (*good, *every)])
     lines = (
-        _measured("all requests", every, share, y, Role.FRONTIER),
-        _measured("within every limit", good, share, y, Role.SLA, "s"),
+        replace(_measured("all requests", every, share, y, Role.FRONTIER), strong=True),
+        _measured("inside every limit", good, share, y, Role.SLA, "s"),
     )
     panel = Panel(
         f"requests per second ({unit})", concurrency_axis([c for c, _ in every]), y, lines, rules=chosen_rule(view)
     )
-    best = max(good, key=lambda item: item[1].value)
-    most = f"Most goodput: {value_text('goodput', best[1].value, view.gpus)} at {setting(best[0])}."
-    most = most if best[1].value else "No request kept every limit, at any setting."
-    limits = ", ".join(str(li) for li in view.sla if metric(li.metric).quantity)
-    notes = [
-        f"{most} A request counts as good when it alone keeps {limits}.",
-        *_edge_notes(points, ["goodput", "request_throughput"]),
-    ]
-    load = kind_of(points[0].concurrency)
-    return series_figure("goodput", view, f"goodput against {load}", [panel], notes, columns=1)
+    best, most = max(good, key=lambda item: item[1].value)
+    title = f"{setting(best)} keeps the most requests inside the limits, {value_text('goodput', most.value, view.gpus)}"
+    title = title if most.value else "no request kept every limit, at any setting"
+    limits = ", ".join(_of_one_request(li) for li in view.sla if metric(li.metric).quantity)
+    notes = [f"A request is inside the limits when it alone has {limits}."]
+    if view.chosen is not None and view.chosen != best:
+        notes.append(f"The answer is {setting(view.chosen)}, the highest at which the percentiles are proven.")
+    notes += _edge_notes(points, ["goodput", "request_throughput"])
+    return series_figure("goodput", view, title, [panel], notes, columns=1)
+
+
+def _of_one_request(limit: Limit) -> str:
+    """'TTFT ≤ 150 ms': the limit on a percentile as one on a single request."""
+    return re.sub(r"^(p[\d.]+|mean) ", "", str(limit))
 
 
 def inflation_figure(view: View) -> Picture | None:
@@ -235,14 +257,16 @@ def inflation_figure(view: View) -> Picture | None:
                 multiples = tuple((amount(c), e.value / base) for c, e in values)
                 lines.append(Line(statistic, multiples, role, marker=marker))
         if lines:
-            y = padded_axis("times (log scale)", [1.0, *(y for line in lines for _, y in line.points)], log=True)
+            y = padded_axis(
+                f"× of {setting(first)} (log scale)", [1.0, *(y for line in lines for _, y in line.points)], log=True
+            )
             x = concurrency_axis([p.concurrency for p in points])
             panels.append(Panel(LATENCIES[quantity], x, y, tuple(lines), rules=chosen_rule(view)))
     if not panels:
         return None
     notes = _edge_notes(points, drawn, log=True)
     notes += [f"No multiple: at {setting(first)} {' and '.join(baseless)}."] if baseless else []
-    title = f"latency as a multiple of what it is at {setting(first)}"
+    title = f"slowdown, latency relative to {setting(first)}"
     return series_figure("inflation", view, title, panels, notes)
 
 
@@ -250,13 +274,13 @@ def inflation_figure(view: View) -> Picture | None:
 
 UNEXPLAINED = "unexplained"
 INKS = {
-    "connect": Role.QUIET,
-    "network": Role.OTHER,
+    "connect": Role.DOMINATED,
+    "network": Role.PREDICTED,
     "front_end": Role.THIRD,
-    "queue": Role.OPERATING,
-    "prefill": Role.FRONTIER,
-    "decode": Role.SLA,
-    UNEXPLAINED: Role.FOURTH,
+    "queue": Role.OTHER,
+    "prefill": Role.FOURTH,
+    "decode": Role.FRONTIER,
+    UNEXPLAINED: Role.DOMINATED,
 }
 THIN = 0.01
 """A layer that is a smaller share of every bar is not seen, and would only lengthen the legend."""
@@ -297,12 +321,12 @@ def _time_panel(view: View, title: str, bars: Bars) -> Panel | None:
     lines, below = [], dict.fromkeys(bars, 0.0)
     for name in drawn:
         band = []
-        for c, parts in bars.items():
+        for place, (c, parts) in enumerate(bars.items()):
             low, below[c] = below[c], below[c] + parts.get(name, 0.0) * scale
-            band.append((amount(c), low, below[c]))
+            band.append((float(place), low, below[c]))
         lines.append(Line(PART_WORDS.get(name, name), (), INKS[name], "layer", band=tuple(band)))
-    y = axis_from_zero(unit, [top * scale for top in tops.values()])
-    return Panel(title, concurrency_axis(list(bars)), y, tuple(lines), rules=chosen_rule(view))
+    y = axis_from_zero(f"mean ({unit})", [top * scale for top in tops.values()])
+    return Panel(title, settings_axis(list(bars), view.chosen), y, tuple(lines))
 
 
 def _time_notes(points: Sequence[Point], times: Mapping[int, TimeBreakdown]) -> list[str]:

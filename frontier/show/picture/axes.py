@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 
-from frontier.core.loads import Rate, amount
+from frontier.core.loads import Rate, amount, bare
 from frontier.core.metrics import LATENCIES, RATES, Unit, display, metric
 from frontier.core.points import Estimate
 from frontier.show.picture.data import Axis, Bar
@@ -97,11 +97,28 @@ def concurrency_axis(settings: Sequence[int]) -> Axis:
     """A logarithmic axis of loads whose ticks are settings that were measured: both ends first,
     then the rounder numbers.
     """
-    low, high = min(settings), max(settings)
-    ticks = sorted(set(settings), key=lambda c: (c not in (low, high), c & (c - 1) != 0, c % 16 != 0, c % 4 != 0, c))
-    ends = _widened(amount(low), amount(high), (), log=True)
-    label = f"rate ({low.arrivals})" if isinstance(low, Rate) else "concurrency"
-    return Axis(label, *ends, log=True, ticks=tuple(map(amount, ticks)))
+    ticks = _by_roundness(settings)
+    ends = _widened(amount(min(settings)), amount(max(settings)), (), log=True)
+    return Axis(f"{_load_label(settings)}, log scale", *ends, log=True, ticks=tuple(map(amount, ticks)))
+
+
+def settings_axis(settings: Sequence[int], chosen: int | None) -> Axis:
+    """An axis with the same room for each setting, at 0, 1, 2, ...; the chosen one has a star."""
+    names = tuple(f"★ {bare(c)}" if c == chosen else bare(c) for c in settings)
+    ticks = sorted(_by_roundness(settings), key=lambda c: c != chosen)
+    places = tuple(float(settings.index(c)) for c in ticks)
+    return Axis(_load_label(settings), -0.6, len(settings) - 0.4, ticks=places, names=names)
+
+
+def _by_roundness(settings: Sequence[int]) -> list[int]:
+    """The settings as ticks by priority."""
+    ends = min(settings), max(settings)
+    return sorted(set(settings), key=lambda c: (c not in ends, c & (c - 1) != 0, c % 16 != 0, c % 4 != 0, c))
+
+
+def _load_label(settings: Sequence[int]) -> str:
+    first = settings[0]
+    return f"rate ({first.arrivals})" if isinstance(first, Rate) else "concurrency"
 
 
 def bar_of(estimate: Estimate, axis: Axis) -> Bar | None:

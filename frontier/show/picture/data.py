@@ -56,7 +56,8 @@ class Role(StrEnum):
 @dataclass(frozen=True, slots=True)
 class Axis:
     """One axis in display units: `scale` times the metric's own unit. `ticks` are preferred values
-    by priority; without them matplotlib chooses.
+    by priority; without them matplotlib chooses. An axis of categories has their `names` at 0, 1,
+    2, ...
     """
 
     label: str
@@ -68,6 +69,7 @@ class Axis:
     scale: float = 1.0
     short_label: str = ""
     rising_is_better: bool = False
+    names: tuple[str, ...] = ()
 
     def fraction(self, value: float) -> float:
         """Where a value in display units lies: 0 at the low end, 1 at the high end."""
@@ -121,7 +123,8 @@ class Mark:
 
     `sign` is how it stands to the SLA. `beyond`: its value is infinite, and it is drawn at the
     edge. `star` is the colour of an operating point's star, `ring` marks the nearest to one. `text`
-    is written beside it, usually its concurrency; nothing where that is empty.
+    is written beside it, usually its concurrency; nothing where that is empty. `tooltip` is what an
+    SVG shows under the pointer.
     """
 
     concurrency: float
@@ -135,6 +138,7 @@ class Mark:
     beyond: bool = False
     star: Role | None = None
     ring: bool = False
+    tooltip: str = ""
 
     @property
     def name(self) -> str:
@@ -149,7 +153,8 @@ class Line:
     stair: a measured frontier, with `band` (x, low, high) as its attainment band; path: settings in
     order; measured: settings with intervals in y; steps: a distribution; fit: a model; cloud: dots
     that are not joined; layer: of each setting a part of a column, `band` being (x, low, high). An
-    infinite value, or 0 on a logarithm, is drawn at the edge as an open triangle, never left out.
+    infinite value, or 0 on a logarithm, is drawn at the edge as an open triangle, never left out. A
+    `strong` line is the one to look at: it is drawn thicker.
     """
 
     name: str
@@ -159,6 +164,7 @@ class Line:
     marker: str = "o"
     bars: tuple[Bar | None, ...] = ()
     band: tuple[tuple[float, float, float], ...] = ()
+    strong: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,7 +237,7 @@ class Picture:
     and foot below.
 
     A row of the table is its cells and their colour. `description` is for a reader who cannot see
-    the picture.
+    the picture. `strip` is a low panel of named rows below the others.
     """
 
     name: str
@@ -245,12 +251,20 @@ class Picture:
     columns: int = 1
     tall: float = 505.0
     width: int = 1100
+    strip: Panel | None = None
+
+    @property
+    def named_lines(self) -> tuple[Line, ...]:
+        """A line of each name and colour, for the legend of a detail figure."""
+        lines: dict[tuple[str, Role], Line] = {}
+        for line in (line for panel in self.panels for line in panel.lines if line.name and line.kind != "stair"):
+            lines.setdefault((line.name, line.role), line)
+        return tuple(lines.values())
 
     @property
     def keys(self) -> tuple[tuple[str, Role], ...]:
-        """The names and colours of its lines, for the legend of a detail figure."""
-        lines = [line for panel in self.panels for line in panel.lines if line.name and line.kind != "stair"]
-        return tuple(dict.fromkeys((line.name, line.role) for line in lines))
+        """The names and colours of its lines."""
+        return tuple((line.name, line.role) for line in self.named_lines)
 
     @property
     def signs(self) -> tuple[Sign, ...]:

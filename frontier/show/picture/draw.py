@@ -13,12 +13,13 @@ import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import cache
+from html import escape
 
 import numpy as np
 
 from frontier.core.errors import DrawingError
 from frontier.core.text import clean
+from frontier.show.picture.colours import COLOURS, blend, ink
 from frontier.show.picture.data import (
     FORMATS,
     SIGN_WORDS,
@@ -53,51 +54,9 @@ except Exception as error:
         "unset MPLBACKEND, or mend the matplotlibrc: here, in $MATPLOTLIBRC or in ~/.config/matplotlib",
     ) from error
 
-# Okabe & Ito's colours (2008), told apart by colour-blind readers too; a shape or a text always
-# says the same. Thin lines and text take the "text" colour of a role where its own is too bright
-# for them.
-COLOURS: dict[Theme, dict[str, str]] = {
-    "light": {
-        "frontier": "#0072B2",
-        "other": "#E69F00",
-        "other text": "#8F6200",
-        "third": "#CC79A7",
-        "third text": "#A3507F",
-        "fourth": "#3A3A3A",
-        "dominated": "#8C8C8C",
-        "flagged": "#6E6E6E",
-        "predicted": "#6A6A6A",
-        "operating": "#D55E00",
-        "sla": "#009E73",
-        "roofline": "#000000",
-        "quiet": "#6A6A6A",
-        "text": "#000000",
-        "paper": "#FFFFFF",
-        "grid": "#E6E6E6",
-        "axis": "#000000",
-    },
-    "dark": {
-        "frontier": "#56B4E9",
-        "other": "#E69F00",
-        "third": "#E59CC3",
-        "fourth": "#E8E8E8",
-        "dominated": "#8A8F98",
-        "flagged": "#A9AEB6",
-        "predicted": "#A9AEB6",
-        "operating": "#FF8A3D",
-        "sla": "#2BC79A",
-        "roofline": "#F2F2F2",
-        "quiet": "#A9AEB6",
-        "text": "#F4F4F4",
-        "paper": "#14171C",
-        "grid": "#2A2F37",
-        "axis": "#C9CDD3",
-    },
-}
+_MARK = re.compile(r'<g id="(mark-[^"]*)">')
 TOGETHER = re.compile(r"(?<=[\d∞]) (?=[a-zµ])|(?<=concurrency) (?=\d)|(?<=[≤≥]) |(?<=p99) |(?<=p50) | (?=[≤≥])")
 """Spaces at which a title is not broken: between a number and its unit, and around a sign."""
-BLENDS = (0.07, 0.09, 0.18, 0.35, 0.45, 0.55)
-"""Shares that colours are blended with the paper in."""
 SHAPES = {Role.OTHER: "s", Role.THIRD: "^", Role.FOURTH: "D", Role.PREDICTED: "D"}
 """Symbols of marks that are not dots."""
 STROKES: dict[str, tuple[float, object, float]] = {
@@ -110,36 +69,14 @@ STROKES: dict[str, tuple[float, object, float]] = {
     "cloud": (0.0, "none", 1.5),
 }
 """Width, dashes and depth of each kind of line."""
+STRONG = 2.0
+"""So much thicker is a strong one."""
 TITLE, NOTE, FOOT = 16.0, 9.5, 9.0
+HEAD, RIGHT, ROW = 26.0, 24.0, 21.0
+"""Pixels above a panel for its title, beside it on the right, and of a row of the strip."""
 CELLS = {1: 560, 2: 480, 3: 366}
 """Pixels a chart of a page is wide, by how many stand side by side: what is readable there and on a
 phone."""
-
-
-def blend(colour: str, paper: str, share: float) -> str:
-    """So much of a colour on the paper: not every viewer of SVG and PDF knows transparency."""
-    mixed = (round(share * int(colour[i : i + 2], 16) + (1 - share) * int(paper[i : i + 2], 16)) for i in (1, 3, 5))
-    return "#" + "".join(f"{part:02X}" for part in mixed)
-
-
-@cache
-def dark_colours() -> dict[str, str]:
-    """What each colour of a light picture is in a dark one, in lower case, bare and blended with
-    the paper; where two roles share a colour in the light the text's counts.
-    """
-    light, dark = COLOURS["light"], COLOURS["dark"]
-    pairs: dict[str, str] = {}
-    for role in ("text", *light):
-        pair = light[role], dark.get(role, dark[role.removesuffix(" text")])
-        shares = [pair, *((blend(pair[0], light["paper"], s), blend(pair[1], dark["paper"], s)) for s in BLENDS)]
-        for one, other in shares:
-            pairs.setdefault(one.lower(), other.lower())
-    return pairs
-
-
-def ink(role: Role, theme: Theme = "light") -> str:
-    """The colour of a role as text or a thin line."""
-    return COLOURS[theme].get(f"{role.value} text", COLOURS[theme][role.value])
 
 
 @contextmanager
@@ -194,7 +131,24 @@ def render(
     with defaults():
         figure = draw(picture, theme, titled=titled, laid_out=wide)
         figure.savefig(out, format=form, dpi=100 * (width or wide) / wide, metadata=metadata[form])
-    return out.getvalue()
+    return _with_tooltips(out.getvalue(), picture) if form == "svg" else out.getvalue()
+
+
+def _with_tooltips(svg: bytes, picture: Picture) -> bytes:
+    """The SVG with a `<title>` in each mark that has a tooltip, which browsers show under the
+    pointer. Marks of several runs at one setting have the same id, in the order of the panel.
+    """
+    waiting: dict[str, list[str]] = {}
+    for i, panel in enumerate((*picture.panels, *([picture.strip] if picture.strip else []))):
+        for mark in panel.marks:
+            for end in ("", "-star") if mark.star else ("",):
+                waiting.setdefault(mark_id(i, mark.concurrency) + end, []).append(escape(mark.tooltip))
+
+    def titled(found: re.Match[str]) -> str:
+        text = waiting[found[1]].pop(0)
+        return f"{found[0]}<title>{text}</title>" if text else found[0]
+
+    return _MARK.sub(titled, svg.decode()).encode()
 
 
 def render_panel(picture: Picture, number: int) -> bytes:
@@ -228,27 +182,20 @@ def draw(picture: Picture, theme: Theme = "light", *, titled: bool = True, laid_
     the panels.
     """
     width, colours = laid_out or picture.width, COLOURS[theme]
-    columns = max(1, min(picture.columns, len(picture.panels), width // 330))
-    large = len(picture.panels) == 1 and picture.tall > 400
-    tall = min(picture.tall, 0.8 * width) if large else picture.tall
-    size = 11.0 if large else 9.5
-    left, right = (102.0 if large else 84.0), 24.0
-    inner = width / columns - left - right
-    layouts = [PanelLayout(panel, inner, tall, size).run() for panel in picture.panels]
+    cells, deep = _cells(picture, width)
     most = 3 if width >= 700 else 8
     title = wrap(TOGETHER.sub("\u00a0", picture.title), TITLE, width - 28, lines=most, bold=True) if titled else ()
     head = _Lines(title, TITLE, Role.TEXT, bold=True)
     legend = _Lines(wrap(picture.legend, 10.0, width - 28, lines=most) if picture.legend else (), 10.0)
-    notes = [*picture.notes, *_unsaid(layouts)]
+    notes = [*picture.notes, *_unsaid([cell.layout for cell in cells])]
     below = _Lines(tuple(line for note in notes for line in wrap(note, NOTE, width - 28, lines=most - 1)), NOTE)
     foot = _Lines(wrap(picture.foot, FOOT, width - 28, lines=most) if picture.foot else (), FOOT)
     table = _table(picture, width) if titled else []
     handles = _handles(picture, theme, titled=titled)
     keys = 22.0 if handles else 0.0
     top = 12 + head.tall + (10 if titled else 0) + sum(row[0][1].tall for row in table) + (8 if table else 0)
-    cell = tall + (62 if large else 58) + (0 if large else 28)
     under = top + legend.tall + keys + 8
-    height = math.ceil(under + math.ceil(len(layouts) / columns) * cell + below.tall + foot.tall + 16)
+    height = math.ceil(under + deep + below.tall + foot.tall + 16)
     figure = Figure(figsize=(width / 100, height / 100), dpi=100, facecolor=colours["paper"])
     FigureCanvasAgg(figure)
     _write(figure, head, 14, height - 12, theme)
@@ -259,18 +206,46 @@ def draw(picture: Picture, theme: Theme = "light", *, titled: bool = True, laid_
         y -= row[0][1].tall
     _write(figure, legend, 14, height - top, theme)
     _legend(figure, handles, height - top - legend.tall - 4, theme)
-    for i, layout in enumerate(layouts):
-        row_number, column = divmod(i, columns)
-        y1 = height - under - row_number * cell - (0 if large else 26)
-        x0 = column * width / columns + left
-        axes = figure.add_axes((x0 / width, (y1 - tall) / height, inner / width, tall / height))
-        if not large and layout.panel.title:
-            name = fit(layout.panel.title, 10.5, inner + left - 20, bold=True, middle=True)
-            _write(figure, _Lines((name,), 10.5, Role.TEXT, bold=True), x0 - left + 14, y1 + 24, theme)
-        _draw_panel(axes, layout, theme, i, large=large)
+    for i, cell in enumerate(cells):
+        layout, y1 = cell.layout, height - under - cell.down
+        box = cell.x / width, (y1 - layout.height) / height, layout.width / width, layout.height / height
+        if not cell.large and layout.panel.title:
+            name = fit(layout.panel.title, 10.5, layout.width + cell.left - 20, bold=True, middle=True)
+            _write(figure, _Lines((name,), 10.5, Role.TEXT, bold=True), cell.x - cell.left + 14, y1 + 24, theme)
+        _draw_panel(figure.add_axes(box), layout, theme, i, large=cell.large)
     _write(figure, below, 14, below.tall + foot.tall + 12, theme)
     _write(figure, foot, 14, foot.tall + 8, theme)
     return figure
+
+
+@dataclass(frozen=True, slots=True)
+class _Cell:
+    """A panel laid out, with the place of its frame: from the left, and down from the first."""
+
+    layout: PanelLayout
+    x: float
+    down: float
+    left: float
+    large: bool = False
+
+
+def _cells(picture: Picture, width: int) -> tuple[list[_Cell], float]:
+    """The panels in rows, the strip below them, and the height of all."""
+    columns = max(1, min(picture.columns, len(picture.panels), width // 330))
+    large = len(picture.panels) == 1 and picture.tall > 400
+    tall = min(picture.tall, 0.8 * width) if large else picture.tall
+    left, head, size = (102.0, 0.0, 11.0) if large else (84.0, HEAD, 9.5)
+    cells, each = [], tall + (62 if large else 86)
+    for i, panel in enumerate(picture.panels):
+        row, column = divmod(i, columns)
+        layout = PanelLayout(panel, width / columns - left - RIGHT, tall, size).run()
+        cells.append(_Cell(layout, column * width / columns + left, row * each + head, left, large))
+    deep = math.ceil(len(picture.panels) / columns) * each
+    if picture.strip is not None:
+        layout = PanelLayout(picture.strip, width - left - RIGHT, ROW * len(picture.strip.y.names), 9.5).run()
+        cells.append(_Cell(layout, left, deep + HEAD, left))
+        deep += layout.height + 86
+    return cells, deep
 
 
 def _unsaid(layouts: Sequence[PanelLayout]) -> list[str]:
@@ -335,13 +310,24 @@ def _write(figure: Figure, lines: _Lines, x: float, top: float, theme: Theme) ->
 def _handles(picture: Picture, theme: Theme, *, titled: bool) -> list[Line2D]:
     """What the legend draws: the signs of marks and, where the page does not say it, the lines."""
     black, paper = ink(Role.TEXT, theme), COLOURS[theme]["paper"]
-    handles = [Line2D([], [], color=ink(role, theme), lw=2.2, label=name) for name, role in picture.keys if titled]
+    handles = [_line_handle(line, ink(line.role, theme)) for line in picture.named_lines if titled]
     for sign in picture.signs:
         shape, face = _look(sign, "o", black, paper)
         handles.append(
             Line2D([], [], marker=shape, label=SIGN_WORDS[sign], mfc=face, mec=black, ms=7.5, mew=1.4, ls="none")
         )
     return handles
+
+
+def _line_handle(line: Line, colour: str) -> Line2D:
+    """A line as it is drawn, for the legend; of a layer a square of its colour."""
+    if line.kind == "layer":
+        return Line2D([], [], color=colour, marker="s", ms=9, mew=0, ls="none", label=line.name)
+    lw, stroke, _ = STROKES[line.kind]
+    drawn = Line2D([], [], color=colour, lw=lw * (STRONG if line.strong else 1), ls=stroke, label=line.name)
+    if line.kind == "measured":
+        drawn.set(marker=line.marker, ms=6 if line.strong else 5, mew=0)
+    return drawn
 
 
 def _legend(figure: Figure, handles: Sequence[Line2D], top: float, theme: Theme) -> None:
@@ -360,7 +346,7 @@ def _legend(figure: Figure, handles: Sequence[Line2D], top: float, theme: Theme)
             borderaxespad=0,
             handletextpad=0.5,
             columnspacing=1.6,
-            handlelength=1.2,
+            handlelength=1.6,
         )
 
 
@@ -471,10 +457,10 @@ def _draw_line(axes: Axes, line: Line, panel: Panel, theme: Theme) -> None:
         xs,
         ys,
         color=colour,
-        lw=lw,
+        lw=lw * (STRONG if line.strong else 1),
         ls=stroke,
         marker=marker,
-        ms=5,
+        ms=6 if line.strong else 5,
         mew=0,
         markevery=on_axis,
         zorder=depth,
@@ -493,12 +479,9 @@ def _draw_line(axes: Axes, line: Line, panel: Panel, theme: Theme) -> None:
 
 
 def _draw_layer(axes: Axes, line: Line, colour: str) -> None:
-    """A part of each setting's column; columns are as wide as the two nearest settings leave room
-    for.
-    """
+    """A part of each category's column."""
     xs, lows, highs = (np.array(values) for values in zip(*line.band, strict=True))
-    half = min(1.12, *(xs[1:] / xs[:-1]) ** 0.4) if len(xs) > 1 else 1.12
-    axes.bar(xs / half, highs - lows, xs * half - xs / half, lows, align="edge", color=colour, lw=0, zorder=1.5)
+    axes.bar(xs, highs - lows, 0.7, lows, color=colour, lw=0, zorder=1.5)
 
 
 def _draw_bars(axes: Axes, bars: Sequence[tuple[float, Bar]], colour: str, *, upright: bool) -> None:

@@ -16,6 +16,7 @@ from frontier.core.decisions import Verdict
 from frontier.core.loads import bare
 from frontier.core.points import Point
 from frontier.show.picture.axes import bar_of, metric_axis, rising_axis
+from frontier.show.picture.bounds_panel import bounds_panel
 from frontier.show.picture.data import Axis, Line, Mark, Panel, Picture, Role, Rule, Theme, View
 from frontier.show.picture.labels import (
     answer_rows,
@@ -28,6 +29,7 @@ from frontier.show.picture.labels import (
     panel_names,
     roofline_words,
     star_words,
+    tooltip,
     view_name,
 )
 from frontier.show.wording import Provenance
@@ -62,6 +64,8 @@ def small_multiples(views: Sequence[View], *, footer: Provenance | None = None) 
     if not views:
         raise ValueError("a picture needs at least one frontier")
     one, title = len(views) == 1, headline(views)
+    strip = bounds_panel(views[0]) if one else None
+    tall = 430.0 if strip else 505.0  # a page shows both on its first screen
     names = [view_name(views[0])] if one else panel_names(views)
     shared = None if one else shared_axes(views)
     panels = tuple(_panel(view, name, shared, alone=one) for view, name in zip(views, names, strict=True))
@@ -82,8 +86,9 @@ def small_multiples(views: Sequence[View], *, footer: Provenance | None = None) 
         foot=foot_line(footer),
         description=describe(views, title),
         columns=_columns(len(views)),
-        tall=505.0 if one else 300.0,
+        tall=tall if one else 300.0,
         width=1100 if len(views) <= 4 else 1500,
+        strip=strip,
     )
 
 
@@ -190,6 +195,7 @@ def mark_of(point: Point, view: View, x: Axis, y: Axis) -> Mark | None:
         "" if beyond else bare(c),
         sign=view.sign(point),
         beyond=beyond,
+        tooltip=tooltip(view, point),
     )
 
 

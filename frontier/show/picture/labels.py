@@ -15,10 +15,12 @@ from frontier.show.costs import power_text
 from frontier.show.numbers import binding_limit
 from frontier.show.picture.data import Callout, Panel, Role, View
 from frontier.show.sentences import decision_sentence, may_give, no_answer_words
+from frontier.show.tables import verdict_words
 from frontier.show.wording import (
     Provenance,
     apart,
     bound_words,
+    evidence_text,
     flag_kinds,
     left_out,
     limit_value_text,
@@ -240,6 +242,17 @@ def roofline_words(view: View, panel: Panel) -> list[Callout]:
     above = "" if panel.y.holds(level) else "  above the picture ↑"
     height = f"roofline  {value_text(panel.y.metric, view.light.ceiling, view.gpus)}{above}"
     return [Callout((height, clean(view.light.assumption)), Role.ROOFLINE, level=level)]
+
+
+def tooltip(view: View, point: Point) -> str:
+    """What the point's row of the table says, a line each: the setting, both axes, the limited
+    metrics with their bounds, the verdict.
+    """
+    limits, words = view.sla, verdict_words(point, view.frontier, view.sla, view.decision)
+    shown = [name for name in reversed(view.axes) if name not in {limit.metric for limit in limits}]
+    lines = [f"{metric(name).label} {value_text(name, point.metrics[name].value, view.gpus)}" for name in shown]
+    lines += [evidence_text(point.metrics.get(limit.metric), limit) for limit in limits]
+    return "\n".join(clean(line) for line in (setting(point.concurrency), *lines, words))
 
 
 def star_words(view: View, panel: Panel) -> list[Callout]:

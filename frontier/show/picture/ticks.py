@@ -37,7 +37,7 @@ def _own_ticks(axis: Axis, length: float, points: float, upright: bool) -> list[
     """Those of the axis's own ticks that fit, the first of them first."""
     kept: list[tuple[float, str]] = []
     for value in axis.ticks:
-        wider = sorted([*kept, (value, tick_text(value))])
+        wider = sorted([*kept, (value, axis.names[int(value)] if axis.names else tick_text(value))])
         if ticks_that_fit(axis, [wider], length, points, upright) == wider:
             kept = wider
     return kept

@@ -1,0 +1,72 @@
+"""The panel of bounds: where settings crowd at the limit that binds, a row for each with its value,
+the bound that decides, and the limit as a line.
+
+On the axes of the frontier these settings lie within an inch, where a bound cannot be told from the
+limit.
+"""
+
+from dataclasses import replace
+
+from frontier.core.loads import setting
+from frontier.core.points import Point
+from frontier.show.numbers import binding_limit
+from frontier.show.picture.axes import metric_axis
+from frontier.show.picture.data import Axis, Bar, Mark, Panel, Role, Rule, View
+from frontier.show.picture.labels import tooltip
+from frontier.show.wording import deciding_bound, limit_value_text
+
+NEAR = 0.15
+"""A value that differs from the limit by at most this share of it is near."""
+CROWD, MOST = 3, 10
+"""Settings near the limit from which on they have a panel, and the most rows of it."""
+
+
+def bounds_panel(view: View) -> Panel | None:
+    """The panel of bounds; None where fewer than CROWD settings are near the binding limit."""
+    limit = binding_limit(view.decision) if view.decision is not None else None
+    if limit is None or not limit.promise:
+        return None
+
+    def distance(point: Point) -> float:
+        return abs(point.metrics[limit.metric].value / limit.promise - 1)
+
+    known = [p for p in view.mine if p.valid and limit.metric in p.metrics]
+    near = sorted((p for p in known if distance(p) <= NEAR), key=distance)[:MOST]
+    if len(near) < CROWD:
+        return None
+    near.sort(key=lambda p: p.concurrency)
+    bounds = [deciding_bound(p.metrics[limit.metric], limit) for p in near]
+    values = [p.metrics[limit.metric].value for p in near]
+    ends = [limit.promise * (1 - NEAR), limit.promise * (1 + NEAR)]
+    x = metric_axis(limit.metric, [*values, *ends], [b for b in bounds if b is not None], (limit.promise,), view.gpus)
+    rows = Axis(
+        "", len(near) - 0.5, -0.5, ticks=tuple(range(len(near))), names=tuple(setting(p.concurrency) for p in near)
+    )
+    marks = [
+        Mark(
+            point.concurrency,
+            value * x.scale,
+            float(row),
+            view.role(point),
+            _to_bound(value * x.scale, None if bound is None else bound * x.scale, x, inside=limit.holds(value)),
+            sign=view.sign(point),
+            star=Role.OPERATING if point.concurrency == view.chosen else None,
+            tooltip=tooltip(view, point),
+        )
+        for row, (point, value, bound) in enumerate(zip(near, values, bounds, strict=True))
+    ]
+    title = f"{limit.of.label} against its limit of {limit_value_text(limit.metric, limit.promise)}: value and bound"
+    if any(bound is None or not x.holds(bound * x.scale) for bound in bounds):
+        x = replace(x, short_label=f"{x.short_label}; a line to the edge: no bound, or one beyond")
+    at = limit.promise * x.scale
+    inside = (at, x.high) if x.rising_is_better else (x.low, at)
+    region = (*inside, rows.high, rows.low)
+    return Panel(title, x, rows, marks=tuple(marks), rules=(Rule("x", at),), region=region)
+
+
+def _to_bound(value: float, bound: float | None, axis: Axis, *, inside: bool) -> Bar:
+    """From the value to its bound, cut at the axis; without one to the edge beyond the limit."""
+    if bound is None:
+        bound = axis.worst if inside else axis.low + axis.high - axis.worst
+    low, high = sorted((value, bound))
+    return Bar(max(low, axis.low), min(high, axis.high))

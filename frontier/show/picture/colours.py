@@ -1,0 +1,75 @@
+"""Colours of figures, light and dark: Okabe and Ito's palette by role, blended with the paper."""
+
+from functools import cache
+
+from frontier.show.picture.data import Role, Theme
+
+# Okabe & Ito's colours (2008), told apart by colour-blind readers too; a shape or a text always
+# says the same. Thin lines and text take the "text" colour of a role where its own is too bright
+# for them.
+COLOURS: dict[Theme, dict[str, str]] = {
+    "light": {
+        "frontier": "#0072B2",
+        "other": "#E69F00",
+        "other text": "#8F6200",
+        "third": "#CC79A7",
+        "third text": "#A3507F",
+        "fourth": "#3A3A3A",
+        "dominated": "#8C8C8C",
+        "flagged": "#6E6E6E",
+        "predicted": "#6A6A6A",
+        "operating": "#D55E00",
+        "sla": "#009E73",
+        "roofline": "#000000",
+        "quiet": "#6A6A6A",
+        "text": "#000000",
+        "paper": "#FFFFFF",
+        "grid": "#E6E6E6",
+        "axis": "#000000",
+    },
+    "dark": {
+        "frontier": "#56B4E9",
+        "other": "#E69F00",
+        "third": "#E59CC3",
+        "fourth": "#E8E8E8",
+        "dominated": "#8A8F98",
+        "flagged": "#A9AEB6",
+        "predicted": "#A9AEB6",
+        "operating": "#FF8A3D",
+        "sla": "#2BC79A",
+        "roofline": "#F2F2F2",
+        "quiet": "#A9AEB6",
+        "text": "#F4F4F4",
+        "paper": "#14171C",
+        "grid": "#2A2F37",
+        "axis": "#C9CDD3",
+    },
+}
+BLENDS = (0.07, 0.09, 0.18, 0.35, 0.45, 0.55)
+"""Shares that colours are blended with the paper in."""
+
+
+def blend(colour: str, paper: str, share: float) -> str:
+    """So much of a colour on the paper: not every viewer of SVG and PDF knows transparency."""
+    mixed = (round(share * int(colour[i : i + 2], 16) + (1 - share) * int(paper[i : i + 2], 16)) for i in (1, 3, 5))
+    return "#" + "".join(f"{part:02X}" for part in mixed)
+
+
+@cache
+def dark_colours() -> dict[str, str]:
+    """What each colour of a light picture is in a dark one, in lower case, bare and blended with
+    the paper; where two roles share a colour in the light the text's counts.
+    """
+    light, dark = COLOURS["light"], COLOURS["dark"]
+    pairs: dict[str, str] = {}
+    for role in ("text", *light):
+        pair = light[role], dark.get(role, dark[role.removesuffix(" text")])
+        shares = [pair, *((blend(pair[0], light["paper"], s), blend(pair[1], dark["paper"], s)) for s in BLENDS)]
+        for one, other in shares:
+            pairs.setdefault(one.lower(), other.lower())
+    return pairs
+
+
+def ink(role: Role, theme: Theme = "light") -> str:
+    """The colour of a role as text or a thin line."""
+    return COLOURS[theme].get(f"{role.value} text", COLOURS[theme][role.value])
