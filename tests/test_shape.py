@@ -51,7 +51,6 @@ COMPLEX = {
     "show/picture/layout.py: PanelLayout.run": 29,
     "show/picture/selection.py: rooflines": 22,
     "show/point_rows.py: table": 22,
-    "simulator/engine.py: Scheduler.step": 23,
     "simulator/virtual.py: simulate": 52,
     "sweep/conductor.py: Conductor._complete": 24,
     "sweep/trial_runner.py: TrialRunner.measure": 22,

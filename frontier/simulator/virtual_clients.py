@@ -11,16 +11,15 @@ from frontier.client.load.rules import Pacing, first_length
 from frontier.core.loads import POISSON, Rate
 from frontier.core.session_plans import EARLY, SessionPlan, class_of, left_out, plan_session
 from frontier.core.shapes import Shape
-from frontier.simulator.engine import Step
+from frontier.simulator.engine import Scheduler, Step
 from frontier.simulator.spec import EngineSpec
-from frontier.simulator.speculative import make_scheduler
 
 
 @dataclass(slots=True)
 class Sent:
     """One request of the run. `spans` are the first and one past the last of the step numbers that
-    gave it one token each; where steps give several, or not every step gives any, `steps` and
-    `counts` say which gave how many."""
+    gave it one token each.
+    """
 
     index: int
     stream: int
@@ -28,8 +27,6 @@ class Sent:
     prompt: int
     output: int
     spans: list[tuple[int, int]] = field(default_factory=list)
-    steps: list[int] = field(default_factory=list)
-    counts: list[int] = field(default_factory=list)
     open: int = -1
     cached: int = 0
     done: bool = False
@@ -60,7 +57,7 @@ class VirtualClients:
     def __init__(self, spec: EngineSpec, shape: Shape, load: int, stagger: bool, seed: int) -> None:
         rate = load.per_second if isinstance(load, Rate) else None
         streams = load if rate is None else 0
-        self.scheduler = make_scheduler(spec)
+        self.scheduler = Scheduler(spec)
         self.shape, self.streams, self.seed = shape, streams, seed
         self.rng = random.Random(seed)
         self.pacing = Pacing(streams) if stagger and rate is None else None
@@ -184,10 +181,7 @@ class VirtualClients:
             return None
         self._arrive(step.end)
         self.ends.append(step.end)
-        if step.counts is None:
-            self._span(step)
-        else:
-            self._count(step, step.counts)
+        self._span(step)
         for name in step.finished:
             request = self.requests[name]
             request.done = True
@@ -218,7 +212,7 @@ class VirtualClients:
             self.whole += 1
             self.e2e_sum += now - request.sent
             if request.output > 1:
-                first = self.ends[request.steps[0] if request.steps else request.spans[0][0]]
+                first = self.ends[request.spans[0][0]]
                 self.several += 1
                 self.tpot_sum += (now - first) / (request.output - 1)
         if not self.several:
@@ -239,12 +233,3 @@ class VirtualClients:
         for name in step.finished:
             request = requests[name]
             request.spans.append((request.open, number + 1))
-
-    def _count(self, step: Step, counts: Sequence[int]) -> None:
-        """Who got how many."""
-        number, requests = step.number, self.requests
-        for name, count in zip(step.tokens, counts, strict=True):
-            requests[name].steps.append(number)
-            requests[name].counts.append(count)
-        for name, cached in zip(step.first, step.cached, strict=True):
-            requests[name].cached = cached
