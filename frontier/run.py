@@ -78,16 +78,11 @@ class HasQuality(Protocol):
 @dataclass(frozen=True, slots=True)
 class FrontierUncertainty:
     """How sure a frontier is: each setting's probability to be on it, and the band its staircase
-    lies in.
+    lies in, as (x, low, high), ascending in x.
     """
 
     probability: Mapping[int, float]
-    band: uncertainty.Band
-
-    @property
-    def band_steps(self) -> list[tuple[float, float, float]]:
-        """The band as (x, low, high), ascending in x, as a picture draws it."""
-        return list(zip(self.band.x, self.band.low, self.band.high, strict=True))
+    band: Sequence[tuple[float, float, float]]
 
 
 @dataclass(frozen=True)
