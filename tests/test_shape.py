@@ -98,7 +98,7 @@ LONG = {
     "config/schema.py": 458,
     "core/intervals.py": 483,
     "core/proof.py": 496,
-    "run.py": 503,
+    "run.py": 500,
     "search/highest_rate.py": 490,
     "show/picture/draw.py": 596,
     "show/picture/layout.py": 453,
