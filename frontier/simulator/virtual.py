@@ -198,8 +198,8 @@ def simulate(  # noqa: PLR0913
             unseen.difference_update(loop.requests[name].stream for name in step.finished)
             warm = not unseen and loop.completed >= enough and now >= warmup
             if loop.due is not None:
-                lasting = shape.session_seconds(loop.early_e2e)
-                warm = warm and now >= max(lasting, 2 * loop.e2e_sum / loop.whole)
+                lasting = shape.session_seconds(loop.times.early_e2e)
+                warm = warm and now >= max(lasting, 2 * loop.times.e2e_sum / loop.times.count)
             if warm or now >= max_time / 2:
                 start = now - step.duration / 2
                 gauges = _Gauges(loop.scheduler, now)

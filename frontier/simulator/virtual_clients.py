@@ -7,9 +7,9 @@ import random
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 
-from frontier.client.load.rules import Pacing, first_length
+from frontier.client.load.rules import MeanTimes, Pacing, first_length
 from frontier.core.loads import POISSON, Rate
-from frontier.core.session_plans import EARLY, SessionPlan, class_of, left_out, plan_session
+from frontier.core.session_plans import SessionPlan, class_of, left_out, plan_session
 from frontier.core.shapes import Shape
 from frontier.simulator.engine import Scheduler, Step
 from frontier.simulator.spec import EngineSpec
@@ -62,8 +62,7 @@ class VirtualClients:
         self.rng = random.Random(seed)
         self.pacing = Pacing(streams) if stagger and rate is None else None
         self.due = None if rate is None else (shape.arrivals or POISSON).times(rate, seed)
-        self.tpot_sum = self.e2e_sum = 0.0
-        self.whole = self.several = 0
+        self.times = MeanTimes()
         self.sends: list[tuple[float, float]] = []
         self.ingest = spec.ingest * spec.time_scale
         self.requests: list[Sent] = []
@@ -75,7 +74,7 @@ class VirtualClients:
         self.shared = self._beginning(int(shape.prefix * shape.isl.high) if shape.session is None else shape.shared)
         self.of_class = [self._beginning(each.shape.shared, i) for i, each in enumerate(shape.mix)]
         self.begun = 0
-        self.arrived, self.latest, self.early_e2e = 0, 0.0, 0.0
+        self.arrived, self.latest = 0, 0.0
         for stream in range(streams):
             heapq.heappush(self.arrivals, (self._begin(stream), stream, stream))
         self._arrive(0.0)
@@ -187,10 +186,7 @@ class VirtualClients:
             request.done = True
             self.completed += 1
             if self.due is not None:
-                self.whole += 1
-                self.e2e_sum += step.end - request.sent
-                if self.whole <= EARLY:
-                    self.early_e2e = self.e2e_sum / self.whole
+                self.times.add(step.end - request.sent)
                 if (thinking := self._continue(request)) is not None:
                     self._send(step.end + thinking, 0.0, request.stream)
                 else:
@@ -209,15 +205,11 @@ class VirtualClients:
     def _delay(self, pacing: Pacing, request: Sent, now: float) -> float:
         """How long its stream waits now that it has ended."""
         if request.index >= self.streams:
-            self.whole += 1
-            self.e2e_sum += now - request.sent
+            tpot = None
             if request.output > 1:
-                first = self.ends[request.spans[0][0]]
-                self.several += 1
-                self.tpot_sum += (now - first) / (request.output - 1)
-        if not self.several:
-            return 0.0
-        return pacing.delay(now, self.tpot_sum / self.several, self.e2e_sum / self.whole)
+                tpot = (now - self.ends[request.spans[0][0]]) / (request.output - 1)
+            self.times.add(now - request.sent, tpot)
+        return pacing.delay(now, self.times.tpot, self.times.e2e)
 
     def _span(self, step: Step) -> None:
         """One token for everybody in the batch: only who came and who went is noted."""
