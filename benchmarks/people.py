@@ -38,9 +38,8 @@ from frontier.core.shapes import Lengths, Shape
 from frontier.core.trials import Phase, Trial
 from frontier.core.window import WindowData
 from frontier.extras.users import head_count
-from frontier.simulator.engine import Step
+from frontier.simulator.engine import Scheduler, Step
 from frontier.simulator.spec import EngineSpec, Stalls
-from frontier.simulator.speculative import make_scheduler
 from frontier.simulator.virtual import virtual_trial
 
 Floats = NDArray[np.float64]
@@ -88,7 +87,7 @@ class Fleet:
 
     def __init__(self, spec: EngineSpec, shape: Shape, replicas: int, think: float, law: str, seed: int) -> None:
         specs = [dataclasses.replace(spec, seed=spec.seed * 1009 + seed * 31 + i) for i in range(replicas)]
-        self.engines = [make_scheduler(each) for each in specs]
+        self.engines = [Scheduler(each) for each in specs]
         self.ingest, self.shape, self.think, self.law = spec.ingest, shape, think, law
         self.rng = random.Random(seed)
         self.load = [0] * replicas

@@ -104,7 +104,7 @@ def redraw() -> float:
     for i in range(200):
         view._drawn = 0.0  # as if the last redraw were long ago
         begin = time.perf_counter()
-        view.tick(TrialProgress("window", 40.0 + i, 128, 200, 180, 0, 2914.0, 0.31, 2.33))
+        view.tick(TrialProgress("window", 40.0 + i, 128, 200, 0, 2914.0, 0.31, 2.33))
         found.append(time.perf_counter() - begin)
     view.close()
     return statistics.median(found)

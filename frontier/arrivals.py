@@ -22,8 +22,8 @@ from frontier.core.decisions import Decision, Judgement, Limit
 from frontier.core.errors import UsageError
 from frontier.core.loads import Rate
 from frontier.core.points import Point
-from frontier.core.sla_result import ArrivalRate
 from frontier.core.window import Floats, WindowData
+from frontier.planning.sla_result import ArrivalRate
 
 WAITING = 0.01
 """Share of requests that may wait for a slot where no limit on TTFT or E2E says how long a wait may

@@ -21,8 +21,8 @@ from frontier.client.engines import engine_of
 from frontier.config import Config
 from frontier.config.config_file import config_of
 from frontier.config.deployment import QualityConfig
-from frontier.core import cost_energy, pareto, solver, uncertainty, window
 from frontier.core import estimate as summarize
+from frontier.core import pareto, solver, uncertainty, window
 from frontier.core.changes import unchanged
 from frontier.core.decisions import Decision, Limit, Verdict
 from frontier.core.errors import UsageError
@@ -33,15 +33,17 @@ from frontier.core.points import Estimate, Flag, Frontier, Point, Power
 from frontier.core.proof import by_concurrency, claim_points, claim_windows
 from frontier.core.series import Series, by_series
 from frontier.core.shapes import Shape
-from frontier.core.sla_result import SlaResult, answer
 from frontier.core.time_breakdown import time_breakdown
-from frontier.core.trials import GreedyReplies, Trial
+from frontier.core.trials import Trial
 from frontier.core.verdict import judge
 from frontier.core.window import WindowData
+from frontier.hardware import device_power
 from frontier.hardware.roofline import Roofline, bounds, distance
 from frontier.planning.budget import Amount, TrialTimes
 from frontier.planning.next_step import go_on, shared_commands, with_command
+from frontier.planning.sla_result import SlaResult, answer
 from frontier.planning.standing import Standing, skipped, standing
+from frontier.store.records import GreedyReplies
 from frontier.store.run_dir import RunDirectory
 from frontier.store.trial_files import AlteredError
 from frontier.store.window_cache import load_window_data
@@ -78,16 +80,11 @@ class HasQuality(Protocol):
 @dataclass(frozen=True, slots=True)
 class FrontierUncertainty:
     """How sure a frontier is: each setting's probability to be on it, and the band its staircase
-    lies in.
+    lies in, as (x, low, high), ascending in x.
     """
 
     probability: Mapping[int, float]
-    band: uncertainty.Band
-
-    @property
-    def band_steps(self) -> list[tuple[float, float, float]]:
-        """The band as (x, low, high), ascending in x, as a picture draws it."""
-        return list(zip(self.band.x, self.band.low, self.band.high, strict=True))
+    band: Sequence[tuple[float, float, float]]
 
 
 @dataclass(frozen=True)
@@ -215,7 +212,7 @@ class Run:
         and a quality.
         """
         powers = ((point, _power(self.config, point.deployment, ())) for point in self.imported)
-        return [cost_energy.with_energy(self._priced(point), power) for point, power in powers]
+        return [device_power.with_energy(self._priced(point), power) for point, power in powers]
 
     def _priced(self, point: Point) -> Point:
         if (stated := _quality(self.config, point.deployment, None)) is not None:
@@ -239,7 +236,7 @@ class Run:
             if (trial.series, trial.concurrency) == (point.series, point.concurrency)
         ]
         windows = list(zip((sample.ends - sample.starts).tolist(), sample.server, strict=True))
-        powered = cost_energy.power_flag(windows, self.gpus.get(point.deployment), point.power)
+        powered = device_power.power_flag(windows, self.gpus.get(point.deployment), point.power)
         point = replace(point, flags=(*changed, *point.flags, *powered), time=time_breakdown(sample.server))
         roofline = self.light(point.deployment)
         if roofline is None:
@@ -468,7 +465,7 @@ def _read_config(run: RunDirectory, settings: Sequence[str]) -> Config:
 def _power(config: Config, deployment: str, windows: Sequence[tuple[float, Mapping[str, float]]]) -> Power | None:
     """What its GPUs drew in the windows, else what the config states."""
     mine = next((d for d in config.deployments if d.name == deployment), None)
-    measured = cost_energy.measured(windows, mine.gpus if mine else None)
+    measured = device_power.measured(windows, mine.gpus if mine else None)
     if measured is not None or mine is None or mine.power is None:
         return measured
     return Power(mine.power, "stated")

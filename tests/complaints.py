@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from frontier.config import Setting, load_config
-from frontier.core.errors import Complaint, ConfigError
+from frontier.config.complaints import Complaint, ConfigError
 from tests.golden import assert_golden_row
 
 Place = tuple[int, int] | str

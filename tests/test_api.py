@@ -9,8 +9,9 @@ import pytest
 
 import frontier
 from frontier.config import Setting
+from frontier.config.complaints import ConfigError
 from frontier.core.decisions import Verdict
-from frontier.core.errors import ConfigError, UsageError
+from frontier.core.errors import UsageError
 from tests.sweeps import ENGINES, commands_in_virtual_time, config_text, sweep_in_virtual_time
 
 NAMES = [

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from frontier.config import Config, load_config
-from frontier.core.errors import ConfigError
+from frontier.config.complaints import ConfigError
 from frontier.core.shapes import Shape
 from frontier.core.trials import Phase, Trial
 from frontier.planning.budget import Amount, Caps, TrialTimes, described_trials

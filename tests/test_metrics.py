@@ -7,9 +7,10 @@ import pytest
 
 from frontier.core.decisions import Limit
 from frontier.core.estimate import estimate
-from frontier.core.metrics import _PLAIN, DEFAULT_METRICS, NEEDS, Unit, claim_floor, display, display_one, metric
+from frontier.core.metrics import _PLAIN, DEFAULT_METRICS, NEEDS, Unit, claim_floor, metric
 from frontier.core.points import Estimate, Power
 from frontier.core.uncertainty import replicates
+from frontier.show.axis_units import display, display_one
 from tests.stats.made import Server, trial
 
 

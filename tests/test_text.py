@@ -40,9 +40,8 @@ def test_shown_text_is_one_line_and_bounded(outside: str, longest: int) -> None:
         assert "\n" not in clean(outside, longest)
 
 
-def test_several_lines_and_a_cell_keep_what_they_need() -> None:
+def test_several_lines_keep_what_they_need() -> None:
     assert text.without_controls("a\tb\nc\r\x1b") == "a\tb\nc"
-    assert text.one_cell("a\tb\nc  d") == "a b c  d"
 
 
 @pytest.mark.parametrize(

@@ -168,9 +168,9 @@ def _frontier(server: Process) -> dict[str, bool]:
     reference = (0.0, float(a.price.max()) * 1.05)
     drawn = uncertainty.replicates(a.samples, OBJECTIVES, draws=200)
     middle = float(np.sqrt(a.price[3] * a.price[4]))  # between two settings, where the staircase is not at a step
-    band = uncertainty.band(drawn, [middle])
+    ((_, low, high),) = uncertainty.band(drawn, [middle])
     stair = float(a.gain[a.price <= middle].max())
-    held = bool(band.low[0] <= stair <= band.high[0])
+    held = bool(low <= stair <= high)
     return {"band": held, **_compared(a, reference)}
 
 

@@ -208,7 +208,7 @@ def _session_rates(config: "Config") -> list[str]:
 
 def trace_facts(trace: "Trace") -> dict[str, Any]:
     """What is known of the arrivals of a trace, as they were recorded, for JSON."""
-    from frontier.core.dispersion import gap_cv, index_of_dispersion
+    from frontier.config.dispersion import gap_cv, index_of_dispersion
 
     index = {str(s): index_of_dispersion(trace.times, trace.seconds, s) for s in (1, 10, 60)}
     facts = {"name": trace.name, "digest": trace.digest, "arrivals": trace.count, "seconds": trace.seconds}

@@ -9,7 +9,7 @@ from typing import Any
 
 from frontier import registry
 from frontier.config import Config, Setting, left_out, load_config
-from frontier.core.dispersion import dispersion_by_count, gap_cv
+from frontier.config.dispersion import dispersion_by_count, gap_cv
 from frontier.core.errors import StoreError
 from frontier.core.loads import Arrivals, Trace
 from frontier.core.shapes import Shape

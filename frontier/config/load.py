@@ -16,11 +16,12 @@ from pydantic import ValidationError
 
 from frontier.client.secrets import looks_like_a_key, masked_line, redact
 from frontier.config.advice import advice
+from frontier.config.complaints import Complaint, ConfigError
 from frontier.config.deployment import DeploymentConfig
 from frontier.config.schema import EARLIER, LEFT_OUT, Config
 from frontier.config.shape_keys import SESSIONS, ReadSessions
 from frontier.config.yaml_source import Document, compose, fill, is_null
-from frontier.core.errors import Complaint, ConfigError, UsageError
+from frontier.core.errors import UsageError
 from frontier.core.shapes import Shape
 from frontier.core.text import did_you_mean
 from frontier.fields import Path, Problem, keys_at, problems_of, shown, unknown_key, without_nulls

@@ -19,6 +19,7 @@ from pydantic import (
     model_validator,
 )
 
+from frontier.config.complaints import Complaint
 from frontier.config.connection import SentFile
 from frontier.config.deployment import DeploymentConfig, QualityConfig
 from frontier.config.end_of_sweep import BudgetConfig, FinishConfig, read_finish
@@ -36,7 +37,6 @@ from frontier.config.sla import DEFAULT_TIER, Tiers, known_metric, read_tiers
 from frontier.config.traffic_keys import Traffic, mixes, read_traffic
 from frontier.config.uses import PLAIN, READ_SESSIONS, READ_TIMES, Use, effects
 from frontier.core.decisions import Limit
-from frontier.core.errors import Complaint
 from frontier.core.loads import POISSON, Arrivals, Rate, Trace
 from frontier.core.metrics import metric
 from frontier.core.session_table import SessionFile

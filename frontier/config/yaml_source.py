@@ -13,7 +13,7 @@ from typing import Any
 
 import yaml
 
-from frontier.core.errors import Complaint, ConfigError
+from frontier.config.complaints import Complaint, ConfigError
 from frontier.fields import Path
 
 MAX_BYTES = 128 * 1024

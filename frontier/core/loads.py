@@ -114,11 +114,6 @@ def load_facts(load: int | None) -> dict[str, Any]:
     return {"concurrency": load, "rate": None}
 
 
-def load_columns(load: int) -> dict[str, Any]:
-    """The same for a table, in which a concurrency has no column `rate`."""
-    return load_facts(load) if isinstance(load, Rate) else {"concurrency": load}
-
-
 def load_of(facts: Mapping[str, Any]) -> int:
     """The load of such facts, read back; those of earlier versions have no rate."""
     rate: float | None = facts.get("rate")

@@ -21,7 +21,7 @@ from enum import StrEnum
 from typing import Any, Literal
 
 from frontier.core.text import did_you_mean
-from frontier.core.units import format_number, format_seconds, format_share, seconds_axis, seconds_unit, trimmed
+from frontier.core.units import format_number, format_seconds, format_share, trimmed
 
 
 class Unit(StrEnum):
@@ -303,31 +303,6 @@ def per_gpu(name: str, gpus: int | None) -> float:
     1.
     """
     return float(gpus) if gpus and metric(name).unit in RATES else 1.0
-
-
-def display(name: str, values: Iterable[float], gpus: int | None = None) -> tuple[float, str]:
-    """The factor from the metric's own unit to an axis or a column over these values, and the
-    unit's name.
-
-    Times are in ms, or in s by the rule of `units.seconds_axis`; shares in %; rates per GPU when
-    `gpus` is given.
-
-    >>> display("p99_ttft", [0.2, 3.0]), display("error_rate", [0.01])
-    ((1000.0, 'ms'), (100.0, '%'))
-    >>> display("output_throughput", [9.0], 4)
-    (0.25, 'tok/s')
-    """
-    unit = metric(name).unit
-    if unit is Unit.SECONDS:
-        return seconds_axis(values)
-    return (100.0, "%") if unit is Unit.SHARE else (1 / per_gpu(name, gpus), unit.value)
-
-
-def display_one(name: str, value: float, gpus: int | None = None) -> tuple[float, str]:
-    """As `display`, for one value in a text: times in the unit in which `Metric.format` writes
-    them.
-    """
-    return seconds_unit(value) if metric(name).unit is Unit.SECONDS else display(name, (), gpus)
 
 
 WINDOW_IN_E2E = 20

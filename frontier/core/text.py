@@ -6,7 +6,6 @@ Untrusted is every text that a server, a file or another tool wrote. Which funct
   both ends matter;
 - shown in several lines (a whole message on a terminal): `without_controls`, which keeps line ends
   and tabs;
-- one cell of a CSV or a spreadsheet, spaces as they are: `one_cell`;
 - written into a run: `stored`, or `stored_tree` for data that becomes JSON.
 
 None of them removes secrets: `client.secrets` does, on the text as it came.
@@ -14,14 +13,12 @@ None of them removes secrets: `client.secrets` does, on the text as it came.
 
 import difflib
 import hashlib
-import re
 import unicodedata
 from collections.abc import Iterable
 from typing import Any
 
 LONGEST = 160
 """Characters of a line that is cleaned where no length is asked."""
-_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 
 def clean(text: str, longest: int = LONGEST) -> str:
@@ -58,13 +55,6 @@ def without_controls(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(ch for ch in text if ch in "\n\t" or unicodedata.category(ch)[0] != "C")
-
-
-def one_cell(text: str) -> str:
-    """`text` with each control character, which could end a cell or a line, replaced by a space;
-    else unchanged.
-    """
-    return _CONTROL.sub(" ", text)
 
 
 def capital(text: str) -> str:

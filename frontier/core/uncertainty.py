@@ -26,8 +26,8 @@ INDIFFERENCE = 0.02
 latency."""
 DRAWS = 500
 """Bootstrap draws of a frontier."""
-LEVELS = (0.95, 0.50, 0.05)
-"""Shares of the draws that attain the low, the middle and the high line of a band."""
+LEVELS = (0.95, 0.05)
+"""Shares of the draws that attain the low and the high line of a band."""
 _CELLS = 4_000_000
 
 
@@ -172,30 +172,20 @@ def membership(drawn: Replicates) -> dict[int, float]:
     return {c: float(p) for c, p in zip(drawn.concurrencies, share, strict=True)}
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Band:
-    """The gain attained at each price `x` by at least 95 %, 50 % and 5 % of the draws; NaN where
-    nothing is.
-    """
-
-    x: Floats
-    low: Floats
-    middle: Floats
-    high: Floats
-
-
-def band(drawn: Replicates, x: ArrayLike | None = None) -> Band:
+def band(drawn: Replicates, x: ArrayLike | None = None) -> list[tuple[float, float, float]]:
     """The attainment band of a frontier on the grid `x` of the second objective (default:
-    everywhere it steps).
+    everywhere it steps): (x, low, high), the gain attained by at least 95 % and 5 % of the draws;
+    NaN where nothing is.
 
     A 90 % band point by point: at one price it holds the true staircase nine times in ten,
     everywhere at once less.
     """
-    sign_y, sign_x = _signs(drawn.objectives)
+    gain, price = (metric(name) for name in drawn.objectives)
+    sign_y, sign_x = gain.sign, -price.sign
     grid = np.unique(drawn.price[np.isfinite(drawn.price)]) if x is None else np.asarray(x, dtype=np.float64)
     reached = attained(sign_y * drawn.gain, sign_x * drawn.price, sign_x * grid)
     lines = [np.where(np.isfinite(line), sign_y * line, np.nan) for line in reached]
-    return Band(grid, *lines)
+    return list(zip(grid.tolist(), *(line.tolist() for line in lines), strict=True))
 
 
 def attained(maximise: Floats, minimise: Floats, grid: Floats, levels: Sequence[float] = LEVELS) -> list[Floats]:
@@ -216,8 +206,3 @@ def attained(maximise: Floats, minimise: Floats, grid: Floats, levels: Sequence[
         return [np.full(len(grid), -np.inf) for _ in levels]
     ranked = -np.sort(-heights, axis=0)
     return [ranked[math.ceil(level * draws - 1e-9) - 1] for level in levels]
-
-
-def _signs(objectives: tuple[str, str]) -> tuple[float, float]:
-    """What makes the first to be maximised and the second to be minimised."""
-    return metric(objectives[0]).sign, -metric(objectives[1]).sign

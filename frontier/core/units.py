@@ -6,7 +6,6 @@ Inside the package time is in seconds, sizes in bytes, rates per second and shar
 
 import math
 import re
-from collections.abc import Iterable
 from typing import Any
 
 MOST = 1e18
@@ -142,20 +141,6 @@ def seconds_unit(seconds: float) -> tuple[float, str]:
     if not abs(seconds) < 0.9995:
         return 1.0, "s"
     return (1e6, "µs") if 0 < abs(seconds) < 1e-3 else (1e3, "ms")
-
-
-def seconds_axis(values: Iterable[float]) -> tuple[float, str]:
-    """The factor and the unit of one axis or column for many durations: ms, or s from 1 s on or
-    when one is above 60 s.
-
-    Only finite values above zero count; ms without any.
-
-    >>> seconds_axis([0.2, 3.0]), seconds_axis([1.5, 3.0]), seconds_axis([0.2, 90.0])
-    ((1000.0, 'ms'), (1.0, 's'), (1.0, 's'))
-    """
-    usable_values = [v for v in values if math.isfinite(v) and v > 0]
-    in_seconds = bool(usable_values) and (min(usable_values) >= 1.0 or max(usable_values) > 60.0)
-    return (1.0, "s") if in_seconds else (1e3, "ms")
 
 
 def format_number(x: float | None) -> str:

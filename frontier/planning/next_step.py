@@ -17,10 +17,10 @@ from frontier.core.loads import Rate
 from frontier.core.metrics import Unit
 from frontier.core.series import Series
 from frontier.core.shapes import Shape
-from frontier.core.sla_result import SlaResult
 from frontier.core.trials import Phase
 from frontier.planning.budget import Amount, TrialTimes, price_of, raised
 from frontier.planning.plan import NO_PROOFS, make_plan, make_trial
+from frontier.planning.sla_result import SlaResult
 from frontier.planning.time_left import outlook
 
 ENOUGH, ENOUGH_FOR_GRID, ENOUGH_FOR_PROOFS = 2.0, 1.25, 4.0

@@ -16,11 +16,11 @@ from frontier.core.loads import setting
 from frontier.core.metrics import metric
 from frontier.core.points import Point
 from frontier.core.series import Series
-from frontier.core.sla_result import ArrivalRate, SlaResult
 from frontier.core.text import clean
 from frontier.core.trials import Phase
 from frontier.core.units import format_number, format_share, trimmed
 from frontier.core.verdict import judge
+from frontier.planning.sla_result import ArrivalRate, SlaResult
 from frontier.search.highest_rate import FoundRate, LoadTrial, invalid_because
 from frontier.show.explain import other_reasons, why_not_more
 from frontier.show.json_out import SOLVE_SCHEMA, Tree, decision_json, number, tree_of

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any
 from markupsafe import escape
 
 from frontier.core.decisions import Decision, Limit
-from frontier.core.loads import load_columns
 from frontier.core.metrics import metric
 from frontier.core.points import Point
 from frontier.run import Run
 from frontier.run import load as load_run
 from frontier.show.explain import with_notes
+from frontier.show.point_rows import load_columns
 
 if TYPE_CHECKING:
     import pandas as pd

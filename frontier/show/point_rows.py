@@ -4,14 +4,14 @@ What is not known is an empty cell.
 """
 
 import math
+import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from frontier.core.loads import load_columns
+from frontier.core.loads import Rate, load_facts
 from frontier.core.metrics import metric
 from frontier.core.points import Frontier, Point
 from frontier.core.series import Series
-from frontier.core.text import one_cell
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -23,6 +23,7 @@ _TEXTS = ("deployment", "shape", "objectives", "flags", "power_source", "run", "
 
 
 _FORMULA = ("=", "+", "-", "@")
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 
 def table(points: Sequence[Point], frontiers: Sequence[Frontier]) -> "pd.DataFrame":
@@ -88,13 +89,18 @@ def _order(name: str) -> tuple[bool, str, float, bool, str]:
     return of.quantity is not None, of.quantity or name, of.p or 0.0, of.inverted, name
 
 
+def load_columns(load: int) -> dict[str, Any]:
+    """A load as columns of a table, in which a concurrency has no column `rate`."""
+    return load_facts(load) if isinstance(load, Rate) else {"concurrency": load}
+
+
 def guarded(text: str) -> str:
     """Text that no spreadsheet takes for a formula: an apostrophe before what would begin one
     (OWASP's rule).
 
     Control characters, which can end a cell or a line, become spaces.
     """
-    line = one_cell(text)
+    line = _CONTROL.sub(" ", text)
     return f"'{line}" if line.lstrip().startswith(_FORMULA) else line
 
 

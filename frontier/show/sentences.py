@@ -9,9 +9,9 @@ from frontier.core.decisions import Cause, Decision, NextStep, Reason, Verdict
 from frontier.core.loads import Rate, in_words, setting
 from frontier.core.metrics import fewest_to_bound, metric
 from frontier.core.points import Frontier, Point
-from frontier.core.sla_result import ArrivalRate
 from frontier.core.text import clean
 from frontier.core.units import format_elapsed, format_number, trimmed
+from frontier.planning.sla_result import ArrivalRate
 from frontier.show.limit_lines import knob_sentence
 from frontier.show.numbers import Figure, tightest_figure
 from frontier.show.rough import date_text, roughly

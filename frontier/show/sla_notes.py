@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 
 from frontier.core.loads import setting
-from frontier.core.sla_result import Best, SlaResult
 from frontier.core.units import format_number
+from frontier.planning.sla_result import Best, SlaResult
 
 NAMED = 0.01
 """The share of throughput given up that is named."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from frontier.core.decisions import Limit
 from frontier.core.loads import setting as setting
-from frontier.core.metrics import RATES, Unit, display_one, metric, per_gpu
+from frontier.core.metrics import RATES, Unit, metric, per_gpu
 from frontier.core.points import Estimate, Flag, Frontier, Point, TimeBreakdown
 from frontier.core.shapes import DEFAULT_DEPLOYMENT
 from frontier.core.text import clean as clean
@@ -21,6 +21,7 @@ from frontier.core.text import middle_cut as middle_cut
 from frontier.core.text import short_hash
 from frontier.core.units import count as count
 from frontier.core.units import format_number, format_seconds
+from frontier.show.axis_units import display_one
 from frontier.show.rough import roughly
 
 CLOSED_LOOP = "closed loop, zero think time"

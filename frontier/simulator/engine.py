@@ -75,8 +75,7 @@ class Step(NamedTuple):
     `first` includes requests that were preempted before and now continue; `cached` says for each of
     them how many prompt tokens came from the prefix cache when it was first admitted. `prefilled`
     counts prompt tokens read, `running` and `waiting` requests while the step ran, `kv_used` the
-    share of KV blocks in use. `counts` says how many each of `tokens` got where that may be more
-    than one (speculative decoding); None: one each.
+    share of KV blocks in use.
     """
 
     number: int
@@ -91,7 +90,6 @@ class Step(NamedTuple):
     running: int
     waiting: int
     kv_used: float
-    counts: tuple[int, ...] | None = None
 
     @property
     def end(self) -> float:
@@ -99,22 +97,12 @@ class Step(NamedTuple):
         return self.start + self.duration
 
 
-@dataclass(slots=True)
-class Drafted:
-    """What speculative decoding did so far: requests that brought drafts into a step, draft tokens,
-    and those accepted by their position among them."""
-
-    drafts: int
-    tokens: int
-    accepted: list[int]
-
-
 @dataclass(slots=True, eq=False)
 class Request:
     """A request inside. `made` tokens were generated before its current stay, which began to decode
     at step `joined` with `kv` tokens in the cache; `read` tokens of the prompt (plus what was
-    generated before) are done. Under speculative decoding `made` counts all tokens generated, and
-    `blocks` those held while decoding."""
+    generated before) are done.
+    """
 
     id: RequestId
     prompt: int
@@ -125,7 +113,6 @@ class Request:
     made: int = 0
     read: int = 0
     kv: int = 0
-    blocks: int = 0
     joined: int = -1
     cached: int = -1
 
@@ -141,7 +128,6 @@ class Scheduler:
         self.kv = KvMemory(kv_blocks(spec), spec.prefix_cache)
         self.max_len = max_len(spec)
         self.disturbance = Disturbance(spec)
-        self.drafted: Drafted | None = None
         self.times = RequestTimes()
         self._now = 0.0
         self._ingest = spec.ingest * spec.time_scale
@@ -176,8 +162,8 @@ class Scheduler:
 
     @property
     def counters(self) -> dict[str, float]:
-        """What vLLM's counters of the same names have counted; those of speculative decoding where
-        it is done.
+        """What vLLM's counters of the same names have counted; those of speculative decoding, where
+        it is done, by what is accepted on average.
         """
         counts = {
             "num_preemptions_total": self.preemptions,
@@ -186,11 +172,12 @@ class Scheduler:
             "prefix_cache_queries_total": self.cache_queries,
             "prefix_cache_hits_total": self.cache_hits,
         }
-        if self.drafted is not None:
+        if (speculation := self.spec.speculation) is not None:
+            drafts = round(self.generated_tokens / speculation.expected)
             counts |= {
-                "spec_decode_num_drafts_total": self.drafted.drafts,
-                "spec_decode_num_draft_tokens_total": self.drafted.tokens,
-                "spec_decode_num_accepted_tokens_total": sum(self.drafted.accepted),
+                "spec_decode_num_drafts_total": drafts,
+                "spec_decode_num_draft_tokens_total": drafts * speculation.tokens,
+                "spec_decode_num_accepted_tokens_total": self.generated_tokens - drafts,
             }
         return {name: float(count) for name, count in counts.items()}
 
@@ -258,7 +245,7 @@ class Scheduler:
         prefilled, pairs = 0, 0.0
         ended: list[Request] = []
         if self._prefilling or (self._waiting and not preempted):
-            budget = self.spec.max_batched_tokens - self._budgeted()
+            budget = self.spec.max_batched_tokens - len(self._decoding)
             prefilled, pairs, ended = self._prefill(budget, admit=not preempted)
         tokens = tuple(self._decoding)
         assert tokens or prefilled, "a request that fits alone is always served when it is alone"
@@ -267,16 +254,14 @@ class Scheduler:
         if not self.disturbance.quiet:
             duration = self.disturbance.apply(now, duration)
         end = now + duration
-        self.times.step(prefilled + self._budgeted())
-        counts = self._advance()
+        self.times.step(prefilled + len(self._decoding))
+        self._context += len(self._decoding)
         first: tuple[RequestId, ...] = ()
         cached: tuple[int, ...] = ()
         if ended:
             first = tuple(request.id for request in ended)
             cached = tuple(request.cached for request in ended)
             tokens += first
-            if counts is not None:
-                counts += (1,) * len(first)
             for request in ended:
                 self._join(request, index)
                 if request.clocks is not None:
@@ -285,7 +270,7 @@ class Scheduler:
         for request in finished:
             if request.clocks is not None:
                 self.times.finished(request.clocks, end)
-        self.generated_tokens += len(tokens) if counts is None else sum(counts)
+        self.generated_tokens += len(tokens)
         self._index = index + 1
         return Step(
             index,
@@ -300,7 +285,6 @@ class Scheduler:
             running,
             len(self._waiting),
             kv_used,
-            counts,
         )
 
     def _grow(self, index: int) -> tuple[RequestId, ...]:
@@ -314,21 +298,12 @@ class Scheduler:
         self.kv.take(self._phase[opening])
         return tuple(preempted)
 
-    def _budgeted(self) -> int:
-        """Tokens of the step's budget that the decodes take."""
-        return len(self._decoding)
-
     def _cost(self, prefilled: int, pairs: float, sampled: int) -> float:
         """What the step costs, undisturbed."""
         decodes = len(self._decoding)
         if prefilled:
             return self._price.mixed(decodes, self._context, decodes, prefilled, pairs, sampled)
         return self._price.decode(decodes, self._context)
-
-    def _advance(self) -> tuple[int, ...] | None:
-        """The decodes get their tokens; how many each, or None when it is one each."""
-        self._context += len(self._decoding)
-        return None
 
     def _blocks(self, tokens: int) -> int:
         return -(-tokens // self._block)

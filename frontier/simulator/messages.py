@@ -96,19 +96,9 @@ def token_frames(head: Head) -> tuple[bytes, ...]:
     return tuple(frame(before + word.encode() + after) for word in WORDS)
 
 
-def words(number: int, count: int) -> str:
-    """The text of `count` tokens from number `number` on."""
-    return "".join(WORDS[i % len(WORDS)] for i in range(number, number + count))
-
-
 def answer_pieces(count: int) -> Pieces:
     """The tokens of an answer, as a prompt has them that repeats it."""
-    return _PIECE.findall(words(0, count))
-
-
-def token_frame(head: Head, number: int, count: int) -> bytes:
-    """The framed event of several tokens that left together."""
-    return frame(head.event([head.choice(words(number, count), None)]))
+    return _PIECE.findall("".join(WORDS[i % len(WORDS)] for i in range(count)))
 
 
 def opening(head: Head) -> bytes:
@@ -119,9 +109,9 @@ def opening(head: Head) -> bytes:
     return head.event([{"index": 0, "delta": delta, "logprobs": None, "finish_reason": None}])
 
 
-def closing(head: Head, number: int, count: int, finish: str, usage: dict[str, Any] | None) -> bytes:
-    """The event of the last tokens and all that follows it, framed."""
-    last = frame(head.event([head.choice(words(number, count), finish)]))
+def closing(head: Head, number: int, finish: str, usage: dict[str, Any] | None) -> bytes:
+    """The event of the last token and all that follows it, framed."""
+    last = frame(head.event([head.choice(WORDS[number % len(WORDS)], finish)]))
     counted = frame(head.event([], usage)) if usage is not None else b""
     return last + counted + frame(DONE)
 
@@ -296,8 +286,4 @@ def metrics_text(engine: Engine, model: str) -> bytes:
         lines.append(f"# TYPE vllm:{name} histogram")
         lines.append(f'vllm:{name}_bucket{{{labels},le="+Inf"}} {float(count)}')
         lines += [f"vllm:{name}_sum{{{labels}}} {total}", f"vllm:{name}_count{{{labels}}} {float(count)}"]
-    if s.drafted is not None:
-        name = "spec_decode_num_accepted_tokens_per_pos_total"
-        lines.append(f"# TYPE vllm:{name} counter")
-        lines += [f'vllm:{name}{{{labels},position="{i}"}} {float(n)}' for i, n in enumerate(s.drafted.accepted)]
     return ("\n".join(lines) + "\n").encode()

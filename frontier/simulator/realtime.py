@@ -16,12 +16,10 @@ from array import array
 from collections import deque
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
-from itertools import repeat
 from typing import Any
 
-from frontier.simulator.engine import Step
+from frontier.simulator.engine import Scheduler, Step
 from frontier.simulator.spec import EngineSpec
-from frontier.simulator.speculative import make_scheduler
 
 _ABSOLUTE = 1
 _NONBLOCK_CLOEXEC = os.O_NONBLOCK | getattr(os, "O_CLOEXEC", 0)
@@ -83,9 +81,8 @@ RING = 20_000
 _LATENESS_SAMPLE = 100_000
 
 
-Sink = Callable[[int, int, bool], None]
-"""Takes tokens of a request as they leave together: the number of the first (from 0), how many,
-whether the last is among them."""
+Sink = Callable[[int, bool], None]
+"""Takes a token of a request as it leaves: its number (from 0), and whether it is the last."""
 
 
 @dataclass(slots=True, eq=False)
@@ -122,7 +119,7 @@ class Engine:
     """The live engine of one server. Made inside a running event loop; `close` it there."""
 
     def __init__(self, spec: EngineSpec) -> None:
-        self.scheduler = make_scheduler(spec)
+        self.scheduler = Scheduler(spec)
         self.zero = time.perf_counter()
         self.epoch = time.time() - self.zero
         self.finished: deque[Job] = deque(maxlen=RING)
@@ -202,18 +199,16 @@ class Engine:
             if name in jobs:
                 jobs[name].cached = cached
         self.lateness.append(clock() - end)
-        for name, count in zip(step.tokens, step.counts or repeat(1), strict=False):  # no counts: one each
+        for name in step.tokens:
             job = jobs.get(name)
             if job is None:  # cancelled while the step ran
                 continue
             number = len(job.actual)
-            last = number + count == job.output
+            last = number + 1 == job.output
             if job.sink is not None:
-                job.sink(number, count, last)
-            left = clock()
-            for _ in range(count):
-                job.scheduled.append(end)
-                job.actual.append(left)
+                job.sink(number, last)
+            job.actual.append(clock())
+            job.scheduled.append(end)
             if last:
                 del jobs[name]
                 self.finished.append(job)

@@ -53,17 +53,14 @@ class _Stream:
         plain = socket is not None and transport.get_extra_info("ssl_object") is None
         self.fd: int = socket.fileno() if plain else -1
 
-    def __call__(self, number: int, count: int, last: bool) -> None:
+    def __call__(self, number: int, last: bool) -> None:
         transport = self.transport
         if transport.is_closing():
             return
-        if self.cut is not None and number <= self.cut < number + count:
+        if number == self.cut:
             transport.abort()
             return
-        if last:
-            data = self.end(number, count)
-        else:
-            data = self.frames[number & 7] if count == 1 else messages.token_frame(self.head, number, count)
+        data = self.end(number) if last else self.frames[number % len(self.frames)]
         if not number and (first := messages.opening(self.head)):
             data = messages.frame(first) + data
         # The loop would hold all writes of a step back until the last token is prepared; the socket
@@ -78,11 +75,11 @@ class _Stream:
         if data:
             transport.write(data)
 
-    def end(self, number: int, count: int) -> bytes:
-        """The last tokens and what follows them."""
+    def end(self, number: int) -> bytes:
+        """The last token and what follows it."""
         job = self.job
         usage = messages.usage_of(job.prompt, job.output, job.cached) if self.asked.usage else None
-        return messages.closing(self.head, number, count, self.asked.finish, usage)
+        return messages.closing(self.head, number, self.asked.finish, usage)
 
 
 class _Server:

@@ -82,7 +82,9 @@ class Faults:
 class Speculation:
     """Speculative decoding: `tokens` drafts per request and step, each of which is accepted with
     probability `acceptance` when those before it were. One draft token costs the share `draft` of a
-    step that decodes one token per request; 0 for drafts looked up in the prompt."""
+    step that decodes one token per request; 0 for drafts looked up in the prompt. The simulator has
+    its mean effect: tokens come one by one, in the mean time per token (`SpeculativePrice`).
+    """
 
     __pydantic_config__ = _STRICT
     tokens: Positive
@@ -237,8 +239,8 @@ class ExplicitPrice:
         return self._base + self._per_decode * decodes + self._per_context_token * context
 
     def mixed(self, decodes: int, context: int, queries: int, prefill: int, pairs: float, sampled: int) -> float:
-        """As `decode`, where the decodes bring `queries` tokens in all, the drafts of speculative
-        decoding among them, and `prefill` prompt tokens are read, with `pairs` (prompt token,
+        """As `decode`, where the decodes bring `queries` tokens in all, with the drafts of
+        speculative decoding, and `prefill` prompt tokens are read, with `pairs` (prompt token,
         earlier token) pairs; `sampled` of the prompts end here and give their first token.
         """
         del sampled  # which this sum has no price of its own for
@@ -291,9 +293,45 @@ class RooflinePrice:
         return self._overhead + self._reduce[tokens] + max(compute, memory)
 
 
-def price_of(spec: EngineSpec) -> ExplicitPrice | RooflinePrice:
+class SpeculativePrice:
+    """The mean time per token of steps that verify drafts and give several tokens of a request;
+    methods as of `ExplicitPrice`.
+
+    A step in which prompts are read takes as long as one that verifies drafts, so that a first
+    token waits for a whole step. What that is above the mean is taken off the steps after it.
+    """
+
+    def __init__(self, plain: ExplicitPrice | RooflinePrice, speculation: Speculation) -> None:
+        self._plain, self._speculation = plain, speculation
+        self._ahead = 0.0
+
+    def _whole(self, decodes: int, context: int) -> float:
+        drafts = self._speculation.tokens
+        verifying = self._plain.mixed(decodes, context, decodes * (1 + drafts), 0, 0.0, 0)
+        return verifying + self._speculation.draft * drafts * self._plain.decode(decodes, context)
+
+    def decode(self, decodes: int, context: int) -> float:
+        mean = self._whole(decodes, context) / self._speculation.expected
+        taken = min(self._ahead, mean / 2)
+        self._ahead -= taken
+        return mean - taken
+
+    def mixed(self, decodes: int, context: int, queries: int, prefill: int, pairs: float, sampled: int) -> float:
+        together = self._plain.mixed(decodes, context, queries, prefill, pairs, sampled)
+        if not decodes:
+            return together
+        whole = self._whole(decodes, context)
+        self._ahead += whole - whole / self._speculation.expected
+        return together - self._plain.decode(decodes, context) + whole
+
+
+Price = ExplicitPrice | RooflinePrice | SpeculativePrice
+
+
+def price_of(spec: EngineSpec) -> Price:
     """The price of `spec`'s steps, `time_scale` included."""
-    return ExplicitPrice(spec) if spec.model is None else RooflinePrice(spec, roofline_of(spec))
+    plain = ExplicitPrice(spec) if spec.model is None else RooflinePrice(spec, roofline_of(spec))
+    return plain if spec.speculation is None else SpeculativePrice(plain, spec.speculation)
 
 
 def roofline_of(spec: EngineSpec) -> ModelRoofline:

@@ -107,10 +107,6 @@ def expected_e2e(spec: EngineSpec, shape: Shape, concurrency: int) -> float:
     running = min(concurrency, spec.max_num_seqs)
     context = round(running * (isl + osl / 2))
     step = price.decode(running, context)
-    if (speculation := spec.speculation) is not None:
-        drafting = speculation.draft * speculation.tokens * step
-        verifying = price.mixed(running, context, running * (1 + speculation.tokens), 0, 0.0, 0)
-        step = (drafting + verifying) / speculation.expected
     own = min(isl, spec.max_batched_tokens - running + 1)
     reading = (price.mixed(0, 0, 0, own, own * own / 2, 1) - price.decode(1, isl)) * isl / own
     return step * osl + max(0.0, reading) * running
@@ -202,8 +198,8 @@ def simulate(  # noqa: PLR0913
             unseen.difference_update(loop.requests[name].stream for name in step.finished)
             warm = not unseen and loop.completed >= enough and now >= warmup
             if loop.due is not None:
-                lasting = shape.session_seconds(loop.early_e2e)
-                warm = warm and now >= max(lasting, 2 * loop.e2e_sum / loop.whole)
+                lasting = shape.session_seconds(loop.times.early_e2e)
+                warm = warm and now >= max(lasting, 2 * loop.times.e2e_sum / loop.times.count)
             if warm or now >= max_time / 2:
                 start = now - step.duration / 2
                 gauges = _Gauges(loop.scheduler, now)
@@ -227,15 +223,11 @@ def counts_in(request: Sent, window: Window) -> bool:
 
 def _arrived(request: Sent, low: int, high: int) -> int:
     """Tokens it got in the steps from `low` to before `high`."""
-    if request.steps:
-        return sum(count for step, count in zip(request.steps, request.counts, strict=True) if low <= step < high)
     return sum(max(0, min(b, high) - max(a, low)) for a, b in request.spans)
 
 
 def token_times(request: Sent, ends: Floats) -> Floats:
     """When each of the steps that gave it tokens ended."""
-    if request.steps:
-        return ends[request.steps]
     return np.concatenate([ends[a:b] for a, b in request.spans] or [ends[:0]])
 
 
@@ -244,8 +236,8 @@ def arrays_of(run: Took) -> Arrays:
     inside = [request for request in run.requests if counts_in(request, run.window)]
     sent = np.array([request.sent for request in inside])
     tokens = np.array([request.output for request in inside], dtype=np.int64)
-    first = run.ends[[request.steps[0] if request.steps else request.spans[0][0] for request in inside]]
-    last = run.ends[[request.steps[-1] if request.steps else request.spans[-1][1] - 1 for request in inside]]
+    first = run.ends[[request.spans[0][0] for request in inside]]
+    last = run.ends[[request.spans[-1][1] - 1 for request in inside]]
     with np.errstate(divide="ignore", invalid="ignore"):
         tpot = np.where(tokens > 1, (last - first) / (tokens - 1), np.nan)
     low, high = np.searchsorted(run.ends, [run.window.start, run.window.end])
@@ -260,7 +252,6 @@ def records_of(run: Took) -> list[Record]:
 
 def _record(request: Sent, run: Took) -> Record:
     times = token_times(request, run.ends)
-    tokens = sum(request.counts) if request.steps else len(times)
     seen = len(times)
     first, last = (float(times[0]), float(times[-1])) if seen else (None, None)
     return Record(
@@ -279,8 +270,8 @@ def _record(request: Sent, run: Took) -> Record:
         cached_tokens=request.cached if request.done else None,
         events=seen,
         reads=seen,
-        text_bytes=tokens * _CHARS_PER_TOKEN,
-        text_chars=tokens * _CHARS_PER_TOKEN,
+        text_bytes=seen * _CHARS_PER_TOKEN,
+        text_chars=seen * _CHARS_PER_TOKEN,
         finish_reason="length" if request.done else None,
         status=200,
         scheduled=request.sent if run.open_loop else None,

@@ -7,20 +7,19 @@ import random
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 
-from frontier.client.load.rules import Pacing, first_length
+from frontier.client.load.rules import MeanTimes, Pacing, first_length
 from frontier.core.loads import POISSON, Rate
-from frontier.core.session_plans import EARLY, SessionPlan, class_of, left_out, plan_session
+from frontier.core.session_plans import SessionPlan, class_of, left_out, plan_session
 from frontier.core.shapes import Shape
-from frontier.simulator.engine import Step
+from frontier.simulator.engine import Scheduler, Step
 from frontier.simulator.spec import EngineSpec
-from frontier.simulator.speculative import make_scheduler
 
 
 @dataclass(slots=True)
 class Sent:
     """One request of the run. `spans` are the first and one past the last of the step numbers that
-    gave it one token each; where steps give several, or not every step gives any, `steps` and
-    `counts` say which gave how many."""
+    gave it one token each.
+    """
 
     index: int
     stream: int
@@ -28,8 +27,6 @@ class Sent:
     prompt: int
     output: int
     spans: list[tuple[int, int]] = field(default_factory=list)
-    steps: list[int] = field(default_factory=list)
-    counts: list[int] = field(default_factory=list)
     open: int = -1
     cached: int = 0
     done: bool = False
@@ -60,13 +57,12 @@ class VirtualClients:
     def __init__(self, spec: EngineSpec, shape: Shape, load: int, stagger: bool, seed: int) -> None:
         rate = load.per_second if isinstance(load, Rate) else None
         streams = load if rate is None else 0
-        self.scheduler = make_scheduler(spec)
+        self.scheduler = Scheduler(spec)
         self.shape, self.streams, self.seed = shape, streams, seed
         self.rng = random.Random(seed)
         self.pacing = Pacing(streams) if stagger and rate is None else None
         self.due = None if rate is None else (shape.arrivals or POISSON).times(rate, seed)
-        self.tpot_sum = self.e2e_sum = 0.0
-        self.whole = self.several = 0
+        self.times = MeanTimes()
         self.sends: list[tuple[float, float]] = []
         self.ingest = spec.ingest * spec.time_scale
         self.requests: list[Sent] = []
@@ -78,7 +74,7 @@ class VirtualClients:
         self.shared = self._beginning(int(shape.prefix * shape.isl.high) if shape.session is None else shape.shared)
         self.of_class = [self._beginning(each.shape.shared, i) for i, each in enumerate(shape.mix)]
         self.begun = 0
-        self.arrived, self.latest, self.early_e2e = 0, 0.0, 0.0
+        self.arrived, self.latest = 0, 0.0
         for stream in range(streams):
             heapq.heappush(self.arrivals, (self._begin(stream), stream, stream))
         self._arrive(0.0)
@@ -184,19 +180,13 @@ class VirtualClients:
             return None
         self._arrive(step.end)
         self.ends.append(step.end)
-        if step.counts is None:
-            self._span(step)
-        else:
-            self._count(step, step.counts)
+        self._span(step)
         for name in step.finished:
             request = self.requests[name]
             request.done = True
             self.completed += 1
             if self.due is not None:
-                self.whole += 1
-                self.e2e_sum += step.end - request.sent
-                if self.whole <= EARLY:
-                    self.early_e2e = self.e2e_sum / self.whole
+                self.times.add(step.end - request.sent)
                 if (thinking := self._continue(request)) is not None:
                     self._send(step.end + thinking, 0.0, request.stream)
                 else:
@@ -215,15 +205,11 @@ class VirtualClients:
     def _delay(self, pacing: Pacing, request: Sent, now: float) -> float:
         """How long its stream waits now that it has ended."""
         if request.index >= self.streams:
-            self.whole += 1
-            self.e2e_sum += now - request.sent
+            tpot = None
             if request.output > 1:
-                first = self.ends[request.steps[0] if request.steps else request.spans[0][0]]
-                self.several += 1
-                self.tpot_sum += (now - first) / (request.output - 1)
-        if not self.several:
-            return 0.0
-        return pacing.delay(now, self.tpot_sum / self.several, self.e2e_sum / self.whole)
+                tpot = (now - self.ends[request.spans[0][0]]) / (request.output - 1)
+            self.times.add(now - request.sent, tpot)
+        return pacing.delay(now, self.times.tpot, self.times.e2e)
 
     def _span(self, step: Step) -> None:
         """One token for everybody in the batch: only who came and who went is noted."""
@@ -239,12 +225,3 @@ class VirtualClients:
         for name in step.finished:
             request = requests[name]
             request.spans.append((request.open, number + 1))
-
-    def _count(self, step: Step, counts: Sequence[int]) -> None:
-        """Who got how many."""
-        number, requests = step.number, self.requests
-        for name, count in zip(step.tokens, counts, strict=True):
-            requests[name].steps.append(number)
-            requests[name].counts.append(count)
-        for name, cached in zip(step.first, step.cached, strict=True):
-            requests[name].cached = cached

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 from frontier import registry
 from frontier.client import run_trial
 from frontier.client.ask.identify import LONGEST_MODEL
-from frontier.client.ask.preflight import Preflight, calibrate, changed, preflight, reset_cache, settle_salt
+from frontier.client.ask.preflight import Preflight, calibrate, changed, preflight, settle_salt
 from frontier.client.ask.prompts import Calibration, PromptPlan, prompt_seed
 from frontier.client.ask.target import Proxies, Target
 from frontier.client.load.loop import TrialProgress
@@ -178,8 +178,6 @@ class HttpBackend(Backend):
         ready = self._ready[trial.deployment]
         if (difference := await changed(ready)) is not None:
             raise AnotherServerError(f"another server answers at {ready.target.base_url}: {difference}", PUT_BACK)
-        if self._config.prompts != "random":  # where the cache cannot be emptied, the salt or a flag shows it
-            await reset_cache(ready.target)
         prompts, count = self._prompts(trial), self.workers(trial, expected_e2e)
         target = replace(ready.target, connections=self._connections(trial))
         how: dict[str, Any] = {

@@ -12,7 +12,7 @@ from frontier.core.decisions import Decision, Limit, Verdict
 from frontier.core.errors import UsageError
 from frontier.core.points import Estimate
 from frontier.core.shapes import Shape
-from frontier.core.sla_result import answer
+from frontier.planning.sla_result import answer
 from frontier.show.sla_notes import best_note
 from tests.commands import frontier as command
 from tests.golden import assert_golden_row

@@ -22,7 +22,6 @@ def test_the_table_of_engines_is_that_of_the_records() -> None:
             yes[bool(d.length_fields(1))],
             yes[d.token_ids],
             yes[d.salted],
-            d.reset or "no",
             d.metrics,
         ]
         for name, d in ENGINES.items()

@@ -18,9 +18,10 @@ from frontier.client.ask.evidence import Evidence, parse_metrics
 from frontier.client.ask.facts import window_facts
 from frontier.client.ask.target import Target
 from frontier.client.http.http_client import run
-from frontier.core import cost_energy, flags
+from frontier.core import flags
 from frontier.core.points import Flag, Power
 from frontier.core.trials import SourceReadings
+from frontier.hardware import device_power
 from frontier.show import costs
 from tests.golden import assert_golden_row
 from tests.servers import serving
@@ -93,7 +94,7 @@ def test_a_real_exporter_is_read_beside_the_engine_to_within_three_percent(monke
     assert (2, 0, 2) == (facts["gpu_energy_count"], facts["gpu_energy_lost"], facts["gpu_count"])
     assert facts["gpu_power"] == pytest.approx(1040)
     assert 0.25 < facts["gpu_clocks_heat"] == facts["gpu_clocks_held"] < 0.4
-    power = cost_energy.measured([(1.4, facts)], gpus=2)
+    power = device_power.measured([(1.4, facts)], gpus=2)
     assert power == Power(pytest.approx(1250, rel=0.03), "measured", "energy counters")
     assert_golden_row("answers", costs.power_text([dataclasses.replace(power, watts=1250.0)]))
 
@@ -148,7 +149,7 @@ NOTHING_HELD = (0.0, 0.0, 0.0, 0.0, 0.0)
 def test_amds_exporter_counts_microjoules_and_has_the_clock_of_the_engine(prefix: str, clock_type: str) -> None:
     facts = window(*(amd(t, [NOTHING_HELD], prefix=prefix, clock_type=clock_type) for t in range(31)))
     assert facts["gpu_energy_power"] == pytest.approx(410)
-    assert cost_energy.measured([(30.0, facts)], gpus=1) == Power(pytest.approx(410), "measured", "energy counters")
+    assert device_power.measured([(30.0, facts)], gpus=1) == Power(pytest.approx(410), "measured", "energy counters")
     assert (facts["gpu_sm_clock"], facts["gpu_utilization"]) == (2.08e9, pytest.approx(0.97))
 
 
@@ -201,17 +202,17 @@ def test_what_cannot_be_relied_on_does_not_count_and_says_why(case: str) -> None
     texts, gpus = RULES[case]
     facts = window(*texts)
     without_samples = {name: value for name, value in facts.items() if not name.startswith(("gpu_power", "gpu_count"))}
-    assert cost_energy.measured([(30.0, without_samples)], gpus) is None
-    (flag,) = cost_energy.power_flag([(30.0, without_samples)], gpus, None)
+    assert device_power.measured([(30.0, without_samples)], gpus) is None
+    (flag,) = device_power.power_flag([(30.0, without_samples)], gpus, None)
     assert ("power_unmeasured", False) == (flag.name, flag.fatal)
     assert_golden_row("flags", f"{flag.measured}\n{flag.advice}")
 
 
 def test_samples_take_the_place_of_counters_that_do_not_count() -> None:
     facts = window(*steady(700, 60, 30))
-    power = cost_energy.measured([(60.0, facts)], gpus=2)
+    power = device_power.measured([(60.0, facts)], gpus=2)
     assert power == Power(1400.0, "measured")
-    assert [] == list(cost_energy.power_flag([(60.0, facts)], 2, power))
+    assert [] == list(device_power.power_flag([(60.0, facts)], 2, power))
 
 
 def test_too_few_samples_do_not_count_and_several_windows_add_up() -> None:
@@ -220,25 +221,25 @@ def test_too_few_samples_do_not_count_and_several_windows_add_up() -> None:
         facts = window(*(dcgm([300], [1]) for _ in range(readings)))
         return {name: facts[name] for name in names}
 
-    assert cost_energy.measured([(5.0, sampled(6))], gpus=1) is None
-    (flag,) = cost_energy.power_flag([(5.0, sampled(6))], 1, Power(1.0, "stated"))
+    assert device_power.measured([(5.0, sampled(6))], gpus=1) is None
+    (flag,) = device_power.power_flag([(5.0, sampled(6))], 1, Power(1.0, "stated"))
     assert ("6 readings", "10") == (flag.measured, flag.limit)
-    assert cost_energy.measured([(5.0, sampled(6)), (5.0, sampled(6))], gpus=1) == Power(300.0, "measured")
+    assert device_power.measured([(5.0, sampled(6)), (5.0, sampled(6))], gpus=1) == Power(300.0, "measured")
 
 
 def test_a_window_without_power_is_named_and_no_device_at_all_is_silent() -> None:
     facts = window(*steady(700, 30))
-    (flag,) = cost_energy.power_flag([(30.0, facts), (30.0, {})], 2, None)
+    (flag,) = device_power.power_flag([(30.0, facts), (30.0, {})], 2, None)
     assert ("power_unmeasured", False) == (flag.name, flag.fatal)
     assert_golden_row("flags", flag.measured)
-    assert [] == list(cost_energy.power_flag([(30.0, {})], 2, None))
+    assert [] == list(device_power.power_flag([(30.0, {})], 2, None))
 
 
 def test_samples_and_counters_that_disagree_are_a_finding() -> None:
     texts = [dcgm([600], [5e6 + 700 * t]) for t in range(31)]
     facts = window(*texts)
-    power = cost_energy.measured([(30.0, facts)], gpus=1)
-    (flag,) = cost_energy.power_flag([(30.0, facts)], 1, power)
+    power = device_power.measured([(30.0, facts)], gpus=1)
+    (flag,) = device_power.power_flag([(30.0, facts)], 1, power)
     assert ("power_disagrees", 700) == (flag.name, pytest.approx(power.watts if power else None))
     assert_golden_row("flags", flag.measured)
 

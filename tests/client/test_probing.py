@@ -10,7 +10,7 @@ import faces
 import pytest
 
 from frontier.client.ask.checklist import find_servers, probe
-from frontier.client.ask.preflight import Check, preflight, reset_cache, settle_salt
+from frontier.client.ask.preflight import Check, preflight, settle_salt
 from frontier.client.ask.target import Target, Timeouts
 from tests.client.engine import Engine
 from tests.client.hostile import BEHAVIOURS, Call, Hostile
@@ -38,10 +38,8 @@ def quick(name: str, **options: Any) -> Engine:
     return Engine(name, ttft=0.01, itl=0.002, **options).install()
 
 
-def vllm_with_cache(name: str, *, salted: bool = True, tells: bool = True, dev: bool = True) -> None:
-    """An engine with a prefix cache, which it `tells` of. Not `salted`: it refuses a salt; `dev`
-    offers the reset.
-    """
+def vllm_with_cache(name: str, *, salted: bool = True, tells: bool = True) -> None:
+    """An engine with a prefix cache, which it `tells` of. Not `salted`: it refuses a salt."""
     engine = quick(name)
     seen: set[str] = set()
     hit: list[int] = []
@@ -54,13 +52,6 @@ def vllm_with_cache(name: str, *, salted: bool = True, tells: bool = True, dev: 
 
     async def answer(call: Call) -> None:
         route = call.path.removeprefix(f"/{name}")
-        if route == "/reset_prefix_cache" and dev:
-            if call.method == "POST":
-                seen.clear()
-                await call.json("200 OK", {"success": True})
-            else:
-                await call.json("405 Method Not Allowed", {"detail": "Method Not Allowed"})
-            return
         if route.endswith("completions"):
             body = json.loads(call.body)
             if not salted and "cache_salt" in body:
@@ -96,7 +87,6 @@ def test_a_good_server_is_a_list_of_good_lines(server: Hostile) -> None:
         "client",
     ] == list(found)
     assert {"ok"} == {check.state for check in found.values()}
-    assert not [path for _, path in server.methods if "pr_good/reset_prefix_cache" in path], "the cache is left alone"
     assert "1.00" == found["tokens per chunk"].detail
     assert found["unbuffered"].detail.startswith("16 tokens in ")
     told = ("prefix cache", "metrics", "connections", "model")
@@ -158,24 +148,6 @@ def test_probe_never_raises_and_names_the_failure(server: Hostile) -> None:
     assert "no streamed answer" in bad["usable"].detail
     gone = checks(Target("http://127.0.0.1:1/v1"))
     assert "cannot reach" in gone["usable"].detail
-
-
-def test_a_reset_says_whether_it_was_done(server: Hostile) -> None:
-    vllm_with_cache("pr_reset")
-    assert asyncio.run(reset_cache(target(server, "pr_reset", dialect="vllm"))) is True
-    assert asyncio.run(reset_cache(target(server, "pr_reset", dialect="openai"))) is None
-    assert asyncio.run(reset_cache(target(server, "good", dialect="sglang"))) is True
-
-    async def fails(call: Call) -> None:
-        await call.json("200 OK", {"success": False})
-
-    async def busy(call: Call) -> None:
-        await call.json("400 Bad Request", {"error": "requests are running"})
-
-    BEHAVIOURS["pr_fails"], BEHAVIOURS["pr_busy"] = fails, busy
-    assert asyncio.run(reset_cache(target(server, "pr_fails", dialect="vllm"))) is False
-    assert asyncio.run(reset_cache(target(server, "pr_busy", dialect="sglang"))) is False
-    assert asyncio.run(reset_cache(target(server, "no_such_thing", dialect="vllm"))) is None
 
 
 def test_a_salt_that_is_refused_is_not_sent_in_a_sweep(server: Hostile) -> None:

@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 
 from frontier.client.secrets import looks_random, redact
 from frontier.config import Config, describe_difference, left_out, load_config, parse_sla
+from frontier.config.complaints import Complaint, ConfigError
 from frontier.config.sla import read_tiers
 from frontier.core.decisions import Limit
-from frontier.core.errors import Complaint, ConfigError, UsageError
+from frontier.core.errors import UsageError
 from frontier.core.shapes import Lengths, Shape
 from frontier.hardware.models import CARDS
 from frontier.hardware.roofline import GivenRoofline, ModelRoofline, Roofline

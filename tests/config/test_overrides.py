@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from frontier.config import Setting, config_text, load_config
+from frontier.config.complaints import ConfigError
 from frontier.config.load import rendered
 from frontier.config.yaml_source import compose, fill
-from frontier.core.errors import ConfigError
 from tests.complaints import assert_complaints, refused
 
 TEXT = """\

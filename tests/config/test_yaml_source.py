@@ -8,8 +8,8 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from frontier.config.complaints import Complaint, ConfigError
 from frontier.config.yaml_source import MAX_BYTES, Document, compose, fill, plain_value
-from frontier.core.errors import Complaint, ConfigError
 from tests.complaints import Place, assert_complaints
 
 

@@ -8,12 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from frontier.core import estimate as summarize
-from frontier.core import sla_result, solver
+from frontier.core import solver
 from frontier.core.decisions import Cause, Limit, Verdict
 from frontier.core.errors import ExitCode, UsageError
 from frontier.core.points import Estimate, Flag, Point
 from frontier.core.shapes import Shape
 from frontier.core.verdict import judge
+from frontier.planning import sla_result
 from frontier.show.explain import sentence, with_notes
 from frontier.show.sentences import headline
 from frontier.show.wording import deciding_bound

@@ -28,8 +28,9 @@ from frontier.client.http.exchange import Exchange
 from frontier.client.http.parse import AnswerParser, error_message, parse_all, retry_after, to_record
 from frontier.client.http.sse import EventParser, EventTooLargeError, LineParser
 from frontier.config import load_config
+from frontier.config.complaints import ConfigError
 from frontier.core.decisions import Limit
-from frontier.core.errors import ConfigError, StoreError, UsageError
+from frontier.core.errors import StoreError, UsageError
 from frontier.core.from_records import window_data
 from frontier.core.trials import Outcome
 from frontier.core.units import MOST

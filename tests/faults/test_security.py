@@ -23,7 +23,8 @@ from aiohttp import web
 
 from frontier.client.secrets import MOST, Secrets, environment_secrets
 from frontier.config import load_config
-from frontier.core.errors import ConfigError, UsageError
+from frontier.config.complaints import ConfigError
+from frontier.core.errors import UsageError
 from frontier.sweep.backend import secrets_of
 from frontier.sweep.given_files import read_key_file
 from tests import servers

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from frontier.config.complaints import ConfigError
 from frontier.config.config_file import config_of, load_config_file, open_run
-from frontier.core.errors import ConfigError
 from frontier.store.run_dir import RunDirectory
 
 TEXT = """\

@@ -10,9 +10,9 @@ import pytest
 from frontier.core.decisions import Cause, Claim, Decision, Limit, Reason, Verdict
 from frontier.core.points import Distance, Estimate, Flag, Point
 from frontier.core.shapes import Shape
-from frontier.core.sla_result import SlaResult, answer
 from frontier.core.solver import solve_all
 from frontier.core.trials import Phase, Trial
+from frontier.planning.sla_result import SlaResult, answer
 from frontier.show.answer import answers_text, decision_table
 from frontier.show.tables import plan_table, points_table, table_of, verdict_words
 from tests.golden import assert_golden, assert_golden_row

@@ -1,16 +1,14 @@
 """The scheduler written again as plainly as possible: every request counted one by one in every
 step.
 
-It shares the price of a step, the random disturbances and the luck of drafts with the real one, and
-nothing else.
+It shares the price of a step and the random disturbances with the real one, and nothing else.
 """
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from frontier.simulator.engine import Disturbance
-from frontier.simulator.spec import EngineSpec, kv_blocks, max_len, price_of
-from frontier.simulator.speculative import Acceptance
+from frontier.simulator.spec import EngineSpec, kv_blocks, price_of
 
 
 @dataclass
@@ -41,7 +39,6 @@ class PlainStep:
     preempted: list[int]
     prefilled: int
     free: int
-    counts: list[int] = field(default_factory=list)
 
 
 class PlainScheduler:
@@ -53,8 +50,6 @@ class PlainScheduler:
         self.reserve = math.ceil(self.free * spec.watermark)
         self.waiting: list[Plain] = []
         self.running: list[Plain] = []
-        self.longest = max_len(spec)
-        self.luck = spec.speculation and Acceptance(spec.speculation, spec.seed)
 
     def submit(self, name: int, prompt: int, output: int) -> None:
         self.waiting.append(Plain(name, prompt, output))
@@ -74,7 +69,7 @@ class PlainScheduler:
         at = 0
         while at < len(self.running):
             request = self.running[at]
-            chunk = min(budget, request.known - request.computed + self.drafts(request))
+            chunk = min(budget, request.known - request.computed)
             if self.find_blocks(request, request.computed + chunk, preempted, at):
                 plan.append((request, chunk))
                 budget -= chunk
@@ -91,12 +86,6 @@ class PlainScheduler:
             plan.append((request, chunk))
             budget -= chunk
         return self.execute(now, plan, preempted)
-
-    def drafts(self, request: Plain) -> int:
-        """Draft tokens it brings into the step."""
-        if self.spec.speculation is None or not request.decoding:
-            return 0
-        return min(self.spec.speculation.tokens, self.longest - request.known)
 
     def find_blocks(self, request: Plain, length: int, preempted: list[int], at: int) -> bool:
         """Blocks for `length` tokens; the last in the batch loses its own until there are
@@ -120,31 +109,21 @@ class PlainScheduler:
     def execute(self, now: float, plan: list[tuple[Plain, int]], preempted: list[int]) -> PlainStep:
         decodes = [request for request, _ in plan if request.decoding]
         reads = [(request, chunk) for request, chunk in plan if not request.decoding]
-        drafts = [self.drafts(request) for request in decodes]
-        context = sum(request.known for request in decodes) + sum(drafts)
+        context = sum(request.known for request in decodes)
         pairs = 0.0
         for request, chunk in reads:
             pairs += chunk * (request.computed + chunk / 2)
         for request, chunk in plan:
-            request.computed += chunk - self.drafts(request)
+            request.computed += chunk
         first = [request for request, _ in reads if request.computed == request.known]
         prefilled = sum(chunk for _, chunk in reads)
-        if self.spec.speculation is not None:
-            queries = len(decodes) + sum(drafts)
-            duration = self.price.mixed(len(decodes), context, queries, prefilled, pairs, len(first))
-            if decodes:
-                duration += self.spec.speculation.draft * max(drafts) * self.price.decode(len(decodes), context)
-        elif prefilled:
+        if prefilled:
             duration = self.price.mixed(len(decodes), context, len(decodes), prefilled, pairs, len(first))
         else:
             duration = self.price.decode(len(decodes), context)
         duration = self.disturbance.apply(now, duration)
-        counts = []
-        for request, drafted in zip([*decodes, *first], [*drafts, *(0 for _ in first)], strict=True):
-            accepted = self.luck.draw(drafted) if self.luck and request.decoding else 0
-            counts.append(min(1 + accepted, request.output - request.made))
-            request.made += counts[-1]
-            request.computed += counts[-1] - 1  # the KV of the accepted drafts is there
+        for request in [*decodes, *first]:
+            request.made += 1
             request.decoding = True
         finished = [request for request in self.running if request.made == request.output]
         free = self.free
@@ -160,5 +139,4 @@ class PlainScheduler:
             preempted,
             prefilled,
             free,
-            counts,
         )

@@ -164,34 +164,6 @@ def test_the_truth_names_each_token_of_a_request(simulator):
 
 
 @pytest.mark.process
-def test_several_tokens_leave_in_one_event_under_speculative_decoding():
-    spec = EngineSpec.from_mapping(
-        {"step_base": 2e-3, "per_decode": 0, "ingest": 0, "speculation": {"tokens": 3, "acceptance": 0.7, "draft": 0}}
-    )
-    with SimulatorProcess(spec) as fast:
-        body = {"prompt": [1] * 9, "max_tokens": 60, "stream": True, "stream_options": {"include_usage": True}}
-        got = events(call(fast, "POST", "/v1/completions", body, {"x-request-id": "mine"})[2])
-        (truth,) = json.loads(call(fast, "GET", "/truth?id=mine")[2])["requests"]
-        text = call(fast, "GET", "/metrics")[2].decode()
-    carried = [len(event["choices"][0]["text"].split()) for event in got[:-1]]
-    assert 60 == sum(carried) == got[-1]["usage"]["completion_tokens"] == len(truth["actual"])
-    assert 1 == carried[0]
-    assert 1 < max(carried) <= 4
-    assert [None] * (len(carried) - 1) + ["length"] == [event["choices"][0]["finish_reason"] for event in got[:-1]]
-    due = [when for when, n in zip(sorted(set(truth["scheduled"])), carried, strict=True) for _ in range(n)]
-    assert due == truth["scheduled"], "each token is due when the step that carried it ended"
-    said = {
-        (s.name, s.labels.get("position")): s.value for f in text_string_to_metric_families(text) for s in f.samples
-    }
-    drafts = said["vllm:spec_decode_num_drafts_total", None]
-    assert len(carried) - 1 == drafts
-    assert 3 * drafts == said["vllm:spec_decode_num_draft_tokens_total", None]
-    by_position = [said["vllm:spec_decode_num_accepted_tokens_per_pos_total", str(i)] for i in range(3)]
-    assert sum(by_position) == said["vllm:spec_decode_num_accepted_tokens_total", None]
-    assert 59 <= drafts + sum(by_position) <= 59 + 3
-
-
-@pytest.mark.process
 def test_over_http_and_in_virtual_time_the_engine_gives_the_same_latencies():
     spec = EngineSpec(
         step_base=15e-3, per_decode=2e-4, per_prefill_token=4e-5, per_context_token=1e-7, noise=0.05, ingest=1e-3

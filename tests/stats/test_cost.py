@@ -6,9 +6,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from frontier.core import cost_energy, estimate, sla_result, solver, uncertainty
+from frontier.core import cost_energy, estimate, solver, uncertainty
 from frontier.core.decisions import Limit
 from frontier.core.points import Estimate, Point
+from frontier.planning import sla_result
 from frontier.show import costs
 from frontier.show.evidence_tables import cost_tables
 from frontier.show.json_out import points_json

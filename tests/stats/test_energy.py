@@ -10,6 +10,7 @@ import pytest
 from frontier.core import cost_energy, estimate, uncertainty, window
 from frontier.core.metrics import Unit, metric
 from frontier.core.points import Estimate, Point, Power
+from frontier.hardware import device_power
 from frontier.show import costs
 from tests.golden import assert_golden_row
 from tests.stats.made import SHAPE, Server, trial
@@ -55,24 +56,24 @@ def test_without_a_power_there_is_no_energy_and_never_a_zero():
     assert "energy" not in point.metrics
     assert estimate.estimate(powered(None), "energy") is None
     bare = Point("d", SHAPE, 1, {}, 0)
-    assert bare is cost_energy.with_energy(bare, Power(700.0, "stated"))
+    assert bare is device_power.with_energy(bare, Power(700.0, "stated"))
     full = Point("d", SHAPE, 1, {"output_throughput": Estimate(1, 1, 1, 1)}, 0)
-    assert full is cost_energy.with_energy(full, None)
+    assert full is device_power.with_energy(full, None)
 
 
 def test_the_readings_count_only_where_they_are_the_deployments_own():
     two = {"gpu_power": 1200.0, "gpu_count": 2.0}
     one_more = {"gpu_power": 600.0, "gpu_count": 2.0}
-    assert Power(1000.0, "measured") == cost_energy.measured([(20.0, two), (10.0, one_more)], gpus=2)
-    assert Power(1200.0, "measured") == cost_energy.measured([(20.0, two)], gpus=None)
-    assert cost_energy.measured([(20.0, two)], gpus=1) is None  # the other one's power is in it
-    assert cost_energy.measured([(20.0, two), (10.0, {})], gpus=2) is None  # a window nobody measured
-    assert cost_energy.measured([], gpus=2) is None
-    assert cost_energy.measured([(20.0, {"gpu_power": 0.0, "gpu_count": 2.0})], gpus=2) is None
+    assert Power(1000.0, "measured") == device_power.measured([(20.0, two), (10.0, one_more)], gpus=2)
+    assert Power(1200.0, "measured") == device_power.measured([(20.0, two)], gpus=None)
+    assert device_power.measured([(20.0, two)], gpus=1) is None  # the other one's power is in it
+    assert device_power.measured([(20.0, two), (10.0, {})], gpus=2) is None  # a window nobody measured
+    assert device_power.measured([], gpus=2) is None
+    assert device_power.measured([(20.0, {"gpu_power": 0.0, "gpu_count": 2.0})], gpus=2) is None
 
 
 def test_an_aggregate_without_an_interval_has_none_here_either():
-    point = cost_energy.with_energy(
+    point = device_power.with_energy(
         Point("d", SHAPE, 1, {"output_throughput": Estimate.without_interval(1000, 5)}, 5), Power(700.0, "stated")
     )
     joules = point.metrics["energy"]

@@ -6,8 +6,8 @@ import random
 import numpy as np
 import pytest
 
-from frontier.core.trials import GreedyReplies, GreedyReply
 from frontier.extras.quality.agreement import Compared, compared
+from frontier.store.records import GreedyReplies, GreedyReply
 
 LENGTH = 32
 

@@ -17,10 +17,10 @@ from frontier.client.http.http_client import run
 from frontier.core.decisions import Decision, Verdict
 from frontier.core.errors import MeasurementError, UsageError
 from frontier.core.shapes import Shape
-from frontier.core.trials import GreedyReplies, GreedyReply
 from frontier.extras.quality import answers
 from frontier.extras.quality.answers import Scorer
 from frontier.run import load
+from frontier.store.records import GreedyReplies, GreedyReply
 from tests.golden import assert_golden_row
 from tests.neutral import neutral
 from tests.servers import serving

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from frontier.config import load_config
+from frontier.config.complaints import ConfigError
 from frontier.core.decisions import Verdict
-from frontier.core.errors import ConfigError, UsageError
+from frontier.core.errors import UsageError
 from frontier.core.loads import Rate
 from frontier.extras.exporters import export
 from frontier.planning.plan import make_plan

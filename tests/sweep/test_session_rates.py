@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from frontier.config import load_config
+from frontier.config.complaints import ConfigError
 from frontier.core.decisions import Limit, Verdict
-from frontier.core.errors import ConfigError
 from frontier.core.from_records import window_data
 from frontier.core.load_flags import overloaded
 from frontier.core.loads import POISSON, Rate, SessionRate

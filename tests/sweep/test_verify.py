@@ -94,11 +94,11 @@ class Queue:
             heapq.heappush(free, start + service)
             first, end = start + 0.2 * service, start + service
             if due >= opened:
-                on_tick(TrialProgress("window", opened, 0, sent, number, 0))
+                on_tick(TrialProgress("window", opened, 0, sent, 0))
                 sent += 1
             if self.stop_at == len(self.rates):
                 self.user_stop.set()
-                on_tick(TrialProgress("window", opened, 0, sent, number, 0))
+                on_tick(TrialProgress("window", opened, 0, sent, 0))
             on_record(
                 Record(
                     number,
@@ -425,7 +425,7 @@ def test_a_queue_that_grows_ends_a_trial_whose_limits_do_not_see_it() -> None:
 
     watch.record(answered(1.0, 16.0))
     assert not watch.halt.is_set()  # in the warm-up
-    watch.tick(TrialProgress("window", 5.0, 0, 0, 0, 0), stopped=False)
+    watch.tick(TrialProgress("window", 5.0, 0, 0, 0), stopped=False)
     watch.record(answered(6.0, 14.0))
     assert not watch.halt.is_set()
     watch.record(answered(6.0, 15.5))
@@ -435,7 +435,7 @@ def test_a_queue_that_grows_ends_a_trial_whose_limits_do_not_see_it() -> None:
 def test_a_trial_ends_when_twice_as_many_as_may_are_over_a_limit() -> None:
     trial = Trial("d", Shape.of(256, 32), 8, 1, Phase.SCAN, 100, 1, 0.0, 0.0, 60.0, "f", rate=10.0)
     watch = verify.Watch(trial, parse_sla("p90_ttft<=1s"), spare=1.0)
-    watch.tick(TrialProgress("window", 0.0, 0, 0, 0, 0), stopped=False)
+    watch.tick(TrialProgress("window", 0.0, 0, 0, 0), stopped=False)
     failed = Record(0, 0, 1.0, Outcome.TIMEOUT, 2.0, 256, 32, scheduled=1.0)
     mine = Record(0, 0, 1.0, Outcome.CANCELLED, 2.0, 256, 32, scheduled=1.0)
     for _ in range(20):

@@ -3,7 +3,7 @@ count tokens?
 
 `preflight` detects the engine, settles what the target left open (dialect, api, model) and returns
 what it learned, or raises a MeasurementError with a hint. Also: prompt lengths fitted to the
-server's count, the prefix cache's salt and reset. What more `frontier probe` asks is in
+server's count, and the prefix cache's salt. What more `frontier probe` asks is in
 `checklist.py`.
 """
 
@@ -18,7 +18,7 @@ from frontier.client.ask import unmeasurable
 from frontier.client.ask.identify import Served, detect, loaded_models, models_of, object_of, version_of
 from frontier.client.ask.prompts import Calibration, calibrate_words, random_prompts
 from frontier.client.ask.target import Api, Target
-from frontier.client.ask.unmeasurable import NO_ROUTE, FailedStream
+from frontier.client.ask.unmeasurable import FailedStream
 from frontier.client.engines.request import Content, PreparedRequest, Prompt
 from frontier.client.http.exchange import Exchange
 from frontier.client.http.http_client import Client
@@ -328,17 +328,3 @@ async def settle_salt(found: Preflight) -> Preflight:
     if record.outcome is Outcome.OK:
         return found
     return dataclasses.replace(found, target=dataclasses.replace(found.target, salted=False))
-
-
-async def reset_cache(target: Target) -> bool | None:
-    """Empty the prefix cache. None: the server has no such route; False: it did not do it."""
-    route = target.engine.reset
-    if route is None:
-        return None
-    async with Client(target) as client:
-        exchange = await client.ask(route, 15.0, "POST")
-    if exchange.status in (*NO_ROUTE, 501):
-        return None
-    # vLLM answers 200 when it failed, too; newer builds say so in the body.
-    failed = object_of(exchange).get("success") is False
-    return exchange.failure is None and exchange.status == 200 and not failed

@@ -116,8 +116,8 @@ class Engine:
     list of token ids. `token_per_event` allows counting events where the server reports no usage.
 
     `salted`: requests take a cache_salt; those with different salts share no prefix cache.
-    `uncached` is sent with requests that share nothing. `reset` is the route that empties the
-    prefix cache, `metrics` the one of its Prometheus text.
+    `uncached` is sent with requests that share nothing. `metrics` is the route of its Prometheus
+    text.
 
     It is known by the `owner` of the models that it lists, by the `prefix` of its metrics, or by
     `signs`, the answers of routes that together no other engine gives. `version` is the route and
@@ -141,7 +141,6 @@ class Engine:
     token_per_event: bool = False
     salted: bool = False
     uncached: Mapping[str, Any] = field(default_factory=dict)
-    reset: str | None = None
     metrics: str = "/metrics"
     owner: str | None = None
     prefix: str | None = None

@@ -11,7 +11,6 @@ ENGINE = Engine(
     length_fields=openai.ignore_eos,
     token_ids=True,
     salted=True,
-    reset="/flush_cache",
     owner="sglang",
     prefix="sglang:",
     signs={"/server_info": lambda body: bool(json_object(body))},

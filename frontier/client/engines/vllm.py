@@ -32,7 +32,6 @@ ENGINE = Engine(
     length_fields=openai.ignore_eos,
     token_ids=True,
     salted=True,
-    reset="/reset_prefix_cache",
     owner="vllm",
     prefix="vllm:",
     facts={

@@ -54,7 +54,6 @@ class TrialProgress:
     elapsed: float
     in_flight: int
     window_sent: int
-    finished: int
     failed: int
     rate: float | None = None
     p50_ttft: float | None = None
@@ -68,7 +67,6 @@ class TrialProgress:
             status.now,
             status.in_flight,
             status.window_sent,
-            status.finished,
             status.failed,
             live.rate(status.now),
             live.ttft(0.50),
@@ -155,7 +153,7 @@ class ClosedLoop:
         """Wait for the pause after a failure, or for the moment that keeps streams out of step;
         when the stream, `free` before, is free then. Its last request `ended` at a time.
         """
-        delay = 0.0 if pause else self.pacing.delay(free, self.pipeline.mean_tpot, self.pipeline.mean_e2e)
+        delay = 0.0 if pause else self.pacing.delay(free, self.pipeline.times.tpot, self.pipeline.times.e2e)
         if not (pause or delay) or self.closing:
             return free
         await asyncio.sleep(pause or delay)
@@ -269,10 +267,10 @@ class ClosedLoop:
             len(self.client.in_flight),
             self.window_sent,
             waiting,
-            pipeline.succeeded,
-            pipeline.e2e_sum,
+            pipeline.times.count,
+            pipeline.times.e2e_sum,
             self.server_lost,
-            pipeline.early_e2e,
+            pipeline.times.early_e2e,
         )
 
     def follow(self, state: WindowState) -> None:

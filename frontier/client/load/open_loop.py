@@ -38,10 +38,10 @@ class OpenLoop(ClosedLoop):
         monitor: HealthMonitor,
         decide: Decide,
         evidence: Evidence,
-        rate: float,
     ) -> None:
         super().__init__(trial, client, pipeline, monitor, decide, evidence)
-        self.arrivals = (trial.shape.arrivals or POISSON).times(rate, trial.seed)
+        assert trial.rate is not None, "a trial in open loop has a rate"
+        self.arrivals = (trial.shape.arrivals or POISSON).times(trial.rate, trial.seed)
         self.next_arrival = next(self.arrivals)
         self.arriving: PreparedRequest | None = None
         self.later: list[tuple[float, int, PreparedRequest]] = []

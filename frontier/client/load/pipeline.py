@@ -20,9 +20,8 @@ from frontier.client.ask.target import Target
 from frontier.client.engines.request import PreparedRequest, Prompt, TurnReply
 from frontier.client.http.exchange import Exchange
 from frontier.client.http.parse import AnswerParser, to_record
-from frontier.client.load.rules import first_length
+from frontier.client.load.rules import MeanTimes, first_length
 from frontier.core.errors import MeasurementError
-from frontier.core.session_plans import EARLY
 from frontier.core.trials import Outcome, Record, Trial
 
 _MOST_AHEAD = 256
@@ -161,25 +160,8 @@ class RequestPipeline:
         self.failed_in_a_row = 0
         self.live = LiveStats()
         self.named = Named(target)
-        self.e2e_sum, self.succeeded = 0.0, 0
-        self._early_e2e: float | None = None
-        self._tpot_sum, self._with_tpot = 0.0, 0
+        self.times = MeanTimes()
         self._ready = deque(self._prepare() for _ in range(min(streams, _MOST_AHEAD)))
-
-    @property
-    def mean_e2e(self) -> float | None:
-        """Mean end-to-end seconds of the successes so far, the short ones left out."""
-        return self.e2e_sum / self.succeeded if self.succeeded else None
-
-    @property
-    def early_e2e(self) -> float | None:
-        """The mean of the first EARLY of them, or of fewer so far."""
-        return self.mean_e2e if self._early_e2e is None else self._early_e2e
-
-    @property
-    def mean_tpot(self) -> float | None:
-        """Mean seconds per output token of the same; None while no answer had two tokens."""
-        return self._tpot_sum / self._with_tpot if self._with_tpot else None
 
     def next_request(self) -> PreparedRequest:
         """The first request of the next session; prepared on the spot when the stock is out."""
@@ -260,14 +242,10 @@ class RequestPipeline:
         if record.outcome is Outcome.OK:
             self.failed_in_a_row = 0
             if record.index not in self._shortened:
-                self.e2e_sum += record.end - record.sent
-                self.succeeded += 1
-                if self.succeeded == EARLY:
-                    self._early_e2e = self.mean_e2e
-                gaps = (record.completion_tokens or 0) - 1
+                gaps, tpot = (record.completion_tokens or 0) - 1, None
                 if gaps > 0 and record.first is not None and record.last is not None:
-                    self._tpot_sum += (record.last - record.first) / gaps
-                    self._with_tpot += 1
+                    tpot = (record.last - record.first) / gaps
+                self.times.add(record.end - record.sent, tpot)
         elif record.outcome is not Outcome.CANCELLED:
             self.failed += 1
             self.failed_in_a_row += record.outcome is not Outcome.CLIENT

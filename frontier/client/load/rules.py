@@ -19,6 +19,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from frontier.core.session_plans import EARLY
 from frontier.core.trials import Phase, Trial
 
 # --- pacing
@@ -57,6 +58,36 @@ class Pacing:
         return wait
 
 
+class MeanTimes:
+    """Mean times of the requests of full length that have ended well so far: `count` of them took
+    `e2e_sum` seconds, and the first EARLY, or all while they are fewer, `early_e2e` on average.
+    """
+
+    def __init__(self) -> None:
+        self.count = self._timed = 0
+        self.e2e_sum = self._tpot_sum = self.early_e2e = 0.0
+
+    def add(self, e2e: float, tpot: float | None = None) -> None:
+        """Take one in, with its time per output token where it has one."""
+        self.count += 1
+        self.e2e_sum += e2e
+        if self.count <= EARLY:
+            self.early_e2e = self.e2e_sum / self.count
+        if tpot is not None:
+            self._timed += 1
+            self._tpot_sum += tpot
+
+    @property
+    def e2e(self) -> float | None:
+        """Mean end-to-end seconds; None before the first."""
+        return self.e2e_sum / self.count if self.count else None
+
+    @property
+    def tpot(self) -> float | None:
+        """Mean seconds per output token; None while no answer had two tokens."""
+        return self._tpot_sum / self._timed if self._timed else None
+
+
 # --- the window
 
 Ended = Literal["requests", "time", "interrupted", "server_lost"]
@@ -87,7 +118,7 @@ class StreamStatus:
     succeeded: int = 0
     e2e_sum: float = 0.0
     lost: bool = False
-    early_e2e: float | None = None
+    early_e2e: float = 0.0
 
     @property
     def mean_e2e(self) -> float | None:
@@ -155,7 +186,7 @@ def warm(trial: Trial, status: StreamStatus) -> bool:
     if now >= trial.max_time * WARMUP_SHARE:
         return True
     if trial.rate is not None:
-        lasting = trial.shape.session_seconds(status.early_e2e or 0.0)
+        lasting = trial.shape.session_seconds(status.early_e2e)
         return e2e is not None and now >= max(trial.warmup, 2 * e2e, lasting)
     if status.begun < trial.concurrency or now < trial.warmup:
         return False

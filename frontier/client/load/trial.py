@@ -44,11 +44,9 @@ async def run_trial(
     async with Evidence(target) as evidence:
         with HealthMonitor(time.perf_counter) as monitor:
             async with Client(target) as client:
-                if trial.rate is None:
-                    loop = ClosedLoop(trial, client, pipeline, monitor, decide, evidence)
-                    loop.spread = expected_e2e
-                else:
-                    loop = OpenLoop(trial, client, pipeline, monitor, decide, evidence, trial.rate)
+                kind = ClosedLoop if trial.rate is None else OpenLoop
+                loop = kind(trial, client, pipeline, monitor, decide, evidence)
+                loop.spread = expected_e2e
                 await loop.run(stop, on_progress)
                 health = monitor.health(client.resent, client.opened, client.renewal)
             epoch, evidence.zero = time.time() - loop.now(), time.perf_counter() - loop.now()

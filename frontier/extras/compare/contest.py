@@ -20,9 +20,9 @@ from frontier.core.decisions import Decision, Limit, Verdict
 from frontier.core.difference import ComparisonVerdict, is_comparable
 from frontier.core.metrics import RATES, Metric, metric, per_gpu
 from frontier.core.points import Estimate, Point
-from frontier.core.sla_result import Best, best_deployment
 from frontier.core.uncertainty import DRAWS
 from frontier.core.window import WindowData
+from frontier.planning.sla_result import Best, best_deployment
 
 Gpus = tuple[int | None, int | None]
 """How many GPUs each side has; None: not known."""

@@ -14,7 +14,6 @@ from frontier.core.difference import INDIFFERENCE
 from frontier.core.loads import in_words, listed, setting
 from frontier.core.metrics import RATES, Unit, metric
 from frontier.core.points import Estimate
-from frontier.core.sla_result import Best
 from frontier.core.units import format_number
 from frontier.extras.compare.comparison import Comparison
 from frontier.extras.compare.contest import (
@@ -27,6 +26,7 @@ from frontier.extras.compare.contest import (
     judged,
     without_proof,
 )
+from frontier.planning.sla_result import Best
 from frontier.show.pooled import pooled
 from frontier.show.wording import MANY, count, limits_text, named_value, value_text
 

@@ -1,8 +1,9 @@
 """The figure of a trend: each metric over dated runs."""
 
-from frontier.core.metrics import display, metric
+from frontier.core.metrics import metric
 from frontier.core.text import clean
 from frontier.extras.compare.trend import Trend
+from frontier.show.axis_units import display
 from frontier.show.picture.axes import bar_of, padded_axis
 from frontier.show.picture.data import Line, Panel, Picture, Role, Rule
 from frontier.show.rough import date_text

@@ -14,9 +14,9 @@ from frontier.core.loads import amount, setting
 from frontier.core.metrics import LATENCIES
 from frontier.core.text import clean
 from frontier.core.trials import Measurement, Outcome, Record
-from frontier.core.units import seconds_axis
 from frontier.core.window import WindowData
 from frontier.extras.figures.series_figures import FROM_POINTS, chosen_rule, limits_on, series_figure, valid_points
+from frontier.show.axis_units import seconds_axis
 from frontier.show.picture.axes import concurrency_axis, padded_axis
 from frontier.show.picture.data import Axis, Line, Panel, Picture, Role, Rule, Span, View
 from frontier.show.wording import count

@@ -15,7 +15,8 @@ from frontier.core.decisions import Limit
 from frontier.core.loads import Rate, amount, kind_of, setting
 from frontier.core.metrics import LATENCIES, metric, per_gpu, short
 from frontier.core.points import Estimate, Point, TimeBreakdown
-from frontier.core.units import format_share, seconds_axis
+from frontier.core.units import format_share
+from frontier.show.axis_units import seconds_axis
 from frontier.show.capacity import capacity
 from frontier.show.picture.axes import axis_from_zero, bar_of, concurrency_axis, padded_axis, settings_axis
 from frontier.show.picture.data import Axis, Line, Panel, Picture, Role, Rule, View

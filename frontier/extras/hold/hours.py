@@ -6,11 +6,12 @@ from frontier.core.errors import UsageError
 from frontier.core.loads import in_words
 from frontier.core.metrics import metric
 from frontier.core.text import clean
-from frontier.core.units import count, seconds_axis
+from frontier.core.units import count
 from frontier.extras.hold.hold_text import growth_texts
 from frontier.extras.hold.holding import HOUR, Held, Plan, judge
 from frontier.extras.hold.windows import EVENT, judged_limits, read
 from frontier.run import Run
+from frontier.show.axis_units import seconds_axis
 from frontier.show.picture.axes import padded_axis
 from frontier.show.picture.data import Axis, Line, Panel, Picture, Role, Rule, View
 from frontier.store.run_dir import RunDirectory

@@ -19,8 +19,8 @@ import numpy as np
 from frontier.core.bounds import from_draws
 from frontier.core.intervals import clopper_pearson
 from frontier.core.points import Estimate
-from frontier.core.trials import GreedyReplies, GreedyReply
 from frontier.core.window import Floats, Ints
+from frontier.store.records import GreedyReplies, GreedyReply
 
 DRAWS = 1000
 """Bootstrap draws of an agreement."""

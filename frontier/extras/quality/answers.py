@@ -28,9 +28,9 @@ from frontier.config.deployment import QualityConfig
 from frontier.core.decisions import Decision, Limit
 from frontier.core.errors import MeasurementError, UsageError
 from frontier.core.shapes import Shape
-from frontier.core.trials import GreedyReplies, GreedyReply
 from frontier.core.units import format_elapsed
 from frontier.run import Run
+from frontier.store.records import GreedyReplies, GreedyReply
 from frontier.sweep.given_files import read_prompts
 from frontier.sweep.shell_line import run_line
 from frontier.sweep.verify import Sender

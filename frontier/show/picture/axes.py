@@ -4,8 +4,9 @@ import math
 from collections.abc import Sequence
 
 from frontier.core.loads import Rate, amount, bare
-from frontier.core.metrics import LATENCIES, RATES, Unit, display, metric
+from frontier.core.metrics import LATENCIES, RATES, Unit, metric
 from frontier.core.points import Estimate
+from frontier.show.axis_units import display
 from frontier.show.picture.data import Axis, Bar
 
 RATIOS = (Unit.SECONDS, Unit.DOLLARS_PER_MILLION_TOKENS, Unit.JOULES_PER_TOKEN)

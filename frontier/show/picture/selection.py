@@ -50,7 +50,7 @@ def views_of(run: Run, limits: Sequence[Limit], objectives: Objectives = None) -
             limits,
             lines.get(f.series),
             gpus.get(f.deployment),
-            known[f.series].band_steps if f.series in known else (),
+            known[f.series].band if f.series in known else (),
         )
         for f in frontiers
     ]
