@@ -51,10 +51,20 @@ COMMANDS = {
 NOTES = {"diagnosis": "diagnose.diagnosis_notes:notes"}
 """What is said of the series of a run, by its name in JSON: (run, points, decisions) ->
 `show.notes.Noted`."""
-FIGURES = dict.fromkeys(
-    ("latency", "throughput", "goodput", "inflation", "time", "tails", "jitter", "timeline", "contexts"),
-    "figures.detail:detail_figures",
-) | {"hours": "hold.hours:detail_figures"}
+FIGURE_LINES = {
+    "latency": "latency percentiles over concurrency, with their limits",
+    "throughput": "throughput, and the share of its speed that each stream keeps",
+    "goodput": "requests per second that keep every limit",
+    "inflation": "how much slower each request gets than alone",
+    "time": "where the time of a request goes",
+    "tails": "how many requests take longer than so long",
+    "jitter": "gaps between the tokens of an answer",
+    "timeline": "every request of a trial, from sending to the last token",
+    "contexts": "what the SLA allows over the input length, or the shared prefix",
+    "hours": "the limited latencies over the hours of verify --for",
+}
+"""What each detail figure shows, for the help."""
+FIGURES = dict.fromkeys(FIGURE_LINES, "figures.detail:detail_figures") | {"hours": "hold.hours:detail_figures"}
 """Detail figures by name: (run, views, name, at) -> pictures with their views."""
 PAGE_FIGURES = {"figures": "figures.detail:page_figures"}
 """Figures of a series on the page: (view, samples) -> pictures."""

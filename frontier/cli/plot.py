@@ -1,6 +1,6 @@
 """`frontier plot`: the frontier as a picture, and its detail figures."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -36,6 +36,13 @@ class _FigureName(click.Choice[str]):
         return value
 
 
+def _with_figures(command: Callable[..., int]) -> Callable[..., int]:
+    """The command with a line of each figure in its help."""
+    lines = (f"  {name:<12}{registry.FIGURE_LINES[name]}" for name in FIGURES[1:])
+    command.__doc__ = "\n".join([command.__doc__ or "", "    \b", "    Figures:", *(f"    {line}" for line in lines)])
+    return command
+
+
 @common.subcommand("plot")
 @click.argument("runs", nargs=-1, metavar="[RUN]...", type=common.RUN_PATH, shell_complete=common.complete_run)
 @click.option(
@@ -46,7 +53,7 @@ class _FigureName(click.Choice[str]):
     type=_FigureName(FIGURES),
     default="frontier",
     metavar="NAME",
-    help=f"One of {', '.join(FIGURES)}; default: the frontier itself.",
+    help="A detail figure, by its name below.",
 )
 @click.option("--at", type=click.IntRange(1), metavar="C", help="The concurrency of a timeline.")
 @click.option("--overlay", is_flag=True, help="The deployments of one run in one panel per shape.")
@@ -59,6 +66,7 @@ class _FigureName(click.Choice[str]):
 @click.option("--width", "pixels", type=click.IntRange(400, 8000), metavar="PIXELS", help="Width of a PNG, for slides.")
 @click.option("--dark", is_flag=True, help="A dark background.")
 @common.run_options("deployments", "shapes", "sla", "objectives", "settings")
+@_with_figures
 def command(  # noqa: PLR0913
     options: common.RunOptions,
     runs: tuple[Path, ...],
