@@ -2,17 +2,21 @@
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 import frontier
 from frontier.config import load_config
-from frontier.core.decisions import Cause, Limit
+from frontier.config.config_file import open_run
+from frontier.core import proof, solver
+from frontier.core.decisions import Cause, Explanation, Limit, Reason
 from frontier.core.loads import doublings
 from frontier.core.shapes import Shape
 from frontier.core.trials import Phase
-from frontier.planning import plan
+from frontier.planning import next_step, plan
+from frontier.planning.next_step import with_top
 from frontier.planning.plan import highest_tried, make_plan, search_policy
 from frontier.search import complete, scan
 from frontier.search.auto import MOST, SETTINGS, around
@@ -126,6 +130,45 @@ def test_a_client_that_holds_fewer_bounds_it(monkeypatch):
     monkeypatch.setattr(plan, "most_connections", lambda wanted: min(wanted, 500))
     config = load_config("endpoint: http://h:1\nshapes: [64/16]\n", "c.yaml")
     assert (500, Cause.CLIENT_CAPACITY) == highest_tried(config.deployments[0])
+
+
+def looked_at(server, settings):
+    planned = [trial(c, Phase.SCAN, 1, max(200, 10 * c)) for c in settings]
+    return [(each, server.run(each)) for each in planned]
+
+
+@pytest.mark.parametrize(
+    ("settings", "top", "cause"),
+    [
+        ((1, 4, 16, 64), MOST, Cause.NO_MORE_THROUGHPUT),
+        ((1, 4), MOST, Cause.SCAN_CUT),
+        ((1, 4), 4, Cause.STATED_SLOTS),
+    ],
+)
+def test_the_answer_says_why_nothing_higher_was_tried(settings, top, cause, monkeypatch):
+    config = load_config("endpoint: http://h:1\nshapes: [512/100]\n", "c.yaml")
+    monkeypatch.setattr(next_step, "highest_tried", lambda _: (top, Cause.STATED_SLOTS))
+    history = looked_at(limited(8), settings)
+    (decision,) = solver.solve_all([proof.pilot_point(history[0][1], ANY)], ANY)
+    highest = Explanation(reasons=(Reason(Cause.HIGHEST_MEASURED, (settings[-1],)),))
+    decision = replace(decision, deployment="default", explanation=highest)
+    assert cause in {reason.cause for reason in with_top(decision, config, history).explanation.reasons}
+    listed = load_config("endpoint: http://h:1\nshapes: [512/100]\nconcurrency: 1..64\n", "c.yaml")
+    assert with_top(decision, listed, history) is decision
+
+
+def test_a_run_that_was_begun_with_the_doublings_goes_on_with_them(tmp_path: Path) -> None:
+    text = "endpoint: simulator\nshapes: [64/16]\nsla: {p99_ttft: 1s}\n"
+    (tmp_path / "sweep.yaml").write_text(text)
+    listed = load_config(f"{text}concurrency: 1..128\n", "sweep.yaml")
+    with open_run(tmp_path / "run", listed, text, {}):
+        pass
+    file = tmp_path / "run/manifest.json"
+    manifest = json.loads(file.read_text())
+    del manifest["defaults"]["concurrency"]  # as 1.0.0 wrote it
+    file.write_text(json.dumps(manifest))
+    said = command("sweep", "sweep.yaml", "-o", "run", "--dry-run", "--json", cwd=tmp_path, here=True)
+    assert list(doublings(1, 128)) == json.loads(said.out)["concurrency"]
 
 
 CONFIG = "endpoint: simulator\nsimulator: {max_num_seqs: 20}\nshapes: [64/16]\n"
