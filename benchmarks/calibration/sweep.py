@@ -128,9 +128,11 @@ def answer_first(server: Server, seed: int) -> Answer:
     return _answered(Sweep(server, seed))
 
 
-def auto(server: Server, seed: int) -> Answer:
-    """The same of a sweep that finds its settings."""
-    return _answered(Sweep(server, seed, "auto"))
+def auto(server: Server, _: int) -> Answer:
+    """The same of a sweep that finds its settings, with the luck of the first rule: the two differ
+    only from the trial on that they do not have in common.
+    """
+    return _answered(Sweep(server, 1, "auto"))
 
 
 def _answered(sweep: Sweep) -> Answer:

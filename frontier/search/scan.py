@@ -61,6 +61,9 @@ VISIT_TURNS, VISIT_SECONDS = 30, 120.0
 """A visit lasts this many turns of a setting, or this long."""
 CLOSE = 1.25
 """The scan ends when the edge is known within this factor."""
+SINGLE_FROM = 64
+"""From here on a scan without a list goes up by single steps: the edge is usual there, and a look
+at four times the load costs four times as much."""
 NARROW = 0.10
 """Neighbours whose throughputs (in ln) or concurrencies differ by less need no setting between
 them."""
@@ -252,6 +255,8 @@ def _to_edge(policy: SearchPolicy, state: State, unseen: Sequence[int], may_add:
     low, high = edge
     if policy.auto:
         unseen = auto.reachable(policy.grid, state.points, state.looks, unseen)
+        if high is None and low >= SINGLE_FROM:
+            unseen = [c for c in unseen if c <= 2 * low]
     if (step := _higher(state, unseen, low, high)) is not None:
         return look(step, f"c={low} is inside the SLA; looking higher")
     if high is None or high - low <= 1 or high / low <= CLOSE:
