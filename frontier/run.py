@@ -40,7 +40,7 @@ from frontier.core.window import WindowData
 from frontier.hardware import device_power
 from frontier.hardware.roofline import Roofline, bounds, distance
 from frontier.planning.budget import Amount, TrialTimes
-from frontier.planning.next_step import go_on, shared_commands, with_command
+from frontier.planning.next_step import go_on, shared_commands, with_command, with_top
 from frontier.planning.sla_result import SlaResult, answer
 from frontier.planning.standing import Standing, skipped, standing
 from frontier.store.records import GreedyReplies
@@ -282,14 +282,9 @@ class Run:
         points, scanned = self._decidable(limits)
         _check_known(points, limits)
         chosen = {"marginal_gain": self.config.marginal_gain, **options}
-        decisions = solver.solve_all(
-            points,
-            limits,
-            scanned=scanned,
-            histories=self.histories,
-            end="" if self.standing is None else self.standing.end,
-            **chosen,
-        )
+        end = "" if self.standing is None else self.standing.end
+        solved = solver.solve_all(points, limits, scanned=scanned, histories=self.histories, end=end, **chosen)
+        decisions = [with_top(d, self.config, self.histories.get(d.series, ())) for d in solved]
         again = None if self.standing is None else self.standing.again
         return points, tuple(
             replace(

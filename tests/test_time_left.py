@@ -187,7 +187,7 @@ def test_a_sweep_says_what_is_left_after_each_trial(tmp_path: Path) -> None:
         "sla: {p99_ttft: 1s}\n",
         "sla: {p99_ttft: 1s}\nbudget: {time: 20min, requests: 5000}\n",
         "",
-        "sla: {p99_ttft: 1s}\nrefine: 0\n",
+        "sla: {p99_ttft: 1s}\nconcurrency: 1..128\nrefine: 0\n",
     ],
     ids=["sla", "budget", "no sla", "refine 0"],
 )

@@ -12,7 +12,7 @@ import numpy as np
 
 from benchmarks.calibration import rules
 from benchmarks.calibration.servers import Engine, Process, Server, excess, make_trial
-from benchmarks.calibration.sweep import answer_first
+from benchmarks.calibration.sweep import answer_first, auto
 from frontier.core import estimate, pareto, uncertainty, window
 from frontier.core.metrics import metric
 from frontier.core.points import Point
@@ -27,11 +27,13 @@ RULES: dict[str, Callable[[Server, int], rules.Answer]] = {
     "largest passing value on the grid": rules.largest_passing,
     "bisection on the value": rules.bisection,
     "bisection on the mean of 3 values": rules.bisection_of_means,
+    "concurrency: auto": auto,
 }
 SHIPPED = "answer first"
 INTERVALS = "intervals"
 """Asked for like a rule: how often published intervals hold the truth."""
-OURS = (SHIPPED, "proven grid, no search")
+AUTO = "concurrency: auto"
+OURS = (SHIPPED, AUTO, "proven grid, no search")
 OBJECTIVES = ("output_throughput", "p99_e2e")
 COVERED = (
     *(f"{s}_{q}" for q in ("ttft", "tpot", "e2e") for s in ("mean", "p50", "p90", "p95", "p99")),
@@ -47,7 +49,8 @@ Result = dict[str, Any]
 def deployment(kind: str, family: str, seed: int, only: Sequence[str] = ()) -> Result:
     """Everything about one drawn deployment, JSON-able. `kind` is 'process' or 'engine'.
 
-    `only` these rules; about the coverage of intervals only if INTERVALS is one of them.
+    `only` these rules, else all but AUTO, which takes as long as all of them; about the coverage of
+    intervals only if INTERVALS is one of them.
 
     Of each rule what it announced first ('early_c', in 'early_seconds') and what it said at the end
     ('c', in 'seconds'). 'excess' is the truth there over its limit, 'share' the true throughput
@@ -72,7 +75,7 @@ def deployment(kind: str, family: str, seed: int, only: Sequence[str] = ()) -> R
         "rules": {},
     }
     for number, name in enumerate(RULES):
-        if not only or name in only:
+        if name in (only or RULES.keys() - {AUTO}):
             result["rules"][name] = _answered(server, best, RULES[name](server, number + 1))
     if isinstance(server, Process) and (not only or INTERVALS in only):
         result["coverage"] = _coverage(server, seed)

@@ -36,16 +36,16 @@ class Step:
     later: Ask | Done
 
 
-def config_of(server: Server) -> Config:
+def config_of(server: Server, settings: str) -> Config:
     """The config that a user of this deployment would write, with all sizes left to the sweep where
-    the deployment states none.
+    the deployment states none; `settings` are its concurrencies.
     """
     sla = ", ".join(f"{limit.metric}: {1e3 * limit.promise:.4f}ms" for limit in server.limits)
     lines = (
         "endpoint: http://localhost:8000/v1",
         "model: m",
         f"shapes: [{server.shape.label}]",
-        f"concurrency: {list(GRID)}",
+        f"concurrency: {settings}",
         f"sla: {{{sla}}}",
         *([] if server.requests is None else [f"requests: {server.requests}"]),
     )
@@ -55,9 +55,9 @@ def config_of(server: Server) -> Config:
 class Sweep:
     """One sweep of a deployment, as far as it went."""
 
-    def __init__(self, server: Server, seed: int) -> None:
+    def __init__(self, server: Server, seed: int, settings: str = str(list(GRID))) -> None:
         self.server, self.seed = server, seed
-        self.config = config_of(server)
+        self.config = config_of(server, settings)
         self.plan: Plan = make_plan(self.config)
         self.deployment = self.config.deployments[0]
         self.shape = self.config.shapes[0]
@@ -125,7 +125,18 @@ class Sweep:
 
 def answer_first(server: Server, seed: int) -> Answer:
     """What `frontier sweep` announces, and what it names when its frontier is complete."""
-    sweep = Sweep(server, seed)
+    return _answered(Sweep(server, seed))
+
+
+def auto(server: Server, _: int) -> Answer:
+    """The same of a sweep that finds its settings, with the luck of the first rule: the two differ
+    only from the trial on that they do not have in common.
+    """
+    return _answered(Sweep(server, 1, "auto"))
+
+
+def _answered(sweep: Sweep) -> Answer:
+    server = sweep.server
     sweep.run()
     early: tuple[int, float] | None = None
     for k, (trial, _) in enumerate(sweep.history, 1):

@@ -77,7 +77,7 @@ def print_plan(config: "Config", plan: "Plan", run: Path | None, as_json: bool, 
 
     found = look_ahead(config, plan, run, prove)
     # What another machine carries is not known here; a rate is sent by one process.
-    client = client_plan(config) if config.ray is None and not config.open_loop else None
+    client = client_plan(config) if config.ray is None and not (config.open_loop or config.auto) else None
     if as_json:
         tree: dict[str, Any] = {
             "schema": "frontier.planning.plan/1",
@@ -87,6 +87,7 @@ def print_plan(config: "Config", plan: "Plan", run: Path | None, as_json: bool, 
             "expected_seconds": None if found.left is None or found.left.open else found.left.seconds,
             "expected": None if found.left is None else _expected_json(found.left),
             "client": client,
+            "auto": _highest_json(config) if config.auto else None,
         }
         if config.trace is not None:
             tree["trace"] = trace_facts(config.trace)
@@ -102,6 +103,34 @@ def print_plan(config: "Config", plan: "Plan", run: Path | None, as_json: bool, 
     if config.budget.limited:
         answer_prose(_budget_line(found))
     return ExitCode.YES
+
+
+def _highest_json(config: "Config") -> dict[str, dict[str, Any]]:
+    """Per deployment the highest concurrency that is tried, and the cause that it is no higher."""
+    from frontier.planning.plan import highest_tried
+
+    tried = {d.name: highest_tried(d) for d in config.deployments}
+    return {name: {"most": most, "cause": cause.value} for name, (most, cause) in tried.items()}
+
+
+def _settings_line(config: "Config") -> list[str]:
+    """How the settings are found; or that the highest of the listed ones may bind."""
+    if config.open_loop or not (config.auto or config.searches):
+        return []
+    if not config.auto:
+        top = max(config.concurrency)
+        return [
+            f"The answer is at most c={top}, the highest that is listed; concurrency: auto goes on until it breaks."
+        ]
+    until = "a limit is broken or throughput stops growing" if config.limits else "throughput stops growing"
+    words = {"stated_slots": "the slots of the deployment", "client_capacity": "as many as this client can hold"}
+    several = len(config.deployments) > 1
+    most = ", ".join(
+        f"c={each['most']:,}{f' on {clean(name, 30)}' if several else ''}"
+        + (f" ({words[each['cause']]})" if each["cause"] in words else "")
+        for name, each in _highest_json(config).items()
+    )
+    return [f"The scan finds the settings: doublings from c=1 until {until}, at most {most}."]
 
 
 def _expected_json(left: "TimeLeft") -> dict[str, float | None]:
@@ -150,7 +179,7 @@ def plan_lines(config: "Config", found: Outlook, prove: "ToProve") -> list[str]:
         first = f"the {points} {'were' if several else 'was'} searched for before; complete the {frontiers}"
     else:
         first = f"find and prove the {points}, then complete the {frontiers}"
-    lines = [f"Plan: {first}.", *trace_lines(config)]
+    lines = [f"Plan: {first}.", *([] if prove else _settings_line(config)), *trace_lines(config)]
     if config.ray is not None:
         count = config.workers or "one on each node"
         lines.append(f"The load is sent from Ray ({config.ray.ray}); client processes: {count}.")

@@ -22,9 +22,8 @@ def command(url: str, model: str | None, api_key_env: str | None, use: str | Non
     """Print a commented config for the endpoint at URL, or with `simulator` for the embedded
     engine.
 
-    The config names the model that the server reports, a shape that its context has room for, and
-    concurrencies up to what its KV cache or its slots hold. Where no server answers, it is a
-    template that says so.
+    The config names the model that the server reports, and a shape that its context has room for;
+    the sweep finds its concurrencies. Where no server answers, it is a template that says so.
 
     \b
     Examples:

@@ -1,6 +1,7 @@
 """A deployment in the config: all its keys, checked together, and the server that a sweep starts
 for it."""
 
+import re
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self
 
@@ -199,6 +200,17 @@ class DeploymentConfig(Strict):
     def engine_spec(self) -> EngineSpec:
         """The embedded engine's parameters (its defaults where the config has none)."""
         return EngineSpec.from_mapping(self.simulator or {})
+
+    @property
+    def slots(self) -> int | None:
+        """How many requests run at once at most: of the embedded engine, or as `start` says it;
+        None: it is not known.
+        """
+        if self.is_simulator:
+            return self.engine_spec().max_num_seqs
+        flags = [re.escape(e.limit).replace(r"\{c\}", r"(\d+)").replace(r"\ ", r"[\s=]+") for e in ENGINES.values()]
+        matches = (re.search(flag, str(self.start or "")) for flag in flags if flag)
+        return next((int(match[1]) for match in matches if match), None)
 
     def roofline(self) -> Roofline | None:
         """The roofline of what is measured; None when the hardware is not described.

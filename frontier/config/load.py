@@ -18,7 +18,7 @@ from frontier.client.secrets import looks_like_a_key, masked_line, redact
 from frontier.config.advice import advice
 from frontier.config.complaints import Complaint, ConfigError
 from frontier.config.deployment import DeploymentConfig
-from frontier.config.schema import EARLIER, LEFT_OUT, Config
+from frontier.config.schema import DOUBLINGS, EARLIER, LEFT_OUT, Config
 from frontier.config.shape_keys import SESSIONS, ReadSessions
 from frontier.config.yaml_source import Document, compose, fill, is_null
 from frontier.core.errors import UsageError
@@ -234,8 +234,14 @@ def left_out(begun: Mapping[str, Any] | None) -> dict[str, Any]:
     """What the keys that a config may leave out mean in the run with this manifest; in a new run
     without one.
     """
-    kept = LEFT_OUT if begun is None or "imported" in begun else begun.get("defaults", EARLIER)
-    return {key: kept.get(key) for key in LEFT_OUT} if isinstance(kept, Mapping) else dict(LEFT_OUT)
+    if begun is None:
+        return dict(LEFT_OUT)
+    kept = {} if "imported" in begun else begun.get("defaults", EARLIER)
+    return {
+        **LEFT_OUT,
+        **DOUBLINGS,
+        **({key: kept[key] for key in LEFT_OUT.keys() & kept} if isinstance(kept, Mapping) else {}),
+    }
 
 
 def _kept(begun: Mapping[str, Any], path: str) -> Shape:
@@ -253,7 +259,8 @@ def _validated(
     complaints = [*_without_value(doc), *_without_name(doc)]
     config: Config | None = None
     try:
-        tree = without_nulls(defaults) | _with_inherited(doc.tree)
+        left = {key: value for key, value in defaults.items() if key != "concurrency" or doc.tree.get("rate") is None}
+        tree = without_nulls(left) | _with_inherited(doc.tree)
         config = Config.model_validate(tree, context={SESSIONS: read_sessions})
     except ValidationError as error:
         complaints += [_complaint(doc, problem) for problem in problems_of(error, Config, _unknown_key)]

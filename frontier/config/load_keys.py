@@ -11,9 +11,9 @@ from pydantic import PlainValidator
 
 from frontier.client.ask.target import read_address
 from frontier.config.uses import SEND_FROM
-from frontier.core.loads import POISSON, Arrivals, Rate, Trace
+from frontier.core.loads import POISSON, Arrivals, Rate, Trace, doublings
 from frontier.core.shapes import Shape
-from frontier.core.text import clean_name
+from frontier.core.text import clean_name, did_you_mean
 from frontier.fields import Problem, Strict, number_in, read, refuse, repeated, shown, text_of, whole, whole_in, words
 
 MAX_CONCURRENCY = 65_536
@@ -28,13 +28,16 @@ _LOCAL = "local"
 
 
 def read_concurrency(value: Any) -> tuple[int, ...]:
-    """[1, 2, 4], 8, or 1..128: every doubling from 1, and 128 itself. Sorted; duplicates are
-    refused.
+    """[1, 2, 4], 8, or 1..128: every doubling from 1, and 128 itself; auto lists none. Sorted;
+    duplicates are refused.
     """
+    if value == "auto":
+        return ()
     if isinstance(value, str):
         match = re.fullmatch(r"\s*(\d{1,9})\s*\.\.\s*(\d{1,9})\s*", value)
         if match is None:
-            raise Problem(f"{{key}}: {shown(value)} is not a range", "write [1, 2, 4, 8], or 1..128 for every doubling")
+            hint = "write auto, [1, 2, 4, 8], or 1..128 for every doubling"
+            raise Problem(f"{{key}}: {shown(value)} is not a range", did_you_mean(value, ["auto"]) or hint)
         value = {"from": int(match[1]), "to": int(match[2])}
     if isinstance(value, dict):
         return _doublings(value)
@@ -54,10 +57,7 @@ def _doublings(value: dict[str, Any]) -> tuple[int, ...]:
     low, high = whole(value["from"], 1, MAX_CONCURRENCY), whole(value["to"], 1, MAX_CONCURRENCY)
     if low > high:
         raise Problem(f"{{key}}: {low} is above {high}", f"write {high}..{low}")
-    steps = [low]
-    while steps[-1] * 2 < high:
-        steps.append(steps[-1] * 2)
-    return tuple(dict.fromkeys((*steps, high)))
+    return doublings(low, high)
 
 
 def read_rates(value: Any) -> tuple[Rate, ...]:

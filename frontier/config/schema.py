@@ -3,8 +3,6 @@
 A `Config` is made by `frontier.config.load_config` and by nothing else, so every `Config` is sound.
 """
 
-import hashlib
-import json
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -23,6 +21,7 @@ from frontier.config.complaints import Complaint
 from frontier.config.connection import SentFile
 from frontier.config.deployment import DeploymentConfig, QualityConfig
 from frontier.config.end_of_sweep import BudgetConfig, FinishConfig, read_finish
+from frontier.config.identity import digest
 from frontier.config.load_keys import (
     AUTO,
     RayConfig,
@@ -58,14 +57,17 @@ from frontier.fields import (
 )
 from frontier.store.records import shape_tree
 
+MAX_TRIALS = 20_000
 WARMUP_AUTO = 2.0
 """Seconds of warm-up when it is 'auto': every stream has finished its first request, and at least
 this long."""
-MAX_TRIALS = 20_000
-LEFT_OUT: Mapping[str, Any] = {"requests": None, "repeats": None, "max_time": None, "refine": None}
-"""What these keys mean where they are left out: the sweep sizes its trials itself."""
-EARLIER: Mapping[str, Any] = {"requests": 300, "repeats": 3, "max_time": "300s", "refine": 3}
-"""What they meant in a run that was begun before 0.2, whose manifest does not say it."""
+LEFT_OUT: Mapping[str, Any] = dict.fromkeys(("requests", "repeats", "max_time", "refine", "concurrency"))
+"""What these keys mean where they are left out: the sweep sizes its trials and finds its settings
+itself."""
+DOUBLINGS: Mapping[str, Any] = {"concurrency": "1..128"}
+"""What they meant in a run that was begun before 1.1, whose manifest does not say it."""
+EARLIER: Mapping[str, Any] = {"requests": 300, "repeats": 3, "max_time": "300s", "refine": 3, **DOUBLINGS}
+"""The same before 0.2."""
 LONGEST_TRIAL = 3_600.0
 """Seconds that bound a trial, warm-up included, where `max_time` is left out."""
 TURNS = 5
@@ -119,7 +121,7 @@ class Config(Strict):
         AfterValidator(distinct),
         PLAIN,
     ] = Field(alias="shapes")
-    concurrency: Annotated[tuple[int, ...], PlainValidator(read_concurrency)] = (1, 2, 4, 8, 16, 32, 64, 128)
+    given_concurrency: Annotated[tuple[int, ...], PlainValidator(read_concurrency)] = Field((), alias="concurrency")
     rate: Annotated[tuple[Rate, ...], PlainValidator(read_rates), PLAIN] | None = None
     arrivals: Annotated[Arrivals | str, PlainValidator(read_arrivals), READ_TIMES] = POISSON
     given_tiers: Annotated[Tiers, PlainValidator(read_tiers), PLAIN] = Field(default=(), alias="sla")
@@ -147,12 +149,24 @@ class Config(Strict):
         """With a rate the loads of the sweep are rates, and its shapes have the arrivals: nothing
         else has to ask.
         """
-        if self.rate is not None and "concurrency" not in self.model_fields_set:
+        if self.rate is not None and "given_concurrency" not in self.model_fields_set:
             shapes = arriving(self.given_shapes, self.arrivals)
             rates = tuple(shapes[0].load(rate) for rate in self.rate or AUTO)
             # Past the freeze of the model, which is not yet in anybody's hands.
-            self.__dict__.update(concurrency=rates, given_shapes=shapes)
+            self.__dict__.update(given_concurrency=rates, given_shapes=shapes)
         return self
+
+    @property
+    def auto(self) -> bool:
+        """Whether the sweep finds its concurrencies itself."""
+        return not self.given_concurrency
+
+    @property
+    def concurrency(self) -> tuple[int, ...]:
+        """The settings that the config lists, or the one that a sweep of `concurrency: auto` begins
+        with.
+        """
+        return self.given_concurrency or (1,)
 
     @property
     def trace_file(self) -> str | None:
@@ -175,7 +189,7 @@ class Config(Strict):
     def _consistent(self) -> Self:
         if self.traffic:
             mixes(self.traffic, self.given_shapes)  # a Problem where the two do not fit
-        checks = (_wrong_times, _wrong_metrics, _wrong_names, _wrong_size, _wrong_prompts, _wrong_load)
+        checks = (_wrong_times, _wrong_metrics, _wrong_names, _wrong_size, _wrong_prompts, _wrong_load, _unlisted)
         refuse(problem for check in checks for problem in check(self))
         return self
 
@@ -297,49 +311,6 @@ def _file_of(shape: Shape) -> SessionFile | None:
     return None if shape.session is None else shape.session.file
 
 
-# ---- the identity: what a config measures, and what differs between two
-
-
-def digest(value: Any) -> str:
-    """SHA-256, in hex, of a JSON-able value; the same on every machine and Python."""
-    text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
-    return hashlib.sha256(text.encode()).hexdigest()
-
-
-def describe_difference(there: Mapping[str, Any], here: Mapping[str, Any]) -> str:
-    """What differs between two canonical configs: 'shapes 1024/256 there, 2048/256 here'. Empty
-    when nothing does.
-    """
-    parts: list[str] = []
-    # Of sessions of a file their shape says that the file is another one.
-    without = [{key: value for key, value in each.items() if key != "sessions"} for each in (there, here)]
-    _differ("", without[0], without[1], parts)
-    return "; ".join(parts)
-
-
-def _differ(name: str, there: Any, here: Any, parts: list[str]) -> None:
-    if isinstance(there, Mapping) and isinstance(here, Mapping):
-        for key in dict.fromkeys((*there, *here)):
-            # The word 'deployments' adds nothing, and neither does the name of the only one.
-            lone = name == "deployments" and len({*there, *here}) == 1
-            inner = [part for part in (name, key) if part not in ("", "deployments")]
-            _differ("" if lone else " ".join(inner) or key, there.get(key), here.get(key), parts)
-    elif there != here:
-        parts.append(f"{name} {_value_text(there)} there, {_value_text(here)} here")
-
-
-def _value_text(value: Any) -> str:
-    if value is None:
-        return "not given"
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, list | tuple):
-        return ", ".join(_value_text(item) for item in value)
-    if isinstance(value, Mapping):
-        return "given"
-    return f"{value:g}" if isinstance(value, float) else str(value)
-
-
 # ---- what fits together only when several keys are seen at once
 
 
@@ -350,7 +321,7 @@ def _wrong_load(config: Config) -> Iterator[Problem]:
             what = "arrivals are those of a rate, and there is none"
             yield Problem(what, "write  rate: [1, 2, 4]  in place of concurrency", "arrivals", at_key=True)
         return
-    if "concurrency" in config.model_fields_set:
+    if "given_concurrency" in config.model_fields_set:
         what = "rate and concurrency are two loads: requests per second, and requests in flight"
         yield Problem(what, "write one of them", "rate", at_key=True)
     if not config.rate and not config.searches:
@@ -365,6 +336,13 @@ def _wrong_load(config: Config) -> Iterator[Problem]:
         yield Problem(what, "write a config for the sessions, and one for the others", "shapes", max(kinds.values()))
     if config.given_workers is not None and (config.ray is not None or config.workers != 1):
         yield Problem("a rate is sent by one client process", "leave workers out", "workers")
+
+
+def _unlisted(config: Config) -> Iterator[Problem]:
+    """A search that is forbidden where nothing is listed."""
+    if config.auto and config.refine == 0:
+        what = "refine: 0 measures the listed settings alone, and concurrency: auto lists none"
+        yield Problem(what, "list them, as  concurrency: 1..128", "refine")
 
 
 def _wrong_times(config: Config) -> Iterator[Problem]:

@@ -105,8 +105,7 @@ class UseCase:
     """What one use of a model asks of its deployment: `about` it in a comment, its request, and its
     SLA.
 
-    `prefix` is the share of a prompt that all requests have in common; `most` bounds the
-    concurrencies.
+    `prefix` is the share of a prompt that all requests have in common.
     """
 
     about: str
@@ -115,7 +114,6 @@ class UseCase:
     sla: str
     prefix: str = ""
     objectives: str = ""
-    most: int = 128
 
 
 USE_CASES: Mapping[str, UseCase] = {
@@ -153,14 +151,11 @@ USE_CASES: Mapping[str, UseCase] = {
         512,
         "p95_e2e: 2min, error_rate: 0.5%",
         objectives="[output_throughput, p95_e2e]",
-        most=512,
     ),
 }
 _ANY = UseCase("", 1024, 256, "p99_ttft: 500ms, p99_tpot: 30ms, error_rate: 1%")
 _SHORTEST = 16
 """Tokens of an answer that are left where a context is very short."""
-_FEWEST, _MOST = 8, 1024
-"""Bounds of the highest concurrency that is taken from what the server says."""
 _OBJECTIVES = "# objectives: [output_throughput, p99_ttft]"
 _LONGEST_NAME = 300
 _ROOM = 64
@@ -193,7 +188,7 @@ def commented_config(
         asked="" if simulator else f"\n# {_asked(said)}",
         shapes=_shapes(isl, osl, case, use),
         about=f"# For {use}: {case.about}.\n" if use else "",
-        concurrency=_concurrency(isl + osl, case, said),
+        concurrency=_concurrency(isl + osl, said),
         sla=case.sla,
         objectives=f"objectives: {case.objectives}" if case.objectives else _OBJECTIVES,
     )
@@ -243,20 +238,15 @@ def _shapes(isl: int, osl: int, case: UseCase, use: str | None) -> str:
     return f"{line:<36} # input tokens / output tokens; several are swept one by one"
 
 
-def _concurrency(tokens: int, case: UseCase, said: ServerFacts | None) -> str:
-    """Every doubling up to what the server can hold, where it says so."""
+def _concurrency(tokens: int, said: ServerFacts | None) -> str:
+    """The settings are found by the sweep; what the server says that it can hold is a comment."""
     slots = said.slots if said is not None else None
-    holds, why = slots, f"the server has {slots} slots"
-    if slots is None and said is not None and said.kv_tokens is not None:
-        holds = said.kv_tokens // tokens
-        why = f"the server's KV cache holds about {holds:,} such requests"
-    if holds is None:
-        most, why = case.most, "or a list, as [1, 2, 4, 8, 16, 32, 48, 64, 96, 128]"
-    else:
-        most = next((c for c in (2**k for k in range(20)) if c >= holds), holds)
-        most = min(max(most, _FEWEST), _MOST)
-    line = f"concurrency: 1..{most}"
-    return f"{line:<36} # every doubling; {why}"
+    why = "or a list, as [1, 2, 4, 8, 16, 32, 48, 64, 96, 128]"
+    if slots is not None:
+        why = f"the server has {slots} slots"
+    elif said is not None and said.kv_tokens is not None:
+        why = f"the server's KV cache holds about {said.kv_tokens // tokens:,} such requests"
+    return f"{'concurrency: auto':<36} # as high as the SLA allows; {why}"
 
 
 def _scalar(text: str) -> str:

@@ -72,6 +72,18 @@ def streams(load: int) -> int:
     return OPEN_CAP if isinstance(load, Rate) else load
 
 
+def doublings(low: int, high: int) -> tuple[int, ...]:
+    """Every doubling of requests in flight.
+
+    >>> doublings(1, 20)
+    (1, 2, 4, 8, 16, 20)
+    """
+    steps = [low]
+    while steps[-1] * 2 < high:
+        steps.append(steps[-1] * 2)
+    return tuple(dict.fromkeys((*steps, high)))
+
+
 def setting(load: int) -> str:
     """How a table or note names a setting: 'c=64', '2.5 req/s'."""
     return str(load) if isinstance(load, Rate) else f"c={load}"

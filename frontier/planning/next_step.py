@@ -12,16 +12,18 @@ from dataclasses import replace
 
 from frontier.config import Config
 from frontier.core.changes import History
-from frontier.core.decisions import Decision, Limit, NextStep
+from frontier.core.decisions import Cause, Decision, Limit, NextStep
 from frontier.core.loads import Rate
 from frontier.core.metrics import Unit
 from frontier.core.series import Series
 from frontier.core.shapes import Shape
 from frontier.core.trials import Phase
 from frontier.planning.budget import Amount, TrialTimes, price_of, raised
-from frontier.planning.plan import NO_PROOFS, make_plan, make_trial
+from frontier.planning.plan import NO_PROOFS, highest_tried, make_plan, make_trial
 from frontier.planning.sla_result import SlaResult
 from frontier.planning.time_left import outlook
+from frontier.search.auto import no_more_throughput
+from frontier.search.series_history import SeriesHistory
 
 ENOUGH, ENOUGH_FOR_GRID, ENOUGH_FOR_PROOFS = 2.0, 1.25, 4.0
 """A budget that is too small is raised to have room for this many times what a proof is expected to
@@ -47,6 +49,30 @@ def with_command(decision: Decision, config: Config, again: str | None, times: T
         command = command if need is None else with_budget(command, config, need * ENOUGH + spent)
         step = replace(step, seconds=None if need is None else need.seconds, command=command)
     return replace(decision, next_step=step)
+
+
+def with_top(decision: Decision, config: Config, history: History) -> Decision:
+    """The decision with the reason why no setting above the highest was tried, where the sweep
+    found its settings itself.
+    """
+    if not config.auto:
+        return decision
+    top, why = highest_tried(config.deployment(decision.deployment))
+    points = SeriesHistory.of(decision.limits, history).points
+
+    def cause_at(c: int) -> Cause:
+        if c >= top:
+            return why
+        if any(flag.name == "client_bound" for k, point in points.items() if k > c for flag in point.fatal):
+            return Cause.CLIENT_CAPACITY
+        return Cause.NO_MORE_THROUGHPUT if no_more_throughput(points) else Cause.SCAN_CUT
+
+    explained = decision.explanation
+    reasons = (
+        replace(reason, cause=cause_at(reason.settings[0])) if reason.cause is Cause.HIGHEST_MEASURED else reason
+        for reason in explained.reasons
+    )
+    return replace(decision, explanation=replace(explained, reasons=tuple(reasons)))
 
 
 def shared_commands(answer: SlaResult, config: Config, again: str | None) -> dict[str, str]:

@@ -18,15 +18,18 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from frontier.client.load.health import most_connections
 from frontier.config import Config, DeploymentConfig, digest
 from frontier.config.schema import TURNS
 from frontier.config.shape_keys import described
+from frontier.core.decisions import Cause
 from frontier.core.errors import UsageError
 from frontier.core.from_records import BATCH
-from frontier.core.loads import Rate, load_facts
+from frontier.core.loads import Rate, doublings, load_facts
 from frontier.core.series import Series
 from frontier.core.shapes import Shape
 from frontier.core.trials import Phase, Trial
+from frontier.search.auto import MOST
 from frontier.search.scan import SearchPolicy
 
 GRID_REQUESTS, GRID_SECONDS = 1_000, 60.0
@@ -197,11 +200,26 @@ def runs_grid(config: Config) -> bool:
     return config.requests is not None or config.repeats is not None or config.refine == 0
 
 
-def search_policy(config: Config, prove: Sequence[int] = ()) -> SearchPolicy:
-    """What the search for the operating point may do; `prove` are the settings that the user asked
-    to be proven.
+def search_policy(config: Config, prove: Sequence[int] = (), deployment: str | None = None) -> SearchPolicy:
+    """What the search for the operating point may do on a deployment, by default the first; `prove`
+    are the settings that the user asked to be proven.
     """
-    return SearchPolicy(config.concurrency, config.requests, config.refine, tuple(prove), warmup=config.warmup)
+    of = config.deployments[0] if deployment is None else config.deployment(deployment)
+    grid, repeats = config.concurrency, 1  # a listed setting is repeated by the plan
+    if config.auto:
+        grid, repeats = doublings(1, highest_tried(of)[0]), config.repeats or 1
+    return SearchPolicy(
+        grid, config.requests, config.refine, tuple(prove), warmup=config.warmup, auto=config.auto, repeats=repeats
+    )
+
+
+def highest_tried(deployment: DeploymentConfig) -> tuple[int, Cause]:
+    """The highest setting that `concurrency: auto` tries on a deployment, and why no higher one."""
+    most, why = MOST, Cause.MOST_TRIED
+    if (slots := deployment.slots) is not None and slots <= most:
+        most, why = slots, Cause.STATED_SLOTS
+    held = most_connections(most)
+    return (held, Cause.CLIENT_CAPACITY) if held < most else (most, why)
 
 
 def in_turn(deployments: Iterable[DeploymentConfig]) -> list[list[DeploymentConfig]]:

@@ -169,7 +169,7 @@ def outlook(
     """What is to come in each series of a run that no sweep is measuring."""
     coming: dict[Series, ToCome] = {}
     for series in series_of(config, plan):
-        history, policy = histories.get(series, ()), search_policy(config, prove.of(series))
+        history, policy = histories.get(series, ()), search_policy(config, prove.of(series), series.deployment)
         if prove and not policy.prove:
             continue
         todo = plan.left({trial.key: trial for trial, _ in history})

@@ -9,6 +9,7 @@ these by the same rules, for the time left.
 
 import itertools
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
@@ -28,7 +29,7 @@ from frontier.core.proof import (
 )
 from frontier.core.shapes import Shape
 from frontier.core.trials import Phase
-from frontier.search import scan
+from frontier.search import auto, scan
 from frontier.search.claim_turns import MORE_TURNS, turns_expected, turns_to_go
 from frontier.search.scan import VISIT_TURNS, Ask, Done, SearchPolicy, between, settings_beyond, visit_of, widest_gap
 from frontier.search.series_history import SeriesHistory
@@ -76,13 +77,16 @@ def next_ask(
     doubtful = _doubtful(tiers, history)
     if doubtful is not None or len(known.kept.changes) >= MOST_CHANGES:
         return doubtful or last_ask(tiers, history) or Done("the server keeps changing")
-    policy = _without_skipped(policy, tiers, known.kept)
+    if policy.auto and not known.limits and (c := auto.next_higher(policy.grid, known.points, known.kept)) is not None:
+        return scan.look_at(policy, known.points, c, f"looking at {setting(c)}, while throughput grows")
+    listed = _settings_of(policy, tiers, known)
+    policy = policy if policy.auto else listed
     better = scan.next_ask(policy, shape, tiers, history, window_worth=LATER_WORTH) if known.limits else None
     if isinstance(better, Ask):
         candidate = _affordable(better, known, within)
     else:
         candidate = _named(policy, tiers, history, within)
-    rest = candidate or _completing(policy, known)
+    rest = candidate or _completing(listed, known)
     return rest or last_ask(tiers, history) or Done("the frontier is complete")
 
 
@@ -270,7 +274,7 @@ def trials_left(
     """
     known = _first_tier(tiers, history)
     limits, kept = known.limits, known.kept
-    policy = _without_skipped(policy, tiers, kept)
+    policy = _settings_of(policy, tiers, known)
     points = dict(known.points)
     trials = [(_setting_ask(policy, c, known), 1) for c in _settings_left(policy, kept) if c != point]
     gaps = _gaps_allowed(policy, kept)
@@ -325,11 +329,18 @@ def skip_reason(concurrency: int, tiers: Sequence[tuple[str, Sequence[Limit]]], 
     return reasons[-1] if None not in reasons else None
 
 
-def _without_skipped(
-    policy: SearchPolicy, tiers: Sequence[tuple[str, Sequence[Limit]]], history: History
+def _settings_of(
+    policy: SearchPolicy, tiers: Sequence[tuple[str, Sequence[Limit]]], known: SeriesHistory
 ) -> SearchPolicy:
+    """The policy with the settings of the frontier for its grid, without what would be skipped:
+    those of the config, or where it lists none those around what was found.
+    """
+    grid, history = policy.grid, known.kept
+    if policy.auto:
+        edge = (known.operating_point or known.edge() or 1) if known.limits else auto.bend(known.points)
+        grid = auto.around(edge, policy.top)
     measured = {trial.concurrency for trial, _ in history}
-    kept = (c for c in policy.grid if c in measured or skip_reason(c, tiers, history) is None)
+    kept = (c for c in grid if c in measured or skip_reason(c, tiers, history) is None)
     return replace(policy, grid=tuple(kept))
 
 
@@ -346,8 +357,8 @@ def _setting(policy: SearchPolicy, known: SeriesHistory) -> Ask | None:
 
 
 def _settings_left(policy: SearchPolicy, history: History) -> list[int]:
-    measured = {trial.concurrency for trial, _ in history if trial.phase in (*PROOFS, Phase.GRID)}
-    return [c for c in policy.grid if c not in measured]
+    measured = Counter(trial.concurrency for trial, _ in history if trial.phase in (*PROOFS, Phase.GRID))
+    return [c for c in policy.grid if measured[c] < policy.repeats]
 
 
 def _setting_ask(policy: SearchPolicy, c: int, known: SeriesHistory) -> Ask:
@@ -357,7 +368,9 @@ def _setting_ask(policy: SearchPolicy, c: int, known: SeriesHistory) -> Ask:
     if policy.requests is None and known.limits and (seen := joined(known.kept, tuple(Phase))):
         requests = WINDOWS * window_size(nearest(seen, c), known.limits, streams)
     seconds = None if policy.requests else longer(GRID_SECONDS, c, known.points)
-    return Ask(c, Phase.GRID, requests, f"{setting(c)} is a setting of the config", seconds)
+    return Ask(
+        c, Phase.GRID, requests, f"{setting(c)} is a setting of the {'frontier' if policy.auto else 'config'}", seconds
+    )
 
 
 def _gap(policy: SearchPolicy, known: SeriesHistory) -> Ask | None:

@@ -41,7 +41,8 @@ from frontier.core.proof import (
 )
 from frontier.core.shapes import Shape
 from frontier.core.trials import Phase
-from frontier.search import rates
+from frontier.search import auto, rates
+from frontier.search.auto import LOOKS_AT_MOST
 from frontier.search.highest_rate import LoadAsk
 from frontier.search.place import State, candidate
 from frontier.search.series_history import SeriesHistory
@@ -58,10 +59,11 @@ AFTER_ANSWER = 36
 give clearly more is tried: as many as the longest proof takes."""
 VISIT_TURNS, VISIT_SECONDS = 30, 120.0
 """A visit lasts this many turns of a setting, or this long."""
-LOOKS_AT_MOST = 2
-"""A look that came out invalid is taken once more."""
 CLOSE = 1.25
 """The scan ends when the edge is known within this factor."""
+SINGLE_FROM = 64
+"""From here on a scan without a list goes up by single steps: the edge is usual there, and a look
+at four times the load costs four times as much."""
 NARROW = 0.10
 """Neighbours whose throughputs (in ln) or concurrencies differ by less need no setting between
 them."""
@@ -79,7 +81,8 @@ class SearchPolicy:
 
     `requests` is the size of a window that the config states, None: the search sizes its trials.
     `prove` are settings that the user asked to be proven. At `lost` the server was lost; of rates
-    `warmup` is the least warm-up in seconds.
+    `warmup` is the least warm-up in seconds. `auto`: the config lists no settings, the grid has
+    those that may be looked at, and each of the frontier is measured so many times (`repeats`).
     """
 
     grid: tuple[int, ...]
@@ -88,6 +91,8 @@ class SearchPolicy:
     prove: tuple[int, ...] = ()
     lost: float = math.inf
     warmup: float = 0.0
+    auto: bool = False
+    repeats: int = 1
 
     @property
     def top(self) -> int:
@@ -192,8 +197,11 @@ def _at_rates(policy: SearchPolicy, shape: Shape, tiers: Sequence[SeriesHistory]
 
 
 def settings_beyond(policy: SearchPolicy, history: History) -> set[int]:
-    """The settings used beyond those of the grid. One that was looked at and then proven is one."""
-    return {trial.concurrency for trial, _ in history} - set(policy.grid)
+    """The settings used beyond those of the grid. One that was looked at and then proven is one.
+    Where no settings are listed, looks are none.
+    """
+    looks = (Phase.SCAN, Phase.GRID) if policy.auto else ()
+    return {trial.concurrency for trial, _ in history if trial.phase not in looks} - set(policy.grid)
 
 
 # --- after a change of the server
@@ -228,7 +236,7 @@ def _scan(policy: SearchPolicy, state: State, may_add: bool) -> Ask | None:
     Over with the first candidate, unless that was the lowest setting, seen outside by bad luck, and
     is proven.
     """
-    look = partial(_look, policy, state.points)
+    look = partial(look_at, policy, state.points)
     lowest = min(state.points, default=0)
     if any(k.verdict is not Verdict.MEETS or k.concurrency > lowest for k in state.candidates):
         return None
@@ -240,11 +248,15 @@ def _scan(policy: SearchPolicy, state: State, may_add: bool) -> Ask | None:
 
 def _to_edge(policy: SearchPolicy, state: State, unseen: Sequence[int], may_add: bool) -> Ask | None:
     """The next look towards the edge, at one of the grid's `unseen` settings or between them."""
-    look = partial(_look, policy, state.points)
+    look = partial(look_at, policy, state.points)
     edge = state.bracket()
     if edge is None:
         return _below_all(policy, state, unseen, may_add)
     low, high = edge
+    if policy.auto:
+        unseen = auto.reachable(policy.grid, state.points, state.looks, unseen)
+        if high is None and low >= SINGLE_FROM:
+            unseen = [c for c in unseen if c <= 2 * low]
     if (step := _higher(state, unseen, low, high)) is not None:
         return look(step, f"c={low} is inside the SLA; looking higher")
     if high is None or high - low <= 1 or high / low <= CLOSE:
@@ -271,9 +283,9 @@ def _below_all(policy: SearchPolicy, state: State, unseen: Sequence[int], may_ad
     lowest = min(state.points, default=1)
     if lowest > 1 and may_add and state.looks.get(lowest // 4, 0) < LOOKS_AT_MOST:
         reason = f"c={lowest}, the lowest measured, breaks the SLA"
-        return _look(policy, state.points, max(1, lowest // 4), reason)
+        return look_at(policy, state.points, max(1, lowest // 4), reason)
     above = [] if state.points else unseen
-    return _look(policy, state.points, above[0], "no lower setting could be measured") if above else None
+    return look_at(policy, state.points, above[0], "no lower setting could be measured") if above else None
 
 
 def _once_more(state: State) -> Ask | None:
@@ -285,7 +297,8 @@ def _once_more(state: State) -> Ask | None:
     return None if c is None else _scanned(state.points, c, reason)
 
 
-def _look(policy: SearchPolicy, points: Mapping[int, Point], c: int, reason: str) -> Ask:
+def look_at(policy: SearchPolicy, points: Mapping[int, Point], c: int, reason: str) -> Ask:
+    """A look at a setting: of the size that the config states, else a short one."""
     if policy.requests is not None and c in policy.grid:
         return Ask(c, Phase.GRID, policy.requests, reason)
     return _scanned(points, c, reason)
@@ -311,8 +324,9 @@ def _prove(policy: SearchPolicy, state: State, may_add: bool, window_worth: floa
     known = fresh if state.by_grid is None else [*fresh, state.by_grid]
     proven, best = max(fresh, default=None), max(known, default=None)
     if attempts_over(state.candidates) < ASCENTS and policy.refine != 0:
+        top = max(state.points, default=1) if policy.auto else policy.top
         among = None if may_add else {*policy.grid, *state.looks}
-        c = candidate(state, policy.top, known, window_worth, among)
+        c = candidate(state, top, known, window_worth, among)
         if c is not None and _worth_more_windows(state, c, known):
             return _window(state, c)
     return Done(_how_it_ended(state, proven, given_up, may_add=may_add), state.edge(), best)

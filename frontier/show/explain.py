@@ -39,6 +39,11 @@ SENTENCES = {
     ),
     Cause.RANGE: "{label} is {where}.",
     Cause.HIGHEST_MEASURED: "{c} is the highest measured setting; add higher concurrencies to find the limit.",
+    Cause.STATED_SLOTS: "{c} is the highest tried: the deployment states so many slots, and more requests only wait.",
+    Cause.MOST_TRIED: "{c} is the highest that concurrency: auto tries; list higher ones to find the limit.",
+    Cause.CLIENT_CAPACITY: "{c} is the highest tried: this client can hold no more.",
+    Cause.NO_MORE_THROUGHPUT: "{c} is the highest tried: throughput no longer grows there.",
+    Cause.SCAN_CUT: "{c} is the highest measured so far: the sweep ended before it found the limit.",
     Cause.LOWEST_MEASURED: "{c} is the lowest measured setting{lower_ones}.",
     Cause.BRACKET: "{first} is the highest proven setting, {last} the lowest that violates.",
     Cause.OPTIMUM: "{most} is at {c}: {value}.",
@@ -188,7 +193,15 @@ def _remarks(decision: Decision) -> list[str]:
     return [clean(f"{setting(decision.concurrency or 0)}: {remark}", 400) for remark in decision.explanation.remarks]
 
 
-_HIGHER = (*UNDECIDED, Cause.VIOLATES, Cause.STEP_NOT_WORTH, Cause.EXCLUDED, Cause.HIGHEST_MEASURED)
+_TOP = (
+    Cause.HIGHEST_MEASURED,
+    Cause.STATED_SLOTS,
+    Cause.MOST_TRIED,
+    Cause.CLIENT_CAPACITY,
+    Cause.NO_MORE_THROUGHPUT,
+    Cause.SCAN_CUT,
+)
+_HIGHER = (*UNDECIDED, Cause.VIOLATES, Cause.STEP_NOT_WORTH, Cause.EXCLUDED, *_TOP)
 
 
 def _is_aside(reason: Reason) -> bool:
@@ -212,7 +225,7 @@ def _higher(decision: Decision) -> list[Reason]:
     return [
         reason
         for reason in decision.explanation.reasons
-        if reason.cause in _HIGHER and (reason.cause is Cause.HIGHEST_MEASURED or reason.settings[0] > chosen)
+        if reason.cause in _HIGHER and (reason.cause in _TOP or reason.settings[0] > chosen)
     ]
 
 

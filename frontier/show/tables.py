@@ -372,7 +372,7 @@ def time_line(points: Sequence[Point], chosen: int | None) -> str:
 def plan_table(config: "Config", plan: "Plan", *, width: int = 80, colour: bool = False) -> str:
     """What a sweep would run; nothing has been sent."""
     groups = by_series(plan.trials)
-    begins = "from " if config.rate == () else ""  # the rates of `rate: auto` follow from what is served
+    begins = "from " if config.auto or config.rate == () else ""  # the others follow from what is found
     several = len({series.deployment for series in groups}) > 1
     names = ["deployment"] * several + ["shape", *{kind_of(t.concurrency) for t in plan.trials}]
     rows = [
@@ -381,14 +381,15 @@ def plan_table(config: "Config", plan: "Plan", *, width: int = 80, colour: bool 
             clean(series.shape.label, 30),
             begins + _loads(trials),
             str(max(t.repeat for t in trials)),
-            f"{len(trials):,}",
-            f"{sum(t.requests for t in trials):,}",
+            "–" if config.auto else f"{len(trials):,}",
+            "–" if config.auto else f"{sum(t.requests for t in trials):,}",
         )
         for series, trials in groups.items()
     ]
     heads = (*names, "repeats", "trials", "requests")
     table = Table.of(heads, rows, right=range(len(names), len(heads)), gap=3)
-    lines: list[RenderableType] = [table.drawn(width), Text(""), Text(_plan_sentence(plan, groups), style="bold")]
+    sentence = Text(_plan_sentence(plan, groups, found=config.auto), style="bold")
+    lines: list[RenderableType] = [table.drawn(width), Text(""), sentence]
     for name, limits in config.tiers:
         tier = f"{clean(name, 30)}: " if len(config.tiers) > 1 else ""
         lines.append(Text(f"SLA  {tier}{limits_text(limits)}"))
@@ -400,8 +401,10 @@ def _loads(trials: Sequence[Trial]) -> str:
     return listed(sorted({t.concurrency for t in trials}), " ").removeprefix("c=")
 
 
-def _plan_sentence(plan: "Plan", groups: Mapping[Series, Sequence[Trial]]) -> str:
-    """'1 shape × 16 concurrencies × 3 repeats = 48 trials, about 31 MB on disk; nothing sent'."""
+def _plan_sentence(plan: "Plan", groups: Mapping[Series, Sequence[Trial]], *, found: bool) -> str:
+    """'1 shape × 16 concurrencies × 3 repeats = 48 trials, about 31 MB on disk; nothing sent';
+    without their number where the sweep finds the concurrencies.
+    """
     trials = plan.trials
     deployments, shapes = {s.deployment for s in groups}, {s.shape for s in groups}
     settings, repeats = {t.concurrency for t in trials}, max((t.repeat for t in trials), default=0)
@@ -413,4 +416,6 @@ def _plan_sentence(plan: "Plan", groups: Mapping[Series, Sequence[Trial]]) -> st
     product = len(deployments) * len(shapes) * len(settings) * repeats
     equals = f"{' × '.join(factors)} = " if product == len(trials) else ""
     disk = f", about {format_bytes(plan.expected_bytes)} on disk" if plan.expected_bytes else ""
+    if found:
+        return f"{' × '.join(factors[:-2])}, concurrencies as the scan finds them{disk}; nothing sent"
     return f"{equals}{count(len(trials), 'trial')}{disk}; nothing sent"

@@ -16,6 +16,7 @@ from frontier.core.trials import Phase, Trial
 from frontier.core.verdict import judge
 from frontier.planning.sweep_progress import Progress, Stage
 from frontier.run import Run
+from frontier.search.auto import SETTINGS
 from frontier.search.scan import Ask
 from frontier.sweep.proposals import Proposals
 from frontier.sweep.trial_runner import TrialRunner
@@ -52,7 +53,10 @@ class Announcer:
         own = {t.concurrency for t, _ in self.runner.history(trial.series) if t.phase not in proof.SCANS}
         settings = self.runner.config.concurrency
         number = every.index(trial.series) + 1
-        self.progress.stage(Stage(word, number, len(every), len(own & set(settings)), len(settings)))
+        measured, in_all = len(own & set(settings)), len(settings)
+        if self.runner.config.auto:
+            measured, in_all = len(own), SETTINGS
+        self.progress.stage(Stage(word, number, len(every), measured, in_all))
 
     def judged(self, trial: Trial) -> None:
         """Report how a setting stands by what may be claimed of it, or by this trial where nothing

@@ -158,7 +158,7 @@ class Proposals:
         """What the search may ask for: below a setting under which the server was lost, where there
         is one.
         """
-        policy = search_policy(self.config, self.prove.of(series))
+        policy = search_policy(self.config, self.prove.of(series), series.deployment)
         lost, _ = self.runner.failures.failed_at.get(series, (math.inf, ""))
         below = [tuple(c for c in settings if c < lost) for settings in (policy.grid, policy.prove)]
         return replace(policy, grid=below[0], prove=below[1], lost=lost)

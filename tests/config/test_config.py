@@ -34,7 +34,8 @@ def load(more: str = "", base: str = BASE) -> Config:
 def test_the_smallest_config_has_the_documented_defaults() -> None:
     config = load()
     assert (Shape.of(1024, 256),) == config.shapes
-    assert (1, 2, 4, 8, 16, 32, 64, 128) == config.concurrency
+    assert config.auto
+    assert (1,) == config.concurrency, "where it begins"
     assert (None, None, None, None) == (config.requests, config.repeats, config.refine, config.max_time), "its own"
     assert (2.0, 0.0, 1) == (config.warmup, config.min_time, config.seed)
     assert ("random", True, True) == (config.prompts, config.ignore_eos, config.marginal_gain)
@@ -323,6 +324,16 @@ def test_everything_about_the_way_reaches_the_target() -> None:
     assert ({"temperature": 0}, ("http://h:9/metrics",)) == (target.extra_body, target.metrics_urls)
 
 
+def test_a_left_out_concurrency_means_in_a_run_what_it_meant_when_the_run_was_begun() -> None:
+    doublings = (1, 2, 4, 8, 16, 32, 64, 128)
+    before_auto = {"defaults": {"requests": None, "repeats": None, "max_time": None, "refine": None}}
+    for begun in (before_auto, {"canonical": {}}, {"imported": {}}):
+        assert doublings == load_config(BASE, "s.yaml", begun=begun).concurrency
+        assert load_config(BASE + "rate: [1, 2]\n", "s.yaml", begun=begun).open_loop
+    assert load_config(BASE, "s.yaml", begun={"defaults": left_out(None)}).auto
+    assert load("concurrency: auto\n").identity() == load().identity()
+
+
 # ---- identity
 
 
@@ -343,7 +354,8 @@ def test_everything_about_the_way_reaches_the_target() -> None:
     ],
 )
 def test_what_does_not_change_the_measurement_does_not_change_the_identity(line: str) -> None:
-    assert load().identity() == load(line + "\n").identity()
+    listed = "concurrency: [1, 8]\n"
+    assert load(listed).identity() == load(f"{listed}{line}\n").identity()
 
 
 MEASURED = {
@@ -405,10 +417,10 @@ def test_a_deployment_that_differs_is_named() -> None:
 
 TOO_FEW = {
     "requests: 90\nsla: {p99_ttft: 1s}": 1000,
-    "requests: 90\nrepeats: 3\nsla: {p99_ttft: 1s}": 334,
+    "requests: 90\nrepeats: 3\nconcurrency: 1..128\nsla: {p99_ttft: 1s}": 334,
     "requests: 300\nrepeats: 3\nconcurrency: [1, 8]\nrefine: 0\nsla: {p99_ttft: 1s}": 334,
-    "requests: 334\nrepeats: 3\nrefine: 0\nsla: {p99_ttft: 1s}": 854,
-    "requests: 500\nrepeats: 3\nsla: {p99.9_ttft: 1s}": 3334,
+    "requests: 334\nrepeats: 3\nconcurrency: 1..128\nrefine: 0\nsla: {p99_ttft: 1s}": 854,
+    "requests: 500\nrepeats: 3\nconcurrency: 1..128\nsla: {p99.9_ttft: 1s}": 3334,
 }
 
 
@@ -424,7 +436,7 @@ def test_enough_requests_and_a_refinement_that_gets_the_rest_are_not_warned_of()
     assert () == load("sla: {p99.9_ttft: 1s}\n").warnings, "the sweep sizes its trials itself"
     assert () == load("requests: 300\nsla: {p99_ttft: 1s}\n").warnings
     fixed = "repeats: 3\nrefine: 0\nsla: {p99_ttft: 1s}\n"
-    assert () == load(f"requests: 854\n{fixed}").warnings
+    assert () == load(f"requests: 854\nconcurrency: 1..128\n{fixed}").warnings
     assert () == load(f"requests: 334\nconcurrency: [1, 50]\n{fixed}").warnings
 
 

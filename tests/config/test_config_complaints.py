@@ -18,6 +18,8 @@ KEYS = [
     ("concurrency: [70000]", 15),
     ("concurrency: []", 14),
     ("concurrency: many", 14),
+    ("concurrency: atuo", 14),
+    ("refine: 0", 9),
     ("concurrency: 128..1", 14),
     ("concurrency: {from: 1}", 14),
     ("concurrency: {from: 1, to: x}", 14),

@@ -184,7 +184,7 @@ def test_a_run_is_read_without_the_file_of_its_sessions_and_a_sweep_needs_it(
     path = Path("agent.jsonl")
     path.write_text(FILE)
     config, text = of_file(path), text_of("{name: agent, sessions: agent.jsonl}", "")
-    manifest = {"canonical": json.loads(json.dumps(config.canonical())), "defaults": {}}
+    manifest = {"canonical": json.loads(json.dumps(config.canonical())), "defaults": {"concurrency": None}}
     path.unlink()
     kept = load_config(text, "t.yaml", begun=manifest)
     assert kept.shapes == config.shapes

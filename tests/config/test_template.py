@@ -83,21 +83,10 @@ def test_a_use_case_brings_its_shape_and_its_sla_and_fits_the_context(use: str, 
     assert ("goodput" if use == "agent" else "output_throughput") == config.objectives[0]
 
 
-@pytest.mark.parametrize(
-    ("kv_tokens", "slots", "most"),
-    [
-        (None, None, 128),
-        (1280 * 52, None, 64),
-        (1280 * 64, None, 64),
-        (100, None, 8),
-        (10**8, None, 1024),
-        (None, 4, 8),
-        (None, 40, 64),
-    ],
-)
-def test_concurrencies_go_up_to_what_the_server_holds(kv_tokens: int | None, slots: int | None, most: int) -> None:
+@pytest.mark.parametrize(("kv_tokens", "slots"), [(None, None), (1280 * 52, None), (100, None), (None, 4)])
+def test_the_sweep_finds_its_concurrencies_whatever_the_server_holds(kv_tokens: int | None, slots: int | None) -> None:
     text = commented_config("http://h/v1", None, ServerFacts("vllm 1", ("m",), kv_tokens=kv_tokens, slots=slots))
-    assert most == load_config(text, "sweep.yaml").concurrency[-1]
+    assert load_config(text, "sweep.yaml").auto
     assert ("holds about" in text) == (kv_tokens is not None)
 
 
@@ -115,7 +104,6 @@ def test_init_reads_the_room_of_the_kv_cache_of_all_ranks_and_the_slots(tmp_path
         }
     ) as url:
         said = asked(url, tmp_path)
-    assert load_config(said.out, "sweep.yaml").concurrency[-1] == 32, "it holds 20"
     assert_golden_row("answers", line_of(said, "concurrency"), "KV cache")
     models["data"] = [{"id": "m", "owned_by": "llamacpp"}]
     with servers.serving(
@@ -125,7 +113,6 @@ def test_init_reads_the_room_of_the_kv_cache_of_all_ranks_and_the_slots(tmp_path
         }
     ) as url:
         said = asked(url, tmp_path, "--for", "chat")
-    assert load_config(said.out, "sweep.yaml").concurrency[-1] == 64, "it holds 40"
     assert_golden_row("answers", line_of(said, "concurrency"), "slots")
     assert_golden_row("answers", line_of(said, "# For chat"), "use")
 

@@ -42,7 +42,9 @@ def test_points_fit_the_width(width: int) -> None:
 @pytest.mark.parametrize("width", [60, 80, 120])
 def test_decisions_and_plans_fit_the_width(width: int) -> None:
     assert widest(decision_table([toy_decision(toy_points(), LIMITS)], gpus={"default": 1}, width=width)) <= width
-    assert widest(plan_table(SimpleNamespace(rate=None, tiers=[("", LIMITS)]), a_plan(), width=width)) <= width
+    assert (
+        widest(plan_table(SimpleNamespace(auto=False, rate=None, tiers=[("", LIMITS)]), a_plan(), width=width)) <= width
+    )
 
 
 def test_more_columns_appear_where_there_is_room() -> None:
@@ -304,7 +306,7 @@ def test_the_bound_that_decides_is_the_bound_that_is_shown() -> None:
 
 def test_a_plan_says_its_size_and_the_longest_it_can_take() -> None:
     tiers = [("", (LIMIT,))], [("gold", (LIMIT,)), ("bulk", (Limit("p99_e2e", 9.0),))]
-    one, two = (plan_table(SimpleNamespace(rate=None, tiers=of), a_plan(), width=120) for of in tiers)
+    one, two = (plan_table(SimpleNamespace(auto=False, rate=None, tiers=of), a_plan(), width=120) for of in tiers)
     assert f"{len(a_plan().trials)} trials" in one
     assert_golden_row("answers", f"{one}\n\n{two}")
 

@@ -23,7 +23,7 @@ from frontier.client.engines.request import Content, PreparedRequest, Prompt
 from frontier.client.http.exchange import Exchange
 from frontier.client.http.http_client import Client
 from frontier.client.http.parse import error_message, parse_all, retry_after, to_record
-from frontier.client.load.health import raise_fd_limit
+from frontier.client.load.health import OTHER_FILES, raise_fd_limit
 from frontier.core.errors import MeasurementError
 from frontier.core.shapes import Shape
 from frontier.core.trials import Outcome, Record
@@ -132,7 +132,7 @@ class _Questions:
         self.checks.append(Check(name, states[good], self.target.cleaned(detail)))
 
     async def run(self, concurrency: int, wait: float) -> Preflight:
-        needed = concurrency + 64
+        needed = concurrency + OTHER_FILES
         if (most := raise_fd_limit(needed)) < needed:
             raise MeasurementError(
                 f"{concurrency} connections need {needed} open files; this system has {most}",

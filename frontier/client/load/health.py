@@ -132,6 +132,15 @@ def seconds_suspended() -> float:
     return time.clock_gettime(time.CLOCK_BOOTTIME) - time.clock_gettime(time.CLOCK_MONOTONIC)
 
 
+OTHER_FILES = 64
+"""Files that a client opens beside its connections."""
+
+
+def most_connections(wanted: int) -> int:
+    """So many connections, or as many as this process may open files for."""
+    return max(1, min(wanted, raise_fd_limit(wanted + OTHER_FILES) - OTHER_FILES))
+
+
 def raise_fd_limit(needed: int) -> int:
     """Raise this process's soft limit on open files as far as the system lets it; the limit that
     now holds.

@@ -96,7 +96,7 @@ def _of_config(
         raise UsageError(f"--efficiency {efficiency!r} is not above 0", "write a share, as 60%")
     config = load_config_file(source, settings)
     if concurrencies:
-        config = config.model_copy(update={"concurrency": concurrencies})
+        config = config.model_copy(update={"given_concurrency": concurrencies})
     return predict_config(config, changes, share)
 
 

@@ -21,6 +21,7 @@ import numpy as np
 
 from frontier.config import Config, DeploymentConfig
 from frontier.core.errors import UsageError
+from frontier.core.loads import doublings
 from frontier.core.points import Estimate, Point
 from frontier.core.series import Series, by_series
 from frontier.core.shapes import Shape
@@ -166,6 +167,10 @@ def _running(spec: EngineSpec, shape: Shape, concurrency: int) -> float:
 # --- from a config
 
 
+PREDICTED = 128
+"""Predicted up to here where the config lists no concurrencies."""
+
+
 def require_closed_loop(config: Config) -> None:
     """UsageError for a config whose load is a rate: the engine model answers for requests in
     flight.
@@ -181,16 +186,15 @@ def predict_config(config: Config, changes: Sequence[str] = (), efficiency: floa
     UsageError when a deployment's model or hardware is not known.
     """
     require_closed_loop(config)
+    settings = doublings(1, PREDICTED) if config.auto else config.concurrency
     forecasts = []
     for deployment in config.deployments:
         assumed, roofline = assumption(deployment, efficiency)
         for shape in config.shapes:
-            forecasts.append(_unmeasured(deployment.name, shape, config.concurrency, assumed, roofline))
+            forecasts.append(_unmeasured(deployment.name, shape, settings, assumed, roofline))
             for change in changes:
                 other, other_roofline, other_shape = what_if(assumed, shape, change)
-                forecasts.append(
-                    _unmeasured(deployment.name, other_shape, config.concurrency, other, other_roofline, change)
-                )
+                forecasts.append(_unmeasured(deployment.name, other_shape, settings, other, other_roofline, change))
     return forecasts
 
 
