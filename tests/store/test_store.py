@@ -458,7 +458,7 @@ def test_a_kill_at_any_moment_loses_at_most_the_trial_in_flight(tmp_path: Path) 
             continue
         with open_run(path) as run:
             finished = run.finished()
-            assert len(finished) >= done
+            assert len(finished) >= done - 1  # one that is measured again is in flight as well
             done = len(finished)
             for key in finished:
                 assert 50 == len(list(run.records(key)))

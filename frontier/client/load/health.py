@@ -11,12 +11,14 @@ import resource
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
 
-from frontier.client.http.pool import Renewal
 from frontier.core.trials import ClientHealth
+
+if TYPE_CHECKING:
+    from frontier.client.http.pool import Renewal
 
 BEAT = 0.010
 """Seconds between two heartbeats."""
@@ -92,7 +94,7 @@ class HealthMonitor:
         if self._final is None:
             self._final = self._clock() - self._opened, time.process_time() - self._cpu
 
-    def health(self, resent: int, opened: int, renewal: Renewal | None = None) -> ClientHealth:
+    def health(self, resent: int, opened: int, renewal: "Renewal | None" = None) -> ClientHealth:
         """The health of the window; `opened` connections were opened by requests, others ahead."""
         length, cpu = self._final or (self._clock() - self._opened, time.process_time() - self._cpu)
         return ClientHealth(
