@@ -190,7 +190,8 @@ def test_the_plan_says_how_settings_are_found_or_that_the_highest_listed_may_bin
 ENGINE = "max_num_seqs: {slots}, step_base: 5ms, per_decode: 5us, per_prefill_token: 1us, noise: 0.05"
 
 
-@pytest.mark.parametrize("slots", [20, *(pytest.param(n, marks=pytest.mark.slow) for n in (200, 2000))])
+@pytest.mark.process
+@pytest.mark.parametrize("slots", [20, pytest.param(200, marks=pytest.mark.slow)])
 def test_four_lines_find_the_edge(tmp_path: Path, slots: int) -> None:
     engine = "{" + ENGINE.format(slots=slots) + "}"
     config = tmp_path / "sweep.yaml"

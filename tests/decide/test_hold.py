@@ -168,7 +168,7 @@ def test_ten_percent_more_is_known_within_half_an_hour(server):
 @pytest.mark.slow
 @pytest.mark.parametrize("server", list(hold_drift.SERVERS))
 def test_a_steady_server_is_called_changed_once_a_month_at_most(server):
-    assert hold_drift.false_alarms(server, 6) <= 6 + 2.5 * math.sqrt(6)
+    assert hold_drift.false_alarms(server, 2) <= 2 + 2.5 * math.sqrt(2)
 
 
 def test_one_wild_window_is_no_growth():
