@@ -27,7 +27,7 @@ from frontier.store.run_dir import RunDirectory
 from frontier.sweep.backend import VirtualBackend
 from frontier.sweep.verify import Sender
 from tests.commands import frontier as command
-from tests.commands import http_sweep
+from tests.commands import http_sweep, start
 from tests.golden import assert_golden_row
 
 CONFIG = """
@@ -141,8 +141,11 @@ def test_what_cannot_be_held_is_refused(run, given):
 def test_a_real_server_is_held_and_the_hold_goes_on_after_a_kill(tmp_path):
     (tmp_path / "sweep.yaml").write_text(http_sweep("[2]", requests=100, step="20ms"))
     assert command("sweep", "sweep.yaml", "-o", "run", cwd=tmp_path).code == 0
-    with pytest.raises(subprocess.TimeoutExpired):  # which kills it
-        command("verify", "run", "--for", "1min", cwd=tmp_path, timeout=30)
+    process = start("verify", "run", "--for", "1min", cwd=tmp_path)
+    with pytest.raises(subprocess.TimeoutExpired):
+        process.wait(30)
+    process.kill()
+    process.communicate()
     kept = RunDirectory.read_checks(tmp_path / "run").journal_lines()
     began = time.monotonic()
     done = command("verify", "run", "--for", "1min", "--json", cwd=tmp_path)
