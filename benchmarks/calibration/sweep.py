@@ -129,8 +129,8 @@ def answer_first(server: Server, seed: int) -> Answer:
 
 
 def auto(server: Server, _: int) -> Answer:
-    """The same of a sweep that finds its settings, with the luck of the first rule: the two differ
-    only from the trial on that they do not have in common.
+    """The answer of a sweep that finds its settings. It draws by the seed of the first rule, so the
+    two agree up to the first trial in which they differ.
     """
     return _answered(Sweep(server, 1, "auto"))
 

@@ -120,7 +120,7 @@ def _settings_line(config: "Config") -> list[str]:
     if not config.auto:
         top = max(config.concurrency)
         return [
-            f"The answer is at most c={top}, the highest that is listed; concurrency: auto goes on until it breaks."
+            f"The answer is at most c={top}, the highest listed. If it meets the SLA, concurrency: auto looks higher."
         ]
     until = "a limit is broken or throughput stops growing" if config.limits else "throughput stops growing"
     words = {"stated_slots": "the slots of the deployment", "client_capacity": "as many as this client can hold"}

@@ -61,7 +61,7 @@ def with_top(decision: Decision, config: Config, history: History) -> Decision:
     points = SeriesHistory.of(decision.limits, history).points
 
     def cause_at(c: int) -> Cause:
-        if c >= top:
+        if c == top:  # a run may be read where fewer connections are allowed than it was made with
             return why
         if any(flag.name == "client_bound" for k, point in points.items() if k > c for flag in point.fatal):
             return Cause.CLIENT_CAPACITY

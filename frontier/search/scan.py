@@ -81,8 +81,8 @@ class SearchPolicy:
 
     `requests` is the size of a window that the config states, None: the search sizes its trials.
     `prove` are settings that the user asked to be proven. At `lost` the server was lost; of rates
-    `warmup` is the least warm-up in seconds. `auto`: the config lists no settings, the grid has
-    those that may be looked at, and each of the frontier is measured so many times (`repeats`).
+    `warmup` is the least warm-up in seconds. `auto`: the config lists no settings; the grid
+    has those to look at, and `repeats` is how often each setting of the frontier is measured.
     """
 
     grid: tuple[int, ...]

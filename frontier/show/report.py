@@ -162,7 +162,7 @@ class Report:
 class Section:
     """One series: its decision with figures and lines of the answer, and its points with
     concurrency and role of each (`marks`). `step` is what would decide a better setting, and the
-    command; `more` is what only somebody who asks for all of it reads. `bars` are where value and
+    command; `more` is shown where all details are asked for. `bars` are where value and
     bound of each figure lie on a bar that ends beyond the limit.
     """
 

@@ -15,12 +15,12 @@ import pytest
 
 import frontier
 from benchmarks import hold_drift
-from frontier.core.decisions import Verdict
+from frontier.core.decisions import Limit, Verdict
 from frontier.extras.hold import hours
 from frontier.extras.hold.hold_text import hold_json, hold_text, window_text
-from frontier.extras.hold.holding import begun, hold
+from frontier.extras.hold.holding import Plan, begun, hold, judge
 from frontier.extras.hold.watch import Watch, threshold
-from frontier.extras.hold.windows import logarithms
+from frontier.extras.hold.windows import Kept, logarithms
 from frontier.run import Run, load
 from frontier.show.picture.selection import views_of
 from frontier.store.run_dir import RunDirectory
@@ -122,6 +122,15 @@ def test_a_hold_that_was_stopped_goes_on_and_one_that_is_over_begins_anew(run):
     again = held(run, Slows(run, 1.0, math.inf, 1_790_002_000.0), 120.0)
     assert again.plan.hold != whole.plan.hold
     assert again.windows[0].begun == pytest.approx(1_790_002_000.0, abs=60)
+
+
+def test_a_limit_of_a_class_is_a_share_of_the_requests_of_that_class():
+    limit, windows = Limit("chat.p90_ttft", 0.5), []
+    for number in range(10):  # one request in ten is of the class, and each third of those over its limit
+        begun = 60.0 * number
+        windows.append(Kept(begun, begun + 60, 1000, {}, {limit.metric: 33}, {limit.metric: 100}, {}))
+    found = judge(Plan(None, (limit,), 600.0, "hold #1"), windows)
+    assert (0.33, Verdict.VIOLATES) == (found.shares[0].value, found.verdict)
 
 
 def test_no_records_are_kept_of_a_hold(run):

@@ -200,7 +200,9 @@ def _bounds(limit: Limit, windows: Sequence[Kept]) -> tuple[float, float, float]
     each request were on its own, and by what windows differ.
     """
     over = np.array([w.over.get(limit.metric, 0) for w in windows], dtype=float)
-    n = np.array([w.n for w in windows], dtype=float)
+    n = np.array([w.counts.get(limit.metric, 0) for w in windows], dtype=float)
+    if not n.sum():
+        return 0.0, 0.0, 1.0
     value = float(over.sum() / n.sum())
     low, high = clopper_pearson(float(over.sum()), float(n.sum()))
     if len(windows) > 1:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from frontier.core import intervals
 from frontier.core.changes import latencies
@@ -34,8 +35,9 @@ SHORTEST, LONGEST, PARTS = 10.0, 60.0, 60
 @dataclass(frozen=True, slots=True)
 class Kept:
     """One window of a hold: from `begun` to `ended` (unix time) with `n` requests. `values` are the
-    metrics of the limits; `over` are how many requests were over each limit; `levels` the two
-    logarithms of each limited latency. `excluded` says why it counts for nothing.
+    metrics of the limits; `over` are how many requests were over each limit, of how many that it is
+    about (`counts`: those of its class, those with such a latency); `levels` the two logarithms of
+    each limited latency. `excluded` says why it counts for nothing.
     """
 
     begun: float
@@ -43,6 +45,7 @@ class Kept:
     n: int
     values: Mapping[str, float | None]
     over: Mapping[str, int]
+    counts: Mapping[str, int]
     levels: Mapping[str, Sequence[float | None]]
     excluded: str = ""
 
@@ -61,21 +64,31 @@ def allowed(limit: Limit) -> float:
 
 def kept(measurement: Measurement, sample: WindowData, limits: Sequence[Limit]) -> Kept:
     """What is kept of a window."""
-    values, over, levels = {}, {}, {}
+    values: dict[str, float | None] = {}
+    over: dict[str, int] = {}
+    counts: dict[str, int] = {}
+    levels: dict[str, Sequence[float]] = {}
     for limit in limits:
+        name, p = limit.metric, limit.of.p
         known = latencies(sample, limit)
-        found = estimate(sample, limit.metric)
-        values[limit.metric] = found.value if found is not None and math.isfinite(found.value) else None
-        most = 1 / limit.promise if limit.of.inverted and limit.promise else limit.promise
-        over[limit.metric] = int((known > (math.inf if limit.of.p is None else most)).sum())
-        if limit.of.p is None:
-            over[limit.metric] = int(np.isinf(sample.e2e).sum())
-        elif len(known) > 2 * BEYOND:
-            levels[limit.metric] = logarithms(known, limit.of.p)
+        found = estimate(sample, name)
+        values[name] = found.value if found is not None and math.isfinite(found.value) else None
+        over[name] = int(_over(known, limit).sum())
+        counts[name] = len(known)
+        if p is not None and len(known) > 2 * BEYOND:
+            levels[name] = logarithms(known, p)
     raised = [flag.measured for flag in flags(sample, tuple(limits)) if flag.fatal]
     begun = measurement.epoch + measurement.window.start
     ended = measurement.epoch + measurement.window.end
-    return Kept(begun, ended, sample.n, values, over, levels, "; ".join(raised) if raised or sample.n else "no request")
+    excluded = "; ".join(raised) if raised or sample.n else "no request"
+    return Kept(begun, ended, sample.n, values, over, counts, levels, excluded)
+
+
+def _over(known: Floats, limit: Limit) -> NDArray[np.bool_]:
+    """Which of the latencies are over a limit; of one on errors, which are failures."""
+    if limit.of.p is None:
+        return np.isinf(known)
+    return known > (1 / limit.promise if limit.of.inverted else limit.promise)
 
 
 def logarithms(values: Floats, p: float) -> tuple[float, float]:
