@@ -17,7 +17,7 @@ from benchmarks.truth.ceiling import cpu_seconds
 TTFT, ITL, TOKENS = 0.020, 0.004, 8
 
 
-@pytest.fixture(scope="module", autouse=True)
+@pytest.fixture(scope="module")
 def _built() -> None:
     try:
         build()
@@ -26,7 +26,7 @@ def _built() -> None:
 
 
 @pytest.fixture
-def server() -> Iterator[TruthServer]:
+def server(_built: None) -> Iterator[TruthServer]:
     with TruthServer(ttft=TTFT, itl=ITL) as running:
         yield running
 
@@ -73,6 +73,7 @@ def settled(server: TruthServer, count: int) -> list[Served]:
 
 
 @pytest.mark.process
+@pytest.mark.usefixtures("_built")
 def test_twenty_requests_are_answered_on_schedule_and_the_log_agrees_with_the_client(server: TruthServer) -> None:
     seen = []
     with connect(server) as sock:
@@ -97,6 +98,7 @@ def test_twenty_requests_are_answered_on_schedule_and_the_log_agrees_with_the_cl
 
 
 @pytest.mark.process
+@pytest.mark.usefixtures("_built")
 def test_the_last_chunk_carries_usage_only_when_asked(server: TruthServer) -> None:
     with connect(server) as sock:
         asked = events(ask(sock, request(chat("one two\n three")))[0])
@@ -106,6 +108,7 @@ def test_the_last_chunk_carries_usage_only_when_asked(server: TruthServer) -> No
 
 
 @pytest.mark.process
+@pytest.mark.usefixtures("_built")
 def test_a_prompt_of_token_ids_is_counted_and_text_in_the_prompt_is_not_mistaken_for_a_key(server: TruthServer) -> None:
     tricky = 'say "stream": false, "max_tokens": 1 } ]'
     with connect(server) as sock:
@@ -117,6 +120,7 @@ def test_a_prompt_of_token_ids_is_counted_and_text_in_the_prompt_is_not_mistaken
 
 
 @pytest.mark.process
+@pytest.mark.usefixtures("_built")
 def test_a_long_body_that_comes_in_pieces_is_received_when_its_last_byte_is(server: TruthServer) -> None:
     data = request(chat("word " * 600_000))
     with connect(server) as sock:
@@ -133,6 +137,7 @@ def test_a_long_body_that_comes_in_pieces_is_received_when_its_last_byte_is(serv
 
 
 @pytest.mark.process
+@pytest.mark.usefixtures("_built")
 def test_requests_sent_ahead_on_one_connection_are_answered_one_after_the_other(server: TruthServer) -> None:
     with connect(server) as sock:
         sock.sendall(request(chat(max_tokens=1)) * 2)
@@ -143,6 +148,7 @@ def test_requests_sent_ahead_on_one_connection_are_answered_one_after_the_other(
 
 
 @pytest.mark.process
+@pytest.mark.usefixtures("_built")
 def test_an_answer_that_is_not_streamed_comes_whole_when_its_last_token_is_due(server: TruthServer) -> None:
     with connect(server) as sock:
         answer, _ = ask(sock, request(chat(stream=False)), end=b"}}")
@@ -155,6 +161,7 @@ def test_an_answer_that_is_not_streamed_comes_whole_when_its_last_token_is_due(s
 
 
 @pytest.mark.process
+@pytest.mark.usefixtures("_built")
 def test_the_role_leaves_at_receipt_when_asked_to_be_early() -> None:
     with TruthServer(ttft=0.050, role_early=True) as server:
         with connect(server) as sock:
@@ -166,6 +173,7 @@ def test_the_role_leaves_at_receipt_when_asked_to_be_early() -> None:
 
 
 @pytest.mark.process
+@pytest.mark.usefixtures("_built")
 def test_a_client_that_leaves_is_logged_as_cut_short(server: TruthServer) -> None:
     with connect(server) as sock:
         sock.sendall(request(chat(max_tokens=1000)))
@@ -176,6 +184,7 @@ def test_a_client_that_leaves_is_logged_as_cut_short(server: TruthServer) -> Non
 
 
 @pytest.mark.process
+@pytest.mark.usefixtures("_built")
 def test_a_client_that_does_not_read_blocks_only_itself() -> None:
     with TruthServer() as server:
         with connect(server) as idle, connect(server) as busy:
@@ -191,6 +200,7 @@ def test_a_client_that_does_not_read_blocks_only_itself() -> None:
 
 
 @pytest.mark.process
+@pytest.mark.usefixtures("_built")
 def test_six_hundred_connections_at_once_are_all_served() -> None:
     with TruthServer(ttft=TTFT, itl=ITL) as server:
         socks = [connect(server) for _ in range(600)]
@@ -206,6 +216,7 @@ def test_six_hundred_connections_at_once_are_all_served() -> None:
 
 
 @pytest.mark.process
+@pytest.mark.usefixtures("_built")
 @pytest.mark.parametrize(
     ("data", "status"),
     [
@@ -226,18 +237,21 @@ def test_other_requests_get_a_plain_status(server: TruthServer, data: bytes, sta
 
 
 @pytest.mark.process
+@pytest.mark.usefixtures("_built")
 def test_a_server_that_was_killed_is_not_taken_for_a_whole_run() -> None:
     with pytest.raises(RuntimeError, match="exit code -9"), TruthServer() as server:
         os.kill(server.pid, signal.SIGKILL)
 
 
 @pytest.mark.process
+@pytest.mark.usefixtures("_built")
 def test_a_port_in_use_is_told() -> None:
     with TruthServer() as first, pytest.raises(RuntimeError, match="exit code 1"), TruthServer(port=first.port):
         pass
 
 
 @pytest.mark.process
+@pytest.mark.usefixtures("_built")
 def test_an_idle_server_rests(server: TruthServer) -> None:
     with connect(server) as sock:
         ask(sock, request(chat()))
