@@ -66,7 +66,7 @@ class Reports(Progress):
     def trial_started(self, trial: Trial, number: int, total: int) -> None:  # noqa: ARG002
         os.write(self.pipe, f"began {trial.key}\n".encode())
 
-    def trial_finished(self, trial: Trial, figures: Mapping[str, float | None], flags: object = ()) -> None:  # noqa: ARG002
+    def trial_finished(self, trial: Trial, figures: Mapping[str, float | None], *others: object) -> None:  # noqa: ARG002
         os.write(self.pipe, f"ended {trial.key}\n".encode())
 
 

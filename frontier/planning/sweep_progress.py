@@ -2,12 +2,15 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal
 
 from frontier.core.decisions import Decision, Judgement, Limit
 from frontier.core.points import Estimate, Flag
 from frontier.core.trials import Trial
 from frontier.planning.time_left import TimeLeft
+
+NO_FIGURES: Mapping[str, float | None] = MappingProxyType({})
 
 if TYPE_CHECKING:
     from frontier.client.load.loop import TrialProgress
@@ -59,8 +62,14 @@ class Progress:
     def tick(self, tick: "TrialProgress") -> None:
         """The state of the running trial, several times a second."""
 
-    def trial_finished(self, trial: Trial, figures: Mapping[str, float | None], flags: Sequence[Flag] = ()) -> None:
-        """A trial is finished and stored."""
+    def trial_finished(
+        self,
+        trial: Trial,
+        figures: Mapping[str, float | None],
+        flags: Sequence[Flag] = (),
+        others: Mapping[str, float | None] = NO_FIGURES,
+    ) -> None:
+        """A trial is finished and stored. `others` are figures that nothing is limited by."""
 
     def stage(self, stage: Stage) -> None:
         """What the next trial is run for; before each."""

@@ -20,7 +20,7 @@ from frontier.core.points import Estimate, Flag
 from frontier.core.text import clean
 from frontier.core.trials import Phase, Trial
 from frontier.core.units import format_elapsed
-from frontier.planning.sweep_progress import Better, Progress, Stage
+from frontier.planning.sweep_progress import NO_FIGURES, Better, Progress, Stage
 from frontier.planning.time_left import TimeLeft
 from frontier.show.rough import format_range, format_rough
 from frontier.show.wording import count, flag_kind, flag_words, value_text
@@ -133,7 +133,13 @@ class SweepProgress(Progress, ABC):
         if phase:
             self._headed(self._phase_head, phase)
 
-    def trial_finished(self, trial: Trial, figures: Mapping[str, float | None], flags: Sequence[Flag] = ()) -> None:
+    def trial_finished(
+        self,
+        trial: Trial,
+        figures: Mapping[str, float | None],
+        flags: Sequence[Flag] = (),
+        others: Mapping[str, float | None] = NO_FIGURES,  # noqa: ARG002
+    ) -> None:
         """The line of a trial of a grid; of a completion the phase's, as it stands. And what is
         wrong with it.
         """
@@ -249,8 +255,14 @@ class PlainProgress(SweepProgress):
             self._line(f"{format_range(*left.range)} left")
         super().expect(left, why)
 
-    def trial_finished(self, trial: Trial, figures: Mapping[str, float | None], flags: Sequence[Flag] = ()) -> None:
-        super().trial_finished(trial, figures, flags)
+    def trial_finished(
+        self,
+        trial: Trial,
+        figures: Mapping[str, float | None],
+        flags: Sequence[Flag] = (),
+        others: Mapping[str, float | None] = NO_FIGURES,
+    ) -> None:
+        super().trial_finished(trial, figures, flags, others)
         self._as_it_stands()
 
     def judged(self, trial: Trial, judgement: Judgement, limit: Limit, estimate: Estimate) -> None:
