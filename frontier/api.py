@@ -9,7 +9,7 @@ from typing import Any
 from frontier.client.http.http_client import run as run_loop
 from frontier.config import Config, Setting
 from frontier.config import load_config as config_of_text
-from frontier.config.config_file import open_run, with_trace
+from frontier.config.config_file import open_run, require_sweep, with_trace
 from frontier.config.config_file import read_sessions as sessions_of_file
 from frontier.config.shape_keys import ReadSessions
 from frontier.core.errors import MeasurementError, UsageError
@@ -63,6 +63,7 @@ def run_sweep(
     text = read_config(Path(config_file))
     begun = read_manifest(Path(run)) if (Path(run) / "manifest.json").exists() else None
     config = with_trace(config_of_text(text, str(config_file), begun=begun, read_sessions=sessions_of_file))
+    require_sweep(config, str(config_file))
     if virtual and not all(deployment.is_simulator for deployment in config.deployments):
         raise UsageError("only the embedded engine runs in virtual time", "write  endpoint: simulator")
     with open_run(Path(run), config, text, prompts_facts(config.prompts)) as directory:

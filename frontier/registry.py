@@ -28,6 +28,7 @@ COMMANDS = {
     "quick": Command("Measure", "a plain answer in about a minute", "quick.command"),
     "compare": Command("Decide", "compare two runs: is B's frontier better than A's?", "compare.command"),
     "trend": Command("Decide", "runs over time: a table and a figure", "compare.trend_command"),
+    "tune": Command("Decide", "a race of server settings: which flags to run with", "tune.command"),
     "users": Command(
         "Decide", "people per replica, replicas for so many people, and where to set the limit", "users.command"
     ),
@@ -75,6 +76,9 @@ SESSIONS = "traces.session_files:read_sessions"
 """Arrivals and sessions of files that a config names."""
 EXECUTOR = "ray.workers"
 """Client processes on other machines."""
+EXPANSIONS = {"tune": "tune.variants:expand"}
+"""What makes several deployments of one in a config, by the command that measures them: (root node,
+complain) -> whether there was any."""
 COMPARED_ANSWERS = "quality.agreement:compared"
 """Answers beside those of a reference: (answers, deployment, shape, reference) -> their quality."""
 OPTIONS = {

@@ -211,7 +211,7 @@ class Run:
         """The imported points, with cost, energy and quality where the config has a price, a power
         and a quality.
         """
-        powers = ((point, _power(self.config, point.deployment, ())) for point in self.imported)
+        powers = ((point, power_of(self.config, point.deployment, ())) for point in self.imported)
         return [device_power.with_energy(self._priced(point), power) for point, power in powers]
 
     def _priced(self, point: Point) -> Point:
@@ -420,7 +420,7 @@ def load(path: str | Path, settings: Sequence[str] = ()) -> Run:
             continue
         windows = list(zip((sample.ends - sample.starts).tolist(), sample.server, strict=True))
         known = _quality(config, trial.deployment, compared.get(trial.series))
-        sample = replace(sample, power=_power(config, trial.deployment, windows), quality=known)
+        sample = replace(sample, power=power_of(config, trial.deployment, windows), quality=known)
         histories.setdefault(trial.series, []).append((trial, sample))
     for trial, sample in empty:  # a setting of which nothing else is left still has its place, and its flag
         history = histories.setdefault(trial.series, [])
@@ -457,7 +457,7 @@ def _read_config(run: RunDirectory, settings: Sequence[str]) -> Config:
     return changed
 
 
-def _power(config: Config, deployment: str, windows: Sequence[tuple[float, Mapping[str, float]]]) -> Power | None:
+def power_of(config: Config, deployment: str, windows: Sequence[tuple[float, Mapping[str, float]]]) -> Power | None:
     """What its GPUs drew in the windows, else what the config states."""
     mine = next((d for d in config.deployments if d.name == deployment), None)
     measured = device_power.measured(windows, mine.gpus if mine else None)

@@ -97,11 +97,12 @@ def command(
     """
     from frontier.cli.dry_run import print_plan
     from frontier.cli.sweep_request import read_request
-    from frontier.config.config_file import open_run
+    from frontier.config.config_file import open_run, require_sweep
     from frontier.planning.plan import make_plan
 
     to_prove = _to_prove(prove)
     request = read_request(config_file, output, settings, until, to_prove)
+    require_sweep(request.config, str(config_file))
     if to_prove and not request.config.limits:
         raise UsageError("--prove needs an SLA to prove", "name one, as  --set sla.p99_ttft=500ms")
     for warning in request.config.warnings:

@@ -21,7 +21,7 @@ def print_answer(run: Run, shown: common.RunOptions, *, ended: bool) -> Sequence
     decisions = answers[0].decisions if answers else ()
     if shown.as_json:
         common.answer({**answers_json(answers), "unfinished": common.unfinished_json(run)})
-        _draw(run)
+        draw(run)
         return decisions
     layout, points, whole = common.layout(), run.points(), shown.detail == "all"
     if shown.detail != "answer" or not decisions:
@@ -30,7 +30,7 @@ def print_answer(run: Run, shown: common.RunOptions, *, ended: bool) -> Sequence
         common.answer(table + "\n" * bool(decisions))
     if decisions:
         common.answer(answers_text(answers, gpus=run.gpus, detail=shown.detail, **layout))
-    picture = _draw(run)
+    picture = draw(run)
     if shown.detail != "answer":
         for line in next_lines(run, decisions) if ended else ():
             common.say(line)
@@ -52,7 +52,7 @@ def next_lines(run: Run, decisions: Sequence[Decision]) -> list[str]:
     return [*lines, *(f"{'Next' if i == 0 else '':<17}{shlex.join(words)}" for i, words in enumerate(commands))]
 
 
-def _draw(run: Run) -> Path | None:
+def draw(run: Run) -> Path | None:
     """Draw the picture, where it can be: the sweep has ended well without it. Its file."""
     from frontier.cli.plot import beside_an_answer, frontier_picture, picture_files, save_pictures
     from frontier.show.picture.selection import check_panels

@@ -45,7 +45,7 @@ class SweepRequest:
     def command(self, output: Path | None) -> str:
         """The command that runs the same sweep into `output`."""
         where = ["-o", str(output)] if output else []
-        return shlex.join(["frontier", "sweep", str(self.file), *where, *self.options])
+        return shlex.join(["frontier", self.config.measured_by, str(self.file), *where, *self.options])
 
     @property
     def facts(self) -> dict[str, Any]:

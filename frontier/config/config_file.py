@@ -10,7 +10,7 @@ from typing import Any
 from frontier import registry
 from frontier.config import Config, Setting, left_out, load_config
 from frontier.config.dispersion import dispersion_by_count, gap_cv
-from frontier.core.errors import StoreError
+from frontier.core.errors import StoreError, UsageError
 from frontier.core.loads import Arrivals, Trace
 from frontier.core.shapes import Shape
 from frontier.core.text import clean_name
@@ -49,6 +49,12 @@ def open_run(path: Path, config: Config, text: str, facts: Mapping[str, Any]) ->
         extend=True,
         arrivals=kept(config),
     )
+
+
+def require_sweep(config: Config, file: str) -> None:
+    """UsageError where another command than `frontier sweep` measures a config."""
+    if config.measured_by != "sweep":
+        raise UsageError(f"{file} has variants of a deployment", f"race them:  frontier {config.measured_by} {file}")
 
 
 # --- traces of arrivals, and sessions of files

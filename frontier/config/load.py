@@ -14,6 +14,7 @@ from typing import Any
 import yaml
 from pydantic import ValidationError
 
+from frontier import registry
 from frontier.client.secrets import looks_like_a_key, masked_line, redact
 from frontier.config.advice import advice
 from frontier.config.complaints import Complaint, ConfigError
@@ -197,8 +198,11 @@ def load_config(
     secrets: list[str] = []
     try:
         root, doc = _composed(text, file, settings)
+        expanded = _expanded(doc, root)
         fill(doc, root)
-        return _validated(doc, _leaked(doc, secrets), left_out(begun), read_sessions or partial(_kept, begun or {}))
+        config = _validated(doc, _leaked(doc, secrets), left_out(begun), read_sessions or partial(_kept, begun or {}))
+        config._measured_by = expanded
+        return config
     except ConfigError as error:
         raise ConfigError(file, _redacted(error.complaints, secrets)) from None
 
@@ -228,6 +232,18 @@ def _composed(text: str, file: str, settings: Sequence[Setting]) -> tuple[yaml.M
             first = error.complaints[0]
             doc.complaints.append(Complaint(first.what, first.hint, where=setting.said))
     return root, doc
+
+
+def _expanded(doc: Document, root: yaml.MappingNode) -> str:
+    """Make several deployments of one where the config says so; the command that measures such a
+    config.
+    """
+
+    def complain(mark: Any, what: str, hint: str) -> None:
+        doc.complaints.append(doc.at_mark(mark, what, hint))
+
+    made = (command for command, place in registry.there(registry.EXPANSIONS) if registry.load(place)(root, complain))
+    return next(made, "sweep")
 
 
 def left_out(begun: Mapping[str, Any] | None) -> dict[str, Any]:

@@ -143,6 +143,7 @@ class Config(Strict):
     marginal_gain: Truth = True
     deployments: Annotated[tuple[DeploymentConfig, ...], AfterValidator(_deployments)]
     _warnings: tuple[Complaint, ...] = PrivateAttr(default=())
+    _measured_by: str = PrivateAttr(default="sweep")
 
     @model_validator(mode="after")
     def _in_open_loop(self) -> Self:
@@ -255,6 +256,11 @@ class Config(Strict):
     def warnings(self) -> tuple[Complaint, ...]:
         """Complaints about what is allowed and probably not meant."""
         return self._warnings
+
+    @property
+    def measured_by(self) -> str:
+        """The command that measures it: `sweep`, or that of an extra which made its deployments."""
+        return self._measured_by
 
     @property
     def effects(self) -> tuple[Use, ...]:

@@ -161,7 +161,7 @@ def standing(run: RunDirectory, config: Config, finished: Mapping[str, Trial]) -
     lines = run.journal_lines()
     given_up = skipped(last_session(lines), finished.keys())
     plan = make_plan(config)
-    planned = {t.key: t for t in plan.trials}
+    planned = {t.key: t for t in plan.trials if config.measured_by == "sweep"}
     own = [t for t in finished.values() if plan.sized or t.phase not in (Phase.SCAN, Phase.FRONTIER)]
     settings, measured = ({_setting(t) for t in trials} for trials in (planned.values(), own))
     # A setting that the sweep sizes itself may have been proven instead of measured for the grid.
@@ -180,7 +180,7 @@ def standing(run: RunDirectory, config: Config, finished: Mapping[str, Trial]) -
         given_up=given_up,
         settings=len(settings),
         measured=len(settings & measured),
-        again=_command(run),
+        again=_command(run, config.measured_by),
         cause=str(last.get("cause", "")),
         missing=tuple(sorted(settings - tried, key=_place)),
         short=tuple(sorted((settings & tried) - measured, key=_place)),
@@ -210,7 +210,7 @@ def _last(lines: Sequence[Mapping[str, Any]]) -> tuple[Mapping[str, Any], bool]:
     return (last if over or not lines else lines[-1]), over
 
 
-def _command(run: RunDirectory) -> str:
+def _command(run: RunDirectory, name: str) -> str:
     """The sweep into this directory again: by the user's own config with the settings given beside
     it, where that is still the same, after a `cd` where it lies elsewhere; else by the run's copy,
     which has the settings in it.
@@ -225,9 +225,9 @@ def _command(run: RunDirectory) -> str:
     for directory in ("", *([session["directory"]] if session else [])):
         if _own_config(Path(directory, file), given) == kept:
             path = run.path.absolute() if directory else run.path
-            words = shlex.join(["frontier", "sweep", file, "-o", str(path), *options])
+            words = shlex.join(["frontier", name, file, "-o", str(path), *options])
             return clean(f"cd {shlex.quote(directory)} && {words}" if directory else words, 4000)
-    return clean(shlex.join(["frontier", "sweep", str(run.path / "config.yaml"), "-o", str(run.path)]), 4000)
+    return clean(shlex.join(["frontier", name, str(run.path / "config.yaml"), "-o", str(run.path)]), 4000)
 
 
 def _own_config(file: Path, settings: Sequence[str]) -> str | None:

@@ -72,6 +72,11 @@ class Backend(Protocol):
         """What no file and no message may hold."""
         return NO_SECRETS
 
+    async def release(self) -> None:
+        """Stop the servers that it started itself: the next time each is prepared it is a new
+        one.
+        """
+
     async def close(self) -> None:
         """Stop what was started."""
 
@@ -97,6 +102,9 @@ class VirtualBackend(Backend):
         for record in records:
             on_record(record)
         return measurement
+
+    async def release(self) -> None:
+        """Nothing was started."""
 
     async def close(self) -> None:
         """Nothing was started."""
@@ -232,11 +240,14 @@ class HttpBackend(Backend):
         if self._ray is not None:
             self._ray.close()
 
-    async def close(self) -> None:
-        self._end_workers()
+    async def release(self) -> None:
         for simulator in self._simulators.values():
             simulator.stop()
         self._simulators.clear()
+
+    async def close(self) -> None:
+        self._end_workers()
+        await self.release()
 
     async def _simulator(self, deployment: DeploymentConfig) -> str | None:
         """The address of the simulator, started if it is not running; None for a server of the

@@ -10,9 +10,9 @@ import asyncio
 import contextlib
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Literal
+from typing import Literal, Protocol
 
 from frontier.config import Config, DeploymentConfig
 from frontier.core.changes import PROOFS
@@ -43,6 +43,13 @@ PATIENCE = 4
 go away."""
 
 
+class Course(Protocol):
+    """What measures in an order of its own, by `start_anew` and `run_ask` of the conductor."""
+
+    async def __call__(self, conductor: "Conductor", /) -> None:
+        """Measure all there is."""
+
+
 class _Interrupted(Exception):  # noqa: N818
     """The user stops the sweep."""
 
@@ -53,7 +60,8 @@ class Conductor:
 
     `ready_wait` bounds the wait for a lost server, in seconds: long enough for a large model to be
     loaded again. `prove` are settings that the user asked to be proven, and then nothing else is
-    measured. `clock` counts seconds, `wall` is unix time: a budget's deadline is kept by it.
+    measured. `course` measures in an order of its own. `clock` counts seconds, `wall` is unix time:
+    a budget's deadline is kept by it.
     """
 
     config: Config
@@ -63,6 +71,7 @@ class Conductor:
     progress: Progress
     stop: asyncio.Event
     prove: ToProve = NO_PROOFS
+    course: "Course | None" = None
     ready_wait: float = 900.0
     clock: Callable[[], float] = time.monotonic
     wall: Callable[[], float] = time.time
@@ -104,12 +113,12 @@ class Conductor:
             self._resume()
             self._report_unproven()
             try:
-                await self._measure_all()
+                await (self._measure_all() if self.course is None else self.course(self))
             except _Interrupted:
                 end = "interrupted"
                 await self._servers.close()
             self._report_dropped()
-            gone = self._failures.given_up
+            gone = self._failures.given_up if self.course is None else {}
             if end == "finished" and (gone or self._runner.dropped):
                 end = "server_lost" if gone else "budget"
             self.run.journal(end, spent=self._ledger.spent().tree(), **self._failures.facts())
@@ -213,6 +222,23 @@ class Conductor:
         """
         return runs_grid(self.config) and not self.prove and trial.key not in self._runner.done
 
+    @property
+    def failures(self) -> ServerFailures:
+        """What was lost, and the deployments on which nothing more is run."""
+        return self._failures
+
+    @property
+    def excluded(self) -> Mapping[str, str]:
+        """The finished trials whose numbers mean nothing, and why."""
+        return self._runner.excluded
+
+    async def start_anew(self, deployment: str) -> bool:
+        """Stop what runs, and start this one from scratch. False when it is given up."""
+        up = await self._servers.anew(self.config.deployment(deployment))
+        if self.stop.is_set():
+            raise _Interrupted
+        return up
+
     # -- the passes of a turn
     # ----------------------------------------------------------------------------------------------
 
@@ -270,7 +296,7 @@ class Conductor:
     async def _answer(self, series: Series) -> None:
         """Scan and prove, until the search has no more to ask or there is no room for it."""
         while isinstance(ask := self._proposals.to_search(series), Ask):
-            step = await self._run_ask(series, ask)
+            step = await self.run_ask(series, ask)
             if step == "dropped" or series.deployment in self._failures.given_up:
                 return
             if ask.phase in (*PROOFS, Phase.VISIT):
@@ -293,7 +319,7 @@ class Conductor:
         measured = False
         for deployment in dict.fromkeys(one.deployment for one in series):
             while (found := self._proposals.to_share(deployment, series)) is not None:
-                if await self._run_ask(*found) != "done":
+                if await self.run_ask(*found) != "done":
                     break
                 measured = True
         return measured
@@ -317,7 +343,7 @@ class Conductor:
                 continue
             one = max(known, key=lambda s: (known[s].value, -self._completing[s]))
             began = self._ledger.spent().seconds
-            step = await self._run_ask(one, known[one])
+            step = await self.run_ask(one, known[one])
             self._completing[one] += self._ledger.spent().seconds - began
             if step == "done":
                 if known[one].phase is not Phase.FRONTIER:
@@ -325,7 +351,8 @@ class Conductor:
             elif step == "dropped" or self._proposals.to_complete(one) == known[one]:
                 left.remove(one)  # the history is as it was, so the same would be asked again
 
-    async def _run_ask(self, series: Series, ask: Ask) -> Step:
+    async def run_ask(self, series: Series, ask: Ask) -> Step:
+        """Measure the trial that is asked for, and journal why."""
         trial = self._proposals.trial(series, ask)
         facts = {"deployment": trial.deployment, "shape": trial.shape.label, **load_facts(ask.concurrency)}
         self.run.journal(
@@ -351,7 +378,8 @@ class Conductor:
             raise _Interrupted
         if step == "done":
             self._announcer.judged(trial)
-            self._announcer.time_left()
+            if self.course is None:
+                self._announcer.time_left()
         return step
 
     # -- numbers that mean nothing

@@ -329,6 +329,18 @@ class Servers:
             return False
         return not self.stop.is_set()
 
+    async def anew(self, deployment: DeploymentConfig) -> bool:
+        """Have it started from scratch, and nothing else running. False when it is given up: here
+        the others are measured, whoever starts its server.
+        """
+        await self.close()
+        await self.backend.release()
+        try:
+            return await self.up(deployment)
+        except MeasurementError as error:
+            self.give_up(deployment.name, error)
+            return False
+
     async def _launch(self, deployment: DeploymentConfig) -> None:
         await self.down(deployment.name)
         server = StartedServer(

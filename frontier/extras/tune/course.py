@@ -1,0 +1,118 @@
+"""The course of a race on servers: what `race` asks for is measured by the sweep's own runner, and
+everything it decides by is in the run directory.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from frontier.config import Config
+from frontier.core.metrics import metric
+from frontier.core.series import Series
+from frontier.core.trials import Trial
+from frontier.core.window import WindowData
+from frontier.extras.tune.gain import Rules
+from frontier.extras.tune.race import Race, Runner
+from frontier.extras.tune.variants import Variant
+from frontier.run import power_of
+from frontier.search.auto import LOOKS_AT_MOST, MOST
+from frontier.sweep.conductor import Conductor
+
+History = Sequence[tuple[Trial, WindowData]]
+
+
+def rules_of(config: Config, objective: str) -> Rules:
+    """What the race of a config is about."""
+    first = config.deployments[0]
+    slots = max((d.slots or MOST for d in config.deployments), default=MOST)
+    top = slots if config.auto else max(config.concurrency)
+    return Rules(config.limits, objective, top, first.price)
+
+
+def race_of(
+    config: Config,
+    variants: Iterable[Variant],
+    rules: Rules,
+    histories: Mapping[Series, History],
+    lines: Sequence[Mapping[str, Any]],
+    running: Series | None = None,
+) -> Race:
+    """The race as the finished trials and the journal of its run show it."""
+    starts, gone = _starts(lines), _gone(lines)
+    runners = []
+    for variant in variants:
+        series = Series(variant.name, config.shapes[0])
+        history = [(t, _powered(config, t, s, rules)) for t, s in histories.get(series, ())]
+        runner = Runner(rules, series, history, starts, gone.get(variant.name))
+        runners.append(replace(runner, gone=runner.gone or _meaningless(runner)))
+    return Race(rules, tuple(runners), running)
+
+
+def _powered(config: Config, trial: Trial, sample: WindowData, rules: Rules) -> WindowData:
+    """The data with the power that was drawn, where it is what counts."""
+    if metric(rules.objective).needs != "power" or sample.power is not None:
+        return sample
+    windows = list(zip((sample.ends - sample.starts).tolist(), sample.server, strict=True))
+    return replace(sample, power=power_of(config, trial.deployment, windows))
+
+
+def _starts(lines: Iterable[Mapping[str, Any]]) -> dict[str, int]:
+    """In which start of its server each trial was run, by its key."""
+    count, at, starts = Counter[str](), {}, {}
+    for line in lines:
+        if line["event"] == "server":
+            count[line["deployment"]] += 1
+            at[line["deployment"]] = count[line["deployment"]]
+        elif line["event"] == "asked":
+            starts[line["trial"]] = at.get(line["deployment"], 0)
+    return starts
+
+
+def _gone(lines: Iterable[Mapping[str, Any]]) -> dict[str, str]:
+    """Why nothing more is run on a variant, by its name: it did not start, or was lost too
+    often.
+    """
+    said = {"never_came_up": "did not start: ", "lost": "was lost: "}
+    given_up = (line for line in lines if line["event"] == "given_up")
+    return {line["deployment"]: said.get(str(line.get("cause")), "") + line["reason"] for line in given_up}
+
+
+def _meaningless(runner: Runner) -> str | None:
+    """Why no look at a variant means anything; None where one does, or more may be taken."""
+    looks = runner.state.looks
+    tried = [c for c in looks if looks[c] >= LOOKS_AT_MOST]
+    if runner.state.points or len(tried) < LOOKS_AT_MOST:
+        return None
+    flags = (flag for point in runner.known.points.values() for flag in point.flags if flag.fatal)
+    return next((flag.measured for flag in flags), "no request succeeded")
+
+
+@dataclass(slots=True)
+class RaceCourse:
+    """Measures a race, for the conductor of a sweep."""
+
+    variants: tuple[Variant, ...]
+    rules: Rules
+
+    async def __call__(self, conductor: Conductor, /) -> None:
+        running: Series | None = None
+        while True:
+            race = self._race(conductor, running)
+            step = race.next_step()
+            if step is None:
+                return
+            if step.anew:
+                running = None
+                if not await conductor.start_anew(step.series.deployment):
+                    continue  # the journal says why, and the race goes on without it
+                running = step.series
+            done = await conductor.run_ask(step.series, step.ask)
+            if done == "dropped":
+                return
+            if done == "lost":
+                running = None
+
+    def _race(self, conductor: Conductor, running: Series | None) -> Race:
+        lines = conductor.run.journal_lines()
+        return race_of(conductor.config, self.variants, self.rules, conductor.histories, lines, running)

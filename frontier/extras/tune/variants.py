@@ -1,0 +1,255 @@
+"""Variants: the deployments that `vary` or `variants` make of one in a config, the first of which
+is the baseline.
+
+    start: vllm serve MODEL --max-num-seqs {seqs} {chunked}
+    vary: {seqs: [64, 128], chunked: [null, [--enable-chunked-prefill]]}
+
+A value is one word for the shell, a list several, null none. Of an embedded engine the names are
+parameters of the simulator.
+"""
+
+import itertools
+import math
+import re
+import shlex
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+import yaml
+
+from frontier.config.yaml_source import compose, is_null
+
+MOST = 64
+"""Variants of a race: each is started at least once, and a night has some 200 starts of a large
+model."""
+_KEYS = ("vary", "variants")
+_COMMANDS = ("start", "ready", "stop")
+_NAMED = re.compile(r"(?<!\$)\{([A-Za-z_][A-Za-z0-9_]*)\}")
+_MAP, _TEXT = "tag:yaml.org,2002:map", "tag:yaml.org,2002:str"
+_LIKE_THIS = "write  vary: {seqs: [64, 128]}"
+
+Combination = tuple[str | None, dict[str, yaml.Node]]
+"""The values of a variant by their names, and its own name where it is given one."""
+Words = tuple[str, ...]
+"""A value as words of a command: none, one or several."""
+Complain = Callable[[Any, str, str], None]
+"""Hears of a mistake: its mark, what it is, and what to do."""
+
+
+class _Mistake(Exception):  # noqa: N818
+    """A deployment of which no variants can be made."""
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """One set of values. `start` is the command that starts it; None for the embedded engine."""
+
+    name: str
+    values: Mapping[str, Words]
+    start: str | None = None
+
+    @property
+    def settings(self) -> str:
+        """'seqs=64 budget=2048'."""
+        return " ".join(f"{key}={' '.join(words) or 'none'}" for key, words in self.values.items())
+
+
+def expand(root: yaml.MappingNode, complain: Complain) -> bool:
+    """Put the variants of a deployment in its place; whether there are any."""
+    listed = _entry(root, "deployments")
+    if not isinstance(listed, yaml.SequenceNode):
+        return False
+    varied = [node for node in listed.value if isinstance(node, yaml.MappingNode) and _given(node)]
+    if not varied:
+        return False
+    try:
+        if len(listed.value) > 1:
+            other = next(node for node in listed.value if node is not varied[0])
+            _refuse(complain, other, "a race is between the variants of one deployment", "remove the others")
+        listed.value = [node for _, node in _made_of(varied[0], complain)]
+    except _Mistake:
+        for node in varied:  # what is wrong was said
+            node.value = [(key, value) for key, value in node.value if key.value not in _KEYS]
+    return True
+
+
+def variants_of(text: str, file: str) -> tuple[Variant, ...]:
+    """The variants in the text of a sound config, the baseline first; none where nothing is
+    varied.
+    """
+    root, _ = compose(text, file)
+    listed = _entry(root, "deployments")
+    varied = [node for node in listed.value if _given(node)] if isinstance(listed, yaml.SequenceNode) else []
+    return tuple(variant for node in varied for variant, _ in _made_of(node, lambda *_: None))
+
+
+def _made_of(node: yaml.MappingNode, complain: Complain) -> Iterator[tuple[Variant, yaml.MappingNode]]:
+    """Each variant of a deployment, with its node."""
+    given = _given(node)
+    if len(given) == 2:
+        _refuse(complain, given[1], "vary and variants are two lists of the same", "keep one of the two")
+    own = {key.value: value for key, value in node.value if key.value not in _KEYS}
+    of = str(own["name"].value) if "name" in own else "variant"
+    combinations = _grid(given[0], complain) if _key_of(node, given[0]) == "vary" else _list(given[0], complain)
+    simulated = getattr(own.get("endpoint"), "value", None) == "simulator"
+    if not simulated:
+        _check_names(own, given[0], combinations, complain)
+    for name, values in _named(of, combinations):
+        words = {key: _words(value) for key, value in values.items()}
+        mine = {**own, "name": yaml.ScalarNode(_TEXT, name, node.start_mark, node.end_mark)}
+        if simulated:
+            mine["simulator"] = _merged(own.get("simulator"), values, given[0])
+        else:
+            mine |= {key: _filled(own[key], words) for key in _COMMANDS if key in own}
+        start = mine.get("start")
+        pairs = [(yaml.ScalarNode(_TEXT, key, node.start_mark, node.end_mark), value) for key, value in mine.items()]
+        made = yaml.MappingNode(_MAP, pairs, node.start_mark, node.end_mark)
+        yield Variant(name, words, start.value if isinstance(start, yaml.ScalarNode) else None), made
+
+
+# ---- the values
+
+
+def _grid(node: yaml.Node, complain: Complain) -> list[Combination]:
+    """Every combination of `vary`, in the order of the lists: the first has the first of each."""
+    if not isinstance(node, yaml.MappingNode) or not node.value:
+        _refuse(complain, node, "vary has names, each with its values", _LIKE_THIS)
+    names: list[str] = [key.value for key, _ in node.value]
+    for key, values in node.value:
+        if not isinstance(values, yaml.SequenceNode) or not values.value:
+            _refuse(complain, values, f"vary has no list of values for {key.value}", _LIKE_THIS)
+    lists: list[list[yaml.Node]] = [values.value for _, values in node.value]
+    if (count := math.prod(map(len, lists))) > MOST:
+        _refuse(
+            complain, node, f"vary makes {count:,} combinations, and a race has at most {MOST}", "vary fewer values"
+        )
+    return _enough([(None, dict(zip(names, each, strict=True))) for each in itertools.product(*lists)], node, complain)
+
+
+def _list(node: yaml.Node, complain: Complain) -> list[Combination]:
+    """The combinations of `variants`, each with its name."""
+    entries = node.value if isinstance(node, yaml.SequenceNode) else []
+    if not entries or not all(isinstance(entry, yaml.MappingNode) for entry in entries):
+        _refuse(complain, node, "variants is a list of names with values", "write  variants: [{name: a, seqs: 64}]")
+    found: list[Combination] = []
+    for entry in entries[: MOST + 1]:
+        values = {key.value: value for key, value in entry.value}
+        name = values.pop("name", None)
+        if name is None or not values:
+            _refuse(complain, entry, "a variant has a name and values", "write  {name: a, seqs: 64}")
+        if missing := set(found[0][1] if found else values) ^ set(values):
+            what = f"the variants do not have the same values: {sorted(missing)[0]} is in some of them"
+            _refuse(complain, entry, what, "give it in each; null is nothing at all")
+        found.append((name.value, values))
+    if len(entries) > MOST:
+        _refuse(complain, node, f"{len(entries):,} variants, and a race has at most {MOST}", "list fewer")
+    return _enough(found, node, complain)
+
+
+def _enough(found: list[Combination], node: yaml.Node, complain: Complain) -> list[Combination]:
+    if len(found) < 2:
+        _refuse(complain, node, "one variant is no race", "add a value, or sweep it without  vary")
+    for value in (value for _, values in found for value in values.values()):
+        _words(value, complain)
+    return found
+
+
+def _words(value: yaml.Node, complain: Complain = lambda *_: None) -> Words:
+    """A value as words; the shell is told that each is one."""
+    if is_null(value):
+        return ()
+    parts = value.value if isinstance(value, yaml.SequenceNode) else [value]
+    if not all(isinstance(part, yaml.ScalarNode) and part.value.isprintable() for part in parts):
+        _refuse(complain, value, "a value is a word, a list of words, or null", _LIKE_THIS)
+    return tuple(part.value for part in parts)
+
+
+def _named(of: str, combinations: Sequence[Combination]) -> Iterator[tuple[str, dict[str, yaml.Node]]]:
+    """The combinations with their names: 'vllm-seqs64-budget2048', or a number where that is no
+    name.
+    """
+    names = [name or _name(of, values) for name, values in combinations]
+    plain = len(set(names)) == len(names) and max(map(len, names)) <= 60
+    for i, (name, (given, values)) in enumerate(zip(names, combinations, strict=True), start=1):
+        yield name if plain or given else f"{of[:50]}-{i}", values
+
+
+def _name(of: str, values: Mapping[str, yaml.Node]) -> str:
+    name = "-".join([of, *(f"{key}{'-'.join(_words(value))}" for key, value in values.items())])
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", name)
+
+
+# ---- the places of the values
+
+
+def _check_names(
+    own: Mapping[str, yaml.Node],
+    node: yaml.Node,
+    combinations: Sequence[Combination],
+    complain: Complain,
+) -> None:
+    """A mistake where a name of a command has no value, or a value no place."""
+    if "start" not in own:
+        what = "variants are started by the race, and there is no  start:"
+        _refuse(complain, node, what, "add it, or  endpoint: simulator")
+    texts = [text for key in _COMMANDS if key in own for text in _texts(own[key])]
+    used = [(name, text) for text in texts for name in _NAMED.findall(text.value)]
+    values = combinations[0][1]
+    for name, text in used:
+        if name not in values:
+            hint = f"there are {', '.join(values)}; of the shell's own write ${{{name}}}"
+            _refuse(complain, text, f"{{{name}}} has no value", hint)
+    for name in values:
+        if name not in dict(used):
+            _refuse(complain, node, f"the value {name} is used nowhere", f"put  {{{name}}}  into  start:")
+
+
+def _texts(node: yaml.Node) -> Iterator[yaml.ScalarNode]:
+    """The texts of a node, which may be a mapping: {command: …}."""
+    if isinstance(node, yaml.MappingNode):
+        yield from (value for _, value in node.value if isinstance(value, yaml.ScalarNode))
+    elif isinstance(node, yaml.ScalarNode):
+        yield node
+
+
+def _filled(node: yaml.Node, words: Mapping[str, Words]) -> yaml.Node:
+    """A command with the values in their places; another `{…}`, as of JSON, stays."""
+    if isinstance(node, yaml.MappingNode):
+        pairs = [(key, _filled(value, words)) for key, value in node.value]
+        return yaml.MappingNode(node.tag, pairs, node.start_mark, node.end_mark)
+    if not isinstance(node, yaml.ScalarNode):
+        return node
+    text = _NAMED.sub(lambda match: shlex.join(words.get(match[1], (match[0],))), node.value).strip()
+    return yaml.ScalarNode(node.tag, text, node.start_mark, node.end_mark, style='"')
+
+
+def _merged(simulator: yaml.Node | None, values: Mapping[str, yaml.Node], node: yaml.Node) -> yaml.MappingNode:
+    """The engine's parameters with the values among them; null leaves one out."""
+    before = simulator.value if isinstance(simulator, yaml.MappingNode) else []
+    kept = [(key, value) for key, value in before if key.value not in values]
+    new = [
+        (yaml.ScalarNode(_TEXT, key, node.start_mark, node.end_mark), v) for key, v in values.items() if not is_null(v)
+    ]
+    return yaml.MappingNode(_MAP, [*kept, *new], node.start_mark, node.end_mark)
+
+
+# ---- nodes
+
+
+def _entry(node: yaml.Node, name: str) -> yaml.Node | None:
+    return next((value for key, value in node.value if key.value == name), None)
+
+
+def _given(node: yaml.Node) -> list[yaml.Node]:
+    """The values of the keys that make variants."""
+    return [value for key, value in node.value if key.value in _KEYS] if isinstance(node, yaml.MappingNode) else []
+
+
+def _key_of(node: yaml.MappingNode, value: yaml.Node) -> str:
+    return str(next(key.value for key, other in node.value if other is value))
+
+
+def _refuse(complain: Complain, node: yaml.Node, what: str, hint: str) -> NoReturn:
+    complain(node.start_mark, what, hint)
+    raise _Mistake
