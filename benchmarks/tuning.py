@@ -138,7 +138,7 @@ def varied(
         values = [round(edge * x) for x in np.exp(rng.uniform(math.log(0.5), math.log(2), size))]
         return [{"max_num_seqs": value} for value in values]
     if kind == "budgets":
-        return [{"max_batched_tokens": int(x)} for x in np.exp(rng.uniform(math.log(128), math.log(4096), size))]
+        return [{"max_batched_tokens": int(x)} for x in np.exp(rng.uniform(math.log(260), math.log(6000), size))]
     if kind == "memory":
         return [{"kv_tokens": round(edge * 600 * x)} for x in np.exp(rng.uniform(math.log(0.3), math.log(2), size))]
     effects = 1 - rng.uniform(0, rng.choice([0.03, 0.1, 0.4]), size)

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from frontier.cli.main import run
 
-MEASURING = ("sweep", "quick", "verify", "serve-sim")
+MEASURING = ("sweep", "quick", "verify", "serve-sim", "tune")
 """Commands that run in a process of their own, as they handle signals. A start of Python for each
 of the others would be most of a test's time.
 """

@@ -40,6 +40,7 @@ WHOLE_SWEEPS = (
     "sweep/test_sweep.py",
     "sweep/test_sweep_options.py",
     "sweep/test_verify.py",
+    "tune/test_race.py",
 )
 """Files of sweeps in virtual time, seconds each: with the processes, but for what is slow there.
 The fast lane has one sweep of each kind (tests/sweeps.py), and recorded runs.

@@ -68,7 +68,9 @@ def test_point_values_alone_would_break_it_far_more_often(results):
 @pytest.mark.slow
 @pytest.mark.timeout(1600)
 def test_an_infeasible_deployment_never_gets_an_operating_point(results):
-    answers = [r["rules"][rule] for r in results if r["family"] == "infeasible" for rule in tables.OURS]
+    answers = [
+        r["rules"][rule] for r in results if r["family"] == "infeasible" for rule in tables.OURS if rule in r["rules"]
+    ]
     assert answers
     assert all(a["c"] is None and a["early_c"] is None for a in answers)
 

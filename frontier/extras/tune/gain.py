@@ -86,7 +86,7 @@ def gain_of(baseline: Side, winner: Side, rules: Rules) -> Gain | None:
     floor = max(_variance(a) + _variance(b) for a, b in known)
     difference = in_pairs(steps, floor)
     ratio = _of_bests(difference, baseline, winner, len(steps))
-    told = ratio.low > 1 or ratio.high < 1 + WORTH or _reach(difference, len(steps)) < _open(baseline, winner)
+    told = ratio.low > 1 or ratio.high < 1 + WORTH or reach_of(difference, len(steps)) < open_of(baseline, winner)
     enough = len(steps) in SPENT and told
     means = [math.exp(sum(math.log(x.value) for x in side) / len(side)) for side in zip(*known, strict=True)]
     return Gain(means[0], means[1], ratio, len(steps), enough or len(steps) >= max(SPENT))
@@ -113,16 +113,16 @@ def _of_bests(difference: Difference, baseline: Side, winner: Side, pairs: int) 
     if difference.freedom < 1:
         return Estimate(value, 0.0, math.inf, pairs)
     centre = difference.value + winner.expected_more - baseline.expected_more
-    half = math.hypot(_reach(difference, pairs), _open(baseline, winner))
+    half = math.hypot(reach_of(difference, pairs), open_of(baseline, winner))
     return Estimate(value, min(value, math.exp(centre - half)), max(value, math.exp(centre + half)), pairs)
 
 
-def _reach(difference: Difference, pairs: int) -> float:
+def reach_of(difference: Difference, pairs: int) -> float:
     """How far the interval of the pairs reaches, at the part of the error of the last judgement."""
     judged = max((count for count in SPENT if count <= pairs), default=min(SPENT))
     return t_quantile(1 - SPENT[judged] / 2, difference.freedom) * difference.error
 
 
-def _open(*sides: Side) -> float:
+def open_of(*sides: Side) -> float:
     """How far the interval reaches by what either side may still give."""
     return math.hypot(*(max(0.0, side.most_more - side.expected_more) for side in sides))
