@@ -54,7 +54,13 @@ def client_sums(columns: Mapping[str, NDArray[np.float64]], ok: NDArray[np.bool_
         "client_e2e_sum": (last - columns["began"])[ended].sum(),
         "client_tokens": np.nansum(columns["completion_tokens"][ended]),
     }
-    return {name: float(value) for name, value in sums.items()}
+    known = {name: float(value) for name, value in sums.items()}
+    # An answer is counted by the server when it ends, by us when it has come: of those that end
+    # together, as in lockstep or in one step of the engine, all may be on the way at an edge.
+    way = (_network({**facts, **known}) or 0.0) + _ROUNDED
+    known["client_early_count"] = float((ended & (last <= begin + way)).sum())
+    known["client_late_count"] = float((ok & (last > end) & (last <= end + way)).sum())
+    return known
 
 
 def time_breakdown(windows: Sequence[Facts]) -> TimeBreakdown | None:
@@ -121,12 +127,17 @@ def _network(total: Facts) -> float | None:
     return None
 
 
-def _on_the_way(total: Facts) -> float:
-    """The answers on the network at one time, on average: the server has counted them, and we have
-    not.
+def _on_the_way(total: Facts, *, ours_more: bool) -> float:
+    """The answers that may be on the network at the first reading, where the server has counted
+    fewer than we have, or at the last: those seen so shortly after it, and at least as many as are
+    on the way on average.
     """
     seconds = total.get("observed_until", 0.0) - total.get("observed_from", 0.0)
-    return total["client_count"] * max(0.0, _network(total) or 0.0) / seconds if seconds > 0 else 0.0
+    network = _network(total)
+    if network is None or seconds <= 0:
+        return 0.0
+    at_edge = total.get("client_early_count" if ours_more else "client_late_count", 0.0)
+    return max(at_edge, total["client_count"] * max(0.0, network) / seconds)
 
 
 def _other_load(total: Facts) -> str:
@@ -138,7 +149,7 @@ def _other_load(total: Facts) -> str:
         each = ours / total["client_count"]
     if finished is None:
         return "the server does not count its requests, so other load cannot be told from ours"
-    room = max(round(FEW * each), OTHERS * ours) + each * _on_the_way(total)
+    room = max(round(FEW * each), OTHERS * ours) + each * _on_the_way(total, ours_more=ours > finished)
     if abs(finished - ours) <= room:
         return ""
     why = "others used it too" if finished > ours else "list the metrics of every replica under  metrics:"

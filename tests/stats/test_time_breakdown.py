@@ -5,6 +5,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import orjson
 import pytest
 
@@ -15,7 +16,7 @@ from frontier.client.http.http_client import run
 from frontier.core.from_records import window_data
 from frontier.core.points import TimeBreakdown
 from frontier.core.shapes import Shape
-from frontier.core.time_breakdown import PARTS, time_breakdown
+from frontier.core.time_breakdown import PARTS, client_sums, time_breakdown
 from frontier.core.trials import Measurement, Phase, Record, Trial
 from frontier.show.wording import time_sentence
 from frontier.simulator.process import SimulatorProcess
@@ -278,3 +279,39 @@ def test_answers_on_a_slow_network_are_no_load_of_others() -> None:
     assert near.parts["network"] == pytest.approx(0.6)
     assert far is not None
     assert counted(far) == (110, 100)
+
+
+def test_answers_that_end_together_at_an_edge_are_no_load_of_others() -> None:
+    """40 streams in lockstep on a network of 300 ms: the server counts 40 answers 150 ms before
+    they have come.
+    """
+    ends = [wave + 0.15 for wave in range(5) for _ in range(40)]
+    columns = {
+        "last": np.array(ends),
+        "first": np.array(ends) - 0.5,
+        "began": np.array(ends) - 0.9,
+        "connect": np.zeros(200),
+        "completion_tokens": np.full(200, 10.0),
+    }
+    for begin, until, finished, refused in (
+        (0.05, 4.5, 160, False),
+        (0.05, 3.99, 120, False),
+        (0.2, 4.1, 160, False),
+        (0.2, 4.5, 160, False),
+        (0.05, 4.5, 140, True),
+        (0.2, 4.1, 180, True),
+        (0.2, 4.5, 180, True),
+    ):
+        server = {
+            "observed_from": begin,
+            "observed_until": until,
+            "time_to_first_token_seconds_sum": 0.1 * finished,
+            "time_to_first_token_seconds_count": float(finished),
+            "e2e_request_latency_seconds_sum": 0.6 * finished,
+            "e2e_request_latency_seconds_count": float(finished),
+        }
+        found = time_breakdown([server | client_sums(columns, np.full(200, True), server)])
+        assert found is not None
+        assert refused == bool(found.refused), found.refused
+        if refused:
+            assert counted(found)[0] == finished
