@@ -172,9 +172,11 @@ class State:
         return window_size(nearest(self.scanned, c), self.limits, c, earlier)
 
     def rate(self, c: int) -> float:
-        """Expected output throughput at c; 1 where none is known."""
+        """Expected output throughput at c, below the lowest setting measured in proportion to c; 1
+        where none is known.
+        """
         known = {k: math.log(v) for k, p in self.points.items() if (v := p.value("output_throughput")) > 0}
-        return math.exp(interpolated(known, c)) if known else 1.0
+        return math.exp(interpolated(known, c)) * min(1.0, c / min(known)) if known else 1.0
 
     def bracket(self) -> tuple[int, int | None] | None:
         """The highest setting proven or seen inside the SLA and the lowest above it that is not;

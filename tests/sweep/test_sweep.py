@@ -464,3 +464,17 @@ sla: {p90_tpot: 12ms, p90_ttft: 400ms}
     for decision in run.solve():
         last = [trial for trial in told.finished if trial.shape == decision.shape][-1]
         assert (decision.concurrency, Verdict.MEETS) == (last.concurrency, decision.verdict)
+
+
+def test_a_list_that_begins_near_the_edge_is_proven_there_and_not_at_one_stream(tmp_path: Path) -> None:
+    """Nothing is known below the lowest setting: less load gives less throughput, not the same."""
+    run, _, _ = sweep_in_virtual_time(
+        tmp_path / "run",
+        "endpoint: simulator\nshapes: 512/64\nsla: {p99_ttft: 138.8ms, p99_tpot: 17.036ms}\n"
+        "concurrency: [44, 47, 54, 66]\nsimulator:\n  step_base: 6.825ms\n  per_decode: 32us\n"
+        "  per_prefill_token: 21us\n  per_context_token: 39ns\n  noise: 0.03\n",
+    )
+    (history,) = run.histories.values()
+    proofs = [trial.concurrency for trial, _ in history if trial.phase is Phase.PROVE]
+    assert proofs
+    assert min(proofs) > 30

@@ -32,6 +32,8 @@ FIRST = 8
 STEP = 1.5
 """How far above the highest setting inside the SLA a variant is looked at next; the baseline, of
 which nothing is known, twice as far."""
+BELOW = 0.75
+"""A look at this share of the edge, or lower, shows where a proof is cheap."""
 LOOKS = 8
 """Looks at a variant that the error of a race is spent on, at most."""
 NEAR, AGAIN = 0.06, 3
@@ -390,6 +392,8 @@ def next_setting(state: State, start: int, top: int, step: float) -> int | None:
     else:
         low, high = bracket[0], bracket[1]
         c = 0 if high - low <= 1 or high / low <= CLOSE else between(low, high)
+        if c == 0 and min(state.points) > BELOW * low and low > 1:
+            c = math.floor(BELOW * low)
     return c if c >= 1 and state.looks.get(c, 0) < LOOKS_AT_MOST else None
 
 
