@@ -32,18 +32,8 @@ from frontier.core.trials import Measurement, Outcome, Phase, Record, Trial
 from frontier.core.verdict import judge
 from frontier.core.window import WindowData
 from frontier.run import Run
-from frontier.search.highest_rate import (
-    FoundRate,
-    LoadAsk,
-    LoadDone,
-    LoadPolicy,
-    LoadTrial,
-    expected_seconds,
-    found_rate,
-    invalid_because,
-    next_ask,
-    proof_size,
-)
+from frontier.search.highest_rate import FoundRate, expected_seconds, found_rate, next_ask
+from frontier.search.load_trials import LoadAsk, LoadDone, LoadPolicy, LoadTrial, invalid_because, proof_size
 from frontier.store.run_dir import RunDirectory
 from frontier.sweep.backend import HttpBackend, OnTick
 from frontier.sweep.servers import require_same_server
