@@ -35,9 +35,8 @@ from typing import Any, NamedTuple, cast
 
 import numpy as np
 
-from frontier.client.ask.devices import Readings
 from frontier.client.ask.evidence import parse_metrics
-from frontier.client.ask.facts import window_facts
+from frontier.client.ask.facts import Readings, window_facts
 from frontier.core import estimate
 from frontier.core.from_records import window_data
 from frontier.core.intervals import clopper_pearson

@@ -75,6 +75,8 @@ SESSIONS = "traces.session_files:read_sessions"
 """Arrivals and sessions of files that a config names."""
 EXECUTOR = "ray.workers"
 """Client processes on other machines."""
+SOURCES = {"devices": "devices.gpus:sources"}
+"""What is read beside a trial: (target) -> sources, each with `watch` and `readings`."""
 COMPARED_ANSWERS = "quality.agreement:compared"
 """Answers beside those of a reference: (answers, deployment, shape, reference) -> their quality."""
 OPTIONS = {

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from frontier.client.ask.devices import Readings
 from frontier.client.ask.evidence import parse_metrics
 from frontier.client.ask.facts import (
     EXPORTED,
@@ -14,6 +13,7 @@ from frontier.client.ask.facts import (
     NVIDIA_SMI,
     NVML,
     RAPL,
+    Readings,
     facts_at,
     moments_of,
     server_life,

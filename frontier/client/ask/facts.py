@@ -7,6 +7,7 @@ over the window; gauges become means. Nothing is a percentile here: buckets are 
 percentiles come from the client's own stamps.
 """
 
+import functools
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, pairwise
@@ -14,6 +15,7 @@ from typing import Literal, NamedTuple
 
 from frontier.client.engines import ENGINES
 from frontier.client.engines.base import COUNTERS, HISTOGRAMS, Table
+from frontier.client.secrets import NO_SECRETS, Secrets
 from frontier.core.trials import MetricSeries, SourceReadings
 from frontier.core.units import usable
 
@@ -344,3 +346,45 @@ def _number(word: str) -> float:
     if value is None:
         raise ValueError(f"{word!r:.40} cannot be one of its numbers")
     return value
+
+
+_MOST_VALUES = 200_000
+"""Values that are kept of a source: about 1.5 MB. With more, every second moment is dropped."""
+LONGEST_LABEL = 200
+
+
+class Readings:
+    """What one source said, moment by moment, bounded in size: a long window keeps fewer moments of
+    it.
+    """
+
+    def __init__(self, source: str) -> None:
+        self._source = source
+        self._moments: list[tuple[float, Samples]] = []
+        self._values = self._seen = 0
+        self._stride = 1
+
+    def __bool__(self) -> bool:
+        return bool(self._moments)
+
+    def add(self, samples: Samples, at: float, *, last: bool = False) -> None:
+        """Keep what it said `at` a moment (perf_counter seconds)."""
+        self._seen += 1
+        if not last and (self._seen - 1) % self._stride:
+            return
+        self._moments.append((at, samples))
+        self._values += len(samples)
+        if self._values > _MOST_VALUES and not last:
+            self._moments = self._moments[::2]
+            self._values = sum(len(kept) for _, kept in self._moments)
+            self._stride *= 2
+
+    def stored(self, zero: float = 0.0, secrets: Secrets = NO_SECRETS) -> tuple[SourceReadings, ...]:
+        """As it is kept in the evidence, times counting from `zero` (perf_counter seconds); none
+        without a reading.
+        """
+        if not self._moments:
+            return ()
+        times, moments = zip(*((at - zero, samples) for at, samples in tuple(self._moments)), strict=True)
+        clean = functools.cache(lambda text: secrets.said(text, LONGEST_LABEL))
+        return (stored_readings(self._source, times, moments, clean),)
