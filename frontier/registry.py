@@ -77,6 +77,9 @@ EXECUTOR = "ray.workers"
 """Client processes on other machines."""
 SOURCES = {"devices": "devices.gpus:sources"}
 """What is read beside a trial: (target) -> sources, each with `watch` and `readings`."""
+TABLES = {"devices": "devices.tables"}
+"""Names of what sources and exporters say, and what facts are made of it: modules with FACTS,
+EXPORTED, READ and MADE."""
 COMPARED_ANSWERS = "quality.agreement:compared"
 """Answers beside those of a reference: (answers, deployment, shape, reference) -> their quality."""
 OPTIONS = {

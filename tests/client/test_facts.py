@@ -10,9 +10,6 @@ from frontier.client.ask.evidence import parse_metrics
 from frontier.client.ask.facts import (
     EXPORTED,
     FACTS,
-    NVIDIA_SMI,
-    NVML,
-    RAPL,
     Readings,
     facts_at,
     moments_of,
@@ -21,6 +18,7 @@ from frontier.client.ask.facts import (
 )
 from frontier.client.secrets import Secrets
 from frontier.core.trials import MetricSeries, SourceReadings
+from frontier.extras.devices import tables
 
 
 def read(*texts: tuple[float, bytes | tuple[bytes, ...]]) -> tuple[SourceReadings, ...]:
@@ -32,7 +30,7 @@ def read(*texts: tuple[float, bytes | tuple[bytes, ...]]) -> tuple[SourceReading
 
 
 def test_every_name_in_a_table_leads_to_a_fact() -> None:
-    named = {fact for facts in {**EXPORTED, **NVIDIA_SMI, **NVML, **RAPL}.values() for fact in facts}
+    named = {fact for facts in {**EXPORTED, **tables.READ}.values() for fact in facts}
     assert named == set(FACTS)
 
 
