@@ -75,11 +75,13 @@ SESSIONS = "traces.session_files:read_sessions"
 """Arrivals and sessions of files that a config names."""
 EXECUTOR = "ray.workers"
 """Client processes on other machines."""
-SOURCES = {"devices": "devices.gpus:sources"}
+SOURCES = {"devices": "devices.gpu_readers:sources"}
 """What is read beside a trial: (target) -> sources, each with `watch` and `readings`."""
-TABLES = {"devices": "devices.tables"}
+TABLES = {"devices": "devices.device_names"}
 """Names of what sources and exporters say, and what facts are made of it: modules with FACTS,
 EXPORTED, READ and MADE."""
+POWER = {"devices": "devices.power"}
+"""Power by such readings: a module with `measured` and `power_flag`."""
 COMPARED_ANSWERS = "quality.agreement:compared"
 """Answers beside those of a reference: (answers, deployment, shape, reference) -> their quality."""
 OPTIONS = {

@@ -18,7 +18,7 @@ from frontier.client.ask.facts import (
 )
 from frontier.client.secrets import Secrets
 from frontier.core.trials import MetricSeries, SourceReadings
-from frontier.extras.devices import tables
+from frontier.extras.devices import device_names
 
 
 def read(*texts: tuple[float, bytes | tuple[bytes, ...]]) -> tuple[SourceReadings, ...]:
@@ -30,7 +30,7 @@ def read(*texts: tuple[float, bytes | tuple[bytes, ...]]) -> tuple[SourceReading
 
 
 def test_every_name_in_a_table_leads_to_a_fact() -> None:
-    named = {fact for facts in {**EXPORTED, **tables.READ}.values() for fact in facts}
+    named = {fact for facts in {**EXPORTED, **device_names.READ}.values() for fact in facts}
     assert named == set(FACTS)
 
 

@@ -20,7 +20,7 @@ from frontier.client.http.http_client import run
 from frontier.core import flags
 from frontier.core.points import Flag, Power
 from frontier.core.trials import SourceReadings
-from frontier.extras.devices.gpus import GpuEnergy
+from frontier.extras.devices.gpu_readers import GpuEnergy
 from frontier.hardware import device_power
 from frontier.show import costs
 from tests.golden import assert_golden_row
