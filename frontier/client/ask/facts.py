@@ -34,6 +34,8 @@ FACTS: Mapping[str, Fact] = {
     **{f"{name}_count": Fact("1", "sum", "increase") for name in HISTOGRAMS},
     **{name: fact for table in _DEVICES for name, fact in table.FACTS.items()},
 }
+_MADE: Mapping[str, Any] = {how: make for table in _DEVICES for how, make in table.MADE.items()}
+"""How facts of a kind of their own are made: (times, moments, series with what is made of them)."""
 START = "process_start_time_seconds"
 
 EXPORTED: Table = {
@@ -108,7 +110,6 @@ def _source_facts(times: Sequence[float], moments: Sequence[Samples]) -> tuple[d
     """The facts of one source, and whether one of its counts fell."""
     facts: dict[str, float] = {}
     told, fell = [facts_at(samples) for samples in moments], False
-    made = {how: make for table in _DEVICES for how, make in table.MADE.items()}
     for name in sorted(set().union(*told)):
         values, how = [moment[name] for moment in told if name in moment], FACTS[name].time
         match how:
@@ -121,8 +122,8 @@ def _source_facts(times: Sequence[float], moments: Sequence[Samples]) -> tuple[d
                     facts[name] = step / (times[-1] - times[0]) if how == "rate" else step
             case "level":
                 facts |= {name: sum(values) / len(values), f"{name}_max": max(values)}
-            case _ if how in made:
-                facts |= made[how](times, moments, tuple(_made_of(_series(moments))))
+            case "energy" | "samples":
+                facts |= _MADE[how](times, moments, _made_of(_series(moments)))
             case _:
                 facts[name] = _joined(how, values)
     return facts, fell

@@ -3,7 +3,7 @@ are made of them: power, energy, clocks.
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -92,7 +92,7 @@ EXPORTED: Table = {**DCGM, **AMD}
 READ: Table = {**NVIDIA_SMI, **NVML, **RAPL}
 
 
-def energy_facts(times: Sequence[float], moments: Sequence["Samples"], made: Sequence["Made"]) -> dict[str, float]:
+def energy_facts(times: Sequence[float], moments: Sequence["Samples"], made: Iterable["Made"]) -> dict[str, float]:
     """`gpu_energy_power`: the watts of all devices by their energy counters, each from its first
     change to its last, as an exporter may read its devices seldom. The slowest changed
     `gpu_energy_updates` times. There are `gpu_energy_count`, of which `gpu_energy_lost` started
@@ -114,7 +114,7 @@ def energy_facts(times: Sequence[float], moments: Sequence["Samples"], made: Seq
     return {"gpu_energy_power": watts, **{name: float(number) for name, number in facts.items()}}
 
 
-def clock_facts(_: Sequence[float], moments: Sequence["Samples"], made: Sequence["Made"]) -> dict[str, float]:
+def clock_facts(_: Sequence[float], moments: Sequence["Samples"], made: Iterable["Made"]) -> dict[str, float]:
     """The share of time in which the clocks were held down, and by heat, as the mean over devices
     that count samples: those in which the limit that held longest did, over all samples between the
     first and the last reading. A device whose counters stand still (a partition without its own) or
