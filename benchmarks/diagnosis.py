@@ -35,9 +35,8 @@ from typing import Any, NamedTuple, cast
 
 import numpy as np
 
-from frontier.client.ask.devices import Readings
 from frontier.client.ask.evidence import parse_metrics
-from frontier.client.ask.facts import window_facts
+from frontier.client.ask.facts import Readings, window_facts
 from frontier.core import estimate
 from frontier.core.from_records import window_data
 from frontier.core.intervals import clopper_pearson
@@ -53,7 +52,7 @@ from frontier.simulator.engine import Scheduler
 from frontier.simulator.messages import metrics_text
 from frontier.simulator.realtime import Engine
 from frontier.simulator.spec import EngineSpec
-from frontier.simulator.virtual import expected_e2e
+from tests.virtual_truth import expected_e2e
 
 METRICS = ("request_throughput", "mean_e2e", "mean_ttft", "mean_tpot")
 FULL_CLOCK = 1.98e3

@@ -29,11 +29,11 @@ from numpy.typing import NDArray
 
 from frontier import arrivals
 from frontier.core import solver
+from frontier.core.claimed import claim_points, claim_windows
 from frontier.core.decisions import Decision, Limit
 from frontier.core.from_records import window_data
 from frontier.core.intervals import clopper_pearson
 from frontier.core.points import Point
-from frontier.core.proof import claim_points, claim_windows
 from frontier.core.shapes import Lengths, Shape
 from frontier.core.trials import Phase, Trial
 from frontier.core.window import WindowData

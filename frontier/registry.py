@@ -79,6 +79,13 @@ EXECUTOR = "ray.workers"
 EXPANSIONS = {"tune": "tune.variants:expand"}
 """What makes several deployments of one in a config, by the command that measures them: (root node,
 complain) -> whether there was any."""
+SOURCES = {"devices": "devices.gpu_readers:sources"}
+"""What is read beside a trial: (target) -> sources, each with `watch` and `readings`."""
+TABLES = {"devices": "devices.device_names"}
+"""Names of what sources and exporters say, and what facts are made of it: modules with FACTS,
+EXPORTED, READ and MADE."""
+POWER = {"devices": "devices.power"}
+"""Power by such readings: a module with `measured` and `power_flag`."""
 COMPARED_ANSWERS = "quality.agreement:compared"
 """Answers beside those of a reference: (answers, deployment, shape, reference) -> their quality."""
 OPTIONS = {

@@ -24,13 +24,14 @@ from frontier.config.deployment import QualityConfig
 from frontier.core import estimate as summarize
 from frontier.core import pareto, solver, uncertainty, window
 from frontier.core.changes import unchanged
+from frontier.core.claimed import claim_points, claim_windows
 from frontier.core.decisions import Decision, Limit, Verdict
 from frontier.core.errors import UsageError
 from frontier.core.flags import above_roofline
 from frontier.core.from_records import window_data
 from frontier.core.metrics import DEFAULT_METRICS, metric
 from frontier.core.points import Estimate, Flag, Frontier, Point, Power
-from frontier.core.proof import by_concurrency, claim_points, claim_windows
+from frontier.core.proof import by_concurrency
 from frontier.core.series import Series, by_series
 from frontier.core.shapes import Shape
 from frontier.core.time_breakdown import time_breakdown

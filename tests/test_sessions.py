@@ -9,6 +9,7 @@ import pytest
 from frontier.core.session_plans import left_out, plan_session
 from frontier.core.session_table import SessionFile, SessionTable, SessionTurn
 from frontier.core.shapes import Lengths, Session, Shape
+from frontier.extras.traces.session_files import shape_of
 
 AGENT = Shape.of_session(
     Session(Lengths.fixed(8), Lengths.fixed(8192), Lengths.fixed(400), think=10.0), Lengths.fixed(300), "agent", 0.25
@@ -95,7 +96,7 @@ def test_a_plain_shape_has_no_sessions() -> None:
 def test_the_sessions_of_a_file_come_each_once_in_an_order_drawn_by_the_seed() -> None:
     turns = [[SessionTurn(100 + i, 5, 0.0), SessionTurn(10, 5, 2.0)] for i in range(7)]
     file = SessionFile("a.jsonl", "ours", "0", 7, 14, 2, 2.0, table=SessionTable(turns))
-    shape = Shape.of_file(file, "a")
+    shape = shape_of(file, "a")
 
     def firsts(seed: int, numbers: range) -> list[int]:
         return [plan_session(shape, seed, number, 0).turns[0].new for number in numbers]

@@ -10,7 +10,7 @@ from frontier.core.metrics import Unit, metric
 from frontier.core.shapes import Shape
 from frontier.core.trials import Record, Window
 from frontier.simulator import virtual
-from frontier.simulator.spec import EngineSpec
+from frontier.simulator.spec import EngineSpec, price_of
 
 
 def closed_loop(
@@ -23,6 +23,20 @@ def closed_loop(
     return virtual.records_of(run), run.window
 
 
+def expected_e2e(spec: EngineSpec, shape: Shape, concurrency: int) -> float:
+    """A first guess at a request's end-to-end latency at this concurrency, without queueing, in
+    seconds.
+    """
+    price = price_of(spec)
+    isl, osl = round(shape.isl.mean), shape.osl.mean
+    running = min(concurrency, spec.max_num_seqs)
+    context = round(running * (isl + osl / 2))
+    step = price.decode(running, context)
+    own = min(isl, spec.max_batched_tokens - running + 1)
+    reading = (price.mixed(0, 0, 0, own, own * own / 2, 1) - price.decode(1, isl)) * isl / own
+    return step * osl + max(0.0, reading) * running
+
+
 def truth(spec: EngineSpec, shape: Shape, concurrency: int, name: str, requests: int = 20_000) -> float:
     """The metric called `name` ('p99_ttft', 'mean_tpot', 'output_throughput') of a long run at this
     setting.
@@ -32,8 +46,8 @@ def truth(spec: EngineSpec, shape: Shape, concurrency: int, name: str, requests:
     """
     asked, warmup = metric(name), 0.0
     if isinstance(concurrency, Rate):
-        warmup = shape.session_seconds(virtual.expected_e2e(spec, shape, spec.max_num_seqs))
-    run = virtual.simulate(spec, shape, concurrency, requests, warmup=warmup)
+        warmup = shape.session_seconds(expected_e2e(spec, shape, spec.max_num_seqs))
+    run = virtual.simulate(spec, shape, concurrency, requests, times=virtual.WindowTimes(warmup))
     inside = [request for request in run.requests if virtual.counts_in(request, run.window)]
     if asked.quantity == "itl":
         return _statistic(np.concatenate([np.diff(virtual.token_times(r, run.ends)) for r in inside]), asked.p)

@@ -17,8 +17,9 @@ import numpy as np
 
 from benchmarks.calibration.__main__ import known
 from frontier.config import Config, load_config
-from frontier.core import proof, solver
+from frontier.core import solver
 from frontier.core.changes import History
+from frontier.core.claimed import claim_points
 from frontier.core.decisions import Decision
 from frontier.core.from_records import window_data
 from frontier.core.proof import pilot_point
@@ -145,7 +146,7 @@ def _decided(config: Config, shape: Shape, prove: tuple[int, ...] = ()) -> Decis
         records, measurement = virtual_trial(trial, served.engine_spec())
         history = [*history, (trial, window_data(measurement, records))]
     names = ("output_throughput", *(limit.metric for limit in limits))
-    points = proof.claim_points(history, limits, names=names)
+    points = claim_points(history, limits, names=names)
     return solver.solve(points or [pilot_point(sample, limits) for _, sample in history[:1]], limits)
 
 

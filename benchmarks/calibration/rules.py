@@ -8,7 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from benchmarks.calibration.servers import TOP, Server, last_inside, make_trial
-from frontier.core import estimate, intervals, proof, solver
+from frontier.core import estimate, intervals, solver
+from frontier.core.claimed import claim_points
 from frontier.core.metrics import claim_floor, metric
 from frontier.core.trials import Phase, Trial
 from frontier.core.window import WindowData
@@ -101,7 +102,7 @@ def proven_grid(server: Server, seed: int) -> Answer:
         if scan.skip_reason(c, bench.history, server.limits) is None:
             for _ in range(WINDOWS):
                 bench.run(c, Phase.GRID, -(-proof_size(server, c) // WINDOWS))
-    points = proof.claim_points(bench.history, server.limits, names=search_names(server))
+    points = claim_points(bench.history, server.limits, names=search_names(server))
     decision = solver.solve(points, server.limits)
     return bench.answer(decision.concurrency, decision.verdict.value)
 

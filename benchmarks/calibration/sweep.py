@@ -6,9 +6,10 @@ from dataclasses import dataclass, replace
 from benchmarks.calibration.rules import GRID, Answer, _around, search_names
 from benchmarks.calibration.servers import Server
 from frontier.config import Config, load_config
-from frontier.core import proof, solver
+from frontier.core import solver
 from frontier.core.changes import History
 from frontier.core.claim import claim_of, proof_windows
+from frontier.core.claimed import claim_points
 from frontier.core.decisions import Decision
 from frontier.core.proof import pilot_point
 from frontier.core.series import Series
@@ -97,7 +98,7 @@ class Sweep:
     def decision(self, trials: int | None = None) -> Decision:
         """What may be claimed after so many trials, all by default."""
         limits, history = self.server.limits, self.history[:trials]
-        points = proof.claim_points(history, limits, names=search_names(self.server))
+        points = claim_points(history, limits, names=search_names(self.server))
         return solver.solve(points or [pilot_point(s, limits) for _, s in history[:1]], limits, history=history)
 
     def _completion(self) -> Ask | Done:

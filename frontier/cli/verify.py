@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from frontier.arrivals import Check
     from frontier.client.load.loop import TrialProgress
     from frontier.run import Run
-    from frontier.search.highest_rate import LoadAsk, LoadTrial
+    from frontier.search.load_trials import LoadAsk, LoadTrial
     from frontier.sweep.verify import Search, Sender
 
 T = TypeVar("T")

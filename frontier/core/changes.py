@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from frontier.core import intervals, load_flags, window
+from frontier.core import laws, load_flags, window
 from frontier.core.decisions import Limit
 from frontier.core.trials import Phase, Trial
 from frontier.core.window import Floats, WindowData
@@ -270,7 +270,7 @@ class _Followed:
         total, freedom = self._scatter(which)
         between = (PRIOR * NOISE**2 + total) / (PRIOR + freedom)
         variance = (between + _within([*old, *new])) * (1 / len(old) + 1 / len(new))
-        return math.sqrt(variance) * intervals.t_quantile(1 - error / 2, PRIOR + freedom)
+        return math.sqrt(variance) * laws.t_quantile(1 - error / 2, PRIOR + freedom)
 
     def _scatter(self, which: int) -> tuple[float, int]:
         """The sum of squares of the levels of each load since its last change, around their mean,
@@ -315,4 +315,4 @@ def _slope(levels: Sequence[Level]) -> float:
     freedom = PRIOR + len(means) - 3
     variance = (PRIOR * NOISE**2 + float(rest @ rest)) / freedom + _within(levels)
     error = math.sqrt(variance / float(away @ away))
-    return rate if rate > error * intervals.t_quantile(1 - GROWS, freedom) else 0.0
+    return rate if rate > error * laws.t_quantile(1 - GROWS, freedom) else 0.0

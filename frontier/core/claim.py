@@ -22,9 +22,10 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from frontier.core.changes import History
+from frontier.core.claimed import claim_points, claimed
 from frontier.core.decisions import Claim, EndedEarly, Limit, Verdict
 from frontier.core.metrics import fewest_to_bound
-from frontier.core.proof import candidates, claim_points, claimed
+from frontier.core.proof import candidates
 from frontier.core.sources import attains
 from frontier.core.trials import Phase, Trial
 from frontier.core.verdict import judge

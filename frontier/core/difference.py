@@ -16,7 +16,7 @@ from typing import Literal
 
 import numpy as np
 
-from frontier.core.intervals import t_quantile
+from frontier.core.laws import t_quantile
 from frontier.core.points import Estimate
 
 ComparisonVerdict = Literal["better", "no worse", "not resolved", "worse", "invalid"]

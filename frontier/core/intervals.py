@@ -7,23 +7,27 @@ Statistics"; Hahn and Meeker, "Statistical Intervals"), at the effective sample 
 independent requests that the dependent ones are worth. Consecutive requests share stalls, queues
 and batches, and bounds that ignore it are wrong up to half the time instead of one in twenty. Rates
 and means get batch-means intervals (Glynn and Lim 2009) over the same time blocks.
-
-The probability laws come straight from scipy.special: `scipy.stats` has the same under friendlier
-names and takes a second to import, which every `frontier solve` would pay. scipy.special takes a
-fifth of a second, and is imported when the first law is asked for, which in a sweep is after its
-first trial.
 """
 
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache, lru_cache
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
+from frontier.core.laws import (
+    Floats,
+    beta_cdf,
+    beta_quantile,
+    binomial_cdf,
+    binomial_quantile,
+    chi_square_quantile,
+    f_quantile,
+    gamma_quantile,
+    normal_quantile,
+    t_quantile,
+)
 
 BATCHES = 20
 """Blocks a series is cut into: enough to estimate a variance, few enough that each outlasts its
@@ -44,111 +48,6 @@ GROUPED = 0.05
 TAIL = 20
 """Values above a threshold from which they are taken alone for the tail."""
 _SLACK = 1e-9
-
-
-# --- probability laws
-
-
-@cache
-def _special() -> Any:
-    from scipy import special
-
-    return special
-
-
-def binomial_cdf(k: int, n: int, p: float) -> float:
-    """P(Bin(n, p) <= k)."""
-    if k <= 2:  # all that a plan asks for, without the import
-        return sum(math.comb(n, i) * p**i * (1 - p) ** (n - i) for i in range(min(k, n) + 1))
-    return float(_special().bdtr(k, n, p))
-
-
-@lru_cache(maxsize=4096)
-def binomial_quantile(q: float, n: int, p: float) -> int:
-    """The smallest k with P(Bin(n, p) <= k) >= q."""
-    k: int = math.ceil(_special().bdtrik(q, n, p))
-    # bdtrik solves for real k, so rounding up may pass the answer by one, in either direction of
-    # its own error.
-    if k > 0 and binomial_cdf(k - 1, n, p) >= q:
-        return k - 1
-    return k if binomial_cdf(k, n, p) >= q else k + 1
-
-
-def beta_quantile(q: float, a: float, b: float) -> float:
-    """The q-quantile of Beta(a, b)."""
-    return float(_special().betaincinv(a, b, q))
-
-
-def beta_cdf(x: float, a: float, b: float) -> float:
-    """P(Beta(a, b) <= x)."""
-    return float(_special().betainc(a, b, x))
-
-
-def normal_quantile(q: float) -> float:
-    """The q-quantile of the standard normal."""
-    return float(_special().ndtri(q))
-
-
-def normal_cdf(x: float) -> float:
-    """P(Z <= x) of the standard normal."""
-    return float(_special().ndtr(x))
-
-
-def t_quantile(q: float, freedom: float) -> float:
-    """The q-quantile of Student's t."""
-    return float(_special().stdtrit(freedom, q))
-
-
-def chi_square_quantile(q: float, freedom: float) -> float:
-    """The q-quantile of chi-square."""
-    return float(_special().chdtri(freedom, 1 - q))
-
-
-def gamma_quantile(q: float, shape: float) -> float:
-    """The q-quantile of the gamma law of scale 1."""
-    return float(_special().gammaincinv(shape, q))
-
-
-@lru_cache(maxsize=256)  # 30 µs each, and the metrics of a point ask for the same few
-def noncentral_t_quantile(q: float, freedom: float, shift: float) -> float:
-    """The q-quantile of the noncentral t."""
-    return float(_special().nctdtrit(freedom, shift, q))
-
-
-def mann_whitney(x: Floats, y: Floats) -> float:
-    """Two-sided p-value of "x and y are alike in rank". 1 when all tie.
-
-    Mann and Whitney, "On a test of whether one of two random variables is stochastically larger",
-    1947: exact for few values without ties, else by the normal approximation with ties and
-    continuity corrected.
-    """
-    both = np.concatenate([x, y])
-    _, inverse, counts = np.unique(both, return_inverse=True, return_counts=True)
-    ranks = (counts.cumsum() - (counts - 1) / 2)[inverse]
-    n, m = len(x), len(y)
-    u = float(ranks[:n].sum()) - n * (n + 1) / 2
-    if min(n, m) <= 8 and len(counts) == n + m:
-        ways = _rank_sums(n, m)
-        return min(1.0, 2 * float(ways[: round(min(u, n * m - u)) + 1].sum() / ways.sum()))
-    ties = float((counts**3 - counts).sum()) / ((n + m) * (n + m - 1))
-    variance = n * m / 12 * (n + m + 1 - ties)
-    if variance <= 0:
-        return 1.0
-    z = (abs(u - n * m / 2) - 0.5) / math.sqrt(variance)
-    return min(1.0, 2 * normal_cdf(-z))
-
-
-def _rank_sums(n: int, m: int) -> Floats:
-    """In how many of the orderings of n and m values U is 0, 1, ..., n m: the coefficients of a
-    Gaussian binomial.
-    """
-    ways = np.zeros(n * m + 1)
-    ways[0] = 1.0
-    for i in range(1, n + 1):
-        ways[m + i :] -= ways[: -(m + i)].copy() if m + i <= n * m else 0.0
-        for u in range(i, n * m + 1):
-            ways[u] += ways[u - i]
-    return ways
 
 
 # --- percentiles by order statistics
@@ -262,7 +161,7 @@ def means_alike(values: Floats, groups: NDArray[np.int64]) -> bool:
     means = np.bincount(group, values) / counts
     spread = float(((values - means[group]) ** 2).sum()) / within
     apart = float(counts @ (means - values.mean()) ** 2) / between
-    return apart <= spread * float(_special().fdtri(between, within, 1 - GROUPED))
+    return apart <= spread * f_quantile(1 - GROUPED, between, within)
 
 
 # --- effective sample size

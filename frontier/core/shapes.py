@@ -1,6 +1,5 @@
 """Shapes: how many tokens go in and out of a request, of a session, of the classes of a mix."""
 
-import itertools
 import math
 import random
 import re
@@ -10,7 +9,7 @@ from typing import Any, Literal
 
 from frontier.core.loads import Arrivals, Rate, SessionRate
 from frontier.core.metrics import TURN_CLASSES
-from frontier.core.session_table import SessionFile, SessionTurn
+from frontier.core.session_table import SessionFile
 from frontier.core.text import clean_name, short_hash
 
 MAX_TOKENS = 4_194_304
@@ -226,20 +225,6 @@ class Shape:
         return cls(session.prompts(osl), osl, name, prefix, session)
 
     @classmethod
-    def of_file(cls, file: SessionFile, name: str) -> "Shape":
-        """The shape of the sessions of a file, whose turns it holds."""
-        assert file.table is not None
-        sessions = file.table.sessions
-        later = [turn for turns in sessions for turn in turns[1:]]
-        think = sum(turn.pause for turn in later) / max(1, len(later))
-        first, added = [turns[0].new for turns in sessions], [turn.new for turn in later]
-        osl = [turn.out for turns in sessions for turn in turns]
-        isl = [prompt for turns in sessions for prompt in _prompts(turns)]
-        turns = Lengths.observed([len(each) for each in sessions])
-        session = Session(turns, Lengths.observed(first), Lengths.observed(added), think, file=file)
-        return cls(Lengths.observed(isl), Lengths.observed(osl), name, session=session)
-
-    @classmethod
     def of(cls, isl: int, osl: int) -> "Shape":
         return cls(Lengths.fixed(isl), Lengths.fixed(osl))
 
@@ -402,12 +387,6 @@ class Shape:
         if self.name is not None:
             return file_label(self.name)
         return f"{self.isl}x{self.osl}".replace("+", "_")
-
-
-def _prompts(turns: Sequence[SessionTurn]) -> list[int]:
-    """The prompt tokens of each turn of a session, with all that was said before it."""
-    said = [0, *itertools.accumulate(turn.new + turn.out for turn in turns)]
-    return [before + turn.new for before, turn in zip(said, turns, strict=False)]
 
 
 def _together(parts: Sequence[tuple[float, Lengths]]) -> Lengths:

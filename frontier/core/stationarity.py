@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from frontier.core import intervals
+from frontier.core import laws
 from frontier.core.window import Floats
 
 BLOCKS = 20
@@ -94,7 +94,7 @@ def _differ(first: Floats, second: Floats) -> bool:
     error = math.sqrt(first.var(ddof=1) / len(first) + second.var(ddof=1) / len(second))
     gap = abs(float(second.mean() - first.mean()))
     freedom = min(len(first), len(second)) - 1
-    return gap > error * intervals.t_quantile(1 - SURE / 2, freedom) if error > 0 else gap > 0
+    return gap > error * laws.t_quantile(1 - SURE / 2, freedom) if error > 0 else gap > 0
 
 
 def median_drift(x: Floats, count: int) -> Drift | None:
@@ -111,7 +111,7 @@ def median_drift(x: Floats, count: int) -> Drift | None:
     before, after = float(np.median(first)), float(np.median(second))
     if before <= 0 or after <= 0:
         return None
-    p = intervals.mann_whitney(first, second)
+    p = laws.mann_whitney(first, second)
     return Drift(math.log(after / before), p < SURE)
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from frontier.core import intervals
+from frontier.core import laws
 from frontier.core.window import Bools, Floats, Ints, WindowData, mean_e2e
 
 FEWEST = 6
@@ -74,10 +74,8 @@ class Wander:
         """
         confidence = min(confidence, SURELY)
         root = math.sqrt(self.independent_periods)
-        shift = intervals.normal_quantile(p) * root
-        return (
-            intervals.noncentral_t_quantile(confidence, 2 * self.independent_periods - 1, shift) / root * self.deviation
-        )
+        shift = laws.normal_quantile(p) * root
+        return laws.noncentral_t_quantile(confidence, 2 * self.independent_periods - 1, shift) / root * self.deviation
 
     def of_mean(self, confidence: float) -> float:
         """By how much at most (`confidence`) the mean of the level's logarithm is above the
@@ -85,7 +83,7 @@ class Wander:
         """
         confidence = min(confidence, SURELY)
         return (
-            intervals.t_quantile(confidence, 2 * self.independent_periods - 1)
+            laws.t_quantile(confidence, 2 * self.independent_periods - 1)
             / math.sqrt(self.independent_periods)
             * self.deviation
         )
@@ -250,7 +248,7 @@ def _by_windows(levels: Floats, windows: Ints, own: float) -> float:
     away = means - means.mean()
     if n < 3 or not away.any():
         return 0.0
-    scatter = float(away @ away) / intervals.chi_square_quantile(RARE, n - 1)
+    scatter = float(away @ away) / laws.chi_square_quantile(RARE, n - 1)
     autocorrelation = float(away[1:] @ away[:-1]) / float(away @ away) * n / (n - 1)
     autocorrelation = min(1.0, max(0.0, autocorrelation + 1 / n + CAUTION / 2 / math.sqrt(n)))
     return n * own / scatter * (1 - autocorrelation) / (1 + autocorrelation)

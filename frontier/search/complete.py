@@ -16,6 +16,7 @@ from dataclasses import replace
 from frontier.core.causes import CLEARLY_MORE
 from frontier.core.changes import CLAIMED, MOST_CHANGES, PROOFS, History, spoilt
 from frontier.core.claim import claim_of, proof_windows
+from frontier.core.claimed import over_at_last
 from frontier.core.decisions import Limit, Verdict
 from frontier.core.loads import Rate, setting
 from frontier.core.points import Point
@@ -24,7 +25,6 @@ from frontier.core.proof import (
     WINDOWS,
     joined,
     nearest,
-    over_at_last,
     scans,
 )
 from frontier.core.shapes import Shape

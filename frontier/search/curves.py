@@ -12,7 +12,7 @@ import numpy as np
 
 from frontier.core.changes import latencies
 from frontier.core.decisions import Limit
-from frontier.core.intervals import normal_quantile
+from frontier.core.laws import normal_quantile
 from frontier.core.points import Point
 from frontier.core.proof import rising
 from frontier.core.verdict import RISING

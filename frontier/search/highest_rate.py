@@ -20,9 +20,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from frontier.core import intervals
 from frontier.core.decisions import Decision, Limit, Verdict
-from frontier.core.loads import Rate, SessionRate
 from frontier.core.metrics import DEFAULT_METRICS, metric
 from frontier.core.points import Point
 from frontier.core.proof import (
@@ -39,26 +37,30 @@ from frontier.core.proof import (
 )
 from frontier.core.trials import Phase, Trial
 from frontier.core.verdict import judge
-from frontier.core.window import WindowData
+from frontier.search.load_trials import (
+    LEAST,
+    MOST,
+    History,
+    LoadAsk,
+    LoadDone,
+    LoadPolicy,
+    LoadTrial,
+    Refused,
+    invalid_because,
+    least_window,
+    look_size,
+    rounded,
+)
 from frontier.search.window_size import window_size
 
-LEAST, MOST = 0.10, 0.90
-"""Shares of `top` between which loads are tried. Nearer to it no window of reasonable length
-differs from overload."""
 GAP = 0.05
 """How close (relative) the load is located, and the least step worth proving."""
 LOOKS = 5
 """Most looks that locate."""
-LOOK_TAIL = 4
-"""Requests beyond the percentile in a look, of a server that is right at its limit."""
-LOOK_TURNS, PROOF_TURNS = 10, 40
-"""Fewest requests of a look, and of a proof's first WINDOWS windows, per request in flight."""
 GIVEN_UP = 6
 """Most candidates given up: what is left to gain is not worth a night."""
 WINDOWS_ABOVE = 2 * WINDOWS
 """Most windows of a candidate above one that is proven, likewise."""
-LOOK_SPELLS = 1
-"""Fewest requests of a look per request that arrives while the queue forgets its past."""
 INVALID = 3
 """Looks that are invalid when the search ends: one or two can have met a busy machine."""
 START, REACH = 0.10, 0.025
@@ -73,104 +75,8 @@ STEP_DOWN = 0.80
 """Where nothing is proven, the next candidate is at most this share of the one given up."""
 FAR = 1.0
 """An excess (in ln) beyond this says no more than this."""
-SETTLED = 2.0
-"""Warm-up, in times in which a queue forgets that it began empty."""
 EXPECTED_LOOKS, EXPECTED_WINDOWS = 3, 12
 """What a search usually takes, for its expected time: looks, and windows of proofs."""
-
-
-@dataclass(frozen=True, slots=True)
-class LoadPolicy:
-    """What is searched: loads below `top`, which is more than the server can take, from `start`.
-
-    At most `in_flight` requests are in flight at any load, each about `e2e` seconds long at the
-    top. `warmup` are the fewest seconds of warm-up. An arrival brings `each` requests on average,
-    within `lasting` seconds where they are the turns of a session.
-    """
-
-    start: float
-    top: float
-    in_flight: int
-    e2e: float
-    warmup: float = 0.0
-    each: float = 1.0
-    lasting: float = 0.0
-
-    def memory(self, load: float) -> float:
-        """Seconds in which a queue forgets its past: the longer, the nearer the load is to the top.
-
-        The relaxation time of a queue with c servers is one service time over c (1 -
-        sqrt(utilization))^2 (Morse 1955). How many sessions are open changes no faster than
-        sessions end.
-        """
-        queue = self.e2e / self.in_flight / (1 - math.sqrt(min(load / self.top, MOST))) ** 2
-        return max(queue, self.lasting)
-
-    def settled(self, load: float) -> float:
-        """Seconds of warm-up at a load, after which the queue has forgotten that it began empty."""
-        memory = self.memory(load)
-        return max(self.warmup, 0.0 if memory == self.lasting else SETTLED * memory)
-
-    @property
-    def unit(self) -> str:
-        """What arrives, in a sentence."""
-        return (SessionRate if self.lasting else Rate).arrivals
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class LoadTrial:
-    """A finished trial at a load. `overloaded`: it was ended early, as the load was clearly too
-    much.
-    """
-
-    load: float
-    phase: Phase
-    requests: int
-    data: WindowData
-    overloaded: bool = False
-
-
-History = Sequence[LoadTrial]
-
-
-@dataclass(frozen=True, slots=True)
-class LoadAsk:
-    """One trial to run next."""
-
-    load: float
-    phase: Phase
-    requests: int
-    warmup: float
-    each: float = 1.0
-
-    @property
-    def seconds(self) -> float:
-        """How long its arrivals take, of which each brings so many requests."""
-        return self.warmup + self.requests / (self.load * self.each)
-
-
-@dataclass(frozen=True, slots=True)
-class Refused:
-    """A load above the answer that was tried, and why it is not the answer."""
-
-    load: float
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class LoadDone:
-    """The answer: `proven` is the highest load proven; without one, `verdict` says whether no load
-    can be.
-
-    `located` is the highest load whose values are inside the SLA (no claim), `refused` the lowest
-    one above the answer that was tried.
-    """
-
-    verdict: Verdict
-    reason: str
-    proven: float | None = None
-    located: float | None = None
-    refused: Refused | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,48 +134,8 @@ def expected_seconds(policy: LoadPolicy, limits: Sequence[Limit], history: Histo
     if ask.phase is Phase.PROVE:
         return windows * ask.seconds
     looks = max(1, EXPECTED_LOOKS - len(history))
-    size = max(_least_window(policy, limits, ask.load), ask.requests)
+    size = max(least_window(policy, limits, ask.load), ask.requests)
     return looks * ask.seconds + windows * (size / (ask.load * policy.each) + ask.warmup)
-
-
-def _independent(limits: Iterable[Limit]) -> int:
-    """Fewest independent requests that bound every limited percentile."""
-    return max((intervals.needed(p) for limit in limits if (p := limit.of.p) is not None), default=1)
-
-
-def _least_window(policy: LoadPolicy, limits: Iterable[Limit], load: float) -> int:
-    """Fewest requests of each window of a proof at a load.
-
-    Waits come in spells: what is independent is not a request but the time in which the queue
-    forgets its past. The first windows hold so many of these that one without a violation would be
-    a proof.
-    """
-    spells = _independent(limits) * load * policy.each * policy.memory(load)
-    return math.ceil(max(PROOF_TURNS * policy.in_flight, spells) / WINDOWS)
-
-
-def proof_size(policy: LoadPolicy, limits: Iterable[Limit], load: float) -> int:
-    """Requests of a proof at a load, up to its first judgement."""
-    return WINDOWS * _least_window(policy, limits, load)
-
-
-def look_size(policy: LoadPolicy, limits: Iterable[Limit], load: float) -> int:
-    """Requests of a look: so many that its percentiles are values and not the worst request."""
-    tails = [LOOK_TAIL / (1 - p) for limit in limits if (p := limit.of.p) is not None]
-    spells = LOOK_SPELLS * load * policy.each * policy.memory(load)
-    return math.ceil(max([100.0, LOOK_TURNS * policy.in_flight, spells, *tails]) - 1e-6)
-
-
-def rounded(load: float) -> float:
-    """To three digits, so that what is printed is what was sent."""
-    return float(f"{load:.3g}")
-
-
-def invalid_because(trial: LoadTrial, limits: tuple[Limit, ...]) -> str:
-    """The flags that make a trial's numbers mean nothing; '' for a trial that counts, as one ended
-    early does.
-    """
-    return "" if trial.overloaded else ", ".join(flag.name for flag in pilot_point(trial.data, limits).fatal)
 
 
 # --- what is known
@@ -460,7 +326,7 @@ def _window(state: _State, load: float) -> LoadAsk:
         return state.ask(load, Phase.PROVE, before[0].requests)
     nearest = min(state.looks, key=lambda trial: (abs(math.log(trial.load / load)), trial.load))
     size = window_size(nearest.data, state.limits, state.policy.in_flight)
-    return state.ask(load, Phase.PROVE, max(size, _least_window(state.policy, state.limits, load)))
+    return state.ask(load, Phase.PROVE, max(size, least_window(state.policy, state.limits, load)))
 
 
 def _candidate(state: _State, proven: float | None, failed: Sequence[float]) -> float | None:

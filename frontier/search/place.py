@@ -20,8 +20,9 @@ import numpy as np
 from frontier.core import solver
 from frontier.core.causes import CLEARLY_MORE
 from frontier.core.changes import History, latencies
+from frontier.core.claimed import claim_points
 from frontier.core.decisions import Limit, Verdict
-from frontier.core.intervals import normal_cdf, normal_quantile
+from frontier.core.laws import normal_cdf, normal_quantile
 from frontier.core.points import Point
 from frontier.core.proof import (
     JUDGED_AFTER,
@@ -31,7 +32,6 @@ from frontier.core.proof import (
     Candidate,
     attempts_over,
     by_concurrency,
-    claim_points,
     error_left,
     joined,
     nearest,

@@ -25,7 +25,8 @@ from frontier.core.shapes import Shape
 from frontier.core.trials import Phase
 from frontier.core.window import BLOCKS, WindowData, mean_e2e
 from frontier.search import highest_rate
-from frontier.search.highest_rate import INVALID, LoadAsk, LoadDone, LoadPolicy, LoadTrial, invalid_because, rounded
+from frontier.search.highest_rate import INVALID
+from frontier.search.load_trials import LoadAsk, LoadDone, LoadPolicy, LoadTrial, invalid_because, rounded
 
 LOOK_REQUESTS, LOOK_SECONDS, LOOK_TURNS = 50, 12.0, 4.0
 """A look of the ramp lasts for so many requests, so many seconds, and so many times the time of a

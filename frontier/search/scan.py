@@ -43,7 +43,7 @@ from frontier.core.shapes import Shape
 from frontier.core.trials import Phase
 from frontier.search import auto, rates
 from frontier.search.auto import LOOKS_AT_MOST
-from frontier.search.highest_rate import LoadAsk
+from frontier.search.load_trials import LoadAsk
 from frontier.search.place import State, candidate
 from frontier.search.series_history import SeriesHistory
 from frontier.search.window_size import in_flight, longer, requests_per_stream, window_size

@@ -14,9 +14,10 @@ import numpy as np
 
 from frontier.core import solver
 from frontier.core.changes import History, Unchanged, unchanged
+from frontier.core.claimed import claim_points
 from frontier.core.decisions import Decision, Limit, Verdict
 from frontier.core.points import Point
-from frontier.core.proof import Candidate, candidates, claim_points, joined, pilot_point, violation
+from frontier.core.proof import Candidate, candidates, joined, pilot_point, violation
 from frontier.core.trials import Phase
 from frontier.core.verdict import judge
 

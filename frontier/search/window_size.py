@@ -5,7 +5,7 @@ import functools
 import math
 from collections.abc import Mapping, Sequence
 
-from frontier.core import intervals
+from frontier.core import intervals, laws
 from frontier.core.changes import PROOFS, latencies
 from frontier.core.decisions import Limit, Verdict
 from frontier.core.loads import Rate
@@ -113,7 +113,7 @@ def allowance(p: float, effective: int, alpha: float) -> float:
     """The share of requests beyond the limit with which so many independent ones prove the
     percentile p; 0: none do.
     """
-    violations = intervals.binomial_quantile(alpha, effective, 1 - p) - 1 if effective >= 1 else -1
+    violations = laws.binomial_quantile(alpha, effective, 1 - p) - 1 if effective >= 1 else -1
     return (violations + 0.5) / effective if violations >= 0 else 0.0
 
 

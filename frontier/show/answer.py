@@ -21,7 +21,8 @@ from frontier.core.trials import Phase
 from frontier.core.units import format_number, format_share, trimmed
 from frontier.core.verdict import judge
 from frontier.planning.sla_result import ArrivalRate, SlaResult
-from frontier.search.highest_rate import FoundRate, LoadTrial, invalid_because
+from frontier.search.highest_rate import FoundRate
+from frontier.search.load_trials import LoadTrial, invalid_because
 from frontier.show.explain import other_reasons, why_not_more
 from frontier.show.json_out import SOLVE_SCHEMA, Tree, decision_json, number, tree_of
 from frontier.show.limit_lines import knob_sentence

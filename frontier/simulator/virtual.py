@@ -19,7 +19,7 @@ import numpy.typing as npt
 from frontier.core.shapes import Shape
 from frontier.core.trials import ClientHealth, Measurement, Outcome, Phase, Record, Trial, Window
 from frontier.simulator.engine import Scheduler, Step
-from frontier.simulator.spec import EngineSpec, price_of
+from frontier.simulator.spec import EngineSpec
 from frontier.simulator.virtual_clients import Sent, VirtualClients
 
 Floats = npt.NDArray[np.float64]
@@ -88,28 +88,11 @@ def virtual_trial(trial: Trial, spec: EngineSpec) -> tuple[list[Record], Measure
         trial.concurrency,
         trial.requests,
         warmup_requests=0 if trial.phase is Phase.SCAN else None,
-        warmup=trial.warmup,
-        min_time=trial.min_time,
-        max_time=trial.max_time,
-        seconds=seconds,
+        times=WindowTimes(trial.warmup, trial.min_time, trial.max_time, seconds),
         seed=trial.seed,
     )
     health = ClientHealth(restart_delay_mean=run.delay)
     return records_of(run), Measurement(trial, 0.0, run.window, run.ended, health, run.server, "virtual")
-
-
-def expected_e2e(spec: EngineSpec, shape: Shape, concurrency: int) -> float:
-    """A first guess at a request's end-to-end latency at this concurrency, without queueing, in
-    seconds.
-    """
-    price = price_of(spec)
-    isl, osl = round(shape.isl.mean), shape.osl.mean
-    running = min(concurrency, spec.max_num_seqs)
-    context = round(running * (isl + osl / 2))
-    step = price.decode(running, context)
-    own = min(isl, spec.max_batched_tokens - running + 1)
-    reading = (price.mixed(0, 0, 0, own, own * own / 2, 1) - price.decode(1, isl)) * isl / own
-    return step * osl + max(0.0, reading) * running
 
 
 class _Gauges:
@@ -145,72 +128,108 @@ class _Gauges:
         return means | {name: value - self.before[name] for name, value in self._counters().items()}
 
 
-def simulate(  # noqa: PLR0913
+@dataclass(frozen=True, slots=True)
+class WindowTimes:
+    """Seconds of a run: of its warm-up and its window at the least, and of all of it and of the
+    window at the most.
+    """
+
+    warmup: float = 0.0
+    min_time: float = 0.0
+    max_time: float = math.inf
+    seconds: float = math.inf
+
+
+class _Window:
+    """The window of a run: when it opens and closes, and what a scrape of the server says of it."""
+
+    def __init__(self, loop: VirtualClients, requests: int, warmup_requests: int | None, times: WindowTimes) -> None:
+        self.loop, self.requests, self.times = loop, requests, times
+        self.enough = max(1, 2 * loop.streams) if warmup_requests is None else warmup_requests
+        self.unseen = set(range(loop.streams))
+        self.start = self.end = math.inf
+        self.ended: Literal["requests", "time"] = "requests"
+        self.sent = self.done = 0
+        self.gauges, self.server = _Gauges(loop.scheduler, 0.0), dict[str, float]()
+
+    @property
+    def over(self) -> bool:
+        """It is closed, and every request that was sent in it has ended."""
+        return self.end < math.inf and self.done >= self.sent
+
+    def step(self, step: Step, now: float) -> None:
+        """Follow a step that ends now."""
+        if self.start < math.inf and self.end == math.inf:
+            self.gauges.add(step)
+            self._close(now - step.duration / 2, now)
+        if step.finished:
+            if self.start == math.inf:
+                self._open(step, now)
+            requests = self.loop.requests
+            self.done += sum(self.start <= requests[name].sent <= self.end for name in step.finished)
+
+    def _open(self, step: Step, now: float) -> None:
+        """Open the window within a step if the load is warm."""
+        loop, times = self.loop, self.times
+        self.unseen.difference_update(loop.requests[name].stream for name in step.finished)
+        warm = not self.unseen and loop.completed >= self.enough and now >= times.warmup
+        if loop.due is not None:
+            lasting = loop.shape.session_seconds(loop.times.early_e2e)
+            warm = warm and now >= max(lasting, 2 * loop.times.e2e_sum / loop.times.count)
+        if warm or now >= times.max_time / 2:
+            self.start = now - step.duration / 2
+            self.gauges = _Gauges(loop.scheduler, now)
+
+    def _close(self, edge: float, now: float) -> None:
+        """Close the window at the edge if enough was sent in it, or its time is over."""
+        times, lasted = self.times, now - self.start
+        over = now >= times.max_time or lasted >= times.seconds
+        if over or lasted >= times.min_time:
+            # Streams that were waiting as the window opened sent in it.
+            sends = self.loop.sends
+            self.sent = bisect.bisect_right(sends, (edge, math.inf)) - bisect.bisect_left(sends, (self.start,))
+            if self.sent >= (1 if over else self.requests):
+                self.ended, self.end, self.server = "time" if over else "requests", edge, self.gauges.result(now)
+
+
+def simulate(
     spec: EngineSpec,
     shape: Shape,
     concurrency: int,
     requests: int,
     *,
     warmup_requests: int | None = None,
-    warmup: float = 0.0,
-    min_time: float = 0.0,
-    max_time: float = math.inf,
-    seconds: float = math.inf,
+    times: WindowTimes = WindowTimes(),
     stagger: bool = True,
     seed: int = 0,
 ) -> Took:
     """Run until every request sent in the window has ended: a closed loop, or arrivals at a `Rate`,
     of which none gives up. The window opens when every stream has ended its first request,
-    `warmup_requests` (default: two per stream) have ended in all and `warmup` seconds have passed.
-    Its edges lie within a step, where none ends; a stream that waits may send after the window
-    although it was free in it.
+    `warmup_requests` (default: two per stream) have ended in all and the seconds of warm-up have
+    passed. Its edges lie within a step, where none ends; a stream that waits may send after the
+    window although it was free in it.
     """
     if concurrency < 1 or requests < 1:
         raise ValueError("concurrency and requests must be at least 1")
     loop = VirtualClients(spec, shape, concurrency, stagger, seed)
-    enough = max(1, 2 * loop.streams) if warmup_requests is None else warmup_requests
-    now = 0.0
-    ended: Literal["requests", "time"] = "requests"
-    start = end = math.inf
-    unseen = set(range(loop.streams))
-    sent = done = 0
-    gauges, server = _Gauges(loop.scheduler, now), {}
-    while end == math.inf or done < sent:
+    window, now = _Window(loop, requests, warmup_requests, times), 0.0
+    while not window.over:
         step = loop.advance(now)
         if step is None:
             begins = loop.arrivals[0][0] + loop.ingest
-            gauges.time += begins - now
+            window.gauges.time += begins - now
             now = begins
-            continue
-        now = step.start + step.duration
-        if start < math.inf and end == math.inf:
-            gauges.add(step)
-            edge, over = now - step.duration / 2, now >= max_time or now - start >= seconds
-            least = 1 if over else requests
-            if over or now - start >= min_time:
-                # Streams that were waiting as the window opened sent in it.
-                sent = bisect.bisect_right(loop.sends, (edge, math.inf)) - bisect.bisect_left(loop.sends, (start,))
-                if sent >= least:
-                    ended, end, server = "time" if over else "requests", edge, gauges.result(now)
-        if not step.finished:
-            continue
-        if start == math.inf:
-            unseen.difference_update(loop.requests[name].stream for name in step.finished)
-            warm = not unseen and loop.completed >= enough and now >= warmup
-            if loop.due is not None:
-                lasting = shape.session_seconds(loop.times.early_e2e)
-                warm = warm and now >= max(lasting, 2 * loop.times.e2e_sum / loop.times.count)
-            if warm or now >= max_time / 2:
-                start = now - step.duration / 2
-                gauges = _Gauges(loop.scheduler, now)
-        done += sum(start <= loop.requests[name].sent <= end for name in step.finished)
+        else:
+            now = step.start + step.duration
+            window.step(step, now)
     for request in loop.requests:
         if not request.done and request.open >= 0:
             request.spans.append((request.open, len(loop.ends)))
-    window = Window(start, end)
-    delays = [delay for when, delay in loop.sends if start <= when <= end]
+    took = Window(window.start, window.end)
+    delays = [delay for when, delay in loop.sends if took.start <= when <= took.end]
     delay = sum(delays) / len(delays) if delays else 0.0
-    return Took(loop.requests, np.array(loop.ends), window, now, ended, server, delay, loop.due is not None)
+    ends, open_loop = np.array(loop.ends), loop.due is not None
+    return Took(loop.requests, ends, took, now, window.ended, window.server, delay, open_loop)
 
 
 # --- what came of it

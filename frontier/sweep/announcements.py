@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from frontier.core import proof
+from frontier.core.claimed import claim_points
 from frontier.core.decisions import Verdict
 from frontier.core.loads import load_facts, setting
 from frontier.core.series import Series
@@ -67,7 +68,7 @@ class Announcer:
         if not limits:
             return
         own = [(t, s) for t, s in history if t.concurrency == trial.concurrency]
-        points = () if trial.phase in (*proof.SCANS, Phase.FRONTIER) else proof.claim_points(own, limits)
+        points = () if trial.phase in (*proof.SCANS, Phase.FRONTIER) else claim_points(own, limits)
         point = points[0] if points else proof.pilot_point(proof.join(tuple(s for _, s in own)), limits)
         judgement = judge(point, limits)
         # Of several that keep it unproven the one that needs most requests to have a bound, else

@@ -32,18 +32,8 @@ from frontier.core.trials import Measurement, Outcome, Phase, Record, Trial
 from frontier.core.verdict import judge
 from frontier.core.window import WindowData
 from frontier.run import Run
-from frontier.search.highest_rate import (
-    FoundRate,
-    LoadAsk,
-    LoadDone,
-    LoadPolicy,
-    LoadTrial,
-    expected_seconds,
-    found_rate,
-    invalid_because,
-    next_ask,
-    proof_size,
-)
+from frontier.search.highest_rate import FoundRate, expected_seconds, found_rate, next_ask
+from frontier.search.load_trials import LoadAsk, LoadPolicy, LoadTrial, invalid_because, proof_size
 from frontier.store.run_dir import RunDirectory
 from frontier.sweep.backend import HttpBackend, OnTick
 from frontier.sweep.servers import require_same_server
@@ -261,18 +251,6 @@ async def find(
             answers.append(found_rate(search.decision, policy, ask, history))
     finally:
         await sender.backend.close()
-    return answers
-
-
-def rates_found(run: Run, limits: Sequence[Limit]) -> list[FoundRate]:
-    """What finished searches of a run have found, read back; nothing is sent."""
-    store = RunDirectory.read_checks(run.path)
-    answers = []
-    for search in [] if run.is_imported else searches(run, limits):
-        history = restored(run.config, search, store)
-        done = next_ask(search.policy, search.decision.limits, history)
-        if isinstance(done, LoadDone):
-            answers.append(found_rate(search.decision, search.policy, done, history))
     return answers
 
 

@@ -13,7 +13,7 @@ import yaml
 from frontier.config import parse_sla
 from frontier.core.trials import ClientHealth, Measurement, Outcome, Record, Trial, Window
 from frontier.extras.users.command import TARGETS
-from frontier.extras.users.head_count import HeadCount, Users
+from frontier.extras.users.head_count import HeadCount, Users, rates_found
 from frontier.extras.users.people import users_text
 from frontier.run import load
 from frontier.store.run_dir import RunDirectory
@@ -141,7 +141,7 @@ def test_a_run_of_two_shapes_answers_for_each_and_emits_for_one(tmp_path: Path) 
 def test_a_rate_that_verify_proved_is_what_people_are_counted_by(cwd: Path, tmp_path: Path) -> None:
     shutil.copytree(cwd / "runs" / "night", tmp_path / "run")
     run, limits = load(tmp_path / "run"), parse_sla(SLA)
-    assert verify.rates_found(run, limits) == []
+    assert rates_found(run, limits) == []
 
     class Store(verify.Sender):
         """Open-loop trials whose requests always take 80 ms to their first token and 0.4 s in

@@ -6,14 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from frontier.client.ask.devices import Readings
 from frontier.client.ask.evidence import parse_metrics
 from frontier.client.ask.facts import (
     EXPORTED,
     FACTS,
-    NVIDIA_SMI,
-    NVML,
-    RAPL,
+    Readings,
     facts_at,
     moments_of,
     server_life,
@@ -21,6 +18,7 @@ from frontier.client.ask.facts import (
 )
 from frontier.client.secrets import Secrets
 from frontier.core.trials import MetricSeries, SourceReadings
+from frontier.extras.devices import device_names
 
 
 def read(*texts: tuple[float, bytes | tuple[bytes, ...]]) -> tuple[SourceReadings, ...]:
@@ -32,7 +30,7 @@ def read(*texts: tuple[float, bytes | tuple[bytes, ...]]) -> tuple[SourceReading
 
 
 def test_every_name_in_a_table_leads_to_a_fact() -> None:
-    named = {fact for facts in {**EXPORTED, **NVIDIA_SMI, **NVML, **RAPL}.values() for fact in facts}
+    named = {fact for facts in {**EXPORTED, **device_names.READ}.values() for fact in facts}
     assert named == set(FACTS)
 
 

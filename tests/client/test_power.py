@@ -13,14 +13,14 @@ import pytest
 from aiohttp import web
 
 from frontier.client.ask import evidence
-from frontier.client.ask.devices import GpuEnergy, Readings
 from frontier.client.ask.evidence import Evidence, parse_metrics
-from frontier.client.ask.facts import window_facts
+from frontier.client.ask.facts import Readings, window_facts
 from frontier.client.ask.target import Target
 from frontier.client.http.http_client import run
 from frontier.core import flags
 from frontier.core.points import Flag, Power
 from frontier.core.trials import SourceReadings
+from frontier.extras.devices.gpu_readers import GpuEnergy
 from frontier.hardware import device_power
 from frontier.show import costs
 from tests.golden import assert_golden_row

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from frontier.client.ask.devices import Readings
 from frontier.client.ask.evidence import ask_settings, parse_metrics, told_settings
+from frontier.client.ask.facts import Readings
 from frontier.client.ask.target import Target
 from frontier.client.http.http_client import Client
 from frontier.extras.compare.comparison_tables import changed_settings

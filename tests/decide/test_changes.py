@@ -8,6 +8,7 @@ import pytest
 
 from frontier.core import changes, proof, solver
 from frontier.core.changes import CHANGE, FEWEST, Unchanged, unchanged
+from frontier.core.claimed import claim_points, over_at_last
 from frontier.core.decisions import Cause, Limit, Verdict
 from frontier.core.trials import ClientHealth, Phase
 from frontier.core.verdict import judge
@@ -151,20 +152,20 @@ def test_windows_that_the_client_spoilt_show_no_change_and_other_latencies_than_
 
 def test_after_a_change_only_later_proofs_prove_and_visits_alone_do_not():
     history = changed(1.3, *[(4, Phase.VISIT)] * 4)
-    (point,) = proof.claim_points(history, TTFT)
+    (point,) = claim_points(history, TTFT)
     assert 1200 == point.n
     assert Verdict.UNPROVEN is judge(point, TTFT).verdict
     proven = history_of(Course(lambda clock: 1.3), *PROOF, history=history)
-    assert Verdict.MEETS is judge(proof.claim_points(proven, TTFT)[0], TTFT).verdict
+    assert Verdict.MEETS is judge(claim_points(proven, TTFT)[0], TTFT).verdict
 
 
 def test_the_newest_window_over_the_limit_forbids_a_setting_whatever_was_before():
     before = history_of(Course(lambda clock: 1.0), *PROOF, *[(4, Phase.VISIT)] * 12)
-    assert () == proof.over_at_last(before, TTFT)
+    assert () == over_at_last(before, TTFT)
     history = history_of(Course(lambda clock: 5.0), (4, Phase.VISIT), history=before)
-    (point,) = proof.claim_points(history, TTFT)
+    (point,) = claim_points(history, TTFT)
     assert Verdict.MEETS is proof.candidates(history, TTFT)[0].verdict, "otherwise this tests nothing"
-    assert (4,) == proof.over_at_last(history, TTFT)
+    assert (4,) == over_at_last(history, TTFT)
     assert Verdict.VIOLATES is judge(point, TTFT).verdict
     decision = solver.solve([point], TTFT, history=history)
     assert decision.concurrency is None
@@ -190,7 +191,7 @@ def swept(server, policy=POLICY, limits=TTFT, most=150):
 
 
 def decided(history, limits=TTFT):
-    return solver.solve(proof.claim_points(history, limits), limits, history=history)
+    return solver.solve(claim_points(history, limits), limits, history=history)
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -262,7 +263,7 @@ def test_a_latency_that_grows_is_found_and_a_step_is_no_growth():
 
 def test_a_creep_that_passes_the_limit_within_one_more_proof_leaves_the_setting_unproven():
     history = creeping(0.02)
-    value = proof.claim_points(history, TTFT)[0].metrics["p90_ttft"]
+    value = claim_points(history, TTFT)[0].metrics["p90_ttft"]
     close, far = ((Limit("p90_ttft", value.upper * factor),) for factor in (1.1, 3.0))
     assert Verdict.MEETS is decided(history, far).verdict
     decision = decided(history, close)

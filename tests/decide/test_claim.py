@@ -9,10 +9,11 @@ import pytest
 
 from frontier.core import claim, solver
 from frontier.core import estimate as summarize
+from frontier.core.claimed import claim_points
 from frontier.core.decisions import Cause, Claim, EndedEarly, Limit, Verdict
 from frontier.core.errors import ExitCode
 from frontier.core.metrics import fewest_to_bound
-from frontier.core.proof import EARLIER_ALPHA, claim_point, claim_points
+from frontier.core.proof import EARLIER_ALPHA, claim_point
 from frontier.core.trials import Phase
 from frontier.show.explain import sentence, with_notes
 from frontier.show.sentences import claim_sentence, headline

@@ -7,10 +7,11 @@ import numpy as np
 import pytest
 
 from frontier.core.claim import PROVEN, capital, claim_of, proof_windows
+from frontier.core.claimed import claim_points
 from frontier.core.decisions import Limit
 from frontier.core.loads import Rate
 from frontier.core.points import Estimate, Point
-from frontier.core.proof import WINDOWS, claim_points, joined, nearest
+from frontier.core.proof import WINDOWS, joined, nearest
 from frontier.core.trials import Phase
 from frontier.search import claim_turns, complete, scan
 from frontier.search.scan import Ask, Done, SearchPolicy

@@ -8,6 +8,7 @@ import pytest
 from scipy.stats import binom
 
 from frontier.core import intervals, proof
+from frontier.core.claimed import claim_points, claim_windows
 from frontier.core.decisions import Limit, Verdict
 from frontier.core.metrics import claim_floor
 from frontier.core.points import Point
@@ -88,7 +89,7 @@ def test_a_claim_stands_on_the_grid_proofs_and_visits_together_and_on_no_look():
         *history_of(server, 4, Phase.GRID, Phase.SCAN),
         *history_of(server, 2, Phase.SCAN, Phase.FRONTIER),
     ]
-    windows = proof.claim_windows(history)
+    windows = claim_windows(history)
     assert {8: 2000, 4: 400} == {c: sample.n for c, sample in windows.items()}
 
 
@@ -97,7 +98,7 @@ def by_grid(later, *phases, requests=240):
     showed then.
     """
     history = history_of(Server(lambda c: 0.1), 8, Phase.GRID, requests=2000)
-    assert Verdict.MEETS is judge(proof.claim_points(history, TTFT)[0], TTFT).verdict
+    assert Verdict.MEETS is judge(claim_points(history, TTFT)[0], TTFT).verdict
     later.clock = 1e6
     return history, history + history_of(later, 8, *phases, requests=requests)
 
@@ -105,8 +106,8 @@ def by_grid(later, *phases, requests=240):
 @pytest.mark.parametrize("phases", [[Phase.VISIT], [Phase.VISIT] * 3, [Phase.PROVE], [Phase.PROVE] * 2, [Phase.GRID]])
 def test_what_the_grid_proved_stays_proven_with_windows_that_alone_prove_nothing(phases):
     before, after = by_grid(Server(lambda c: 0.1), *phases)
-    assert Verdict.MEETS is not judge(proof.claim_points(after[len(before) :], TTFT)[0], TTFT).verdict
-    (point,) = proof.claim_points(after, TTFT)
+    assert Verdict.MEETS is not judge(claim_points(after[len(before) :], TTFT)[0], TTFT).verdict
+    (point,) = claim_points(after, TTFT)
     assert Verdict.MEETS is judge(point, TTFT).verdict
     assert point.n == 2000 + 240 * len(phases)
 
@@ -114,14 +115,14 @@ def test_what_the_grid_proved_stays_proven_with_windows_that_alone_prove_nothing
 def test_what_the_grid_left_open_is_judged_again_at_the_error_that_all_judgements_share():
     history = history_of(Server(lambda c: 0.1), 8, Phase.GRID, *[Phase.VISIT] * 3)
     own = proof.claim_point(proof.join(tuple(sample for _, sample in history)), TTFT, SPEND * ALPHA)
-    assert math.isinf(proof.claim_points(history[:1], TTFT)[0].metrics["p99_ttft"].upper)
-    assert own.metrics["p99_ttft"] == proof.claim_points(history, TTFT)[0].metrics["p99_ttft"]
+    assert math.isinf(claim_points(history[:1], TTFT)[0].metrics["p99_ttft"].upper)
+    assert own.metrics["p99_ttft"] == claim_points(history, TTFT)[0].metrics["p99_ttft"]
 
 
 @pytest.mark.parametrize("phase", [Phase.VISIT, Phase.PROVE])
 def test_later_windows_that_are_over_the_limit_contradict_the_grid(phase):
     _, after = by_grid(Server(lambda c: 0.6), phase, requests=400)
-    assert Verdict.VIOLATES is judge(proof.claim_points(after, TTFT)[0], TTFT).verdict
+    assert Verdict.VIOLATES is judge(claim_points(after, TTFT)[0], TTFT).verdict
 
 
 def test_a_candidate_is_judged_with_the_data_of_the_grid_and_sized_without_them():
@@ -137,8 +138,8 @@ def test_grid_windows_that_the_client_spoilt_count_only_where_there_are_no_other
     ((t, sample),) = history_of(Server(lambda c: 2.0), 8, Phase.GRID)
     spoilt = (t, dataclasses.replace(sample, health=(ClientHealth(suspended=30.0),)))
     history = history_of(Server(lambda c: 0.1), 8, *[Phase.PROVE] * 3)
-    assert proof.claim_points(history, TTFT) == proof.claim_points([spoilt, *history], TTFT)
-    assert 400 == proof.claim_windows([spoilt])[8].n
+    assert claim_points(history, TTFT) == claim_points([spoilt, *history], TTFT)
+    assert 400 == claim_windows([spoilt])[8].n
 
 
 @pytest.mark.parametrize(("p", "effective", "alpha"), [(0.99, 909, 0.0175), (0.99, 3000, 0.01), (0.95, 300, 0.0175)])
@@ -158,10 +159,10 @@ def visited(server):
     this.
     """
     history = history_of(Server(lambda c: 0.1), 8, *[Phase.PROVE] * 3)
-    (alone,) = proof.claim_points(history, TTFT)
+    (alone,) = claim_points(history, TTFT)
     server.clock = 1e6
     history += history_of(server, 8, *[Phase.VISIT] * 3)
-    (later,) = proof.claim_points(history, TTFT)
+    (later,) = claim_points(history, TTFT)
     assert Verdict.MEETS is proof.candidates(history, TTFT)[0].verdict is judge(later, TTFT).verdict
     assert later.n > alone.n
     return alone, later
@@ -196,12 +197,12 @@ def test_else_value_and_bound_are_those_of_the_proof_and_a_note_says_so():
 def test_between_two_judgements_nothing_new_is_claimed():
     history = history_of(Server(lambda c: 0.1), 8, *[Phase.PROVE] * 3)
     for count in (1, 2):
-        (point,) = proof.claim_points(history[:count], TTFT)
+        (point,) = claim_points(history[:count], TTFT)
         estimate = point.metrics["p99_ttft"]
         assert math.inf == estimate.upper
         assert estimate.need > estimate.n
         assert Verdict.UNPROVEN is judge(point, TTFT).verdict
-    assert Verdict.MEETS is judge(proof.claim_points(history, TTFT)[0], TTFT).verdict
+    assert Verdict.MEETS is judge(claim_points(history, TTFT)[0], TTFT).verdict
 
 
 @pytest.mark.parametrize("phase", [Phase.PROVE, Phase.VISIT])
@@ -210,7 +211,7 @@ def test_a_window_that_the_client_spoilt_takes_no_part(phase):
     asleep = ClientHealth(suspended=30.0)
     trial_, sample = history_of(Server(lambda c: 2.0), 8, phase)[0]
     spoilt = [*history, (trial_, dataclasses.replace(sample, health=(asleep,)))]
-    assert proof.claim_points(history, TTFT) == proof.claim_points(spoilt, TTFT)
+    assert claim_points(history, TTFT) == claim_points(spoilt, TTFT)
     assert Verdict.MEETS is proof.candidates(spoilt, TTFT)[0].verdict
 
 
@@ -223,7 +224,7 @@ def test_a_candidate_that_the_client_spoils_again_and_again_is_given_up():
 
 def test_before_its_first_judgement_a_candidate_needs_no_less_than_its_bounds_lack():
     history = history_of(Server(lambda c: 0.01 * c), 16, Phase.PROVE, requests=40)
-    (point,) = proof.claim_points(history, TTFT)
+    (point,) = claim_points(history, TTFT)
     own = proof.claim_point(history[0][1], TTFT, SPEND * ALPHA).metrics["p99_ttft"]
     assert own.need > 3 * own.n, "otherwise this tests nothing"
     assert point.metrics["p99_ttft"].need == own.need
@@ -252,8 +253,8 @@ def test_a_metric_that_was_not_measured_says_nothing_of_the_limits_and_one_of_a_
 def test_a_candidate_that_is_given_up_keeps_the_bounds_of_all_its_data():
     ((t, sample),) = history = history_of(Server(lambda c: 0.6), 8, Phase.PROVE)
     assert Verdict.VIOLATES is proof.candidates(history, TTFT)[0].verdict
-    assert proof.claim_points(history, TTFT)[0].metrics == {
-        **proof.claim_points([(dataclasses.replace(t, phase=Phase.GRID), sample)], TTFT)[0].metrics,
+    assert claim_points(history, TTFT)[0].metrics == {
+        **claim_points([(dataclasses.replace(t, phase=Phase.GRID), sample)], TTFT)[0].metrics,
         "p99_ttft": proof.claim_point(sample, TTFT, SPEND * ALPHA).metrics["p99_ttft"],
     }
 
@@ -267,7 +268,7 @@ def test_where_all_windows_are_spoilt_the_point_is_made_of_them():
 
 def test_a_candidate_too_close_to_its_limit_is_given_up_at_a_judgement_and_not_before():
     history = history_of(Server(lambda c: 0.1, sigma=0.02), 8, *[Phase.PROVE] * 3)
-    value = proof.claim_points(history, TTFT)[0].metrics["p99_ttft"].value
+    value = claim_points(history, TTFT)[0].metrics["p99_ttft"].value
     close = (Limit("p99_ttft", value * 1.0001),)
     before, then = (proof.candidates(history[:k], close)[0] for k in (2, 3))
     assert Verdict.UNPROVEN is before.verdict
@@ -291,7 +292,7 @@ def test_before_its_first_judgement_nothing_is_claimed_even_of_enough_requests()
     history = history_of(Server(lambda c: 0.1), 8, Phase.PROVE, requests=3000)
     own = proof.claim_point(history[0][1], TTFT, SPEND * ALPHA).metrics["p99_ttft"]
     assert own.upper < 0.5, "otherwise this tests nothing"
-    (point,) = proof.claim_points(history, TTFT)
+    (point,) = claim_points(history, TTFT)
     assert math.inf == point.metrics["p99_ttft"].upper
     assert point.metrics["p99_ttft"].need == 3000 * proof.WINDOWS
 
@@ -319,15 +320,15 @@ def test_each_judgement_of_a_candidate_spends_its_part_of_the_error_and_is_claim
     alphas = [SPEND * ALPHA] * 3 + [SPEND * ALPHA * (1 - SPEND)]
     assert [end.alpha for end in ends.values()] == pytest.approx(alphas)
     own = proof.claim_point(proof.join(tuple(s for _, s in history)), limits, alphas[-1]).metrics["p99_ttft"]
-    assert own == proof.claim_points(history, limits)[0].metrics["p99_ttft"]
-    at_three = proof.claim_points(history[:3], limits)[0].metrics["p99_ttft"].upper
-    assert at_three == proof.claim_points(history[:5], limits)[0].metrics["p99_ttft"].upper > 0.17
+    assert own == claim_points(history, limits)[0].metrics["p99_ttft"]
+    at_three = claim_points(history[:3], limits)[0].metrics["p99_ttft"].upper
+    assert at_three == claim_points(history[:5], limits)[0].metrics["p99_ttft"].upper > 0.17
 
 
 def test_a_second_candidate_has_what_the_first_left_of_the_error():
     slow = Server(lambda c: 0.1, sigma=0.02)
     history = history_of(slow, 16, *[Phase.PROVE] * 3) + history_of(Server(lambda c: 0.05), 8, *[Phase.PROVE] * 3)
-    value = proof.claim_points(history[:3], TTFT)[0].metrics["p99_ttft"].value
+    value = claim_points(history[:3], TTFT)[0].metrics["p99_ttft"].value
     first, second = proof.candidates(history, (Limit("p99_ttft", value * 1.0001),))
     assert (Verdict.VIOLATES, Verdict.MEETS) == (first.verdict, second.verdict)
     assert second.alpha == pytest.approx(SPEND * ALPHA * (1 - SPEND))
@@ -338,7 +339,7 @@ def test_a_second_candidate_has_what_the_first_left_of_the_error():
 @pytest.mark.parametrize(("over", "goes_on"), [(0.03, True), (0.08, False)])
 def test_before_its_first_judgement_a_candidate_may_be_a_little_over_its_limit(over, goes_on):
     history = history_of(Server(lambda c: 0.1), 8, *[Phase.PROVE] * 3)
-    value = [proof.claim_points(history[:k], TTFT)[0].metrics["p99_ttft"].value for k in (2, 3)]
+    value = [claim_points(history[:k], TTFT)[0].metrics["p99_ttft"].value for k in (2, 3)]
     limits = (Limit("p99_ttft", min(value) / math.exp(over)),)
     assert (proof.candidates(history[:2], limits)[0].verdict is Verdict.UNPROVEN) is goes_on
     assert proof.candidates(history, limits)[0].verdict is Verdict.VIOLATES, "at a judgement it may not"

@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 
 from frontier.core import proof, solver
+from frontier.core.claimed import claim_points, claim_windows
 from frontier.core.decisions import Limit, Verdict
 from frontier.core.points import Estimate, Flag, Point
 from frontier.core.proof import ALPHA, ASCENTS, JUDGED_AFTER, WINDOWS, Candidate
@@ -66,7 +67,7 @@ def test_it_scans_upwards_until_the_edge_is_known_and_then_proves_near_it(swept)
     assert max(looks) <= 64  # what lies far above the edge need not be seen
     assert len(looks) < 9
     assert 24 <= done.proven <= 31
-    decision = solver.solve(proof.claim_points(history, TTFT), TTFT)
+    decision = solver.solve(claim_points(history, TTFT), TTFT)
     assert (Verdict.MEETS, done.proven) == (decision.verdict, decision.concurrency)
 
 
@@ -84,7 +85,7 @@ def test_resuming_replays_to_the_same_sweep(swept):
 
 def test_a_candidate_is_claimed_from_its_own_windows_only(swept):
     history, _, done = swept
-    claimed = proof.claim_windows(history)
+    claimed = claim_windows(history)
     fresh = sum(s.n for t, s in history if t.phase is Phase.PROVE and t.concurrency == done.proven)
     assert fresh == claimed[done.proven].n
     assert set(claimed) == {t.concurrency for t, _ in history if t.phase is Phase.PROVE}
@@ -127,8 +128,8 @@ def test_where_the_config_states_requests_the_first_looks_are_its_trials():
 
 def test_proven_settings_carry_bounds_at_the_error_of_their_judgement_and_shown_intervals_at_95():
     history = grid(Server(**SMOOTH), (8,), requests=2000, repeats=3)
-    (strict,) = proof.claim_points([(replace(t, phase=Phase.PROVE), s) for t, s in history], TTFT)
-    (plain,) = proof.claim_points(history, TTFT)
+    (strict,) = claim_points([(replace(t, phase=Phase.PROVE), s) for t, s in history], TTFT)
+    (plain,) = claim_points(history, TTFT)
     own = proof.claim_point(proof.join(tuple(s for _, s in history)), TTFT, proof.SPEND * ALPHA)
     assert own.metrics["p99_ttft"] == strict.metrics["p99_ttft"] != plain.metrics["p99_ttft"]
     assert strict.metrics["p99_ttft"].high == plain.metrics["p99_ttft"].high
@@ -146,7 +147,7 @@ def test_a_no_is_claimed_from_fresh_data_too():
     asks, done = go_on(server, history)
     assert [1] == settings(asks, Phase.PROVE)
     assert done.proven is None
-    decision = solver.solve(proof.claim_points(history, TTFT), TTFT)
+    decision = solver.solve(claim_points(history, TTFT), TTFT)
     assert (Verdict.VIOLATES, None) == (decision.verdict, decision.concurrency)
 
 
@@ -218,7 +219,7 @@ def test_a_lower_setting_that_was_seen_to_give_clearly_more_is_proven_too():
     server, history = Server(lambda c: 0.3 if c <= 60 else 1.0, tpot, sigma=0.05), []
     asks, _ = go_on(server, history, SearchPolicy((1, 8, 32, 56, 128)))
     assert 32 in settings(asks, Phase.PROVE)
-    assert 32 == solver.solve(proof.claim_points(history, TTFT), TTFT, marginal_gain=False).throughput_optimum
+    assert 32 == solver.solve(claim_points(history, TTFT), TTFT, marginal_gain=False).throughput_optimum
     rising, seen = Server(lambda c: 0.3 if c <= 60 else 1.0, sigma=0.05), []
     asks, _ = go_on(rising, seen, SearchPolicy((1, 8, 32, 56, 128)))
     proven = settings(asks, Phase.PROVE)
@@ -341,7 +342,7 @@ def test_each_tier_is_proven_the_lowest_limit_first(tiers):
     candidates = settings(asks, Phase.PROVE)
     strict = [c < 24 for c in candidates]
     assert strict == sorted(strict, reverse=True)  # the strict tier's come first
-    points = [(proof.claim_points(history, limits), limits) for _, limits in sorted(tiers)]
+    points = [(claim_points(history, limits), limits) for _, limits in sorted(tiers)]
     answers = [solver.solve(*pair).concurrency for pair in points]
     assert answers[0] == ask.proven, "the end is that of the tier with the lowest limit"
     assert 13 <= answers[0] <= 18 < 39 <= answers[1] <= 56

@@ -8,7 +8,8 @@ from frontier.core.shapes import Shape
 from frontier.core.trials import Phase, Trial
 from frontier.simulator.engine import Scheduler
 from frontier.simulator.spec import EngineSpec, Speculation, price_of
-from frontier.simulator.virtual import closed_loop_arrays, expected_e2e, virtual_trial
+from frontier.simulator.virtual import closed_loop_arrays, virtual_trial
+from tests.virtual_truth import expected_e2e
 
 QUIET = EngineSpec(
     step_base=5e-3, per_decode=1e-4, per_prefill_token=2e-5, per_context_token=0.0, ingest=0.0, kv_tokens=10_000_000

@@ -1,5 +1,5 @@
-"""Evidence beside a trial: the engine's metrics and device exporters (Prometheus text), nvidia-smi,
-NVML.
+"""Evidence beside a trial: the engine's metrics and device exporters (Prometheus text), and what
+extras read.
 
 Each source is read off the hot path, when the window opens, when it closes, and about once a second
 between, and kept as it came; the module `facts` makes facts of it. It answers where the time went,
@@ -12,14 +12,13 @@ import dataclasses
 import re
 import time
 from collections.abc import Iterable, Mapping
-from contextlib import suppress
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 from prometheus_client.metrics_core import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
-from frontier.client.ask.devices import LONGEST_LABEL, GpuEnergy, Gpus, Readings
-from frontier.client.ask.facts import INFO, NAMES, START, Key, Samples, facts_at
+from frontier import registry
+from frontier.client.ask.facts import INFO, LONGEST_LABEL, NAMES, START, Key, Readings, Samples, facts_at
 from frontier.client.ask.identify import Served, object_of
 from frontier.client.ask.target import Target
 from frontier.client.http.http_client import Client
@@ -139,6 +138,15 @@ def _is_number(text: str) -> bool:
 # --- all of them
 
 
+class Source(Protocol):
+    """Something else that is read beside a trial, as the devices of the machine."""
+
+    readings: Readings
+
+    async def watch(self, opened: asyncio.Event, closed: asyncio.Event) -> None:
+        """Read it into its readings while the window is open."""
+
+
 class Evidence:
     """The metrics of a target and of its machine, read when the window opens, when it closes, and
     between; and whether the server calls itself the same after the trial as before. `named` is what
@@ -150,8 +158,9 @@ class Evidence:
     def __init__(self, target: Target) -> None:
         short = dataclasses.replace(target.timeouts, connect=2.0)
         self.target = dataclasses.replace(target, timeouts=short)
-        self._gpus = Gpus(target)
-        self._energy = GpuEnergy(target)
+        self._beside: list[Source] = [
+            source for _, place in registry.there(registry.SOURCES) for source in registry.load(place)(target)
+        ]
         self._metrics = Readings("metrics")
         self._settings: dict[str, str] = {}
         self._served: Served | None = None
@@ -189,7 +198,8 @@ class Evidence:
         """From the opening of the window to its close; ends quietly where there is nothing to
         read.
         """
-        await asyncio.gather(self._scrape(), self._read_energy(), self._gpus.watch(self.opened, self.closed))
+        beside = (source.watch(self.opened, self.closed) for source in self._beside)
+        await asyncio.gather(self._scrape(), *beside)
 
     async def _scrape(self) -> None:
         """Metrics count only where they could be read at both ends of the window."""
@@ -213,24 +223,11 @@ class Evidence:
                 metrics.add(*final, last=True)
                 self._metrics = metrics
 
-    async def _read_energy(self) -> None:
-        await self.opened.wait()
-        await asyncio.to_thread(self._read_counters)
-        while self._energy.readings and not self.closed.is_set():
-            with suppress(TimeoutError):
-                await asyncio.wait_for(self.closed.wait(), _EVERY)
-            await asyncio.to_thread(self._read_counters, last=self.closed.is_set())
-
-    def _read_counters(self, *, last: bool = False) -> None:
-        """In a thread: a driver may take milliseconds to answer."""
-        if samples := self._energy.read():
-            self._energy.readings.add(samples, time.perf_counter(), last=last)
-
     def settings(self, readings: Iterable[SourceReadings]) -> dict[str, str]:
         """What the server told of its settings, on a route or in its metrics."""
         return self._settings | told_settings(readings)
 
     def readings(self) -> tuple[SourceReadings, ...]:
         """What was read in the window, on the clock of the trial, which began at `zero`."""
-        sources = (self._metrics, self._gpus.readings, self._energy.readings)
+        sources = (self._metrics, *(source.readings for source in self._beside))
         return tuple(kept for source in sources for kept in source.stored(self.zero, self.target.secrets))

@@ -1,19 +1,21 @@
-"""Facts of a window from readings: engines' metrics, device exporters, nvidia-smi, RAPL, in common
+"""Facts of a window from readings: engines' metrics, and what extras know of devices, in common
 names and units.
 
-An engine has the table of its metrics' names in its file, a device exporter here. Engines' metrics
-get vLLM's names without the prefix. Counters and the sums and counts of histograms become increases
+An engine has the table of its metrics' names in its file, devices in theirs. Engines' metrics get
+vLLM's names without the prefix. Counters and the sums and counts of histograms become increases
 over the window; gauges become means. Nothing is a percentile here: buckets are not kept, and
 percentiles come from the client's own stamps.
 """
 
-import math
+import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import chain, pairwise
-from typing import Literal, NamedTuple
+from itertools import chain
+from typing import Any
 
+from frontier import registry
 from frontier.client.engines import ENGINES
-from frontier.client.engines.base import COUNTERS, HISTOGRAMS, Table
+from frontier.client.engines.base import COUNTERS, HISTOGRAMS, Fact, Mask, Table
+from frontier.client.secrets import NO_SECRETS, Secrets
 from frontier.core.trials import MetricSeries, SourceReadings
 from frontier.core.units import usable
 
@@ -21,21 +23,8 @@ Key = tuple[str, tuple[tuple[str, str], ...]]
 """A series: its name and its labels, in order."""
 Samples = Mapping[Key, float]
 """What a source said at one moment."""
-
-
-class Fact(NamedTuple):
-    """A fact: its unit, how the series of one moment become one value, and how the values of a
-    window become one.
-
-    'level' is the mean over time, and the highest beside it as NAME_max; of 'energy' see
-    `_energy_facts`, of 'samples' `_clock_facts`.
-    """
-
-    unit: str
-    series: Literal["sum", "max", "min", "mean", "count"]
-    time: Literal["increase", "rate", "level", "mean", "min", "max", "count", "energy", "samples"]
-
-
+_DEVICES: list[Any] = [registry.load(place) for _, place in registry.there(registry.TABLES)]
+"""What extras know of the names of devices, and of the facts that are made of these."""
 FACTS: Mapping[str, Fact] = {
     "num_requests_running": Fact("requests", "sum", "level"),
     "num_requests_waiting": Fact("requests", "sum", "level"),
@@ -43,90 +32,15 @@ FACTS: Mapping[str, Fact] = {
     **{name: Fact(unit, "sum", "increase") for name, unit in COUNTERS.items()},
     **{f"{name}_sum": Fact(unit, "sum", "increase") for name, unit in HISTOGRAMS.items()},
     **{f"{name}_count": Fact("1", "sum", "increase") for name in HISTOGRAMS},
-    "gpu_count": Fact("1", "count", "max"),
-    "gpu_count_min": Fact("1", "count", "min"),
-    "gpu_power": Fact("W", "sum", "mean"),
-    "gpu_power_readings": Fact("1", "count", "count"),
-    "gpu_energy": Fact("J", "sum", "energy"),
-    "gpu_clocks_held": Fact("share", "mean", "mean"),
-    "gpu_clocks_heat": Fact("share", "mean", "mean"),
-    "gpu_power_samples": Fact("samples", "max", "samples"),
-    "gpu_heat_samples": Fact("samples", "max", "samples"),
-    "gpu_samples": Fact("samples", "max", "samples"),
-    "gpu_utilization": Fact("share", "mean", "mean"),
-    "gpu_memory_used": Fact("bytes", "sum", "mean"),
-    "gpu_sm_clock_min": Fact("Hz", "min", "min"),
-    "gpu_sm_clock": Fact("Hz", "min", "mean"),
-    "gpu_temperature_max": Fact("°C", "max", "max"),
-    "cpu_power": Fact("W", "sum", "rate"),
+    **{name: fact for table in _DEVICES for name, fact in table.FACTS.items()},
 }
+_MADE: Mapping[str, Any] = {how: make for table in _DEVICES for how, make in table.MADE.items()}
+"""How facts of a kind of their own are made: (times, moments, series with what is made of them)."""
 START = "process_start_time_seconds"
-
-# --- tables of the names of devices
-
-
-class Mask(int):
-    """In place of a factor: 1 where one of these bits is set, else 0."""
-
-
-_CLOCK = {"gpu_sm_clock_min": 1e6, "gpu_sm_clock": 1e6}
-_POWER = {"gpu_power": 1.0, "gpu_count": 1.0, "gpu_count_min": 1.0, "gpu_power_readings": 1.0}
-# NVML gives the reasons for a GPU's clock as bits. Held down: power cap (4), hardware slowdown (8),
-# heat (0x20, 0x40), power brake (0x80). Ignored, since neither power nor heat is the cause: idle
-# (1), clocks set by a user (2) and sync boost (0x10), where a GPU keeps the clock of the slowest in
-# its group.
-_CLOCKS = {"gpu_clocks_held": Mask(0xEC), "gpu_clocks_heat": Mask(0x60)}
-# NVIDIA's exporter, in the names before and after DCGM 4.6.
-DCGM: Table = {
-    "DCGM_FI_DEV_POWER_USAGE": _POWER,
-    "DCGM_FI_DEV_BOARD_POWER_WATTS": _POWER,
-    "DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION": {"gpu_energy": 1e-3},
-    "DCGM_FI_DEV_CLOCK_THROTTLE_REASONS": _CLOCKS,
-    "DCGM_FI_DEV_CLOCKS_EVENT_REASONS": _CLOCKS,
-    "DCGM_FI_DEV_GPU_UTIL": {"gpu_utilization": 0.01},
-    "DCGM_FI_DEV_FB_USED": {"gpu_memory_used": 2.0**20},
-    "DCGM_FI_DEV_SM_CLOCK": _CLOCK,
-    "DCGM_FI_DEV_GPU_TEMP": {"gpu_temperature_max": 1.0},
-    "DCGM_FI_DEV_GPU_TEMP_CELSIUS": {"gpu_temperature_max": 1.0},
-}
-# AMD's exporter, which may have a prefix. The power is that of MI3xx and MI2xx: a GPU has one of
-# the two. Its firmware counts the samples of its own in which a limit held the clocks down, each
-# limit beside the count of all samples.
-AMD: Table = {
-    f"{prefix}{name}": facts
-    for prefix in ("", "amd_")
-    for name, facts in {
-        "gpu_package_power": _POWER,
-        "gpu_average_package_power": _POWER,
-        "gpu_energy_consumed": {"gpu_energy": 1e-6},
-        "gpu_violation_ppt_residency_accumulated": {"gpu_power_samples": 1.0},
-        "gpu_violation_socket_thermal_residency_accumulated": {"gpu_heat_samples": 1.0},
-        "gpu_violation_hbm_thermal_residency_accumulated": {"gpu_heat_samples": 1.0},
-        "gpu_violation_vr_thermal_residency_accumulated": {"gpu_heat_samples": 1.0},
-        "gpu_violation_processor_hot_residency_accumulated": {"gpu_heat_samples": 1.0},
-        "gpu_violation_current_accumulated_counter": {"gpu_samples": 1.0},
-        "gpu_clock{clock_type=system}": _CLOCK,
-        "gpu_clock{clock_type=GPU_CLOCK_TYPE_SYSTEM}": _CLOCK,
-        "gpu_gfx_activity": {"gpu_utilization": 0.01},
-        "gpu_used_vram": {"gpu_memory_used": 2.0**20},
-        "gpu_junction_temperature": {"gpu_temperature_max": 1.0},
-    }.items()
-}
-NVIDIA_SMI: Table = {
-    "index": {"gpu_count": 1.0},
-    "power.draw": {name: 1.0 for name in _POWER if name != "gpu_count"},
-    "utilization.gpu": {"gpu_utilization": 0.01},
-    "memory.used": {"gpu_memory_used": 2.0**20},
-    "clocks.sm": _CLOCK,
-    "temperature.gpu": {"gpu_temperature_max": 1.0},
-}
-NVML: Table = {"energy_mj": {"gpu_energy": 1e-3}, "clocks_reasons": _CLOCKS}
-RAPL: Table = {"energy_uj": {"cpu_power": 1e-6}}
-"""Of CPU packages, in runs of versions that read these counters."""
 
 EXPORTED: Table = {
     name: facts
-    for table in (*(engine.facts for engine in ENGINES.values()), DCGM, AMD)
+    for table in (*(engine.facts for engine in ENGINES.values()), *(table.EXPORTED for table in _DEVICES))
     for name, facts in table.items()
 }
 """What is looked for in a Prometheus text."""
@@ -142,7 +56,7 @@ def _by_name(table: Table) -> dict[str, list[tuple[tuple[str, str] | None, Mappi
     return entries
 
 
-_ENTRIES = _by_name({**EXPORTED, **NVIDIA_SMI, **NVML, **RAPL})
+_ENTRIES = _by_name({**EXPORTED, **{name: facts for table in _DEVICES for name, facts in table.READ.items()}})
 INFO = tuple(name for engine in ENGINES.values() for name in engine.info)
 """Metrics whose labels are the server's settings."""
 NAMES = (*_by_name(EXPORTED), *INFO)
@@ -206,69 +120,13 @@ def _source_facts(times: Sequence[float], moments: Sequence[Samples]) -> tuple[d
                 fell = fell or (step < 0 and not name.endswith("_sum"))
                 if step >= 0:
                     facts[name] = step / (times[-1] - times[0]) if how == "rate" else step
-            case "energy":
-                facts |= _energy_facts(times, moments)
-            case "samples":
-                facts |= _clock_facts(moments)
             case "level":
                 facts |= {name: sum(values) / len(values), f"{name}_max": max(values)}
+            case "energy" | "samples":
+                facts |= _MADE[how](times, moments, _made_of(_series(moments)))
             case _:
                 facts[name] = _joined(how, values)
     return facts, fell
-
-
-def _energy_facts(times: Sequence[float], moments: Sequence[Samples]) -> dict[str, float]:
-    """`gpu_energy_power`: the watts of all devices by their energy counters, each from its first
-    change to its last, as an exporter may read its devices seldom. The slowest changed
-    `gpu_energy_updates` times. There are `gpu_energy_count`, of which `gpu_energy_lost` started
-    again or were missing at times.
-    """
-    watts, updates, lost = 0.0, [], 0
-    counters = {key: factor for key, fact, factor in _made_of(_series(moments)) if fact == "gpu_energy"}
-    for key, factor in counters.items():
-        values = [moment.get(key, -1.0) for moment in moments]
-        changes = [i for i, (before, value) in enumerate(pairwise(values), 1) if value > before]
-        if min(values) < 0 or any(value < before for before, value in pairwise(values)):
-            lost += 1
-            continue
-        updates.append(len(changes))
-        if len(changes) > 1:
-            first, last = changes[0], changes[-1]
-            watts += factor * (values[last] - values[first]) / (times[last] - times[first])
-    facts = {"gpu_energy_count": len(counters), "gpu_energy_lost": lost, "gpu_energy_updates": min(updates, default=0)}
-    return {"gpu_energy_power": watts, **{name: float(number) for name, number in facts.items()}}
-
-
-def _clock_facts(moments: Sequence[Samples]) -> dict[str, float]:
-    """The share of time in which the clocks were held down, and by heat, as the mean over devices
-    that count samples: those in which the limit that held longest did, over all samples between the
-    first and the last reading. A device whose counters stand still (a partition without its own) or
-    fell (another driver life) is left out.
-    """
-    if len(moments) < 2:
-        return {}
-    devices: dict[object, dict[str, float]] = {}
-    for (name, labels), fact, _ in _made_of(_series(moments)):
-        counts = [moment.get((name, labels), -1.0) for moment in (moments[0], moments[-1])]
-        if fact.endswith("_samples") and min(counts) >= 0:
-            known = devices.setdefault(labels, {})
-            known[fact] = max(known.get(fact, 0.0), counts[1] - counts[0]) if counts[1] >= counts[0] else -math.inf
-    shares = [share for share in map(_held_shares, devices.values()) if share is not None]
-    if not shares:
-        return {}
-    held, heat = (sum(column) / len(shares) for column in zip(*shares, strict=True))
-    return {"gpu_clocks_held": held, "gpu_clocks_heat": heat}
-
-
-def _held_shares(samples: Mapping[str, float]) -> tuple[float, float] | None:
-    """The share of a device's samples in which its clocks were held down, and that by heat; None
-    where they were not counted.
-    """
-    limits = [count for fact, count in samples.items() if fact != "gpu_samples"]
-    all_samples = samples.get("gpu_samples", 0.0)
-    if all_samples <= 0 or not limits or min(limits) < 0:
-        return None
-    return min(1.0, max(limits) / all_samples), min(1.0, samples.get("gpu_heat_samples", 0.0) / all_samples)
 
 
 def _series(moments: Iterable[Samples]) -> Iterable[Key]:
@@ -344,3 +202,45 @@ def _number(word: str) -> float:
     if value is None:
         raise ValueError(f"{word!r:.40} cannot be one of its numbers")
     return value
+
+
+_MOST_VALUES = 200_000
+"""Values that are kept of a source: about 1.5 MB. With more, every second moment is dropped."""
+LONGEST_LABEL = 200
+
+
+class Readings:
+    """What one source said, moment by moment, bounded in size: a long window keeps fewer moments of
+    it.
+    """
+
+    def __init__(self, source: str) -> None:
+        self._source = source
+        self._moments: list[tuple[float, Samples]] = []
+        self._values = self._seen = 0
+        self._stride = 1
+
+    def __bool__(self) -> bool:
+        return bool(self._moments)
+
+    def add(self, samples: Samples, at: float, *, last: bool = False) -> None:
+        """Keep what it said `at` a moment (perf_counter seconds)."""
+        self._seen += 1
+        if not last and (self._seen - 1) % self._stride:
+            return
+        self._moments.append((at, samples))
+        self._values += len(samples)
+        if self._values > _MOST_VALUES and not last:
+            self._moments = self._moments[::2]
+            self._values = sum(len(kept) for _, kept in self._moments)
+            self._stride *= 2
+
+    def stored(self, zero: float = 0.0, secrets: Secrets = NO_SECRETS) -> tuple[SourceReadings, ...]:
+        """As it is kept in the evidence, times counting from `zero` (perf_counter seconds); none
+        without a reading.
+        """
+        if not self._moments:
+            return ()
+        times, moments = zip(*((at - zero, samples) for at, samples in tuple(self._moments)), strict=True)
+        clean = functools.cache(lambda text: secrets.said(text, LONGEST_LABEL))
+        return (stored_readings(self._source, times, moments, clean),)

@@ -17,6 +17,24 @@ from frontier.client.engines.stream import StreamState
 
 # --- names of metrics
 
+
+class Fact(NamedTuple):
+    """A fact: its unit, how the series of one moment become one value, and how the values of a
+    window become one.
+
+    'level' is the mean over time, and the highest beside it as NAME_max; 'energy' and 'samples' are
+    of devices, made by their extra.
+    """
+
+    unit: str
+    series: Literal["sum", "max", "min", "mean", "count"]
+    time: Literal["increase", "rate", "level", "mean", "min", "max", "count", "energy", "samples"]
+
+
+class Mask(int):
+    """In place of a factor: 1 where one of these bits is set, else 0."""
+
+
 HISTOGRAMS = {
     "time_to_first_token_seconds": "s",
     "e2e_request_latency_seconds": "s",

@@ -25,7 +25,7 @@ import numpy as np
 from frontier.core.decisions import Limit
 from frontier.core.difference import ORDER, ComparisonVerdict, Difference, in_pairs, is_comparable, mean, variance
 from frontier.core.estimate import estimate
-from frontier.core.intervals import chi_square_quantile
+from frontier.core.laws import chi_square_quantile
 from frontier.core.loads import setting
 from frontier.core.metrics import LATENCIES, metric
 from frontier.core.points import Estimate

@@ -13,7 +13,8 @@ import numpy as np
 from frontier.core.decisions import Decision, Limit, Verdict
 from frontier.core.errors import MeasurementError
 from frontier.core.from_records import window_data
-from frontier.core.intervals import clopper_pearson, normal_quantile
+from frontier.core.intervals import clopper_pearson
+from frontier.core.laws import normal_quantile
 from frontier.core.trials import Record
 from frontier.extras.hold.watch import MONTH, Growth, Watch, threshold
 from frontier.extras.hold.windows import EVENT, Kept, allowed, judged_limits, kept, read, window_seconds, window_trial

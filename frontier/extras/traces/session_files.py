@@ -20,6 +20,7 @@ which no trace holds.
 
 import functools
 import hashlib
+import itertools
 import operator
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -29,7 +30,7 @@ from pathlib import Path
 
 from frontier.core.errors import UsageError
 from frontier.core.session_table import SessionFile, SessionTable, SessionTurn
-from frontier.core.shapes import Shape
+from frontier.core.shapes import Lengths, Session, Shape
 from frontier.fields import Problem, duration
 from frontier.store.documents import INCOMPLETE, MOST_BYTES, ForeignFileError, Node, read_document
 from frontier.store.files import read_given
@@ -100,7 +101,27 @@ def _read(path: str, _modified: int, _size: int) -> Shape:
         found.left_out,
         SessionTable(sessions),
     )
-    return Shape.of_file(file, "sessions")
+    return shape_of(file, "sessions")
+
+
+def shape_of(file: SessionFile, name: str) -> Shape:
+    """The shape of the sessions of a file, whose turns it holds."""
+    assert file.table is not None
+    sessions = file.table.sessions
+    later = [turn for turns in sessions for turn in turns[1:]]
+    think = sum(turn.pause for turn in later) / max(1, len(later))
+    first, added = [turns[0].new for turns in sessions], [turn.new for turn in later]
+    osl = [turn.out for turns in sessions for turn in turns]
+    isl = [prompt for turns in sessions for prompt in _prompts(turns)]
+    turns = Lengths.observed([len(each) for each in sessions])
+    session = Session(turns, Lengths.observed(first), Lengths.observed(added), think, file=file)
+    return Shape(Lengths.observed(isl), Lengths.observed(osl), name, session=session)
+
+
+def _prompts(turns: Sequence[SessionTurn]) -> list[int]:
+    """The prompt tokens of each turn of a session, with all that was said before it."""
+    said = [0, *itertools.accumulate(turn.new + turn.out for turn in turns)]
+    return [before + turn.new for before, turn in zip(said, turns, strict=False)]
 
 
 def _high(values: Iterable[float]) -> float:

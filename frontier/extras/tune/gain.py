@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from frontier.core.decisions import Limit
 from frontier.core.difference import Difference, in_pairs
 from frontier.core.estimate import estimate
-from frontier.core.intervals import t_quantile
+from frontier.core.laws import t_quantile
 from frontier.core.metrics import metric
 from frontier.core.points import Estimate
 from frontier.core.window import WindowData, join

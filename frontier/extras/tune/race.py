@@ -14,7 +14,7 @@ from functools import cached_property
 
 from frontier.core.changes import PROOFS
 from frontier.core.decisions import Verdict
-from frontier.core.intervals import normal_quantile
+from frontier.core.laws import normal_quantile
 from frontier.core.proof import ALPHA, SCANS, joined
 from frontier.core.series import Series
 from frontier.core.trials import Phase, Trial

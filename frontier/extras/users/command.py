@@ -106,8 +106,7 @@ def _answer(run: "Run", decision: "Decision", think: float, people: int | None, 
 
 def _verified(run: "Run", decision: "Decision") -> "Verified | None":
     """The rate that `verify --find` proved of this operating point; None where there is none."""
-    from frontier.extras.users.head_count import Verified
-    from frontier.sweep.verify import rates_found
+    from frontier.extras.users.head_count import Verified, rates_found
 
     for found in rates_found(run, decision.limits):
         e2e = found.point.metrics.get("mean_e2e") if found.point is not None else None

@@ -1,9 +1,8 @@
-"""Readings of this machine's GPUs, by nvidia-smi and NVML. `Readings` are what any source said,
-moment by moment.
+"""GPUs of this machine, read beside a trial: by nvidia-smi, and by NVML for their energy counters
+and what holds their clocks down.
 """
 
 import asyncio
-import functools
 import importlib
 import ipaddress
 import shutil
@@ -14,58 +13,14 @@ from contextlib import suppress
 from typing import Any
 from urllib.parse import urlsplit
 
-from frontier.client.ask.facts import Key, Samples, stored_readings
+from frontier.client.ask.facts import Key, Readings
 from frontier.client.ask.target import Target
-from frontier.client.secrets import NO_SECRETS, Secrets
-from frontier.core.trials import SourceReadings
 from frontier.core.units import usable
-
-_MOST_VALUES = 200_000
-"""Values that are kept of a source: about 1.5 MB. With more, every second moment is dropped."""
-LONGEST_LABEL = 200
-
-
-class Readings:
-    """What one source said, moment by moment, bounded in size: a long window keeps fewer moments of
-    it.
-    """
-
-    def __init__(self, source: str) -> None:
-        self._source = source
-        self._moments: list[tuple[float, Samples]] = []
-        self._values = self._seen = 0
-        self._stride = 1
-
-    def __bool__(self) -> bool:
-        return bool(self._moments)
-
-    def add(self, samples: Samples, at: float, *, last: bool = False) -> None:
-        """Keep what it said `at` a moment (perf_counter seconds)."""
-        self._seen += 1
-        if not last and (self._seen - 1) % self._stride:
-            return
-        self._moments.append((at, samples))
-        self._values += len(samples)
-        if self._values > _MOST_VALUES and not last:
-            self._moments = self._moments[::2]
-            self._values = sum(len(kept) for _, kept in self._moments)
-            self._stride *= 2
-
-    def stored(self, zero: float = 0.0, secrets: Secrets = NO_SECRETS) -> tuple[SourceReadings, ...]:
-        """As it is kept in the evidence, times counting from `zero` (perf_counter seconds); none
-        without a reading.
-        """
-        if not self._moments:
-            return ()
-        times, moments = zip(*((at - zero, samples) for at, samples in tuple(self._moments)), strict=True)
-        clean = functools.cache(lambda text: secrets.said(text, LONGEST_LABEL))
-        return (stored_readings(self._source, times, moments, clean),)
-
-
-# --- this machine's GPUs
 
 _FIELDS = ("index", "power.draw", "utilization.gpu", "memory.used", "clocks.sm", "temperature.gpu")
 _ARGUMENTS = (f"--query-gpu={','.join(_FIELDS)}", "--format=csv,noheader,nounits", "--loop=1")
+
+_EVERY = 1.0
 
 GpuSample = tuple[float | None, ...]
 """One GPU at one moment, as _FIELDS; None where nvidia-smi has no value."""
@@ -173,3 +128,22 @@ class GpuEnergy:
                 with suppress(self._nvml.NVMLError):
                     samples[name, (("index", str(index)),)] = float(ask(device))
         return samples
+
+    async def watch(self, opened: asyncio.Event, closed: asyncio.Event) -> None:
+        """Read them as the window opens, as it closes, and about once a second between."""
+        await opened.wait()
+        await asyncio.to_thread(self._keep)
+        while self.readings and not closed.is_set():
+            with suppress(TimeoutError):
+                await asyncio.wait_for(closed.wait(), _EVERY)
+            await asyncio.to_thread(self._keep, last=closed.is_set())
+
+    def _keep(self, *, last: bool = False) -> None:
+        """In a thread: a driver may take milliseconds to answer."""
+        if samples := self.read():
+            self.readings.add(samples, time.perf_counter(), last=last)
+
+
+def sources(target: Target) -> "tuple[Gpus, GpuEnergy]":
+    """What reads the GPUs of a target's machine, where that is this one."""
+    return Gpus(target), GpuEnergy(target)

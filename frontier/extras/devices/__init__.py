@@ -1,0 +1,1 @@
+"""Devices: what the GPUs of this machine say beside a trial: power, clocks, energy."""
