@@ -384,17 +384,18 @@ def next_setting(state: State, start: int, top: int, step: float) -> int | None:
     if (odd := min((c for c in state.contradicted if state.looks.get(c, 0) < LOOKS_AT_MOST), default=None)) is not None:
         return odd
     bracket = state.bracket()
-    if bracket is None:
-        c = round(min(state.points) / step)
-    elif bracket[1] is None:
-        over = bracket[0] >= top or no_more_throughput(state.points)
-        c = 0 if over else min(top, max(bracket[0] + 1, round(step * bracket[0])))
-    else:
-        low, high = bracket[0], bracket[1]
-        c = 0 if high - low <= 1 or high / low <= CLOSE else between(low, high)
-        if c == 0 and min(state.points) > BELOW * low and low > 1:
-            c = math.floor(BELOW * low)
+    c = round(min(state.points) / step) if bracket is None else _from(state, *bracket, top, step)
     return c if c >= 1 and state.looks.get(c, 0) < LOOKS_AT_MOST else None
+
+
+def _from(state: State, low: int, high: int | None, top: int, step: float) -> int:
+    """The next setting to look at where one is known that is inside; 0 where no more is needed."""
+    if high is None:
+        over = low >= top or no_more_throughput(state.points)
+        return 0 if over else min(top, max(low + 1, round(step * low)))
+    if high - low > 1 and high / low > CLOSE:
+        return between(low, high)
+    return math.floor(BELOW * low) if low > 1 and min(state.points) > BELOW * low else 0
 
 
 def _settings(worths: Iterable[int]) -> list[int]:
