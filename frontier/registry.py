@@ -75,6 +75,9 @@ SESSIONS = "traces.session_files:read_sessions"
 """Arrivals and sessions of files that a config names."""
 EXECUTOR = "ray.workers"
 """Client processes on other machines."""
+ARRIVAL_RATE = "users.arrivals:arrival_rate"
+"""The rate of independent arrivals of an operating point: (decision, its points, its samples) ->
+`planning.sla_result.ArrivalRate`."""
 COMPARED_ANSWERS = "quality.agreement:compared"
 """Answers beside those of a reference: (answers, deployment, shape, reference) -> their quality."""
 OPTIONS = {
@@ -111,9 +114,14 @@ def needed(place: str, what: str) -> Any:
     return load(place)
 
 
+def optional(place: str) -> Any | None:
+    """What stands at a place; None where its extra is not there."""
+    return load(place) if is_there(place.partition(".")[0]) else None
+
+
 def options_of(command: str) -> list[Any]:
     """The modules of the options that extras add to a command."""
-    return [load(place) for place in OPTIONS.get(command, ()) if is_there(place.partition(".")[0])]
+    return [found for place in OPTIONS.get(command, ()) if (found := optional(place)) is not None]
 
 
 def commands() -> dict[str, Command]:

@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from frontier import registry
-from frontier.arrivals import arrival_rate
 from frontier.client.engines import engine_of
 from frontier.config import Config
 from frontier.config.config_file import config_of
@@ -41,7 +40,7 @@ from frontier.hardware import device_power
 from frontier.hardware.roofline import Roofline, bounds, distance
 from frontier.planning.budget import Amount, TrialTimes
 from frontier.planning.next_step import go_on, shared_commands, with_command, with_top
-from frontier.planning.sla_result import SlaResult, answer
+from frontier.planning.sla_result import ArrivalRate, SlaResult, answer
 from frontier.planning.standing import Standing, skipped, standing
 from frontier.store.records import GreedyReplies
 from frontier.store.run_dir import RunDirectory
@@ -270,10 +269,17 @@ class Run:
     def _answer(
         self, tier: str, limits: tuple[Limit, ...], points: Sequence[Point], decisions: tuple[Decision, ...]
     ) -> SlaResult:
-        mine = by_series(points)
-        rates = {d.series: arrival_rate(d, mine.get(d.series, ()), self.samples(d.series)) for d in decisions}
-        known = {series: rate for series, rate in rates.items() if rate is not None}
-        return answer(tier, limits, points, decisions, self.gpus, known)
+        rates = {d.series: rate for d in decisions if (rate := self.arrival_rate(d, points)) is not None}
+        return answer(tier, limits, points, decisions, self.gpus, rates)
+
+    def arrival_rate(self, decision: Decision, points: Sequence[Point]) -> ArrivalRate | None:
+        """The rate of independent arrivals that an operating point takes; None where it is not
+        known.
+        """
+        estimate = registry.optional(registry.ARRIVAL_RATE)
+        mine = [point for point in points if point.series == decision.series]
+        rate: ArrivalRate | None = estimate and estimate(decision, mine, self.samples(decision.series))
+        return rate
 
     def _decide(
         self, limits: tuple[Limit, ...], options: Mapping[str, bool]

@@ -24,7 +24,6 @@ RINGS = [
     "store",
     "config",
     "planning",
-    "arrivals",
     "run",
     "sweep",
     "show",

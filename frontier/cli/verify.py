@@ -30,8 +30,8 @@ from frontier.core.units import format_elapsed, format_number
 from frontier.store.run_dir import RunDirectory
 
 if TYPE_CHECKING:
-    from frontier.arrivals import Check
     from frontier.client.load.loop import TrialProgress
+    from frontier.planning.sla_result import Check
     from frontier.run import Run
     from frontier.search.highest_rate import LoadAsk, LoadTrial
     from frontier.sweep.verify import Search, Sender

@@ -9,12 +9,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from frontier.arrivals import arrival_rate
 from frontier.core.decisions import Cause, Decision, Limit, Reason, Verdict
 from frontier.core.loads import setting
 from frontier.core.metrics import metric
 from frontier.core.text import capital, clean
 from frontier.core.window import WindowData
+from frontier.planning.sla_result import ArrivalRate
 from frontier.run import Run
 from frontier.show.answer import answer_lines
 from frontier.show.costs import power_text
@@ -141,8 +141,8 @@ class Report:
 
     `views` has one per frontier, with its points and decision. `samples` holds the windows by
     concurrency, for distributions and evidence; without them the page has less. `notes` are what
-    extras say of its series. `unfinished` says that a part of the run is not measured, `standing`
-    is the same for machines.
+    extras say of its series, `arrivals` the rates that its operating points take. `unfinished` says
+    that a part of the run is not measured, `standing` is the same for machines.
     """
 
     views: Sequence[View]
@@ -156,6 +156,7 @@ class Report:
     standing: Mapping[str, Any] | None = None
     pooled: Sequence[Pooled] = ()
     notes: Mapping[str, Noted] = field(default_factory=dict)
+    arrivals: Mapping[Any, ArrivalRate] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,6 +210,7 @@ def report_of(
     if run.is_imported:
         checks = IMPORTED_REQUEST_CHECKS if run.histories else IMPORTED_CHECKS
     views = views_of(run, limits, objectives)
+    decisions = [view.decision for view in views if view.decision]
     return Report(
         views=views,
         pooled=pooled_of([run], objectives, limits) if objectives else (),
@@ -220,7 +222,8 @@ def report_of(
         checks=checks,
         unfinished=run.not_measured,
         standing=run.standing.tree(run.go_on) if run.standing is not None else None,
-        notes=notes_of(run, [p for view in views for p in view.mine], [v.decision for v in views if v.decision]),
+        notes=notes_of(run, [p for view in views for p in view.mine], decisions),
+        arrivals={d.series: rate for d in decisions if (rate := run.arrival_rate(d, views[0].points)) is not None},
     )
 
 
@@ -261,9 +264,10 @@ def _section(view: View, report: Report) -> Section:
     samples = report.samples.get(frontier.series, {})
     known = figures(decision) if decision else []
     rows = [figure_row(figure, gpus) for figure in known]
-    arrivals = arrival_rate(decision, points, samples) if decision is not None else None
     if decision is not None:
-        lines, whole = (answer_lines(decision, arrivals, whole=whole) for whole in (False, True))
+        lines, whole = (
+            answer_lines(decision, report.arrivals.get(frontier.series), whole=whole) for whole in (False, True)
+        )
     else:
         lines = whole = [("No SLA", no_sla_sentence(points, frontier, gpus))]
     more = [("", text) for _, text in whole if text not in [text for _, text in lines]]
