@@ -68,18 +68,25 @@ FIGURES = dict.fromkeys(FIGURE_LINES, "figures.detail:detail_figures") | {"hours
 """Detail figures by name: (run, views, name, at) -> pictures with their views."""
 PAGE_FIGURES = {"figures": "figures.detail:page_figures"}
 """Figures of a series on the page: (view, samples) -> pictures."""
-SEVERAL = "compare.multi_run"
-"""Several runs or deployments in one picture."""
+SEVERAL = "compare.multi_run:together_picture"
+"""Several runs or deployments in one picture: (runs, limits, axes) -> picture."""
+POOLED = "compare.pooled:pooled_of"
+"""The frontier over several deployments or runs: (runs, objectives, limits) -> tables with their
+trees."""
 TRACE = "traces.arrival_files:read_trace"
 SESSIONS = "traces.session_files:read_sessions"
 """Arrivals and sessions of files that a config names."""
+RECORDED = "traces.recorded"
+"""What the plan of a sweep says of them: `recorded_lines` and, for JSON, `trace_facts`."""
+CAPACITY = "diagnose.capacity:capacity"
+"""Where and why the throughput of a series ends, of its points."""
 EXECUTOR = "ray.workers"
 """Client processes on other machines."""
 ARRIVAL_RATE = "users.arrivals:arrival_rate"
 """The rate of independent arrivals of an operating point: (decision, its points, its samples) ->
 `planning.sla_result.ArrivalRate`."""
-COMPARED_ANSWERS = "quality.agreement:compared"
-"""Answers beside those of a reference: (answers, deployment, shape, reference) -> their quality."""
+COMPARED_ANSWERS = "quality.agreement:of_run"
+"""Answers beside those of a reference: (config, answers) -> what has their `quality`, by series."""
 OPTIONS = {
     "sweep": ("telemetry.command",),
     "verify": ("quality.command", "hold.command"),

@@ -86,7 +86,8 @@ def test_each_row_of_the_table_leads_to_an_extra() -> None:
     places += [*registry.NOTES.values(), *registry.FIGURES.values(), *registry.PAGE_FIGURES.values()]
     places += [place for modules in registry.OPTIONS.values() for place in modules]
     places += [*registry.API.values(), registry.SEVERAL, registry.TRACE, registry.SESSIONS, registry.EXECUTOR]
-    places += [registry.COMPARED_ANSWERS, registry.ARRIVAL_RATE]
+    places += [registry.COMPARED_ANSWERS, registry.ARRIVAL_RATE, registry.POOLED, registry.RECORDED]
+    places.append(registry.CAPACITY)
     for place in places:
         assert registry.load(place) is not None
     assert sorted({place.partition(".")[0] for place in places}) == EXTRAS

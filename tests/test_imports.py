@@ -25,6 +25,7 @@ RINGS = [
     "config",
     "planning",
     "run",
+    "read_run",
     "sweep",
     "show",
     "api",

@@ -96,7 +96,6 @@ LONGEST_FILE = 450
 LONG = {
     "core/intervals.py": 483,
     "core/proof.py": 496,
-    "run.py": 500,
     "search/highest_rate.py": 490,
     "show/picture/draw.py": 579,
     "show/picture/layout.py": 453,

@@ -16,8 +16,8 @@ from markupsafe import escape
 from frontier.core.decisions import Decision, Limit
 from frontier.core.metrics import metric
 from frontier.core.points import Point
+from frontier.read_run import load as load_run
 from frontier.run import Run
-from frontier.run import load as load_run
 from frontier.show.explain import with_notes
 from frontier.show.point_rows import load_columns
 
@@ -184,6 +184,6 @@ class NotebookRun(Run):
 def load(path: str | Path, settings: Sequence[str] = ()) -> NotebookRun:
     """The run in a directory, looked at with `settings` ('gpus=8', 'price=$12/h',
     'hardware.power=700W/gpu') in its config's place; the files stay as they are. Errors as of
-    `frontier.run.load`.
+    `frontier.read_run.load`.
     """
     return NotebookRun.of(load_run(path, settings))

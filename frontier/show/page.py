@@ -21,7 +21,6 @@ from frontier.show.numbers import LIMIT_AT
 from frontier.show.picture.colours import dark_colours, ink
 from frontier.show.picture.data import Picture, mark_id
 from frontier.show.picture.frontier_picture import small_multiples
-from frontier.show.pooled import pooled_json
 from frontier.show.report import KEY, Page, Report, Section, page_of
 from frontier.show.table import Cell, Table
 
@@ -289,7 +288,7 @@ def report_json(report: Report) -> Tree:
             }
             for section in page.sections
         ],
-        "pooled": pooled_json(report.pooled),
+        "pooled": [tree for _, tree in report.pooled],
         "health": list(page.health),
         "provenance": dict(page.provenance),
         "commands": list(page.commands),

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from frontier import registry
 from frontier.core.decisions import Cause, Decision, Limit, Reason, Verdict
 from frontier.core.loads import setting
 from frontier.core.metrics import metric
@@ -20,13 +21,13 @@ from frontier.show.answer import answer_lines
 from frontier.show.costs import power_text
 from frontier.show.evidence_tables import cost_tables, evidence_tables, time_tables
 from frontier.show.explain import sentence
+from frontier.show.json_out import Tree
 from frontier.show.notes import Noted, notes_of
 from frontier.show.numbers import bar_ends, figure_row, figures
 from frontier.show.picture.data import View
 from frontier.show.picture.labels import answer_rows, panel_names, view_name
 from frontier.show.picture.labels import headline as title_of
-from frontier.show.picture.selection import pooled_of, provenance_of, samples_of, views_of
-from frontier.show.pooled import Pooled, pooled_table
+from frontier.show.picture.selection import provenance_of, samples_of, views_of
 from frontier.show.sentences import headline, next_step_lines, no_sla_sentence
 from frontier.show.table import Table
 from frontier.show.tables import frontier_sentence, role_of, table_of, time_line
@@ -154,7 +155,7 @@ class Report:
     checks: str = CHECKS
     unfinished: str = ""
     standing: Mapping[str, Any] | None = None
-    pooled: Sequence[Pooled] = ()
+    pooled: Sequence[tuple[Table, Tree]] = ()
     notes: Mapping[str, Noted] = field(default_factory=dict)
     arrivals: Mapping[Any, ArrivalRate] = field(default_factory=dict)
 
@@ -206,14 +207,14 @@ def report_of(
     run: Run, limits: Sequence[Limit], objectives: tuple[str, ...] | None = None, options: Sequence[str] = ()
 ) -> Report:
     """Everything a page of the run is made of; `options` are those it was asked for with."""
-    checks = CHECKS
+    checks, pooled_of = CHECKS, registry.optional(registry.POOLED)
     if run.is_imported:
         checks = IMPORTED_REQUEST_CHECKS if run.histories else IMPORTED_CHECKS
     views = views_of(run, limits, objectives)
     decisions = [view.decision for view in views if view.decision]
     return Report(
         views=views,
-        pooled=pooled_of([run], objectives, limits) if objectives else (),
+        pooled=pooled_of([run], objectives, limits) if pooled_of and objectives else (),
         provenance=provenance_of(run),
         config_text=None if run.is_imported else RunDirectory.read(run.path).config_text(),
         commands=(_made_by(run), shlex.join(["frontier", "report", str(run.path), *options])),
@@ -246,7 +247,7 @@ def page_of(report: Report) -> Page:
         tuple(clean(command, 400) for command in report.commands),
         _config_cleaned(report.config_text),
         tuple(report.not_said),
-        pooled=tuple(map(pooled_table, report.pooled)),
+        pooled=tuple(table for table, _ in report.pooled),
         answers=answers_table(report.views) if len(report.views) > 1 else None,
     )
 

@@ -169,6 +169,12 @@ def to_text(*renderables: RenderableType, width: int = 80, colour: bool = False)
     return "\n".join(line.rstrip() for line in out.getvalue().splitlines())
 
 
+def captioned(tables: Sequence[Table], *, width: int, colour: bool = False) -> str:
+    """Tables below their captions as text."""
+    blocks = (block for table in tables for block in (Text(table.caption, style="bold"), table.drawn(width)))
+    return to_text(*blocks, width=width, colour=colour)
+
+
 def indented(content: RenderableType, style: str = "", by: int = 2) -> Padding:
     """A line or a table, set in from the left."""
     return Padding(Text(content, style=style) if isinstance(content, str) else content, (0, 0, 0, by))

@@ -15,8 +15,8 @@ from frontier.core.series import Series, by_series
 from frontier.core.text import clean
 from frontier.core.trials import Trial
 from frontier.core.units import format_bytes, format_number, format_share
-from frontier.show.capacity import FrontierSummary
 from frontier.show.costs import power_text
+from frontier.show.frontier_summary import FrontierSummary
 from frontier.show.notes import Noted
 from frontier.show.rough import roughly
 from frontier.show.sentences import no_sla_sentence

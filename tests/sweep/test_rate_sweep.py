@@ -15,7 +15,8 @@ from frontier.core.errors import UsageError
 from frontier.core.loads import Rate
 from frontier.extras.exporters import export
 from frontier.planning.plan import make_plan
-from frontier.run import Run, load
+from frontier.read_run import load
+from frontier.run import Run
 from frontier.search.complete import skip_reason
 from frontier.show import point_rows
 from frontier.show.answer import answers_json

@@ -14,8 +14,9 @@ from frontier.core.shapes import Shape
 from frontier.core.text import clean, clean_name
 from frontier.extras.compare.comparison import Comparison
 from frontier.extras.compare.contest import Contest, Rules, Side
+from frontier.extras.compare.pooled import base_axes, keeps
 from frontier.extras.compare.rivals import contest_sentence, gpus_note
-from frontier.run import Run
+from frontier.run import Objectives, Run
 from frontier.show.picture.data import Axis, Line, Mark, Panel, Picture, Role, View
 from frontier.show.picture.frontier_picture import (
     axes_of,
@@ -35,8 +36,7 @@ from frontier.show.picture.labels import (
     unstarred,
     view_sentence,
 )
-from frontier.show.picture.selection import check_panels, series_of
-from frontier.show.pooled import keeps
+from frontier.show.picture.selection import check_panels, provenance_of, series_of, views_of
 from frontier.show.wording import Provenance, apart, count, flag_kinds, left_out, limits_text, unique_labels
 
 ROLES = (Role.FRONTIER, Role.OTHER, Role.THIRD, Role.FOURTH)
@@ -105,6 +105,28 @@ def title_of(groups: Sequence[Group]) -> str:
     if len(groups) == 1 and len(groups[0].names) == 1 and not groups[0].views[0].is_of_quality:
         return f"{groups[0].names[0]}: {view_sentence(groups[0].views[0])}"
     return contest_sentence([contest(group) for group in groups])
+
+
+def together_picture(runs: Sequence[Run], limits: Sequence[Limit], axes: Objectives) -> Picture:
+    """The picture of several runs, or of the deployments of one, a panel per shape. UsageError
+    where there are more than it can show.
+    """
+    check_together(runs)
+    drawn = base_axes(runs, axes, limits)
+    groups = grouped([(run.path.name, views_of(run, limits, drawn)) for run in runs])
+    footer = provenance_of(runs[0]) if len(runs) == 1 else None
+    return together(groups, footer=footer, more=other_limits(runs, limits))
+
+
+def other_limits(runs: Sequence[Run], limits: Sequence[Limit]) -> list[str]:
+    """A note when a run was swept for another SLA than the one that all are drawn and decided
+    by.
+    """
+    others = [run for run in runs if run.limits() and tuple(run.limits()) != tuple(limits)]
+    if not others or not limits:
+        return []
+    slas = "; ".join(f"{run.path.name} was swept for {limits_text(run.limits())}" for run in others)
+    return [f"all are judged by {limits_text(limits)}; {slas}"]
 
 
 def overlay(

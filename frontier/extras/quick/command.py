@@ -150,7 +150,7 @@ def _measure(text: str, path: Path) -> "Run | None":
     from frontier.config import load_config
     from frontier.config.config_file import open_run
     from frontier.planning.plan import make_plan
-    from frontier.run import load
+    from frontier.read_run import load
 
     config = load_config(text, "quick")
     with open_run(path, config, text, {}) as directory:

@@ -1,7 +1,6 @@
 """What is drawn of a run: which deployments and shapes, on which axes; its rooflines, detail
 figures and timelines."""
 
-import itertools
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
@@ -21,10 +20,9 @@ from frontier.core.text import clean, clean_name, closest
 from frontier.core.units import format_share
 from frontier.core.window import WindowData
 from frontier.hardware.roofline import curve
-from frontier.run import HOW_TO_GIVE, Axes, Objectives, Run, metrics_of
+from frontier.run import HOW_TO_GIVE, Objectives, Run, metrics_of
 from frontier.show.picture.data import Roofline, View
-from frontier.show.pooled import Pooled, pooled
-from frontier.show.wording import CLOSED_LOOP, Provenance, count, unique_labels
+from frontier.show.wording import CLOSED_LOOP, Provenance, count
 from frontier.store.run_dir import RunDirectory
 
 
@@ -54,35 +52,6 @@ def views_of(run: Run, limits: Sequence[Limit], objectives: Objectives = None) -
         )
         for f in frontiers
     ]
-
-
-def base_axes(runs: Sequence[Run], objectives: Objectives, limits: Sequence[Limit]) -> dict[Shape, Axes]:
-    """The axes on which several runs are seen together: of each shape those of the first run that
-    measured it, and there of its first deployment.
-    """
-    axes: dict[Shape, Axes] = {}
-    for run in runs:
-        for series, own in run.axes(objectives, limits).items():
-            axes.setdefault(series.shape, own)
-    return axes
-
-
-def pooled_of(runs: Sequence[Run], objectives: Objectives, limits: Sequence[Limit]) -> list[Pooled]:
-    """The frontier of each shape over the deployments of one run or several; its owners are called
-    by run, deployment, or both.
-    """
-    axes = base_axes(runs, objectives, limits)
-    drawn = tuple(dict.fromkeys(itertools.chain(*axes.values())))
-    owned = []
-    for name, run in zip(unique_labels([run.path.name for run in runs], 200), runs, strict=True):
-        points = run.points(limits, names=drawn)
-        check_axes(points, drawn, str(run.path))
-        several = len({p.deployment for p in points}) > 1
-        owner = f"{name} · {{}}" if several else name
-        if len(runs) == 1:
-            owner = "{}"
-        owned += [replace(p, deployment=owner.format(p.deployment)) for p in points]
-    return [pool for shape in axes for pool in pooled([p for p in owned if p.shape == shape], axes[shape], limits)]
 
 
 def provenance_of(run: Run) -> Provenance:
