@@ -43,7 +43,7 @@ COMPLEX = {
     "search/curves.py: Curve.of": 22,
     "search/place.py: candidate": 23,
     "search/scan.py: skip_reason": 22,
-    "show/picture/draw.py: _draw_panel": 21,
+    "show/picture/draw_panel.py: draw_panel": 21,
     "show/picture/frontier_picture.py: axes_of": 39,
     "show/picture/frontier_picture.py: roofline_of": 25,
     "show/picture/layout.py: PanelLayout._take_drawing": 34,
@@ -97,8 +97,6 @@ LONG = {
     "core/intervals.py": 483,
     "core/proof.py": 496,
     "search/highest_rate.py": 490,
-    "show/picture/draw.py": 579,
-    "show/picture/layout.py": 453,
 }
 
 

@@ -17,8 +17,9 @@ from frontier.core.metrics import LATENCIES, metric, per_gpu, short
 from frontier.core.pareto import knee
 from frontier.core.points import Estimate, Point, TimeBreakdown
 from frontier.core.units import format_share
+from frontier.extras.figures.figure_axes import axis_from_zero, concurrency_axis, settings_axis
 from frontier.show.axis_units import seconds_axis
-from frontier.show.picture.axes import axis_from_zero, bar_of, concurrency_axis, padded_axis, settings_axis
+from frontier.show.picture.axes import bar_of, padded_axis
 from frontier.show.picture.data import Axis, Line, Panel, Picture, Role, Rule, View
 from frontier.show.picture.labels import view_name
 from frontier.show.wording import PART_WORDS, unit_text, value_text
