@@ -207,7 +207,7 @@ def _has_failed(record: Record) -> bool:
 
 
 def _rows_of(records: Sequence[Record], rows: Mapping[int, int], end: float) -> tuple[Line, ...]:
-    """Faint parts of rows up to the first tokens, strong ones from there on, and failed requests."""
+    """Faint parts of rows up to the first tokens, strong ones beyond, and failed requests."""
     waits, answers, failed = [], [], []
     for r in records:
         row, stop = float(rows[r.stream]), min(r.end, end)
