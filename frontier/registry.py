@@ -25,6 +25,7 @@ class Command(NamedTuple):
 
 
 COMMANDS = {
+    "status": Command("Measure", "how far a running sweep is", "status.command"),
     "quick": Command("Measure", "a plain answer in about a minute", "quick.command"),
     "compare": Command("Decide", "compare two runs: is B's frontier better than A's?", "compare.command"),
     "trend": Command("Decide", "runs over time: a table and a figure", "compare.trend_command"),
@@ -39,6 +40,9 @@ COMMANDS = {
         "Exchange",
         "results of other tools as a run: vLLM, AIPerf, GuideLLM, genai-bench, InferenceX, CSV",
         "importers.command",
+    ),
+    "serve-sim": Command(
+        "Also", "the embedded simulated engine behind an OpenAI-compatible address", "serve_sim.command"
     ),
     "ceilings": Command(
         "Also",

@@ -26,7 +26,6 @@ COMMANDS: dict[str, dict[str, str]] = {
         "probe": "check a server: does it stream, count tokens, force lengths",
         "init": "print a commented config for an endpoint",
         "sweep": "run a sweep, or resume it: the same command again",
-        "status": "how far a running sweep is",
         "verify": "the operating point under open-loop (Poisson) load",
     },
     "Decide": {
@@ -36,9 +35,6 @@ COMMANDS: dict[str, dict[str, str]] = {
     "Present": {
         "plot": "the frontier as a picture (png, svg, pdf)",
         "report": "the run as one page (html, md, json)",
-    },
-    "Also": {
-        "serve-sim": "the embedded simulated engine behind an OpenAI-compatible address",
     },
 }
 

@@ -6,7 +6,6 @@ Every function here turns data into text; none decides anything. A decision's se
 
 import itertools
 import math
-import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -14,7 +13,6 @@ from frontier.core.decisions import Limit
 from frontier.core.loads import setting as setting
 from frontier.core.metrics import RATES, Unit, metric, per_gpu
 from frontier.core.points import Estimate, Flag, Frontier, Point, TimeBreakdown
-from frontier.core.shapes import DEFAULT_DEPLOYMENT
 from frontier.core.text import clean as clean
 from frontier.core.text import clean_name as clean_name
 from frontier.core.text import middle_cut as middle_cut
@@ -309,21 +307,6 @@ def unproven_words(estimate: Estimate | None, need: int | None) -> str:
     if need and estimate.n:
         return f"{estimate.n:,} of about {roughly(need)} requests"
     return "too few requests" if estimate.has_interval else "no interval"
-
-
-def trial_words(key: str) -> str:
-    """A trial's key for a person: 'short c=64', 'short 2.5/s', 'fp8-1024x256 c=8, repeat 2'; a key
-    of another form as it is. Of a name that was no file name its safe part remains: 'chat80 rag20
-    c=4'.
-    """
-    match = re.fullmatch(r"(.*)-(?:c0*(\d+)|q([\d.e+-]+))-[a-z]+-r(\d+)", key)
-    if match is None:
-        return key
-    where, c, rate, repeat = match.groups()
-    load = setting(int(c)) if c else f"{rate}/s"
-    again = f", repeat {repeat}" if repeat != "1" else ""
-    where = re.sub(r"(.*)-[0-9a-f]{8}", lambda safe: safe[1].replace("_", " ").strip(), where)
-    return f"{where.removeprefix(DEFAULT_DEPLOYMENT + '-')} {load}{again}"
 
 
 # --- where the time goes
