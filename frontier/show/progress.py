@@ -6,7 +6,6 @@ soon as it is known, one for what completes the frontier, and one for each trial
 Everything that came from a server is cleaned and never read as markup.
 """
 
-import math
 import time
 from abc import ABC, abstractmethod
 from collections import Counter
@@ -23,17 +22,12 @@ from frontier.core.units import format_elapsed
 from frontier.planning.sweep_progress import Better, Progress, Stage
 from frontier.planning.time_left import TimeLeft
 from frontier.show.rough import format_range, format_rough
-from frontier.show.wording import count, flag_kind, flag_words, value_text
+from frontier.show.wording import count, evidence_text, flag_kind, flag_words, value_text
 
 BOLD, DIM, RED, YELLOW, CYAN = "1", "2", "31", "33", "36"
 """SGR codes of the styles of a line or a part of it."""
 SILENT = 300.0
 """Seconds after which a log has a line of a phase that is not over."""
-
-
-def trial_name(trial: Trial) -> str:
-    """'1024/256  c=128 r3', after the deployment's name where it has one."""
-    return f"{setting_name(trial)}  {setting(trial.concurrency)} r{trial.repeat}"
 
 
 def setting_name(trial: Trial) -> str:
@@ -51,19 +45,6 @@ def figures_text(figures: Mapping[str, float | None]) -> str:
     if errors := figures.get("error_rate"):
         parts.append(f"{value_text('error_rate', errors)} errors")
     return "   ".join(parts)
-
-
-def judged_text(judgement: Judgement, limit: Limit, estimate: Estimate) -> str:
-    """'p99 TPOT 27.1 ms, at most 28.4 ms (95 %), limit 30 ms', and that it is over its limit, or
-    not proven yet.
-    """
-    bound, side = limit.bound(estimate), "at most" if limit.better == "lower" else "at least"
-    text = f"{limit.of.label} {value_text(limit.metric, estimate.value)}"
-    text += f", {side} {limit.of.format(bound)} (95 %)" if math.isfinite(bound) else ""
-    text += f", limit {limit.of.format_trimmed(limit.promise)}"
-    if judgement.verdict is Verdict.MEETS:
-        return text
-    return f"{text}: {'over its limit' if judgement.verdict is Verdict.VIOLATES else 'not proven yet'}"
 
 
 class SweepProgress(Progress, ABC):
@@ -145,7 +126,8 @@ class SweepProgress(Progress, ABC):
             parts = [trial_done(trial, self._stage), figures_text(figures), self._left() if self.is_log else ""]
             self._headed(self._head(trial), "   ".join(part for part in parts if part))
         if fatal := [flag for flag in flags if flag.fatal]:
-            self._line(f"{trial_name(trial)}  excluded: {self._why_excluded(fatal)}", YELLOW)
+            name = f"{setting_name(trial)}  {setting(trial.concurrency)} r{trial.repeat}"
+            self._line(f"{name}  excluded: {self._why_excluded(fatal)}", YELLOW)
 
     def _why_excluded(self, flags: Sequence[Flag]) -> str:
         """The flags in words, with what was measured where that was not said before."""
@@ -162,7 +144,8 @@ class SweepProgress(Progress, ABC):
             self._over[trial.concurrency] = limit.of.label if over else None
             self._phase = f"{self._search_text()}   {self._stage_time}"
         elif self._word == "prove":
-            text = judged_text(judgement, limit, estimate)
+            how = {Verdict.MEETS: "", Verdict.VIOLATES: ": over its limit"}.get(judgement.verdict, ": not proven yet")
+            text = f"{evidence_text(estimate, limit)}{how}"
             self._phase = f"{setting(trial.concurrency)}  {text}   {self._stage_time}"
 
     def announced(self, decision: Decision, seconds: float, better: Better | None) -> None:
