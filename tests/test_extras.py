@@ -87,7 +87,7 @@ def test_each_row_of_the_table_leads_to_an_extra() -> None:
     places += [place for modules in registry.OPTIONS.values() for place in modules]
     places += [*registry.API.values(), registry.SEVERAL, registry.TRACE, registry.SESSIONS, registry.EXECUTOR]
     places += [registry.COMPARED_ANSWERS, registry.ARRIVAL_RATE, registry.POOLED, registry.RECORDED]
-    places.append(registry.CAPACITY)
+    places += [registry.CAPACITY, registry.ROOFLINES]
     for place in places:
         assert registry.load(place) is not None
     assert sorted({place.partition(".")[0] for place in places}) == EXTRAS

@@ -15,8 +15,6 @@ from frontier.core.metrics import RATES, Unit, metric, per_gpu
 from frontier.core.points import Estimate, Flag, Frontier, Point, TimeBreakdown
 from frontier.core.text import clean as clean
 from frontier.core.text import clean_name as clean_name
-from frontier.core.text import middle_cut as middle_cut
-from frontier.core.text import short_hash
 from frontier.core.units import count as count
 from frontier.core.units import format_number, format_seconds
 from frontier.show.axis_units import display_one
@@ -349,22 +347,6 @@ def unexplained_text(breakdown: TimeBreakdown) -> str:
     than it.
     """
     return f"{breakdown.rest / breakdown.e2e:.1%}".replace("-0.0%", "0.0%")
-
-
-def unique_labels(names: Sequence[str], longest: int = 60) -> list[str]:
-    """Names from outside, cleaned and cut, none like another: where the cut ones agree a short hash
-    tells them apart, and the same name again is numbered.
-    """
-    cut = [clean_name(name, longest) for name in names]
-    several = {short for short in cut if len({n for n, c in zip(names, cut, strict=True) if c == short}) > 1}
-    labels: list[str] = []
-    for name, short in zip(names, cut, strict=True):
-        label = short
-        if short in several:
-            label = f"{middle_cut(short, longest - 7)}~{short_hash(name, 6)}"
-        again = sum(other == name for other in names[: len(labels)])
-        labels.append(f"{label} ({again + 1})" if again else label)
-    return labels
 
 
 def deciding_bound(estimate: Estimate, limit: Limit) -> float | None:

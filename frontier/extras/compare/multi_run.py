@@ -14,7 +14,7 @@ from frontier.core.shapes import Shape
 from frontier.core.text import clean, clean_name
 from frontier.extras.compare.comparison import Comparison
 from frontier.extras.compare.contest import Contest, Rules, Side
-from frontier.extras.compare.pooled import base_axes, keeps
+from frontier.extras.compare.pooled import base_axes, keeps, unique_labels
 from frontier.extras.compare.rivals import contest_sentence, gpus_note
 from frontier.run import Objectives, Run
 from frontier.show.picture.data import Axis, Line, Mark, Panel, Picture, Role, View
@@ -37,7 +37,7 @@ from frontier.show.picture.labels import (
     view_sentence,
 )
 from frontier.show.picture.selection import check_panels, provenance_of, series_of, views_of
-from frontier.show.wording import Provenance, apart, count, flag_kinds, left_out, limits_text, unique_labels
+from frontier.show.wording import Provenance, apart, count, flag_kinds, left_out, limits_text
 
 ROLES = (Role.FRONTIER, Role.OTHER, Role.THIRD, Role.FOURTH)
 """By colour and by the shape of the mark; more than four in a panel cannot be told apart."""
@@ -102,7 +102,7 @@ def title_of(groups: Sequence[Group]) -> str:
     """The title of a picture of several frontiers. It names a winner only over all that are
     drawn.
     """
-    if len(groups) == 1 and len(groups[0].names) == 1 and not groups[0].views[0].is_of_quality:
+    if len(groups) == 1 and len(groups[0].names) == 1 and not _is_of_quality(groups[0].views[0]):
         return f"{groups[0].names[0]}: {view_sentence(groups[0].views[0])}"
     return contest_sentence([contest(group) for group in groups])
 
@@ -150,12 +150,17 @@ def together(groups: Sequence[Group], *, footer: Provenance | None = None, more:
     """
     if not groups:
         raise ValueError("a picture needs at least one frontier")
-    if groups[0].views[0].is_of_quality:
+    if _is_of_quality(groups[0].views[0]):
         groups = [Group(group.names, tuple(map(_taking_part, group.views))) for group in groups]
     notes = _undivided(groups)
     if notes:
         groups = [Group(group.names, tuple(replace(view, gpus=None) for view in group.views)) for group in groups]
     return _picture(groups, title_of(groups), footer, [*notes, *more])
+
+
+def _is_of_quality(view: View) -> bool:
+    """Whether an axis is the quality, which is the same at all settings of a deployment."""
+    return "quality" in view.axes
 
 
 def _taking_part(view: View) -> View:
@@ -263,12 +268,12 @@ def _panel(group: Group, shared: tuple[Axis, Axis] | None, *, alone: bool) -> Pa
             if (mark := mark_of(point, view, x, y)) is not None
         ]
         members = [mark for mark in mine if mark.concurrency in view.frontier.members]
-        if first.is_of_quality:  # of which a deployment has one step: its name stands at the mark
+        if _is_of_quality(first):  # of which a deployment has one step: its name stands at the mark
             marks += [replace(mark, text=f"{name}, c={round(mark.concurrency)}") for mark in members]
         else:
             marks += telling(mine)
             lines += staircase(members, view, x, y, role, name)
-    if first.is_of_quality:
+    if _is_of_quality(first):
         sides = [[sign * getattr(mark, axis) for mark in marks] for axis, sign in zip("yx", _signs(first), strict=True)]
         best = [mark for mark, member in zip(marks, pareto.nondominated(*sides), strict=True) if member]
         lines += staircase(best, first, x, y, Role.QUIET)

@@ -13,13 +13,13 @@ from frontier.core.metrics import Metric, metric
 from frontier.core.pareto import costs, exclusion, nondominated_nd
 from frontier.core.points import Point
 from frontier.core.shapes import Shape
-from frontier.core.text import clean_name
+from frontier.core.text import clean_name, middle_cut, short_hash
 from frontier.core.verdict import judge
 from frontier.run import Axes, Objectives, Run
 from frontier.show.json_out import Tree, tree_of
 from frontier.show.picture.selection import check_axes
 from frontier.show.table import Table
-from frontier.show.wording import limits_text, unique_labels, value_text
+from frontier.show.wording import limits_text, value_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +83,22 @@ def _without(
 
 def _better(point: Point, other: Point, by: Metric) -> bool:
     return by.improves(point.metrics[by.name].value, other.metrics[by.name].value)
+
+
+def unique_labels(names: Sequence[str], longest: int = 60) -> list[str]:
+    """Names from outside, cleaned and cut, none like another: where the cut ones agree a short hash
+    tells them apart, and the same name again is numbered.
+    """
+    cut = [clean_name(name, longest) for name in names]
+    several = {short for short in cut if len({n for n, c in zip(names, cut, strict=True) if c == short}) > 1}
+    labels: list[str] = []
+    for name, short in zip(names, cut, strict=True):
+        label = short
+        if short in several:
+            label = f"{middle_cut(short, longest - 7)}~{short_hash(name, 6)}"
+        again = sum(other == name for other in names[: len(labels)])
+        labels.append(f"{label} ({again + 1})" if again else label)
+    return labels
 
 
 def base_axes(runs: Sequence[Run], objectives: Objectives, limits: Sequence[Limit]) -> dict[Shape, Axes]:

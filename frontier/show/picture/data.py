@@ -332,11 +332,6 @@ class View:
         turned = metric(first).better == "lower" and metric(second).better == "higher"
         return (first, second) if turned else (second, first)
 
-    @property
-    def is_of_quality(self) -> bool:
-        """Whether an axis is the quality, which is the same at all settings of a deployment."""
-        return "quality" in self.axes
-
     def role(self, point: Point) -> Role:
         """Whether the point is on the frontier, dominated, or excluded."""
         if not point.valid or point.concurrency in self.frontier.excluded:
