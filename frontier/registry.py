@@ -1,5 +1,5 @@
-"""The table of the extras: strings by which commands and rings find what an extra adds, imported
-when it is used.
+"""The table of the commands and of the extras: strings by which commands and rings find what an
+extra adds, imported when it is used.
 
 An extra is a folder of `frontier/extras`. Nothing else names what is in it, so that a folder that
 is deleted takes exactly its commands, options, keys, notes, sections and figures with it.
@@ -17,16 +17,24 @@ _EXTRAS = Path(__file__).parent / "extras"
 
 
 class Command(NamedTuple):
-    """A command of an extra: the section of the help it stands in, its line there, its module."""
+    """A command: the section of the help it stands in, its line there, and the module of its extra;
+    without one it is `frontier.cli`'s.
+    """
 
     section: str
     line: str
-    module: str
+    module: str = ""
 
 
 COMMANDS = {
+    "probe": Command("Measure", "check a server: does it stream, count tokens, force lengths", "probe.command"),
+    "init": Command("Measure", "print a commented config for an endpoint"),
+    "sweep": Command("Measure", "run a sweep, or resume it: the same command again"),
     "status": Command("Measure", "how far a running sweep is", "status.command"),
+    "verify": Command("Measure", "the operating point under open-loop (Poisson) load"),
     "quick": Command("Measure", "a plain answer in about a minute", "quick.command"),
+    "show": Command("Decide", "the points of a run as a table"),
+    "solve": Command("Decide", "the operating point: the concurrency proven inside the SLA"),
     "compare": Command("Decide", "compare two runs: is B's frontier better than A's?", "compare.command"),
     "trend": Command("Decide", "runs over time: a table and a figure", "compare.trend_command"),
     "users": Command(
@@ -35,6 +43,8 @@ COMMANDS = {
     "predict": Command(
         "Decide", "predicted frontier (before or beyond the measured points) and the roofline bound", "predict.command"
     ),
+    "plot": Command("Present", "the frontier as a picture (png, svg, pdf)"),
+    "report": Command("Present", "the run as one page (html, md, json)"),
     "export": Command("Exchange", "a run for other tools: CSV, Parquet, Prometheus", "exporters.command"),
     "import": Command(
         "Exchange",
@@ -50,6 +60,7 @@ COMMANDS = {
         "predict.ceilings_command",
     ),
 }
+"""Every command, in the order of the help."""
 
 
 NOTES = {"diagnosis": "diagnose.diagnosis_notes:notes"}
@@ -138,8 +149,10 @@ def options_of(command: str) -> list[Any]:
 
 
 def commands() -> dict[str, Command]:
-    """The commands of the extras that are there."""
-    return {name: found for name, found in COMMANDS.items() if is_there(found.module.partition(".")[0])}
+    """The commands, without those of extras that are not there."""
+    return {
+        name: found for name, found in COMMANDS.items() if not found.module or is_there(found.module.partition(".")[0])
+    }
 
 
 def load(place: str) -> Any:
