@@ -81,7 +81,7 @@ def print_plan(config: "Config", plan: "Plan", run: Path | None, as_json: bool, 
     if as_json:
         tree: dict[str, Any] = {
             "schema": "frontier.planning.plan/1",
-            **plan.summary(),
+            **plan.summary(config),
             "refine": {"settings_per_shape": plan.refine},
             "finished": found.finished,
             "expected_seconds": None if found.left is None or found.left.open else found.left.seconds,

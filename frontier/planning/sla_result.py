@@ -145,16 +145,8 @@ def answer(
         tuple(cheapest for group in rivals if (cheapest := _cheapest_deployment(group)) is not None),
         arrivals or {},
         tuple(best for group in rivals if (best := best_deployment(group, gpus or {})) is not None),
-        _all_given_up(shared, decisions, groups),
+        {name: _given_up(c, [d for d in decisions if d.deployment == name], groups) for name, c in shared.items()},
     )
-
-
-def _all_given_up(
-    shared: Mapping[str, int | None], decisions: Sequence[Decision], groups: Mapping[Series, Sequence[Point]]
-) -> dict[str, dict[str, float]]:
-    """`_given_up` of each deployment."""
-    own = {name: [d for d in decisions if d.deployment == name] for name in shared}
-    return {name: _given_up(c, own[name], groups) for name, c in shared.items()}
 
 
 def _given_up(

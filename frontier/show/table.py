@@ -49,11 +49,10 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A table with its caption and the notes below it; `gap` is the room between columns."""
+    """A table with its caption; `gap` is the room between columns."""
 
     columns: tuple[Column, ...]
     caption: str = ""
-    notes: tuple[str, ...] = ()
     gap: int = 2
 
     @classmethod

@@ -192,7 +192,7 @@ def test_arrivals_decide_what_a_trial_is_and_a_rate_has_no_streams() -> None:
     assert (first.rate, first.concurrency, first.streams) == (2.5, Rate.of(2.5), 1024)
     assert first.fingerprint != other.fingerprint
     assert first.seed != other.seed
-    assert make_plan(poisson).summary()["rate"] == [2.5, 10.0]
+    assert make_plan(poisson).summary(poisson)["rate"] == [2.5, 10.0]
     assert load_config(f"{BASE}rate: auto\n", "s.yaml").concurrency == (Rate.of(1),)
 
 

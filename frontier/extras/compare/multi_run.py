@@ -32,7 +32,6 @@ from frontier.show.picture.labels import (
     foot_line,
     joined,
     limit_parts,
-    roofline_words,
     unstarred,
     view_sentence,
 )
@@ -278,10 +277,9 @@ def _panel(group: Group, shared: tuple[Axis, Axis] | None, *, alone: bool) -> Pa
         best = [mark for mark, member in zip(marks, pareto.nondominated(*sides), strict=True) if member]
         lines += staircase(best, first, x, y, Role.QUIET)
     title = "" if alone else clean(first.frontier.shape.label, 60)
-    panel = Panel(
+    return Panel(
         title, x, y, tuple(lines), tuple(marks), rules_of(first, x, y), region=region_of(first, x, y), compass=True
     )
-    return replace(panel, callouts=tuple(roofline_words(first, panel)))
 
 
 def _signs(view: View) -> tuple[float, float]:
