@@ -136,7 +136,8 @@ def _check(run: "Run", wanted: "list[Check]", again: str, as_json: bool) -> int:
     for check in wanted:
         say(
             f"{check.decision.shape.label}  {check.requests:,} requests arrive at {check.rate:.4g}/s, as independent "
-            f"users would, at most {check.decision.concurrency} in flight; about {format_elapsed(check.seconds)}"
+            f"users would, at most {check.decision.concurrency} in flight; about "
+            f"{format_elapsed(check.requests / check.rate)}"
         )
     checked = send(run, Tick(), lambda sender: verify(sender, wanted))
     answer(verified_json(checked) if as_json else verified_text(checked, again=again))

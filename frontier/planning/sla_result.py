@@ -73,11 +73,6 @@ class Check:
     warmup: float = 0.0
     asked: bool = False
 
-    @property
-    def seconds(self) -> float:
-        """How long the arrivals take, without warm-up."""
-        return self.requests / self.rate
-
 
 @dataclass(frozen=True, slots=True)
 class Checked:

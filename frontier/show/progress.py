@@ -121,7 +121,7 @@ class SweepProgress(Progress, ABC):
         self._ran += 1
         if self._word == "complete":
             self._completed.append(trial)
-            self._phase = f"{_completed_text(self._completed)}   {self._stage_time}"
+            self._stands(_completed_text(self._completed))
         elif self._word == "grid":
             parts = [trial_done(trial, self._stage), figures_text(figures), self._left() if self.is_log else ""]
             self._headed(self._head(trial), "   ".join(part for part in parts if part))
@@ -142,11 +142,14 @@ class SweepProgress(Progress, ABC):
         if self._word == "search":
             over = judgement.verdict is Verdict.VIOLATES or limit.breaks(estimate.value)
             self._over[trial.concurrency] = limit.of.label if over else None
-            self._phase = f"{self._search_text()}   {self._stage_time}"
+            self._stands(self._search_text())
         elif self._word == "prove":
             how = {Verdict.MEETS: "", Verdict.VIOLATES: ": over its limit"}.get(judgement.verdict, ": not proven yet")
-            text = f"{evidence_text(estimate, limit)}{how}"
-            self._phase = f"{setting(trial.concurrency)}  {text}   {self._stage_time}"
+            self._stands(f"{setting(trial.concurrency)}  {evidence_text(estimate, limit)}{how}")
+
+    def _stands(self, text: str) -> None:
+        """The line of a phase as it stands."""
+        self._phase = f"{text}   {format_elapsed(self._clock() - self._stage_begun)}"
 
     def announced(self, decision: Decision, seconds: float, better: Better | None) -> None:
         """The operating point as soon as it is proven, and what a higher setting may bring and
@@ -176,11 +179,6 @@ class SweepProgress(Progress, ABC):
     @property
     def _elapsed(self) -> str:
         return format_elapsed(self._clock() - self._begun)
-
-    @property
-    def _stage_time(self) -> str:
-        """How long the phase has taken."""
-        return format_elapsed(self._clock() - self._stage_begun)
 
     def _left(self) -> str:
         """'7 to 20 min left', while anything is to come."""
@@ -232,17 +230,10 @@ class PlainProgress(SweepProgress):
             self._line(f"{format_range(*left.range)} left")
         super().expect(left, why)
 
-    def trial_finished(self, trial: Trial, figures: Mapping[str, float | None], flags: Sequence[Flag] = ()) -> None:
-        super().trial_finished(trial, figures, flags)
-        self._as_it_stands()
-
-    def judged(self, trial: Trial, judgement: Judgement, limit: Limit, estimate: Estimate) -> None:
-        super().judged(trial, judgement, limit, estimate)
-        self._as_it_stands()
-
-    def _as_it_stands(self) -> None:
-        """The line of a phase that takes long, before it is over."""
-        if self._phase and self._clock() - self._last >= SILENT:
+    def _stands(self, text: str) -> None:
+        """Shown where a phase takes long, before it is over."""
+        super()._stands(text)
+        if self._clock() - self._last >= SILENT:
             self._headed(self._phase_head, "   ".join(part for part in (self._phase, self._left()) if part))
 
 

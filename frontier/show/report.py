@@ -45,27 +45,49 @@ from frontier.show.wording import (
 )
 from frontier.store.run_dir import RunDirectory
 
-NOT_SAID = (
-    (
+_OF_LOADS = {
+    (False, False): (
         "The load was a closed loop: a fixed number of requests in flight, each replaced as soon as it is answered. "
         "Bursts of independent users queue longer at the same average; frontier verify sends Poisson arrivals."
     ),
-    (
+    (False, True): (
+        "The concurrency counts open sessions, each begun as soon as one was over, with think times drawn at random."
+    ),
+    (True, False): (
+        "The load was an open loop: requests arrived at random at a stated rate, and latency counts from each arrival. "
+        "Real arrivals come in heavier bursts, and their rate changes by the hour."
+    ),
+    (True, True): (
+        "The load was an open loop: sessions began at random at a stated rate, with think times drawn at random. "
+        "Latency counts from the arrival, of later turns from the end of thinking. Real arrivals come in heavier "
+        "bursts."
+    ),
+}
+"""What is not said of a load, by whether it is an open loop and whether all shapes are sessions."""
+_OF_PROMPTS = {
+    False: (
         "Prompts were synthetic and fresh, so prefix caches were cold. Real prompts may share prefixes, stop early or "
         "draft better under speculative decoding."
     ),
+    True: (
+        "Prompts were synthetic and fresh for each session; its history held the model's own answers. Real sessions "
+        "vary."
+    ),
+}
+"""The same of prompts, by whether all shapes are sessions."""
+_OF_ALL = (
     "One deployment was measured as it stood: no replicas behind a balancer, no autoscaling, no other tenants.",
     "Between the measured settings nothing was measured: the staircase only joins them.",
     "A percentile is over the requests of the windows, not over users, nor over a worse hour that was not measured.",
 )
+NOT_SAID = (_OF_LOADS[False, False], _OF_PROMPTS[False], *_OF_ALL)
 IMPORTED_NOT_SAID = (
     "The figures are another tool's, by its definitions: see the notes under Provenance where they differ from ours.",
     (
         "Aggregates carry no confidence interval: how far a value may be off is not known, and differences between "
         "points may be chance."
     ),
-    NOT_SAID[2],
-    NOT_SAID[3],
+    *_OF_ALL[:2],
 )
 """Of a run made by `frontier import`."""
 CHECKS = (
@@ -85,34 +107,12 @@ IMPORTED_REQUEST_CHECKS = (
 )
 """Of another tool's requests, analysed as our own."""
 
-SESSIONS_NOT_SAID = (
-    "The concurrency counts open sessions, each begun as soon as one was over, with think times drawn at random.",
-    "Prompts were synthetic and fresh for each session; its history held the model's own answers. Real sessions vary.",
-)
-"""In the place of what is not said of single requests, where all shapes are sessions."""
-
-RATES_NOT_SAID = (
-    "The load was an open loop: requests arrived at random at a stated rate, and latency counts from each arrival. "
-    "Real arrivals come in heavier bursts, and their rate changes by the hour."
-)
-"""In the place of what is said of a closed loop."""
-
-SESSION_RATES_NOT_SAID = (
-    "The load was an open loop: sessions began at random at a stated rate, with think times drawn at random. Latency "
-    "counts from the arrival, of later turns from the end of thinking. Real arrivals come in heavier bursts."
-)
-"""The same of sessions."""
-
 
 def _not_said(run: Run) -> tuple[str, ...]:
     if run.is_imported:
         return IMPORTED_NOT_SAID
     sessions = all(shape.has_sessions for shape in run.config.shapes)
-    if run.config.open_loop and sessions:
-        return (SESSION_RATES_NOT_SAID, *SESSIONS_NOT_SAID[1:], *NOT_SAID[2:])
-    if run.config.open_loop:
-        return (RATES_NOT_SAID, *NOT_SAID[1:])
-    return (*SESSIONS_NOT_SAID, *NOT_SAID[2:]) if sessions else NOT_SAID
+    return (_OF_LOADS[run.config.open_loop, sessions], _OF_PROMPTS[sessions], *_OF_ALL)
 
 
 GLOSSARY = (

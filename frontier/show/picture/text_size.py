@@ -34,21 +34,7 @@ def line_height(points: float) -> float:
 def wrap(text: str, points: float, width: float, *, lines: int = 2, bold: bool = False) -> tuple[str, ...]:
     """Text broken at spaces into at most `lines` lines of `width` pixels; what does not fit is cut
     with an ellipsis.
-
-    Lines are made about equally long: no word stands alone on the last one.
     """
-    best = _wrapped(text, points, width, lines, bold)
-    if len(best) == 1 or best[-1].endswith("…"):
-        return best
-    for share in range(95, 45, -5):
-        narrower = _wrapped(text, points, width * share / 100, lines, bold)
-        if len(narrower) > len(best) or narrower[-1].endswith("…"):
-            break
-        best = narrower
-    return best
-
-
-def _wrapped(text: str, points: float, width: float, lines: int, bold: bool) -> tuple[str, ...]:
     done: list[str] = []
     current = ""
     words = text.split(" ")
