@@ -20,10 +20,10 @@ from typing import Any
 import numpy as np
 
 from benchmarks import people
-from frontier.arrivals import arrival_rate
 from frontier.core.claimed import claim_windows
 from frontier.core.intervals import clopper_pearson
 from frontier.core.loads import Rate
+from frontier.extras.users.arrivals import arrival_rate
 from frontier.simulator import virtual
 
 SHARES = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95)

@@ -32,7 +32,8 @@ from frontier.extras.compare.gate import Gate, GateRules, Measured, family_size,
 from frontier.extras.compare.regression import gate_runs
 from frontier.planning.plan import NO_PROOFS, ToProve, make_plan
 from frontier.planning.sweep_progress import Progress
-from frontier.run import Run, load
+from frontier.read_run import load
+from frontier.run import Run
 from frontier.store.run_dir import RunDirectory
 from frontier.sweep.backend import VirtualBackend
 from frontier.sweep.conductor import Conductor

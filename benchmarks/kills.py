@@ -39,7 +39,7 @@ from frontier.core.decisions import Decision
 from frontier.core.trials import Measurement, Trial
 from frontier.planning.plan import make_plan
 from frontier.planning.sweep_progress import Progress
-from frontier.run import load
+from frontier.read_run import load
 from frontier.show.explain import with_notes
 from frontier.store.run_dir import RunDirectory
 from frontier.sweep.backend import VirtualBackend

@@ -27,7 +27,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from frontier import arrivals
 from frontier.core import solver
 from frontier.core.claimed import claim_points, claim_windows
 from frontier.core.decisions import Decision, Limit
@@ -37,7 +36,7 @@ from frontier.core.points import Point
 from frontier.core.shapes import Lengths, Shape
 from frontier.core.trials import Phase, Trial
 from frontier.core.window import WindowData
-from frontier.extras.users import head_count
+from frontier.extras.users import arrivals, head_count
 from frontier.simulator.engine import Scheduler, Step
 from frontier.simulator.spec import EngineSpec, Stalls
 from frontier.simulator.virtual import virtual_trial

@@ -45,7 +45,7 @@ from frontier.core.errors import MeasurementError
 from frontier.core.trials import Measurement, Outcome, Record, Trial
 from frontier.planning.plan import make_plan
 from frontier.planning.sweep_progress import Progress
-from frontier.run import load
+from frontier.read_run import load
 from frontier.simulator.spec import EngineSpec
 from frontier.store.run_dir import RunDirectory
 from frontier.sweep.backend import HttpBackend, OnRecord, VirtualBackend

@@ -11,7 +11,7 @@ import functools
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Annotated, Any, TypeGuard, TypeVar, get_args, get_type_hints
+from typing import Annotated, Any, TypeGuard, get_args, get_type_hints
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, PlainValidator, TypeAdapter, ValidationError
 from pydantic_core import InitErrorDetails, PydanticCustomError
@@ -21,7 +21,6 @@ from frontier.core.units import LEAST, MOST_COUNT, parse_bandwidth, parse_durati
 
 Path = tuple[str | int, ...]
 """Where a value is: keys and list positions from the top."""
-T = TypeVar("T")
 MONTH = 30 * 86_400.0
 
 

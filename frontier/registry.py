@@ -1,5 +1,5 @@
-"""The table of the extras: strings by which commands and rings find what an extra adds, imported
-when it is used.
+"""The table of the commands and of the extras: strings by which commands and rings find what an
+extra adds, imported when it is used.
 
 An extra is a folder of `frontier/extras`. Nothing else names what is in it, so that a folder that
 is deleted takes exactly its commands, options, keys, notes, sections and figures with it.
@@ -17,15 +17,24 @@ _EXTRAS = Path(__file__).parent / "extras"
 
 
 class Command(NamedTuple):
-    """A command of an extra: the section of the help it stands in, its line there, its module."""
+    """A command: the section of the help it stands in, its line there, and the module of its extra;
+    without one it is `frontier.cli`'s.
+    """
 
     section: str
     line: str
-    module: str
+    module: str = ""
 
 
 COMMANDS = {
+    "probe": Command("Measure", "check a server: does it stream, count tokens, force lengths", "probe.command"),
+    "init": Command("Measure", "print a commented config for an endpoint"),
+    "sweep": Command("Measure", "run a sweep, or resume it: the same command again"),
+    "status": Command("Measure", "how far a running sweep is", "status.command"),
+    "verify": Command("Measure", "the operating point under open-loop (Poisson) load"),
     "quick": Command("Measure", "a plain answer in about a minute", "quick.command"),
+    "show": Command("Decide", "the points of a run as a table"),
+    "solve": Command("Decide", "the operating point: the concurrency proven inside the SLA"),
     "compare": Command("Decide", "compare two runs: is B's frontier better than A's?", "compare.command"),
     "trend": Command("Decide", "runs over time: a table and a figure", "compare.trend_command"),
     "tune": Command("Decide", "a race of server settings: which flags to run with", "tune.command"),
@@ -35,11 +44,16 @@ COMMANDS = {
     "predict": Command(
         "Decide", "predicted frontier (before or beyond the measured points) and the roofline bound", "predict.command"
     ),
+    "plot": Command("Present", "the frontier as a picture (png, svg, pdf)"),
+    "report": Command("Present", "the run as one page (html, md, json)"),
     "export": Command("Exchange", "a run for other tools: CSV, Parquet, Prometheus", "exporters.command"),
     "import": Command(
         "Exchange",
         "results of other tools as a run: vLLM, AIPerf, GuideLLM, genai-bench, InferenceX, CSV",
         "importers.command",
+    ),
+    "serve-sim": Command(
+        "Also", "the embedded simulated engine behind an OpenAI-compatible address", "serve_sim.command"
     ),
     "ceilings": Command(
         "Also",
@@ -47,6 +61,7 @@ COMMANDS = {
         "predict.ceilings_command",
     ),
 }
+"""Every command, in the order of the help."""
 
 
 NOTES = {"diagnosis": "diagnose.diagnosis_notes:notes"}
@@ -69,11 +84,20 @@ FIGURES = dict.fromkeys(FIGURE_LINES, "figures.detail:detail_figures") | {"hours
 """Detail figures by name: (run, views, name, at) -> pictures with their views."""
 PAGE_FIGURES = {"figures": "figures.detail:page_figures"}
 """Figures of a series on the page: (view, samples) -> pictures."""
-SEVERAL = "compare.multi_run"
-"""Several runs or deployments in one picture."""
+SEVERAL = "compare.multi_run:together_picture"
+"""Several runs or deployments in one picture: (runs, limits, axes) -> picture."""
+POOLED = "compare.pooled:pooled_of"
+"""The frontier over several deployments or runs: (runs, objectives, limits) -> tables with their
+trees."""
 TRACE = "traces.arrival_files:read_trace"
 SESSIONS = "traces.session_files:read_sessions"
 """Arrivals and sessions of files that a config names."""
+RECORDED = "traces.recorded"
+"""What the plan of a sweep says of them: `recorded_lines` and, for JSON, `trace_facts`."""
+CAPACITY = "diagnose.capacity:capacity"
+"""Where and why the throughput of a series ends, of its points."""
+ROOFLINES = "predict.drawn_roofline:rooflines"
+"""The rooflines of a picture: (config, points, frontiers) -> `picture.data.Roofline` by series."""
 EXECUTOR = "ray.workers"
 """Client processes on other machines."""
 EXPANSIONS = {"tune": "tune.variants:expand"}
@@ -86,8 +110,11 @@ TABLES = {"devices": "devices.device_names"}
 EXPORTED, READ and MADE."""
 POWER = {"devices": "devices.power"}
 """Power by such readings: a module with `measured` and `power_flag`."""
-COMPARED_ANSWERS = "quality.agreement:compared"
-"""Answers beside those of a reference: (answers, deployment, shape, reference) -> their quality."""
+ARRIVAL_RATE = "users.arrivals:arrival_rate"
+"""The rate of independent arrivals of an operating point: (decision, its points, its samples) ->
+`planning.sla_result.ArrivalRate`."""
+COMPARED_ANSWERS = "quality.agreement:of_run"
+"""Answers beside those of a reference: (config, answers) -> what has their `quality`, by series."""
 OPTIONS = {
     "sweep": ("telemetry.command",),
     "verify": ("quality.command", "hold.command"),
@@ -122,14 +149,21 @@ def needed(place: str, what: str) -> Any:
     return load(place)
 
 
+def optional(place: str) -> Any | None:
+    """What stands at a place; None where its extra is not there."""
+    return load(place) if is_there(place.partition(".")[0]) else None
+
+
 def options_of(command: str) -> list[Any]:
     """The modules of the options that extras add to a command."""
-    return [load(place) for place in OPTIONS.get(command, ()) if is_there(place.partition(".")[0])]
+    return [found for place in OPTIONS.get(command, ()) if (found := optional(place)) is not None]
 
 
 def commands() -> dict[str, Command]:
-    """The commands of the extras that are there."""
-    return {name: found for name, found in COMMANDS.items() if is_there(found.module.partition(".")[0])}
+    """The commands, without those of extras that are not there."""
+    return {
+        name: found for name, found in COMMANDS.items() if not found.module or is_there(found.module.partition(".")[0])
+    }
 
 
 def load(place: str) -> Any:

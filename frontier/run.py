@@ -1,11 +1,7 @@
-"""A run directory read back: points, frontiers and decisions. `load` reads one.
+"""A run read back: the points, frontiers and decisions that follow from its samples.
+`read_run.load` reads one.
 
-Records become samples, samples become points, and frontiers and decisions follow from these.
 Nothing here is for the eye: what a notebook shows of a run is in `show.notebook`.
-
-Samples are cached under `derived/samples`, so that a second look never reads the records again
-unless their file was touched since; deleting `derived/` is always safe. A trial whose files were
-changed after it was measured never counts: its setting is flagged instead.
 """
 
 import functools
@@ -13,14 +9,11 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from frontier import registry
-from frontier.arrivals import arrival_rate
 from frontier.client.engines import engine_of
 from frontier.config import Config
-from frontier.config.config_file import config_of
-from frontier.config.deployment import QualityConfig
 from frontier.core import estimate as summarize
 from frontier.core import pareto, solver, uncertainty, window
 from frontier.core.changes import unchanged
@@ -28,7 +21,6 @@ from frontier.core.claimed import claim_points, claim_windows
 from frontier.core.decisions import Decision, Limit, Verdict
 from frontier.core.errors import UsageError
 from frontier.core.flags import above_roofline
-from frontier.core.from_records import window_data
 from frontier.core.metrics import DEFAULT_METRICS, metric
 from frontier.core.points import Estimate, Flag, Frontier, Point, Power
 from frontier.core.proof import by_concurrency
@@ -42,12 +34,9 @@ from frontier.hardware import device_power
 from frontier.hardware.roofline import Roofline, bounds, distance
 from frontier.planning.budget import Amount, TrialTimes
 from frontier.planning.next_step import go_on, shared_commands, with_command, with_top
-from frontier.planning.sla_result import SlaResult, answer
-from frontier.planning.standing import Standing, skipped, standing
-from frontier.store.records import GreedyReplies
-from frontier.store.run_dir import RunDirectory
+from frontier.planning.sla_result import ArrivalRate, SlaResult, answer
+from frontier.planning.standing import Standing
 from frontier.store.trial_files import AlteredError
-from frontier.store.window_cache import load_window_data
 
 History = list[tuple[Trial, WindowData]]
 
@@ -68,14 +57,6 @@ HOW_TO_GIVE = {
 def metrics_of(axes: Mapping[Series, Axes]) -> Axes:
     """All metrics that some axes have."""
     return tuple(dict.fromkeys(name for names in axes.values() for name in names))
-
-
-class HasQuality(Protocol):
-    """What answers beside those of a reference come to."""
-
-    @property
-    def quality(self) -> Estimate:
-        """How good they are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +92,7 @@ class Run:
     times: TrialTimes = field(default_factory=TrialTimes, repr=False)
     spent: Amount = field(default_factory=Amount, repr=False)
     server_settings: Mapping[str, Mapping[str, str]] = field(default_factory=dict, repr=False)
-    compared: Mapping[Series, HasQuality] = field(default_factory=dict, repr=False)
+    compared: Mapping[Series, Any] = field(default_factory=dict, repr=False)
 
     @property
     def unfinished(self) -> str:
@@ -216,7 +197,8 @@ class Run:
         return [device_power.with_energy(self._priced(point), power) for point, power in powers]
 
     def _priced(self, point: Point) -> Point:
-        if (stated := _quality(self.config, point.deployment, None)) is not None:
+        stated = next((d.stated_quality for d in self.config.deployments if d.name == point.deployment), None)
+        if stated is not None:
             point = replace(point, metrics={**point.metrics, "quality": stated})
         price, rate = self._price(point.deployment), point.metrics.get("output_throughput")
         if price is None or rate is None or not rate.value > 0:
@@ -271,10 +253,17 @@ class Run:
     def _answer(
         self, tier: str, limits: tuple[Limit, ...], points: Sequence[Point], decisions: tuple[Decision, ...]
     ) -> SlaResult:
-        mine = by_series(points)
-        rates = {d.series: arrival_rate(d, mine.get(d.series, ()), self.samples(d.series)) for d in decisions}
-        known = {series: rate for series, rate in rates.items() if rate is not None}
-        return answer(tier, limits, points, decisions, self.gpus, known)
+        rates = {d.series: rate for d in decisions if (rate := self.arrival_rate(d, points)) is not None}
+        return answer(tier, limits, points, decisions, self.gpus, rates)
+
+    def arrival_rate(self, decision: Decision, points: Sequence[Point]) -> ArrivalRate | None:
+        """The rate of independent arrivals that an operating point takes; None where it is not
+        known.
+        """
+        estimate = registry.optional(registry.ARRIVAL_RATE)
+        mine = [point for point in points if point.series == decision.series]
+        rate: ArrivalRate | None = estimate and estimate(decision, mine, self.samples(decision.series))
+        return rate
 
     def _decide(
         self, limits: tuple[Limit, ...], options: Mapping[str, bool]
@@ -395,69 +384,6 @@ def _check_known(points: Sequence[Point], limits: Sequence[Limit]) -> None:
             raise UsageError(f"no request is of the class {group}", hint)
 
 
-def load(path: str | Path, settings: Sequence[str] = ()) -> Run:
-    """The run in a directory, looked at with `settings` ('gpus=8', 'price=$12/h',
-    'hardware.power=700W/gpu') in its config's place; the files stay as they are.
-
-    StoreError when there is none, ConfigError when its config no longer reads, UsageError for a
-    setting that decides what is measured.
-    """
-    run = RunDirectory.read(Path(path))
-    config = _read_config(run, settings)
-    finished = run.evidences()
-    answers = RunDirectory.read_checks(run.path).answers()
-    compared = _compared(config, answers)
-    histories: dict[Series, History] = {}
-    altered: list[tuple[Trial, AlteredError]] = []
-    empty: History = []
-    for evidence in finished.values():
-        measurement = evidence.measurement
-        trial = measurement.trial
-        try:
-            sample = load_window_data(run, measurement, evidence)
-        except AlteredError as error:
-            altered.append((trial, error))
-            empty.append((trial, window_data(measurement, ())))
-            continue
-        windows = list(zip((sample.ends - sample.starts).tolist(), sample.server, strict=True))
-        known = _quality(config, trial.deployment, compared.get(trial.series))
-        sample = replace(sample, power=power_of(config, trial.deployment, windows), quality=known)
-        histories.setdefault(trial.series, []).append((trial, sample))
-    for trial, sample in empty:  # a setting of which nothing else is left still has its place, and its flag
-        history = histories.setdefault(trial.series, [])
-        if all(other.concurrency != trial.concurrency for other, _ in history):
-            history.append((trial, sample))
-    trials = {key: evidence.measurement.trial for key, evidence in finished.items()}
-    return Run(
-        path=run.path,
-        config=config,
-        manifest=run.manifest,
-        histories={series: histories[series] for series in sorted(histories, key=functools.partial(_place, config))},
-        skipped=skipped(run.journal_lines(), finished.keys()),
-        imported=run.imported(),
-        altered=tuple(altered),
-        unhashed=sum(evidence.sha256 is None for evidence in finished.values()) + run.imported_unhashed(),
-        standing=None if "imported" in run.manifest else standing(run, config, trials),
-        times=TrialTimes.of(run.journal_lines(), trials),
-        spent=Amount.of(run.journal_lines()),
-        server_settings={e.measurement.trial.deployment: e.measurement.server_settings for e in finished.values()},
-        compared=compared,
-    )
-
-
-def _read_config(run: RunDirectory, settings: Sequence[str]) -> Config:
-    config = config_of(run)
-    if not settings:
-        return config
-    changed = config_of(run, settings)
-    if changed.identity() != config.identity():
-        raise UsageError(
-            f"--set {' --set '.join(settings)} would be another measurement",
-            "of a finished run only what it is looked at with can be set: gpus, price, hardware, sla, objectives",
-        )
-    return changed
-
-
 def power_of(config: Config, deployment: str, windows: Sequence[tuple[float, Mapping[str, float]]]) -> Power | None:
     """What its GPUs drew in the windows, else what the config states."""
     mine = next((d for d in config.deployments if d.name == deployment), None)
@@ -465,32 +391,3 @@ def power_of(config: Config, deployment: str, windows: Sequence[tuple[float, Map
     if measured is not None or mine is None or mine.power is None:
         return measured
     return Power(mine.power, "stated")
-
-
-def _compared(config: Config, answers: Sequence[GreedyReplies]) -> Mapping[Series, HasQuality]:
-    """The answers of deployments beside those of their references, and of these beside
-    themselves.
-    """
-    wanted = {d.name: d.quality.reference for d in config.deployments if isinstance(d.quality, QualityConfig)}
-    if not wanted:
-        return {}
-    beside = registry.needed(registry.COMPARED_ANSWERS, "quality: {reference: NAME}")
-    wanted |= {reference: reference for reference in wanted.values() if reference not in wanted}
-    pairs = ((Series(name, shape), reference) for name, reference in wanted.items() for shape in config.shapes)
-    found = {series: beside(answers, series.deployment, series.shape.label, other) for series, other in pairs}
-    return {series: one for series, one in found.items() if one is not None}
-
-
-def _quality(config: Config, deployment: str, compared: HasQuality | None) -> Estimate | None:
-    """The quality of a deployment: stated, or that of its answers beside its reference's."""
-    stated = next((d.stated_quality for d in config.deployments if d.name == deployment), None)
-    return stated if compared is None else stated or compared.quality
-
-
-def _place(config: Config, series: Series) -> tuple[int, int]:
-    """Where the config lists a series."""
-    names, shapes = [d.name for d in config.deployments], config.shapes
-    return (
-        names.index(series.deployment) if series.deployment in names else len(names),
-        shapes.index(series.shape) if series.shape in shapes else len(shapes),
-    )

@@ -12,6 +12,7 @@ from frontier.config import Setting
 from frontier.config.complaints import ConfigError
 from frontier.core.decisions import Verdict
 from frontier.core.errors import UsageError
+from frontier.show.point_rows import FIRST
 from tests.sweeps import ENGINES, commands_in_virtual_time, config_text, sweep_in_virtual_time
 
 NAMES = [
@@ -156,7 +157,7 @@ def test_frames_name_their_units(tmp_path: Path) -> None:
     assert ("s", "s", "tok/s", "share") == tuple(
         units[name] for name in ("p99_ttft", "p99_ttft_low", "output_throughput", "error_rate")
     )
-    assert set(frame.columns) - set(units) == {"deployment", "shape", "concurrency", "n", "valid", "flags"}
+    assert set(frame.columns) - set(units) == set(FIRST)
     requests = run.requests()
     counted = frame.set_index("concurrency")["n"]
     assert dict(requests.groupby("concurrency").size()) == dict(counted)

@@ -161,7 +161,7 @@ def read_run(path: Path, settings: Sequence[str] = (), *, allow_empty: bool = Fa
     MeasurementError, with what ended its sweep, when no trial of it was finished, unless
     `allow_empty`.
     """
-    from frontier.run import load
+    from frontier.read_run import load
 
     run = load(path, settings)
     # Commands that read several runs, or one run twice, say this once.

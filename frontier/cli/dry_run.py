@@ -7,16 +7,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from frontier import registry
 from frontier.cli.common import answer, answer_prose, layout
 from frontier.core.errors import ExitCode
 from frontier.core.text import clean
-from frontier.core.units import format_elapsed, format_number
+from frontier.core.units import format_elapsed
 from frontier.show.rough import format_range
 from frontier.store.run_dir import RunDirectory
 
 if TYPE_CHECKING:
     from frontier.config import Config
-    from frontier.core.loads import Trace
     from frontier.core.series import Series
     from frontier.core.trials import Trial
     from frontier.planning.plan import Plan, ToProve
@@ -45,7 +45,7 @@ def look_ahead(config: "Config", plan: "Plan", run: Path | None, prove: "ToProve
     alone.
     """
     from frontier.planning.time_left import of_sweep, outlook
-    from frontier.run import load
+    from frontier.read_run import load
 
     ledger, todo = remaining(config, plan, run)
     histories = {} if run is None else load(run).histories
@@ -81,7 +81,7 @@ def print_plan(config: "Config", plan: "Plan", run: Path | None, as_json: bool, 
     if as_json:
         tree: dict[str, Any] = {
             "schema": "frontier.planning.plan/1",
-            **plan.summary(),
+            **plan.summary(config),
             "refine": {"settings_per_shape": plan.refine},
             "finished": found.finished,
             "expected_seconds": None if found.left is None or found.left.open else found.left.seconds,
@@ -90,7 +90,7 @@ def print_plan(config: "Config", plan: "Plan", run: Path | None, as_json: bool, 
             "auto": _highest_json(config) if config.auto else None,
         }
         if config.trace is not None:
-            tree["trace"] = trace_facts(config.trace)
+            tree["trace"] = registry.load(registry.RECORDED).trace_facts(config.trace)
         if config.budget.limited:
             tree["budget"] = {"limits": dict(found.ledger.whole.words), "spent": found.ledger.spent().tree()}
         answer(tree)
@@ -179,14 +179,15 @@ def plan_lines(config: "Config", found: Outlook, prove: "ToProve") -> list[str]:
         first = f"the {points} {'were' if several else 'was'} searched for before; complete the {frontiers}"
     else:
         first = f"find and prove the {points}, then complete the {frontiers}"
-    lines = [f"Plan: {first}.", *([] if prove else _settings_line(config)), *trace_lines(config)]
+    lines = [f"Plan: {first}.", *([] if prove else _settings_line(config))]
+    if (recorded := registry.optional(registry.RECORDED)) is not None:
+        lines += recorded.recorded_lines(config)
     if config.ray is not None:
         count = config.workers or "one on each node"
         lines.append(f"The load is sent from Ray ({config.ray.ray}); client processes: {count}.")
     elif config.workers is not None and config.workers > 1:
         lines.append(f"The load is sent by {config.workers} client processes.")
-    lines += [*_session_files(config), *_session_rates(config)]
-    return [*lines, _time_line(found)]
+    return [*lines, *_session_rates(config), _time_line(found)]
 
 
 def _time_line(found: Outlook) -> str:
@@ -202,30 +203,6 @@ def _time_line(found: Outlook) -> str:
     return f"{text}; the budget ends it after {latest}." if limit is not None and limit < high else f"{text}."
 
 
-def _session_files(config: "Config") -> list[str]:
-    """'agent: 120 sessions with 960 requests of agent.jsonl (Bailian); 4 begin anew as their
-    history was cut.'
-    """
-    lines = []
-    for shape in config.given_shapes:
-        if shape.session is None or (file := shape.session.file) is None:
-            continue
-        first, added, osl = (f"{side.mean:,.0f}" for side in (shape.session.first, shape.session.added, shape.osl))
-        later = f"{added}/{osl} after {shape.session.think:.3g} s"
-        odd = {
-            "begin anew as their history was cut": file.cut,
-            "begin with a history that is not in it": file.begun,
-            "rows without tokens are left out": file.left_out,
-        }
-        notes = [f"{number:,} {what}" for what, number in odd.items() if number]
-        lines.append(
-            f"{shape.label}: {file.sessions:,} sessions with {file.requests:,} requests of {clean(file.path)} "
-            f"({file.tool}); first prompts of {first} tokens, later turns {later}"
-            f" on average{'; ' if notes else ''}{', '.join(notes)}."
-        )
-    return lines
-
-
 def _session_rates(config: "Config") -> list[str]:
     """'1 session/s of agent is 8 requests/s.', where a rate counts sessions."""
     sessions = [shape for shape in config.shapes if config.open_loop and shape.has_sessions]
@@ -233,40 +210,6 @@ def _session_rates(config: "Config") -> list[str]:
         return []
     each = ", ".join(f"of {shape.label} brings {shape.requests:.4g} requests/s" for shape in sessions)
     return [f"Rates count the sessions that begin per second; 1 session/s {each}."]
-
-
-def trace_facts(trace: "Trace") -> dict[str, Any]:
-    """What is known of the arrivals of a trace, as they were recorded, for JSON."""
-    from frontier.config.dispersion import gap_cv, index_of_dispersion
-
-    index = {str(s): index_of_dispersion(trace.times, trace.seconds, s) for s in (1, 10, 60)}
-    facts = {"name": trace.name, "digest": trace.digest, "arrivals": trace.count, "seconds": trace.seconds}
-    return facts | {"gap_cv": gap_cv(trace.times), "index_of_dispersion": index, "placed_within": trace.grid}
-
-
-def trace_lines(config: "Config") -> list[str]:
-    """'Arrivals of azure.csv: 19,366 in 58 min, 5.53/s; gap CV 1.09; ...', and how fast they are
-    played; none without a trace.
-    """
-    trace = config.trace
-    if trace is None:
-        return []
-    facts = trace_facts(trace)
-    known = {f"{s} s": value for s, value in facts["index_of_dispersion"].items() if value is not None}
-    index = ", ".join(f"{format_number(value)} in {window}" for window, value in known.items()) or "not known"
-    times = f"{trace.count:,} in {format_elapsed(trace.seconds)}, {format_number(trace.rate)}/s"
-    spread = f"gap CV {facts['gap_cv']:.3g}; index of dispersion of counts {index} (Poisson: 1)"
-    lines = [f"Arrivals of {trace.name}: {times}; {spread}."]
-    if trace.grid is not None:
-        lines.append(f"Its stamps lie on a grid of {trace.grid:g} s: each arrival is placed at random within its step.")
-    if config.rate:
-        rates = [load / 1000 for load in config.concurrency]
-        factors = [f"{rate / trace.rate:.3g}" for rate in rates]
-        speeds = factors[0] if len(factors) == 1 else f"{factors[0]} to {factors[-1]}"
-        at = " to ".join(dict.fromkeys(f"{rate:g}" for rate in (rates[0], rates[-1])))
-        least = f"a window of a claim has at least {trace.long_enough:,} arrivals"
-        lines.append(f"At {at} req/s it is played {speeds} times as fast; {least}, so that its parts are alike.")
-    return lines
 
 
 def _budget_line(found: Outlook) -> str:

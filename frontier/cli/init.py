@@ -32,7 +32,7 @@ def command(url: str, model: str | None, api_key_env: str | None, use: str | Non
       frontier init https://gate.example/v1 --api-key-env GATE_KEY > sweep.yaml
       frontier init simulator > sim.yaml
     """
-    from frontier.cli.probe import read_key
+    from frontier.cli.given_server import read_key
     from frontier.client.ask.checklist import ask_server
     from frontier.client.http.http_client import run
     from frontier.config.connection import endpoint

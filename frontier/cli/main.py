@@ -21,36 +21,14 @@ from frontier._version import __version__
 from frontier.cli.streams import final_exit_code, install_streams
 from frontier.core.errors import ExitCode, FrontierError, UsageError
 
-COMMANDS: dict[str, dict[str, str]] = {
-    "Measure": {
-        "probe": "check a server: does it stream, count tokens, force lengths",
-        "init": "print a commented config for an endpoint",
-        "sweep": "run a sweep, or resume it: the same command again",
-        "status": "how far a running sweep is",
-        "verify": "the operating point under open-loop (Poisson) load",
-    },
-    "Decide": {
-        "show": "the points of a run as a table",
-        "solve": "the operating point: the concurrency proven inside the SLA",
-    },
-    "Present": {
-        "plot": "the frontier as a picture (png, svg, pdf)",
-        "report": "the run as one page (html, md, json)",
-    },
-    "Also": {
-        "serve-sim": "the embedded simulated engine behind an OpenAI-compatible address",
-    },
-}
-
 SECTIONS = ("Measure", "Decide", "Present", "Exchange", "Also")
 
 
 def sections() -> dict[str, dict[str, str]]:
-    """The commands by section, each with its line: the ring's, then those of the extras."""
-    own = {section: dict(COMMANDS.get(section, {})) for section in SECTIONS}
-    for name, command in registry.commands().items():
-        own[command.section][name] = command.line
-    return {section: lines for section, lines in own.items() if lines}
+    """The commands by section, each with its line."""
+    every = registry.commands()
+    listed = {section: {n: of.line for n, of in every.items() if of.section == section} for section in SECTIONS}
+    return {section: lines for section, lines in listed.items() if lines}
 
 
 HELP = """\
@@ -87,11 +65,8 @@ class Commands(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in self.list_commands(ctx):
             return None
-        extra = registry.commands().get(cmd_name)
-        if extra is not None:
-            module = registry.load(extra.module)
-        else:
-            module = importlib.import_module(f"frontier.cli.{cmd_name.replace('-', '_')}")
+        place = registry.commands()[cmd_name].module
+        module = registry.load(place) if place else importlib.import_module(f"frontier.cli.{cmd_name}")
         command: click.Command = module.command
         return command
 

@@ -113,8 +113,7 @@ def command(  # noqa: PLR0913
     wanted = picture_files(loaded[0], "together" if together else figure, files)
     series: Sequence[Series] = ()
     if together:
-        registry.needed(registry.SEVERAL, "one picture of several runs").check_together(loaded)
-        pictures = [_together_picture(loaded, limits, axes)]
+        pictures = [registry.needed(registry.SEVERAL, "one picture of several runs")(loaded, limits, axes)]
     else:
         check_panels(loaded[0])
         if figure == "frontier":
@@ -133,31 +132,6 @@ def frontier_picture(run: "Run", limits: "Sequence[Limit]", axes: "Objectives" =
     from frontier.show.picture.selection import provenance_of, views_of
 
     return small_multiples(views_of(run, limits, axes), footer=provenance_of(run))
-
-
-def _together_picture(runs: "Sequence[Run]", limits: "Sequence[Limit]", axes: "Objectives") -> "Picture":
-    """The frontiers of several runs, or of one run's deployments, in one panel per shape."""
-    from frontier.show.picture.selection import base_axes, provenance_of, views_of
-
-    drawn = base_axes(runs, axes, limits)
-    several = registry.load(registry.SEVERAL)
-    groups = several.grouped([(run.path.name, views_of(run, limits, drawn)) for run in runs])
-    footer = provenance_of(runs[0]) if len(runs) == 1 else None
-    picture: Picture = several.together(groups, footer=footer, more=other_limits(runs, limits))
-    return picture
-
-
-def other_limits(runs: "Sequence[Run]", limits: "Sequence[Limit]") -> list[str]:
-    """A note when a run was swept for another SLA than the one that all are drawn and decided
-    by.
-    """
-    from frontier.show.wording import limits_text
-
-    others = [run for run in runs if run.limits() and tuple(run.limits()) != tuple(limits)]
-    if not others or not limits:
-        return []
-    slas = "; ".join(f"{run.path.name} was swept for {limits_text(run.limits())}" for run in others)
-    return [f"all are judged by {limits_text(limits)}; {slas}"]
 
 
 def check_formats(files: Sequence[Path]) -> None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from frontier import registry
 from frontier.cli import common
 from frontier.core.errors import ExitCode
 
@@ -16,9 +17,9 @@ if TYPE_CHECKING:
     from frontier.core.decisions import Decision
     from frontier.core.points import Point
     from frontier.run import Run
-    from frontier.show.capacity import FrontierSummary
+    from frontier.show.frontier_summary import FrontierSummary
     from frontier.show.notes import Noted
-    from frontier.show.pooled import Pooled
+    from frontier.show.table import Table
 
 
 @common.subcommand("show")
@@ -39,11 +40,9 @@ def command(options: common.RunOptions, runs: tuple[Path, ...]) -> int:
       frontier show --json | jq '.points[] | select(.on_frontier) | .concurrency'
     """
     from frontier.run import metrics_of
-    from frontier.show.capacity import summaries_of
+    from frontier.show.frontier_summary import summaries_of
     from frontier.show.json_out import points_json
     from frontier.show.notes import notes_of
-    from frontier.show.picture.selection import pooled_of
-    from frontier.show.pooled import pooled_json
 
     if len(runs) > 1:
         return _pooled([replace(options, run=path).read() for path in runs], options)
@@ -53,30 +52,32 @@ def command(options: common.RunOptions, runs: tuple[Path, ...]) -> int:
     summaries = summaries_of(run, points, axes)
     decisions = run.solve() if run.limits() else ()
     notes = notes_of(run, points, decisions) if options.as_json or options.detail == "all" else {}
-    pools = pooled_of([run], axes, run.limits()) if axes else []
+    pooled_of = registry.optional(registry.POOLED)
+    pools = pooled_of([run], axes, run.limits()) if pooled_of and axes else []
     if options.as_json:
         frontiers = [summary.frontier for summary in summaries]
-        tree = {"unfinished": common.unfinished_json(run), "pooled": pooled_json(pools)}
+        tree = {"unfinished": common.unfinished_json(run), "pooled": [tree for _, tree in pools]}
         common.answer({**points_json(points, frontiers, summaries, notes), **tree})
     elif options.detail == "answer" and decisions:
         from frontier.show.answer import decision_table
 
         common.answer(decision_table(decisions, gpus=run.gpus, detail="answer", **common.layout()))
     else:
-        _print(run, points, summaries, decisions, notes, pools, whole=options.detail == "all")
+        _print(run, points, summaries, decisions, notes, [table for table, _ in pools], whole=options.detail == "all")
     return ExitCode.YES if any(p.valid for p in points) else ExitCode.FAILED
 
 
 def _pooled(runs: "Sequence[Run]", options: common.RunOptions) -> int:
     """The frontier over several runs."""
     from frontier.show.json_out import SHOW_SCHEMA
-    from frontier.show.picture.selection import pooled_of
-    from frontier.show.pooled import pooled_json, pooled_text
+    from frontier.show.table import captioned
 
+    pooled_of = registry.needed(registry.POOLED, "one frontier of several runs")
     pools = pooled_of(runs, options.all_axes, runs[0].limits())
-    pooled = {"schema": SHOW_SCHEMA, "pooled": pooled_json(pools)}
-    common.answer(pooled if options.as_json else pooled_text(pools, **common.layout()))
-    return ExitCode.YES if any(pool.members for pool in pools) else ExitCode.FAILED
+    trees = [tree for _, tree in pools]
+    answer = {"schema": SHOW_SCHEMA, "pooled": trees}
+    common.answer(answer if options.as_json else captioned([table for table, _ in pools], **common.layout()))
+    return ExitCode.YES if any(tree["members"] for tree in trees) else ExitCode.FAILED
 
 
 def _print(
@@ -85,12 +86,12 @@ def _print(
     summaries: "Sequence[FrontierSummary]",
     decisions: "Sequence[Decision]",
     notes: "Mapping[str, Noted]",
-    pools: "Sequence[Pooled]",
+    pooled: "Sequence[Table]",
     *,
     whole: bool,
 ) -> None:
     """The table of a run with what is below it."""
-    from frontier.show.pooled import pooled_text
+    from frontier.show.table import captioned
     from frontier.show.tables import frontier_sentence, points_table
 
     layout, frontiers = common.layout(), [summary.frontier for summary in summaries]
@@ -109,7 +110,7 @@ def _print(
     for frontier in () if whole else frontiers:
         name = f"{frontier.series.label()}: " if len(frontiers) > 1 else ""
         common.answer_prose(f"{name}{frontier_sentence(frontier)}")
-    if len(run.config.deployments) > 1 and pools:
-        common.answer("\n" + pooled_text(pools, **layout))
+    if len(run.config.deployments) > 1 and pooled:
+        common.answer("\n" + captioned(pooled, **layout))
     if run.not_measured:
         common.answer_prose(run.not_measured)

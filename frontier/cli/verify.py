@@ -30,8 +30,8 @@ from frontier.core.units import format_elapsed, format_number
 from frontier.store.run_dir import RunDirectory
 
 if TYPE_CHECKING:
-    from frontier.arrivals import Check
     from frontier.client.load.loop import TrialProgress
+    from frontier.planning.sla_result import Check
     from frontier.run import Run
     from frontier.search.load_trials import LoadAsk, LoadTrial
     from frontier.sweep.verify import Search, Sender
@@ -136,7 +136,8 @@ def _check(run: "Run", wanted: "list[Check]", again: str, as_json: bool) -> int:
     for check in wanted:
         say(
             f"{check.decision.shape.label}  {check.requests:,} requests arrive at {check.rate:.4g}/s, as independent "
-            f"users would, at most {check.decision.concurrency} in flight; about {format_elapsed(check.seconds)}"
+            f"users would, at most {check.decision.concurrency} in flight; about "
+            f"{format_elapsed(check.requests / check.rate)}"
         )
     checked = send(run, Tick(), lambda sender: verify(sender, wanted))
     answer(verified_json(checked) if as_json else verified_text(checked, again=again))

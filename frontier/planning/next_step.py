@@ -16,7 +16,6 @@ from frontier.core.decisions import Cause, Decision, Limit, NextStep
 from frontier.core.loads import Rate
 from frontier.core.metrics import Unit
 from frontier.core.series import Series
-from frontier.core.shapes import Shape
 from frontier.core.trials import Phase
 from frontier.planning.budget import Amount, TrialTimes, price_of, raised
 from frontier.planning.plan import NO_PROOFS, highest_tried, make_plan, make_trial
@@ -174,10 +173,6 @@ def _written(limit: Limit) -> str:
 
 def _own_sweep(decision: Decision, step: NextStep) -> str:
     """The sweep that would decide a setting of an import; the user knows the URL of the server."""
-    words = ["--set", f"shapes=[{_lengths(decision.shape)}]", "--set", _whole(decision.limits)]
+    words = ["--set", f"shapes=[{decision.shape.isl}/{decision.shape.osl}]", "--set", _whole(decision.limits)]
     words += ["--prove", str(step.concurrency)]
     return f"frontier init URL > sweep.yaml && frontier sweep sweep.yaml {shlex.join(words)}"
-
-
-def _lengths(shape: Shape) -> str:
-    return f"{shape.isl}/{shape.osl}"

@@ -98,8 +98,6 @@ class Plan:
     trials: tuple[Trial, ...]
     deployments: tuple[str, ...]
     shapes: tuple[str, ...]
-    concurrency: tuple[int, ...]
-    repeats: int
     refine: int | None
     expected_bytes: float
     expected_memory: float
@@ -115,14 +113,14 @@ class Plan:
             if t.key not in finished or (self.sized and finished[t.key].fingerprint != t.fingerprint)
         )
 
-    def summary(self) -> dict[str, Any]:
+    def summary(self, config: Config) -> dict[str, Any]:
         """JSON-able, for `--dry-run --json`."""
         return {
             "deployments": list(self.deployments),
             "shapes": list(self.shapes),
-            "concurrency": [c for c in self.concurrency if not isinstance(c, Rate)] or None,
-            "rate": [c.per_second for c in self.concurrency if isinstance(c, Rate)] or None,
-            "repeats": self.repeats,
+            "concurrency": [c for c in config.concurrency if not isinstance(c, Rate)] or None,
+            "rate": [c.per_second for c in config.concurrency if isinstance(c, Rate)] or None,
+            "repeats": config.repeats or 1,
             "trials": [
                 {
                     "key": t.key,
@@ -162,8 +160,6 @@ def make_plan(config: Config, only: Sequence[str] = ()) -> Plan:
         trials=trials,
         deployments=deployments,
         shapes=shapes,
-        concurrency=config.concurrency,
-        repeats=config.repeats or 1,
         refine=refine,
         expected_bytes=sum(sizes) + proofs * max(sizes),
         expected_memory=_memory(trials),

@@ -2,7 +2,7 @@
 together.
 
 That is the one concurrency for several shapes, the best and the cheapest deployment, and an arrival
-rate to plan with.
+rate to plan with and to check.
 """
 
 import math
@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from frontier.core import difference, metrics
-from frontier.core.decisions import Decision, Limit, Verdict
+from frontier.core.decisions import Decision, Judgement, Limit, Verdict
 from frontier.core.points import Point
 from frontier.core.series import Series, by_series
 
@@ -56,6 +56,38 @@ class ArrivalRate:
     cap: int
     streams: int
     rate: float
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """An operating point to be checked with Poisson arrivals: `requests` of them at `rate` per
+    second after `warmup` seconds, with at most the point's concurrency in flight. The rate is
+    `load` times what the closed loop served; `asked`: a user named it so, and it is not the rate
+    that was estimated for independent users.
+    """
+
+    decision: Decision
+    rate: float
+    load: float
+    requests: int
+    warmup: float = 0.0
+    asked: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """The answer of a check: the open loop's point beside the closed loop's, and the verdict of the
+    open loop.
+
+    `in_flight` requests were in flight or waited on average; `cap` were allowed in flight.
+    """
+
+    check: Check
+    point: Point
+    judgement: Judgement
+    in_flight: float
+    cap: int
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,16 +140,8 @@ def answer(
         tuple(cheapest for group in rivals if (cheapest := _cheapest_deployment(group)) is not None),
         arrivals or {},
         tuple(best for group in rivals if (best := best_deployment(group, gpus or {})) is not None),
-        _all_given_up(shared, decisions, groups),
+        {name: _given_up(c, [d for d in decisions if d.deployment == name], groups) for name, c in shared.items()},
     )
-
-
-def _all_given_up(
-    shared: Mapping[str, int | None], decisions: Sequence[Decision], groups: Mapping[Series, Sequence[Point]]
-) -> dict[str, dict[str, float]]:
-    """`_given_up` of each deployment."""
-    own = {name: [d for d in decisions if d.deployment == name] for name in shared}
-    return {name: _given_up(c, own[name], groups) for name, c in shared.items()}
 
 
 def _given_up(

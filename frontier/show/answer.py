@@ -9,7 +9,6 @@ from typing import Any, Literal
 from rich.console import RenderableType
 from rich.text import Text
 
-from frontier.arrivals import Checked
 from frontier.core import estimate
 from frontier.core.decisions import Decision, Limit, Verdict
 from frontier.core.loads import setting
@@ -20,7 +19,7 @@ from frontier.core.text import clean
 from frontier.core.trials import Phase
 from frontier.core.units import format_number, format_share, trimmed
 from frontier.core.verdict import judge
-from frontier.planning.sla_result import ArrivalRate, SlaResult
+from frontier.planning.sla_result import ArrivalRate, Checked, SlaResult
 from frontier.search.highest_rate import FoundRate
 from frontier.search.load_trials import LoadTrial, invalid_because
 from frontier.show.explain import other_reasons, why_not_more

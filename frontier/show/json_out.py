@@ -15,9 +15,9 @@ from frontier.core.decisions import Decision, Explanation, Limit
 from frontier.core.loads import Rate, load_facts
 from frontier.core.points import Estimate, Frontier, Point
 from frontier.core.shapes import Shape
-from frontier.show.capacity import FrontierSummary, littles_law
 from frontier.show.costs import token_prices
 from frontier.show.explain import with_notes
+from frontier.show.frontier_summary import FrontierSummary
 from frontier.show.mixes import class_shares, class_verdicts
 from frontier.show.notes import Noted
 
@@ -123,11 +123,11 @@ def points_json(
 
 def _summary(summary: FrontierSummary) -> Tree:
     """What is known of one series as a whole."""
-    frontier, capacity = summary.frontier, summary.capacity
+    frontier = summary.frontier
     return {
         **{name: tree_of(getattr(frontier, name)) for name in ("deployment", "shape", "objectives", "members")},
         "notes": tree_of(summary.notes),
-        **{name: tree_of(getattr(capacity, name)) for name in ("knee", "retrograde", "limit", "onset")},
+        **{name: tree_of(fact) for name, fact in summary.capacity.items()},
     }
 
 
@@ -147,3 +147,17 @@ def _point(point: Point, frontier: Frontier | None) -> Tree:
         "littles_law": law and estimate_tree(law),
         "token_prices": tree_of(token_prices(point.metrics)),
     }
+
+
+def littles_law(point: Point) -> Estimate | None:
+    """Request rate x mean E2E over concurrency: 1 when load, rate and latency fit together. None
+    when not measured, and where the load is a rate.
+
+    The interval multiplies both intervals, so it is wide; the sharp check is the integrated
+    occupancy, which `load_flags` makes on every window.
+    """
+    rate, e2e = point.metrics.get("request_throughput"), point.metrics.get("mean_e2e")
+    if rate is None or e2e is None or not math.isfinite(e2e.value) or isinstance(point.concurrency, Rate):
+        return None
+    c = point.concurrency
+    return Estimate(rate.value * e2e.value / c, rate.low * e2e.low / c, rate.high * e2e.high / c, e2e.n)

@@ -81,7 +81,8 @@ class LiveProgress(SweepProgress):
             self._above([(line, style)])
 
     def _headed(self, head: str, text: str) -> None:
-        self._above([(head, DIM), (f"  {text}", "")])
+        first, *rest = text.split("   ")
+        self._above([(head, DIM), (f"  {first}", ""), *((f"   {part}", "") for part in rest)])
 
     def close(self) -> None:
         """The live lines go, what scrolled by stays."""
@@ -111,16 +112,16 @@ class LiveProgress(SweepProgress):
             self._console.file.flush()
 
     def _dressed(self, parts: Parts) -> str:
-        """One line for the terminal: figures it has no room for are left out whole, a half of one
+        """One line for the terminal: of several parts those that have room, a half of a figure
         would mislead.
         """
         room, dressed = self._console.width, []
-        for text, code in parts:
-            cut = _whole_parts(text, room)
-            room -= cell_len(cut)
-            dressed.append(f"\x1b[{code}m{cut}\x1b[0m" if code and self._colour and cut else cut)
-            if cut != text:
+        for i, (text, code) in enumerate(parts):
+            if i and cell_len(text) > room:
                 break
+            shown = set_cell_size(text, room) if cell_len(text) > room else text
+            room -= cell_len(shown)
+            dressed.append(f"\x1b[{code}m{shown}\x1b[0m" if code and self._colour else shown)
         return "".join(dressed)
 
     def lines(self) -> list[str]:
@@ -143,9 +144,9 @@ class LiveProgress(SweepProgress):
             line.append((f"   {format_elapsed(tick.elapsed)}", DIM))
             figures = {"output_throughput": tick.rate, "p50_ttft": tick.p50_ttft, "p99_ttft": tick.p99_ttft}
             if text := figures_text(figures):
-                line.append((f"   so far about {text}", ""))
-        parts = (self._bar(), f"{self._elapsed} so far", self._left())
-        return [line, [("   ".join(part for part in parts if part), DIM)]]
+                line += [(f"   {figure}", "") for figure in f"so far about {text}".split("   ")]
+        shown = filter(None, (self._bar(), f"{self._elapsed} so far", self._left()))
+        return [line, [("   " * bool(i) + part, DIM) for i, part in enumerate(shown)]]
 
     def _bar(self) -> str:
         """'[#####···············]', by the sweep's time; '' while that is not known."""
@@ -155,15 +156,3 @@ class LiveProgress(SweepProgress):
         passed, left = now - self._begun, self._time_left.after(now - self._told).seconds
         filled = round(_BAR * passed / max(passed + left, 1.0))
         return f"[{'#' * filled}{'·' * (_BAR - filled)}]"
-
-
-def _whole_parts(text: str, room: int) -> str:
-    """As many of the parts, which three spaces separate, as fit; where not even the first does,
-    what fits of it.
-    """
-    cut = text
-    while cell_len(cut) > room and "   " in cut.lstrip():
-        cut = cut[: cut.rindex("   ")].rstrip()
-    if cell_len(cut) <= room:
-        return cut
-    return "" if text.startswith("   ") else set_cell_size(cut, room)

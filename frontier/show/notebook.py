@@ -9,17 +9,17 @@ import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from markupsafe import escape
 
 from frontier.core.decisions import Decision, Limit
 from frontier.core.metrics import metric
 from frontier.core.points import Point
+from frontier.read_run import load as load_run
 from frontier.run import Run
-from frontier.run import load as load_run
 from frontier.show.explain import with_notes
-from frontier.show.point_rows import load_columns
+from frontier.show.point_rows import load_columns, table
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -127,32 +127,16 @@ class NotebookRun(Run):
         return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame()
 
     def frame(self, limits: Sequence[Limit] | None = None) -> "pd.DataFrame":
-        """One row per point: `deployment`, `shape`, `concurrency`, `n` (requests), `valid`,
-        `flags`, and per metric `NAME`, `NAME_low`, `NAME_high` (the 95 % interval). Times are
-        seconds, rates per second, shares 0..1; the unit of each column is in
-        `frame.attrs["units"]`.
+        """One row per point, as `frontier export` has it: `deployment`, `shape`, `concurrency`, `n`
+        (requests), `valid`, `flags` and more, and per metric `NAME`, `NAME_low`, `NAME_high` (the
+        95 % interval). Times are seconds, rates per second, shares 0..1; the unit of each
+        metric's columns is in `frame.attrs["units"]`.
         """
-        import pandas as pd
-
-        rows: list[dict[str, Any]] = []
-        units: dict[str, str] = {}
-        for point in self.points(limits):
-            row = {
-                "deployment": point.deployment,
-                "shape": point.shape.label,
-                **load_columns(point.concurrency),
-                "n": point.n,
-                "valid": point.valid,
-                "flags": ", ".join(flag.name for flag in point.flags),
-            }
-            for name, estimate in point.metrics.items():
-                columns = {name: estimate.value, f"{name}_low": estimate.low, f"{name}_high": estimate.high}
-                row |= columns
-                units |= dict.fromkeys(columns, metric(name).unit.value)
-            rows.append(row)
-        table = pd.DataFrame(rows)
-        table.attrs["units"] = units
-        return table
+        points = self.points(limits)
+        made = table(points, self.frontiers(points, limits=limits))
+        known = {name: metric(name).unit.value for point in points for name in point.metrics}
+        made.attrs["units"] = {name + end: unit for name, unit in known.items() for end in ("", "_low", "_high")}
+        return made
 
     def picture(
         self, limits: Sequence[Limit] | None = None, objectives: tuple[str, str] | None = None
@@ -175,15 +159,15 @@ class NotebookRun(Run):
         views = views_of(self, self.limits())
         sentence = headline(views) if views else "nothing measured yet"
         points, decisions = [p for view in views for p in view.mine], [view.decision for view in views if view.decision]
-        table = points_table(
+        text = points_table(
             points, [view.frontier for view in views], self.limits(), decisions=decisions, gpus=self.gpus, width=WIDE
         )
-        return f"<p><b>{escape(sentence)}</b><br>{escape(self.path.name)}</p>" + as_html(table)
+        return f"<p><b>{escape(sentence)}</b><br>{escape(self.path.name)}</p>" + as_html(text)
 
 
 def load(path: str | Path, settings: Sequence[str] = ()) -> NotebookRun:
     """The run in a directory, looked at with `settings` ('gpus=8', 'price=$12/h',
     'hardware.power=700W/gpu') in its config's place; the files stay as they are. Errors as of
-    `frontier.run.load`.
+    `frontier.read_run.load`.
     """
     return NotebookRun.of(load_run(path, settings))

@@ -1,8 +1,8 @@
 """The report written as an HTML page, as GitHub-flavoured Markdown for a pull request, and as JSON.
 
 The HTML page loads nothing, its pictures are inside as SVG with text as text, and it reads as well
-without its one small script. What draws and what fills its template is imported when it is made, as
-the other two need neither.
+without its one small script. What draws, and what fills the templates, is imported when it is
+needed.
 """
 
 import base64
@@ -11,6 +11,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from markupsafe import Markup
 
@@ -21,9 +22,7 @@ from frontier.show.numbers import LIMIT_AT
 from frontier.show.picture.colours import dark_colours, ink
 from frontier.show.picture.data import Picture, mark_id
 from frontier.show.picture.frontier_picture import small_multiples
-from frontier.show.pooled import pooled_json
-from frontier.show.report import KEY, Page, Report, Section, page_of
-from frontier.show.table import Cell, Table
+from frontier.show.report import KEY, Report, page_of
 
 REPORT_SCHEMA = "frontier.report/1"
 ROOM = 1_500_000
@@ -98,18 +97,10 @@ def report_html(report: Report, figures: Figures | None = None) -> str:
     """The whole page, with these figures (default: drawn here). Whatever came from a server is
     escaped by the template, or by the SVG writer.
     """
-    from jinja2 import Environment, FileSystemLoader, StrictUndefined
-
     figures = figures or draw_figures(report)
     script = (_TEMPLATES / "page.js").read_text(encoding="utf-8")
-    environment = Environment(
-        loader=FileSystemLoader(_TEMPLATES),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    return environment.get_template("page.html.j2").render(
+    return _filled(
+        "page.html.j2",
         page=page_of(report),
         figures=figures,
         key=KEY,
@@ -118,6 +109,21 @@ def report_html(report: Report, figures: Figures | None = None) -> str:
         mark=mark_id,
         limit_at=LIMIT_AT,
     )
+
+
+def _filled(template: str, **given: Any) -> str:
+    """A template filled in; HTML escapes what it is given, Markdown says where it does."""
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+    environment = Environment(
+        loader=FileSystemLoader(_TEMPLATES),
+        autoescape=template.endswith(".html.j2"),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {"md": escape_markdown, "fence": _fence}
+    return environment.get_template(template).render(given)
 
 
 def _allowed(script: str) -> str:
@@ -158,111 +164,25 @@ def escape_markdown(text: str) -> str:
 
 LONGEST_MARKDOWN = 60_000
 """Characters of a report as Markdown: a comment on GitHub holds 65,536."""
-_EVIDENCE, _POINTS, _CONFIG, _REASONS = "evidence", "the points", "the config", "the reasons of each series"
-_HEALTH = "the quality of the data"
+PARTS = ("evidence", "the points", "the config", "the reasons of each series", "the quality of the data")
+"""What a report that is too long is written without, the least important first."""
 
 
 def report_markdown(report: Report, picture: str | None = None) -> str:
     """The report as GitHub-flavoured Markdown. `picture` is the address of the picture, if any. Of
     a report that is too long the least important parts are left out, and named.
     """
-    page, parts = page_of(report), (_EVIDENCE, _POINTS, _CONFIG, _REASONS, _HEALTH)
-    text = _markdown(page, picture, ())
-    for number in range(1, len(parts) + 1):
-        text = text if len(text) <= LONGEST_MARKDOWN else _markdown(page, picture, parts[:number])
+    page, text = page_of(report), ""
+    for number in range(len(PARTS) + 1):
+        text = _filled("page.md.j2", page=page, picture=picture, without=PARTS[:number], key=KEY)
+        if len(text) <= LONGEST_MARKDOWN:
+            break
     return text
 
 
-def _markdown(page: Page, picture: str | None, without: Sequence[str]) -> str:
-    """The page without some of its parts."""
-    parts = [f"# {escape_markdown(page.title)}"]
-    if picture is not None:
-        parts.append(f"![{escape_markdown(page.title)}](<{picture.replace('>', '%3E').replace('<', '%3C')}>)")
-    parts += _captioned(page.answers) if page.answers else []
-    if without:
-        note = (
-            f"Left out for their length: {', '.join(without)}. They are in the page: frontier report RUN -o page.html"
-        )
-        parts.append(escape_markdown(note))
-    for section in page.sections if _REASONS not in without or page.answers is None else ():
-        parts += _section(section, len(page.sections) > 1, without)
-    for table in page.pooled:
-        parts += _captioned(table)
-    parts += ["## Quality of the data", _list(page.health)] if _HEALTH not in without else []
-    if page.provenance:
-        parts += ["## Provenance", _list([f"{name}: {text}" for name, text in page.provenance])]
-    if page.commands or page.config_text:
-        parts.append("## How to reproduce")
-        parts += [_fenced("\n".join(page.commands), "console")] if page.commands else []
-        parts += [_fenced(page.config_text, "yaml")] if page.config_text and _CONFIG not in without else []
-    parts += ["## What this does not cover", _list(page.not_said)]
-    parts += ["## Glossary", _list([f"{term}: {meaning}" for term, meaning in page.glossary])]
-    return "\n\n".join(parts) + "\n"
-
-
-def _section(section: Section, several: bool, without: Sequence[str]) -> list[str]:
-    """One series, without some of its parts."""
-    parts = [f"## {escape_markdown(section.name)}"] if several else []
-    if section.verdict:
-        parts.append(f"**{escape_markdown(section.verdict)}**")
-    words, command = section.step
-    parts += [escape_markdown(words)] if words else []
-    parts += [_fenced(command, "console")] if command else []
-    if section.figures:
-        heads = ["", *section.figures.heads[1:-1], ""]
-        parts.append(_table(heads, [list(map(escape_markdown, row)) for row in section.figures.texts], "-:---"))
-    parts += [escape_markdown(section.legend)] if section.legend else []
-    parts += [_labelled(lines) for lines in (section.lines, section.more) if lines]
-    if _POINTS not in without:
-        parts += [_points(section), section.frontier, KEY]
-    tables = [section.neighbours] if section.neighbours and _POINTS not in without else []
-    for table in tables + (list(section.evidence) if _EVIDENCE not in without else []):
-        parts += _captioned(table)
-    return parts
-
-
-def _points(section: Section) -> str:
-    """The table of every point of a series."""
-    rows = [
-        [_cell(cell, role == "chosen") for cell in row]
-        for row, (_, role) in zip(section.points.rows, section.marks, strict=True)
-    ]
-    return _table(section.points.heads, rows, "-" + ":" * (len(section.points.heads) - 2))
-
-
-def _labelled(lines: Sequence[tuple[str, str]]) -> str:
-    """A list of texts, each after its label, if it has one."""
-    return _list([f"{label}: {text}" if label else text for label, text in lines])
-
-
-def _captioned(table: Table) -> list[str]:
-    """A table below its caption."""
-    rows = [list(map(escape_markdown, row)) for row in table.texts]
-    return [f"**{escape_markdown(table.caption)}**", _table(table.heads, rows)]
-
-
-def _table(heads: Sequence[str], rows: Sequence[Sequence[str]], align: str = "") -> str:
-    """Rows of Markdown as a table; `align` has ':' for each column set to the right."""
-    rules = ["--:" if align[i : i + 1] == ":" else "---" for i in range(len(heads))]
-    return "\n".join("| " + " | ".join(row) + " |" for row in [[escape_markdown(h) for h in heads], rules, *rows])
-
-
-def _cell(cell: Cell, strong: bool) -> str:
-    """A value with its interval; a value of the operating point is bold."""
-    value = escape_markdown(cell.value)
-    bold = f"**{value}**" if strong else value
-    return f"{bold} {escape_markdown(cell.interval)}".rstrip()
-
-
-def _list(lines: Sequence[str]) -> str:
-    return "\n".join(f"- {escape_markdown(line)}" for line in lines)
-
-
-def _fenced(text: str, language: str) -> str:
-    """A code block whose fence is longer than any inside."""
-    longest = max((len(run) for run in re.findall(r"`+", text)), default=0)
-    fence = "`" * max(3, longest + 1)
-    return f"{fence}{language}\n{text}\n{fence}"
+def _fence(text: str) -> str:
+    """A fence for a code block, longer than any inside."""
+    return "`" * max(3, 1 + max((len(run) for run in re.findall(r"`+", text)), default=0))
 
 
 # --- JSON
@@ -289,7 +209,7 @@ def report_json(report: Report) -> Tree:
             }
             for section in page.sections
         ],
-        "pooled": pooled_json(report.pooled),
+        "pooled": [tree for _, tree in report.pooled],
         "health": list(page.health),
         "provenance": dict(page.provenance),
         "commands": list(page.commands),

@@ -6,7 +6,6 @@ soon as it is known, one for what completes the frontier, and one for each trial
 Everything that came from a server is cleaned and never read as markup.
 """
 
-import math
 import time
 from abc import ABC, abstractmethod
 from collections import Counter
@@ -23,17 +22,12 @@ from frontier.core.units import format_elapsed
 from frontier.planning.sweep_progress import NO_FIGURES, Better, Progress, Stage
 from frontier.planning.time_left import TimeLeft
 from frontier.show.rough import format_range, format_rough
-from frontier.show.wording import count, flag_kind, flag_words, value_text
+from frontier.show.wording import count, evidence_text, flag_kind, flag_words, value_text
 
 BOLD, DIM, RED, YELLOW, CYAN = "1", "2", "31", "33", "36"
 """SGR codes of the styles of a line or a part of it."""
 SILENT = 300.0
 """Seconds after which a log has a line of a phase that is not over."""
-
-
-def trial_name(trial: Trial) -> str:
-    """'1024/256  c=128 r3', after the deployment's name where it has one."""
-    return f"{setting_name(trial)}  {setting(trial.concurrency)} r{trial.repeat}"
 
 
 def setting_name(trial: Trial) -> str:
@@ -51,19 +45,6 @@ def figures_text(figures: Mapping[str, float | None]) -> str:
     if errors := figures.get("error_rate"):
         parts.append(f"{value_text('error_rate', errors)} errors")
     return "   ".join(parts)
-
-
-def judged_text(judgement: Judgement, limit: Limit, estimate: Estimate) -> str:
-    """'p99 TPOT 27.1 ms, at most 28.4 ms (95 %), limit 30 ms', and that it is over its limit, or
-    not proven yet.
-    """
-    bound, side = limit.bound(estimate), "at most" if limit.better == "lower" else "at least"
-    text = f"{limit.of.label} {value_text(limit.metric, estimate.value)}"
-    text += f", {side} {limit.of.format(bound)} (95 %)" if math.isfinite(bound) else ""
-    text += f", limit {limit.of.format_trimmed(limit.promise)}"
-    if judgement.verdict is Verdict.MEETS:
-        return text
-    return f"{text}: {'over its limit' if judgement.verdict is Verdict.VIOLATES else 'not proven yet'}"
 
 
 class SweepProgress(Progress, ABC):
@@ -146,12 +127,13 @@ class SweepProgress(Progress, ABC):
         self._ran += 1
         if self._word == "complete":
             self._completed.append(trial)
-            self._phase = f"{_completed_text(self._completed)}   {self._stage_time}"
+            self._stands(_completed_text(self._completed))
         elif self._word == "grid":
             parts = [trial_done(trial, self._stage), figures_text(figures), self._left() if self.is_log else ""]
             self._headed(self._head(trial), "   ".join(part for part in parts if part))
         if fatal := [flag for flag in flags if flag.fatal]:
-            self._line(f"{trial_name(trial)}  excluded: {self._why_excluded(fatal)}", YELLOW)
+            name = f"{setting_name(trial)}  {setting(trial.concurrency)} r{trial.repeat}"
+            self._line(f"{name}  excluded: {self._why_excluded(fatal)}", YELLOW)
 
     def _why_excluded(self, flags: Sequence[Flag]) -> str:
         """The flags in words, with what was measured where that was not said before."""
@@ -166,10 +148,14 @@ class SweepProgress(Progress, ABC):
         if self._word == "search":
             over = judgement.verdict is Verdict.VIOLATES or limit.breaks(estimate.value)
             self._over[trial.concurrency] = limit.of.label if over else None
-            self._phase = f"{self._search_text()}   {self._stage_time}"
+            self._stands(self._search_text())
         elif self._word == "prove":
-            text = judged_text(judgement, limit, estimate)
-            self._phase = f"{setting(trial.concurrency)}  {text}   {self._stage_time}"
+            how = {Verdict.MEETS: "", Verdict.VIOLATES: ": over its limit"}.get(judgement.verdict, ": not proven yet")
+            self._stands(f"{setting(trial.concurrency)}  {evidence_text(estimate, limit)}{how}")
+
+    def _stands(self, text: str) -> None:
+        """The line of a phase as it stands."""
+        self._phase = f"{text}   {format_elapsed(self._clock() - self._stage_begun)}"
 
     def announced(self, decision: Decision, seconds: float, better: Better | None) -> None:
         """The operating point as soon as it is proven, and what a higher setting may bring and
@@ -199,11 +185,6 @@ class SweepProgress(Progress, ABC):
     @property
     def _elapsed(self) -> str:
         return format_elapsed(self._clock() - self._begun)
-
-    @property
-    def _stage_time(self) -> str:
-        """How long the phase has taken."""
-        return format_elapsed(self._clock() - self._stage_begun)
 
     def _left(self) -> str:
         """'7 to 20 min left', while anything is to come."""
@@ -255,23 +236,10 @@ class PlainProgress(SweepProgress):
             self._line(f"{format_range(*left.range)} left")
         super().expect(left, why)
 
-    def trial_finished(
-        self,
-        trial: Trial,
-        figures: Mapping[str, float | None],
-        flags: Sequence[Flag] = (),
-        others: Mapping[str, float | None] = NO_FIGURES,
-    ) -> None:
-        super().trial_finished(trial, figures, flags, others)
-        self._as_it_stands()
-
-    def judged(self, trial: Trial, judgement: Judgement, limit: Limit, estimate: Estimate) -> None:
-        super().judged(trial, judgement, limit, estimate)
-        self._as_it_stands()
-
-    def _as_it_stands(self) -> None:
-        """The line of a phase that takes long, before it is over."""
-        if self._phase and self._clock() - self._last >= SILENT:
+    def _stands(self, text: str) -> None:
+        """Shown where a phase takes long, before it is over."""
+        super()._stands(text)
+        if self._clock() - self._last >= SILENT:
             self._headed(self._phase_head, "   ".join(part for part in (self._phase, self._left()) if part))
 
 

@@ -9,24 +9,25 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from frontier.arrivals import arrival_rate
+from frontier import registry
 from frontier.core.decisions import Cause, Decision, Limit, Reason, Verdict
 from frontier.core.loads import setting
 from frontier.core.metrics import metric
 from frontier.core.text import capital, clean
 from frontier.core.window import WindowData
+from frontier.planning.sla_result import ArrivalRate
 from frontier.run import Run
 from frontier.show.answer import answer_lines
 from frontier.show.costs import power_text
 from frontier.show.evidence_tables import cost_tables, evidence_tables, time_tables
 from frontier.show.explain import sentence
+from frontier.show.json_out import Tree
 from frontier.show.notes import Noted, notes_of
 from frontier.show.numbers import bar_ends, figure_row, figures
 from frontier.show.picture.data import View
 from frontier.show.picture.labels import answer_rows, panel_names, view_name
 from frontier.show.picture.labels import headline as title_of
-from frontier.show.picture.selection import pooled_of, provenance_of, samples_of, views_of
-from frontier.show.pooled import Pooled, pooled_table
+from frontier.show.picture.selection import provenance_of, samples_of, views_of
 from frontier.show.sentences import headline, next_step_lines, no_sla_sentence
 from frontier.show.table import Table
 from frontier.show.tables import frontier_sentence, role_of, table_of, time_line
@@ -44,27 +45,49 @@ from frontier.show.wording import (
 )
 from frontier.store.run_dir import RunDirectory
 
-NOT_SAID = (
-    (
+_OF_LOADS = {
+    (False, False): (
         "The load was a closed loop: a fixed number of requests in flight, each replaced as soon as it is answered. "
         "Bursts of independent users queue longer at the same average; frontier verify sends Poisson arrivals."
     ),
-    (
+    (False, True): (
+        "The concurrency counts open sessions, each begun as soon as one was over, with think times drawn at random."
+    ),
+    (True, False): (
+        "The load was an open loop: requests arrived at random at a stated rate, and latency counts from each arrival. "
+        "Real arrivals come in heavier bursts, and their rate changes by the hour."
+    ),
+    (True, True): (
+        "The load was an open loop: sessions began at random at a stated rate, with think times drawn at random. "
+        "Latency counts from the arrival, of later turns from the end of thinking. Real arrivals come in heavier "
+        "bursts."
+    ),
+}
+"""What is not said of a load, by whether it is an open loop and whether all shapes are sessions."""
+_OF_PROMPTS = {
+    False: (
         "Prompts were synthetic and fresh, so prefix caches were cold. Real prompts may share prefixes, stop early or "
         "draft better under speculative decoding."
     ),
+    True: (
+        "Prompts were synthetic and fresh for each session; its history held the model's own answers. Real sessions "
+        "vary."
+    ),
+}
+"""The same of prompts, by whether all shapes are sessions."""
+_OF_ALL = (
     "One deployment was measured as it stood: no replicas behind a balancer, no autoscaling, no other tenants.",
     "Between the measured settings nothing was measured: the staircase only joins them.",
     "A percentile is over the requests of the windows, not over users, nor over a worse hour that was not measured.",
 )
+NOT_SAID = (_OF_LOADS[False, False], _OF_PROMPTS[False], *_OF_ALL)
 IMPORTED_NOT_SAID = (
     "The figures are another tool's, by its definitions: see the notes under Provenance where they differ from ours.",
     (
         "Aggregates carry no confidence interval: how far a value may be off is not known, and differences between "
         "points may be chance."
     ),
-    NOT_SAID[2],
-    NOT_SAID[3],
+    *_OF_ALL[:2],
 )
 """Of a run made by `frontier import`."""
 CHECKS = (
@@ -84,34 +107,12 @@ IMPORTED_REQUEST_CHECKS = (
 )
 """Of another tool's requests, analysed as our own."""
 
-SESSIONS_NOT_SAID = (
-    "The concurrency counts open sessions, each begun as soon as one was over, with think times drawn at random.",
-    "Prompts were synthetic and fresh for each session; its history held the model's own answers. Real sessions vary.",
-)
-"""In the place of what is not said of single requests, where all shapes are sessions."""
-
-RATES_NOT_SAID = (
-    "The load was an open loop: requests arrived at random at a stated rate, and latency counts from each arrival. "
-    "Real arrivals come in heavier bursts, and their rate changes by the hour."
-)
-"""In the place of what is said of a closed loop."""
-
-SESSION_RATES_NOT_SAID = (
-    "The load was an open loop: sessions began at random at a stated rate, with think times drawn at random. Latency "
-    "counts from the arrival, of later turns from the end of thinking. Real arrivals come in heavier bursts."
-)
-"""The same of sessions."""
-
 
 def _not_said(run: Run) -> tuple[str, ...]:
     if run.is_imported:
         return IMPORTED_NOT_SAID
     sessions = all(shape.has_sessions for shape in run.config.shapes)
-    if run.config.open_loop and sessions:
-        return (SESSION_RATES_NOT_SAID, *SESSIONS_NOT_SAID[1:], *NOT_SAID[2:])
-    if run.config.open_loop:
-        return (RATES_NOT_SAID, *NOT_SAID[1:])
-    return (*SESSIONS_NOT_SAID, *NOT_SAID[2:]) if sessions else NOT_SAID
+    return (_OF_LOADS[run.config.open_loop, sessions], _OF_PROMPTS[sessions], *_OF_ALL)
 
 
 GLOSSARY = (
@@ -141,8 +142,8 @@ class Report:
 
     `views` has one per frontier, with its points and decision. `samples` holds the windows by
     concurrency, for distributions and evidence; without them the page has less. `notes` are what
-    extras say of its series. `unfinished` says that a part of the run is not measured, `standing`
-    is the same for machines.
+    extras say of its series, `arrivals` the rates that its operating points take. `unfinished` says
+    that a part of the run is not measured, `standing` is the same for machines.
     """
 
     views: Sequence[View]
@@ -154,8 +155,9 @@ class Report:
     checks: str = CHECKS
     unfinished: str = ""
     standing: Mapping[str, Any] | None = None
-    pooled: Sequence[Pooled] = ()
+    pooled: Sequence[tuple[Table, Tree]] = ()
     notes: Mapping[str, Noted] = field(default_factory=dict)
+    arrivals: Mapping[Any, ArrivalRate] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,13 +207,14 @@ def report_of(
     run: Run, limits: Sequence[Limit], objectives: tuple[str, ...] | None = None, options: Sequence[str] = ()
 ) -> Report:
     """Everything a page of the run is made of; `options` are those it was asked for with."""
-    checks = CHECKS
+    checks, pooled_of = CHECKS, registry.optional(registry.POOLED)
     if run.is_imported:
         checks = IMPORTED_REQUEST_CHECKS if run.histories else IMPORTED_CHECKS
     views = views_of(run, limits, objectives)
+    decisions = [view.decision for view in views if view.decision]
     return Report(
         views=views,
-        pooled=pooled_of([run], objectives, limits) if objectives else (),
+        pooled=pooled_of([run], objectives, limits) if pooled_of and objectives else (),
         provenance=provenance_of(run),
         config_text=None if run.is_imported else RunDirectory.read(run.path).config_text(),
         commands=(_made_by(run), shlex.join(["frontier", "report", str(run.path), *options])),
@@ -220,7 +223,8 @@ def report_of(
         checks=checks,
         unfinished=run.not_measured,
         standing=run.standing.tree(run.go_on) if run.standing is not None else None,
-        notes=notes_of(run, [p for view in views for p in view.mine], [v.decision for v in views if v.decision]),
+        notes=notes_of(run, [p for view in views for p in view.mine], decisions),
+        arrivals={d.series: rate for d in decisions if (rate := run.arrival_rate(d, views[0].points)) is not None},
     )
 
 
@@ -243,7 +247,7 @@ def page_of(report: Report) -> Page:
         tuple(clean(command, 400) for command in report.commands),
         _config_cleaned(report.config_text),
         tuple(report.not_said),
-        pooled=tuple(map(pooled_table, report.pooled)),
+        pooled=tuple(table for table, _ in report.pooled),
         answers=answers_table(report.views) if len(report.views) > 1 else None,
     )
 
@@ -261,9 +265,10 @@ def _section(view: View, report: Report) -> Section:
     samples = report.samples.get(frontier.series, {})
     known = figures(decision) if decision else []
     rows = [figure_row(figure, gpus) for figure in known]
-    arrivals = arrival_rate(decision, points, samples) if decision is not None else None
     if decision is not None:
-        lines, whole = (answer_lines(decision, arrivals, whole=whole) for whole in (False, True))
+        lines, whole = (
+            answer_lines(decision, report.arrivals.get(frontier.series), whole=whole) for whole in (False, True)
+        )
     else:
         lines = whole = [("No SLA", no_sla_sentence(points, frontier, gpus))]
     more = [("", text) for _, text in whole if text not in [text for _, text in lines]]

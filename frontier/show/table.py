@@ -49,11 +49,10 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A table with its caption and the notes below it; `gap` is the room between columns."""
+    """A table with its caption; `gap` is the room between columns."""
 
     columns: tuple[Column, ...]
     caption: str = ""
-    notes: tuple[str, ...] = ()
     gap: int = 2
 
     @classmethod
@@ -167,6 +166,12 @@ def to_text(*renderables: RenderableType, width: int = 80, colour: bool = False)
     )
     console.print(Group(*renderables), crop=False)
     return "\n".join(line.rstrip() for line in out.getvalue().splitlines())
+
+
+def captioned(tables: Sequence[Table], *, width: int, colour: bool = False) -> str:
+    """Tables below their captions as text."""
+    blocks = (block for table in tables for block in (Text(table.caption, style="bold"), table.drawn(width)))
+    return to_text(*blocks, width=width, colour=colour)
 
 
 def indented(content: RenderableType, style: str = "", by: int = 2) -> Padding:

@@ -13,10 +13,9 @@ from frontier.core.metrics import RATES, metric
 from frontier.core.points import Estimate, Frontier, Point
 from frontier.core.series import Series, by_series
 from frontier.core.text import clean
-from frontier.core.trials import Trial
 from frontier.core.units import format_bytes, format_number, format_share
-from frontier.show.capacity import FrontierSummary
 from frontier.show.costs import power_text
+from frontier.show.frontier_summary import FrontierSummary
 from frontier.show.notes import Noted
 from frontier.show.rough import roughly
 from frontier.show.sentences import no_sla_sentence
@@ -379,7 +378,7 @@ def plan_table(config: "Config", plan: "Plan", *, width: int = 80, colour: bool 
         (
             *([clean(series.deployment, 30)] if several else []),
             clean(series.shape.label, 30),
-            begins + _loads(trials),
+            begins + listed(sorted({t.concurrency for t in trials}), " ").removeprefix("c="),
             str(max(t.repeat for t in trials)),
             "–" if config.auto else f"{len(trials):,}",
             "–" if config.auto else f"{sum(t.requests for t in trials):,}",
@@ -388,34 +387,10 @@ def plan_table(config: "Config", plan: "Plan", *, width: int = 80, colour: bool 
     ]
     heads = (*names, "repeats", "trials", "requests")
     table = Table.of(heads, rows, right=range(len(names), len(heads)), gap=3)
-    sentence = Text(_plan_sentence(plan, groups, found=config.auto), style="bold")
-    lines: list[RenderableType] = [table.drawn(width), Text(""), sentence]
+    what = "Concurrencies as the scan finds them" if config.auto else count(len(plan.trials), "trial")
+    sentence = f"{what}, about {format_bytes(plan.expected_bytes)} on disk; nothing sent"
+    lines: list[RenderableType] = [table.drawn(width), Text(""), Text(sentence, style="bold")]
     for name, limits in config.tiers:
         tier = f"{clean(name, 30)}: " if len(config.tiers) > 1 else ""
         lines.append(Text(f"SLA  {tier}{limits_text(limits)}"))
     return to_text(*lines, width=width, colour=colour)
-
-
-def _loads(trials: Sequence[Trial]) -> str:
-    """'1 2 4', or '0.5 1 2 req/s'."""
-    return listed(sorted({t.concurrency for t in trials}), " ").removeprefix("c=")
-
-
-def _plan_sentence(plan: "Plan", groups: Mapping[Series, Sequence[Trial]], *, found: bool) -> str:
-    """'1 shape × 16 concurrencies × 3 repeats = 48 trials, about 31 MB on disk; nothing sent';
-    without their number where the sweep finds the concurrencies.
-    """
-    trials = plan.trials
-    deployments, shapes = {s.deployment for s in groups}, {s.shape for s in groups}
-    settings, repeats = {t.concurrency for t in trials}, max((t.repeat for t in trials), default=0)
-    factors = [count(len(deployments), "deployment")] if len(deployments) > 1 else []
-    at_rates = any(isinstance(load, Rate) for load in settings)
-    one, more = ("rate", "rates") if at_rates else ("concurrency", "concurrencies")
-    loads = one if len(settings) == 1 else more
-    factors += [count(len(shapes), "shape"), f"{len(settings)} {loads}", count(repeats, "repeat")]
-    product = len(deployments) * len(shapes) * len(settings) * repeats
-    equals = f"{' × '.join(factors)} = " if product == len(trials) else ""
-    disk = f", about {format_bytes(plan.expected_bytes)} on disk" if plan.expected_bytes else ""
-    if found:
-        return f"{' × '.join(factors[:-2])}, concurrencies as the scan finds them{disk}; nothing sent"
-    return f"{equals}{count(len(trials), 'trial')}{disk}; nothing sent"

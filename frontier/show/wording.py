@@ -6,7 +6,6 @@ Every function here turns data into text; none decides anything. A decision's se
 
 import itertools
 import math
-import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -14,11 +13,8 @@ from frontier.core.decisions import Limit
 from frontier.core.loads import setting as setting
 from frontier.core.metrics import RATES, Unit, metric, per_gpu
 from frontier.core.points import Estimate, Flag, Frontier, Point, TimeBreakdown
-from frontier.core.shapes import DEFAULT_DEPLOYMENT
 from frontier.core.text import clean as clean
 from frontier.core.text import clean_name as clean_name
-from frontier.core.text import middle_cut as middle_cut
-from frontier.core.text import short_hash
 from frontier.core.units import count as count
 from frontier.core.units import format_number, format_seconds
 from frontier.show.axis_units import display_one
@@ -311,21 +307,6 @@ def unproven_words(estimate: Estimate | None, need: int | None) -> str:
     return "too few requests" if estimate.has_interval else "no interval"
 
 
-def trial_words(key: str) -> str:
-    """A trial's key for a person: 'short c=64', 'short 2.5/s', 'fp8-1024x256 c=8, repeat 2'; a key
-    of another form as it is. Of a name that was no file name its safe part remains: 'chat80 rag20
-    c=4'.
-    """
-    match = re.fullmatch(r"(.*)-(?:c0*(\d+)|q([\d.e+-]+))-[a-z]+-r(\d+)", key)
-    if match is None:
-        return key
-    where, c, rate, repeat = match.groups()
-    load = setting(int(c)) if c else f"{rate}/s"
-    again = f", repeat {repeat}" if repeat != "1" else ""
-    where = re.sub(r"(.*)-[0-9a-f]{8}", lambda safe: safe[1].replace("_", " ").strip(), where)
-    return f"{where.removeprefix(DEFAULT_DEPLOYMENT + '-')} {load}{again}"
-
-
 # --- where the time goes
 
 PART_WORDS = {
@@ -366,22 +347,6 @@ def unexplained_text(breakdown: TimeBreakdown) -> str:
     than it.
     """
     return f"{breakdown.rest / breakdown.e2e:.1%}".replace("-0.0%", "0.0%")
-
-
-def unique_labels(names: Sequence[str], longest: int = 60) -> list[str]:
-    """Names from outside, cleaned and cut, none like another: where the cut ones agree a short hash
-    tells them apart, and the same name again is numbered.
-    """
-    cut = [clean_name(name, longest) for name in names]
-    several = {short for short in cut if len({n for n, c in zip(names, cut, strict=True) if c == short}) > 1}
-    labels: list[str] = []
-    for name, short in zip(names, cut, strict=True):
-        label = short
-        if short in several:
-            label = f"{middle_cut(short, longest - 7)}~{short_hash(name, 6)}"
-        again = sum(other == name for other in names[: len(labels)])
-        labels.append(f"{label} ({again + 1})" if again else label)
-    return labels
 
 
 def deciding_bound(estimate: Estimate, limit: Limit) -> float | None:

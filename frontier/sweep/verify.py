@@ -18,7 +18,6 @@ from typing import Any
 
 import numpy as np
 
-from frontier.arrivals import Check, Checked, arrival_rate
 from frontier.client.load.loop import TrialProgress
 from frontier.config import Config
 from frontier.core import estimate
@@ -31,6 +30,7 @@ from frontier.core.points import Point
 from frontier.core.trials import Measurement, Outcome, Phase, Record, Trial
 from frontier.core.verdict import judge
 from frontier.core.window import WindowData
+from frontier.planning.sla_result import Check, Checked
 from frontier.run import Run
 from frontier.search.highest_rate import FoundRate, expected_seconds, found_rate, next_ask
 from frontier.search.load_trials import LoadAsk, LoadPolicy, LoadTrial, invalid_because, proof_size
@@ -40,8 +40,8 @@ from frontier.sweep.servers import require_same_server
 from frontier.sweep.trial_runner import recorded
 
 START = 0.5
-"""Share of the closed loop's rate that is sent, and that a search starts at, where `arrival_rate`
-has no estimate."""
+"""Share of the closed loop's rate that is sent, and that a search starts at, where no rate is
+estimated."""
 BEYOND = 2.0
 """A trial of a search ends early when this many times the requests that may be over a limit are
 over it, ..."""
@@ -83,7 +83,7 @@ def searches(run: Run, limits: Sequence[Limit]) -> list[Search]:
     for decision, top in _served(run, limits):
         assert decision.concurrency is not None
         points = [point for point in run.points(limits) if point.series == decision.series]
-        estimated = arrival_rate(decision, points, run.samples(decision.series))
+        estimated = run.arrival_rate(decision, points)
         start = START * top if estimated is None else estimated.rate
         e2e = _mean_e2e(decision) or decision.concurrency / top
         policy = LoadPolicy(start, top, decision.concurrency, e2e, max(run.config.warmup, 2 * e2e))

@@ -8,7 +8,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from frontier.run import load
+from frontier.read_run import load
 from frontier.show.sentences import decision_sentence
 from tests.commands import frontier
 from tests.golden import assert_golden_row

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from frontier.core.trials import ClientHealth
-from frontier.run import load
-from frontier.show.capacity import summaries_of
+from frontier.read_run import load
+from frontier.show.frontier_summary import summaries_of
 from tests.commands import Said, frontier
 from tests.golden import assert_golden_row
 from tests.neutral import without_numbers

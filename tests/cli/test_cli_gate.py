@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from frontier.extras.compare.command import runs_in
-from frontier.run import load
+from frontier.read_run import load
 from tests.commands import Said, frontier
 from tests.golden import assert_golden_row
 from tests.neutral import without_numbers

@@ -27,7 +27,7 @@ from frontier.core.decisions import Cause
 from frontier.core.metrics import metric
 from frontier.core.trials import Outcome
 from frontier.planning.plan import NO_PROOFS
-from frontier.run import load
+from frontier.read_run import load
 from frontier.store.run_dir import RunDirectory
 from tests import servers
 from tests.commands import Said, frontier

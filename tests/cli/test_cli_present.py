@@ -14,7 +14,7 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from frontier.core.metrics import LATENCIES, metric
-from frontier.run import load
+from frontier.read_run import load
 from tests.commands import Said, frontier
 from tests.golden import assert_golden_row
 from tests.sweeps import sweep_in_virtual_time

@@ -12,11 +12,11 @@ import pytest
 from aiohttp import web
 from click.testing import CliRunner, Result
 
-from frontier.cli import probe
 from frontier.client.ask import checklist as discover
 from frontier.client.ask.preflight import preflight
 from frontier.client.ask.target import Target
 from frontier.core.errors import UsageError
+from frontier.extras.probe import command as probe
 from frontier.simulator.process import SimulatorProcess
 from frontier.simulator.spec import EngineSpec
 from tests import servers

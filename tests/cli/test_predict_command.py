@@ -17,7 +17,7 @@ from frontier.core.units import format_seconds
 from frontier.extras.predict.fit import Prediction
 from frontier.extras.predict.prediction import not_faster, predict_config, predict_points
 from frontier.hardware.roofline import GivenRoofline, Limits
-from frontier.run import load
+from frontier.read_run import load
 from frontier.simulator.virtual import closed_loop_arrays
 from tests.commands import frontier
 from tests.golden import assert_golden_row

@@ -10,7 +10,7 @@ import pytest
 
 from frontier.config import parse_sla
 from frontier.core.decisions import Cause, Verdict
-from frontier.run import load
+from frontier.read_run import load
 from frontier.store.run_dir import RunDirectory
 from tests.commands import Said, frontier
 from tests.golden import assert_golden_row

@@ -15,7 +15,7 @@ from frontier.core.trials import ClientHealth, Measurement, Outcome, Record, Tri
 from frontier.extras.users.command import TARGETS
 from frontier.extras.users.head_count import HeadCount, Users, rates_found
 from frontier.extras.users.people import users_text
-from frontier.run import load
+from frontier.read_run import load
 from frontier.store.run_dir import RunDirectory
 from frontier.sweep import verify
 from tests.commands import frontier

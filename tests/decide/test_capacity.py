@@ -2,7 +2,8 @@ import pytest
 
 from frontier.core import estimate, pareto
 from frontier.core.points import Estimate, Flag, Point
-from frontier.show import capacity
+from frontier.extras.diagnose import capacity
+from frontier.show.json_out import littles_law
 from tests.stats.made import SHAPE, Server, trial
 
 GRID = (1, 2, 4, 8, 16, 32, 64, 128)
@@ -60,7 +61,7 @@ def test_invalid_points_take_no_part():
 
 
 def test_rate_times_latency_is_the_concurrency():
-    found = capacity.littles_law(estimate.point(Server(ttft=lambda c: 0.01 * c).run(trial(16, requests=2000))))
+    found = littles_law(estimate.point(Server(ttft=lambda c: 0.01 * c).run(trial(16, requests=2000))))
     assert 1.0 == pytest.approx(found.value, abs=0.02)
     assert found.low <= found.value <= found.high
-    assert capacity.littles_law(point(1, 1)) is None
+    assert littles_law(point(1, 1)) is None

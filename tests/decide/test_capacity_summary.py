@@ -2,7 +2,7 @@
 
 from frontier.core import pareto
 from frontier.core.points import Estimate, Frontier, Point
-from frontier.show import capacity
+from frontier.show.frontier_summary import summarise
 from tests.golden import assert_golden_row
 from tests.stats.made import SHAPE
 
@@ -23,14 +23,14 @@ def point(c, throughput, ttft, tpot=0.01, e2e=None):
 
 
 def told(points):
-    return capacity.summarise(pareto.frontier(points, OBJECTIVES), points)
+    return summarise(pareto.frontier(points, OBJECTIVES), points)
 
 
 def test_flat_throughput_behind_a_cap_is_called_queueing():
     points = [point(c, min(100 * c, 1600), 0.1 if c <= 16 else 0.1 * c) for c in (1, 2, 4, 8, 16, 32, 64)]
     found = told(points)
-    assert ("queueing", 32) == (found.capacity.limit, found.capacity.onset)
-    assert 16 == found.capacity.knee
+    assert ("queueing", 32) == (found.capacity["limit"], found.capacity["onset"])
+    assert 16 == found.capacity["knee"]
     assert_golden_row("answers", "\n".join(found.notes))
 
 
@@ -46,13 +46,13 @@ def test_throughput_that_falls_while_latency_jumps_is_called_thrashing():
 def test_throughput_that_folds_back_without_a_jump_is_named():
     points = [point(c, x, 0.1 + c / 1000) for c, x in ((1, 100), (2, 190), (4, 350), (8, 340), (16, 320))]
     found = told(points)
-    assert ((8, 16), None) == (found.capacity.retrograde, found.capacity.limit)
+    assert ((8, 16), None) == (found.capacity["retrograde"], found.capacity["limit"])
     assert_golden_row("answers", "\n".join(found.notes))
 
 
 def test_members_that_noise_may_have_made_are_said():
     points = [point(1, 100, 0.1), point(2, 180, 0.2), point(4, 181, 0.3)]
     sure = Frontier("d", SHAPE, OBJECTIVES, (1, 2, 4), (), probability={1: 1.0, 2: 0.9, 4: 0.3})
-    found = capacity.summarise(sure, points)
+    found = summarise(sure, points)
     assert_golden_row("answers", "\n".join(found.notes))
-    assert () == capacity.summarise(sure, []).notes[1:]
+    assert () == summarise(sure, []).notes[1:]

@@ -21,7 +21,8 @@ from frontier.extras.hold.hold_text import hold_json, hold_text, window_text
 from frontier.extras.hold.holding import Plan, begun, hold, judge
 from frontier.extras.hold.watch import Watch, threshold
 from frontier.extras.hold.windows import Kept, logarithms
-from frontier.run import Run, load
+from frontier.read_run import load
+from frontier.run import Run
 from frontier.show.picture.selection import views_of
 from frontier.store.run_dir import RunDirectory
 from frontier.sweep.backend import VirtualBackend

@@ -13,7 +13,7 @@ from frontier.core.decisions import Limit
 from frontier.core.metrics import metric
 from frontier.core.points import Estimate, Flag, Point
 from frontier.core.shapes import Shape
-from frontier.show.pooled import pooled
+from frontier.extras.compare.pooled import pooled
 from tests.golden import assert_golden_row
 
 SHAPE = Shape.of(128, 64)

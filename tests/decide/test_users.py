@@ -15,12 +15,12 @@ from scipy.stats import binom
 
 from benchmarks import arrivals
 from benchmarks import people as study
-from frontier import arrivals as capacity
-from frontier.arrivals import FirstTokens, Latencies, MeasuredSetting, Replica
 from frontier.core.decisions import Limit
 from frontier.core.intervals import clopper_pearson
 from frontier.core.shapes import Shape
+from frontier.extras.users import arrivals as capacity
 from frontier.extras.users import head_count as people_of
+from frontier.extras.users.arrivals import FirstTokens, Latencies, MeasuredSetting, Replica
 from frontier.extras.users.head_count import HeadCount, Verified, head_count, replicas_for
 from frontier.simulator.spec import EngineSpec
 from frontier.simulator.virtual import closed_loop_arrays

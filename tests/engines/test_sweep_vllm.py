@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from frontier.core.trials import Measurement, Outcome, Record
-from frontier.run import load
+from frontier.read_run import load
 from frontier.store.run_dir import RunDirectory
 from tests.commands import Said, frontier
 from tests.engines.vllm_cpu import MODEL, running, why_missing

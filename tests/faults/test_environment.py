@@ -13,7 +13,7 @@ import pytest
 from frontier.cli.common import layout
 from frontier.cli.main import _mend_environment
 from frontier.cli.streams import SafeStream
-from frontier.run import load
+from frontier.read_run import load
 from tests import servers
 from tests.commands import frontier
 from tests.golden import assert_golden_row

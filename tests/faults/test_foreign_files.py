@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from frontier.run import load
+from frontier.read_run import load
 from tests.commands import frontier
 
 HEAD = "concurrency,isl,osl,n,output_throughput"

@@ -34,7 +34,7 @@ from frontier.core.errors import StoreError, UsageError
 from frontier.core.from_records import window_data
 from frontier.core.trials import Outcome
 from frontier.core.units import MOST
-from frontier.run import load
+from frontier.read_run import load
 from frontier.store.records import decode_measurement, decode_record, encode_record
 from frontier.store.run_dir import RunDirectory
 from frontier.store.trial_files import sealed

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from frontier.core.errors import StoreError, UsageError, exit_code
 from frontier.core.units import MOST
 from frontier.extras.importers.importing import read_files
-from frontier.run import load
+from frontier.read_run import load
 from frontier.store.records import decode_imported, encode_imported
 from frontier.store.run_dir import RunDirectory
 from tests import servers

@@ -13,7 +13,7 @@ from benchmarks.faults.server import FaultyServer
 from frontier.client.ask import preflight
 from frontier.client.load import loop
 from frontier.core.trials import Outcome
-from frontier.run import load
+from frontier.read_run import load
 from frontier.show.page import report_markdown
 from frontier.show.report import report_of
 from frontier.store.run_dir import RunDirectory

@@ -17,7 +17,7 @@ import pytest
 
 from frontier.core.errors import StoreError, UsageError
 from frontier.extras.importers.importing import read_files
-from frontier.run import load
+from frontier.read_run import load
 from frontier.store.files import NotPlainError, read_config, write_output
 from frontier.store.run_dir import RunDirectory, read_manifest
 from frontier.sweep.given_files import read_key_file, read_prompts

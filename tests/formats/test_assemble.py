@@ -11,7 +11,7 @@ from frontier.core.trials import Phase, Trial
 from frontier.extras.importers import importing
 from frontier.extras.importers.assemble import Assembled, assemble
 from frontier.extras.importers.results import ImportedFile
-from frontier.run import load
+from frontier.read_run import load
 from frontier.store.documents import ForeignFileError
 from tests.formats.peer_files import guidellm, said, vllm, vllm_detailed
 from tests.formats.test_imported_requests import N, requests

@@ -22,7 +22,7 @@ from frontier.core.solver import solve
 from frontier.extras.exporters.export import family_name, parquet_bytes, prometheus_text
 from frontier.extras.importers import importing
 from frontier.extras.importers.assemble import assemble
-from frontier.run import load
+from frontier.read_run import load
 from frontier.show.point_rows import FIRST, csv_text, guarded, table, unguarded
 from tests.formats.peer_files import assembled, said, vllm
 from tests.golden import assert_golden_row

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from frontier.show.picture.axes import concurrency_axis
+from frontier.extras.figures.figure_axes import concurrency_axis
 from frontier.show.picture.data import Axis
 from frontier.show.picture.draw import defaults
-from frontier.show.picture.layout import text_width
+from frontier.show.picture.text_size import text_width
 from frontier.show.picture.ticks import ticks_of
 
 LENGTH, POINTS = 210.0, 9.5

@@ -391,11 +391,12 @@ def test_a_timeline_has_a_row_per_stream_and_says_what_failed() -> None:
 
     assert figure is not None
     (chart,) = figure.panels
-    assert {1, 2, 3, 4} == {s.row for s in chart.spans}
-    assert (39, 39, 1, 1) == tuple(
-        sum(s.kind == kind for s in chart.spans) for kind in ("wait", "answer", "failed", "shade")
-    )
-    assert [0.2] * 39 == pytest.approx([s.end - s.start for s in chart.spans if s.kind == "wait"])
+    waits, answers, failed = (line.band for line in chart.lines)
+    assert {1, 2, 3, 4} == {row for row, _, _ in waits}
+    assert (39, 39, 1) == (len(waits), len(answers), len(failed))
+    assert [0.2] * 39 == pytest.approx([end - start for _, start, end in waits])
+    assert chart.region is not None
+    assert (2.0, 8.0) == chart.region[:2]
     assert "1 failed request" in figure.notes[0]
     assert timeline_figure(Measurement(trial(4), 0.0, Window(2.0, 8.0), "requests"), []) is None
 
@@ -406,8 +407,9 @@ def test_of_many_streams_a_timeline_shows_the_first() -> None:
     assert figure is not None
     (chart,) = figure.panels
 
-    assert MOST_STREAMS == len({s.row for s in chart.spans if s.kind == "wait"})
-    assert 10 * MOST_STREAMS == sum(s.kind == "wait" for s in chart.spans)
+    waits = chart.lines[0].band
+    assert MOST_STREAMS == len({row for row, _, _ in waits})
+    assert 10 * MOST_STREAMS == len(waits)
     assert f"{MOST_STREAMS} of 40" in figure.notes[1]
 
 
@@ -437,7 +439,7 @@ def test_every_figure_is_drawn_with_one_eight_and_forty_settings(ladder: tuple[i
 def check(chart: Panel) -> None:
     """What is drawn lies on its axes, and something is drawn."""
     drawn = [(found.name, x, y) for found in chart.lines for x, y in found.points]
-    assert drawn or chart.spans or [found for found in chart.lines if found.band], chart.title
+    assert drawn or [found for found in chart.lines if found.band], chart.title
     off = [(name, x, y) for name, x, y in drawn if not (chart.x.holds(x) and chart.y.holds(y))]
     assert [] == off, chart.title
 

@@ -6,7 +6,8 @@ import pytest
 
 from frontier.show.picture.data import Axis, Callout, Line, Mark, Panel, Role
 from frontier.show.picture.draw import defaults
-from frontier.show.picture.layout import Canvas, PanelLayout, fit, text_width, wrap
+from frontier.show.picture.layout import Canvas, PanelLayout
+from frontier.show.picture.text_size import fit, text_width, wrap
 
 X, Y = Axis("x", 0, 100), Axis("y", 0, 100)
 

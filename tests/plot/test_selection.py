@@ -10,7 +10,8 @@ from frontier.core.errors import UsageError
 from frontier.core.series import Series
 from frontier.core.shapes import Shape
 from frontier.extras.figures.detail import detail_figures
-from frontier.run import Run, load
+from frontier.read_run import load
+from frontier.run import Run
 from frontier.show.picture.data import View
 from frontier.show.picture.selection import file_names, provenance_of
 from tests.golden import assert_golden_row

@@ -13,10 +13,11 @@ import pytest
 
 from frontier.core.decisions import Limit
 from frontier.extras.compare.comparison_tables import compare_runs
-from frontier.run import load
+from frontier.extras.compare.pooled import base_axes
+from frontier.read_run import load
 from frontier.show.picture.data import Role
 from frontier.show.picture.frontier_picture import small_multiples
-from frontier.show.picture.selection import base_axes, views_of
+from frontier.show.picture.selection import views_of
 from tests.commands import frontier
 from tests.sweeps import ENGINES, config_text, swept
 

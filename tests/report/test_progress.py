@@ -15,7 +15,7 @@ from frontier.core.shapes import Shape
 from frontier.core.trials import Phase, Trial
 from frontier.planning.sweep_progress import Better, Progress, Stage
 from frontier.planning.time_left import TimeLeft
-from frontier.show.live import LiveProgress, _whole_parts, make_progress
+from frontier.show.live import LiveProgress, make_progress
 from frontier.show.progress import PlainProgress
 from frontier.show.wording import flag_words
 from tests.golden import assert_golden_row
@@ -370,5 +370,6 @@ def test_colour_only_where_the_terminal_has_it() -> None:
     ],
 )
 def test_a_figure_without_room_is_left_out_whole(room: int, kept: str) -> None:
-    assert kept == _whole_parts("  8/8  c=1 r1   188 tok/s   p50 TTFT 8.66 ms", room)
-    assert "" == _whole_parts("   9,999 failed", 5)
+    console = Console(file=io.StringIO(), force_terminal=True, width=room, color_system=None, _environ={})
+    parts = [("  8/8  c=1 r1", ""), ("   188 tok/s", ""), ("   p50 TTFT 8.66 ms", "")]
+    assert kept == LiveProgress(console, Clock())._dressed(parts)

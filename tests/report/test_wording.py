@@ -11,8 +11,9 @@ import pytest
 from frontier.core.decisions import Cause, Limit, Reason
 from frontier.core.points import Estimate, Flag
 from frontier.core.text import clean
+from frontier.extras.status.command import trial_words
 from frontier.show.explain import SENTENCES, sentence, words_of
-from frontier.show.wording import WIDENS, flag_kinds, flag_words, interval_text, trial_words, unproven_words, value_text
+from frontier.show.wording import WIDENS, flag_kinds, flag_words, interval_text, unproven_words, value_text
 from tests.golden import assert_golden_row
 from tests.plot.toy import toy_point
 

@@ -14,7 +14,7 @@ from frontier import import_files
 from frontier.core import text
 from frontier.core.decisions import Verdict
 from frontier.core.errors import StoreError
-from frontier.run import load
+from frontier.read_run import load
 from frontier.store.files import Folder
 from frontier.store.journal import Journal, server_words, servers
 from frontier.store.run_dir import RunDirectory

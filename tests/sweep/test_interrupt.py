@@ -22,7 +22,7 @@ import pytest
 from frontier.client.load.loop import TrialProgress
 from frontier.config import load_config
 from frontier.planning.plan import make_plan
-from frontier.run import load
+from frontier.read_run import load
 from frontier.sweep.backend import HttpBackend
 from frontier.sweep.conductor import Conductor, SweepEnd
 from tests.commands import frontier, http_sweep, start, until_trial

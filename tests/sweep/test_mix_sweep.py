@@ -11,7 +11,8 @@ import pytest
 from frontier.core.decisions import Verdict
 from frontier.core.errors import UsageError
 from frontier.core.window import narrowed
-from frontier.run import Run, load
+from frontier.read_run import load
+from frontier.run import Run
 from frontier.show.json_out import points_json
 from frontier.show.mixes import shares_sentence
 from frontier.show.tables import points_table

@@ -19,7 +19,7 @@ from frontier.core.errors import MeasurementError, UsageError
 from frontier.core.shapes import Shape
 from frontier.extras.quality import answers
 from frontier.extras.quality.answers import Scorer
-from frontier.run import load
+from frontier.read_run import load
 from frontier.store.records import GreedyReplies, GreedyReply
 from tests.golden import assert_golden_row
 from tests.neutral import neutral

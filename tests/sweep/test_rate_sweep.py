@@ -15,7 +15,8 @@ from frontier.core.errors import UsageError
 from frontier.core.loads import Rate
 from frontier.extras.exporters import export
 from frontier.planning.plan import make_plan
-from frontier.run import Run, load
+from frontier.read_run import load
+from frontier.run import Run
 from frontier.search.complete import skip_reason
 from frontier.show import point_rows
 from frontier.show.answer import answers_json
@@ -191,7 +192,7 @@ def test_arrivals_decide_what_a_trial_is_and_a_rate_has_no_streams() -> None:
     assert (first.rate, first.concurrency, first.streams) == (2.5, Rate.of(2.5), 1024)
     assert first.fingerprint != other.fingerprint
     assert first.seed != other.seed
-    assert make_plan(poisson).summary()["rate"] == [2.5, 10.0]
+    assert make_plan(poisson).summary(poisson)["rate"] == [2.5, 10.0]
     assert load_config(f"{BASE}rate: auto\n", "s.yaml").concurrency == (Rate.of(1),)
 
 

@@ -19,7 +19,8 @@ from frontier.core.shapes import Lengths, Session, Shape
 from frontier.core.trials import Phase, Trial
 from frontier.core.window import WindowData
 from frontier.planning.plan import expected_seconds, make_plan
-from frontier.run import Run, load
+from frontier.read_run import load
+from frontier.run import Run
 from frontier.search import scan
 from frontier.search.scan import Ask, SearchPolicy
 from frontier.show.json_out import points_json

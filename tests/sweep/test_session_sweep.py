@@ -10,7 +10,8 @@ import pytest
 
 from frontier.core.decisions import Verdict
 from frontier.core.errors import UsageError
-from frontier.run import Run, load
+from frontier.read_run import load
+from frontier.run import Run
 from frontier.show.json_out import points_json
 from frontier.show.sentences import production_lines
 from frontier.show.tables import points_table

@@ -12,7 +12,7 @@ import pytest
 from frontier.config import load_config
 from frontier.planning.budget import Amount
 from frontier.planning.next_step import with_budget
-from frontier.run import load
+from frontier.read_run import load
 from frontier.store.run_dir import RunDirectory
 from tests.commands import Said, frontier, start
 from tests.golden import assert_golden_row

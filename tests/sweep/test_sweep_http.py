@@ -10,7 +10,8 @@ import pytest
 from frontier.config import Config, load_config
 from frontier.config.config_file import with_trace
 from frontier.planning.plan import make_plan
-from frontier.run import Run, load
+from frontier.read_run import load
+from frontier.run import Run
 from frontier.show.explain import with_notes
 from frontier.sweep.backend import HttpBackend
 from frontier.sweep.conductor import Conductor, SweepEnd

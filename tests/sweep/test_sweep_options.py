@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from frontier.run import load
+from frontier.read_run import load
 from tests.commands import Said, frontier
 from tests.golden import assert_golden_row
 from tests.sweeps import commands_in_virtual_time

@@ -15,7 +15,6 @@ from pathlib import Path
 import pytest
 
 import frontier
-from frontier.arrivals import Checked
 from frontier.cli.main import run as cli
 from frontier.client.load.loop import TrialProgress
 from frontier.config import DeploymentConfig, parse_sla
@@ -23,6 +22,7 @@ from frontier.core.decisions import Verdict
 from frontier.core.errors import AnotherServerError, ExitCode, exit_code
 from frontier.core.shapes import Shape
 from frontier.core.trials import Measurement, Outcome, Phase, Record, Trial, Window
+from frontier.planning.sla_result import Checked
 from frontier.run import Run
 from frontier.search.highest_rate import FoundRate
 from frontier.show.answer import found_json, found_text, load_trial_text, verified_json, verified_text
@@ -160,7 +160,7 @@ def test_the_rate_is_what_was_estimated_and_the_limit_that_of_the_operating_poin
     for check in (default, whole):
         trial = verify.open_trial(run.config, check, 1)
         assert estimated.cap == decision.concurrency == trial.concurrency
-        assert trial.max_time >= 2 * check.seconds
+        assert trial.max_time >= 2 * check.requests / check.rate
         assert trial.seed != verify.open_trial(run.config, check, 2).seed
 
 

@@ -210,9 +210,10 @@ def _draw(
     limits: "Sequence[Limit]",
 ) -> None:
     """Write each comparison as a picture with its verdict as the title."""
-    from frontier.cli.plot import beside_an_answer, check_formats, other_limits, save_pictures
-    from frontier.extras.compare.multi_run import overlay
-    from frontier.show.picture.selection import base_axes, views_of
+    from frontier.cli.plot import beside_an_answer, check_formats, save_pictures
+    from frontier.extras.compare.multi_run import other_limits, overlay
+    from frontier.extras.compare.pooled import base_axes
+    from frontier.show.picture.selection import views_of
 
     check_formats(files)
     more, shared = other_limits(runs, limits), base_axes(runs, axes, limits)

@@ -15,13 +15,13 @@ from frontier.core.series import Series, by_series
 from frontier.core.text import clean, clean_name, suggestion
 from frontier.extras.compare.comparison import Comparison, compare, overall
 from frontier.extras.compare.contest import Rules, Side
+from frontier.extras.compare.pooled import base_axes, unique_labels
 from frontier.extras.compare.rivals import comparison_notes, contest_sentence, difference_rows
 from frontier.run import Run
 from frontier.show.json_out import Tree, tree_of
 from frontier.show.notebook import WIDE, as_html
-from frontier.show.picture.selection import base_axes, narrowed
+from frontier.show.picture.selection import narrowed
 from frontier.show.table import Table, indented, to_text
-from frontier.show.wording import unique_labels
 
 COMPARE_SCHEMA = "frontier.compare/1"
 MOST_CHANGES = 6

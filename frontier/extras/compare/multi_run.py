@@ -14,8 +14,9 @@ from frontier.core.shapes import Shape
 from frontier.core.text import clean, clean_name
 from frontier.extras.compare.comparison import Comparison
 from frontier.extras.compare.contest import Contest, Rules, Side
+from frontier.extras.compare.pooled import base_axes, keeps, unique_labels
 from frontier.extras.compare.rivals import contest_sentence, gpus_note
-from frontier.run import Run
+from frontier.run import Objectives, Run
 from frontier.show.picture.data import Axis, Line, Mark, Panel, Picture, Role, View
 from frontier.show.picture.frontier_picture import (
     axes_of,
@@ -31,13 +32,11 @@ from frontier.show.picture.labels import (
     foot_line,
     joined,
     limit_parts,
-    roofline_words,
     unstarred,
     view_sentence,
 )
-from frontier.show.picture.selection import check_panels, series_of
-from frontier.show.pooled import keeps
-from frontier.show.wording import Provenance, apart, count, flag_kinds, left_out, limits_text, unique_labels
+from frontier.show.picture.selection import check_panels, provenance_of, series_of, views_of
+from frontier.show.wording import Provenance, apart, count, flag_kinds, left_out, limits_text
 
 ROLES = (Role.FRONTIER, Role.OTHER, Role.THIRD, Role.FOURTH)
 """By colour and by the shape of the mark; more than four in a panel cannot be told apart."""
@@ -102,9 +101,31 @@ def title_of(groups: Sequence[Group]) -> str:
     """The title of a picture of several frontiers. It names a winner only over all that are
     drawn.
     """
-    if len(groups) == 1 and len(groups[0].names) == 1 and not groups[0].views[0].is_of_quality:
+    if len(groups) == 1 and len(groups[0].names) == 1 and not _is_of_quality(groups[0].views[0]):
         return f"{groups[0].names[0]}: {view_sentence(groups[0].views[0])}"
     return contest_sentence([contest(group) for group in groups])
+
+
+def together_picture(runs: Sequence[Run], limits: Sequence[Limit], axes: Objectives) -> Picture:
+    """The picture of several runs, or of the deployments of one, a panel per shape. UsageError
+    where there are more than it can show.
+    """
+    check_together(runs)
+    drawn = base_axes(runs, axes, limits)
+    groups = grouped([(run.path.name, views_of(run, limits, drawn)) for run in runs])
+    footer = provenance_of(runs[0]) if len(runs) == 1 else None
+    return together(groups, footer=footer, more=other_limits(runs, limits))
+
+
+def other_limits(runs: Sequence[Run], limits: Sequence[Limit]) -> list[str]:
+    """A note when a run was swept for another SLA than the one that all are drawn and decided
+    by.
+    """
+    others = [run for run in runs if run.limits() and tuple(run.limits()) != tuple(limits)]
+    if not others or not limits:
+        return []
+    slas = "; ".join(f"{run.path.name} was swept for {limits_text(run.limits())}" for run in others)
+    return [f"all are judged by {limits_text(limits)}; {slas}"]
 
 
 def overlay(
@@ -128,12 +149,17 @@ def together(groups: Sequence[Group], *, footer: Provenance | None = None, more:
     """
     if not groups:
         raise ValueError("a picture needs at least one frontier")
-    if groups[0].views[0].is_of_quality:
+    if _is_of_quality(groups[0].views[0]):
         groups = [Group(group.names, tuple(map(_taking_part, group.views))) for group in groups]
     notes = _undivided(groups)
     if notes:
         groups = [Group(group.names, tuple(replace(view, gpus=None) for view in group.views)) for group in groups]
     return _picture(groups, title_of(groups), footer, [*notes, *more])
+
+
+def _is_of_quality(view: View) -> bool:
+    """Whether an axis is the quality, which is the same at all settings of a deployment."""
+    return "quality" in view.axes
 
 
 def _taking_part(view: View) -> View:
@@ -241,20 +267,19 @@ def _panel(group: Group, shared: tuple[Axis, Axis] | None, *, alone: bool) -> Pa
             if (mark := mark_of(point, view, x, y)) is not None
         ]
         members = [mark for mark in mine if mark.concurrency in view.frontier.members]
-        if first.is_of_quality:  # of which a deployment has one step: its name stands at the mark
+        if _is_of_quality(first):  # of which a deployment has one step: its name stands at the mark
             marks += [replace(mark, text=f"{name}, c={round(mark.concurrency)}") for mark in members]
         else:
             marks += telling(mine)
             lines += staircase(members, view, x, y, role, name)
-    if first.is_of_quality:
+    if _is_of_quality(first):
         sides = [[sign * getattr(mark, axis) for mark in marks] for axis, sign in zip("yx", _signs(first), strict=True)]
         best = [mark for mark, member in zip(marks, pareto.nondominated(*sides), strict=True) if member]
         lines += staircase(best, first, x, y, Role.QUIET)
     title = "" if alone else clean(first.frontier.shape.label, 60)
-    panel = Panel(
+    return Panel(
         title, x, y, tuple(lines), tuple(marks), rules_of(first, x, y), region=region_of(first, x, y), compass=True
     )
-    return replace(panel, callouts=tuple(roofline_words(first, panel)))
 
 
 def _signs(view: View) -> tuple[float, float]:

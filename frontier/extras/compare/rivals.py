@@ -26,8 +26,8 @@ from frontier.extras.compare.contest import (
     judged,
     without_proof,
 )
+from frontier.extras.compare.pooled import pooled
 from frontier.planning.sla_result import Best
-from frontier.show.pooled import pooled
 from frontier.show.wording import MANY, count, limits_text, named_value, value_text
 
 LONGEST = 110

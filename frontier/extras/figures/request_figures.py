@@ -15,10 +15,11 @@ from frontier.core.metrics import LATENCIES
 from frontier.core.text import clean
 from frontier.core.trials import Measurement, Outcome, Record
 from frontier.core.window import WindowData
+from frontier.extras.figures.figure_axes import concurrency_axis
 from frontier.extras.figures.series_figures import FROM_POINTS, chosen_rule, limits_on, series_figure, valid_points
 from frontier.show.axis_units import seconds_axis
-from frontier.show.picture.axes import concurrency_axis, padded_axis
-from frontier.show.picture.data import Axis, Line, Panel, Picture, Role, Rule, Span, View
+from frontier.show.picture.axes import padded_axis
+from frontier.show.picture.data import Axis, Line, Panel, Picture, Role, Rule, View
 from frontier.show.wording import count
 
 Samples = Mapping[int, WindowData]
@@ -181,17 +182,9 @@ def timeline_figure(measurement: Measurement, records: Iterable[Record]) -> Pict
     begin = shown[0].sent
     end = max(r.end for r in shown) if len(shown) == len(ordered) else shown[-1].sent
     rows = {stream: row for row, stream in enumerate(sorted({r.stream for r in shown}), 1)}
-    spans = [Span(1, window.start, min(window.end, end), "shade")] if window.start < end else []
-    for r in shown:
-        row, stop = rows[r.stream], min(r.end, end)
-        if r.outcome not in (Outcome.OK, Outcome.CANCELLED):
-            spans.append(Span(row, r.sent, stop, "failed"))
-            continue
-        first = min(r.first, end) if r.first is not None else stop
-        spans += [Span(row, r.sent, first, "wait"), Span(row, first, stop, "answer")]
     x = Axis("seconds since the trial began", begin, max(end, begin + 1e-3))
     y = Axis("stream", len(rows) + 0.7, 0.3, ticks=tuple(map(float, range(1, len(rows) + 1, max(1, len(rows) // 8)))))
-    failed = sum(span.kind == "failed" for span in spans)
+    failed = sum(map(_has_failed, shown))
     notes = [
         "Faint: from sending to the first token. Strong: from the first token to the last. Green ground: the window "
         "that counts." + (f" Vermillion: {count(failed, 'failed request')}." if failed else "")
@@ -204,8 +197,28 @@ def timeline_figure(measurement: Measurement, records: Iterable[Record]) -> Pict
     rules = tuple(Rule("x", at, (text,), Role.OPERATING, dashed=True) for at, text in edges if begin < at < end)
     of = f"{clean(trial.shape.label, 40)} at {setting(trial.concurrency)}"
     title = f"{of}: the requests of trial {trial.repeat}, stream by stream"
-    panel = Panel("", x, y, rules=rules, spans=tuple(spans))
+    region = (window.start, min(window.end, end), y.low, y.high) if window.start < end else None
+    panel = Panel("", x, y, _rows_of(shown, rows, end), rules=rules, region=region)
     return Picture("timeline", title, (panel,), notes=tuple(notes), description=f"{title}.", tall=360)
+
+
+def _has_failed(record: Record) -> bool:
+    return record.outcome not in (Outcome.OK, Outcome.CANCELLED)
+
+
+def _rows_of(records: Sequence[Record], rows: Mapping[int, int], end: float) -> tuple[Line, ...]:
+    """Faint parts of rows up to the first tokens, strong ones beyond, and failed requests."""
+    waits, answers, failed = [], [], []
+    for r in records:
+        row, stop = float(rows[r.stream]), min(r.end, end)
+        first = min(r.first, end) if r.first is not None else stop
+        if _has_failed(r):
+            failed.append((row, r.sent, stop))
+        else:
+            waits.append((row, r.sent, first))
+            answers.append((row, first, stop))
+    looks = ((waits, Role.FRONTIER, False), (answers, Role.FRONTIER, True), (failed, Role.OPERATING, True))
+    return tuple(Line("", (), role, "rows", band=tuple(band), strong=strong) for band, role, strong in looks if band)
 
 
 FROM_SAMPLES: dict[str, Callable[[View, Samples], Picture | None]] = {

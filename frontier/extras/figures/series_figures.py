@@ -14,11 +14,12 @@ from dataclasses import replace
 from frontier.core.decisions import Limit
 from frontier.core.loads import Rate, amount, kind_of, setting
 from frontier.core.metrics import LATENCIES, metric, per_gpu, short
+from frontier.core.pareto import knee
 from frontier.core.points import Estimate, Point, TimeBreakdown
 from frontier.core.units import format_share
+from frontier.extras.figures.figure_axes import axis_from_zero, concurrency_axis, settings_axis
 from frontier.show.axis_units import seconds_axis
-from frontier.show.capacity import capacity
-from frontier.show.picture.axes import axis_from_zero, bar_of, concurrency_axis, padded_axis, settings_axis
+from frontier.show.picture.axes import bar_of, padded_axis
 from frontier.show.picture.data import Axis, Line, Panel, Picture, Role, Rule, View
 from frontier.show.picture.labels import view_name
 from frontier.show.wording import PART_WORDS, unit_text, value_text
@@ -174,18 +175,15 @@ def throughput_figure(view: View) -> Picture | None:
     if len(values) < 2 or not any(e.value for _, e in values):
         return None
     share = 1 / per_gpu(name, view.gpus)
-    shown = capacity(points)
     x = concurrency_axis([c for c, _ in values])
     tops = [end * share for _, e in values for end in (e.value, e.high) if end < 2 * e.value]
     y = axis_from_zero(f"output throughput ({unit_text(name, view.gpus)})", tops)
     line = _measured("measured", values, share, y, Role.FRONTIER)
-    notes, rules = [], list(chosen_rule(view))
-    if shown.limit is not None and shown.onset is not None:
-        what = {"thrashing": "throughput falls and latency jumps", "queueing": "throughput is flat, only TTFT rises"}
-        notes.append(f"From {setting(shown.onset)} on {what[shown.limit]}: {shown.limit}.")
-    if shown.knee is not None and shown.knee not in [rule.at for rule in rules]:
-        rules.append(Rule("x", float(shown.knee), (f"knee {setting(shown.knee)}",), Role.QUIET, dashed=True))
+    rules = list(chosen_rule(view))
     first, alone = next((c, e.value / c) for c, e in values if e.value)
+    bend = None if isinstance(first, Rate) else knee(points)  # at a rate what is served follows from what is sent
+    if bend is not None and bend not in [rule.at for rule in rules]:
+        rules.append(Rule("x", float(bend), (f"knee {setting(bend)}",), Role.QUIET, dashed=True))
     kept = tuple((amount(c), e.value / c / alone * 100) for c, e in values)
     efficiency = Panel(
         f"speed each stream keeps (100% = at {setting(first)})",
@@ -196,8 +194,7 @@ def throughput_figure(view: View) -> Picture | None:
     )
     panels = [Panel("output throughput", x, y, (line,), rules=tuple(rules)), efficiency]
     panels = panels[:1] if isinstance(first, Rate) else panels  # a rate has no streams that could keep a speed
-    notes += _edge_notes(points, [name])
-    return series_figure("throughput", view, "throughput and efficiency", panels, notes)
+    return series_figure("throughput", view, "throughput and efficiency", panels, _edge_notes(points, [name]))
 
 
 def goodput_figure(view: View) -> Picture | None:

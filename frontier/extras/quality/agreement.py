@@ -16,9 +16,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from frontier.config import Config
+from frontier.config.deployment import QualityConfig
 from frontier.core.bounds import from_draws
 from frontier.core.intervals import clopper_pearson
 from frontier.core.points import Estimate
+from frontier.core.series import Series
 from frontier.core.window import Floats, Ints
 from frontier.store.records import GreedyReplies, GreedyReply
 
@@ -61,6 +64,18 @@ class Compared:
     def quality(self) -> Estimate:
         """The deployment's quality: its score, without a scorer its agreement."""
         return self.agreement if self.scores is None else self.scores.mine
+
+
+def of_run(config: Config, answers: Iterable[GreedyReplies]) -> dict[Series, Compared]:
+    """The answers of the deployments of a run beside those of their references, and of these beside
+    themselves.
+    """
+    wanted = {d.name: d.quality.reference for d in config.deployments if isinstance(d.quality, QualityConfig)}
+    wanted |= {reference: reference for reference in wanted.values() if reference not in wanted}
+    pairs = ((Series(name, shape), other) for name, other in wanted.items() for shape in config.shapes)
+    kept = list(answers)
+    found = {series: compared(kept, series.deployment, series.shape.label, other) for series, other in pairs}
+    return {series: each for series, each in found.items() if each is not None}
 
 
 def compared(answers: Iterable[GreedyReplies], deployment: str, shape: str, reference: str) -> Compared | None:

@@ -65,7 +65,7 @@ def _quality(run: Run, limits: Sequence[Limit], scorer_command: str | None, as_j
     from frontier.cli.verify import Tick, consent, send, stopped  # which asks for these options as it is made
     from frontier.extras.quality.answers import Scorer, check_quality, quality_checks
     from frontier.extras.quality.quality_tables import quality_json, quality_text
-    from frontier.run import load
+    from frontier.read_run import load
     from frontier.sweep.backend import secrets_of
 
     wanted = quality_checks(run, limits)

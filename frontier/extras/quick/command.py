@@ -70,7 +70,7 @@ def command(url: str | None, model: str | None, api_key_env: str | None, as_json
       frontier quick
       frontier quick http://localhost:8000/v1
     """
-    from frontier.cli.probe import find_server
+    from frontier.cli.given_server import find_server
 
     address, each = url or find_server(), SECONDS
     if address != SIMULATOR:
@@ -108,7 +108,7 @@ def look(address: str, model: str | None, api_key_env: str | None) -> "Preflight
     """The server as preflight sees it, with the model named or the one it has loaded.
     MeasurementError as of it.
     """
-    from frontier.cli.probe import read_key
+    from frontier.cli.given_server import read_key
     from frontier.client.ask.preflight import preflight
     from frontier.client.ask.target import Target
     from frontier.client.http.http_client import run
@@ -150,7 +150,7 @@ def _measure(text: str, path: Path) -> "Run | None":
     from frontier.config import load_config
     from frontier.config.config_file import open_run
     from frontier.planning.plan import make_plan
-    from frontier.run import load
+    from frontier.read_run import load
 
     config = load_config(text, "quick")
     with open_run(path, config, text, {}) as directory:

@@ -89,7 +89,7 @@ def command(options: common.RunOptions, think: str | None, people: int | None, s
 
 def _answer(run: "Run", decision: "Decision", think: float, people: int | None, spare: int) -> "Users":
     """The answer for one operating point."""
-    from frontier.arrivals import replica_of
+    from frontier.extras.users.arrivals import replica_of
     from frontier.extras.users.head_count import users
 
     points = [point for point in run.points(decision.limits) if point.series == decision.series]

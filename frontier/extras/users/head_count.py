@@ -3,7 +3,7 @@ of people needs.
 
 A person asks, waits for the whole answer, thinks for a while and asks again. How many of N such
 people have a request in flight is a birth-death process: with n in flight the other N - n ask at
-the rate (N - n) / think, and the replicas end requests as `planning.arrivals` has it. A head count
+the rate (N - n) / think, and the replicas end requests as `arrivals` has it. A head count
 is promised where, in each limited percentile, the share of late requests stays within what the
 percentile forgives.
 """
@@ -14,9 +14,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from frontier.arrivals import BEYOND, RARE, WAITING, Replica, birth_death, forgives, highest
 from frontier.core.decisions import Decision, Limit
 from frontier.core.window import Floats
+from frontier.extras.users.arrivals import BEYOND, RARE, WAITING, Replica, birth_death, forgives, highest
 from frontier.run import Run
 from frontier.search.highest_rate import FoundRate, found_rate, next_ask
 from frontier.search.load_trials import LoadDone

@@ -3,7 +3,6 @@
 import math
 from collections.abc import Sequence
 
-from frontier.core.loads import Rate, amount, bare
 from frontier.core.metrics import LATENCIES, RATES, Unit, metric
 from frontier.core.points import Estimate
 from frontier.show.axis_units import display
@@ -87,39 +86,6 @@ def padded_axis(label: str, values: Sequence[float], *, log: bool) -> Axis:
     """
     usable = [v for v in values if math.isfinite(v) and (v > 0 or not log)] or [1.0]
     return Axis(label, *_widened(min(usable), max(usable), (), log=log), log)
-
-
-def axis_from_zero(label: str, values: Sequence[float]) -> Axis:
-    """A linear axis from 0 to a little above the highest."""
-    return Axis(label, 0.0, 1.12 * max([v for v in values if math.isfinite(v)], default=1.0) or 1.0)
-
-
-def concurrency_axis(settings: Sequence[int]) -> Axis:
-    """A logarithmic axis of loads whose ticks are settings that were measured: both ends first,
-    then the rounder numbers.
-    """
-    ticks = _by_roundness(settings)
-    ends = _widened(amount(min(settings)), amount(max(settings)), (), log=True)
-    return Axis(f"{_load_label(settings)}, log scale", *ends, log=True, ticks=tuple(map(amount, ticks)))
-
-
-def settings_axis(settings: Sequence[int], chosen: int | None) -> Axis:
-    """An axis with the same room for each setting, at 0, 1, 2, ...; the chosen one has a star."""
-    names = tuple(f"★ {bare(c)}" if c == chosen else bare(c) for c in settings)
-    ticks = sorted(_by_roundness(settings), key=lambda c: c != chosen)
-    places = tuple(float(settings.index(c)) for c in ticks)
-    return Axis(_load_label(settings), -0.6, len(settings) - 0.4, ticks=places, names=names)
-
-
-def _by_roundness(settings: Sequence[int]) -> list[int]:
-    """The settings as ticks by priority."""
-    ends = min(settings), max(settings)
-    return sorted(set(settings), key=lambda c: (c not in ends, c & (c - 1) != 0, c % 16 != 0, c % 4 != 0, c))
-
-
-def _load_label(settings: Sequence[int]) -> str:
-    first = settings[0]
-    return f"rate ({first.arrivals})" if isinstance(first, Rate) else "concurrency"
 
 
 def bar_of(estimate: Estimate, axis: Axis) -> Bar | None:

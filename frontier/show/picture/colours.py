@@ -45,7 +45,7 @@ COLOURS: dict[Theme, dict[str, str]] = {
         "axis": "#C9CDD3",
     },
 }
-BLENDS = (0.07, 0.09, 0.18, 0.35, 0.45, 0.55)
+BLENDS = (0.07, 0.18, 0.35, 0.45, 0.55)
 """Shares that colours are blended with the paper in."""
 
 

@@ -146,21 +146,25 @@ class Mark:
         return str(self.concurrency) if isinstance(self.concurrency, Rate) else f"c={self.text}"
 
 
+LineKind = Literal["stair", "roofline", "predicted", "measured", "steps", "fit", "cloud", "layer", "rows"]
+
+
 @dataclass(frozen=True, slots=True)
 class Line:
     """A series of points, joined as `kind` says; `marker` tells lines apart without colour.
 
-    stair: a measured frontier, with `band` (x, low, high) as its attainment band; path: settings in
-    order; measured: settings with intervals in y; steps: a distribution; fit: a model; cloud: dots
-    that are not joined; layer: of each setting a part of a column, `band` being (x, low, high). An
-    infinite value, or 0 on a logarithm, is drawn at the edge as an open triangle, never left out. A
-    `strong` line is the one to look at: it is drawn thicker.
+    stair: a measured frontier, with `band` (x, low, high) as its attainment band; measured:
+    settings with intervals in y; steps: a distribution; fit: a model; cloud: dots that are not
+    joined; layer: of each setting a part of a column, `band` being (x, low, high); rows: parts of
+    rows, `band` being (y, start, end). An infinite value, or 0 on a logarithm, is drawn at the edge
+    as an open triangle, never left out. A `strong` line is the one to look at: it is drawn thicker,
+    and rows that are not are faint.
     """
 
     name: str
     points: tuple[tuple[float, float], ...]
     role: Role = Role.FRONTIER
-    kind: Literal["stair", "path", "roofline", "predicted", "measured", "steps", "fit", "cloud", "layer"] = "measured"
+    kind: LineKind = "measured"
     marker: str = "o"
     bars: tuple[Bar | None, ...] = ()
     band: tuple[tuple[float, float, float], ...] = ()
@@ -178,18 +182,6 @@ class Rule:
     lines: tuple[str, ...] = ()
     role: Role = Role.SLA
     dashed: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Span:
-    """A bar of a timeline: on row `row`, from `start` to `end`. A `shade` fills the panel's
-    height.
-    """
-
-    row: int
-    start: float
-    end: float
-    kind: Literal["wait", "answer", "failed", "shade"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,7 +211,6 @@ class Panel:
     marks: tuple[Mark, ...] = ()
     rules: tuple[Rule, ...] = ()
     callouts: tuple[Callout, ...] = ()
-    spans: tuple[Span, ...] = ()
     region: tuple[float, float, float, float] | None = None
     compass: bool = False
 
@@ -228,7 +219,7 @@ class Panel:
         """Whether nothing is drawn on it: its axes then have no numbers, as they would be
         invented.
         """
-        return not (self.marks or self.lines or self.spans)
+        return not (self.marks or self.lines)
 
 
 @dataclass(frozen=True, slots=True)
@@ -340,11 +331,6 @@ class View:
         first, second = self.frontier.objectives
         turned = metric(first).better == "lower" and metric(second).better == "higher"
         return (first, second) if turned else (second, first)
-
-    @property
-    def is_of_quality(self) -> bool:
-        """Whether an axis is the quality, which is the same at all settings of a deployment."""
-        return "quality" in self.axes
 
     def role(self, point: Point) -> Role:
         """Whether the point is on the frontier, dominated, or excluded."""

@@ -15,21 +15,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from html import escape
 
-import numpy as np
-
 from frontier.core.errors import DrawingError
 from frontier.core.text import clean
-from frontier.show.picture.colours import COLOURS, blend, ink
+from frontier.show.picture.colours import COLOURS, ink
 from frontier.show.picture.data import (
     FORMATS,
     SIGN_WORDS,
-    Bar,
     Line,
-    Mark,
-    Panel,
     Picture,
     Role,
-    Sign,
     Theme,
     mark_id,
 )
@@ -38,16 +32,13 @@ from frontier.show.picture.data import (
 # exception: a backend that does not exist, a matplotlibrc that is not UTF-8 or cannot be read.
 try:
     import matplotlib as mpl
-    from matplotlib.axes import Axes
     from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.collections import LineCollection
     from matplotlib.figure import Figure
     from matplotlib.lines import Line2D
-    from matplotlib.patches import FancyArrowPatch
-    from matplotlib.ticker import FixedFormatter, FixedLocator, NullLocator
 
-    from frontier.show.picture.layout import PanelLayout, Placed, fit, line_height, text_width, wrap
-    from frontier.show.picture.ticks import ticks_of
+    from frontier.show.picture.draw_panel import STROKES, STRONG, draw_panel, look_of
+    from frontier.show.picture.layout import PanelLayout
+    from frontier.show.picture.text_size import fit, line_height, text_width, wrap
 except Exception as error:
     raise DrawingError(
         f"matplotlib cannot be loaded: {clean(f'{type(error).__name__}: {error}')}",
@@ -57,20 +48,6 @@ except Exception as error:
 _MARK = re.compile(r'<g id="(mark-[^"]*)">')
 TOGETHER = re.compile(r"(?<=[\d∞]) (?=[a-zµ])|(?<=concurrency) (?=\d)|(?<=[≤≥]) |(?<=p99) |(?<=p50) | (?=[≤≥])")
 """Spaces at which a title is not broken: between a number and its unit, and around a sign."""
-SHAPES = {Role.OTHER: "s", Role.THIRD: "^", Role.FOURTH: "D", Role.PREDICTED: "D"}
-"""Symbols of marks that are not dots."""
-STROKES: dict[str, tuple[float, object, float]] = {
-    "stair": (2.3, "-", 3.0),
-    "roofline": (1.3, (0, (1, 1.8)), 2.0),
-    "predicted": (1.5, (0, (5, 3)), 2.7),
-    "measured": (1.0, (0, (1, 1.6)), 2.5),
-    "steps": (1.6, "-", 2.5),
-    "fit": (1.6, (0, (5, 2.5)), 2.0),
-    "cloud": (0.0, "none", 1.5),
-}
-"""Width, dashes and depth of each kind of line."""
-STRONG = 2.0
-"""So much thicker is a strong one."""
 TITLE, NOTE, FOOT = 16.0, 9.5, 9.0
 HEAD, RIGHT, ROW = 26.0, 24.0, 21.0
 """Pixels above a panel for its title, beside it on the right, and of a row of the strip."""
@@ -212,7 +189,7 @@ def draw(picture: Picture, theme: Theme = "light", *, titled: bool = True, laid_
         if not cell.large and layout.panel.title:
             name = fit(layout.panel.title, 10.5, layout.width + cell.left - 20, bold=True, middle=True)
             _write(figure, _Lines((name,), 10.5, Role.TEXT, bold=True), cell.x - cell.left + 14, y1 + 24, theme)
-        _draw_panel(figure.add_axes(box), layout, theme, i, large=cell.large)
+        draw_panel(figure.add_axes(box), layout, theme, i, large=cell.large)
     _write(figure, below, 14, below.tall + foot.tall + 12, theme)
     _write(figure, foot, 14, foot.tall + 8, theme)
     return figure
@@ -312,7 +289,7 @@ def _handles(picture: Picture, theme: Theme, *, titled: bool) -> list[Line2D]:
     black, paper = ink(Role.TEXT, theme), COLOURS[theme]["paper"]
     handles = [_line_handle(line, ink(line.role, theme)) for line in picture.named_lines if titled]
     for sign in picture.signs:
-        shape, face = _look(sign, "o", black, paper)
+        shape, face = look_of(sign, "o", black, paper)
         handles.append(
             Line2D([], [], marker=shape, label=SIGN_WORDS[sign], mfc=face, mec=black, ms=7.5, mew=1.4, ls="none")
         )
@@ -348,232 +325,3 @@ def _legend(figure: Figure, handles: Sequence[Line2D], top: float, theme: Theme)
             columnspacing=1.6,
             handlelength=1.6,
         )
-
-
-def _look(sign: Sign, shape: str, colour: str, paper: str) -> tuple[str, str]:
-    """The symbol and the filling of a setting by how it stands to the SLA."""
-    if sign == "violates":
-        return "x", colour
-    if sign == "excluded":
-        return "s", paper
-    return shape, paper if sign == "open" else colour
-
-
-def _draw_panel(axes: Axes, layout: PanelLayout, theme: Theme, number: int, *, large: bool) -> None:
-    panel, colours = layout.panel, COLOURS[theme]
-    _dress(axes, layout, colours, large=large)
-    if panel.is_empty:
-        axes.text(
-            0.5,
-            0.5,
-            "nothing to draw on these axes",
-            transform=axes.transAxes,
-            ha="center",
-            va="center",
-            fontsize=layout.size,
-            color=colours["quiet"],
-        )
-    if panel.region:
-        x0, x1, y0, y1 = panel.region
-        axes.fill(
-            [x0, x1, x1, x0], [y0, y0, y1, y1], color=blend(colours["sla"], colours["paper"], 0.07), lw=0, zorder=-1
-        )
-    for rule in panel.rules:
-        line = axes.axvline if rule.axis == "x" else axes.axhline
-        line(
-            rule.at,
-            color=colours[rule.role.value],
-            lw=1.0 if rule.dashed else 1.6,
-            ls="--" if rule.dashed else "-",
-            zorder=3 if panel.spans else 2,
-        )
-    _draw_spans(axes, panel, colours)
-    for line_data in panel.lines:
-        _draw_line(axes, line_data, panel, theme)
-    for role in dict.fromkeys(mark.role for mark in panel.marks):
-        quiet = role in (Role.DOMINATED, Role.FLAGGED, Role.PREDICTED)
-        colour = blend(colours[role.value], colours["paper"], 0.55) if quiet else colours[role.value]
-        marks = [mark for mark in panel.marks if mark.role is role]
-        _draw_bars(axes, [(m.y, m.x_bar) for m in marks if m.x_bar], colour, upright=False)
-        _draw_bars(axes, [(m.x, m.y_bar) for m in marks if m.y_bar], colour, upright=True)
-    for mark in panel.marks:
-        _draw_mark(axes, mark, colours, mark_id(number, mark.concurrency))
-    for placed in layout.placed:
-        _draw_words(axes, placed, layout, theme)
-
-
-def _dress(axes: Axes, layout: PanelLayout, colours: dict[str, str], *, large: bool) -> None:
-    """Frame, grid, ticks and the names of the axes."""
-    panel, points = layout.panel, 12.0 if large else 9.5
-    axes.patch.set_alpha(0)
-    axes.set_xscale("log" if panel.x.log else "linear")
-    axes.set_yscale("log" if panel.y.log else "linear")
-    axes.set_xlim(panel.x.low, panel.x.high)
-    axes.set_ylim(panel.y.low, panel.y.high)
-    sides = ((axes.xaxis, panel.x, layout.width, False), (axes.yaxis, panel.y, layout.height, True))
-    for axis, data, length, upright in sides:
-        ticks = () if panel.is_empty else ticks_of(data, length, points, upright)
-        axis.set_major_locator(FixedLocator([value for value, _ in ticks]))
-        axis.set_major_formatter(FixedFormatter([text for _, text in ticks]))
-        axis.set_minor_locator(NullLocator())
-        axis.grid(True, color=colours["grid"], lw=0.9, zorder=0)
-        fits = data.short_label == "" or (large and text_width(data.label, points) <= length)
-        axis.set_label_text(data.label if fits else data.short_label, fontsize=points, color=colours["text"])
-        axis.labelpad = 8 if upright else 6
-    axes.set_axisbelow(True)
-    axes.tick_params(labelsize=points, colors=colours["axis"], length=4)
-    for name, spine in axes.spines.items():
-        spine.set_visible(name in ("left", "bottom"))
-        spine.set_color(colours["axis"])
-
-
-def _draw_line(axes: Axes, line: Line, panel: Panel, theme: Theme) -> None:
-    colours = COLOURS[theme]
-    paper = colours["paper"]
-    if line.kind == "layer":
-        _draw_layer(axes, line, ink(line.role, theme))
-        return
-    thin = line.kind not in ("stair", "roofline")
-    colour = ink(line.role, theme) if thin else colours[line.role.value]
-    if line.band:
-        edges, lows, highs = zip(*line.band, strict=True)
-        axes.fill_between(
-            edges,
-            lows,
-            highs,
-            step="pre" if panel.x.rising_is_better else "post",
-            color=blend(colour, paper, 0.18),
-            lw=0,
-            zorder=-0.5,
-        )
-    xs, ys = [x for x, _ in line.points], [panel.y.shown(y) for _, y in line.points]
-    if line.kind == "cloud":
-        axes.plot(xs, ys, line.marker, color=blend(colour, paper, 0.45), ms=2.6, mew=0, zorder=1.5)
-        return
-    lw, stroke, depth = STROKES[line.kind]
-    marker = line.marker if line.kind == "measured" else None
-    on_axis = [i for i, (_, y) in enumerate(line.points) if not panel.y.off(y)]
-    axes.plot(
-        xs,
-        ys,
-        color=colour,
-        lw=lw * (STRONG if line.strong else 1),
-        ls=stroke,
-        marker=marker,
-        ms=6 if line.strong else 5,
-        mew=0,
-        markevery=on_axis,
-        zorder=depth,
-        clip_on=marker is None,  # a mark on the frame, as of 0, is seen whole
-        drawstyle="steps-post" if line.kind == "steps" else "default",
-        solid_joinstyle="miter",
-    )
-    for side, head in ((1, "^"), (-1, "v")):
-        edge = [(x, panel.y.shown(y)) for x, y in line.points if panel.y.off(y) == side]
-        if edge:
-            axes.plot(
-                *zip(*edge, strict=True), head, ms=8, mfc=paper, mec=colour, mew=1.3, ls="none", clip_on=False, zorder=4
-            )
-    bars = [(x, bar) for (x, _), bar in zip(line.points, line.bars, strict=False) if bar]
-    _draw_bars(axes, bars, colour, upright=True)
-
-
-def _draw_layer(axes: Axes, line: Line, colour: str) -> None:
-    """A part of each category's column."""
-    xs, lows, highs = (np.array(values) for values in zip(*line.band, strict=True))
-    axes.bar(xs, highs - lows, 0.7, lows, color=colour, lw=0, zorder=1.5)
-
-
-def _draw_bars(axes: Axes, bars: Sequence[tuple[float, Bar]], colour: str, *, upright: bool) -> None:
-    """Intervals at their places on the other axis; all at once, which is faster."""
-    if not bars:
-        return
-    stems = axes.vlines if upright else axes.hlines
-    stems(
-        [at for at, _ in bars],
-        [bar.low for _, bar in bars],
-        [bar.high for _, bar in bars],
-        color=colour,
-        lw=1.4,
-        zorder=2.9,
-    )
-
-
-def _draw_mark(axes: Axes, mark: Mark, colours: dict[str, str], name: str) -> None:
-    colour, paper = colours[mark.role.value], colours["paper"]
-    predicted = mark.role is Role.PREDICTED
-    shape, face = _look(mark.sign, SHAPES.get(mark.role, "o"), colour, paper)
-    axes.plot(
-        mark.x,
-        mark.y,
-        ">" if mark.beyond else shape,
-        ms=4.5 if predicted else 8.0,
-        mfc=paper if predicted else face,
-        mec=colour,
-        mew=1.0 if predicted else 1.6,
-        zorder=4,
-        gid=None if predicted else name,
-    )
-    if mark.ring:
-        axes.plot(mark.x, mark.y, "o", ms=15, mfc="none", mec=colours["operating"], mew=1.6, zorder=6)
-    if mark.star:
-        axes.plot(
-            mark.x, mark.y, "*", ms=20, mfc=colours[mark.star.value], mec=paper, mew=1.2, zorder=6, gid=name + "-star"
-        )
-
-
-def _draw_spans(axes: Axes, panel: Panel, colours: dict[str, str]) -> None:
-    """The rows of a timeline, and the window behind them."""
-    if not panel.spans:
-        return
-    paper = colours["paper"]
-    wait, failed = blend(colours["frontier"], paper, 0.35), colours["operating"]
-    thick = max(0.6, min(9.0, 180 / (max(span.row for span in panel.spans) + 1)))
-    for span in panel.spans:
-        if span.kind == "shade":
-            axes.axvspan(span.start, span.end, color=blend(colours["sla"], paper, 0.09), lw=0, zorder=0.5)
-    for kind, colour in (("wait", wait), ("answer", colours["frontier"]), ("failed", failed)):
-        rows = [[(s.start, s.row), (s.end, s.row)] for s in panel.spans if s.kind == kind]
-        if rows:
-            axes.add_collection(LineCollection(rows, colors=colour, linewidths=thick, capstyle="butt", zorder=2))
-
-
-def _draw_words(axes: Axes, placed: Placed, layout: PanelLayout, theme: Theme) -> None:
-    """Lines of text one by one, so that nothing depends on a renderer's idea of line spacing."""
-    w, h = layout.width, layout.height
-    x0, y0, x1, y1 = placed.box
-    x = {"left": x0, "center": (x0 + x1) / 2, "right": x1}[placed.align]
-    step = (y1 - y0) / len(placed.lines)
-    colour = ink(placed.role, theme)
-    for i, line in enumerate(placed.lines):
-        y = y1 - (i + 0.5) * step - placed.size * 0.36 * 100 / 72
-        axes.text(
-            x / w,
-            y / h,
-            line,
-            transform=axes.transAxes,
-            fontsize=placed.size,
-            color=colour,
-            ha=placed.align,
-            va="baseline",
-            fontweight="bold" if placed.bold else "normal",
-            zorder=7,
-        )
-    if placed.leader and placed.arrow:
-        tail, tip = (placed.leader[0] / w, placed.leader[1] / h), (placed.leader[2] / w, placed.leader[3] / h)
-        axes.add_patch(
-            FancyArrowPatch(
-                tail,
-                tip,
-                transform=axes.transAxes,
-                arrowstyle="->",
-                mutation_scale=13,
-                lw=1.3,
-                color=colour,
-                shrinkA=0,
-                shrinkB=0,
-            )
-        )
-    elif placed.leader:
-        xs, ys = [placed.leader[0] / w, placed.leader[2] / w], [placed.leader[1] / h, placed.leader[3] / h]
-        axes.plot(xs, ys, color=colour, lw=1.1, transform=axes.transAxes, zorder=6.5)

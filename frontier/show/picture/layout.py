@@ -1,5 +1,4 @@
-"""Label placement: widths of text as matplotlib renders it, wrapping, and a greedy search for free
-places in a panel.
+"""Label placement: a greedy search for free places in a panel.
 
 Everything is in pixels at 100 dpi from the panel's lower left corner. A label never touches a line,
 a mark or another label; one that finds no free place is handed back, and the picture says its words
@@ -10,88 +9,15 @@ import itertools
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
 from typing import Literal
 
 import numpy as np
-from matplotlib.backends.backend_agg import RendererAgg
-from matplotlib.font_manager import FontProperties
 
-from frontier.core.text import middle_cut
 from frontier.show.picture.data import Bar, Callout, Line, Mark, Panel, Role, Rule
+from frontier.show.picture.text_size import PX, fit, line_height, text_width, wrap
 
-PX = 100 / 72
-"""Pixels in a point, the unit of font sizes."""
 Box = tuple[float, float, float, float]
 """x0, y0, x1, y1."""
-
-
-@lru_cache(maxsize=1)
-def _renderer() -> RendererAgg:
-    return RendererAgg(1, 1, 100)  # type: ignore[no-untyped-call]
-
-
-@lru_cache(maxsize=4096)
-def text_width(text: str, points: float, bold: bool = False) -> float:
-    """Pixels that a line of text takes, as matplotlib draws it. To be called under
-    `draw.defaults`.
-    """
-    font = FontProperties(size=points, weight="bold" if bold else "normal")
-    width, _, _ = _renderer().get_text_width_height_descent(text, font, False)  # type: ignore[no-untyped-call]
-    return float(width)
-
-
-def line_height(points: float) -> float:
-    """Pixels from one line of text to the next."""
-    return points * PX * 1.2
-
-
-def wrap(text: str, points: float, width: float, *, lines: int = 2, bold: bool = False) -> tuple[str, ...]:
-    """Text broken at spaces into at most `lines` lines of `width` pixels; what does not fit is cut
-    with an ellipsis.
-
-    Lines are made about equally long: no word stands alone on the last one.
-    """
-    best = _wrapped(text, points, width, lines, bold)
-    if len(best) == 1 or best[-1].endswith("…"):
-        return best
-    for share in range(95, 45, -5):
-        narrower = _wrapped(text, points, width * share / 100, lines, bold)
-        if len(narrower) > len(best) or narrower[-1].endswith("…"):
-            break
-        best = narrower
-    return best
-
-
-def _wrapped(text: str, points: float, width: float, lines: int, bold: bool) -> tuple[str, ...]:
-    done: list[str] = []
-    current = ""
-    words = text.split(" ")
-    for i, word in enumerate(words):
-        longer = f"{current} {word}" if current else word
-        if text_width(longer, points, bold) <= width or not current:
-            current = longer
-            continue
-        if len(done) == lines - 1:
-            current = " ".join([current, *words[i:]])
-            break
-        done.append(current)
-        current = word
-    return tuple(fit(line.strip(" ·\u00a0"), points, width, bold=bold) for line in (*done, current))
-
-
-def fit(text: str, points: float, width: float, *, bold: bool = False, middle: bool = False) -> str:
-    """One line, cut with an ellipsis when it is wider than `width` pixels; a name is cut in its
-    `middle`, as both its ends tell it apart.
-    """
-    if text_width(text, points, bold) <= width:
-        return text
-    low, high = 1, len(text)
-    while high - low > 1:
-        length = (low + high) // 2
-        cut = middle_cut(text, length) if middle else text[: length - 1].rstrip() + "…"
-        low, high = (length, high) if text_width(cut, points, bold) <= width else (low, length)
-    return middle_cut(text, low) if middle else text[: low - 1].rstrip() + "…"
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +31,6 @@ class Placed:
     align: Literal["left", "center", "right"] = "left"
     bold: bool = False
     leader: Box | None = None
-    arrow: bool = False
 
 
 @dataclass(slots=True)
@@ -186,6 +111,9 @@ class PanelLayout:
         self.canvas = Canvas(self.width, self.height)
         self._places = [(mark, self.at(mark.x, mark.y)) for mark in self.panel.marks]
         self._take_drawing()
+        if any(line.kind == "rows" for line in self.panel.lines):  # they leave nothing free: words stand above
+            self.canvas.boxes.append((0.0, 0.0, self.width, self.height))
+            self.canvas.head = 26.0
 
     def at(self, x: float, y: float) -> tuple[float, float]:
         """Pixels of a place in display units; an infinite one is at the edge."""
@@ -215,9 +143,6 @@ class PanelLayout:
                 canvas.draw(self._bar(bar, x, y, "y") if bar else ())
         for rule in panel.rules:
             canvas.draw(self._rule_ends(rule))
-        if panel.spans:  # the rows of a timeline leave nothing free: words stand above it
-            canvas.boxes.append((0.0, 0.0, self.width, self.height))
-            canvas.head = 26.0
 
     def _bar(self, bar: Bar, x: float, y: float, axis: str) -> list[tuple[float, float]]:
         return [self.at(v, y) if axis == "x" else self.at(x, v) for v in (bar.low, bar.high)]
@@ -294,16 +219,12 @@ class PanelLayout:
                 yield self.width - 8, middle, "left"
 
     def _corner_words(self, callout: Callout) -> None:
-        """Words on the whole panel; of two, where there is no room for both, the second is left to
-        the notes.
+        """Words on the whole panel; where there is no room for all, those after the first line are
+        left to the notes.
         """
         first, *rest = callout.lines
-        options: list[tuple[str, ...]] = [callout.lines]
-        if len(rest) == 1:
-            whole, broken = f"{first}   ({rest[0]})", (first, *wrap(rest[0], self.size, 0.5 * self.width, lines=4))
-            wide = text_width(whole, self.size) > 0.62 * self.width
-            options = [*([] if wide else [(whole,)]), broken, (first,)]
-        for lines in options:
+        broken = [part for line in rest for part in wrap(line, self.size, 0.5 * self.width, lines=4)]
+        for lines in ((first, *broken), (first,)):
             if self._words(lines, callout.role, self._level_places(callout.level, len(lines))):
                 self.unplaced += rest if lines == (first,) else []
                 return
@@ -415,22 +336,15 @@ class PanelLayout:
             yield (x0, y0, x0 + wide, y0 + tall), (*begin, *tip)
 
     def _compass(self) -> None:
-        """A small arrow toward better with that word, as near to its corner as there is room; else
+        """An arrow toward better with that word, as near to its corner as there is room; else
         none.
         """
         right, up = self.panel.x.rising_is_better, self.panel.y.rising_is_better
-        wide, tall, word = self.size * 8.7, self.size * 4.5, line_height(self.size)
-        for i, j in sorted(itertools.product(range(6), range(8)), key=lambda s: math.hypot(s[0] * 40, s[1] * 24)):
-            x = self.width - 20 - wide - i * 40 if right else 20 + i * 40
-            y = self.height - 60 - tall - j * 24 if up else 14 + j * 24
-            if self.canvas.free((x, y, x + wide, y + tall)):
-                foot, tip = (y + word, y + tall) if up else (y + tall - word, y)
-                tail_x, tip_x = (x + wide * 0.42, x + wide * 0.95) if right else (x + wide * 0.58, x + wide * 0.05)
-                words = (x, y, x + wide, y + word) if up else (x, y + tall - word, x + wide, y + tall)
-                arrow = (tail_x, foot, tip_x, tip)
-                side: Literal["left", "right"] = "left" if right else "right"
-                self.placed.append(Placed(("better",), words, Role.QUIET, self.size, side, leader=arrow, arrow=True))
-                return
+        word = f"better {'↗' if up else '↘'}" if right else f"{'↖' if up else '↙'} better"
+        steps = sorted(itertools.product(range(6), range(8)), key=lambda s: math.hypot(s[0] * 40, s[1] * 24))
+        xs = [self.width - 20 - 40 * i if right else 20.0 + 40 * i for i in range(6)]
+        ys = [self.height - 24 - 24 * j if up else 24.0 + 24 * j for j in range(8)]
+        self._words((word,), Role.QUIET, ((xs[i], ys[j], "left" if right else "right") for i, j in steps))
 
 
 def _rank(mark: Mark) -> tuple[int, float]:

@@ -1,7 +1,6 @@
 """What is drawn of a run: which deployments and shapes, on which axes; its rooflines, detail
 figures and timelines."""
 
-import itertools
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
@@ -9,22 +8,18 @@ from datetime import UTC, datetime
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from frontier.config import Config
+from frontier import registry
 from frontier.core.decisions import Limit
 from frontier.core.errors import UsageError
-from frontier.core.loads import setting
 from frontier.core.metrics import metric, names
-from frontier.core.points import Frontier, Point
+from frontier.core.points import Point
 from frontier.core.series import Series
 from frontier.core.shapes import Shape, file_label
 from frontier.core.text import clean, clean_name, closest
-from frontier.core.units import format_share
 from frontier.core.window import WindowData
-from frontier.hardware.roofline import curve
-from frontier.run import HOW_TO_GIVE, Axes, Objectives, Run, metrics_of
-from frontier.show.picture.data import Roofline, View
-from frontier.show.pooled import Pooled, pooled
-from frontier.show.wording import CLOSED_LOOP, Provenance, count, unique_labels
+from frontier.run import HOW_TO_GIVE, Objectives, Run, metrics_of
+from frontier.show.picture.data import View
+from frontier.show.wording import CLOSED_LOOP, Provenance, count
 from frontier.store.run_dir import RunDirectory
 
 
@@ -41,7 +36,9 @@ def views_of(run: Run, limits: Sequence[Limit], objectives: Objectives = None) -
     check_axes(points, axes if objectives else (), str(run.path))
     known = run.uncertainties(drawn, limits)
     frontiers = run.frontiers(points, drawn, known, limits)
-    decided, lines, gpus = {d.series: d for d in decisions}, rooflines(run.config, points, frontiers), run.gpus
+    drawn_rooflines = registry.optional(registry.ROOFLINES)
+    lines = drawn_rooflines(run.config, points, frontiers) if drawn_rooflines is not None else {}
+    decided, gpus = {d.series: d for d in decisions}, run.gpus
     return [
         View(
             points,
@@ -54,35 +51,6 @@ def views_of(run: Run, limits: Sequence[Limit], objectives: Objectives = None) -
         )
         for f in frontiers
     ]
-
-
-def base_axes(runs: Sequence[Run], objectives: Objectives, limits: Sequence[Limit]) -> dict[Shape, Axes]:
-    """The axes on which several runs are seen together: of each shape those of the first run that
-    measured it, and there of its first deployment.
-    """
-    axes: dict[Shape, Axes] = {}
-    for run in runs:
-        for series, own in run.axes(objectives, limits).items():
-            axes.setdefault(series.shape, own)
-    return axes
-
-
-def pooled_of(runs: Sequence[Run], objectives: Objectives, limits: Sequence[Limit]) -> list[Pooled]:
-    """The frontier of each shape over the deployments of one run or several; its owners are called
-    by run, deployment, or both.
-    """
-    axes = base_axes(runs, objectives, limits)
-    drawn = tuple(dict.fromkeys(itertools.chain(*axes.values())))
-    owned = []
-    for name, run in zip(unique_labels([run.path.name for run in runs], 200), runs, strict=True):
-        points = run.points(limits, names=drawn)
-        check_axes(points, drawn, str(run.path))
-        several = len({p.deployment for p in points}) > 1
-        owner = f"{name} · {{}}" if several else name
-        if len(runs) == 1:
-            owner = "{}"
-        owned += [replace(p, deployment=owner.format(p.deployment)) for p in points]
-    return [pool for shape in axes for pool in pooled([p for p in owned if p.shape == shape], axes[shape], limits)]
 
 
 def provenance_of(run: Run) -> Provenance:
@@ -130,46 +98,6 @@ def _loop(shapes: Sequence[Shape]) -> str:
         of_sessions = " of sessions" if any(shape.has_sessions for shape in shapes) else ""
         return f"open loop, {arrivals} arrivals{of_sessions}"
     return "closed loop of sessions" if any(shape.has_sessions for shape in shapes) else CLOSED_LOOP
-
-
-def rooflines(
-    config: Config, points: Sequence[Point], frontiers: Sequence[Frontier]
-) -> Mapping[tuple[str, Shape], Roofline]:
-    """The roofline of each series whose hardware is described, on its frontier's own axes; none
-    where other rates than output tokens or requests are drawn.
-    """
-    described = {d.name: light for d in config.deployments if (light := d.roofline()) is not None}
-    lines: dict[tuple[str, Shape], Roofline] = {}
-    for f in frontiers:
-        light = described.get(f.deployment)
-        tokens = _tokens_of_each(f)
-        if light is None or not tokens:
-            continue
-        highest = max((*f.members, *f.dominated, *f.excluded), default=1)
-        across = metric(f.objectives[1])
-        line = curve(light, f.shape, across.quantity, highest) if across.quantity and across.group is None else ()
-        line = tuple((1 / x if across.inverted else x, y / tokens) for x, y in line)
-        try:
-            bound = light.limits(f.shape, highest)
-        except ValueError:
-            continue
-        reached = [
-            (p.metrics["output_throughput"].value, p.concurrency, p.light.share.value)
-            for p in points
-            if p.light and p.valid and p.series == f.series
-        ]
-        _, c, share = max(reached, default=(0, 0, 0))
-        best = f"{format_share(share)} of the roofline reached at {setting(c)}; " if reached else ""
-        lines[f.series] = Roofline(bound.throughput / tokens, f"{best}{light.assumption}; {bound.binds} binds", line)
-    return lines
-
-
-def _tokens_of_each(frontier: Frontier) -> float:
-    """Output tokens in one of what the vertical axis counts per second; 0 where it counts other
-    things.
-    """
-    each = {"output_throughput": 1.0, "request_throughput": frontier.shape.osl.mean, "goodput": frontier.shape.osl.mean}
-    return each.get(frontier.objectives[0], 0.0)
 
 
 MOST_PANELS = 24

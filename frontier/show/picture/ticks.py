@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from matplotlib.ticker import Locator, LogLocator, MaxNLocator
 
 from frontier.show.picture.data import Axis
-from frontier.show.picture.layout import line_height, text_width
+from frontier.show.picture.text_size import line_height, text_width
 
 
 def ticks_of(axis: Axis, length: float, points: float, upright: bool) -> Sequence[tuple[float, str]]:

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from frontier.core.decisions import Decision, Judgement, Limit
+from frontier.core.decisions import Decision, Limit
 from frontier.core.errors import UsageError
 from frontier.core.loads import Rate
 from frontier.core.points import Point
@@ -368,44 +368,3 @@ def birth_death(asking: Floats, ended: Floats) -> Floats:
     weight = np.exp(log - log.max())
     share: Floats = weight / weight.sum()
     return share
-
-
-# -- a rate that is checked
-# --------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Check:
-    """An operating point to be checked with Poisson arrivals: `requests` of them at `rate` per
-    second after `warmup` seconds, with at most the point's concurrency in flight. The rate is
-    `load` times what the closed loop served; `asked`: a user named it so, and it is not the rate
-    that was estimated for independent users.
-    """
-
-    decision: Decision
-    rate: float
-    load: float
-    requests: int
-    warmup: float = 0.0
-    asked: bool = False
-
-    @property
-    def seconds(self) -> float:
-        """How long the arrivals take, without warm-up."""
-        return self.requests / self.rate
-
-
-@dataclass(frozen=True, slots=True)
-class Checked:
-    """The answer of a check: the open loop's point beside the closed loop's, and the verdict of the
-    open loop.
-
-    `in_flight` requests were in flight or waited on average; `cap` were allowed in flight.
-    """
-
-    check: Check
-    point: Point
-    judgement: Judgement
-    in_flight: float
-    cap: int
-    notes: tuple[str, ...] = ()

@@ -1,5 +1,4 @@
-"""Capacity: the knee, throughput regression, queueing or thrashing; and the summary of a frontier,
-which they are part of.
+"""Capacity: the knee of a throughput curve, its regression, queueing or thrashing.
 
 All of it annotates; nothing of it decides.
 """
@@ -12,8 +11,7 @@ from typing import Literal
 
 from frontier.core.loads import Rate, setting
 from frontier.core.pareto import knee
-from frontier.core.points import Estimate, Frontier, Point
-from frontier.run import Objectives, Run
+from frontier.core.points import Point
 
 RATE = "output_throughput"
 
@@ -33,10 +31,6 @@ STEADY_TPOT = 1.15
 
 FLAT = 0.02
 """Share by which throughput may differ from one setting to the next and is flat."""
-
-
-SURE = 0.5
-"""A member of the frontier in fewer than this share of the draws may be there by noise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,46 +109,3 @@ def _rise(before: Point, here: Point, name: str) -> float:
     """By what factor a metric rose; 0, which is no rise, when either is not known."""
     a, b = before.value(name), here.value(name)
     return b / a if a > 0 and b > 0 else 0.0
-
-
-def littles_law(point: Point) -> Estimate | None:
-    """Request rate x mean E2E over concurrency: 1 when load, rate and latency fit together. None
-    when not measured, and where the load is a rate.
-
-    The interval multiplies both intervals, so it is wide; the sharp check is the integrated
-    occupancy, which `load_flags` makes on every window.
-    """
-    rate, e2e = point.metrics.get("request_throughput"), point.metrics.get("mean_e2e")
-    if rate is None or e2e is None or not math.isfinite(e2e.value) or isinstance(point.concurrency, Rate):
-        return None
-    c = point.concurrency
-    return Estimate(rate.value * e2e.value / c, rate.low * e2e.low / c, rate.high * e2e.high / c, e2e.n)
-
-
-@dataclass(frozen=True, slots=True)
-class FrontierSummary:
-    """How certain the members of a series' frontier are, and where capacity ends."""
-
-    frontier: Frontier
-    capacity: Capacity
-
-    @property
-    def notes(self) -> tuple[str, ...]:
-        """Sentences for a reader."""
-        notes = []
-        faint = [(c, p) for c in self.frontier.members if (p := self.frontier.probability.get(c, 1.0)) < SURE]
-        if faint:
-            members = ", ".join(f"{setting(c)} ({p:.0%})" for c, p in faint)
-            notes.append(f"On the frontier perhaps by noise alone (in brackets: share of resamples): {members}.")
-        return (*notes, *self.capacity.notes)
-
-
-def summarise(frontier: Frontier, points: Sequence[Point]) -> FrontierSummary:
-    """The summary of one frontier; of `points`, those of its series count."""
-    return FrontierSummary(frontier, capacity([p for p in points if p.series == frontier.series]))
-
-
-def summaries_of(run: Run, points: Sequence[Point], objectives: Objectives = None) -> tuple[FrontierSummary, ...]:
-    """The summary of each series of a run: its frontier with its uncertainty, and its capacity."""
-    frontiers = run.frontiers(points, objectives, run.uncertainties(objectives))
-    return tuple(summarise(frontier, points) for frontier in frontiers)

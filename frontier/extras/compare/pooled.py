@@ -1,12 +1,11 @@
 """The frontier pooled over several deployments: which of them owns which part of it, and why
 another has none."""
 
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
-from rich.console import RenderableType
-from rich.text import Text
 
 from frontier.core.decisions import Limit, Verdict
 from frontier.core.loads import setting
@@ -14,10 +13,12 @@ from frontier.core.metrics import Metric, metric
 from frontier.core.pareto import costs, exclusion, nondominated_nd
 from frontier.core.points import Point
 from frontier.core.shapes import Shape
-from frontier.core.text import clean_name
+from frontier.core.text import clean_name, middle_cut, short_hash
 from frontier.core.verdict import judge
+from frontier.run import Axes, Objectives, Run
 from frontier.show.json_out import Tree, tree_of
-from frontier.show.table import Table, to_text
+from frontier.show.picture.selection import check_axes
+from frontier.show.table import Table
 from frontier.show.wording import limits_text, value_text
 
 
@@ -84,7 +85,53 @@ def _better(point: Point, other: Point, by: Metric) -> bool:
     return by.improves(point.metrics[by.name].value, other.metrics[by.name].value)
 
 
-def pooled_table(pool: Pooled) -> Table:
+def unique_labels(names: Sequence[str], longest: int = 60) -> list[str]:
+    """Names from outside, cleaned and cut, none like another: where the cut ones agree a short hash
+    tells them apart, and the same name again is numbered.
+    """
+    cut = [clean_name(name, longest) for name in names]
+    several = {short for short in cut if len({n for n, c in zip(names, cut, strict=True) if c == short}) > 1}
+    labels: list[str] = []
+    for name, short in zip(names, cut, strict=True):
+        label = short
+        if short in several:
+            label = f"{middle_cut(short, longest - 7)}~{short_hash(name, 6)}"
+        again = sum(other == name for other in names[: len(labels)])
+        labels.append(f"{label} ({again + 1})" if again else label)
+    return labels
+
+
+def base_axes(runs: Sequence[Run], objectives: Objectives, limits: Sequence[Limit]) -> dict[Shape, Axes]:
+    """The axes on which several runs are seen together: of each shape those of the first run that
+    measured it, and there of its first deployment.
+    """
+    axes: dict[Shape, Axes] = {}
+    for run in runs:
+        for series, own in run.axes(objectives, limits).items():
+            axes.setdefault(series.shape, own)
+    return axes
+
+
+def pooled_of(runs: Sequence[Run], objectives: Objectives, limits: Sequence[Limit]) -> list[tuple[Table, Tree]]:
+    """The frontier of each shape over the deployments of one run or several, as a table and for
+    JSON; its owners are called by run, deployment, or both.
+    """
+    axes = base_axes(runs, objectives, limits)
+    drawn = tuple(dict.fromkeys(itertools.chain(*axes.values())))
+    owned = []
+    for name, run in zip(unique_labels([run.path.name for run in runs], 200), runs, strict=True):
+        points = run.points(limits, names=drawn)
+        check_axes(points, drawn, str(run.path))
+        several = len({p.deployment for p in points}) > 1
+        owner = f"{name} · {{}}" if several else name
+        if len(runs) == 1:
+            owner = "{}"
+        owned += [replace(p, deployment=owner.format(p.deployment)) for p in points]
+    pools = [pool for shape in axes for pool in pooled([p for p in owned if p.shape == shape], axes[shape], limits)]
+    return [(_table(pool), _tree(pool)) for pool in pools]
+
+
+def _table(pool: Pooled) -> Table:
     """The settings on the pooled frontier with their owners, and the owners without one."""
     heads = ("deployment", "concurrency", *(metric(name).label for name in pool.objectives))
     rows = [
@@ -103,31 +150,18 @@ def pooled_table(pool: Pooled) -> Table:
     return Table.of(heads, rows, caption, right=range(2, len(heads)))
 
 
-def pooled_text(pools: Sequence[Pooled], *, width: int = 80, colour: bool = False) -> str:
-    """The pooled frontiers for a terminal."""
-    blocks: list[RenderableType] = []
-    for table in map(pooled_table, pools):
-        blocks += [Text(table.caption, style="bold"), table.drawn(width)]
-    return to_text(*blocks, width=width, colour=colour)
-
-
-def pooled_json(pools: Sequence[Pooled]) -> list[Tree]:
-    """For `show --json` and the report: which deployment owns which part of the frontier over
-    all.
-    """
-    return [
-        {
-            "shape": pool.shape.label,
-            "objectives": list(pool.objectives),
-            "members": [
-                {
-                    "deployment": p.deployment,
-                    "concurrency": p.concurrency,
-                    "metrics": {name: tree_of(p.metrics[name]) for name in pool.objectives},
-                }
-                for p in pool.members
-            ],
-            "without": dict(pool.without),
-        }
-        for pool in pools
-    ]
+def _tree(pool: Pooled) -> Tree:
+    """Which deployment owns which part of the frontier, for JSON."""
+    return {
+        "shape": pool.shape.label,
+        "objectives": list(pool.objectives),
+        "members": [
+            {
+                "deployment": p.deployment,
+                "concurrency": p.concurrency,
+                "metrics": {name: tree_of(p.metrics[name]) for name in pool.objectives},
+            }
+            for p in pool.members
+        ],
+        "without": dict(pool.without),
+    }

@@ -1,5 +1,6 @@
 """`frontier status`: how far a sweep is, from another terminal."""
 
+import re
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -12,9 +13,9 @@ import orjson
 from frontier.cli.common import RunOptions, answer, answer_prose, find_run, run_options, subcommand
 from frontier.core.errors import ExitCode
 from frontier.core.loads import load_facts, load_of, setting
+from frontier.core.shapes import DEFAULT_DEPLOYMENT
 from frontier.core.text import clean
-from frontier.core.units import format_elapsed
-from frontier.show.wording import count, trial_words
+from frontier.core.units import count, format_elapsed
 from frontier.store.journal import last_session
 from frontier.store.run_dir import RunDirectory
 
@@ -155,6 +156,21 @@ def _event_text(event: Mapping[str, Any]) -> str:
     why = event.get("text") or event.get("reason") or ", ".join(event.get("flags", ()))
     when = time.strftime("%H:%M", time.localtime(event["time"]))
     return clean(f"{when}  {' '.join(part for part in (name, str(about)) if part)}{': ' if why else ''}{why}", 300)
+
+
+def trial_words(key: str) -> str:
+    """A trial's key for a person: 'short c=64', 'short 2.5/s', 'fp8-1024x256 c=8, repeat 2'; a key
+    of another form as it is. Of a name that was no file name its safe part remains: 'chat80 rag20
+    c=4'.
+    """
+    match = re.fullmatch(r"(.*)-(?:c0*(\d+)|q([\d.e+-]+))-[a-z]+-r(\d+)", key)
+    if match is None:
+        return key
+    where, c, rate, repeat = match.groups()
+    load = setting(int(c)) if c else f"{rate}/s"
+    again = f", repeat {repeat}" if repeat != "1" else ""
+    where = re.sub(r"(.*)-[0-9a-f]{8}", lambda safe: safe[1].replace("_", " ").strip(), where)
+    return f"{where.removeprefix(DEFAULT_DEPLOYMENT + '-')} {load}{again}"
 
 
 def line(state: Mapping[str, Any]) -> str:

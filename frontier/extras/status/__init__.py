@@ -1,0 +1,1 @@
+"""How far a sweep is, from another terminal."""

@@ -1,0 +1,71 @@
+"""Recorded arrivals and sessions in the plan of a sweep: what is known of them, and how fast they
+are played."""
+
+from typing import Any
+
+from frontier.config import Config
+from frontier.config.dispersion import gap_cv, index_of_dispersion
+from frontier.core.loads import Trace
+from frontier.core.text import clean
+from frontier.core.units import format_elapsed, format_number
+
+
+def recorded_lines(config: Config) -> list[str]:
+    """What a plan says of the trace and of the files of sessions of a config; nothing without."""
+    return [*_trace_lines(config), *_session_files(config)]
+
+
+def trace_facts(trace: Trace) -> dict[str, Any]:
+    """What is known of the arrivals of a trace, as they were recorded, for JSON."""
+    index = {str(s): index_of_dispersion(trace.times, trace.seconds, s) for s in (1, 10, 60)}
+    facts = {"name": trace.name, "digest": trace.digest, "arrivals": trace.count, "seconds": trace.seconds}
+    return facts | {"gap_cv": gap_cv(trace.times), "index_of_dispersion": index, "placed_within": trace.grid}
+
+
+def _trace_lines(config: Config) -> list[str]:
+    """'Arrivals of azure.csv: 19,366 in 58 min, 5.53/s; gap CV 1.09; ...', and how fast they are
+    played; none without a trace.
+    """
+    trace = config.trace
+    if trace is None:
+        return []
+    facts = trace_facts(trace)
+    known = {f"{s} s": value for s, value in facts["index_of_dispersion"].items() if value is not None}
+    index = ", ".join(f"{format_number(value)} in {window}" for window, value in known.items()) or "not known"
+    times = f"{trace.count:,} in {format_elapsed(trace.seconds)}, {format_number(trace.rate)}/s"
+    spread = f"gap CV {facts['gap_cv']:.3g}; index of dispersion of counts {index} (Poisson: 1)"
+    lines = [f"Arrivals of {trace.name}: {times}; {spread}."]
+    if trace.grid is not None:
+        lines.append(f"Its stamps lie on a grid of {trace.grid:g} s: each arrival is placed at random within its step.")
+    if config.rate:
+        rates = [load / 1000 for load in config.concurrency]
+        factors = [f"{rate / trace.rate:.3g}" for rate in rates]
+        speeds = factors[0] if len(factors) == 1 else f"{factors[0]} to {factors[-1]}"
+        at = " to ".join(dict.fromkeys(f"{rate:g}" for rate in (rates[0], rates[-1])))
+        least = f"a window of a claim has at least {trace.long_enough:,} arrivals"
+        lines.append(f"At {at} req/s it is played {speeds} times as fast; {least}, so that its parts are alike.")
+    return lines
+
+
+def _session_files(config: Config) -> list[str]:
+    """'agent: 120 sessions with 960 requests of agent.jsonl (Bailian); 4 begin anew as their
+    history was cut.'
+    """
+    lines = []
+    for shape in config.given_shapes:
+        if shape.session is None or (file := shape.session.file) is None:
+            continue
+        first, added, osl = (f"{side.mean:,.0f}" for side in (shape.session.first, shape.session.added, shape.osl))
+        later = f"{added}/{osl} after {shape.session.think:.3g} s"
+        odd = {
+            "begin anew as their history was cut": file.cut,
+            "begin with a history that is not in it": file.begun,
+            "rows without tokens are left out": file.left_out,
+        }
+        notes = [f"{number:,} {what}" for what, number in odd.items() if number]
+        lines.append(
+            f"{shape.label}: {file.sessions:,} sessions with {file.requests:,} requests of {clean(file.path)} "
+            f"({file.tool}); first prompts of {first} tokens, later turns {later}"
+            f" on average{'; ' if notes else ''}{', '.join(notes)}."
+        )
+    return lines

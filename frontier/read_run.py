@@ -1,0 +1,116 @@
+"""A run directory read into a `Run`: its config, the samples of its trials, how far its sweep came.
+
+Samples are cached under `derived/samples`, so that a second look never reads the records again
+unless their file was touched since; deleting `derived/` is always safe. A trial whose files were
+changed after it was measured never counts: its setting is flagged instead.
+"""
+
+import functools
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from frontier import registry
+from frontier.config import Config
+from frontier.config.config_file import config_of
+from frontier.config.deployment import QualityConfig
+from frontier.core.errors import UsageError
+from frontier.core.from_records import window_data
+from frontier.core.points import Estimate
+from frontier.core.series import Series
+from frontier.core.trials import Trial
+from frontier.planning.budget import Amount, TrialTimes
+from frontier.planning.standing import skipped, standing
+from frontier.run import History, Run, power_of
+from frontier.store.run_dir import RunDirectory
+from frontier.store.trial_files import AlteredError
+from frontier.store.window_cache import load_window_data
+
+
+def load(path: str | Path, settings: Sequence[str] = ()) -> Run:
+    """The run in a directory, looked at with `settings` ('gpus=8', 'price=$12/h',
+    'hardware.power=700W/gpu') in its config's place; the files stay as they are.
+
+    StoreError when there is none, ConfigError when its config no longer reads, UsageError for a
+    setting that decides what is measured.
+    """
+    run = RunDirectory.read(Path(path))
+    config = _read_config(run, settings)
+    finished = run.evidences()
+    compared = _compared(config, run)
+    histories: dict[Series, History] = {}
+    altered: list[tuple[Trial, AlteredError]] = []
+    empty: History = []
+    for evidence in finished.values():
+        measurement = evidence.measurement
+        trial = measurement.trial
+        try:
+            sample = load_window_data(run, measurement, evidence)
+        except AlteredError as error:
+            altered.append((trial, error))
+            empty.append((trial, window_data(measurement, ())))
+            continue
+        windows = list(zip((sample.ends - sample.starts).tolist(), sample.server, strict=True))
+        known = _quality(config, trial, compared)
+        sample = replace(sample, power=power_of(config, trial.deployment, windows), quality=known)
+        histories.setdefault(trial.series, []).append((trial, sample))
+    for trial, sample in empty:  # a setting of which nothing else is left still has its place, and its flag
+        history = histories.setdefault(trial.series, [])
+        if all(other.concurrency != trial.concurrency for other, _ in history):
+            history.append((trial, sample))
+    trials = {key: evidence.measurement.trial for key, evidence in finished.items()}
+    return Run(
+        path=run.path,
+        config=config,
+        manifest=run.manifest,
+        histories={series: histories[series] for series in sorted(histories, key=functools.partial(_place, config))},
+        skipped=skipped(run.journal_lines(), finished.keys()),
+        imported=run.imported(),
+        altered=tuple(altered),
+        unhashed=sum(evidence.sha256 is None for evidence in finished.values()) + run.imported_unhashed(),
+        standing=None if "imported" in run.manifest else standing(run, config, trials),
+        times=TrialTimes.of(run.journal_lines(), trials),
+        spent=Amount.of(run.journal_lines()),
+        server_settings={e.measurement.trial.deployment: e.measurement.server_settings for e in finished.values()},
+        compared=compared,
+    )
+
+
+def _read_config(run: RunDirectory, settings: Sequence[str]) -> Config:
+    config = config_of(run)
+    if not settings:
+        return config
+    changed = config_of(run, settings)
+    if changed.identity() != config.identity():
+        raise UsageError(
+            f"--set {' --set '.join(settings)} would be another measurement",
+            "of a finished run only what it is looked at with can be set: gpus, price, hardware, sla, objectives",
+        )
+    return changed
+
+
+def _compared(config: Config, run: RunDirectory) -> Mapping[Series, Any]:
+    """The answers of deployments beside those of their references, and of these beside
+    themselves.
+    """
+    if not any(isinstance(d.quality, QualityConfig) for d in config.deployments):
+        return {}
+    compared = registry.needed(registry.COMPARED_ANSWERS, "quality: {reference: NAME}")
+    found: Mapping[Series, Any] = compared(config, RunDirectory.read_checks(run.path).answers())
+    return found
+
+
+def _quality(config: Config, trial: Trial, compared: Mapping[Series, Any]) -> Estimate | None:
+    """The quality of a deployment: stated, or that of its answers beside its reference's."""
+    stated = next((d.stated_quality for d in config.deployments if d.name == trial.deployment), None)
+    return stated or (compared[trial.series].quality if trial.series in compared else None)
+
+
+def _place(config: Config, series: Series) -> tuple[int, int]:
+    """Where the config lists a series."""
+    names, shapes = [d.name for d in config.deployments], config.shapes
+    return (
+        names.index(series.deployment) if series.deployment in names else len(names),
+        shapes.index(series.shape) if series.shape in shapes else len(shapes),
+    )
