@@ -50,7 +50,7 @@ NOT_SAID = (
         "Bursts of independent users queue longer at the same average; frontier verify sends Poisson arrivals."
     ),
     (
-        "Prompts were synthetic and fresh, so prefix caches were cold. Real prompts may share prefixes, stop early or "
+        "Prompts were made up and fresh, so prefix caches were cold. Real prompts may share prefixes, stop early or "
         "draft better under speculative decoding."
     ),
     "One deployment was measured as it stood: no replicas behind a balancer, no autoscaling, no other tenants.",
