@@ -33,7 +33,7 @@ from frontier.extras.tune.course import RaceCourse, race_of, rules_of
 from frontier.extras.tune.variants import Variant, variants_of
 from frontier.planning.plan import make_plan, search_policy
 from frontier.planning.sweep_progress import Progress
-from frontier.run import load
+from frontier.read_run import load
 from frontier.search.scan import Ask, next_ask
 from frontier.search.series_history import SeriesHistory
 from frontier.simulator.spec import EngineSpec

@@ -65,7 +65,7 @@ def test_a_claim_about_a_rarer_percentile_needs_more_requests(p: float, floor: i
         ("p0_ttft", "p1 to p99.99"),
         ("p100_tpot", "p99.9_tpot"),
         ("p999_e2e", "p1 to p99.99"),
-        ("max_ttft", "p1 to p99.99"),
+        ("max_tpot", "p1 to p99.99"),
         ("p99.999_itl", "p99.9_itl"),
         ("ttft", "p99_ttft"),
         ("interactivity", "p50_interactivity"),

@@ -17,7 +17,13 @@ from frontier._version import __version__
 
 ROOT = Path(__file__).parent.parent
 NAME = f"llm_frontier-{__version__}"
-DATA = {"py.typed", "client/ask/words.txt", "show/templates/page.html.j2", "show/templates/page.js"}
+DATA = {
+    "py.typed",
+    "client/ask/words.txt",
+    "client/ask/natural.txt.gz",
+    "show/templates/page.html.j2",
+    "show/templates/page.js",
+}
 
 
 def built(root: Path, where: Path) -> tuple[Path, Path]:

@@ -278,7 +278,7 @@ _SHARED: dict[str, Callable[[Any], Any]] = {
         "--sla",
         shell_complete=complete_metrics,
         metavar="LIMITS",
-        help="Limits, as 'p99_ttft<=500ms, p99_tpot<=30ms'; default: the config's.",
+        help="Limits, as 'p99_ttft<=500ms, p99_tpot<=30ms', or a preset, as chat or voice; default: the config's.",
     ),
     "objectives": _look(
         "--objectives",

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     shell_complete=common.complete_metrics,
     metavar="LIMITS",
     help="Limits, as 'p99_ttft<=500ms, p99_tpot<=30ms, error_rate<=1%'; repeatable. A range is 200ms..500ms (comfort, "
-    "promise). Default: every tier of the config.",
+    "promise), a preset is chat, search, agent, summary, voice or batch. Default: every tier of the config.",
 )
 @click.option("--tier", metavar="NAME", help="Only this tier of the config.")
 @click.option("--point-estimates", is_flag=True, help="Decide on values without intervals (imported aggregates).")

@@ -154,8 +154,8 @@ def _require_run(request: "SweepRequest", path: Path, facts: "Mapping[str, str]"
 
     if request.config.ray is not None:
         registry.needed(registry.EXECUTOR, "workers: ray").require_ray()
-    if request.config.prompts != "random":
-        read_prompts(Path(request.config.prompts))
+    if request.config.prompts_file is not None:
+        read_prompts(Path(request.config.prompts_file))
     try:
         identity, canonical = request.config.identity(), request.config.canonical()
         RunDirectory.require_sweep(path, identity=identity, canonical=canonical, facts=facts, extend=True)
@@ -181,7 +181,7 @@ def _facts(request: "SweepRequest") -> dict[str, str]:
         "config_file": str(request.file),
         "python": platform.python_version(),
         "client": f"{platform.system()} {platform.machine()}, {os.cpu_count()} CPUs",
-        **prompts_facts(request.config.prompts),
+        **prompts_facts(request.config.prompts_file),
     }
 
 

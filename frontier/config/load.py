@@ -58,7 +58,7 @@ _SYNONYMS = {
     "max_tokens": (None, "write shapes: [1024/256], input/output tokens"),
     "warmups": (None, "write warmup: 20s"),
     "max_seconds": (None, "write max_time"),
-    "dataset": (None, "write prompts: path.jsonl, or prompts: random"),
+    "dataset": (None, "write prompts: path.jsonl, or prompts: random or natural"),
     "tokenizer": ("prompts are fitted to the server's own token count", "remove it"),
     **dict.fromkeys(
         ("request_rate", "rates", "qps", "rps", "arrival_rate"), (None, "write rate: [1, 2, 4], requests per second")

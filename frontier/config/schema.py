@@ -34,7 +34,7 @@ from frontier.config.load_keys import (
 from frontier.config.shape_keys import described, distinct, read_shapes
 from frontier.config.sla import DEFAULT_TIER, Tiers, known_metric, read_tiers
 from frontier.config.traffic_keys import Traffic, mixes, read_traffic
-from frontier.config.uses import PLAIN, READ_SESSIONS, READ_TIMES, Use, effects
+from frontier.config.uses import MADE_PROMPTS, PLAIN, READ_SESSIONS, READ_TIMES, Use, effects
 from frontier.core.decisions import Limit
 from frontier.core.loads import POISSON, Arrivals, Rate, Trace
 from frontier.core.metrics import metric
@@ -70,6 +70,9 @@ EARLIER: Mapping[str, Any] = {"requests": 300, "repeats": 3, "max_time": "300s",
 """The same before 0.2."""
 LONGEST_TRIAL = 3_600.0
 """Seconds that bound a trial, warm-up included, where `max_time` is left out."""
+MOST_NATURAL = 300_000
+"""Tokens of the longest prompt that natural text is cut to: fewer than the words and marks of the
+corpus, so that none is in a prompt twice."""
 TURNS = 5
 """A window holds at least this many requests of each stream: below, the edges of the window weigh
 too much."""
@@ -168,6 +171,11 @@ class Config(Strict):
         with.
         """
         return self.given_concurrency or (1,)
+
+    @property
+    def prompts_file(self) -> str | None:
+        """The file of the prompts; None where they are made."""
+        return None if self.prompts in MADE_PROMPTS else self.prompts
 
     @property
     def trace_file(self) -> str | None:
@@ -418,7 +426,12 @@ def _wrong_qualities(config: Config, limited: set[str]) -> Iterator[Problem]:
 
 def _wrong_prompts(config: Config) -> Iterator[Problem]:
     others = [shape for shape in config.shapes if shape.kind != "shape"]
-    if others and config.prompts != "random":
+    if config.prompts == "natural":
+        longest = max(config.shapes, key=lambda shape: shape.isl.high)
+        if longest.isl.high > MOST_NATURAL:
+            what = f"{longest.label} asks for {longest.isl.high:,} tokens; natural text has {MOST_NATURAL:,}"
+            yield Problem(what, "shorten the prompts, or write  prompts: random  or a file of your own", "prompts")
+    elif others and config.prompts_file is not None:
         what = f"{others[0].label} is a {others[0].kind}, which makes its own prompts"
         yield Problem(what, "remove  prompts:  or measure it in a config of its own", "prompts")
 

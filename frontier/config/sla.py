@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Any
 
 from pydantic import PlainValidator
@@ -10,12 +10,22 @@ from pydantic import PlainValidator
 from frontier.config.yaml_source import plain_value
 from frontier.core.decisions import Limit
 from frontier.core.errors import UsageError
-from frontier.core.metrics import TURN_CLASSES, Metric, Unit, metric
+from frontier.core.metrics import EXTREMES, TURN_CLASSES, Metric, Unit, metric
+from frontier.core.text import did_you_mean
 from frontier.fields import Problem, is_number, name, read, refuse, seconds_of, share, shown
 
 Tiers = tuple[tuple[str, tuple[Limit, ...]], ...]
 """Named sets of limits, the default first."""
 
+PRESETS: Mapping[str, str] = {
+    "chat": "p99_ttft<=200ms, p99_tpot<=50ms",
+    "search": "p99_ttft<=300ms, p99_e2e<=3s",
+    "agent": "p99_e2e<=5s",
+    "summary": "p99_ttft<=2s",
+    "voice": "p99_ttft<=100ms",
+    "batch": "p95_e2e<=2min",
+}
+"""Limits by the name of a use. Where each comes from: docs/config.md#presets."""
 DEFAULT_TIER = "default"
 _SIGNS = {"<=": "lower", "<": "lower", "≤": "lower", ">=": "higher", ">": "higher", "≥": "higher"}
 
@@ -33,8 +43,8 @@ def known_metric(text: Any) -> Metric:
 
 
 def read_tiers(value: Any) -> Tiers:
-    """The `sla` key: {p99_ttft: 500ms}, {gold: {p99_ttft: 200ms}, silver: {...}} or the command
-    line's text.
+    """The `sla` key: {p99_ttft: 500ms}, {gold: {p99_ttft: 200ms}, silver: chat} or the command
+    line's text, as 'chat' (PRESETS).
 
     Limits of a class of requests stand beside the others: {p99_ttft: 2s, later: {p99_ttft: 500ms}}.
     """
@@ -42,7 +52,7 @@ def read_tiers(value: Any) -> Tiers:
         return ((DEFAULT_TIER, _limits_of_text(value)),)
     if not isinstance(value, dict) or not value:
         raise Problem("{key} is metrics with their limits", "write {p99_ttft: 500ms, p99_tpot: 30ms}")
-    named = [key for key, item in value.items() if isinstance(item, dict)]
+    named = [key for key, item in value.items() if isinstance(item, dict) or item in list(PRESETS)]
     if set(named) <= set(TURN_CLASSES):
         return ((DEFAULT_TIER, read_limits(value)),)
     if stray := [key for key in value if key not in named]:
@@ -63,8 +73,10 @@ def _tier_name(value: str) -> str:
 _TierName = Annotated[str, PlainValidator(_tier_name)]
 
 
-def read_limits(value: dict[str, Any]) -> tuple[Limit, ...]:
+def read_limits(value: dict[str, Any] | str) -> tuple[Limit, ...]:
     """The limits of one tier, or of a class of traffic."""
+    if isinstance(value, str):
+        return _limits_of_text(value)
     if not value:
         raise Problem("{key} has no limits", "write {p99_ttft: 500ms}")
     limits, problems = [], []
@@ -103,6 +115,9 @@ def _without_latencies(limits: list[Limit]) -> list[Problem]:
 
 def _limit(limited: Metric, value: Any) -> Limit:
     """A limit, or a range [comfort, promise]."""
+    if limited.name in EXTREMES:
+        what = f"{limited.name} is of the requests that were sent, and the next one may be worse"
+        raise Problem(what, f"limit {EXTREMES[limited.name]}, for which there is a proof")
     if not isinstance(value, list):
         return Limit(limited.name, _bound(limited, value))
     if len(value) != 2:
@@ -183,7 +198,8 @@ _NEXT_LIMIT = re.compile(r"(?:\s*[;&]+\s*|\s+and\s+|\s+)(?=[A-Za-z][\w.]*\s*[<>=
 
 def _limits_of_text(text: str) -> tuple[Limit, ...]:
     limits: dict[str, Limit] = {}
-    for part in text.split(","):
+    parts = [PRESETS.get(part.strip(), part) for part in text.split(",")]
+    for part in ",".join(parts).split(","):
         limit = _limit_of_text(part)
         if limit.metric in limits:
             hint = f"a range is written {limit.metric}{_right_sign(limit.of)}200ms..500ms"
@@ -198,7 +214,8 @@ def _limit_of_text(part: str) -> Limit:
     """The limit of 'p99_ttft<=500ms' or 'p99_ttft<=200ms..500ms'."""
     match, written = _PART.fullmatch(part), shown(part.strip())
     if match is None:
-        raise Problem(f"{written} is not a limit", "write it as  p99_ttft<=500ms, p99_tpot<=30ms")
+        likely = did_you_mean(part.strip(), PRESETS)
+        raise Problem(f"{written} is not a limit", likely or "write it as  p99_ttft<=500ms, p99_tpot<=30ms")
     if re.search(r"[<>=≤≥:]", match[3]) and "," in (apart := _NEXT_LIMIT.sub(", ", part.strip())):
         raise Problem(f"{written} is more than one limit", f"put commas between them:  {apart}")
     limited, sign, rest = known_metric(match[1]), match[2], match[3]
@@ -216,8 +233,8 @@ def _limit_of_text(part: str) -> Limit:
 
 
 def parse_sla(text: str) -> tuple[Limit, ...]:
-    """The limits of 'p99_ttft<=500ms, p99_tpot<=30ms'; a range is 'p99_ttft<=200ms..500ms'
-    (comfort, promise).
+    """The limits of 'p99_ttft<=500ms, p99_tpot<=30ms' or 'chat' (PRESETS); a range is
+    'p99_ttft<=200ms..500ms' (comfort, promise).
 
     Latencies need units. `<` is read as `<=`. UsageError for anything else, an unknown metric or
     the wrong side.

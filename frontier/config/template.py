@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from string import Template
 
 from frontier.client.ask.checklist import ServerFacts
+from frontier.config.sla import PRESETS
 
 
 class _AtTemplate(Template):
@@ -46,7 +47,7 @@ endpoint: @endpoint
 # repeats: 3                         # in shuffled blocks, so drift cannot look like concurrency
 # max_time: 5min                     # per trial, warm-up included; too short a time proves nothing
 # refine: 3                          # extra settings measured where the SLA is crossed; 0 = never
-# prompts: random                    # random (defeats prefix caching) | path.jsonl
+# prompts: random                    # random words | natural text | path.jsonl; the first two defeat prefix caching
 # workers: auto                      # client processes that send the load; auto = one, more where it needs them
 # ignore_eos: true                   # force the output length; false = natural lengths
 # seed: 1
@@ -57,6 +58,7 @@ endpoint: @endpoint
 # What counts. These limits are an example: write what you promise your users.
 # The search for the operating point looks at them while measuring. Changing them never needs a new sweep.
 sla: {@sla}
+# sla: chat                          # a preset: chat, search, agent, summary, voice, batch
 # sla: {p99_ttft: [300ms, 500ms]}    # a range: comfort, promise
 # sla:                               # tiers; the first is the default
 #   gold: {p99_ttft: 200ms, p99_tpot: 20ms}
@@ -102,8 +104,8 @@ simulator: {max_num_seqs: 64}        # the embedded engine's parameters; none is
 
 @dataclass(frozen=True, slots=True)
 class UseCase:
-    """What one use of a model asks of its deployment: `about` it in a comment, its request, and its
-    SLA.
+    """What one use of a model asks of its deployment: `about` it in a comment, its request, and the
+    preset of its SLA; without one it has the limits of the example.
 
     `prefix` is the share of a prompt that all requests have in common.
     """
@@ -111,9 +113,15 @@ class UseCase:
     about: str
     isl: int
     osl: int
-    sla: str
+    preset: str = ""
     prefix: str = ""
     objectives: str = ""
+
+    @property
+    def sla(self) -> str:
+        """Its limits as YAML has them."""
+        limits = PRESETS[self.preset].replace("<=", ": ") if self.preset else "p99_ttft: 500ms, p99_tpot: 30ms"
+        return f"{limits}, error_rate: 1%"
 
 
 USE_CASES: Mapping[str, UseCase] = {
@@ -121,39 +129,39 @@ USE_CASES: Mapping[str, UseCase] = {
         "a person waits for the first word, then reads along: TTFT decides, the pace has to keep up with reading",
         2048,
         256,
-        "p99_ttft: 1s, p99_tpot: 50ms, error_rate: 1%",
+        "chat",
         prefix="25%",
     ),
     "rag": UseCase(
         "long prompts of retrieved passages, different each time, and short answers: TTFT is mostly reading the prompt",
         6144,
         384,
-        "p99_ttft: 3s, p99_tpot: 50ms, error_rate: 1%",
+        "search",
     ),
     "agent": UseCase(
-        "many calls in a row, half of each prompt common to all; a call counts when TTFT and pace are both in time",
+        "many calls in a row, half of each prompt common to all; a call counts when its whole answer is in time",
         8192,
         256,
-        "p99_ttft: 2s, p99_tpot: 40ms, error_rate: 1%",
+        "agent",
         prefix="50%",
-        objectives="[goodput, p99_ttft]",
+        objectives="[goodput, p99_e2e]",
     ),
     "voice": UseCase(
         "the answer is spoken: a late start is noticed at once, and speech needs only a few tokens a second",
         512,
         128,
-        "p99_ttft: 400ms, p99_tpot: 100ms, error_rate: 0.5%",
+        "voice",
         prefix="50%",
     ),
     "batch": UseCase(
         "no person waits: tokens per second are paid for, and each request has to end some time",
         2048,
         512,
-        "p95_e2e: 2min, error_rate: 0.5%",
+        "batch",
         objectives="[output_throughput, p95_e2e]",
     ),
 }
-_ANY = UseCase("", 1024, 256, "p99_ttft: 500ms, p99_tpot: 30ms, error_rate: 1%")
+_ANY = UseCase("", 1024, 256)
 _SHORTEST = 16
 """Tokens of an answer that are left where a context is very short."""
 _OBJECTIVES = "# objectives: [output_throughput, p99_ttft]"

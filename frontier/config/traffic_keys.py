@@ -33,7 +33,7 @@ def _shares(value: Any) -> tuple[float, ...]:
 
 
 def _limits(value: Any) -> tuple[Limit, ...]:
-    if not isinstance(value, dict):
+    if not isinstance(value, dict | str):
         raise Problem("{key} is metrics with their limits", "write {p99_ttft: 500ms, p99_tpot: 30ms}")
     limits = read_limits(value)
     hint = "a class has limits on ttft, tpot, e2e and interactivity"

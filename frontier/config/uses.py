@@ -34,7 +34,9 @@ POST = Use("post  how it ended, the run's path and this machine's name to {value
 READ = Use("read  {value}, for TLS with {endpoint}")
 READ_SESSIONS = Use("read  {value}, for the lengths of sessions", by="sweep")
 READ_TIMES = Use("read  {value}, for its times of arrival", by="sweep")
-SEND_FILE = Use("send  what {value} holds to {endpoint}", idle=frozenset({"random"}))
+MADE_PROMPTS = frozenset({"random", "natural"})
+"""What `prompts` may be beside the path of a file."""
+SEND_FILE = Use("send  what {value} holds to {endpoint}", idle=MADE_PROMPTS)
 SEND_VARIABLE = Use("send  ${value} to {endpoint}")
 SEND_NAMED = Use("send  {value} to {endpoint}")
 """Of a mapping: the variables among its values."""

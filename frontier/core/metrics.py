@@ -66,7 +66,13 @@ _PLAIN: dict[str, tuple[Unit, Better, str]] = {
     "cost": (Unit.DOLLARS_PER_MILLION_TOKENS, "lower", "cost per million output tokens"),
     "energy": (Unit.JOULES_PER_TOKEN, "lower", "energy per output token"),
     "quality": (Unit.SCORE, "higher", "quality"),
+    "max_ttft": (Unit.SECONDS, "lower", "max TTFT"),
+    "max_e2e": (Unit.SECONDS, "lower", "max E2E"),
+    "min_interactivity": (Unit.TOKENS_PER_SECOND_PER_USER, "higher", "min interactivity"),
 }
+EXTREMES = {"max_ttft": "p99_ttft", "max_e2e": "p99_e2e", "min_interactivity": "p99_interactivity"}
+"""Metrics that are the worst of the requests sent, which bounds no request to come; and the
+percentile that is limited in their place."""
 NEEDS = {
     "goodput": "limits",
     "attainment": "limits",
@@ -105,6 +111,7 @@ DEFAULT_METRICS = (
     "total_throughput",
     "request_throughput",
     "error_rate",
+    *EXTREMES,
 )
 
 

@@ -237,7 +237,32 @@ def _cached_share(sample: WindowData, _: Metric, given: Given) -> Estimate | Non
     return replace(share, high=min(1.0, share.high), upper=min(1.0, share.upper))
 
 
+def _extreme(quantity: str, *, inverted: bool = False) -> Source:
+    """The largest of what each request has, or the inverse of it; no interval, as the worst of a
+    sample bounds nothing. Inf, or 0, where a request failed.
+    """
+
+    def of(worst: Floats) -> Floats:
+        with np.errstate(divide="ignore"):
+            return 1.0 / worst if inverted else worst
+
+    def value(sample: WindowData, _: Metric, __: Given) -> Estimate | None:
+        values = getattr(sample, quantity)
+        has = ~np.isnan(values)
+        return Estimate.without_interval(float(of(values[has].max())), int(has.sum())) if has.any() else None
+
+    def drawn(sample: WindowData, _: Metric, __: Given, picks: Ints) -> Floats:
+        worst = np.full(picks.shape[1], -np.inf)
+        np.fmax.at(worst, sample.block_of_request, getattr(sample, quantity))
+        return of(np.where(picks > 0, worst, -np.inf).max(axis=1))
+
+    return Source(value, drawn)
+
+
 SOURCES: dict[str, Source] = {
+    "max_ttft": _extreme("ttft"),
+    "max_e2e": _extreme("e2e"),
+    "min_interactivity": _extreme("tpot", inverted=True),
     "goodput": Source(
         _goodput,
         lambda sample, m, given, picks: ratio(_hits_per_block(sample, m, given), sample.block_seconds, picks),

@@ -111,16 +111,36 @@ def _in_flight(sample: WindowData) -> float | None:
     return _mean(values) if values else None
 
 
-def _cached(sample: WindowData) -> float | None:
+def _cached(*samples: WindowData) -> float | None:
     """Share of prompt tokens that were found in the prefix cache."""
-    hits, queries = (_server(f"prefix_cache_{kind}_total", sum)(sample) for kind in ("hits", "queries"))
-    return hits / queries if hits is not None and queries else None
+    return _of_totals("prefix_cache_hits_total", "prefix_cache_queries_total", samples)
 
 
-def _per_step(sample: WindowData) -> float | None:
+def _per_step(*samples: WindowData) -> float | None:
     """Tokens per step and request under speculative decoding: the accepted drafts and one."""
-    accepted, drafts = (_server(f"spec_decode_num_{kind}_total", sum)(sample) for kind in ("accepted_tokens", "drafts"))
-    return 1 + accepted / drafts if accepted is not None and drafts else None
+    accepted = _of_totals("spec_decode_num_accepted_tokens_total", "spec_decode_num_drafts_total", samples)
+    return None if accepted is None else 1 + accepted
+
+
+def _of_totals(part: str, whole: str, samples: Sequence[WindowData]) -> float | None:
+    """A server's count over another, both added up; None where one is missing, or nothing was
+    counted.
+    """
+    parts, wholes = ([m[name] for s in samples for m in s.server if name in m] for name in (part, whole))
+    return sum(parts) / sum(wholes) if parts and sum(wholes) else None
+
+
+def cached_and_drafted(*sides: Sequence[WindowData]) -> str:
+    """What each side's server found in its prefix cache, and how many tokens it made a step under
+    speculative decoding, in a sentence; '' where no server tells of either.
+    """
+    told = [(label, [read(*samples) for samples in sides], write) for label, read, write in (SPECULATED, FOUND_CACHED)]
+    parts = [
+        f"{label}: " + ", ".join("–" if value is None else write(value) for value in values)
+        for label, values, write in told
+        if any(value is not None for value in values)
+    ]
+    return "; ".join(parts)
 
 
 CLIENT: tuple[Watched, ...] = (
@@ -133,14 +153,16 @@ CLIENT: tuple[Watched, ...] = (
     ("client processes", _worst("processes"), lambda v: f"{v:.0f}"),
     ("their clocks known within", _worst("clock_bound"), format_seconds),
 )
+FOUND_CACHED = ("prompt tokens found cached", _cached, format_share)
+SPECULATED = ("tokens a step, speculating", _per_step, format_number)
 SERVER: tuple[Watched, ...] = (
     ("running, mean", _server("num_requests_running", _mean), format_number),
     ("waiting, mean", _server("num_requests_waiting", _mean), format_number),
     ("KV cache in use, mean", _server("kv_cache_usage_perc", _mean), format_share),
     ("KV cache in use, most", _server("kv_cache_usage_perc_max", max), format_share),
     ("preemptions", _server("num_preemptions_total", sum), format_number),
-    ("prompt tokens found cached", _cached, format_share),
-    ("tokens a step, speculating", _per_step, format_number),
+    FOUND_CACHED,
+    SPECULATED,
 )
 GPUS: tuple[Watched, ...] = (
     ("GPUs", _server("gpu_count", max), format_number),

@@ -66,7 +66,7 @@ _OF_LOADS = {
 """What is not said of a load, by whether it is an open loop and whether all shapes are sessions."""
 _OF_PROMPTS = {
     False: (
-        "Prompts were synthetic and fresh, so prefix caches were cold. Real prompts may share prefixes, stop early or "
+        "Prompts were made up and fresh, so prefix caches were cold. Real prompts may share prefixes, stop early or "
         "draft better under speculative decoding."
     ),
     True: (

@@ -158,8 +158,10 @@ class HttpBackend(Backend):
         try:
             ready = await preflight(target, concurrency=max(map(streams, self._config.concurrency)))
             sessions = any(shape.has_sessions for shape in self._config.shapes)
-            self._calibrations[deployment.name] = await calibrate(ready, self._lengths(), words=sessions)
-            if self._config.prompts != "random":
+            self._calibrations[deployment.name] = await calibrate(
+                ready, self._lengths(), words=sessions, natural=self._config.prompts == "natural"
+            )
+            if self._config.prompts_file is not None:
                 ready = await settle_salt(ready)
         except MeasurementError as error:
             what = target.secrets.redact(error.what)
@@ -174,9 +176,10 @@ class HttpBackend(Backend):
         """A note where prompts of a file come again within a trial, and nothing keeps them from a
         prefix cache.
         """
-        if self._config.prompts == "random" or (ready.target.salted and ready.target.engine.salted):
+        file = self._config.prompts_file
+        if file is None or (ready.target.salted and ready.target.engine.salted):
             return ()
-        count, sent = len(read_prompts(Path(self._config.prompts))), self._config.requests or GRID_REQUESTS
+        count, sent = len(read_prompts(Path(file))), self._config.requests or GRID_REQUESTS
         again = f"prompts: the file has {count:,} and a trial sends {sent:,}; those that come again may meet a cache"
         return (again,) if count < sent else ()
 
@@ -269,11 +272,9 @@ class HttpBackend(Backend):
 
     def _prompts(self, trial: Trial) -> PromptPlan:
         self._attempts += 1
-        if self._config.prompts != "random":
+        if (file := self._config.prompts_file) is not None:
             salt = f"{self._salt:x}-{self._attempts}"
-            return PromptPlan(
-                trial.shape, trial.seed, given=partial(read_prompts, Path(self._config.prompts)), salt=salt
-            )
+            return PromptPlan(trial.shape, trial.seed, given=partial(read_prompts, Path(file)), salt=salt)
         seed = prompt_seed(self._salt, trial.seed, self._attempts)
         begun = trial.streams if trial.rate is None else 0  # at a rate every session begins with its first turn
         return PromptPlan(trial.shape, seed, self._calibrations[trial.deployment], streams=begun)

@@ -94,14 +94,14 @@ def _prompt_of(row: Any) -> FilePrompt | None:
     return FilePrompt(text, known, reference) if isinstance(text, str) and text else None
 
 
-def prompts_facts(prompts: str) -> dict[str, str]:
+def prompts_facts(prompts: str | None) -> dict[str, str]:
     """The digest of the file of prompts, kept in the manifest so that a resumed sweep notices a
     changed file.
 
-    {} where prompts are random, or where the file cannot be read: sending the prompts then raises
+    {} where no file has them, or where the file cannot be read: sending the prompts then raises
     the error.
     """
-    if prompts == "random":
+    if prompts is None:
         return {}
     try:
         content = read_given(Path(prompts), _MOST_BYTES)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from frontier.client.secrets import looks_random, redact
 from frontier.config import Config, describe_difference, left_out, load_config, parse_sla
 from frontier.config.complaints import Complaint, ConfigError
-from frontier.config.sla import read_tiers
+from frontier.config.sla import PRESETS, read_tiers
 from frontier.core.decisions import Limit
 from frontier.core.errors import UsageError
 from frontier.core.shapes import Lengths, Shape
@@ -145,6 +145,25 @@ def test_named_tiers_keep_their_order_and_the_first_is_the_default() -> None:
     assert ("output_throughput", "p99_tpot") == config.objectives
 
 
+def test_a_preset_stands_wherever_limits_do() -> None:
+    assert parse_sla("chat") == load("sla: chat\n").limits
+    tiers = load("sla: {gold: chat, silver: summary}\n").tiers
+    assert [("gold", parse_sla("chat")), ("silver", parse_sla("summary"))] == list(tiers)
+    assert all(parse_sla(name) for name in PRESETS)
+
+
+def test_natural_text_is_as_long_as_the_corpus_at_most() -> None:
+    assert "natural" == load("prompts: natural\n").prompts
+    assert load("prompts: natural\n").prompts_file is None
+    assert load("prompts: natural\n").identity() != load("").identity()
+    load(base="endpoint: http://h\nprompts: natural\nshapes: [{name: a, turns: 2, first: 100, per_turn: 50/20}]\n")
+    text = "endpoint: http://h\nshapes: [400000/1]\nprompts: natural\n"
+    with pytest.raises(ConfigError) as caught:
+        load_config(text, "s.yaml")
+    assert [3] == [complaint.line for complaint in caught.value.complaints]
+    assert_golden_row("complaints", str(caught.value))
+
+
 def test_the_inverse_of_energy_that_earlier_configs_name_is_energy() -> None:
     config = load("objectives: [tokens_per_joule, p99_ttft]\n")
     assert ("energy", "p99_ttft") == config.objectives
@@ -162,6 +181,8 @@ def test_the_inverse_of_energy_that_earlier_configs_name_is_energy() -> None:
             (Limit("error_rate", 0.01), Limit("goodput", 5.5), Limit("p95_itl", 0.05)),
         ),
         ("cost<=$2", (Limit("cost", 2.0),)),
+        ("chat", (Limit("p99_ttft", 0.2), Limit("p99_tpot", 0.05))),
+        ("voice, error_rate<=1%", (Limit("p99_ttft", 0.1), Limit("error_rate", 0.01))),
     ],
 )
 def test_the_command_lines_sla_says_which_side_is_allowed(text: str, expected: tuple[Limit, ...]) -> None:
@@ -176,6 +197,11 @@ WRONG_SLAS = {
     "p99_ttft=500ms": "p99_ttft",
     "p99_tfft<=500ms": "p99_tfft",
     "fast": "'fast'",
+    "chatt": "'chatt'",
+    "chat, p99_ttft<=1s": "p99_ttft",
+    "max_ttft<=1s": "max_ttft",
+    "max_e2e<=1s": "max_e2e",
+    "min_interactivity>=20": "min_interactivity",
     "": "''",
     "goodput>=5": "goodput",
     "p99_ttft<=500ms..200ms": "p99_ttft",

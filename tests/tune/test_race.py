@@ -17,7 +17,7 @@ from frontier.extras.tune.gain import SPENT, reach_of
 from frontier.extras.tune.race import Race
 from frontier.extras.tune.tune_text import effects, outcome_of, race_json
 from frontier.extras.tune.variants import Variant, variants_of
-from frontier.run import load
+from frontier.read_run import load
 from frontier.store.run_dir import RunDirectory
 from tests.commands import frontier, start
 from tests.sweep.test_deployments import SERVE, free_port

@@ -292,11 +292,12 @@ async def changed(found: Preflight) -> str | None:
     return None
 
 
-async def calibrate(found: Preflight, lengths: list[int], *, words: bool = False) -> Calibration:
+async def calibrate(found: Preflight, lengths: list[int], *, words: bool = False, natural: bool = False) -> Calibration:
     """How prompts reach the asked input lengths on this endpoint (exact where token ids are taken).
-    With `words` what words make is learned even so: sessions are of texts.
+    With `words` what words make is learned even so: sessions are of texts, and so are `natural`
+    prompts.
     """
-    if found.ids is not None and not words:
+    if found.ids is not None and not (words or natural):
         return Calibration(ids=found.ids)
     async with Client(found.target) as client:
 
@@ -315,7 +316,8 @@ async def calibrate(found: Preflight, lengths: list[int], *, words: bool = False
                     return record.prompt_tokens
             raise MeasurementError(f"a prompt could not be counted: no usage in {_COUNTS} answers", _NO_USAGE)
 
-        return dataclasses.replace(await calibrate_words(count, max(lengths)), ids=found.ids)
+        learned = await calibrate_words(count, max(lengths), natural=natural)
+        return learned if natural else dataclasses.replace(learned, ids=found.ids)
 
 
 async def settle_salt(found: Preflight) -> Preflight:

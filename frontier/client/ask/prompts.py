@@ -6,12 +6,23 @@ them, token ids. No two prompts of a sweep share their first block, so a prefix 
 the first words are drawn anew per request, the rest is a slice of a text that is made once per
 trial. How many words make how many tokens is learned from the server's own count by
 `calibrate_words`.
+
+Natural prompts are passages of English prose, cut by the same count. The corpus `natural.txt.gz`
+holds four books in the public domain (Jane Austen, "Pride and Prejudice", 1813; Lewis Carroll,
+"Alice's Adventures in Wonderland", 1865; Arthur Conan Doyle, "The Adventures of Sherlock Holmes",
+1892; H. G. Wells, "The Time Machine", 1895), a paragraph a line, without titles and headings
+(NOTICE). A prompt begins with a few random words; a passage from anywhere follows. A long sweep
+comes back to a place of the corpus, and the prompts differ in their first block even then.
 """
 
 import dataclasses
+import functools
+import gzip
 import hashlib
 import itertools
 import random
+import re
+from array import array
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,8 +38,14 @@ use."""
 HEAD = 24
 """Words (or ids) drawn anew per request before the sliced text: more than one cache block of any
 engine's default."""
+LEAD = 6
+"""Random words that a natural prompt begins with: fewer than a cache block has tokens, and as good
+as never the same twice."""
 _SLIDE = 4096
 _PIECE = 64
+_PASSAGE, _PASSAGES = 512, 32
+"""Words and marks of a passage, and passages, by which the natural text is calibrated: the mean of
+so many is known within 1 %."""
 _LEAST = 0.25
 """Tokens that a word makes at the least, whatever a server says."""
 
@@ -44,16 +61,21 @@ class Calibration:
     average.
 
     With `ids` set (lowest and highest token id that may be sent) prompts are token ids and lengths
-    are exact.
+    are exact. With `natural` the words are those of the corpus, its punctuation marks counted too.
     """
 
     offset: float = 0.0
     per_word: float = 1.0
     ids: tuple[int, int] | None = None
+    natural: bool = False
 
     def words(self, isl: int) -> int:
         """Words to send for `isl` tokens, at least one."""
         return max(1, round((isl - self.offset) / self.per_word))
+
+    def text(self, seed: str, count: int) -> "_Text":
+        """A text of so many words (or ids) of which prompts are made."""
+        return _Natural(seed) if self.natural else _Text(random.Random(seed), count, self.ids)
 
 
 def prompt_seed(salt: int, seed: int, attempt: int) -> int:
@@ -75,8 +97,8 @@ def random_prompts(
     units = (lambda tokens: tokens) if ids else calibration.words
     shared = round(shape.prefix * shape.isl.mean)
     prefix_units = units(shared) if shared else 0
-    text = _Text(random.Random(f"{seed}/text"), units(shape.isl.high) + _SLIDE, ids)
-    prefix = _prefix(class_index, prefix_units, ids)
+    text = calibration.text(f"{seed}/text", units(shape.isl.high) + _SLIDE)
+    prefix = _prefix(class_index, prefix_units, calibration)
     turn = None if class_index is None else Turn(0, shared, 0.0, None, class_index)
 
     def prompt(index: int) -> Prompt:
@@ -89,12 +111,12 @@ def random_prompts(
     return prompt
 
 
-def _prefix(class_index: int | None, count: int, ids: tuple[int, int] | None) -> list[Any]:
+def _prefix(class_index: int | None, count: int, calibration: Calibration) -> list[Any]:
     """The piece that all prompts begin with, if any: those of the classes of a mix are not
     alike.
     """
     seed = "prefix" if class_index is None else f"prefix/{class_index}"
-    return [_Text(random.Random(seed), count, ids).slice(0, count)] if count else []
+    return [calibration.text(seed, count).slice(0, count)] if count else []
 
 
 def session_prompts(
@@ -107,10 +129,11 @@ def session_prompts(
     up. Texts, not token ids: an answer comes back as a text.
     """
     assert shape.session is not None, "a shape without turns has no sessions"
-    words = dataclasses.replace(calibration, ids=None).words
-    text = _Text(random.Random(f"{seed}/text"), words(shape.isl.high) + _SLIDE, None)
+    calibration = dataclasses.replace(calibration, ids=None)
+    words = calibration.words
+    text = calibration.text(f"{seed}/text", words(shape.isl.high) + _SLIDE)
     prefix_words = words(shape.shared) if shape.shared else 0
-    prefix = _prefix(class_index, prefix_words, None)
+    prefix = _prefix(class_index, prefix_words, calibration)
 
     def user(plan: SessionPlan, turn: int, rng: random.Random, more: int = 0) -> str:
         """What the user says in a turn."""
@@ -186,6 +209,43 @@ class _Text:
         return pieces if count == head else [*pieces, self.slice(rng.randrange(_SLIDE), count - head)]
 
 
+@functools.cache
+def _corpus() -> tuple[str, "array[int]"]:
+    """The natural text, and where each of its words and punctuation marks begins."""
+    text = gzip.decompress(Path(__file__).with_name("natural.txt.gz").read_bytes()).decode("ascii")
+    return text, array("L", (match.start() for match in re.finditer(r"\w+|[^\w\s]", text)))
+
+
+class _Natural(_Text):
+    """The corpus of natural text from a place that the seed draws; its end is followed by its
+    beginning.
+    """
+
+    __slots__ = ("_origin", "_places", "_text")
+
+    def __init__(self, seed: str) -> None:
+        self._text, self._places = _corpus()
+        self._origin = random.Random(seed).randrange(len(self._places))
+
+    def slice(self, start: int, count: int) -> Any:
+        """`count` words and marks from the `start`-th on, in whole rounds where that is more than
+        there are.
+        """
+        text, starts = self._text, self._places
+        begin = (self._origin + start) % len(starts)
+        end = begin + count
+        if end < len(starts):
+            return text[starts[begin] : starts[end]].rstrip()
+        rounds, rest = divmod(end, len(starts))
+        return (text[starts[begin] :] + text * (rounds - 1) + text[: starts[rest]]).rstrip()
+
+    def fresh(self, rng: random.Random, count: int) -> list[Any]:
+        """Random words, and a passage from anywhere: so many words and marks together."""
+        lead = min(LEAD, count)
+        pieces: list[Any] = [" ".join(rng.choices(WORDS, k=lead))]
+        return pieces if count == lead else [*pieces, self.slice(rng.randrange(len(self._places)), count - lead)]
+
+
 class FilePrompt(NamedTuple):
     """A prompt of a file, with the output length that it asks for and its reference answer (any
     JSON), if any.
@@ -218,8 +278,8 @@ def file_prompts(prompts: Sequence[FilePrompt], shape: Shape, seed: int, salt: s
 @dataclass(frozen=True, slots=True)
 class PromptPlan:
     """How the prompts of a trial are made: the same wherever it is carried out. `given` reads those
-    of a file; None: random prompts. The first sessions of so many `streams` begin part of the way
-    in.
+    of a file; None: random or natural ones, as the calibration says. The first sessions of so many
+    `streams` begin part of the way in.
     """
 
     shape: Shape
@@ -244,17 +304,28 @@ Count = Callable[[Content], Awaitable[int]]
 """Asks the server how many tokens it counts in a prompt (one request with one output token)."""
 
 
-async def calibrate_words(count: Count, longest: int) -> Calibration:
+async def calibrate_words(count: Count, longest: int, *, natural: bool = False) -> Calibration:
     """Learn from the server's count what all the words make, so that prompts drawn from them are as
-    long as asked on average; a prompt or two would tell what those happen to make.
+    long as asked on average; a prompt or two would tell what those happen to make. Of the natural
+    text as much is counted, in passages evenly spaced: authors differ.
 
     The words are counted in pieces that any server takes whose prompts may have `longest` tokens,
     and the first piece once more in two halves, which shows what every prompt has beside its words.
     """
-    size = min(len(WORDS), max(_PIECE, longest // 2))
-    shuffled = random.Random("calibrate").sample(WORDS, len(WORDS))
-    pieces = [shuffled[at : at + size] for at in range(0, len(shuffled), size)]
-    counts = [await count(" ".join(piece)) for piece in pieces]
-    halves = [await count(" ".join(half)) for half in (pieces[0][: size // 2], pieces[0][size // 2 :])]
-    offset = max(0, sum(halves) - counts[0])
-    return Calibration(offset, max(_LEAST, (sum(counts) - len(pieces) * offset) / len(WORDS)))
+    if natural:
+        size = min(_PASSAGE, max(_PIECE, longest // 2))
+        corpus, places = _Natural("calibrate"), len(_corpus()[1])
+        passages = -(-_PASSAGES * _PASSAGE // size)
+        starts = [i * places // passages for i in range(passages)]
+        pieces = [corpus.slice(start, size) for start in starts]
+        halves = [corpus.slice(0, size // 2), corpus.slice(size // 2, size - size // 2)]
+        words = passages * size
+    else:
+        size = min(len(WORDS), max(_PIECE, longest // 2))
+        shuffled = random.Random("calibrate").sample(WORDS, len(WORDS))
+        pieces = [" ".join(shuffled[at : at + size]) for at in range(0, len(shuffled), size)]
+        halves = [" ".join(half) for half in (shuffled[: size // 2], shuffled[size // 2 : size])]
+        words = len(WORDS)
+    counts = [await count(piece) for piece in pieces]
+    offset = max(0, sum([await count(half) for half in halves]) - counts[0])
+    return Calibration(offset, max(_LEAST, (sum(counts) - len(pieces) * offset) / words), natural=natural)

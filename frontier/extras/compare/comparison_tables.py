@@ -8,6 +8,7 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from frontier.config.shape_keys import described
+from frontier.config.uses import MADE_PROMPTS
 from frontier.core.decisions import Decision, Limit
 from frontier.core.errors import UsageError
 from frontier.core.points import Point
@@ -18,6 +19,7 @@ from frontier.extras.compare.contest import Rules, Side
 from frontier.extras.compare.pooled import base_axes, unique_labels
 from frontier.extras.compare.rivals import comparison_notes, contest_sentence, difference_rows
 from frontier.run import Run
+from frontier.show.evidence_tables import cached_and_drafted
 from frontier.show.json_out import Tree, tree_of
 from frontier.show.notebook import WIDE, as_html
 from frontier.show.picture.selection import narrowed
@@ -57,8 +59,8 @@ def compare_runs(
 
     Of one run, `deployments` names two: the second against the first. `within` as for
     `comparison.Rules`; `names` is what the sides are called. UsageError where the two cannot be
-    compared: other workloads, other prompts, answers forced to their length on one side only,
-    deployments that cannot be matched.
+    compared: other workloads, prompts of another file, answers forced to their length on one side
+    only, deployments that cannot be matched.
     """
     if b is None:
         one, other = two_deployments(a, deployments)
@@ -82,7 +84,8 @@ def compare_runs(
         reference = next((limit.promise for limit in wanted if limit.metric == across), None)
         found = compare(sides[0], sides[1], Rules((up, across), reference, limits=wanted, within=within))
         changed = changed_settings(a.server_settings, pair[0].deployment, b.server_settings, pair[1].deployment)
-        comparisons.append(replace(found, remarks=(*no_characters(found, a, b), *changed)))
+        remarks = (*other_prompts(a, b, pair), *no_characters(found, a, b), *changed)
+        comparisons.append(replace(found, remarks=remarks))
     if not comparisons:
         named = [", ".join(dict.fromkeys(p.deployment for p in side)) for side in points]
         raise UsageError(
@@ -124,6 +127,15 @@ def _decisions(run: Run, limits: tuple[Limit, ...]) -> dict[Series, Decision]:
 def _side(run: Run, name: str, series: Series, points: Sequence[Point], decision: Decision | None) -> Side:
     mine = [point for point in points if point.series == series]
     return Side(name, mine, decision, run.gpus.get(series.deployment), run.samples(series))
+
+
+def other_prompts(a: Run, b: Run, pair: tuple[Series, Series]) -> list[str]:
+    """That one side had random words and the other natural text, with what depends on the text."""
+    if a.config.prompts == b.config.prompts or not (a.histories and b.histories):
+        return []
+    told = cached_and_drafted(*(list(run.samples(series).values()) for run, series in zip((a, b), pair, strict=True)))
+    what = f"The prompts differ: {a.config.prompts} in {a.path}, {b.config.prompts} in {b.path}"
+    return [f"{what}; {told or 'neither server tells of its prefix cache or of drafts'}."]
 
 
 def no_characters(comparison: Comparison, a: Run, b: Run) -> list[str]:
@@ -191,7 +203,7 @@ def comparable(a: Run, b: Run, a_points: Sequence[Point], b_points: Sequence[Poi
         )
     for key, means in (("prompts", "prompts"), ("ignore_eos", "output lengths (ignore_eos)")):
         theirs, ours = getattr(a.config, key), getattr(b.config, key)
-        if a.histories and b.histories and theirs != ours:
+        if a.histories and b.histories and theirs != ours and not {theirs, ours} <= MADE_PROMPTS:
             raise UsageError(
                 f"different {means}: {theirs} in {a.path}, {ours} in {b.path}", "sweep both with the same load"
             )

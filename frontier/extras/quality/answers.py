@@ -19,12 +19,13 @@ from typing import Any
 import orjson
 
 from frontier.client.ask.identify import object_of
-from frontier.client.ask.prompts import random_prompts
+from frontier.client.ask.prompts import Calibration, random_prompts
 from frontier.client.ask.target import Target
 from frontier.client.engines.request import Content, Prompt
 from frontier.client.http.http_client import Client
 from frontier.client.secrets import MOST, NO_SECRETS, Secrets
 from frontier.config.deployment import QualityConfig
+from frontier.config.schema import Config
 from frontier.core.decisions import Decision, Limit
 from frontier.core.errors import MeasurementError, UsageError
 from frontier.core.shapes import Shape
@@ -152,7 +153,7 @@ async def _ask(sender: Sender, decision: Decision, prompts: int, scorer: Scorer 
     """
     shape, config, target = decision.shape, sender.run.config, sender.backend.target(decision.deployment)
     assert decision.concurrency is not None
-    distinct = _prompts(shape, config.prompts, config.seed, prompts)
+    distinct = _prompts(shape, config, prompts)
     given = [distinct[i % len(distinct)] for i in range(prompts)]
     length = round(shape.osl.mean)
     bodies = [_body(target, text, length, logprobs=True) for text, _ in given]
@@ -204,13 +205,13 @@ async def _score(
     return scores is not None
 
 
-def _prompts(shape: Shape, file: str, seed: int, number: int) -> list[Given]:
-    """The prompts: those of the config's file, at most so many, or random words, the same for all
-    deployments.
+def _prompts(shape: Shape, config: Config, number: int) -> list[Given]:
+    """The prompts: those of the config's file, at most so many, or random words or natural text,
+    the same for all deployments.
     """
-    if file != "random":
-        return [(prompt.text, prompt.reference) for prompt in read_prompts(Path(file))[:number]]
-    source = random_prompts(shape, seed)
+    if config.prompts_file is not None:
+        return [(prompt.text, prompt.reference) for prompt in read_prompts(Path(config.prompts_file))[:number]]
+    source = random_prompts(shape, config.seed, Calibration(natural=config.prompts == "natural"))
     return [(source(i).content, None) for i in range(number)]
 
 
