@@ -31,14 +31,13 @@ from frontier.config.load_keys import (
     read_rates,
     read_workers,
 )
-from frontier.config.shape_keys import described, distinct, read_shapes
+from frontier.config.shape_keys import described, distinct, file_of, read_shapes
 from frontier.config.sla import DEFAULT_TIER, Tiers, known_metric, read_tiers
 from frontier.config.traffic_keys import Traffic, mixes, read_traffic
 from frontier.config.uses import MADE_PROMPTS, PLAIN, READ_SESSIONS, READ_TIMES, Use, effects
 from frontier.core.decisions import Limit
 from frontier.core.loads import POISSON, Arrivals, Rate, Trace
 from frontier.core.metrics import metric
-from frontier.core.session_table import SessionFile
 from frontier.core.shapes import Shape
 from frontier.fields import (
     ONE_OR_MANY,
@@ -198,7 +197,7 @@ class Config(Strict):
     def _consistent(self) -> Self:
         if self.traffic:
             mixes(self.traffic, self.given_shapes)  # a Problem where the two do not fit
-        checks = (_wrong_times, _wrong_metrics, _wrong_names, _wrong_size, _wrong_prompts, _wrong_load, _unlisted)
+        checks = (_wrong_times, _wrong_metrics, _wrong_names, _wrong_size, _wrong_prompts, _wrong_load)
         refuse(problem for check in checks for problem in check(self))
         return self
 
@@ -279,7 +278,7 @@ class Config(Strict):
         own += [
             replace(READ_SESSIONS, text=READ_SESSIONS.text.format(value=f.path))
             for shape in self.given_shapes
-            if (f := _file_of(shape)) is not None
+            if (f := file_of(shape)) is not None
         ]
         return tuple(dict.fromkeys([*(effect for d in self.deployments for effect in effects(d, d.endpoint)), *own]))
 
@@ -306,7 +305,7 @@ class Config(Strict):
         repeats and refine do not: changing them never needs a new sweep. Of sessions of a file the
         figures, so that a run can be read without the file.
         """
-        files = {f.path: shape_tree(shape) for shape in self.given_shapes if (f := _file_of(shape)) is not None}
+        files = {f.path: shape_tree(shape) for shape in self.given_shapes if (f := file_of(shape)) is not None}
         return ({"sessions": files} if files else {}) | {
             "shapes": [described(shape) for shape in self.shapes],
             "concurrency": list(self.concurrency),
@@ -320,16 +319,16 @@ class Config(Strict):
         return digest(self.canonical())
 
 
-def _file_of(shape: Shape) -> SessionFile | None:
-    """The file that holds its sessions."""
-    return None if shape.session is None else shape.session.file
-
-
 # ---- what fits together only when several keys are seen at once
 
 
 def _wrong_load(config: Config) -> Iterator[Problem]:
-    """What does not go with a rate, or only with one."""
+    """What does not go with a rate, or only with one; a search that is forbidden where nothing is
+    listed.
+    """
+    if config.auto and config.refine == 0:
+        what = "refine: 0 measures the listed settings alone, and concurrency: auto lists none"
+        yield Problem(what, "list them, as  concurrency: 1..128", "refine")
     if config.rate is None:
         if "arrivals" in config.model_fields_set:
             what = "arrivals are those of a rate, and there is none"
@@ -350,13 +349,6 @@ def _wrong_load(config: Config) -> Iterator[Problem]:
         yield Problem(what, "write a config for the sessions, and one for the others", "shapes", max(kinds.values()))
     if config.given_workers is not None and (config.ray is not None or config.workers != 1):
         yield Problem("a rate is sent by one client process", "leave workers out", "workers")
-
-
-def _unlisted(config: Config) -> Iterator[Problem]:
-    """A search that is forbidden where nothing is listed."""
-    if config.auto and config.refine == 0:
-        what = "refine: 0 measures the listed settings alone, and concurrency: auto lists none"
-        yield Problem(what, "list them, as  concurrency: 1..128", "refine")
 
 
 def _wrong_times(config: Config) -> Iterator[Problem]:

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 from pydantic import PlainValidator, ValidationInfo
 
 from frontier.core.errors import UsageError
+from frontier.core.session_table import SessionFile
 from frontier.core.shapes import MAX_TOKENS, Lengths, Session, Shape, ShapeError
 from frontier.fields import (
     Name,
@@ -240,3 +241,8 @@ def described(shape: Shape) -> str:
         named = arrivals if arrivals.trace is None else f"{arrivals.trace.name} {arrivals.trace.digest}"
         text = f"{text} {named} arrivals"
     return f"{text} prefix {shape.prefix * 100:.6g}%" if shape.prefix else text
+
+
+def file_of(shape: Shape) -> SessionFile | None:
+    """The file that holds its sessions."""
+    return None if shape.session is None else shape.session.file

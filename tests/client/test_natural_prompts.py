@@ -13,7 +13,7 @@ from frontier.client.engines.request import Content
 from frontier.config import load_config
 from frontier.config.schema import MOST_NATURAL
 from frontier.core.shapes import Lengths, Shape
-from frontier.run import load
+from frontier.read_run import load
 from tests.commands import frontier
 from tests.test_mixes import MIX
 

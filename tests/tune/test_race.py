@@ -153,13 +153,13 @@ def test_a_sweep_names_the_race_and_a_race_what_it_needs(tmp_path: Path) -> None
 def started(tmp_path: Path, budget: str = "") -> Path:
     """A config of three servers that are started: the second does not start."""
     port = free_port()
-    serve = SERVE.format(port=port).replace("step_base=2ms", "step_base={step} {more}")
+    serve = SERVE.format(port=port).replace("step_base=2ms", "step_base={step} --set per_decode=200us {more}")
     text = (
-        f"shapes: [16/8]\nsla: {{p90_ttft: 60ms, p90_tpot: 6ms}}\n{budget}deployments:\n"
+        f"shapes: [16/8]\nsla: {{p90_ttft: 200ms, p90_tpot: 16ms}}\n{budget}deployments:\n"
         f"- name: s\n  endpoint: http://127.0.0.1:{port}/v1\n  start: {json.dumps(serve)}\n"
         "  ready: {within: 40s}\n  stop: {within: 5s}\n"
-        "  variants: [{name: today, step: 4ms, more: null}, {name: broken, step: 2ms, more: --no-such-option},"
-        " {name: quick, step: 2ms, more: null}]\n"
+        "  variants: [{name: today, step: 14ms, more: null}, {name: broken, step: 8ms, more: --no-such-option},"
+        " {name: quick, step: 8ms, more: null}]\n"
     )
     path = tmp_path / "t.yaml"
     path.write_text(text)

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from frontier.core.changes import PROOFS
+from frontier.core.changes import PROOFS, spoilt
 from frontier.core.decisions import Verdict
 from frontier.core.laws import normal_quantile
 from frontier.core.proof import ALPHA, SCANS, joined
@@ -44,6 +44,9 @@ SAME_LOAD = 1.1
 TURN = 3
 """Windows of a proof that each start of the final has at most: what differs from start to start
 belongs to the proof, too."""
+MOST_STARTS = 16
+"""Starts of each side after which the final is over: on a machine that is too busy to measure on no
+pair would ever count."""
 SHORT_TURNS = 3
 """Starts after which a proof that is not over has longer turns."""
 WINDOW_WORTH = 0.03
@@ -189,8 +192,7 @@ class Runner:
         c = self.proven
         if c is None:
             return None
-        valid = c in self.state.points
-        starts = [[s for t, s in each if t.concurrency == c and valid] for each in self.final_starts.values()]
+        starts = [[s for t, s in each if t.concurrency == c and not spoilt(s)] for each in self.final_starts.values()]
         reach, at = self.reach(Z95), interpolated(self._worths, c)
         more = reach.high - Z95 * RUN_TO_RUN / math.sqrt(2) - at
         return Side(c, tuple(tuple(each) for each in starts if each), max(0.0, reach.value - at), max(0.0, more))
@@ -303,23 +305,24 @@ class Race:
     def _final(self) -> Step | None:
         """The next trial of the final; None when it is over, or there is none."""
         first, second = self.baseline, self.finalist
-        if second is None and self.runners[1:] and first.gone is None:
-            return self._turn(first) if isinstance(first.proof(), Ask) else None
         if second is None:
+            return self._alone(first) if first.gone is None else None
+        if _failed(second) or second.gone is not None:
             return None
-        sides = [r for r in (first, second) if r.gone is None and not _failed(r)]
-        if second not in sides:
-            return None
-        if first in sides and (look := self._same_load(first, second)) is not None:
+        if first.gone is not None or _failed(first):
+            return self._alone(second)
+        if (look := self._same_load(first, second)) is not None:
             return self._step(first, look)
-        if len(sides) == 1:
-            return self._turn(second) if isinstance(second.proof(), Ask) else None
+        sides = (first, second)
         for runner in sides:
             if self.running == runner.series and not _turn_is_over(runner):
                 return self._turn(runner)
-        if self.gain is not None and self.gain.decided:
-            return None
-        return self._turn(min(sides, key=lambda r: len(r.final_starts)))
+        over = min(len(r.final_starts) for r in sides) >= MOST_STARTS
+        return None if over or (self.gain is not None and self.gain.decided) else self._turn(_next_of(sides))
+
+    def _alone(self, runner: Runner) -> Step | None:
+        """The next trial of one that has nobody to be compared with: it is proven, and no more."""
+        return self._turn(runner) if isinstance(runner.proof(), Ask) else None
 
     def _turn(self, runner: Runner) -> Step:
         """The next trial of a turn: a window of its proof; else one of the setting that is proven,
@@ -346,6 +349,11 @@ class Race:
             return None
         near = [c for c in first.state.looks if edge / SAME_LOAD <= c <= edge * SAME_LOAD]
         return None if near else _look_at(first, edge, "the load of the best other variant")
+
+
+def _next_of(sides: Iterable[Runner]) -> Runner:
+    """The side whose turn it is: the one that was started less often, else the baseline."""
+    return min(sides, key=lambda r: len(r.final_starts))
 
 
 def _failed(runner: Runner) -> bool:

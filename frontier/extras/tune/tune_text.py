@@ -30,6 +30,8 @@ def outcome_of(race: Race) -> Outcome:
     """What a race came to."""
     if race.next_step() is not None:
         return "undecided"
+    if race.gain is not None and not race.gain.better and math.isinf(race.gain.ratio.high):
+        return "undecided"
     if race.gain is not None:
         return "better" if race.gain.better else "no better"
     best = race.finalist
