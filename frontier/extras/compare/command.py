@@ -78,10 +78,7 @@ def command(  # noqa: PLR0913
 
     if gate:
         return _gate(options, a, b, allow, spread, given=bool(within or output or settings_a or settings_b))
-    if allow is not None:
-        raise UsageError("--allow is for --gate", "without it the share that may be lost is  --within 5%")
-    if spread is not None:
-        raise UsageError("--spread is for --gate", "add  --gate")
+    _require_no_gate(allow, spread)
     share = None if within is None else common.parsed("--within", within, parse_share)
     runs = _two_runs(options, a, b, settings_a, settings_b)
     limits = None if options.sla is None else options.limits(runs[0])
@@ -97,6 +94,14 @@ def command(  # noqa: PLR0913
         else comparison_table(comparisons, **common.layout())
     )
     return exit_code(comparison.verdict for comparison in comparisons)
+
+
+def _require_no_gate(allow: str | None, spread: str | None) -> None:
+    """UsageError for an option that only --gate has."""
+    if allow is not None:
+        raise UsageError("--allow is for --gate", "without it the share that may be lost is  --within 5%")
+    if spread is not None:
+        raise UsageError("--spread is for --gate", "add  --gate")
 
 
 def _gate(
