@@ -21,6 +21,7 @@ DATA = {
     "py.typed",
     "client/ask/words.txt",
     "client/ask/natural.txt.gz",
+    "show/templates/page.md.j2",
     "show/templates/page.html.j2",
     "show/templates/page.js",
 }

@@ -79,7 +79,9 @@ def asked_of(
     """What a server at this address answers."""
     target = Target(url, "m", api, dialect="vllm")  # type: ignore[arg-type]
     sender = SimpleNamespace(
-        run=SimpleNamespace(config=SimpleNamespace(prompts=file, seed=1)),
+        run=SimpleNamespace(
+            config=SimpleNamespace(prompts=file, prompts_file=None if file == "random" else file, seed=1)
+        ),
         backend=SimpleNamespace(target=lambda _: target),
         stop=asyncio.Event(),
     )

@@ -1,4 +1,5 @@
 import asyncio
+import math
 import os
 import re
 import shlex
@@ -200,7 +201,7 @@ def test_a_frame_has_a_row_per_point_with_intervals(tmp_path: Path) -> None:
     frame = run.frame()
     assert list(GRID) == list(frame["concurrency"])
     assert (frame["p99_ttft_low"] <= frame["p99_ttft"]).all()
-    assert (frame["p99_ttft"] <= frame["p99_ttft_high"]).all()
+    assert (frame["p99_ttft"] <= frame["p99_ttft_high"].fillna(math.inf)).all()
 
 
 def test_a_spent_budget_ends_the_sweep_with_what_is_finished(tmp_path: Path) -> None:
