@@ -78,6 +78,7 @@ def asked_of(
 ) -> GreedyReplies | None:
     """What a server at this address answers."""
     target = Target(url, "m", api, dialect="vllm")  # type: ignore[arg-type]
+    named = None if file == "random" else file
     sender = SimpleNamespace(
         run=SimpleNamespace(
             config=SimpleNamespace(prompts=file, prompts_file=None if file == "random" else file, seed=1)
