@@ -80,9 +80,7 @@ def asked_of(
     target = Target(url, "m", api, dialect="vllm")  # type: ignore[arg-type]
     named = None if file == "random" else file
     sender = SimpleNamespace(
-        run=SimpleNamespace(
-            config=SimpleNamespace(prompts=file, prompts_file=None if file == "random" else file, seed=1)
-        ),
+        run=SimpleNamespace(config=SimpleNamespace(prompts=file, prompts_file=named, seed=1)),
         backend=SimpleNamespace(target=lambda _: target),
         stop=asyncio.Event(),
     )
