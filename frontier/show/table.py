@@ -139,7 +139,7 @@ class Table:
             for at, (head, texts, column, _) in self._parts().items()
         ]
         for rank, at, head, texts in sorted(ranked, key=lambda part: part[:2]):
-            wide = max(len(head), *(text.cell_len for text in texts)) + self.gap
+            wide = max([len(head), *(text.cell_len for text in texts)]) + self.gap
             if rank == 0 or (wide <= room and (not at[1] or (at[0], False) in shown)):
                 shown.append(at)
                 room -= wide

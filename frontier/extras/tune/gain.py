@@ -90,7 +90,8 @@ def gain_of(baseline: Side, winner: Side, rules: Rules) -> Gain | None:
     told = told or reach_of(difference, len(steps)) < open_of(baseline, winner) < math.inf
     enough = len(steps) in SPENT and told
     means = [math.exp(sum(math.log(x.value) for x in side) / len(side)) for side in zip(*known, strict=True)]
-    return Gain(means[0], means[1], ratio, len(steps), enough or len(steps) >= max(SPENT))
+    most = len(steps) >= max(SPENT) and math.isfinite(open_of(baseline, winner))
+    return Gain(means[0], means[1], ratio, len(steps), enough or most)
 
 
 def value_of(windows: Sequence[WindowData], rules: Rules) -> Estimate | None:
