@@ -20,7 +20,7 @@ from frontier.extras.hold import hours
 from frontier.extras.hold.hold_text import hold_json, hold_text, window_text
 from frontier.extras.hold.holding import Plan, begun, hold, judge
 from frontier.extras.hold.watch import Watch, threshold
-from frontier.extras.hold.windows import Kept, logarithms
+from frontier.extras.hold.windows import Kept, logarithms, window_trial
 from frontier.read_run import load
 from frontier.run import Run
 from frontier.show.picture.selection import views_of
@@ -203,3 +203,16 @@ def test_of_few_requests_a_lower_percentile_is_followed():
     values = np.arange(1.0, 41.0)
     assert logarithms(values, 0.99)[0] == math.log(35)
     assert logarithms(np.append(values, np.inf), 0.5)[1] == pytest.approx(np.log(values).mean())
+
+
+def test_a_window_at_a_rate_lasts_as_long_as_one_in_a_closed_loop(tmp_path: Path) -> None:
+    """The streams of a rate bound what may be in flight; they are no requests to wait for."""
+    (tmp_path / "s.yaml").write_text(
+        "endpoint: simulator\nshapes: 64/16\nrate: [4, 8]\nrequests: 200\nrepeats: 1\nrefine: 0\n"
+        "sla: {p90_ttft: 500ms}\nsimulator: {step_base: 6ms, noise: 0.05}\n"
+    )
+    run = frontier.run_sweep(tmp_path / "s.yaml", tmp_path / "run", virtual=True)
+    (decision,) = run.solve()
+    trial = window_trial(run, decision, 10.0, 1, "hold")
+    assert trial.rate is not None
+    assert trial.requests <= 2 * 10.0 * 8

@@ -118,7 +118,8 @@ def window_trial(run: Run, decision: Decision, seconds: float, number: int, hold
     assert load is not None
     model = next(trial for trial, _ in reversed(run.histories[decision.series]) if trial.concurrency == load)
     served = rate.value if rate is not None and rate.value > 0 else FEWEST / seconds
-    requests = max(FEWEST, model.streams, math.ceil(served * seconds))
+    streams = model.streams if model.rate is None else 1  # at a rate they bound what may be in flight
+    requests = max(FEWEST, streams, math.ceil(served * seconds))
     digest = hashlib.sha256(f"{run.config.seed} {hold} {number}".encode()).hexdigest()
     return replace(
         model,
