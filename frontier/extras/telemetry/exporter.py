@@ -111,10 +111,9 @@ class Telemetry(Progress):
     ) -> None:
         self._inner.trial_finished(trial, figures, flags, others)
         self._clear()
+        every = {**others, **figures}
         for figure, (name, label) in _OF_A_TRIAL.items():
-            if (
-                value := {**others, **figures}.get(figure)
-            ) is not None:  # one that there is none of is not exported, rather than 0
+            if (value := every.get(figure)) is not None:  # a figure without a value is not exported, rather than 0
                 self._gauges[name].labels(*_setting(trial), *label).set(value)
         self._gauges["sweep_trials_finished"].inc()
         self._set()

@@ -321,7 +321,7 @@ class Race:
         return None if over or (self.gain is not None and self.gain.decided) else self._turn(_next_of(sides))
 
     def _alone(self, runner: Runner) -> Step | None:
-        """The next trial of one that has nobody to be compared with: it is proven, and no more."""
+        """The next trial of the proof of a variant that is compared with none."""
         return self._turn(runner) if isinstance(runner.proof(), Ask) else None
 
     def _turn(self, runner: Runner) -> Step:

@@ -156,7 +156,7 @@ def _enough(found: list[Combination], node: yaml.Node, complain: Complain) -> li
 
 
 def _words(value: yaml.Node, complain: Complain = lambda *_: None) -> Words:
-    """A value as words; the shell is told that each is one."""
+    """A value as the words that it is for the shell. A mistake where it is something else."""
     if is_null(value):
         return ()
     parts = value.value if isinstance(value, yaml.SequenceNode) else [value]
