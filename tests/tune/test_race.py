@@ -191,7 +191,7 @@ def test_a_race_that_is_killed_goes_on(tmp_path: Path) -> None:
     while (not journal.exists() or journal.read_text().count("trial_done") < 4) and time.monotonic() < deadline:
         time.sleep(0.2)
     race.kill()
-    race.wait()
+    race.communicate()
     before = journal.read_text().count("trial_done")
     said = frontier("tune", str(path), "-o", str(run), "--json", timeout=600, cwd=tmp_path)
     assert json.loads(said.out)["schema"] == "frontier.tune/1"
