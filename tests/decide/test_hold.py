@@ -27,8 +27,8 @@ from frontier.show.picture.selection import views_of
 from frontier.store.run_dir import RunDirectory
 from frontier.sweep.backend import VirtualBackend
 from frontier.sweep.verify import Sender
+from tests.commands import conclusive, http_sweep, start
 from tests.commands import frontier as command
-from tests.commands import http_sweep, start
 from tests.golden import assert_golden_row
 
 CONFIG = """
@@ -150,7 +150,7 @@ def test_what_cannot_be_held_is_refused(run, given):
 @pytest.mark.process
 def test_a_real_server_is_held_and_the_hold_goes_on_after_a_kill(tmp_path):
     (tmp_path / "sweep.yaml").write_text(http_sweep("[2]", requests=100, step="20ms"))
-    assert command("sweep", "sweep.yaml", "-o", "run", cwd=tmp_path).code == 0
+    assert conclusive(command("sweep", "sweep.yaml", "-o", "run", cwd=tmp_path)).code == 0
     process = start("verify", "run", "--for", "1min", cwd=tmp_path)
     with pytest.raises(subprocess.TimeoutExpired):
         process.wait(30)

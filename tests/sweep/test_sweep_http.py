@@ -111,6 +111,8 @@ def test_a_sweep_over_http_and_its_virtual_twin_agree(tmp_path: Path) -> None:
 def test_a_small_sweep_over_http_ends_in_points_with_evidence(tmp_path: Path) -> None:
     text = text_of("{step_base: 3ms, per_decode: 20us}", "{p90_ttft: 10s}", (1, 4), 40)
     run, told, end = sweep_over_http(tmp_path / "run", text)
+    if any("client_bound" in {f.name for f in p.flags} for p in run.points()):
+        pytest.skip("this machine was too busy to measure on, and the sweep said so")
     assert (end, 2) == ("finished", len(told.finished))
     one, four = run.points()
     assert (1, 4) == (one.concurrency, four.concurrency)

@@ -19,7 +19,7 @@ from frontier.extras.tune.tune_text import effects, outcome_of, race_json
 from frontier.extras.tune.variants import Variant, variants_of
 from frontier.read_run import load
 from frontier.store.run_dir import RunDirectory
-from tests.commands import frontier, start
+from tests.commands import conclusive, frontier, start
 from tests.sweep.test_deployments import SERVE, free_port
 
 HEAD = "shapes: 128/32\nsla: {p95_ttft: 500ms, p95_tpot: 20ms}\ndeployments:\n"
@@ -170,7 +170,7 @@ def started(tmp_path: Path, budget: str = "") -> Path:
 @pytest.mark.slow
 def test_servers_are_raced_and_one_that_does_not_start_is_a_row_with_its_last_lines(tmp_path: Path) -> None:
     path = started(tmp_path)
-    said = frontier("tune", str(path), "-o", str(tmp_path / "run"), "--json", timeout=600, cwd=tmp_path)
+    said = conclusive(frontier("tune", str(path), "-o", str(tmp_path / "run"), "--json", timeout=600, cwd=tmp_path))
     tree: dict[str, Any] = json.loads(said.out)
     assert said.code == 0, said.err
     assert (tree["outcome"], tree["chosen"]) == ("better", "quick")

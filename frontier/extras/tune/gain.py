@@ -86,7 +86,8 @@ def gain_of(baseline: Side, winner: Side, rules: Rules) -> Gain | None:
     floor = max(_variance(a) + _variance(b) for a, b in known)
     difference = in_pairs(steps, floor)
     ratio = _of_bests(difference, baseline, winner, len(steps))
-    told = ratio.low > 1 or ratio.high < 1 + WORTH
+    centre = difference.value + winner.expected_more - baseline.expected_more
+    told = ratio.low > 1 or ratio.high < 1 + WORTH or centre <= 0
     told = told or reach_of(difference, len(steps)) < open_of(baseline, winner) < math.inf
     enough = len(steps) in SPENT and told
     means = [math.exp(sum(math.log(x.value) for x in side) / len(side)) for side in zip(*known, strict=True)]

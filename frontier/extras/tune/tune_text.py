@@ -106,16 +106,20 @@ def answer_text(race: Race) -> str:
         return f"{best} keeps the SLA at {setting(race.finalist.proven or 1)}; what runs today keeps it at no load."
     if gain is None:
         cut = "The race was cut short; " if outcome == "undecided" else ""
-        return capital(f"{cut}no variant is shown to be better than what runs today.")
+        seen = f"; {_would_show(race.unseen)}" if outcome == "no better" and 1 < race.unseen < 2 else ""
+        return capital(f"{cut}no variant is shown to be better than what runs today{seen}.")
     values = f"{value_text(name, gain.winner)} against {value_text(name, gain.baseline)}, both proven"
     sure = f"Each was started anew {count(gain.pairs, 'time')}, in turn; the interval is of these starts."
     if gain.better:
         return f"{best}: {_change(gain.ratio.value)} {label} ({_interval(gain)}), {values}.\n{sure}"
     first = "Not decided yet" if outcome == "undecided" else "No variant is shown to be better"
-    bound = (gain.ratio.high - 1) if math.isfinite(gain.ratio.high) else math.inf
-    seen = f"; a gain above {bound:.0%} would have been seen" if 0 <= bound < 1 and outcome != "undecided" else ""
+    seen = f"; {_would_show(gain.ratio.high)}" if 1 <= gain.ratio.high < 2 and outcome != "undecided" else ""
     found = f"{_change(gain.ratio.value)} ({_interval(gain)}), {values}"
     return f"{first}{seen}. The best other is {best}: {found}.\n{sure}"
+
+
+def _would_show(ratio: float) -> str:
+    return f"a gain above {ratio - 1:.0%} would have been seen"
 
 
 def _change(ratio: float) -> str:
