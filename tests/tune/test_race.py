@@ -15,7 +15,7 @@ from frontier.core.difference import in_pairs
 from frontier.extras.tune.course import RaceCourse, race_of, rules_of
 from frontier.extras.tune.gain import SPENT, reach_of
 from frontier.extras.tune.race import Race
-from frontier.extras.tune.tune_text import effects, outcome_of, race_json
+from frontier.extras.tune.tune_text import answer_text, effects, outcome_of, race_json
 from frontier.extras.tune.variants import Variant, variants_of
 from frontier.read_run import load
 from frontier.store.run_dir import RunDirectory
@@ -77,6 +77,18 @@ def test_every_pair_is_of_starts_of_their_own(capped: tuple[Race, tuple[Variant,
     for side in (race.baseline.side(), race.finalist.side()):
         assert side is not None
         assert len(side.starts) >= min(SPENT)
+
+
+def test_half_the_cost_is_a_saving(capped: tuple[Race, tuple[Variant, ...], str, Path]) -> None:
+    _, variants, text, path = capped
+    text = text.replace("deployments:", "price: $12/h\ndeployments:")
+    config = load_config(text, "s.yaml")
+    rules, lines = rules_of(config, "cost"), RunDirectory.read(path).journal_lines()
+    race = race_of(config, variants, rules, load(path).histories, lines)
+    gain = race_json(race, variants)["gain"]
+    assert gain["ratio"] == pytest.approx(gain["winner"] / gain["baseline"])
+    assert gain["low"] <= gain["ratio"] <= gain["high"] < 1
+    assert f"{gain['ratio'] - 1:+.0%} cost" in answer_text(race)
 
 
 def test_a_race_read_back_is_over_and_says_the_same(capped: tuple[Race, tuple[Variant, ...], str, Path]) -> None:

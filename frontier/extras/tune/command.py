@@ -1,7 +1,7 @@
 """`frontier tune`: which flags should the server run with?"""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -84,7 +84,7 @@ def command(
         return ExitCode.FAILED
     if end == "budget":
         say(f"the budget ended the race; with a larger one it goes on:\n  {request.again} --set budget.time=TIME")
-    _draw(path, as_json)
+    _draw(path, race, as_json)
     return _CODES.get(outcome_of(race), ExitCode.NOT_PROVEN)
 
 
@@ -137,11 +137,25 @@ def _race(path: Path, variants: "tuple[Variant, ...]", objective: str) -> "Race"
     return race_of(run.config, variants, rules_of(run.config, objective), run.histories, lines)
 
 
-def _draw(path: Path, as_json: bool) -> None:
-    """Draw the frontiers of all variants, and name what shows more."""
-    from frontier.cli.sweep_answer import draw
+def _draw(path: Path, race: "Race", as_json: bool) -> None:
+    """Draw the frontier of what runs today with that of the best other variant, and name what shows
+    more.
+    """
+    from dataclasses import replace
 
-    picture: Any = draw(read_run(path))
-    if not as_json and picture is not None:
-        say(f"Picture          {picture}")
-        say(f"Next             frontier report {path} -o page.html")
+    from frontier import registry
+    from frontier.cli.plot import beside_an_answer, picture_files, save_pictures
+    from frontier.extras.tune.tune_text import answer_text
+    from frontier.show.picture.selection import narrowed
+
+    together, run = registry.optional(registry.SEVERAL), read_run(path)
+    rivals = [r for r in (race.baseline, race.finalist) if r is not None and r.reach(0.0).edge is not None]
+    if together is None or not rivals:
+        return
+    with beside_an_answer():
+        run, files = narrowed(run, [r.series.deployment for r in rivals], ()), picture_files(run, "frontier")
+        picture = together([run], run.limits(), None)
+        save_pictures([replace(picture, title=answer_text(race).splitlines()[0])], files, quiet=True)
+        if not as_json:
+            say(f"Picture          {files[0]}")
+            say(f"Next             frontier report {path} -o page.html")

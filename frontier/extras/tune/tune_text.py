@@ -10,9 +10,10 @@ from typing import Any, Literal
 from frontier.core.difference import in_pairs
 from frontier.core.loads import setting
 from frontier.core.metrics import metric
+from frontier.core.points import Estimate
 from frontier.core.text import capital, clean
 from frontier.core.units import count
-from frontier.extras.tune.gain import Gain, value_of
+from frontier.extras.tune.gain import value_of
 from frontier.extras.tune.race import Race, Runner
 from frontier.extras.tune.variants import Variant
 from frontier.show.table import Table, to_text
@@ -64,7 +65,7 @@ def race_text(race: Race, variants: Sequence[Variant], *, width: int, colour: bo
 
 def _table(race: Race, variants: Sequence[Variant]) -> Table:
     name = race.rules.objective
-    heads = ["variant", f"{metric(name).label} inside the SLA", "at", ""]
+    heads = ["variant", f"{_label(name)} inside the SLA", "at", ""]
     rows = []
     for runner, variant in zip(race.runners, variants, strict=True):
         value, at, words = _row(race, runner)
@@ -99,38 +100,58 @@ def answer_text(race: Race) -> str:
     """What the race shows, in a sentence or two."""
     outcome, gain, name = outcome_of(race), race.gain, race.rules.objective
     best = "" if race.finalist is None else race.finalist.series.deployment
-    label = metric(name).label
+    label = _label(name)
     if outcome == "none":
         return "No variant is proven to keep the SLA at any load."
     if outcome == "only" and race.finalist is not None:
         return f"{best} keeps the SLA at {setting(race.finalist.proven or 1)}; what runs today keeps it at no load."
     if gain is None:
         cut = "The race was cut short; " if outcome == "undecided" else ""
-        seen = f"; {_would_show(race.unseen)}" if outcome == "no better" and 1 < race.unseen < 2 else ""
+        seen = f"; {_would_show(race.unseen, name)}" if outcome == "no better" and 1 < race.unseen < 2 else ""
         return capital(f"{cut}no variant is shown to be better than what runs today{seen}.")
     values = f"{value_text(name, gain.winner)} against {value_text(name, gain.baseline)}, both proven"
     sure = f"Each was started anew {count(gain.pairs, 'time')}, in turn; the interval is of these starts."
     if gain.better:
-        return f"{best}: {_change(gain.ratio.value)} {label} ({_interval(gain)}), {values}.\n{sure}"
+        return f"{best}: {_change(gain.ratio, name)} {label} ({_interval(gain.ratio, name)}), {values}.\n{sure}"
     first = "Not decided yet" if outcome == "undecided" else "No variant is shown to be better"
-    seen = f"; {_would_show(gain.ratio.high)}" if 1 <= gain.ratio.high < 2 and outcome != "undecided" else ""
-    found = f"{_change(gain.ratio.value)} ({_interval(gain)}), {values}"
+    seen = f"; {_would_show(gain.ratio.high, name)}" if 1 <= gain.ratio.high < 2 and outcome != "undecided" else ""
+    found = f"{_change(gain.ratio, name)} ({_interval(gain.ratio, name)}), {values}"
     return f"{first}{seen}. The best other is {best}: {found}.\n{sure}"
 
 
-def _would_show(ratio: float) -> str:
-    return f"a gain above {ratio - 1:.0%} would have been seen"
+def _label(name: str) -> str:
+    return metric(name).label.partition(" (")[0]
 
 
-def _change(ratio: float) -> str:
+def _label(name: str) -> str:
+    return metric(name).label.partition(" (")[0]
+
+
+def _of_metric(ratio: Estimate, name: str) -> tuple[float, float, float]:
+    """Value, low and high of a ratio of worths, as a ratio of the metric itself: half the cost is
+    worth twice as much.
+    """
+    if metric(name).sign > 0:
+        return ratio.value, ratio.low, ratio.high
+    return 1 / ratio.value, 1 / ratio.high, 1 / ratio.low if ratio.low else math.inf
+
+
+def _would_show(ratio: float, name: str) -> str:
+    """What the race would have shown, where a gain of so much may be left."""
+    if metric(name).sign > 0:
+        return f"a gain above {ratio - 1:.0%} would have been seen"
+    return f"a saving above {1 - 1 / ratio:.0%} would have been seen"
+
+
+def _change(ratio: Estimate, name: str) -> str:
     """'+18%', '-3%'."""
-    return f"{ratio - 1:+.0%}"
+    return f"{_of_metric(ratio, name)[0] - 1:+.0%}"
 
 
-def _interval(gain: Gain) -> str:
-    if not math.isfinite(gain.ratio.high):
-        return "no interval yet"
-    return f"95% CI {_change(gain.ratio.low)} to {_change(gain.ratio.high)}"
+def _interval(ratio: Estimate, name: str) -> str:
+    _, low, high = _of_metric(ratio, name)
+    known = 0 < low <= high < math.inf
+    return f"95% CI {low - 1:+.0%} to {high - 1:+.0%}" if known else "no interval yet"
 
 
 def effects(race: Race, variants: Sequence[Variant]) -> list[str]:
@@ -142,7 +163,7 @@ def effects(race: Race, variants: Sequence[Variant]) -> list[str]:
         for v, r in zip(variants, race.runners, strict=True)
         if r.gone is None and r.history and r.reach(0.0).edge is not None
     }
-    lines = []
+    lines, name = [], race.rules.objective
     for key in variants[0].values:
         first = variants[0].values[key]
         for value in dict.fromkeys(v.values[key] for v in variants):
@@ -152,8 +173,8 @@ def effects(race: Race, variants: Sequence[Variant]) -> list[str]:
             found = in_pairs(steps).ratio(len(steps))
             if found.low > 1 or found.high < 1:
                 words = f"{' '.join(value) or 'none'} against {' '.join(first) or 'none'}"
-                interval = f"95% CI {_change(found.low)} to {_change(found.high)}"
-                lines.append(f"{key} {words}: {_change(found.value)} ({interval}, {len(steps)} pairs)")
+                said = f"{_change(found, name)} ({_interval(found, name)}, {len(steps)} pairs)"
+                lines.append(f"{key} {words}: {said}")
     return lines
 
 
@@ -170,6 +191,7 @@ def _steps(known: Mapping[Values, float], key: str, first: tuple[str, ...], valu
 def race_json(race: Race, variants: Sequence[Variant]) -> dict[str, Any]:
     """The race as one object."""
     gain, chosen, sign = race.gain, chosen_of(race), metric(race.rules.objective).sign
+    value, low, high = (None, None, None) if gain is None else _of_metric(gain.ratio, race.rules.objective)
     return {
         "schema": "frontier.tune/1",
         "objective": race.rules.objective,
@@ -179,9 +201,9 @@ def race_json(race: Race, variants: Sequence[Variant]) -> dict[str, Any]:
         if gain is None
         else {
             "of": race.finalist.series.deployment if race.finalist is not None else None,
-            "ratio": gain.ratio.value,
-            "low": _finite(gain.ratio.low),
-            "high": _finite(gain.ratio.high),
+            "ratio": value,
+            "low": _finite(low),
+            "high": _finite(high),
             "pairs": gain.pairs,
             "baseline": gain.baseline,
             "winner": gain.winner,
@@ -201,5 +223,5 @@ def race_json(race: Race, variants: Sequence[Variant]) -> dict[str, Any]:
     }
 
 
-def _finite(value: float) -> float | None:
-    return value if 0 < value < math.inf else None
+def _finite(value: float | None) -> float | None:
+    return value if value is not None and 0 < value < math.inf else None
