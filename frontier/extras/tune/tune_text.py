@@ -123,10 +123,6 @@ def _label(name: str) -> str:
     return metric(name).label.partition(" (")[0]
 
 
-def _label(name: str) -> str:
-    return metric(name).label.partition(" (")[0]
-
-
 def _of_metric(ratio: Estimate, name: str) -> tuple[float, float, float]:
     """Value, low and high of a ratio of worths, as a ratio of the metric itself: half the cost is
     worth twice as much.
