@@ -100,6 +100,8 @@ ROOFLINES = "predict.drawn_roofline:rooflines"
 """The rooflines of a picture: (config, points, frontiers) -> `picture.data.Roofline` by series."""
 EXECUTOR = "ray.workers"
 """Client processes on other machines."""
+SIMULATOR = "serve_sim.process:SimulatorProcess"
+"""The embedded engine behind HTTP, in a process of its own."""
 EXPANSIONS = {"tune": "tune.variants:expand"}
 """What makes several deployments of one in a config, by the command that measures them: (root node,
 complain) -> whether there was any."""

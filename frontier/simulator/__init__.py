@@ -1,1 +1,1 @@
-"""The simulated inference engine: a scheduler with known truth, in virtual time and over HTTP."""
+"""The simulated inference engine: a scheduler with known truth, in virtual time."""

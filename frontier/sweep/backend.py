@@ -24,7 +24,6 @@ from frontier.core.loads import Rate, streams
 from frontier.core.trials import Measurement, Record, Trial
 from frontier.planning.plan import GRID_REQUESTS
 from frontier.search.window_size import connections_wanted
-from frontier.simulator.process import SimulatorProcess
 from frontier.simulator.spec import EngineSpec
 from frontier.simulator.virtual import virtual_trial
 from frontier.sweep.given_files import read_key_file, read_prompts
@@ -134,7 +133,7 @@ class HttpBackend(Backend):
 
     def __init__(self, config: Config, environ: Mapping[str, str], salt: int = 0) -> None:
         self._config, self._environ, self._salt = config, environ, salt
-        self._simulators: dict[str, SimulatorProcess] = {}
+        self._simulators: dict[str, Any] = {}  # `SimulatorProcess` of the extra
         self._ready: dict[str, Preflight] = {}
         self._calibrations: dict[str, Calibration] = {}
         self._attempts = 0
@@ -260,10 +259,10 @@ class HttpBackend(Backend):
             return None
         running = self._simulators.get(deployment.name)
         if running is None or not running.alive:
-            running = SimulatorProcess(deployment.engine_spec())
+            running = registry.needed(registry.SIMULATOR, "endpoint: simulator")(deployment.engine_spec())
             self._simulators[deployment.name] = running
             await asyncio.to_thread(running.start)
-        return running.url
+        return str(running.url)
 
     def _lengths(self) -> list[int]:
         """The input lengths that prompts must be able to hit."""

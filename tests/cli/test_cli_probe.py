@@ -17,7 +17,7 @@ from frontier.client.ask.preflight import preflight
 from frontier.client.ask.target import Target
 from frontier.core.errors import UsageError
 from frontier.extras.probe import command as probe
-from frontier.simulator.process import SimulatorProcess
+from frontier.extras.serve_sim.process import SimulatorProcess
 from frontier.simulator.spec import EngineSpec
 from tests import servers
 from tests.commands import frontier

@@ -16,7 +16,7 @@ from frontier.core.points import Estimate, Flag, Point
 from frontier.core.shapes import Shape
 from frontier.core.trials import Outcome, Record
 from frontier.extras.quick import command
-from frontier.simulator.process import SimulatorProcess
+from frontier.extras.serve_sim.process import SimulatorProcess
 from frontier.simulator.spec import EngineSpec
 from tests.commands import frontier
 from tests.golden import assert_golden_row

@@ -12,7 +12,7 @@ from frontier.client.http.http_client import run
 from frontier.core.shapes import Shape
 from frontier.core.stationarity import dispersion
 from frontier.core.trials import Outcome, Phase, Record, Trial
-from frontier.simulator.process import SimulatorProcess
+from frontier.extras.serve_sim.process import SimulatorProcess
 from frontier.simulator.spec import EngineSpec
 
 pytestmark = pytest.mark.process

@@ -24,7 +24,7 @@ from frontier.core.estimate import estimate
 from frontier.core.from_records import window_data
 from frontier.core.shapes import Shape
 from frontier.core.trials import Measurement, Outcome, Phase, Record, Trial
-from frontier.simulator.process import SimulatorProcess
+from frontier.extras.serve_sim.process import SimulatorProcess
 from frontier.simulator.spec import EngineSpec
 from frontier.sweep.backend import HttpBackend
 from tests.client.engine import Engine

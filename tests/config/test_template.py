@@ -16,7 +16,7 @@ from frontier.config import load_config
 from frontier.config.deployment import DeploymentConfig
 from frontier.config.schema import Config
 from frontier.config.template import USE_CASES, commented_config
-from frontier.simulator.process import SimulatorProcess
+from frontier.extras.serve_sim.process import SimulatorProcess
 from frontier.simulator.spec import EngineSpec
 from tests import servers
 from tests.commands import Said, frontier

@@ -20,7 +20,7 @@ from urllib.parse import urlsplit
 import psutil
 import pytest
 
-from frontier.simulator.process import SimulatorProcess
+from frontier.extras.serve_sim.process import SimulatorProcess
 from frontier.simulator.spec import EngineSpec
 from tests.commands import start
 from tests.faults.test_worker_faults import KEY, SWEEP, events, finished

@@ -18,8 +18,8 @@ from frontier.core.points import TimeBreakdown
 from frontier.core.shapes import Shape
 from frontier.core.time_breakdown import PARTS, client_sums, time_breakdown
 from frontier.core.trials import Measurement, Phase, Record, Trial
+from frontier.extras.serve_sim.process import SimulatorProcess
 from frontier.show.wording import time_sentence
-from frontier.simulator.process import SimulatorProcess
 from frontier.simulator.spec import EngineSpec
 from frontier.simulator.virtual import virtual_trial
 from frontier.store.records import decode_measurement, decode_record, encode_measurement, encode_record

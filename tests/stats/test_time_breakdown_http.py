@@ -20,7 +20,7 @@ from frontier.core.points import TimeBreakdown
 from frontier.core.shapes import Shape
 from frontier.core.time_breakdown import time_breakdown
 from frontier.core.trials import Phase, Record, Trial
-from frontier.simulator.process import SimulatorProcess
+from frontier.extras.serve_sim.process import SimulatorProcess
 from frontier.simulator.spec import EngineSpec
 from tests.stats.test_time_breakdown import counted
 

@@ -35,7 +35,7 @@ def command(config: Path | None, port: int, host: str, settings: tuple[str, ...]
 
     from frontier.config import Setting, load_config
     from frontier.config.config_file import load_config_file
-    from frontier.simulator.server import run_server
+    from frontier.extras.serve_sim.server import run_server
 
     of_engine = [f"simulator.{setting}" for setting in settings]
     if config is None:

@@ -35,7 +35,7 @@ class SimulatorProcess:
         command = [
             sys.executable,
             "-m",
-            "frontier.simulator.server",
+            "frontier.extras.serve_sim.server",
             "--port",
             str(self._port),
             "--spec",

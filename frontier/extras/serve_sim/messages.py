@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 import orjson
 
-from frontier.simulator.realtime import Engine
+from frontier.extras.serve_sim.realtime import Engine
 from frontier.simulator.spec import EngineSpec
 
 _PIECE = re.compile(r"\S{1,8}")

@@ -2,9 +2,9 @@
 known schedule, no GPU.
 
 Everything that measures can be tested against it: `GET /truth` returns, per request, when each
-token was due and when it really left. As a child process (`python -m frontier.simulator.server
---spec JSON --port 0`) it prints one JSON line when ready and ends when its standard input closes,
-so that it cannot outlive its parent.
+token was due and when it really left. As a child process (`python -m` this module, `--spec JSON
+--port 0`) it prints one JSON line when ready and ends when its standard input closes, so that it
+cannot outlive its parent.
 """
 
 import argparse
@@ -27,9 +27,9 @@ import uvloop
 from aiohttp import web
 
 from frontier._version import __version__
-from frontier.simulator import messages
-from frontier.simulator.messages import Api, GenerationRequest, Head, RefusedError
-from frontier.simulator.realtime import Engine, Job
+from frontier.extras.serve_sim import messages
+from frontier.extras.serve_sim.messages import Api, GenerationRequest, Head, RefusedError
+from frontier.extras.serve_sim.realtime import Engine, Job
 from frontier.simulator.spec import EngineSpec
 
 ENGINE: web.AppKey[Engine] = web.AppKey("engine", Engine)
