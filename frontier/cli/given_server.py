@@ -10,7 +10,7 @@ def find_server() -> str:
     """The address of the server on the first usual port of this machine. UsageError when there is
     none.
     """
-    from frontier.client.ask.checklist import USUAL_PORTS, find_servers
+    from frontier.client.ask.found_servers import USUAL_PORTS, find_servers
     from frontier.client.http.http_client import run
 
     servers = run(find_servers(USUAL_PORTS))

@@ -12,7 +12,7 @@ import pytest
 from aiohttp import web
 from click.testing import CliRunner, Result
 
-from frontier.client.ask import checklist as discover
+from frontier.client.ask import found_servers as discover
 from frontier.client.ask.preflight import preflight
 from frontier.client.ask.target import Target
 from frontier.core.errors import UsageError

@@ -11,11 +11,11 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from frontier.client.ask.checklist import ServerFacts
+from frontier.client.ask.found_servers import ServerFacts
 from frontier.config import load_config
 from frontier.config.deployment import DeploymentConfig
 from frontier.config.schema import Config
-from frontier.config.template import USE_CASES, commented_config
+from frontier.extras.init.template import USE_CASES, commented_config
 from frontier.extras.serve_sim.process import SimulatorProcess
 from frontier.simulator.spec import EngineSpec
 from tests import servers

@@ -41,9 +41,9 @@ def command(url: str | None, model: str | None, api_key_env: str | None, wait: s
       frontier probe http://localhost:8000/v1 --wait 10min
       frontier probe sweep.yaml
     """
-    from frontier.client.ask.checklist import probe
     from frontier.client.http.http_client import run
     from frontier.client.load.processes import auto_facts
+    from frontier.extras.probe.checklist import probe
 
     patience = 0.0 if wait is None else common.parsed("--wait", wait, parse_duration)
     trees = []

@@ -78,6 +78,7 @@ class PreciseTimer:
 
 
 RING = 20_000
+"""Finished requests that `/truth` knows of; the oldest go first, so that memory stays bounded."""
 _LATENESS_SAMPLE = 100_000
 
 

@@ -33,10 +33,10 @@ def command(url: str, model: str | None, api_key_env: str | None, use: str | Non
       frontier init simulator > sim.yaml
     """
     from frontier.cli.given_server import read_key
-    from frontier.client.ask.checklist import ask_server
+    from frontier.client.ask.found_servers import ask_server
     from frontier.client.http.http_client import run
     from frontier.config.connection import endpoint
-    from frontier.config.template import commented_config
+    from frontier.extras.init.template import commented_config
     from frontier.fields import Problem
 
     try:

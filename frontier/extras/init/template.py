@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from string import Template
 
-from frontier.client.ask.checklist import ServerFacts
+from frontier.client.ask.found_servers import ServerFacts
 from frontier.config.sla import PRESETS
 
 

@@ -1,97 +1,20 @@
-"""`frontier probe`: which servers run on this machine, and the checklist of one.
+"""`frontier probe`: the checklist of a server.
 
 Every finding is a line of the checklist; nothing raises for what a server does.
 """
 
-import asyncio
 import secrets
-from collections.abc import Sequence
-from dataclasses import dataclass
 
 from frontier.client.ask.evidence import scrape
 from frontier.client.ask.facts import facts_at
-from frontier.client.ask.identify import body_of, detect, loaded_models, models_of, object_of
 from frontier.client.ask.preflight import Check, Preflight, ask_once, preflight
 from frontier.client.ask.prompts import random_prompts
-from frontier.client.ask.target import Target, Timeouts
-from frontier.client.engines import ENGINES
-from frontier.client.engines.base import Room
+from frontier.client.ask.target import Target
 from frontier.client.http.http_client import Client
 from frontier.client.load.processes import CARRIES, auto_chooses
 from frontier.core.errors import FrontierError
 from frontier.core.shapes import Shape
 from frontier.core.trials import Outcome
-
-USUAL_PORTS = (8000, 30000, 3000, 8080, 9931, 11434, 4000)
-"""vLLM, TensorRT-LLM and `transformers serve`; SGLang; TGI; llama.cpp (old and new); Ollama;
-LiteLLM."""
-
-_PATIENCE = Timeouts(connect=1.0)
-ASK_WITHIN = 4.0
-"""Seconds that a server has to say what it is."""
-
-
-@dataclass(frozen=True, slots=True)
-class ServerFacts:
-    """What a server says of itself when it is asked: its engine, its models with those it has
-    loaded first, and the longest prompt and answer it takes. `refused`: it wants a key, or another
-    one, and says no more.
-
-    `kv_tokens` are the tokens that its KV cache has room for, `slots` the requests that it serves
-    at once; None: it does not say.
-    """
-
-    engine: str
-    models: tuple[str, ...] = ()
-    max_model_len: int | None = None
-    refused: bool = False
-    kv_tokens: int | None = None
-    slots: int | None = None
-
-
-async def ask_server(url: str, api_key: str | None = None) -> ServerFacts | None:
-    """What the server at `url` says within ASK_WITHIN seconds; None when nothing there talks like
-    one.
-    """
-    try:
-        async with asyncio.timeout(ASK_WITHIN), Client(Target(url, api_key=api_key, timeouts=_PATIENCE)) as client:
-            listing = await client.ask("/v1/models", ASK_WITHIN / 2)
-            if listing.status is None:
-                return None
-            if listing.status in (401, 403):
-                return ServerFacts("", refused=True)
-            listed = object_of(listing)
-            models, longest = models_of(listed)
-            engine = await detect(client, listed)
-            if not models and engine.dialect == "openai":
-                return None
-            loaded = await loaded_models(client, engine.dialect, models) if len(models) > 1 else models
-            room = await _room(client, engine.dialect)
-            names = tuple(dict.fromkeys((*loaded, *models)))
-            return ServerFacts(engine.text, names, longest, kv_tokens=room.kv_tokens, slots=room.slots)
-    except TimeoutError:
-        return None
-
-
-async def find_servers(ports: Sequence[int] = USUAL_PORTS) -> dict[str, str]:
-    """The engine of each server on this machine's ports by its address, in their order."""
-    urls = [f"http://127.0.0.1:{port}/v1" for port in ports]
-    servers = zip(urls, await asyncio.gather(*map(ask_server, urls)), strict=True)
-    return {url: facts.engine or "it wants a key" for url, facts in servers if facts is not None}
-
-
-_MOST_ROOM = 10**9
-
-
-async def _room(client: Client, dialect: str) -> Room:
-    """What it says that it has room for."""
-    place = ENGINES[dialect].room
-    if place is None:
-        return Room()
-    route, read = place
-    room = read(body_of(await client.ask(route, ASK_WITHIN / 4)))
-    return Room(*(count if count is not None and 0 < count < _MOST_ROOM else None for count in room))
-
 
 _METRIC_LABELS = {
     "num_requests_running": "requests running",

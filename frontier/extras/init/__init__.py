@@ -1,0 +1,1 @@
+"""A commented config for an endpoint."""
