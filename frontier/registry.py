@@ -100,6 +100,11 @@ ROOFLINES = "predict.drawn_roofline:rooflines"
 """The rooflines of a picture: (config, points, frontiers) -> `picture.data.Roofline` by series."""
 EXECUTOR = "ray.workers"
 """Client processes on other machines."""
+STARTED_SERVER = "launcher.started_server:StartedServer"
+"""A server that the sweep starts."""
+NOTIFY = "notify.on_finish:tell"
+"""Who is told how a sweep ended, by `on_finish`: (config, run, end, exit code, decisions, reason,
+environment) -> what went wrong with it."""
 SIMULATOR = "serve_sim.process:SimulatorProcess"
 """The embedded engine behind HTTP, in a process of its own."""
 EXPANSIONS = {"tune": "tune.variants:expand"}

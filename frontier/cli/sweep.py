@@ -9,7 +9,6 @@ import asyncio
 import os
 import platform
 import signal
-import socket
 import sys
 import time
 from contextlib import AsyncExitStack
@@ -23,7 +22,7 @@ from frontier import registry
 from frontier._version import __version__
 from frontier.cli import common
 from frontier.core.errors import ExitCode, FrontierError, MemoryShortError, UsageError, WriteError
-from frontier.core.loads import in_words, load_facts, load_of, setting
+from frontier.core.loads import load_of, setting
 from frontier.core.trials import Phase
 from frontier.core.units import format_bytes, whole_numbers
 from frontier.store.files import free_bytes
@@ -224,7 +223,10 @@ def _sweep(
             raise type(error)(error.what, f"{error.hint}\n  {request.again}") from error
         raise
     finally:
-        _notify(request.config, run.path, end, code, decisions, reason)
+        if request.config.on_finish is not None:
+            tell = registry.needed(registry.NOTIFY, "on_finish")
+            if (failure := tell(request.config, run.path, end, code, decisions, reason, os.environ)) is not None:
+                common.say(f"warning: {failure}")
 
 
 # ---- measuring
@@ -358,47 +360,3 @@ def _how_to_prove(request: "SweepRequest", path: Path, cut: "Sequence[str]") -> 
     spent = common.read_run(path, allow_empty=True).spent
     command = with_budget(request.again, request.config, need * ENOUGH_FOR_PROOFS + spent)
     return f"not proven: {', '.join(cut)}; the budget of this run is spent. To prove it:\n  {command}"
-
-
-def _notify(config: "Config", path: Path, end: str, code: int, decisions: "Sequence[Decision]", reason: str) -> None:
-    """Run the config's on_finish, if it has one. A failure of it is a warning and changes
-    nothing.
-    """
-    if config.on_finish is None:
-        return
-    from frontier.sweep.backend import secrets_of
-    from frontier.sweep.notify import notify
-
-    secrets = {name for d in config.deployments for name in d.secret_variables()} | config.on_finish.variables()
-    facts = _finish_facts(path, end, code, decisions, reason)
-    failure = notify(config.on_finish, facts, os.environ, secrets, secrets_of(config, os.environ))
-    if failure is not None:
-        common.say(f"warning: {failure}")
-
-
-def _finish_facts(path: Path, end: str, code: int, decisions: "Sequence[Decision]", reason: str) -> dict[str, Any]:
-    """The JSON that on_finish gets: where, how the sweep ended, each shape's verdict, and all of
-    that as a sentence.
-    """
-    from frontier.planning.standing import lost_server
-
-    shapes = [
-        {"deployment": d.deployment, "shape": d.shape.label, "verdict": d.verdict.value, **load_facts(d.concurrency)}
-        for d in decisions
-    ]
-    verdicts = [
-        f"{d.series.label(join=' ')}: {d.verdict.value}"
-        + (f" at {in_words(d.concurrency)}" if d.concurrency is not None else "")
-        for d in decisions
-    ]
-    how = lost_server(RunDirectory.read(path).journal_lines()) if end == "server_lost" else end.replace("_", " ")
-    text = f"frontier: {path.name} {how}" + (f": {reason}" if reason else "")
-    return {
-        "schema": "frontier.finish/1",
-        "run": str(path),
-        "host": socket.gethostname(),
-        "end": end,
-        "exit_code": int(code),
-        "shapes": shapes,
-        "text": "; ".join([text, *verdicts])[:1000],
-    }

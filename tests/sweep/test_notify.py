@@ -9,7 +9,7 @@ import pytest
 from aiohttp import web
 
 from frontier.config import FinishConfig, load_config
-from frontier.sweep.notify import notify
+from frontier.extras.notify.on_finish import notify
 from tests import servers
 from tests.commands import frontier
 from tests.golden import assert_golden_row

@@ -6,15 +6,64 @@ the sweep ended.
 
 import asyncio
 import json
-from collections.abc import Collection, Mapping
+import socket
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from frontier.client.secrets import MOST, NO_SECRETS, Secrets
-from frontier.config import FinishConfig
+from frontier.config import Config, FinishConfig
+from frontier.core.decisions import Decision
+from frontier.core.loads import in_words, load_facts
 from frontier.core.units import format_elapsed
+from frontier.planning.standing import lost_server
+from frontier.store.run_dir import RunDirectory
+from frontier.sweep.backend import secrets_of
 from frontier.sweep.shell_line import run_line
 
 _OUTPUT_CHARS = 300
+
+
+def tell(
+    config: Config,
+    path: Path,
+    end: str,
+    code: int,
+    decisions: Sequence[Decision],
+    reason: str,
+    environ: Mapping[str, str],
+) -> str | None:
+    """Tell how the sweep of a config with `on_finish` ended. What went wrong with it, or None."""
+    assert config.on_finish is not None
+    secrets = {name for d in config.deployments for name in d.secret_variables()} | config.on_finish.variables()
+    facts = _finish_facts(path, end, code, decisions, reason)
+    return notify(config.on_finish, facts, environ, secrets, secrets_of(config, environ))
+
+
+def _finish_facts(path: Path, end: str, code: int, decisions: Sequence[Decision], reason: str) -> dict[str, Any]:
+    """The JSON that on_finish gets: where, how the sweep ended, each shape's verdict, and all of
+    that as a sentence.
+    """
+    shapes = [
+        {"deployment": d.deployment, "shape": d.shape.label, "verdict": d.verdict.value, **load_facts(d.concurrency)}
+        for d in decisions
+    ]
+    verdicts = [
+        f"{d.series.label(join=' ')}: {d.verdict.value}"
+        + (f" at {in_words(d.concurrency)}" if d.concurrency is not None else "")
+        for d in decisions
+    ]
+    how = lost_server(RunDirectory.read(path).journal_lines()) if end == "server_lost" else end.replace("_", " ")
+    text = f"frontier: {path.name} {how}" + (f": {reason}" if reason else "")
+    return {
+        "schema": "frontier.finish/1",
+        "run": str(path),
+        "host": socket.gethostname(),
+        "end": end,
+        "exit_code": int(code),
+        "shapes": shapes,
+        "text": "; ".join([text, *verdicts])[:1000],
+    }
 
 
 def notify(

@@ -1,7 +1,7 @@
 """Supervisor process: runs one server command for a sweep and ends it, even when the sweep is
 killed.
 
-    python -m frontier.sweep.supervisor
+    python -m frontier.extras.launcher.supervisor
 
 It reads its job as one JSON line (see `Job`) from standard input, and writes the command's exit
 status to standard output once it has ended. When the pipe on its standard input closes, the sweep
@@ -31,6 +31,7 @@ from frontier.store.files import Folder
 LOG_BYTES = 8_000_000
 """Of a log at the most: where it is full, the older half of it goes."""
 LINE_CHARS = 4_000
+"""Of a line of the log at the most; what is longer is cut, so that no line fills it."""
 _LONG = 65_536
 _LOOK = 0.2
 """Seconds between two looks at whether the sweep still holds the pipe."""

@@ -1,0 +1,1 @@
+"""Notification that a sweep has ended, by the key `on_finish`."""
