@@ -124,7 +124,7 @@ COMPARED_ANSWERS = "quality.agreement:of_run"
 """Answers beside those of a reference: (config, answers) -> what has their `quality`, by series."""
 OPTIONS = {
     "sweep": ("telemetry.command",),
-    "verify": ("quality.command", "hold.command"),
+    "verify": ("quality.command", "hold.command", "find.command"),
 }
 """Options that extras add to commands of the ring: modules with `option`, which decorates, and
 `run` or `around`, as the command says."""

@@ -18,23 +18,20 @@ from frontier.cli.common import (
     answer,
     consent_to_reach,
     given_options,
-    layout,
     run_options,
     say,
     subcommand,
     with_options,
 )
 from frontier.core.errors import ExitCode, UsageError, exit_code
-from frontier.core.loads import setting
-from frontier.core.units import format_elapsed, format_number
+from frontier.core.units import format_elapsed
 from frontier.store.run_dir import RunDirectory
 
 if TYPE_CHECKING:
     from frontier.client.load.loop import TrialProgress
     from frontier.planning.sla_result import Check
     from frontier.run import Run
-    from frontier.search.load_trials import LoadAsk, LoadTrial
-    from frontier.sweep.verify import Search, Sender
+    from frontier.sweep.verify import Sender
 
 T = TypeVar("T")
 
@@ -55,10 +52,9 @@ days to arrive."""
     metavar="N",
     help="How many to send; default: as many as the proof has.",
 )
-@click.option("--find", is_flag=True, help="Find and prove the highest rate that keeps the SLA.")
 @run_options("run", "deployments", "shapes", "sla", "settings", "as_json")
 @with_options("verify")
-def command(options: RunOptions, load: str | None, requests: int | None, find: bool, **given: Any) -> int:
+def command(options: RunOptions, load: str | None, requests: int | None, **given: Any) -> int:
     """Does the operating point of RUN hold under open-loop (Poisson) load: the rate that the answer
     estimates for independent users?
 
@@ -67,39 +63,37 @@ def command(options: RunOptions, load: str | None, requests: int | None, find: b
     and latency is counted from each arrival. The exit code is the verdict, as solve's. RUN defaults
     to the newest run under runs/ that holds a finished trial.
 
-    With --find: which is the highest rate that holds so? Exit code 0 found, 3 no rate, 4 not
-    proven. The same command again goes on.
-
     \b
     Examples:
       frontier verify
       frontier verify runs/llama8b --load 80%
-      frontier verify runs/llama8b --find
     """
-    from frontier.core import solver
-    from frontier.show.answer import decision_table, found_json, verified_json
-    from frontier.sweep.verify import checks, searches
+    from frontier.sweep.verify import checks
 
     sized = requests is not None or load is not None
-    if find and sized:
-        raise UsageError("--find looks for the load and sizes its trials itself", "leave out --load and --requests")
     for extra in registry.options_of("verify"):
-        code: int | None = extra.run(options, given, find=find, sized=sized)
+        code: int | None = extra.run(options, given, sized=sized)
         if code is not None:
             return code
     run = options.read()
-    limits = options.limits(run)
-    found = searches(run, limits) if find else []
-    checked = [] if find else checks(run, limits, load=share(load) if load is not None else None, requests=requests)
-    if not (found or checked):
-        decisions = run.solve(limits)
-        say("there is no operating point to verify:")
-        empty = found_json([]) if find else verified_json([])
-        answer(empty if options.as_json else decision_table(decisions))
-        return solver.exit_code(decisions)
-    consent(run)
-    again = shlex.join(["frontier", "verify", str(run.path), *given_options("load", "requests")])
-    return _find(run, found, again, options.as_json) if find else _check(run, checked, again, options.as_json)
+    wanted = checks(run, options.limits(run), load=share(load) if load is not None else None, requests=requests)
+    return _check(run, wanted, options) if wanted else nothing_to_verify(run, options)
+
+
+def nothing_to_verify(run: "Run", options: RunOptions) -> int:
+    """Say that the run has no operating point, and why; the exit code."""
+    from frontier.core import solver
+    from frontier.show.answer import decision_table, verified_json
+
+    decisions = run.solve(options.limits(run))
+    say("there is no operating point to verify:")
+    answer(verified_json([]) if options.as_json else decision_table(decisions))
+    return solver.exit_code(decisions)
+
+
+def again_with(run: "Run") -> str:
+    """The command that was given, without what concerns the load."""
+    return shlex.join(["frontier", "verify", str(run.path), *given_options("load", "requests")])
 
 
 def consent(run: "Run") -> None:
@@ -128,11 +122,13 @@ def share(text: str) -> float:
     return value
 
 
-def _check(run: "Run", wanted: "list[Check]", again: str, as_json: bool) -> int:
+def _check(run: "Run", wanted: "list[Check]", options: RunOptions) -> int:
     """Send the rate of each operating point, and answer; the exit code."""
     from frontier.show.answer import verified_json, verified_text
     from frontier.sweep.verify import verify
 
+    consent(run)
+    again = again_with(run)
     for check in wanted:
         say(
             f"{check.decision.shape.label}  {check.requests:,} requests arrive at {check.rate:.4g}/s, as independent "
@@ -140,39 +136,8 @@ def _check(run: "Run", wanted: "list[Check]", again: str, as_json: bool) -> int:
             f"{format_elapsed(check.requests / check.rate)}"
         )
     checked = send(run, Tick(), lambda sender: verify(sender, wanted))
-    answer(verified_json(checked) if as_json else verified_text(checked, again=again))
+    answer(verified_json(checked) if options.as_json else verified_text(checked, again=again))
     return stopped() if len(checked) < len(wanted) else exit_code(check.judgement.verdict for check in checked)
-
-
-def _find(run: "Run", wanted: "list[Search]", again: str, as_json: bool) -> int:
-    """Find the highest rate at each operating point, and answer; the exit code."""
-    from frontier.show.answer import found_json, found_text, load_trial_text
-    from frontier.sweep.verify import find
-
-    tick = Tick()
-    begun: set[int] = set()
-
-    def on_ask(search: "Search", ask: "LoadAsk", left: float) -> None:
-        decision, policy = search.decision, search.policy
-        tick.expect(f"{ask.load:g} requests/s", left)
-        if id(search) not in begun:
-            begun.add(id(search))
-            say(
-                f"{decision.shape.label}  the highest rate of independent users with at most {policy.in_flight} in "
-                f"flight; closed loop {format_number(policy.top)} requests/s at {setting(policy.in_flight)}; "
-                f"about {format_elapsed(left)}. Ctrl-C keeps what is finished."
-            )
-
-    def on_trial(search: "Search", trial: "LoadTrial") -> None:
-        tick.clear()
-        say(load_trial_text(trial, search.decision.limits))
-
-    found = send(run, tick, lambda sender: find(sender, wanted, on_ask=on_ask, on_trial=on_trial))
-    if found:
-        answer(found_json(found) if as_json else found_text(found, again=again, width=layout()["width"]))
-    if len(found) < len(wanted):
-        return stopped(f"finished trials are kept; go on with\n  {again} --find")
-    return exit_code(each.done.verdict for each in found)
 
 
 def send(run: "Run", tick: "Tick", work: "Callable[[Sender], Awaitable[T]]") -> T:

@@ -1,5 +1,5 @@
-"""The answer on a terminal and as JSON: operating points (`frontier solve`), their rates in open
-loop (`verify`)."""
+"""The answer on a terminal and as JSON: operating points (`frontier solve`), and what their
+checks in open loop found (`verify`)."""
 
 import textwrap
 from collections.abc import Mapping, Sequence
@@ -9,22 +9,16 @@ from typing import Any, Literal
 from rich.console import RenderableType
 from rich.text import Text
 
-from frontier.core import estimate
 from frontier.core.decisions import Decision, Limit, Verdict
 from frontier.core.loads import setting
 from frontier.core.metrics import metric
 from frontier.core.points import Point
 from frontier.core.series import Series
 from frontier.core.text import clean
-from frontier.core.trials import Phase
 from frontier.core.units import format_number, format_share, trimmed
-from frontier.core.verdict import judge
 from frontier.planning.sla_result import ArrivalRate, Checked, SlaResult
-from frontier.search.highest_rate import FoundRate
-from frontier.search.load_trials import LoadTrial, invalid_because
 from frontier.show.explain import other_reasons, why_not_more
 from frontier.show.json_out import SOLVE_SCHEMA, Tree, decision_json, number, tree_of
-from frontier.show.limit_lines import knob_sentence
 from frontier.show.numbers import figure_row, figures
 from frontier.show.rough import roughly
 from frontier.show.sentences import claim_sentence, half_undecided, headline, next_step_lines, production_lines
@@ -35,7 +29,6 @@ from frontier.show.wording import (
     NO_BOUND,
     NO_BOUND_LEGEND,
     bound_text,
-    count,
     flag_words,
     limit_value_text,
     limits_text,
@@ -47,8 +40,6 @@ Detail = Literal["answer", "usual", "all"]
 VERIFY_SCHEMA = "frontier.verify/1"
 _STYLES = {Verdict.MEETS: "green", Verdict.VIOLATES: "red", Verdict.INVALID: "red"}
 _LONGEST = 400
-LOWER = 0.8
-"""Share of a rate that could not be proven, to try instead."""
 
 
 def answers_text(
@@ -166,10 +157,10 @@ def _answer_json(tier: SlaResult) -> Tree:
         "common": dict(tier.common),
         "common_costs": {name: dict(shares) for name, shares in tier.given_up.items()},
         "common_commands": dict(tier.commands),
-        "cheapest": [{**_choice_json(c.decision), "sure": c.sure} for c in tier.cheapest],
+        "cheapest": [{**choice_json(c.decision), "sure": c.sure} for c in tier.cheapest],
         "best": [
             {
-                **_choice_json(b.decision),
+                **choice_json(b.decision),
                 "rate": number(b.rate),
                 "per_gpu": b.per_gpu,
                 "sure": b.sure and not b.open and not b.may_give,
@@ -181,7 +172,7 @@ def _answer_json(tier: SlaResult) -> Tree:
     }
 
 
-def _choice_json(decision: Decision) -> Tree:
+def choice_json(decision: Decision) -> Tree:
     """Which operating point is meant."""
     return {
         "deployment": decision.deployment,
@@ -208,7 +199,7 @@ def _verified(checked: Checked, width: int, again: str) -> str:
         f"{verdict.headline:<5} with Poisson arrivals at {format_number(checked.check.rate)} requests/s, "
         f"{share}the rate of {setting(decision.concurrency or 0)}   {decision.series.label(longest=40)}"
     )
-    rows = [_open_row(point, decision, limit, checked.judgement.binding) for limit in decision.limits]
+    rows = [open_row(point, decision, limit, checked.judgement.binding) for limit in decision.limits]
     there = f"{format_number(checked.in_flight)} in flight or waiting on average"
     lines = [f"{point.n:,} requests, at most {checked.cap:,} in flight; what came beyond waited, which counts; {there}"]
     lines += [clean(note, 300) for note in checked.notes]
@@ -232,7 +223,7 @@ def _to_decide(checked: Checked, again: str) -> list[str]:
     return [f"about {roughly(need)} requests would decide:", f"  {again}{load} --requests {need}"]
 
 
-def _open_row(point: Point, decision: Decision, limit: Limit, binds: str | None) -> tuple[str, ...]:
+def open_row(point: Point, decision: Decision, limit: Limit, binds: str | None) -> tuple[str, ...]:
     """A limited metric: its value and bound in the open loop, its value in the closed loop, and its
     limit.
     """
@@ -253,7 +244,7 @@ def verified_json(checks: Sequence[Checked]) -> dict[str, Any]:
     return {
         "schema": VERIFY_SCHEMA,
         "shapes": [
-            _open_json(
+            open_json(
                 each.check.decision,
                 each.point,
                 each.judgement.binding,
@@ -270,127 +261,16 @@ def verified_json(checks: Sequence[Checked]) -> dict[str, Any]:
     }
 
 
-def _open_json(
+def open_json(
     decision: Decision, point: Point | None, binding: str | None, notes: Sequence[str], **facts: Any
 ) -> dict[str, Any]:
     """One operating point under open-loop load: what was sent and found, beside the closed loop."""
     return {
-        **_choice_json(decision),
+        **choice_json(decision),
         **{name: tree_of(fact) for name, fact in facts.items()},
         "binding": binding,
         "metrics": tree_of(point.metrics) if point is not None else {},
         "closed_loop": tree_of(decision.metrics),
         "flags": [flag.name for flag in point.flags] if point is not None else [],
         "notes": [*notes, *(point.notes if point is not None else ())],
-    }
-
-
-# --- the highest rate
-
-
-def load_trial_text(trial: LoadTrial, limits: Sequence[Limit]) -> str:
-    """A finished trial of a search as one line: 'search  9.1 requests/s  p99 TTFT 84 ms, limit 130
-    ms'.
-    """
-    verb = "prove" if trial.phase is Phase.PROVE else "search"
-    point = estimate.point(trial.data, names=[limit.metric for limit in limits], limits=tuple(limits))
-    values = [
-        f"{metric(limit.metric).label} {value_text(limit.metric, e.value)}, "
-        f"limit {limit_value_text(limit.metric, limit.promise)}"
-        for limit in limits
-        if (e := point.metrics.get(limit.metric)) is not None
-    ]
-    invalid = invalid_because(trial, tuple(limits))
-    cut = "  ended early: clearly too much" if trial.overloaded else ""
-    if invalid:
-        cut = f"  not valid: {invalid}"
-    return f"{verb:<6}  {format_number(trial.load)} requests/s  {'; '.join(values)}{cut}"
-
-
-def found_text(found: Sequence[FoundRate], width: int = 100, *, again: str = "frontier verify") -> str:
-    """The highest rate of each operating point: proven how, what the next higher one lacks, and
-    what was assumed.
-    """
-    return "\n\n".join(_found(each, max(width, 80), again) for each in found)
-
-
-def _found(found: FoundRate, width: int, again: str) -> str:
-    """One answer as lines."""
-    decision, done, cap = found.decision, found.done, found.policy.in_flight
-    closed = f"the {format_number(found.policy.top)} requests/s of the closed loop at {cap} in flight"
-    name = decision.series.label(longest=40)
-    lines: list[RenderableType] = []
-    if found.point is not None and found.loss is not None and done.proven is not None:
-        rate = format_number(done.proven)
-        lines.append(Text(f"{rate} requests/s proven, {found.loss:.0%} below {closed}   {name}"))
-        binds = judge(found.point, decision.limits).binding
-        rows = [_open_row(found.point, decision, limit, binds) for limit in decision.limits]
-        lines.append(indented(Table.of((), rows, right=(1,)).drawn(width)))
-    elif done.verdict is Verdict.VIOLATES:
-        lines.append(Text(f"No rate keeps {limits_text(decision.limits)} when requests arrive at random   {name}"))
-        lines.append(Text(f"{done.reason}."))
-    else:
-        lines.append(Text(f"No rate is proven against {limits_text(decision.limits)}   {name}"))
-        lines.append(Text(f"{done.reason}."))
-        if done.located is not None:
-            lines.append(Text(f"By its values alone {format_number(done.located)} requests/s is inside, of {closed}."))
-        tried = done.located or (done.refused.load if done.refused is not None else found.policy.start)
-        lower = f"{LOWER * tried / found.policy.top:.0%}"
-        lines += [Text("A lower rate may hold; this tries one:"), Text(f"  {again} --load {lower}")]
-    if done.proven is not None and done.refused is not None:
-        lines.append(Text(f"Next higher tried: {format_number(done.refused.load)} requests/s; {done.refused.reason}."))
-    elif done.proven is not None:
-        lines.append(Text("No higher rate was tried: nearer to the closed loop's the queue grows without end."))
-    lines += [Text(line) for line in _assumed(found)]
-    return to_text(*lines, width=width)
-
-
-def _assumed(found: FoundRate) -> list[str]:
-    """What the answer holds for."""
-    cap = count(found.policy.in_flight, "request")
-    limit = knob_sentence(found.decision.engine, found.policy.in_flight)
-    holds = f"Holds for at most {cap} in flight: {limit}. Further requests waited, and their wait counted."
-    sent = f"At most {cap} were in flight; further requests waited, and their wait counted."
-    return [
-        sent if found.done.proven is None else holds,
-        f"Assumed: independent users (Poisson arrivals), {found.decision.shape.label} alone, a queue without a limit.",
-    ]
-
-
-def found_json(found: Sequence[FoundRate]) -> dict[str, Any]:
-    """The answer of `frontier verify --find --json`: the fields of `verified_json`, and `find`."""
-    return {"schema": VERIFY_SCHEMA, "shapes": [_found_json(each) for each in found]}
-
-
-def _found_json(found: FoundRate) -> dict[str, Any]:
-    """One answer."""
-    decision, done, point = found.decision, found.done, found.point
-    judged = judge(point, decision.limits) if point is not None else None
-    batches = [trial for trial in found.history if trial.phase is Phase.PROVE and trial.load == done.proven]
-    in_flight = [float(trial.data.in_flight.mean()) for trial in batches]
-    found_point = _open_json(
-        decision,
-        point,
-        judged.binding if judged is not None else None,
-        [done.reason],
-        rate=done.proven,
-        load=None if done.proven is None else done.proven / found.policy.top,
-        verdict=done.verdict.value,
-        need=None,
-        in_flight=sum(in_flight) / len(in_flight) if in_flight else None,
-        most_in_flight=found.policy.in_flight,
-    )
-    return {
-        **found_point,
-        "find": {
-            "closed_loop_rate": found.policy.top,
-            "loss": found.loss,
-            "located": done.located,
-            "next_higher": tree_of(done.refused) if done.refused is not None else None,
-            "assumed": _assumed(found),
-            "trials": [
-                {"rate": t.load, "phase": t.phase.value, "requests": t.requests, "ended_early": t.overloaded}
-                for t in found.history
-            ],
-        },
     }

@@ -5,16 +5,15 @@ A closed loop of N callers never queues more than N; independent users do. `veri
 that the answer estimated for independent users as a Poisson process, with at most the operating
 point's N in flight: what arrives beyond them waits at the client, as it would at a gateway or an
 engine with that limit. Latency counts from each arrival, so that wait counts; it is judged by the
-same rules. `find` looks for the highest such rate that keeps the SLA. The records are kept under
-the run's `verify/`.
+same rules. The records are kept under the run's `verify/`.
 """
 
 import asyncio
 import hashlib
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -23,16 +22,15 @@ from frontier.config import Config
 from frontier.core import estimate
 from frontier.core.decisions import Decision, Judgement, Limit, Verdict
 from frontier.core.errors import MeasurementError, UsageError
-from frontier.core.from_records import BY_CLIENT, window_data
+from frontier.core.from_records import window_data
 from frontier.core.load_flags import DRIFT
 from frontier.core.metrics import claim_floor, metric
 from frontier.core.points import Point
-from frontier.core.trials import Measurement, Outcome, Phase, Record, Trial
+from frontier.core.trials import Measurement, Phase, Record, Trial
 from frontier.core.verdict import judge
 from frontier.core.window import WindowData
 from frontier.planning.sla_result import Check, Checked
 from frontier.run import Run
-from frontier.search.highest_rate import FoundRate, expected_seconds, found_rate, next_ask
 from frontier.search.load_trials import LoadAsk, LoadPolicy, LoadTrial, invalid_because, proof_size
 from frontier.store.run_dir import RunDirectory
 from frontier.sweep.backend import HttpBackend, OnTick
@@ -42,12 +40,6 @@ from frontier.sweep.trial_runner import recorded
 START = 0.5
 """Share of the closed loop's rate that is sent, and that a search starts at, where no rate is
 estimated."""
-BEYOND = 2.0
-"""A trial of a search ends early when this many times the requests that may be over a limit are
-over it, ..."""
-PATIENCE = 15.0
-"""... or one waited longer than a stable queue makes one wait with probability e^-PATIENCE (M/M/c).
-"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +110,18 @@ def _enough(decision: Decision, limits: Sequence[Limit]) -> int:
     return max([*floors, *behind], default=1_000)
 
 
+class Watch(Protocol):
+    """Ends a trial early: sets `halt` when its outcome is clear."""
+
+    halt: asyncio.Event
+
+    def tick(self, progress: TrialProgress, stopped: bool) -> None:
+        """Hear how the trial stands, and whether the user stopped it."""
+
+    def record(self, record: Record) -> None:
+        """A request has ended."""
+
+
 @dataclass(slots=True)
 class Sender:
     """Sends open-loop trials to the servers of a run and keeps them in `store`, until `stop` is
@@ -139,7 +143,7 @@ class Sender:
             require_same_server(journal, facts, "put the old server back, or sweep this one")
             self._prepared.add(deployment)
 
-    async def send(self, trial: Trial, watch: "Watch | None" = None) -> Measurement | None:
+    async def send(self, trial: Trial, watch: Watch | None = None) -> Measurement | None:
         """The trial, finished or ended by `watch`, and kept; None when it was stopped.
 
         MeasurementError when a server cannot be measured, is lost, or is another than the run was
@@ -219,39 +223,7 @@ def _trial(config: Config, decision: Decision, cap: int, ask: LoadAsk, repeat: i
     )
 
 
-# --- the search for the highest rate
-
-
-async def find(
-    sender: Sender,
-    wanted: Sequence[Search],
-    *,
-    on_ask: Callable[[Search, LoadAsk, float], None],
-    on_trial: Callable[[Search, LoadTrial], None],
-) -> list[FoundRate]:
-    """The highest rate of each search, with what was finished before; fewer answers when it is
-    stopped.
-
-    `on_ask` hears of each trial before it is sent, with the seconds that the search will take from
-    there.
-    """
-    answers: list[FoundRate] = []
-    try:
-        for search in wanted:
-            policy, limits = search.policy, search.decision.limits
-            history = restored(sender.run.config, search, sender.store)
-            while isinstance(ask := next_ask(policy, limits, history), LoadAsk):
-                on_ask(search, ask, expected_seconds(policy, limits, history))
-                trial = rate_trial(sender.run.config, search, ask, 1 + len(sender.store.finished()))
-                measurement = await sender.send(trial, Watch(trial, limits, policy.top - ask.load))
-                if measurement is None:
-                    return answers
-                history.append(_load_trial(measurement, sender.store))
-                on_trial(search, history[-1])
-            answers.append(found_rate(search.decision, policy, ask, history))
-    finally:
-        await sender.backend.close()
-    return answers
+# --- the trials of a search for the highest rate
 
 
 def rate_trial(config: Config, search: Search, ask: LoadAsk, repeat: int) -> Trial:
@@ -276,69 +248,16 @@ def restored(config: Config, search: Search, store: RunDirectory) -> list[LoadTr
             continue
         ask = LoadAsk(trial.rate, trial.phase, trial.requests, trial.warmup)
         if trial.fingerprint == rate_trial(config, search, ask, trial.repeat).fingerprint:
-            history.append(_load_trial(measurement, store))
+            history.append(load_trial(measurement, store))
     return [trial for trial in history if not invalid_because(trial, search.decision.limits)]
 
 
-def _load_trial(measurement: Measurement, store: RunDirectory) -> LoadTrial:
+def load_trial(measurement: Measurement, store: RunDirectory) -> LoadTrial:
     """A finished trial as the search wants it."""
     trial = measurement.trial
     assert trial.rate is not None
     data = window_data(measurement, store.records(trial.key), open_loop=True)
     return LoadTrial(trial.rate, trial.phase, trial.requests, data, overloaded=measurement.ended == "interrupted")
-
-
-class Watch:
-    """Ends a trial early (sets `halt`) when its outcome is clear: more requests of the window are
-    over a limit than could be forgiven if all others were not, or one waited as no stable queue
-    makes it wait.
-
-    `spare` are the requests per second that the server could serve beyond those that arrive.
-    """
-
-    def __init__(self, trial: Trial, limits: Sequence[Limit], spare: float) -> None:
-        self.halt = asyncio.Event()
-        self._longest_wait = PATIENCE / spare
-        self._limits = [
-            (limit.of.quantity, limit.promise, BEYOND * round((1 - limit.of.p) * trial.requests, 6))
-            for limit in limits
-            if limit.of.p is not None and limit.of.quantity in ("ttft", "tpot", "e2e") and not limit.of.inverted
-        ]
-        self._over = [0] * len(self._limits)
-        self._start = self._end = math.inf
-
-    def tick(self, progress: TrialProgress, stopped: bool) -> None:
-        """Hear how the trial stands: when its window opens and closes, and whether the user stopped
-        it.
-        """
-        if progress.stage == "window":
-            self._start = min(self._start, progress.elapsed)
-        elif progress.stage == "hold":
-            self._end = min(self._end, progress.elapsed)
-        if stopped:
-            self.halt.set()
-
-    def record(self, record: Record) -> None:
-        """Count a request that has ended."""
-        due = record.scheduled
-        if due is None or not self._start <= due < self._end or record.outcome in BY_CLIENT:
-            return
-        latencies = _latencies(record, due)
-        for i, (quantity, promise, allowed) in enumerate(self._limits):
-            self._over[i] += latencies[quantity or ""] > promise
-            if self._over[i] > allowed:
-                self.halt.set()
-        if record.sent - due > self._longest_wait:
-            self.halt.set()
-
-
-def _latencies(record: Record, due: float) -> dict[str, float]:
-    """Seconds from the arrival; infinite for a failure, NaN where not defined."""
-    if record.outcome is not Outcome.OK or record.first is None or record.last is None:
-        return dict.fromkeys(("ttft", "tpot", "e2e"), math.inf)
-    tokens = record.completion_tokens or 0
-    tpot = (record.last - record.first) / (tokens - 1) if tokens > 1 else math.nan
-    return {"ttft": record.first - due, "tpot": tpot, "e2e": record.last - due}
 
 
 # --- judging a check

@@ -12,6 +12,7 @@ import yaml
 
 from frontier.config import parse_sla
 from frontier.core.trials import ClientHealth, Measurement, Outcome, Record, Trial, Window
+from frontier.extras.find import finding
 from frontier.extras.users.command import TARGETS
 from frontier.extras.users.head_count import HeadCount, Users, rates_found
 from frontier.extras.users.people import users_text
@@ -188,7 +189,7 @@ def test_a_rate_that_verify_proved_is_what_people_are_counted_by(cwd: Path, tmp_
         nobody = type("Nobody", (), {"close": lambda self: asyncio.sleep(0)})()
         sender = Store(run, nobody, store, lambda _: None, asyncio.Event())
         (found,) = asyncio.run(
-            verify.find(sender, verify.searches(run, limits), on_ask=lambda *_: None, on_trial=lambda *_: None)
+            finding.find(sender, verify.searches(run, limits), on_ask=lambda *_: None, on_trial=lambda *_: None)
         )
     assert found.done.proven is not None
     said = frontier("users", "run", "--think", "45s", "--people", "20000", "--json", cwd=tmp_path)

@@ -22,10 +22,12 @@ from frontier.core.decisions import Verdict
 from frontier.core.errors import AnotherServerError, ExitCode, exit_code
 from frontier.core.shapes import Shape
 from frontier.core.trials import Measurement, Outcome, Phase, Record, Trial, Window
+from frontier.extras.find import finding
+from frontier.extras.find.found_text import found_json, found_text, load_trial_text
 from frontier.planning.sla_result import Checked
 from frontier.run import Run
 from frontier.search.highest_rate import FoundRate
-from frontier.show.answer import found_json, found_text, load_trial_text, verified_json, verified_text
+from frontier.show.answer import verified_json, verified_text
 from frontier.simulator.spec import EngineSpec
 from frontier.store.run_dir import RunDirectory
 from frontier.sweep import verify
@@ -311,7 +313,7 @@ def fitting(run: Run) -> Queue:
 def find(run: Run, backend: Queue, sla: str | None = None) -> list[FoundRate]:
     wanted = verify.searches(run, parse_sla(sla) if sla else run.limits())
     with sender(run, backend) as sending:
-        coroutine = verify.find(sending, wanted, on_ask=lambda *_: None, on_trial=lambda *_: None)
+        coroutine = finding.find(sending, wanted, on_ask=lambda *_: None, on_trial=lambda *_: None)
         return asyncio.run(coroutine)
 
 
@@ -415,7 +417,7 @@ def test_a_rate_that_is_far_too_much_is_ended_early(night: Path) -> None:
 
 def test_a_queue_that_grows_ends_a_trial_whose_limits_do_not_see_it() -> None:
     trial = Trial("d", Shape.of(256, 32), 8, 1, Phase.SCAN, 1000, 1, 0.0, 0.0, 60.0, "f", rate=10.0)
-    watch = verify.Watch(trial, parse_sla("p99_tpot<=1s"), spare=1.0)
+    watch = finding.EarlyEnd(trial, parse_sla("p99_tpot<=1s"), spare=1.0)
 
     def answered(due: float, waited: float) -> Record:
         at = due + waited
@@ -434,7 +436,7 @@ def test_a_queue_that_grows_ends_a_trial_whose_limits_do_not_see_it() -> None:
 
 def test_a_trial_ends_when_twice_as_many_as_may_are_over_a_limit() -> None:
     trial = Trial("d", Shape.of(256, 32), 8, 1, Phase.SCAN, 100, 1, 0.0, 0.0, 60.0, "f", rate=10.0)
-    watch = verify.Watch(trial, parse_sla("p90_ttft<=1s"), spare=1.0)
+    watch = finding.EarlyEnd(trial, parse_sla("p90_ttft<=1s"), spare=1.0)
     watch.tick(TrialProgress("window", 0.0, 0, 0, 0), stopped=False)
     failed = Record(0, 0, 1.0, Outcome.TIMEOUT, 2.0, 256, 32, scheduled=1.0)
     mine = Record(0, 0, 1.0, Outcome.CANCELLED, 2.0, 256, 32, scheduled=1.0)

@@ -35,11 +35,11 @@ def option(command: Callable[..., Any]) -> Callable[..., Any]:
     return click.option("--for", "duration", metavar="TIME", help="Hold the operating point for so long: 8h.")(command)
 
 
-def run(options: RunOptions, given: Mapping[str, Any], *, find: bool, sized: bool) -> int | None:
+def run(options: RunOptions, given: Mapping[str, Any], *, sized: bool) -> int | None:
     """The exit code of `--for`; None where it was not asked for."""
     if given["duration"] is None:
         return None
-    if find or sized or given.get("quality"):
+    if sized or given.get("quality") or given.get("find"):
         raise UsageError("--for holds the operating point as it was measured", "leave out the other options")
     duration = parsed("--for", given["duration"], parse_duration)
     if not LEAST <= duration <= MOST:

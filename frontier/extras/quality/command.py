@@ -40,14 +40,14 @@ def option(command: Callable[..., Any]) -> Callable[..., Any]:
     return quality(scorer(command))
 
 
-def run(options: RunOptions, given: Mapping[str, Any], *, find: bool, sized: bool) -> int | None:
-    """The exit code of `--quality`; None where it was not asked for. `find` and `sized` are what
-    else was.
+def run(options: RunOptions, given: Mapping[str, Any], *, sized: bool) -> int | None:
+    """The exit code of `--quality`; None where it was not asked for. `sized`: the load was
+    given.
     """
     scorer = given["scorer"]
     if given["quality"] and sized:
         raise UsageError("--quality sends its own requests", "leave out --load and --requests")
-    if find and given["quality"]:
+    if given.get("find") and given["quality"]:
         raise UsageError("--find and --quality are two questions", "ask one of them")
     if scorer is not None and not (given["quality"] and scorer.strip()):
         what = "--scorer is a command that scores the answers of --quality"
