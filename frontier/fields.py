@@ -17,7 +17,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, PlainValidator, Typ
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from frontier.core.text import suggestion
-from frontier.core.units import LEAST, MOST_COUNT, parse_bandwidth, parse_duration, parse_share, parse_size
+from frontier.core.units import LEAST, MOST_COUNT, parse_duration, parse_share, parse_size
 
 Path = tuple[str | int, ...]
 """Where a value is: keys and list positions from the top."""
@@ -322,6 +322,14 @@ def share(value: Any) -> float:
         if is_number(value) and 1 < value <= 100:
             hint = f"write {value:g}%"
         raise Problem(f"{{key}}: {shown(value)} is not a share", hint) from None
+
+
+def parse_bandwidth(text: str) -> float:
+    """Bytes per second of '4.8TB/s'. ValueError otherwise."""
+    size, slash, second = text.strip().partition("/")
+    if slash != "/" or second.strip() != "s":
+        raise ValueError(f"{text!r} is not a bandwidth: write it as 4.8TB/s")
+    return parse_size(size)
 
 
 def _measure(

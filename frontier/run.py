@@ -20,7 +20,6 @@ from frontier.core.changes import unchanged
 from frontier.core.claimed import claim_points, claim_windows
 from frontier.core.decisions import Decision, Limit, Verdict
 from frontier.core.errors import UsageError
-from frontier.core.flags import above_roofline
 from frontier.core.metrics import DEFAULT_METRICS, metric
 from frontier.core.points import Estimate, Flag, Frontier, Point, Power
 from frontier.core.proof import by_concurrency
@@ -31,6 +30,7 @@ from frontier.core.trials import Trial
 from frontier.core.verdict import judge
 from frontier.core.window import WindowData
 from frontier.hardware import device_power
+from frontier.hardware.above_roofline import above_roofline
 from frontier.hardware.roofline import Roofline, bounds, distance
 from frontier.planning.budget import Amount, TrialTimes
 from frontier.planning.next_step import go_on, shared_commands, with_command, with_top

@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from frontier import fields
 from frontier.core import units
 
 
@@ -29,10 +30,10 @@ def test_a_size_is_read_with_its_unit(text: str, size: float) -> None:
 
 
 def test_a_bandwidth_is_a_size_per_second() -> None:
-    assert units.parse_bandwidth("4.8TB/s") == pytest.approx(4.8e12)
+    assert fields.parse_bandwidth("4.8TB/s") == pytest.approx(4.8e12)
     for wrong in ("4.8TB", "4.8/s", "TB/s", "4.8TB/min"):
         with pytest.raises(ValueError):
-            units.parse_bandwidth(wrong)
+            fields.parse_bandwidth(wrong)
 
 
 @pytest.mark.parametrize(("text", "share"), [("1%", 0.01), ("0.01", 0.01), ("100%", 1.0), ("0%", 0.0)])
@@ -84,7 +85,7 @@ def test_what_is_formatted_reads_back_within_its_digits(seconds: float) -> None:
 
 @given(st.text(max_size=20))
 def test_any_text_parses_or_raises_value_error(text: str) -> None:
-    for parse in (units.parse_duration, units.parse_size, units.parse_bandwidth, units.parse_share):
+    for parse in (units.parse_duration, units.parse_size, fields.parse_bandwidth, units.parse_share):
         try:
             value = parse(text)
         except ValueError:

@@ -116,15 +116,3 @@ def verdict(
     if high < 1 - (within or 0.0) and value < 1 - max(INDIFFERENCE, within or 0.0):
         return "worse"
     return "not resolved"
-
-
-def joint_verdict(gain: ComparisonVerdict, others: Sequence[ComparisonVerdict]) -> ComparisonVerdict:
-    """The verdict of several metrics of the same settings: better or worse where one is and none is
-    the other, else that of the gain.
-    """
-    kinds = {gain, *others}
-    if {"better", "worse"} <= kinds:
-        return "not resolved"
-    if "worse" in kinds:
-        return "worse"
-    return "better" if "better" in kinds else gain

@@ -6,7 +6,6 @@ server is a "no" and not a failed measurement; they make a point invalid only wh
 notice them.
 """
 
-import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
@@ -14,11 +13,11 @@ import numpy as np
 
 from frontier.core import connections
 from frontier.core.decisions import Limit
-from frontier.core.load_flags import ERRORS, median, of_load, resent
+from frontier.core.load_flags import ERRORS, of_load, resent
 from frontier.core.metrics import claim_floor
 from frontier.core.points import Flag
 from frontier.core.stream_flags import chunks, hollow_first, share_above, stream
-from frontier.core.units import format_number, format_seconds, format_share
+from frontier.core.units import format_share
 from frontier.core.window import Bools, Floats, WindowData
 
 SHORT_OUTPUT = 0.01
@@ -64,8 +63,6 @@ CACHED = 0.02
 flag."""
 CACHE_BLOCK = 16
 """Tokens of a cache block of most engines."""
-FASTER_THAN_LIGHT = 0.05
-"""Share by which a point may lie above the roofline before hardware or counts are wrong."""
 CLOCKS_HELD = 0.10
 """Share of readings with clocks held down that is worth a warning."""
 
@@ -372,39 +369,6 @@ def _few_connections(sample: WindowData, limits: tuple[Limit, ...]) -> Iterator[
         "ask for more requests or more repeats, whose connections are new",
         fatal=False,
     )
-
-
-def above_roofline(sample: WindowData, light: Mapping[str, float]) -> Iterator[Flag]:
-    """What is faster than the roofline allows.
-
-    `light` gives the least seconds of 'ttft', 'tpot', 'e2e', and the most tokens per second of
-    'output_throughput'.
-    """
-    for quantity, bound in light.items():
-        if quantity == "output_throughput":
-            rate = float(sample.block_output_tokens.sum()) / sample.seconds if sample.seconds > 0 else 0.0
-            if rate > bound * (1 + FASTER_THAN_LIGHT):
-                yield _impossible(sample, f"{format_number(rate)} tok/s", f"{format_number(bound)} tok/s")
-        else:
-            middle = median(getattr(sample, quantity))
-            if middle is not None and middle < bound * (1 - FASTER_THAN_LIGHT):
-                yield _impossible(sample, f"{quantity.upper()} {format_seconds(middle)}", format_seconds(bound))
-
-
-def _impossible(sample: WindowData, measured: str, limit: str) -> Flag:
-    drafts, tokens = (
-        sum(server.get(f"spec_decode_num_{kind}_total", 0.0) for server in sample.server)
-        for kind in ("drafts", "draft_tokens")
-    )
-    advice = (
-        "no hardware of this description does that: check its model, precision and GPUs; else tokens are miscounted, "
-        "a cache answered, the server speculates (then write hardware: {speculation: {tokens: 4}}), or fewer requests "
-        "ran than were sent"
-    )
-    if drafts:
-        line = f"hardware: {{speculation: {{tokens: {math.ceil(tokens / drafts)}}}}}"
-        advice = f"the server speculates by its own metrics: write  {line};  where that stands, check model and GPUs"
-    return Flag("faster_than_light", measured, limit, advice)
 
 
 _CHECKS: tuple[Check, ...] = (

@@ -101,14 +101,6 @@ def parse_size(text: str) -> float:
     return float(part[1]) * _SIZES[part[2]]
 
 
-def parse_bandwidth(text: str) -> float:
-    """Bytes per second of '4.8TB/s'. ValueError otherwise."""
-    size, slash, second = text.strip().partition("/")
-    if slash != "/" or second.strip() != "s":
-        raise ValueError(f"{text!r} is not a bandwidth: write it as 4.8TB/s")
-    return parse_size(size)
-
-
 def parse_share(text: str) -> float:
     """A share 0..1 of '1%' or '0.01'. ValueError outside 0..1."""
     stripped = text.strip()

@@ -21,12 +21,13 @@ from frontier.client.engines.request import Prompt
 from frontier.client.http.http_client import run
 from frontier.core.decisions import Limit
 from frontier.core.estimate import point
-from frontier.core.flags import above_roofline, flags
+from frontier.core.flags import flags
 from frontier.core.from_records import window_data
 from frontier.core.points import Flag
 from frontier.core.shapes import Shape
 from frontier.core.trials import Measurement, Phase, Record, Trial
 from frontier.core.window import WindowData, join
+from frontier.hardware.above_roofline import above_roofline
 from tests.client.engine import Engine
 from tests.client.hostile import BEHAVIOURS, Call, Hostile
 from tests.client.proxies import buffering, listening

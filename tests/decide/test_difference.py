@@ -9,8 +9,9 @@ import pytest
 from scipy import stats
 
 from frontier.core import estimate, window
-from frontier.core.difference import Difference, between, in_pairs, joint_verdict, mean, variance, verdict
+from frontier.core.difference import Difference, between, in_pairs, mean, variance, verdict
 from frontier.core.points import Estimate
+from frontier.extras.compare.contest import joint_verdict
 from tests.stats.made import Server, trial
 
 TIMES = 300

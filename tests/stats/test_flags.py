@@ -13,7 +13,7 @@ import pytest
 from frontier.core import stationarity
 from frontier.core.decisions import Limit, Verdict
 from frontier.core.estimate import point
-from frontier.core.flags import above_roofline, flags
+from frontier.core.flags import flags
 from frontier.core.from_records import window_data
 from frontier.core.histogram import LogHistogram
 from frontier.core.loads import POISSON, Rate
@@ -23,6 +23,7 @@ from frontier.core.shapes import Lengths, Shape
 from frontier.core.trials import ClientHealth, Measurement, Outcome, Phase, Record, Trial, Window
 from frontier.core.verdict import judge
 from frontier.core.window import BLOCKS, Floats, WindowData, join
+from frontier.hardware.above_roofline import above_roofline
 from frontier.simulator.spec import EngineSpec
 from frontier.simulator.virtual import virtual_trial
 from tests.golden import assert_golden_row

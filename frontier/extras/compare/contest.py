@@ -228,9 +228,21 @@ def _of_same_load(a: Side, b: Side, rules: Rules, gpus: Gpus) -> Outcome:
             differences.append(_metric_difference(rules, name, pairs, gpus))
     if not differences:
         return Outcome((), "not resolved", lost)
-    verdict = difference.joint_verdict(differences[0].verdict, [d.verdict for d in differences[1:]])
+    verdict = joint_verdict(differences[0].verdict, [d.verdict for d in differences[1:]])
     spoilt = lost[0] if verdict == "worse" else lost[1]
     return Outcome(tuple(differences), "not resolved" if spoilt else verdict, lost)
+
+
+def joint_verdict(gain: ComparisonVerdict, others: Sequence[ComparisonVerdict]) -> ComparisonVerdict:
+    """The verdict of several metrics of the same settings: better or worse where one is and none is
+    the other, else that of the gain.
+    """
+    kinds = {gain, *others}
+    if {"better", "worse"} <= kinds:
+        return "not resolved"
+    if "worse" in kinds:
+        return "worse"
+    return "better" if "better" in kinds else gain
 
 
 def _metric_difference(
