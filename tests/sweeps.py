@@ -24,7 +24,7 @@ from frontier.core.points import Flag
 from frontier.core.solver import exit_code
 from frontier.core.trials import Measurement, Phase, Trial
 from frontier.planning.plan import make_plan
-from frontier.planning.sweep_progress import NO_FIGURES, Better, Progress
+from frontier.planning.sweep_progress import Better, Progress
 from frontier.planning.time_left import TimeLeft
 from frontier.run import Run
 from frontier.show.notebook import NotebookRun, load
@@ -84,7 +84,6 @@ class Told(Progress):
         trial: Trial,
         figures: Mapping[str, float | None],
         flags: Sequence[Flag] = (),
-        others: Mapping[str, float | None] = NO_FIGURES,
     ) -> None:
         self.finished.append(trial)
         self.flags += [(trial, flag.name) for flag in flags]

@@ -259,7 +259,7 @@ def measure(
     async def go() -> "SweepEnd":
         stop = asyncio.Event()
         stop_on_signals(stop)
-        progress = Progress() if quiet else make_progress(sys.stderr)
+        progress = Progress() if quiet else make_progress(sys.stderr, [limit.metric for limit in config.limits])
         async with AsyncExitStack() as stack:
             stack.callback(progress.close)
             for extra in registry.options_of("sweep"):

@@ -2,15 +2,12 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal
 
 from frontier.core.decisions import Decision, Judgement, Limit
 from frontier.core.points import Estimate, Flag
 from frontier.core.trials import Trial
 from frontier.planning.time_left import TimeLeft
-
-NO_FIGURES: Mapping[str, float | None] = MappingProxyType({})
 
 if TYPE_CHECKING:
     from frontier.client.load.loop import TrialProgress
@@ -46,8 +43,8 @@ class Progress:
     shows.
 
     `expect` gets the time that is left from now on, and why that is not what the last estimate let
-    expect. `trial_finished` gets point values by metric name, None where there is none, and what is
-    wrong with the trial.
+    expect. `trial_finished` gets point values by metric name, None where there is none, of which a
+    display chooses, and what is wrong with the trial.
     """
 
     def plan(self, total: int, done: int) -> None:
@@ -62,14 +59,8 @@ class Progress:
     def tick(self, tick: "TrialProgress") -> None:
         """The state of the running trial, several times a second."""
 
-    def trial_finished(
-        self,
-        trial: Trial,
-        figures: Mapping[str, float | None],
-        flags: Sequence[Flag] = (),
-        others: Mapping[str, float | None] = NO_FIGURES,
-    ) -> None:
-        """A trial is finished and stored. `others` are figures that nothing is limited by."""
+    def trial_finished(self, trial: Trial, figures: Mapping[str, float | None], flags: Sequence[Flag] = ()) -> None:
+        """A trial is finished and stored."""
 
     def stage(self, stage: Stage) -> None:
         """What the next trial is run for; before each."""

@@ -7,7 +7,7 @@ a thread of its own: the client being timed shares the process.
 
 import textwrap
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, TextIO
 
 from rich.cells import cell_len, set_cell_size
@@ -30,12 +30,15 @@ _BAR = 20
 """Characters of the progress bar."""
 
 
-def make_progress(stream: TextIO) -> "PlainProgress | LiveProgress":
-    """The live view where the stream is a terminal that can redraw a line, else the plain one."""
+def make_progress(stream: TextIO, limited: Collection[str] = ()) -> SweepProgress:
+    """The live view where the stream is a terminal that can redraw a line, else the plain one; of
+    an SLA on these metrics.
+    """
     console = Console(file=stream, highlight=False, markup=False, emoji=False)
-    if console.is_terminal and not console.is_dumb_terminal:
-        return LiveProgress(console)
-    return PlainProgress(stream)
+    live = console.is_terminal and not console.is_dumb_terminal
+    progress: SweepProgress = LiveProgress(console) if live else PlainProgress(stream)
+    progress.limited = limited
+    return progress
 
 
 Parts = list[tuple[str, str]]

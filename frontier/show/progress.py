@@ -9,7 +9,7 @@ Everything that came from a server is cleaned and never read as markup.
 import time
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TextIO
 
 from frontier.core.decisions import Decision, Judgement, Limit, Verdict
@@ -19,7 +19,7 @@ from frontier.core.points import Estimate, Flag
 from frontier.core.text import clean
 from frontier.core.trials import Phase, Trial
 from frontier.core.units import format_elapsed
-from frontier.planning.sweep_progress import NO_FIGURES, Better, Progress, Stage
+from frontier.planning.sweep_progress import Better, Progress, Stage
 from frontier.planning.time_left import TimeLeft
 from frontier.show.rough import format_range, format_rough
 from frontier.show.wording import count, evidence_text, flag_kind, flag_words, value_text
@@ -35,11 +35,13 @@ def setting_name(trial: Trial) -> str:
     return trial.series.label(join="  ", longest=30)
 
 
-def figures_text(figures: Mapping[str, float | None]) -> str:
-    """'2,914 tok/s   p99 TTFT 2.33 s', and the share of errors where there were any."""
+def figures_text(figures: Mapping[str, float | None], limited: Collection[str] = ()) -> str:
+    """'2,914 tok/s   p99 TTFT 2.33 s', and the share of errors where there were any; of latencies
+    those that are limited, or all.
+    """
     parts = []
     for name, value in figures.items():
-        if value is not None and name != "error_rate":
+        if value is not None and name != "error_rate" and (not limited or name in ("output_throughput", *limited)):
             label = "" if name == "output_throughput" else metric(name).label + " "
             parts.append(label + value_text(name, value))
     if errors := figures.get("error_rate"):
@@ -56,6 +58,8 @@ class SweepProgress(Progress, ABC):
     """Whether there are no live lines: then a trial says the time left, and the last line is there
     without a trial.
     """
+    limited: Collection[str] = ()
+    """The metrics that the SLA limits."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
@@ -114,13 +118,7 @@ class SweepProgress(Progress, ABC):
         if phase:
             self._headed(self._phase_head, phase)
 
-    def trial_finished(
-        self,
-        trial: Trial,
-        figures: Mapping[str, float | None],
-        flags: Sequence[Flag] = (),
-        others: Mapping[str, float | None] = NO_FIGURES,  # noqa: ARG002
-    ) -> None:
+    def trial_finished(self, trial: Trial, figures: Mapping[str, float | None], flags: Sequence[Flag] = ()) -> None:
         """The line of a trial of a grid; of a completion the phase's, as it stands. And what is
         wrong with it.
         """
@@ -129,7 +127,11 @@ class SweepProgress(Progress, ABC):
             self._completed.append(trial)
             self._stands(_completed_text(self._completed))
         elif self._word == "grid":
-            parts = [trial_done(trial, self._stage), figures_text(figures), self._left() if self.is_log else ""]
+            parts = [
+                trial_done(trial, self._stage),
+                figures_text(figures, self.limited),
+                self._left() if self.is_log else "",
+            ]
             self._headed(self._head(trial), "   ".join(part for part in parts if part))
         if fatal := [flag for flag in flags if flag.fatal]:
             name = f"{setting_name(trial)}  {setting(trial.concurrency)} r{trial.repeat}"

@@ -34,8 +34,8 @@ WORKERS_LOST = 2
 """How often a trial is run again because a client process failed, each time with one process fewer.
 """
 _FIGURES = ("p50_ttft", "p99_ttft", "p99_tpot")
-"""What the line of a trial names where nothing is limited, and what dashboards show of every
-trial."""
+"""What is reported of every trial beside what the SLA limits: dashboards show them, and so does the
+line of a trial where nothing is limited."""
 
 
 async def recorded(
@@ -228,14 +228,10 @@ class TrialRunner:
         self.dropped.pop(trial.key, None)
         self.ledger.finish_attempt(trial)
         # For the eye: point values only, no claim.
-        limited = dict.fromkeys(limit.metric for limit in self.config.limits)
-        shown = ("output_throughput", *(limited or _FIGURES), "error_rate")
-        others = tuple(name for name in _FIGURES if name not in shown)
-        values = {name: estimate(sample, name) for name in (*shown, *others)}
+        limited = [limit.metric for limit in self.config.limits]
+        values = {n: estimate(sample, n) for n in ("output_throughput", *limited, *_FIGURES, "error_rate")}
         figures = {name: None if value is None else value.value for name, value in values.items()}
-        self.progress.trial_finished(
-            trial, {name: figures[name] for name in shown}, raised, {name: figures[name] for name in others}
-        )
+        self.progress.trial_finished(trial, figures, raised)
         return "done"
 
     def _drop(self, trial: Trial, limit: str) -> Step:

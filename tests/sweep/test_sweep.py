@@ -443,7 +443,7 @@ def test_an_interruption_after_the_answer_prints_it(tmp_path: Path) -> None:
             os.kill(os.getpid(), signal.SIGINT)
 
     (tmp_path / "sweep.yaml").write_text(SIZED.replace(", 64/16", "").replace("8ms", "9ms"))
-    with commands_in_virtual_time(), patch("frontier.show.live.make_progress", lambda _: Stops()):
+    with commands_in_virtual_time(), patch("frontier.show.live.make_progress", lambda *_: Stops()):
         said = frontier("sweep", "sweep.yaml", "-o", "run", cwd=tmp_path, here=True)
     assert 130 == said.code
     assert re.search(r"^Run at concurrency 1\d: ", said.out, re.MULTILINE)

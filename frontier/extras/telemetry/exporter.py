@@ -17,7 +17,7 @@ from frontier.core.decisions import Decision, Judgement, Limit
 from frontier.core.errors import UsageError
 from frontier.core.points import Estimate, Flag
 from frontier.core.trials import Trial
-from frontier.planning.sweep_progress import NO_FIGURES, Better, Progress, Stage
+from frontier.planning.sweep_progress import Better, Progress, Stage
 from frontier.planning.time_left import TimeLeft
 
 if TYPE_CHECKING:
@@ -102,18 +102,11 @@ class Telemetry(Progress):
             trial_output_tokens_per_second=tick.rate,
         )
 
-    def trial_finished(
-        self,
-        trial: Trial,
-        figures: Mapping[str, float | None],
-        flags: Sequence[Flag] = (),
-        others: Mapping[str, float | None] = NO_FIGURES,
-    ) -> None:
-        self._inner.trial_finished(trial, figures, flags, others)
+    def trial_finished(self, trial: Trial, figures: Mapping[str, float | None], flags: Sequence[Flag] = ()) -> None:
+        self._inner.trial_finished(trial, figures, flags)
         self._clear()
-        every = {**others, **figures}
         for figure, (name, label) in _OF_A_TRIAL.items():
-            if (value := every.get(figure)) is not None:  # a figure without a value is not exported, rather than 0
+            if (value := figures.get(figure)) is not None:  # a figure without a value is not exported, rather than 0
                 self._gauges[name].labels(*_setting(trial), *label).set(value)
         self._gauges["sweep_trials_finished"].inc()
         self._set()
