@@ -80,7 +80,7 @@ def print_plan(config: "Config", plan: "Plan", run: Path | None, as_json: bool, 
     client = client_plan(config) if config.ray is None and not (config.open_loop or config.auto) else None
     if as_json:
         tree: dict[str, Any] = {
-            "schema": "frontier.planning.plan/1",
+            "schema": "frontier.plan/1",
             **plan.summary(config),
             "refine": {"settings_per_shape": plan.refine},
             "finished": found.finished,

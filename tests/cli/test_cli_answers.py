@@ -123,6 +123,6 @@ def test_init_prints_a_config_that_a_dry_run_accepts(cwd: Path) -> None:
     (cwd / "new.yaml").write_text(said.out)
     dry = frontier("sweep", "new.yaml", "--dry-run", "--json", cwd=cwd)
     assert dry.code == 0
-    assert json.loads(dry.out)["schema"] == "frontier.planning.plan/1"
+    assert json.loads(dry.out)["schema"] == "frontier.plan/1"
     assert "trials" in frontier("sweep", "new.yaml", "--dry-run", cwd=cwd).out
     assert sorted(p.name for p in (cwd / "runs").iterdir()) == ["night"]
