@@ -45,7 +45,7 @@ COMMANDS = {
         "Decide", "predicted frontier (before or beyond the measured points) and the roofline bound", "predict.command"
     ),
     "plot": Command("Present", "the frontier as a picture (png, svg, pdf)"),
-    "report": Command("Present", "the run as one page (html, md, json)"),
+    "report": Command("Present", "the run as one page (html, md, json)", "report.command"),
     "export": Command("Exchange", "a run for other tools: CSV, Parquet, Prometheus", "exporters.command"),
     "import": Command(
         "Exchange",

@@ -21,9 +21,9 @@ DATA = {
     "py.typed",
     "client/ask/words.txt",
     "client/ask/natural.txt.gz",
-    "show/templates/page.md.j2",
-    "show/templates/page.html.j2",
-    "show/templates/page.js",
+    "extras/report/templates/page.md.j2",
+    "extras/report/templates/page.html.j2",
+    "extras/report/templates/page.js",
 }
 
 

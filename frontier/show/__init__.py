@@ -1,1 +1,1 @@
-"""Decisions for people: words, tables, the page, JSON, progress; the picture is in `picture`."""
+"""Decisions for people: words, tables, JSON, progress; the picture is in `picture`."""

@@ -13,9 +13,9 @@ from benchmarks.faults.server import FaultyServer
 from frontier.client.ask import preflight
 from frontier.client.load import loop
 from frontier.core.trials import Outcome
+from frontier.extras.report.page import report_markdown
+from frontier.extras.report.report import report_of
 from frontier.read_run import load
-from frontier.show.page import report_markdown
-from frontier.show.report import report_of
 from frontier.store.run_dir import RunDirectory
 from frontier.sweep import conductor
 from tests.commands import frontier

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from frontier.core.shapes import Shape
-from frontier.show.page import report_html
+from frontier.extras.report.page import report_html
+from frontier.extras.report.report import Report, page_of
 from frontier.show.picture.data import View
-from frontier.show.report import Report, page_of
 from tests.plot.test_figures import SAMPLES
 from tests.plot.toy import SHAPE, toy_decision, toy_frontier, toy_points
 from tests.report.browser import Tab, chromium, in_browser

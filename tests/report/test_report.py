@@ -16,11 +16,11 @@ from frontier.core.decisions import Cause, Judgement, Limit, Verdict
 from frontier.core.points import Distance, Estimate, Flag
 from frontier.core.shapes import Shape
 from frontier.core.solver import solve_all
+from frontier.extras.report.page import LONGEST_MARKDOWN, escape_markdown, report_html, report_markdown
+from frontier.extras.report.report import NOT_SAID, Report, neighbours_table, page_of
 from frontier.show.numbers import LIMIT_AT, Figure, bar_ends
-from frontier.show.page import LONGEST_MARKDOWN, escape_markdown, report_html, report_markdown
 from frontier.show.picture.data import Roofline, View
 from frontier.show.picture.frontier_picture import small_multiples
-from frontier.show.report import NOT_SAID, Report, neighbours_table, page_of
 from frontier.show.wording import Provenance
 from tests.golden import assert_golden, assert_golden_row
 from tests.plot.test_figures import SAMPLES
@@ -310,7 +310,7 @@ def test_what_client_and_server_showed_is_on_the_page() -> None:
 
 
 def test_companions_beyond_the_room_of_a_page_are_named_not_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("frontier.show.page.ROOM", 100_000)
+    monkeypatch.setattr("frontier.extras.report.page.ROOM", 100_000)
     html = report_html(dataclasses.replace(usual(), samples={("default", SHAPE): SAMPLES}))
 
     assert "frontier plot --figure tails" in html

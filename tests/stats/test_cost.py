@@ -9,9 +9,9 @@ import pytest
 from frontier.core import cost_energy, estimate, solver, uncertainty
 from frontier.core.decisions import Limit
 from frontier.core.points import Estimate, Point
+from frontier.extras.report.evidence_tables import cost_tables
 from frontier.planning import sla_result
 from frontier.show import costs
-from frontier.show.evidence_tables import cost_tables
 from frontier.show.json_out import points_json
 from tests.stats.made import SHAPE, Server, trial
 

@@ -19,7 +19,7 @@ from frontier.extras.compare.contest import Rules, Side
 from frontier.extras.compare.pooled import base_axes, unique_labels
 from frontier.extras.compare.rivals import comparison_notes, contest_sentence, difference_rows
 from frontier.run import Run
-from frontier.show.evidence_tables import cached_and_drafted
+from frontier.show.cached_and_drafted import cached_and_drafted
 from frontier.show.json_out import Tree, tree_of
 from frontier.show.notebook import WIDE, as_html
 from frontier.show.picture.selection import narrowed

@@ -19,8 +19,8 @@ from frontier.cli.common import (
 from frontier.core.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
-    from frontier.show.page import Figures
-    from frontier.show.report import Report
+    from frontier.extras.report.page import Figures
+    from frontier.extras.report.report import Report
 
 
 @subcommand("report")
@@ -42,9 +42,9 @@ def command(options: RunOptions, output: Path | None) -> int:
       frontier report --sla 'p99_ttft<=300ms' --set gpus=8 -o strict.html
       frontier report runs/llama8b -o - | gh pr comment --body-file -
     """
-    from frontier.show.page import report_markdown
+    from frontier.extras.report.page import report_markdown
+    from frontier.extras.report.report import report_of
     from frontier.show.picture.selection import check_panels
-    from frontier.show.report import report_of
 
     run = options.read()
     check_panels(run)
@@ -59,7 +59,7 @@ def command(options: RunOptions, output: Path | None) -> int:
 def _figures(report: "Report") -> "Figures":
     """What the page draws; where that fails the page says why, and holds everything else."""
     from frontier.cli.plot import undrawn
-    from frontier.show.page import Figures, draw_figures
+    from frontier.extras.report.page import Figures, draw_figures
 
     try:
         return draw_figures(report)
@@ -71,7 +71,7 @@ def _figures(report: "Report") -> "Figures":
 
 def _page(report: "Report", output: Path) -> bytes:
     """The page in the format that the file's suffix names."""
-    from frontier.show.page import report_html, report_json, report_markdown
+    from frontier.extras.report.page import report_html, report_json, report_markdown
 
     if output.suffix == ".html":
         return report_html(report, _figures(report)).encode()

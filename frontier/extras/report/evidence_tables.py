@@ -10,6 +10,7 @@ from frontier.core.metrics import metric
 from frontier.core.points import Estimate, Point
 from frontier.core.units import format_bytes, format_number, format_seconds, format_share
 from frontier.core.window import WindowData
+from frontier.show.cached_and_drafted import FOUND_CACHED, SPECULATED, Watched
 from frontier.show.costs import token_prices
 from frontier.show.table import Table
 from frontier.show.wording import PART_WORDS, unexplained_text
@@ -17,6 +18,9 @@ from frontier.show.wording import PART_WORDS, unexplained_text
 # --- what it costs
 
 UTILISATIONS = (1.0, 0.5, 0.25)
+"""Shares of the time that a deployment is busy, of which the page says what tokens must bring:
+always, half of it, and as in traffic that falls to nothing at night.
+"""
 
 
 def cost_tables(decision: Decision | None) -> list[Table]:
@@ -77,9 +81,6 @@ def time_tables(points: Sequence[Point]) -> list[Table]:
 
 # --- what the client and the server showed during the windows
 
-Watched = tuple[str, Callable[[WindowData], float | None], Callable[[float], str]]
-"""One column of evidence: its head, how it is read from a window, and how it is written."""
-
 
 def _worst(name: str) -> Callable[[WindowData], float | None]:
     """The worst value of a client's health over the repeats."""
@@ -111,38 +112,6 @@ def _in_flight(sample: WindowData) -> float | None:
     return _mean(values) if values else None
 
 
-def _cached(*samples: WindowData) -> float | None:
-    """Share of prompt tokens that were found in the prefix cache."""
-    return _of_totals("prefix_cache_hits_total", "prefix_cache_queries_total", samples)
-
-
-def _per_step(*samples: WindowData) -> float | None:
-    """Tokens per step and request under speculative decoding: the accepted drafts and one."""
-    accepted = _of_totals("spec_decode_num_accepted_tokens_total", "spec_decode_num_drafts_total", samples)
-    return None if accepted is None else 1 + accepted
-
-
-def _of_totals(part: str, whole: str, samples: Sequence[WindowData]) -> float | None:
-    """A server's count over another, both added up; None where one is missing, or nothing was
-    counted.
-    """
-    parts, wholes = ([m[name] for s in samples for m in s.server if name in m] for name in (part, whole))
-    return sum(parts) / sum(wholes) if parts and sum(wholes) else None
-
-
-def cached_and_drafted(*sides: Sequence[WindowData]) -> str:
-    """What each side's server found in its prefix cache, and how many tokens it made a step under
-    speculative decoding, in a sentence; '' where no server tells of either.
-    """
-    told = [(label, [read(*samples) for samples in sides], write) for label, read, write in (SPECULATED, FOUND_CACHED)]
-    parts = [
-        f"{label}: " + ", ".join("–" if value is None else write(value) for value in values)
-        for label, values, write in told
-        if any(value is not None for value in values)
-    ]
-    return "; ".join(parts)
-
-
 CLIENT: tuple[Watched, ...] = (
     ("in flight, mean", _in_flight, format_number),
     ("event loop late, p99", _worst("loop_lag_p99"), format_seconds),
@@ -153,8 +122,6 @@ CLIENT: tuple[Watched, ...] = (
     ("client processes", _worst("processes"), lambda v: f"{v:.0f}"),
     ("their clocks known within", _worst("clock_bound"), format_seconds),
 )
-FOUND_CACHED = ("prompt tokens found cached", _cached, format_share)
-SPECULATED = ("tokens a step, speculating", _per_step, format_number)
 SERVER: tuple[Watched, ...] = (
     ("running, mean", _server("num_requests_running", _mean), format_number),
     ("waiting, mean", _server("num_requests_waiting", _mean), format_number),

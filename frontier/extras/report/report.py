@@ -15,11 +15,11 @@ from frontier.core.loads import setting
 from frontier.core.metrics import metric
 from frontier.core.text import capital, clean
 from frontier.core.window import WindowData
+from frontier.extras.report.evidence_tables import cost_tables, evidence_tables, time_tables
 from frontier.planning.sla_result import ArrivalRate
 from frontier.run import Run
 from frontier.show.answer import answer_lines
 from frontier.show.costs import power_text
-from frontier.show.evidence_tables import cost_tables, evidence_tables, time_tables
 from frontier.show.explain import sentence
 from frontier.show.json_out import Tree
 from frontier.show.notes import Noted, notes_of

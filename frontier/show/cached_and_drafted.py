@@ -1,0 +1,46 @@
+"""Tokens found in the prefix cache and tokens drafted, as servers count them: columns of evidence,
+and two runs beside each other."""
+
+from collections.abc import Callable, Sequence
+
+from frontier.core.units import format_number, format_share
+from frontier.core.window import WindowData
+
+Watched = tuple[str, Callable[[WindowData], float | None], Callable[[float], str]]
+"""One column of evidence: its head, how it is read from a window, and how it is written."""
+
+
+def _cached(*samples: WindowData) -> float | None:
+    """Share of prompt tokens that were found in the prefix cache."""
+    return _of_totals("prefix_cache_hits_total", "prefix_cache_queries_total", samples)
+
+
+def _per_step(*samples: WindowData) -> float | None:
+    """Tokens per step and request under speculative decoding: the accepted drafts and one."""
+    accepted = _of_totals("spec_decode_num_accepted_tokens_total", "spec_decode_num_drafts_total", samples)
+    return None if accepted is None else 1 + accepted
+
+
+def _of_totals(part: str, whole: str, samples: Sequence[WindowData]) -> float | None:
+    """A server's count over another, both added up; None where one is missing, or nothing was
+    counted.
+    """
+    parts, wholes = ([m[name] for s in samples for m in s.server if name in m] for name in (part, whole))
+    return sum(parts) / sum(wholes) if parts and sum(wholes) else None
+
+
+FOUND_CACHED = ("prompt tokens found cached", _cached, format_share)
+SPECULATED = ("tokens a step, speculating", _per_step, format_number)
+
+
+def cached_and_drafted(*sides: Sequence[WindowData]) -> str:
+    """What each side's server found in its prefix cache, and how many tokens it made a step under
+    speculative decoding, in a sentence; '' where no server tells of either.
+    """
+    told = [(label, [read(*samples) for samples in sides], write) for label, read, write in (SPECULATED, FOUND_CACHED)]
+    parts = [
+        f"{label}: " + ", ".join("–" if value is None else write(value) for value in values)
+        for label, values, write in told
+        if any(value is not None for value in values)
+    ]
+    return "; ".join(parts)
