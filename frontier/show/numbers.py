@@ -85,25 +85,6 @@ def figure_row(figure: Figure, gpus: int | None) -> tuple[str, str, str, str, st
     return label, value, bound_text(figure.estimate, limit), promise, _margin(figure)
 
 
-LIMIT_AT = 80
-"""Where on its bar a limit stands, in percent of the bar: beyond it is room for what breaks it."""
-
-
-def bar_ends(figure: Figure) -> tuple[int, int] | None:
-    """The lower and the upper end of value and bound on a bar, in percent, the limit being at
-    LIMIT_AT; None without a limit. A value without a bound may be anything: it goes to the end.
-    """
-    limit = figure.limit
-    if limit is None or not limit.promise:
-        return None
-    bound = deciding_bound(figure.estimate, limit)
-    shares = [value / limit.promise for value in (figure.estimate.value, math.inf if bound is None else bound)]
-    if limit.better == "higher":
-        shares = [1 / share if share else math.inf for share in shares]
-    low, high = sorted(round(min(100.0, LIMIT_AT * share)) for share in shares)
-    return low, high
-
-
 def _margin(figure: Figure) -> str:
     """'5% left', 'not proven', or by how much the limit is broken; and which limit binds."""
     if figure.verdict is Verdict.VIOLATES:

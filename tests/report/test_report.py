@@ -17,8 +17,8 @@ from frontier.core.points import Distance, Estimate, Flag
 from frontier.core.shapes import Shape
 from frontier.core.solver import solve_all
 from frontier.extras.report.page import LONGEST_MARKDOWN, escape_markdown, report_html, report_markdown
-from frontier.extras.report.report import NOT_SAID, Report, neighbours_table, page_of
-from frontier.show.numbers import LIMIT_AT, Figure, bar_ends
+from frontier.extras.report.report import LIMIT_AT, NOT_SAID, Report, bar_ends, neighbours_table, page_of
+from frontier.show.numbers import Figure
 from frontier.show.picture.data import Roofline, View
 from frontier.show.picture.frontier_picture import small_multiples
 from frontier.show.wording import Provenance

@@ -17,10 +17,10 @@ from markupsafe import Markup
 
 from frontier import registry
 from frontier.core.text import capital
-from frontier.extras.report.report import KEY, Report, page_of
+from frontier.extras.report.dark_page import dark_colours
+from frontier.extras.report.report import KEY, LIMIT_AT, Report, page_of
 from frontier.show.json_out import Tree, decisions_json, points_json
-from frontier.show.numbers import LIMIT_AT
-from frontier.show.picture.colours import dark_colours, ink
+from frontier.show.picture.colours import ink
 from frontier.show.picture.data import Picture, mark_id
 from frontier.show.picture.frontier_picture import small_multiples
 

@@ -3,6 +3,7 @@ of client, server and GPUs, the quality of the data, how to reproduce it, what i
 All text is plain and cleaned here; page, Markdown and JSON only dress it.
 """
 
+import math
 import re
 import shlex
 from collections.abc import Mapping, Sequence
@@ -23,7 +24,7 @@ from frontier.show.costs import power_text
 from frontier.show.explain import sentence
 from frontier.show.json_out import Tree
 from frontier.show.notes import Noted, notes_of
-from frontier.show.numbers import bar_ends, figure_row, figures
+from frontier.show.numbers import Figure, figure_row, figures
 from frontier.show.picture.data import View
 from frontier.show.picture.labels import answer_rows, panel_names, view_name
 from frontier.show.picture.labels import headline as title_of
@@ -37,6 +38,7 @@ from frontier.show.wording import (
     Provenance,
     bound_text,
     count,
+    deciding_bound,
     flag_kinds,
     interval_text,
     limit_value_text,
@@ -334,6 +336,28 @@ def _config_cleaned(text: str | None) -> str | None:
         return None
     lines = [re.match(r" *", line)[0] + clean(line, 1000) for line in text.splitlines()]  # type: ignore[index]
     return "\n".join(lines)
+
+
+# --- bars of the figures
+
+
+LIMIT_AT = 80
+"""Where on its bar a limit stands, in percent of the bar: beyond it is room for what breaks it."""
+
+
+def bar_ends(figure: Figure) -> tuple[int, int] | None:
+    """The lower and the upper end of value and bound on a bar, in percent, the limit being at
+    LIMIT_AT; None without a limit. A value without a bound may be anything: it goes to the end.
+    """
+    limit = figure.limit
+    if limit is None or not limit.promise:
+        return None
+    bound = deciding_bound(figure.estimate, limit)
+    shares = [value / limit.promise for value in (figure.estimate.value, math.inf if bound is None else bound)]
+    if limit.better == "higher":
+        shares = [1 / share if share else math.inf for share in shares]
+    low, high = sorted(round(min(100.0, LIMIT_AT * share)) for share in shares)
+    return low, high
 
 
 # --- the settings around the operating point

@@ -1,7 +1,5 @@
 """Colours of figures, light and dark: Okabe and Ito's palette by role, blended with the paper."""
 
-from functools import cache
-
 from frontier.show.picture.data import Role, Theme
 
 # Okabe & Ito's colours (2008), told apart by colour-blind readers too; a shape or a text always
@@ -45,29 +43,12 @@ COLOURS: dict[Theme, dict[str, str]] = {
         "axis": "#C9CDD3",
     },
 }
-BLENDS = (0.07, 0.18, 0.35, 0.45, 0.55)
-"""Shares that colours are blended with the paper in."""
 
 
 def blend(colour: str, paper: str, share: float) -> str:
     """So much of a colour on the paper: not every viewer of SVG and PDF knows transparency."""
     mixed = (round(share * int(colour[i : i + 2], 16) + (1 - share) * int(paper[i : i + 2], 16)) for i in (1, 3, 5))
     return "#" + "".join(f"{part:02X}" for part in mixed)
-
-
-@cache
-def dark_colours() -> dict[str, str]:
-    """What each colour of a light picture is in a dark one, in lower case, bare and blended with
-    the paper; where two roles share a colour in the light the text's counts.
-    """
-    light, dark = COLOURS["light"], COLOURS["dark"]
-    pairs: dict[str, str] = {}
-    for role in ("text", *light):
-        pair = light[role], dark.get(role, dark[role.removesuffix(" text")])
-        shares = [pair, *((blend(pair[0], light["paper"], s), blend(pair[1], dark["paper"], s)) for s in BLENDS)]
-        for one, other in shares:
-            pairs.setdefault(one.lower(), other.lower())
-    return pairs
 
 
 def ink(role: Role, theme: Theme = "light") -> str:

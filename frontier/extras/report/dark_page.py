@@ -1,0 +1,23 @@
+"""Colours of the page in the dark: what each colour of its pictures becomes."""
+
+from functools import cache
+
+from frontier.show.picture.colours import COLOURS, blend
+
+BLENDS = (0.07, 0.18, 0.35, 0.45, 0.55)
+"""Shares that colours are blended with the paper in."""
+
+
+@cache
+def dark_colours() -> dict[str, str]:
+    """What each colour of a light picture is in a dark one, in lower case, bare and blended with
+    the paper; where two roles share a colour in the light the text's counts.
+    """
+    light, dark = COLOURS["light"], COLOURS["dark"]
+    pairs: dict[str, str] = {}
+    for role in ("text", *light):
+        pair = light[role], dark.get(role, dark[role.removesuffix(" text")])
+        shares = [pair, *((blend(pair[0], light["paper"], s), blend(pair[1], dark["paper"], s)) for s in BLENDS)]
+        for one, other in shares:
+            pairs.setdefault(one.lower(), other.lower())
+    return pairs
