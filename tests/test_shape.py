@@ -12,6 +12,7 @@ from pathlib import Path
 import complexipy
 
 import frontier
+from tests.test_imports import imported
 
 ROOT = Path(frontier.__file__).parent
 FILES = sorted(ROOT.rglob("*.py"))
@@ -88,6 +89,41 @@ def test_functions_of_many_arguments_only_become_fewer() -> None:
                 if token.type == tokenize.COMMENT and "noqa: PLR0913" in token.string:
                     marks[str(path.relative_to(ROOT))] += 1
     assert sum(marks.values()) == MANY_ARGUMENTS, marks
+
+
+MOST_STATEMENTS = {"core": 4_000, "core and rings": 17_900, "all": 25_700}
+"""Statements without imports and docstrings. A change that adds more raises them, and says so."""
+MOST_IMPORTED = {"frontier.core.solver": 3_550, "frontier.search.scan": 4_500}
+"""Statements of a module and of all modules of the package that it imports."""
+
+
+def statements(path: Path) -> int:
+    def counts(node: ast.AST) -> bool:
+        text = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
+        return isinstance(node, ast.stmt) and not isinstance(node, ast.Import | ast.ImportFrom) and not text
+
+    return sum(map(counts, ast.walk(ast.parse(path.read_text()))))
+
+
+def test_the_package_stays_within_its_size() -> None:
+    sizes = {path.relative_to(ROOT).parts[0]: 0 for path in FILES}
+    for path in FILES:
+        sizes[path.relative_to(ROOT).parts[0]] += statements(path)
+    total = sum(sizes.values())
+    found = {"core": sizes["core"], "core and rings": total - sizes["extras"], "all": total}
+    assert {name: size for name, size in found.items() if size > MOST_STATEMENTS[name]} == {}
+
+
+def test_what_solver_and_search_import_stays_within_its_size() -> None:
+    known = {".".join(path.relative_to(ROOT.parent).with_suffix("").parts): path for path in FILES}
+    for start, most in MOST_IMPORTED.items():
+        seen, todo = set[str](), [start]
+        while todo:
+            module = todo.pop()
+            if module in known and module not in seen:
+                seen.add(module)
+                todo += imported(known[module])
+        assert 1_000 < sum(statements(known[module]) for module in seen) <= most, start
 
 
 LONGEST_FILE = 450

@@ -1,6 +1,4 @@
-"""Notes of the extras on the series of a run: asked for by the table of the extras, shown below a
-table, in the report and in JSON.
-"""
+"""Notes that extras add to the series of a run: shown below a table, on the page and in JSON."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
