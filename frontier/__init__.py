@@ -19,7 +19,6 @@ from frontier import registry
 from frontier._version import __version__
 
 if TYPE_CHECKING:
-    from frontier.api import load_config, run_sweep
     from frontier.config import Config, parse_sla
     from frontier.core.decisions import Decision, Limit, Verdict
     from frontier.core.metrics import Metric, metric
@@ -28,9 +27,10 @@ if TYPE_CHECKING:
     from frontier.core.shapes import Shape
     from frontier.extras.compare.comparison_tables import compare_runs
     from frontier.extras.importers.importing import import_files
+    from frontier.extras.notebook.api import load_config, run_sweep
+    from frontier.extras.notebook.notebook_run import load
     from frontier.planning.plan import make_plan
     from frontier.run import Run
-    from frontier.show.notebook import load
 
 __all__ = [
     "Config",
@@ -64,8 +64,6 @@ _HOMES = {
     "frontier.core.shapes": ("Shape",),
     "frontier.planning.plan": ("make_plan",),
     "frontier.run": ("Run",),
-    "frontier.show.notebook": ("load",),
-    "frontier.api": ("load_config", "run_sweep"),
 }
 _HOME = {name: home for home, names in _HOMES.items() for name in names}
 

@@ -129,6 +129,9 @@ OPTIONS = {
 """Options that extras add to commands of the ring: modules with `option`, which decorates, and
 `run` or `around`, as the command says."""
 API = {
+    "load": "notebook.notebook_run:load",
+    "load_config": "notebook.api:load_config",
+    "run_sweep": "notebook.api:run_sweep",
     "compare_runs": "compare.comparison_tables:compare_runs",
     "import_files": "importers.importing:import_files",
 }

@@ -1,7 +1,7 @@
 """A run read back: the points, frontiers and decisions that follow from its samples.
 `read_run.load` reads one.
 
-Nothing here is for the eye: what a notebook shows of a run is in `show.notebook`.
+Nothing here is for the eye: what a notebook shows of a run is the extra `notebook`'s.
 """
 
 import functools

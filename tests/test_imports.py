@@ -28,7 +28,6 @@ RINGS = [
     "read_run",
     "sweep",
     "show",
-    "api",
     "cli",
     "__main__",
 ]
@@ -83,7 +82,7 @@ def test_an_extra_imports_no_other_extra_and_only_its_commands_import_the_comman
     found = [(a, b) for a, b in crossings() if a.startswith("frontier.extras.")]
     assert len(found) > 100
     assert [pair for pair in found if pair[1].startswith("frontier.extras.")] == []
-    assert [(a, b) for a, b in found if ring(b) in ("cli", "api") and "command" not in a.rpartition(".")[2]] == []
+    assert [(a, b) for a, b in found if ring(b) == "cli" and "command" not in a.rpartition(".")[2]] == []
 
 
 def test_a_sweep_reports_its_progress_and_draws_nothing() -> None:

@@ -10,10 +10,15 @@ import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from markupsafe import escape
 from rich.console import Console, Group, RenderableType
 from rich.padding import Padding
 from rich.table import Table as RichTable
 from rich.text import Text
+
+WIDE = 110
+"""Columns of a table in a notebook."""
+_PRE = '<pre style="line-height:1.35;white-space:pre;overflow-x:auto">{}</pre>'
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,6 +171,11 @@ def to_text(*renderables: RenderableType, width: int = 80, colour: bool = False)
     )
     console.print(Group(*renderables), crop=False)
     return "\n".join(line.rstrip() for line in out.getvalue().splitlines())
+
+
+def as_html(text: str) -> str:
+    """A table of the terminal as HTML."""
+    return _PRE.format(escape(text))
 
 
 def captioned(tables: Sequence[Table], *, width: int, colour: bool = False) -> str:

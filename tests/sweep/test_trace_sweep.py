@@ -17,9 +17,9 @@ from frontier.core.decisions import Verdict
 from frontier.core.errors import UsageError
 from frontier.core.loads import POISSON, Rate
 from frontier.core.trials import Phase
+from frontier.extras.notebook.notebook_run import load
 from frontier.planning.plan import make_plan, make_trial
 from frontier.run import Run
-from frontier.show.notebook import load
 from tests.commands import frontier
 from tests.golden import assert_golden_row
 from tests.sweep.test_sweep_http import sweep_over_http

@@ -21,9 +21,8 @@ from frontier.extras.compare.rivals import comparison_notes, contest_sentence, d
 from frontier.run import Run
 from frontier.show.cached_and_drafted import cached_and_drafted
 from frontier.show.json_out import Tree, tree_of
-from frontier.show.notebook import WIDE, as_html
 from frontier.show.picture.selection import narrowed
-from frontier.show.table import Table, indented, to_text
+from frontier.show.table import WIDE, Table, as_html, indented, to_text
 
 COMPARE_SCHEMA = "frontier.compare/1"
 MOST_CHANGES = 6

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from frontier import registry
 from frontier._version import __version__
 from frontier.config import load_config
 from frontier.core.errors import StoreError, UsageError
@@ -27,7 +28,8 @@ from frontier.extras.importers.assemble import Assembled, assemble, config_text
 from frontier.extras.importers.results import ImportedFile
 from frontier.fields import Problem
 from frontier.fields import name as name_of
-from frontier.show.notebook import NotebookRun, load
+from frontier.read_run import load
+from frontier.run import Run
 from frontier.store.documents import MOST_BYTES, Document, ForeignFileError, foreign_text, read_document
 from frontier.store.files import read_given
 from frontier.store.run_dir import AnotherSweepError, RunDirectory
@@ -165,7 +167,7 @@ def import_files(
     format: str | None = None,  # noqa: A002  # the option's name
     deployment: str | None = None,
     shape: str | None = None,
-) -> NotebookRun:
+) -> Run:
     """Results of other tools as a run: the content of `files` tells their format, unless `format`
     names it.
 
@@ -173,4 +175,6 @@ def import_files(
     give them. UsageError when a file cannot be used, StoreError when `run` holds something else.
     """
     store(read_files(files, name=format, deployment=deployment, shape=shape), Path(run))
-    return load(run)
+    shown = registry.optional(registry.API["load"]) or load  # as a notebook shows it
+    imported: Run = shown(run)
+    return imported

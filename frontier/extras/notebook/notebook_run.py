@@ -20,20 +20,14 @@ from frontier.read_run import load as load_run
 from frontier.run import Run
 from frontier.show.explain import with_notes
 from frontier.show.point_rows import load_columns, table
+from frontier.show.table import WIDE, as_html
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from frontier.show.picture.data import Picture, Theme
 
-WIDE = 110
 _REQUEST_COLUMNS = ("sent", "ok", "ttft", "tpot", "e2e", "prompt_tokens", "completion_tokens", "cached_tokens")
-_PRE = '<pre style="line-height:1.35;white-space:pre;overflow-x:auto">{}</pre>'
-
-
-def as_html(text: str) -> str:
-    """A table of the terminal as HTML."""
-    return _PRE.format(escape(text))
 
 
 class Decisions(tuple[Decision, ...]):

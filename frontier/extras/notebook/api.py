@@ -13,10 +13,10 @@ from frontier.config.config_file import open_run, require_sweep, with_trace
 from frontier.config.config_file import read_sessions as sessions_of_file
 from frontier.config.shape_keys import ReadSessions
 from frontier.core.errors import MeasurementError, UsageError
+from frontier.extras.notebook.notebook_run import NotebookRun, load
 from frontier.planning.plan import make_plan
 from frontier.planning.standing import lost_server
 from frontier.planning.sweep_progress import Progress
-from frontier.show.notebook import NotebookRun, load
 from frontier.store.files import read_config
 from frontier.store.run_dir import read_manifest
 from frontier.sweep import backend
