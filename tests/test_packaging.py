@@ -20,7 +20,7 @@ NAME = f"llm_frontier-{__version__}"
 DATA = {
     "py.typed",
     "client/ask/words.txt",
-    "client/ask/natural.txt.gz",
+    "extras/natural/natural.txt.gz",
     "extras/report/templates/page.md.j2",
     "extras/report/templates/page.html.j2",
     "extras/report/templates/page.js",

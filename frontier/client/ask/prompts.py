@@ -6,28 +6,18 @@ them, token ids. No two prompts of a sweep share their first block, so a prefix 
 the first words are drawn anew per request, the rest is a slice of a text that is made once per
 trial. How many words make how many tokens is learned from the server's own count by
 `calibrate_words`.
-
-Natural prompts are passages of English prose, cut by the same count. The corpus `natural.txt.gz`
-holds four books in the public domain (Jane Austen, "Pride and Prejudice", 1813; Lewis Carroll,
-"Alice's Adventures in Wonderland", 1865; Arthur Conan Doyle, "The Adventures of Sherlock Holmes",
-1892; H. G. Wells, "The Time Machine", 1895), a paragraph a line, without titles and headings
-(NOTICE). A prompt begins with a few random words; a passage from anywhere follows. A long sweep
-comes back to a place of the corpus, and the prompts differ in their first block even then.
 """
 
 import dataclasses
-import functools
-import gzip
 import hashlib
 import itertools
 import random
-import re
-from array import array
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from frontier import registry
 from frontier.client.engines.request import Content, Prompt, Turn, TurnReply
 from frontier.core.session_plans import SessionPlan, class_of, left_out, plan_session
 from frontier.core.shapes import Shape
@@ -38,14 +28,10 @@ use."""
 HEAD = 24
 """Words (or ids) drawn anew per request before the sliced text: more than one cache block of any
 engine's default."""
-LEAD = 6
-"""Random words that a natural prompt begins with: fewer than a cache block has tokens, and as good
-as never the same twice."""
 _SLIDE = 4096
-_PIECE = 64
-_PASSAGE, _PASSAGES = 512, 32
-"""Words and marks of a passage, and passages, by which the natural text is calibrated: the mean of
-so many is known within 1 %."""
+PIECE = 64
+"""Words of the shortest text that is counted: with fewer, what every prompt has beside its words
+would weigh too much."""
 _LEAST = 0.25
 """Tokens that a word makes at the least, whatever a server says."""
 
@@ -73,9 +59,12 @@ class Calibration:
         """Words to send for `isl` tokens, at least one."""
         return max(1, round((isl - self.offset) / self.per_word))
 
-    def text(self, seed: str, count: int) -> "_Text":
+    def text(self, seed: str, count: int) -> "PromptText":
         """A text of so many words (or ids) of which prompts are made."""
-        return _Natural(seed) if self.natural else _Text(random.Random(seed), count, self.ids)
+        if self.natural:
+            passages: PromptText = registry.needed(registry.NATURAL, "prompts: natural").Passages(seed)
+            return passages
+        return PromptText(random.Random(seed), count, self.ids)
 
 
 def prompt_seed(salt: int, seed: int, attempt: int) -> int:
@@ -177,7 +166,7 @@ def mixed_prompts(shape: Shape, seed: int, calibration: Calibration, streams: in
     return lambda number: sources[class_of(shape, seed, number)](number)
 
 
-class _Text:
+class PromptText:
     """Random words as one string with the place where each begins, or random token ids; sliced
     cheaply.
     """
@@ -205,45 +194,8 @@ class _Text:
         of this text.
         """
         head = min(HEAD, count)
-        pieces = [_Text(rng, head, self._ids).slice(0, head)]
+        pieces = [PromptText(rng, head, self._ids).slice(0, head)]
         return pieces if count == head else [*pieces, self.slice(rng.randrange(_SLIDE), count - head)]
-
-
-@functools.cache
-def _corpus() -> tuple[str, "array[int]"]:
-    """The natural text, and where each of its words and punctuation marks begins."""
-    text = gzip.decompress(Path(__file__).with_name("natural.txt.gz").read_bytes()).decode("ascii")
-    return text, array("L", (match.start() for match in re.finditer(r"\w+|[^\w\s]", text)))
-
-
-class _Natural(_Text):
-    """The corpus of natural text from a place that the seed draws; its end is followed by its
-    beginning.
-    """
-
-    __slots__ = ("_origin", "_places", "_text")
-
-    def __init__(self, seed: str) -> None:
-        self._text, self._places = _corpus()
-        self._origin = random.Random(seed).randrange(len(self._places))
-
-    def slice(self, start: int, count: int) -> Any:
-        """`count` words and marks from the `start`-th on, in whole rounds where that is more than
-        there are.
-        """
-        text, starts = self._text, self._places
-        begin = (self._origin + start) % len(starts)
-        end = begin + count
-        if end < len(starts):
-            return text[starts[begin] : starts[end]].rstrip()
-        rounds, rest = divmod(end, len(starts))
-        return (text[starts[begin] :] + text * (rounds - 1) + text[: starts[rest]]).rstrip()
-
-    def fresh(self, rng: random.Random, count: int) -> list[Any]:
-        """Random words, and a passage from anywhere: so many words and marks together."""
-        lead = min(LEAD, count)
-        pieces: list[Any] = [" ".join(rng.choices(WORDS, k=lead))]
-        return pieces if count == lead else [*pieces, self.slice(rng.randrange(len(self._places)), count - lead)]
 
 
 class FilePrompt(NamedTuple):
@@ -313,15 +265,9 @@ async def calibrate_words(count: Count, longest: int, *, natural: bool = False) 
     and the first piece once more in two halves, which shows what every prompt has beside its words.
     """
     if natural:
-        size = min(_PASSAGE, max(_PIECE, longest // 2))
-        corpus, places = _Natural("calibrate"), len(_corpus()[1])
-        passages = -(-_PASSAGES * _PASSAGE // size)
-        starts = [i * places // passages for i in range(passages)]
-        pieces = [corpus.slice(start, size) for start in starts]
-        halves = [corpus.slice(0, size // 2), corpus.slice(size // 2, size - size // 2)]
-        words = passages * size
+        pieces, halves, words = registry.needed(registry.NATURAL, "prompts: natural").counted(longest)
     else:
-        size = min(len(WORDS), max(_PIECE, longest // 2))
+        size = min(len(WORDS), max(PIECE, longest // 2))
         shuffled = random.Random("calibrate").sample(WORDS, len(WORDS))
         pieces = [" ".join(shuffled[at : at + size]) for at in range(0, len(shuffled), size)]
         halves = [" ".join(half) for half in (shuffled[: size // 2], shuffled[size // 2 : size])]

@@ -1,0 +1,1 @@
+"""Natural prompts: passages of English prose."""
