@@ -132,7 +132,7 @@ def _change_words(reason: Reason) -> dict[str, str]:
     but = f" with {-gain:.0%} less throughput" if gain < 0 else ", but a lower setting violates"
     cost = "no more tail latency"
     if reason.cost is not None and reason.metric is not None and reason.cost > 1:
-        cost = f"{reason.cost:.2g}× the {metric(reason.metric).label}"
+        cost = f"{reason.cost:.3g}× the {metric(reason.metric).label}"
     return {
         "gain": f"{gain:+.1%}" if abs(gain) < 0.01 else f"{gain:+.0%}",
         "gives": gives if matters and reason.cause in UNDECIDED else "",
