@@ -359,7 +359,8 @@ def _how_to_prove(request: "SweepRequest", path: Path, cut: "Sequence[str]") -> 
     need = sum((Amount(**line["need"]) for line in lines if line["event"] == "dropped" and "need" in line), Amount())
     spent = common.read_run(path, allow_empty=True).spent
     command = with_budget(request.again, request.config, need * ENOUGH_FOR_PROOFS + spent)
-    return f"not proven: {', '.join(cut)}; the budget of this run is spent. To prove it:\n  {command}\nThe answer without it:"
+    what = f"not proven: {', '.join(cut)}; the budget of this run is spent."
+    return f"{what} To prove it:\n  {command}\nThe answer without it:"
 
 
 def _notify(config: "Config", path: Path, end: str, code: int, decisions: "Sequence[Decision]", reason: str) -> None:
