@@ -63,7 +63,8 @@ def staircase() -> None:
     plt.step(x, y, where="post", color=BLUE, label="frontier (staircase)")
     plt.plot(x, y, color=ORANGE, ls="--", lw=1, label="straight lines")
     plt.plot(x, y, "o", color=BLUE)
-    plt.plot(*zip(*(where[c] for c in between), strict=True), "x", color="black", label="concurrencies not in the sweep")
+    others = zip(*(where[c] for c in between), strict=True)
+    plt.plot(*others, "x", color="black", label="concurrencies not in the sweep")
     for c, (latency, rate) in where.items():
         side = 6 if c in measured or c > 9 else -14
         plt.annotate(str(c), (latency, rate), xytext=(side, -10), textcoords="offset points", fontsize=9)
