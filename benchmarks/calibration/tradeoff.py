@@ -34,13 +34,17 @@ EARLIER = (
     Design("0.1.0: grid of three repeats, 6 settings more", 24, 0.91, _FIRST),
     Design("0.1.0: grid of one repeat, 6 settings more", 12, 0.90, _FIRST),
     Design("scan; candidate where a fifth of what is allowed is late; judged after 3, 5, 9", 2.4, 0.79, _TUNING),
-    Design("the same with short trials between listed settings, candidate by chance times throughput", 3.0, 0.81, _TUNING),
+    Design(
+        "the same with short trials between listed settings, candidate by chance times throughput", 3.0, 0.81, _TUNING
+    ),
     Design("candidate by expected worth of windows; judged after 3, 6, 12", 3.2, 0.90, _TUNING),
     Design("the same, ascents with a geometric share of the error, wider steps", 3.35, 0.90, _TUNING),
     Design("error spent by judgement; judged after 3, 6, 12, 20", 3.25, 0.91, _TUNING),
     Design("the same with a drift charged at 90 % of confidence", 3.1, 0.91, "540 to 960, ten families"),
     Design("the same with a drift charged at 95 % of confidence", 3.9, 0.90, "960, ten families"),
-    Design("five judgements, drift by windows, synchronised requests by half lifetimes", 4.4, 0.93, "442, ten families"),
+    Design(
+        "five judgements, drift by windows, synchronised requests by half lifetimes", 4.4, 0.93, "442, ten families"
+    ),
     Design("the same, windows sized by what candidates before showed", 3.9, 0.94, "1,001, ten families"),
 )
 """As docs/decisions/0012 and docs/validation/calibration.md had them; of a range the middle."""
