@@ -31,11 +31,11 @@ def sections() -> dict[str, dict[str, str]]:
 
 
 HELP = """\
-The throughput-latency frontier of an LLM deployment, and the concurrency proven inside its SLA.
+Find the best concurrency at which an LLM server keeps its latency SLA, and its frontier.
 
 \b
 Start with three commands:
-  frontier init http://localhost:8000/v1 > sweep.yaml    a commented config
+  frontier init http://localhost:8000/v1 > sweep.yaml    a config
   frontier sweep sweep.yaml              run it; the same command resumes it
   frontier solve --sla 'p99_ttft<=1s'    another SLA on the run just made
 
