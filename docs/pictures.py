@@ -44,8 +44,9 @@ def proof() -> None:
     plt.xscale("log")
     plt.xticks([50, 100, 299, 1000, 4000], ["50", "100", "299", "1,000", "4,000"])
     plt.xlabel("independent requests")
-    plt.ylabel("p99, as a share of the truth")
-    plt.legend(frameon=False, loc="lower center", bbox_to_anchor=(0.5, 1.0))
+    plt.ylabel("p99 / true p99")
+    plt.title("Below 299 requests a p99 has no upper bound", loc="left", fontweight="bold", pad=44)
+    plt.legend(frameon=False, loc="lower left", bbox_to_anchor=(0.0, 1.0))
     saved("proof.svg")
 
 
@@ -59,13 +60,15 @@ def staircase() -> None:
     }
     x, y = (np.array([where[c][i] for c in measured]) for i in (0, 1))
     plt.figure(figsize=(7, 3.6))
-    plt.step(x, y, where="post", color=BLUE, label="the staircase under what was measured")
+    plt.step(x, y, where="post", color=BLUE, label="frontier (staircase)")
     plt.plot(x, y, color=ORANGE, ls="--", lw=1, label="straight lines")
     plt.plot(x, y, "o", color=BLUE)
-    plt.plot(*zip(*(where[c] for c in between), strict=True), "x", color="black", label="what lies between")
+    others = zip(*(where[c] for c in between), strict=True)
+    plt.plot(*others, "x", color="black", label="concurrencies not in the sweep")
     for c, (latency, rate) in where.items():
         side = 6 if c in measured or c > 9 else -14
         plt.annotate(str(c), (latency, rate), xytext=(side, -10), textcoords="offset points", fontsize=9)
+    plt.title("A straight line promises what no setting gives", loc="left", fontweight="bold")
     plt.ylim(0, 2100)
     plt.xlim(15, 30.5)
     plt.xlabel("p99 TTFT, ms")

@@ -28,7 +28,7 @@ class Command(NamedTuple):
 
 COMMANDS = {
     "probe": Command("Measure", "check a server: does it stream, count tokens, force lengths", "probe.command"),
-    "init": Command("Measure", "print a commented config for an endpoint", "init.command"),
+    "init": Command("Measure", "print a config for an endpoint", "init.command"),
     "sweep": Command("Measure", "run a sweep, or resume it: the same command again"),
     "status": Command("Measure", "how far a running sweep is", "status.command"),
     "verify": Command("Measure", "the operating point under open-loop (Poisson) load"),

@@ -145,9 +145,9 @@ def _stall_table(results: Sequence[Result], name: str) -> list[str]:
         "deployments",
         "announced",
         "of these wrong",
-        "final claims",
+        "final results",
         "of these wrong",
-        "turns, median",
+        "request lifetimes, median",
     )
     rows = []
     for label, low, high in (("under 0.3 %", 0, SEEN), ("0.3 to 1 %", SEEN, 0.01), ("above 1 %", 0.01, 1)):

@@ -4,7 +4,6 @@ exit codes."""
 import errno
 import gc
 import importlib
-import io
 import logging
 import os
 import re
@@ -32,11 +31,11 @@ def sections() -> dict[str, dict[str, str]]:
 
 
 HELP = """\
-The throughput-latency frontier of an LLM deployment, and the concurrency proven inside its SLA.
+Find the best concurrency at which an LLM server keeps its latency SLA, and its frontier.
 
 \b
 Start with three commands:
-  frontier init http://localhost:8000/v1 > sweep.yaml    a commented config
+  frontier init http://localhost:8000/v1 > sweep.yaml    a config
   frontier sweep sweep.yaml              run it; the same command resumes it
   frontier solve --sla 'p99_ttft<=1s'    another SLA on the run just made
 
@@ -115,9 +114,7 @@ def run(arguments: list[str]) -> int:
         _say("interrupted")
         return ExitCode.INTERRUPTED
     except click.ClickException as error:
-        message = io.StringIO()
-        error.show(message)
-        _say(message.getvalue().rstrip("\n"))
+        _say(_usage_text(error))
         return ExitCode.USAGE
     except FrontierError as error:
         _say(f"error: {error}")
@@ -130,6 +127,15 @@ def run(arguments: list[str]) -> int:
     except Exception as error:  # noqa: BLE001  # the edge: whatever else escapes is a bug and becomes exit code 1
         return _internal_error(error)
     return int(code) if isinstance(code, int) else ExitCode.YES
+
+
+def _usage_text(error: click.ClickException) -> str:
+    """click's message in the form of all others, and where the options are listed: 'error: no such
+    option '--verbos'. Did you mean '--verbose'?'.
+    """
+    text = error.format_message()
+    context = error.ctx if isinstance(error, click.UsageError) else None
+    return f"error: {text[:1].lower()}{text[1:]}\n  options: {context.command_path if context else 'frontier'} --help"
 
 
 def _say(text: str) -> None:

@@ -12,6 +12,7 @@ import signal
 import sys
 import time
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -210,6 +211,7 @@ def _sweep(
         cut = _unfinished_proofs(run.path) if prove else []
         if cut and end == "budget":
             common.say(_how_to_prove(request, run.path, cut))
+            shown = replace(shown, detail="answer")
         code, decisions = _conclude(run.path, end, request.again, shown, alone=bool(cut))
         if cut and code == ExitCode.YES:
             code = ExitCode.NOT_PROVEN
@@ -359,4 +361,5 @@ def _how_to_prove(request: "SweepRequest", path: Path, cut: "Sequence[str]") -> 
     need = sum((Amount(**line["need"]) for line in lines if line["event"] == "dropped" and "need" in line), Amount())
     spent = common.read_run(path, allow_empty=True).spent
     command = with_budget(request.again, request.config, need * ENOUGH_FOR_PROOFS + spent)
-    return f"not proven: {', '.join(cut)}; the budget of this run is spent. To prove it:\n  {command}"
+    what = f"not proven: {', '.join(cut)}; the budget of this run is spent."
+    return f"{what} To prove it:\n  {command}\nThe answer without it:"

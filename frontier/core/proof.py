@@ -292,7 +292,7 @@ def with_visits(candidate: Candidate, parts: tuple[WindowData, ...], limits: tup
     over = violation(point, limits)
     if over is not None and over <= 0:
         return dataclasses.replace(candidate, point=point)
-    reason = "later visits contradict its proof"
+    reason = "later measurements contradict its proof"
     return dataclasses.replace(candidate, verdict=Verdict.VIOLATES, reason=reason, point=point)
 
 

@@ -19,7 +19,7 @@ from frontier.core.units import format_number, format_share, trimmed
 from frontier.planning.sla_result import ArrivalRate, Checked, SlaResult
 from frontier.show.explain import other_reasons, why_not_more
 from frontier.show.json_out import SOLVE_SCHEMA, Tree, decision_json, number, tree_of
-from frontier.show.numbers import figure_row, figures
+from frontier.show.numbers import figure_row, figures, tightest_figure
 from frontier.show.rough import roughly
 from frontier.show.sentences import claim_sentence, half_undecided, headline, next_step_lines, production_lines
 from frontier.show.sla_notes import best_note, sla_notes
@@ -62,6 +62,8 @@ def answers_text(
             decision_table(tier.decisions, arrivals=tier.arrivals, gpus=gpus, detail=detail, width=width, colour=colour)
         )
         lines += [textwrap.fill(clean(text, _LONGEST), width) for text in more]
+        if len(tier.decisions) > 1 and detail != "answer":
+            lines += ["", to_text(summary(tier.decisions, gpus).drawn(width), width=width, colour=colour)]
         if len(answers) > 1:
             promise, name = limits_text(tier.limits), clean(tier.tier, 60)
             lines.insert(0, name if name == promise or "<" in name or ">" in name else f"{name}   {promise}")
@@ -90,6 +92,24 @@ def decision_table(
             lines += [Text("")] * bool(rows) + [Table.of((), rows, right=()).drawn(width)] * bool(rows)
         blocks.append(to_text(*lines, width=width, colour=colour))
     return "\n\n".join(blocks) or "no decision"
+
+
+_NOTHING = {Verdict.VIOLATES: "no setting meets", Verdict.INVALID: "nothing valid"}
+
+
+def summary(decisions: Sequence[Decision], gpus: DeploymentGpus = None) -> Table:
+    """Several decisions, a row each: where to run, how much it gives, and the limit that binds."""
+    series, rows = [decision.series for decision in decisions], []
+    for decision in decisions:
+        at = setting(decision.concurrency) if decision.concurrency is not None else ""
+        of, speed = (gpus or {}).get(decision.deployment), decision.metrics.get("output_throughput")
+        rate = value_text("output_throughput", speed.value, of) if speed and at else ""
+        binds = tightest_figure(decision)
+        label, value, bound, limit, _ = figure_row(binds, of) if binds else ("",) * 5
+        name = decision.series.label(series, longest=40, keep_shape=True)
+        words = f"run at {at}" if at else _NOTHING.get(decision.verdict, "none proven")
+        rows.append((name, words, rate, f"{label} {value}".strip(), bound.removesuffix(" (95%)"), limit))
+    return Table.of((), rows, right=(2,))
 
 
 def answer_lines(decision: Decision, arrivals: ArrivalRate | None, *, whole: bool = True) -> list[tuple[str, str]]:

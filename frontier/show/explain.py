@@ -15,7 +15,7 @@ from frontier.show.costs import power_text
 from frontier.show.mixes import shares_sentence
 from frontier.show.rough import roughly
 from frontier.show.sentences import claim_sentence, next_step_note
-from frontier.show.wording import count, evidence_text, flag_words, limit_value_text, value_text
+from frontier.show.wording import count, evidence_text, flag_words, is_clear, limit_value_text, value_text
 
 SENTENCES = {
     Cause.CHOSEN: "Binding: {evidence}.",
@@ -132,7 +132,7 @@ def _change_words(reason: Reason) -> dict[str, str]:
     but = f" with {-gain:.0%} less throughput" if gain < 0 else ", but a lower setting violates"
     cost = "no more tail latency"
     if reason.cost is not None and reason.metric is not None and reason.cost > 1:
-        cost = f"{reason.cost:.2g}× the {metric(reason.metric).label}"
+        cost = f"{reason.cost:.3g}× the {metric(reason.metric).label}"
     return {
         "gain": f"{gain:+.1%}" if abs(gain) < 0.01 else f"{gain:+.0%}",
         "gives": gives if matters and reason.cause in UNDECIDED else "",
@@ -149,7 +149,8 @@ def _what_would_decide(reason: Reason) -> str:
     """
     cut = _cut_words(reason.cut, reason.estimate.n) if reason.cut is not None and reason.estimate is not None else ""
     if reason.need is None:
-        why = "they are too much alike" if reason.cause is Cause.TOO_FEW else "too close to the limit"
+        close = "its bound is too wide" if is_clear(reason) else "too close to the limit"
+        why = "they are too much alike" if reason.cause is Cause.TOO_FEW else close
         return f"{cut}{why} to decide at a reasonable cost"
     return f"{cut}about {roughly(reason.need)} requests would decide"
 

@@ -225,7 +225,7 @@ def claim_sentence(decision: Decision) -> str:
     else:
         stall = "stalls of the whole server may not have been seen"
     enough = max((fewest_to_bound(limit.of.p) for limit in decision.limits if limit.of.p is not None), default=0)
-    late = "; late requests come together, so that more time is needed"
+    late = "; slow requests come in bursts, and more time shows how often"
     measured = f"{requests} in {length(claim.turns)}"
     return f"{measured}; {stall}{late if claim.stage != 'final' and claim.turns >= enough else ''}.{when}"
 

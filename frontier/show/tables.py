@@ -29,6 +29,7 @@ from frontier.show.wording import (
     flag_kinds,
     has_no_bound,
     interval_text,
+    is_clear,
     left_out,
     limits_text,
     time_sentence,
@@ -159,7 +160,10 @@ def _reason_words(reason: Reason, broken: Sequence[Limit]) -> str:
     if reason.verdict is Verdict.VIOLATES:
         return f"violates {label}"
     if reason.cause in _NOT_PROVEN and reason.verdict is not Verdict.MEETS:
-        few = "has too few requests" if reason.cause is Cause.TOO_FEW else "is too close to its limit"
+        if broken and reason.metric not in [limit.metric for limit in broken]:
+            return f"not proven: {broken[0].of.label} is probably over its limit"
+        close = "has too wide a bound" if is_clear(reason) else "is too close to its limit"
+        few = "has too few requests" if reason.cause is Cause.TOO_FEW else close
         needs = few if reason.need is None else f"needs about {roughly(reason.need)} requests"
         return _NOT_PROVEN[reason.cause].format(label=label, needs=needs)
     return "meets" if reason.verdict is Verdict.MEETS else "not proven"

@@ -9,7 +9,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from frontier.core.decisions import Limit
+from frontier.core.decisions import Limit, Reason
 from frontier.core.loads import setting as setting
 from frontier.core.metrics import RATES, Unit, metric, per_gpu
 from frontier.core.points import Estimate, Flag, Frontier, Point, TimeBreakdown
@@ -347,6 +347,17 @@ def unexplained_text(breakdown: TimeBreakdown) -> str:
     than it.
     """
     return f"{breakdown.rest / breakdown.e2e:.1%}".replace("-0.0%", "0.0%")
+
+
+CLEARLY = 0.1
+"""Share of a limit that a value leaves from which what keeps it unproven is its bound."""
+
+
+def is_clear(reason: Reason) -> bool:
+    """Whether the value that a setting is not proven by lies well inside its limit."""
+    if reason.limit is None or reason.estimate is None:
+        return False
+    return reason.limit.margin(reason.estimate.value) >= CLEARLY
 
 
 def deciding_bound(estimate: Estimate, limit: Limit) -> float | None:

@@ -15,7 +15,7 @@ from frontier.client.ask.found_servers import ServerFacts
 from frontier.config import load_config
 from frontier.config.deployment import DeploymentConfig
 from frontier.config.schema import Config
-from frontier.extras.init.template import USE_CASES, commented_config
+from frontier.extras.init.template import USE_CASES, commented_config, needed
 from frontier.extras.serve_sim.process import SimulatorProcess
 from frontier.simulator.spec import EngineSpec
 from tests import servers
@@ -33,6 +33,17 @@ def test_it_loads_without_a_word(endpoint: str, model: str | None) -> None:
     (deployment,) = config.deployments
     assert endpoint == deployment.endpoint
     assert (None if endpoint == "simulator" else model) == deployment.model
+
+
+@pytest.mark.parametrize("use", [None, *USE_CASES])
+@pytest.mark.parametrize("endpoint", ["http://localhost:8000/v1", "simulator"])
+def test_what_one_needs_of_it_is_the_same_config_on_one_screen(endpoint: str, use: str | None) -> None:
+    text = commented_config(endpoint, None, use=use)
+    short = needed(text)
+    assert load_config(text, "sweep.yaml") == load_config(short, "sweep.yaml")
+    keys = [line for line in short.splitlines() if line and not line.startswith("#")]
+    assert len(keys) <= 8
+    assert len(short.splitlines()) <= 24
 
 
 @pytest.mark.slow

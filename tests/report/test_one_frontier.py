@@ -3,9 +3,11 @@ axes and the same settings on it.
 """
 
 import csv
+import html
 import io
 import json
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,7 @@ from frontier.core.decisions import Limit
 from frontier.extras.compare.comparison_tables import compare_runs
 from frontier.extras.compare.pooled import base_axes
 from frontier.read_run import load
-from frontier.show.picture.data import Role
+from frontier.show.picture.data import Role, View
 from frontier.show.picture.frontier_picture import small_multiples
 from frontier.show.picture.selection import views_of
 from tests.commands import frontier
@@ -81,10 +83,33 @@ def test_all_that_is_said_of_a_run_has_the_same_frontier(tmp_path: Path, name: s
         assert on <= set(view.frontier.members)
     rows = list(csv.DictReader(io.StringIO(frontier("export", "run", "--csv", cwd=tmp_path).out)))
     assert shown == {_setting(row): (row["objectives"].split(","), row["on_frontier"] == "true") for row in rows}
+    if run.limits():
+        _one_operating_point(tmp_path, views)
     gauges = frontier("export", "run", "--prometheus", cwd=tmp_path).out
     assert sum(on for _, on in shown.values()) == len(
         re.findall(r"^frontier_point_on_frontier\{.*\} 1\.0$", gauges, re.M)
     )
+
+
+def _one_operating_point(here: Path, views: Sequence[View]) -> None:
+    """The concurrency that JSON, table, answer, picture and page name for each series."""
+    answer = json.loads(frontier("solve", "run", "--json", cwd=here).out)["shapes"]
+    named = [(s["deployment"], s["shape"], s["concurrency"]) for s in answer]
+    drawn = [(v.frontier.deployment, v.frontier.shape.label, v.chosen) for v in views]
+    assert named == drawn
+    chosen = [c for _, _, c in named if c is not None]
+    table = frontier("show", "run", cwd=here).out
+    assert chosen == [int(row) for row in re.findall(r"^ *(\d+) .*<- run here$", table, re.M)]
+    said = frontier("solve", "run", cwd=here).out
+    assert chosen == _named(said)
+    if len(views) == 1:
+        assert frontier("report", "run", "-o", "page.html", cwd=here).code == 0
+        (head,) = re.findall(r"<h1>(.*?)</h1>", (here / "page.html").read_text())
+        assert chosen == _named(small_multiples(views).title) == _named(html.unescape(head))
+
+
+def _named(text: str) -> list[int]:
+    return [int(c) for c in re.findall(r"(?:Run at|[Pp]roven so far:) concurrency\s+(\d+)", text)]
 
 
 def _setting(tree: dict[str, Any]) -> tuple[str, str, int]:
@@ -101,6 +126,12 @@ def test_two_runs_are_seen_on_the_axes_of_the_first(tmp_path: Path) -> None:
     assert wanted == base_axes((a, b), None, a.limits())[series.shape]
     (comparison,) = compare_runs(a, b)
     assert wanted == comparison.contest.rules.objectives
+    said = frontier("compare", "tpot binds", "ttft binds", cwd=tmp_path).out
+    verdict = " ".join(said.partition("\n")[2].partition("\n  output throughput")[0].split())
+    assert verdict.startswith("No clear winner between tpot binds and ttft binds inside ")
+    assert frontier("plot", "tpot binds", "ttft binds", "-o", "both.svg", cwd=tmp_path).code == 0
+    drawn = " ".join(re.findall(r">([^<>]+)</", (tmp_path / "both.svg").read_text()))
+    assert verdict.rstrip(".") in " ".join(html.unescape(drawn).split())
     pooled = json.loads(frontier("show", "tpot binds", "ttft binds", "--json", cwd=tmp_path).out)["pooled"]
     assert [list(wanted)] == [pool["objectives"] for pool in pooled]
 

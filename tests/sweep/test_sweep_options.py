@@ -139,6 +139,7 @@ def test_a_proof_without_room_in_the_budget_is_not_proven(budget: str, tmp_path:
     assert 0 == sweep(tmp_path, *easy).code
     asked = sweep(tmp_path, *easy, "--prove", "500", "--set", f"budget.{budget}")
     assert 4 == asked.code
+    assert asked.out.startswith("Run at concurrency "), "no table of what was measured before"
     codes = []
     for _ in range(4):  # a proof may take several windows
         (command,) = (line for line in asked.err.splitlines() if line.startswith("  frontier sweep"))

@@ -241,9 +241,9 @@ def _winner_sentence(contest: Contest) -> str:
         of = " that is proven" if best.may_give else ""
         if len(best.others) + 1 < len(contest.names):
             of = " of those proven"
-        return f"{name} carries the most{of} inside {promise}: {words}{clauses}"
+        return f"{name} gives the most{of} inside {promise}: {words}{clauses}"
     reason = "within the interval of the next" if speed.has_interval else "but intervals are not known"
-    return f"No clear winner inside {promise}: {name} carries {words}, {reason}{clauses}"
+    return f"No clear winner inside {promise}: {name} gives {words}, {reason}{clauses}"
 
 
 def _clauses(contest: Contest) -> str:
@@ -280,10 +280,10 @@ def _workloads_sentence(contests: Sequence[Contest], names: Sequence[str]) -> st
     promise, number, open_ = limits_text(contests[0].rules.limits), len(contests), len(contests) - won.total()
     if len(won) == 1 and not open_:
         every = "both" if number == 2 else f"all {number}"
-        return f"{next(iter(won))} carries the most inside {promise} in {every} workloads"
-    carried = [f"by {name} in {won[name]}" for name in names if name in won]
-    carried += [f"by none clearly in {open_}"] if open_ else []
-    return f"Inside {promise}, of {number} workloads the most is carried {', '.join(carried)}"
+        return f"{next(iter(won))} gives the most inside {promise} in {every} workloads"
+    counts = [f"{name} in {won[name]}" for name in names if name in won]
+    counts += [f"none clearly in {open_}"] if open_ else []
+    return f"The most inside {promise} in {number} workloads: {', '.join(counts)}"
 
 
 def _winner(contest: Contest, names: Sequence[str]) -> str | None:

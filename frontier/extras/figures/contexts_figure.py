@@ -158,7 +158,7 @@ def _context_notes(views: Sequence[View]) -> list[str]:
     notes = ["Between the points nothing was measured: the dotted lines only join them."]
     notes += [f"▽ at the lower edge, no setting is inside the SLA: {named(none)}."] if none else []
     notes += [f"Not proven, and so not drawn: {named(unknown)}."] if unknown else []
-    notes += [f"The highest concurrency measured is inside, so more may be: {named(highest)}."] if highest else []
+    notes += [f"Every measured concurrency was inside: {named(highest)}. Measure higher ones."] if highest else []
     may = "; ".join(f"{named([view])} at {setting(step.concurrency)}" for view, step in better)
     notes += [f"Not proven, and may give more: {may}."] if better else []
     notes += ["Aggregates without intervals: these are their values, and nothing is proven."] if estimated else []

@@ -94,7 +94,7 @@ def tails_figure(view: View, samples: Samples) -> Picture | None:
         tails.append(Panel(LATENCIES[quantity], x, slower, _curves_of(view, shown, curves), rules=rules))
     if not tails:
         return None
-    notes = ["Every request of the windows counts. A tail that ends in a step says no more than its last request."]
+    notes = ["Every request of the windows counts. The last step of each curve is one request."]
     if lost:
         notes.append("A failed request never ends: its curve stays above the floor.")
     if empty:

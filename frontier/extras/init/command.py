@@ -1,4 +1,4 @@
-"""`frontier init`: a commented config on standard output."""
+"""`frontier init`: a config on standard output."""
 
 import click
 
@@ -18,8 +18,9 @@ from frontier.core.errors import UsageError
     type=click.Choice(["chat", "rag", "agent", "voice", "batch"]),
     help="Shape, SLA and axes of this use.",
 )
-def command(url: str, model: str | None, api_key_env: str | None, use: str | None) -> None:
-    """Print a commented config for the endpoint at URL, or with `simulator` for the embedded
+@click.option("--all", "whole", is_flag=True, help="Also every other key, commented out.")
+def command(url: str, model: str | None, api_key_env: str | None, use: str | None, *, whole: bool) -> None:
+    """Print a config for the endpoint at URL, or with `simulator` for the embedded
     engine.
 
     The config names the model that the server reports, and a shape that its context has room for;
@@ -36,7 +37,7 @@ def command(url: str, model: str | None, api_key_env: str | None, use: str | Non
     from frontier.client.ask.found_servers import ask_server
     from frontier.client.http.http_client import run
     from frontier.config.connection import endpoint
-    from frontier.extras.init.template import commented_config
+    from frontier.extras.init.template import commented_config, needed
     from frontier.fields import Problem
 
     try:
@@ -44,14 +45,16 @@ def command(url: str, model: str | None, api_key_env: str | None, use: str | Non
     except Problem as problem:
         raise UsageError(problem.named("URL").what, problem.hint) from None
     if address == "simulator":
-        _print(commented_config(address, model, use=use))
+        text = commented_config(address, model, use=use)
+        _print(text if whole else needed(text))
         return
     server = run(ask_server(address, read_key(api_key_env)))
     if server is None:
         say(f"note: no LLM server answered at {address}; the config is a template")
     elif server.refused:
         say(f"note: {address} wants a key: name its variable with  --api-key-env NAME")
-    _print(commented_config(address, model, server, api_key_env, use))
+    text = commented_config(address, model, server, api_key_env, use)
+    _print(text if whole else needed(text))
 
 
 def _print(text: str) -> None:

@@ -2,6 +2,7 @@
 there to be found."""
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from string import Template
@@ -266,3 +267,22 @@ def _scalar(text: str) -> str:
     if plain and not text.endswith(":") and text.lower() not in words:
         return text
     return json.dumps(text, ensure_ascii=False)
+
+
+def needed(text: str) -> str:
+    """The lines of a commented config that one needs: its head, and of each section that has a key
+    the line above its keys and the keys, without the keys that are commented out.
+    """
+    head, *sections = text.split("\n\n")
+    kept = [head]
+    for section in sections:
+        lines = section.splitlines()
+        keys = [line for line in lines if line and not line.startswith("#")]
+        if keys:
+            first = lines.index(keys[0])
+            kept.append("\n".join([*(line for line in lines[:first] if not _KEY_OUT.match(line)), *keys]))
+    return "\n\n".join([*kept, "# All other keys:  frontier init --all"])
+
+
+_KEY_OUT = re.compile(r"# +(#|- |\w+:)")
+"""A key that is commented out, or a line of one."""

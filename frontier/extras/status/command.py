@@ -19,6 +19,8 @@ from frontier.core.units import count, format_elapsed
 from frontier.store.journal import last_session
 from frontier.store.run_dir import RunDirectory
 
+_NAMED = 4
+"""Trials named as left in one line; the others are counted."""
 _WARNINGS = ("warning", "skipped", "dropped", "server_lost", "measured_again", "flagged", "failed", "given_up")
 _EVERY = 1.0
 
@@ -68,7 +70,8 @@ def read_state(path: Path) -> dict[str, Any]:
     last warnings.
 
     `seconds_left` is what the sweep itself last said; `proven` are the operating points known so
-    far. `skipped` are the trials given up in the session that runs, or ran last.
+    far. `skipped` are the trials given up in the session that runs, or ran last; `open` names them
+    and those that are left.
     """
     from frontier.config.config_file import config_of
     from frontier.planning.standing import standing
@@ -97,6 +100,7 @@ def read_state(path: Path) -> dict[str, Any]:
         "refined": now.refined,
         "skipped": len(now.given_up),
         "left": len(now.left),
+        "open": [trial_words(key) for key in (*(trial.key for trial in now.left), *now.given_up)],
         "running": running,
         "seconds_left": None if seconds is None else round(seconds, 1),
         "proven": [
@@ -124,6 +128,7 @@ def _state_of_import(run: "RunDirectory", path: Path) -> dict[str, Any]:
         "skipped": 0,
         "refined": 0,
         "left": 0,
+        "open": [],
         "elapsed": None,
         "last": [],
         "running": None,
@@ -177,9 +182,12 @@ def line(state: Mapping[str, Any]) -> str:
     """The state in one line."""
     if state["state"] == "imported":
         return f"imported  {state['done']} points; nothing is left to measure"
-    parts = [f"{state['state']}  {state['done']}/{state['planned']} trials"]
-    parts += [f"{state[k]} {words}" for k, words in (("refined", "of the search"), ("skipped", "skipped")) if state[k]]
-    parts.append(f"{state['left']} left")
+    listed = f"{state['done']} of {state['planned']} listed"
+    more = f"{state['done'] + state['refined']} trials: {listed}, {state['refined']} of the search"
+    parts = [f"{state['state']}  {more if state['refined'] else f'{listed} trials'}"]
+    if state["open"]:
+        names, others = state["open"][:_NAMED], len(state["open"]) - _NAMED
+        parts.append(f"{len(state['open'])} left: {', '.join(names)}{f' and {others} more' if others > 0 else ''}")
     parts += [f"proven: {', '.join(setting(load_of(one)) for one in state['proven'])}"] if state["proven"] else []
     if state["state"] == "running" and state["seconds_left"] is not None:
         parts.append(f"about {format_elapsed(state['seconds_left'])} to go")

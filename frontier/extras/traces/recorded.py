@@ -42,7 +42,7 @@ def _trace_lines(config: Config) -> list[str]:
         factors = [f"{rate / trace.rate:.3g}" for rate in rates]
         speeds = factors[0] if len(factors) == 1 else f"{factors[0]} to {factors[-1]}"
         at = " to ".join(dict.fromkeys(f"{rate:g}" for rate in (rates[0], rates[-1])))
-        least = f"a window of a claim has at least {trace.long_enough:,} arrivals"
+        least = f"a window of a proof has at least {trace.long_enough:,} arrivals"
         lines.append(f"At {at} req/s it is played {speeds} times as fast; {least}, so that its parts are alike.")
     return lines
 

@@ -108,8 +108,9 @@ def _plan_text(request: "SweepRequest", variants: "tuple[Variant, ...]") -> str:
     ends = request.config.budget.time
     until = f"; it ends after {ends / 60:.0f} min at the latest" if ends is not None else ""
     return (
-        f"Plan: look at {count(len(variants), 'variant')}, then the best against {variants[0].name}, what runs today, "
-        f"in turn.\nAt least {starts} starts of a server. How long they take is known after the first{until}."
+        f"Plan: short trials of {count(len(variants), 'variant')}, then the best against {variants[0].name}, what "
+        "runs today, in turn.\n"
+        f"At least {starts} starts of a server. How long they take is known after the first{until}."
     )
 
 

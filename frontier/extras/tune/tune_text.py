@@ -93,7 +93,7 @@ def _row(race: Race, runner: Runner) -> tuple[str | None, str, str]:
     about = value_text(name, math.exp(sign * reach.value))
     if runner.final_starts:
         return f"about {about}", setting(reach.edge), "not proven"
-    return f"about {about}", setting(reach.edge), "surely worse" if race.dropped(runner) else "looked at"
+    return f"about {about}", setting(reach.edge), "surely worse" if race.dropped(runner) else "short trials"
 
 
 def answer_text(race: Race) -> str:

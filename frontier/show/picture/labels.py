@@ -58,7 +58,7 @@ def headline(views: Sequence[View]) -> str:
     shapes, deployments = {v.frontier.shape for v in views}, {v.frontier.deployment for v in views}
     what = "deployments" if len(shapes) == 1 and len(deployments) == len(views) else "workloads"
     if not decided:
-        return f"The frontiers of {len(views)} {what}"
+        return _tops_apart(views) or f"The frontiers of {len(views)} {what}"
     met = sum(d.verdict is Verdict.MEETS for d in decided)
     promise = "the SLA"
     if met == len(views):
@@ -75,6 +75,21 @@ def view_sentence(view: View) -> str:
         return decision_sentence(view.decision, throughput=view.axes[1], gpus=view.gpus)
     best = _top(view)
     return f"{_top_words(view)} ({setting(best.concurrency)})" if best else _top_words(view)
+
+
+def _tops_apart(views: Sequence[View]) -> str:
+    """'Output throughput: up to 663 tok/s with 1024/256, 60.0 tok/s with 8192/512': the best and
+    the worst top of the frontiers of several shapes. '' where there are not two.
+    """
+    up = views[0].axes[1]
+    values = {
+        view.frontier.shape: best.metrics[up].value for view in views if (best := _top(view)) and view.axes[1] == up
+    }
+    ends = sorted(values, key=lambda shape: -metric(up).sign * values[shape])
+    if len(ends) < len(views) or values[ends[0]] == values[ends[-1]]:
+        return ""
+    first, last = (f"{value_text(up, values[shape])} with {clean_name(shape.label)}" for shape in (ends[0], ends[-1]))
+    return f"{metric(up).label[:1].upper()}{metric(up).label[1:]}: up to {first}, {last}"
 
 
 def _top(view: View) -> Point | None:

@@ -1,0 +1,88 @@
+"""The examples that need no server, swept in virtual time and drawn:
+
+    python docs/examples/make.py [NAME ...]      all of them in about 8 minutes; the same everywhere
+
+glm-5 is drawn from files of InferenceX (README.md names them): --glm-5 FOLDER. The quickstart and
+vllm-cpu are runs over real HTTP, which are drawn by the commands that their pages show.
+"""
+
+import argparse
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import frontier
+
+HERE = Path(__file__).parent
+ROOT = HERE.parent.parent
+SWEPT = {
+    "night": ("docs/examples/night/sweep.yaml", {"night/frontier.svg": ()}),
+    "mix": ("configs/mix.yaml", {"mix/frontier.svg": ()}),
+    "sessions": ("configs/sessions.yaml", {"sessions/frontier.svg": ()}),
+    "contexts": ("docs/examples/contexts/sweep.yaml", {"contexts/contexts.png": ("--figure", "contexts")}),
+    "time": ("docs/examples/time.yaml", {"time-breakdown.png": ("--figure", "time")}),
+    "precisions": (
+        "docs/examples/precisions.yaml",
+        {
+            "quality-cost.png": ("--objectives", "quality,cost"),
+            "energy.png": ("--objectives", "output_throughput,energy", "--overlay"),
+        },
+    ),
+}
+"""name -> config, and the options of `frontier plot` for each picture."""
+IMPORTED = {
+    "minimax-m2.5": ("--sla", "p99_ttft<=1s"),
+    "glm-5": ("--objectives", "output_throughput,p99_e2e"),
+}
+"""name -> options of its picture and page."""
+
+
+def command(here: Path, *words: str) -> str:
+    """The output of a frontier command in a folder."""
+    done = subprocess.run(
+        [sys.executable, "-m", "frontier", *words], cwd=here, stdout=subprocess.PIPE, text=True, check=False
+    )
+    if done.returncode not in (0, 4):
+        raise SystemExit(done.returncode)
+    return done.stdout
+
+
+def sweep(name: str, here: Path) -> None:
+    """Sweep an example in virtual time, and draw it."""
+    config, pictures = SWEPT[name]
+    frontier.run_sweep(ROOT / config, here / "runs" / name, virtual=True)
+    for file, options in pictures.items():
+        command(here, "plot", f"runs/{name}", *options, "-o", str(HERE / file))
+    if name == "night":
+        (HERE / "night" / "answer.txt").write_text(command(here, "solve", f"runs/{name}"))
+
+
+def bring(name: str, folder: Path, here: Path) -> None:
+    """Import an example's files, draw it, and write its page."""
+    (here / "files").symlink_to(folder.resolve())
+    files = sorted(str(path.relative_to(here)) for path in (here / "files").glob("*.json"))
+    command(here, "import", *files, "-o", f"runs/{name}")
+    for words in (("plot", f"runs/{name}", "-o", "frontier.svg"), ("report", f"runs/{name}", "-o", "review.html")):
+        command(here, *words[:2], *IMPORTED[name], *words[2:])
+        (HERE / name / words[-1]).write_text((here / words[-1]).read_text())
+
+
+def main() -> None:
+    """Make the examples that are asked for."""
+    parser = argparse.ArgumentParser(prog="python docs/examples/make.py", description=__doc__)
+    parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join([*SWEPT, *IMPORTED]))
+    parser.add_argument("--glm-5", type=Path, dest="glm", help="the folder of its files")
+    asked = parser.parse_args()
+    folders = {"minimax-m2.5": ROOT / "notebooks" / "minimax-m2.5", "glm-5": asked.glm}
+    for name in asked.names or [*SWEPT, *(name for name, folder in folders.items() if folder)]:
+        with tempfile.TemporaryDirectory() as here:
+            print(name, flush=True)
+            if name in SWEPT:
+                sweep(name, Path(here))
+            else:
+                bring(name, folders[name], Path(here))
+
+
+if __name__ == "__main__":
+    main()
