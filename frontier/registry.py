@@ -64,7 +64,7 @@ COMMANDS = {
 """Every command, in the order of the help."""
 
 
-NOTES = {"diagnosis": "diagnose.diagnosis_notes:notes"}
+NOTES = {"diagnosis": "diagnose.diagnosis_notes:notes", "jitter": "diagnose.jitter_notes:notes"}
 """What is said of the series of a run, by its name in JSON: (run, points, decisions) ->
 `show.notes.Noted`."""
 FIGURE_LINES = {

@@ -31,7 +31,8 @@ from frontier.core.verdict import judge
 from frontier.core.window import WindowData
 from frontier.hardware import device_power
 from frontier.hardware.above_roofline import above_roofline
-from frontier.hardware.roofline import Roofline, bounds, distance
+from frontier.hardware.distance import bounds, distance
+from frontier.hardware.roofline import Roofline
 from frontier.planning.budget import Amount, TrialTimes
 from frontier.planning.next_step import go_on, shared_commands, with_command, with_top
 from frontier.planning.sla_result import ArrivalRate, SlaResult, answer

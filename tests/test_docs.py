@@ -171,6 +171,34 @@ def test_the_page_of_thresholds_has_each_with_its_value_and_reason() -> None:
     assert page.read_text() == "\n".join(lines) + "\n"
 
 
+def test_the_page_of_accelerators_has_each_with_its_figures_and_source() -> None:
+    """With WRITE_GOLDEN=1 the page is written."""
+    from frontier.core.units import format_number
+    from frontier.hardware.gpus import HARDWARE
+
+    def cell(value: float | None, unit: float) -> str:
+        return "–" if value is None else format_number(value / unit)
+
+    lines = [
+        "# Accelerators",
+        "",
+        "What `hardware: {name: h200}` brings: dense peak rates of one device, by its maker. A figure that its source",
+        "does not say is left out (–). `frontier ceilings` measures what yours gives. Made of the table in",
+        "`frontier/hardware/gpus.py`.",
+        "",
+        "| name | memory TB/s | memory GB | 16 bits TFLOP/s | FP8 | FP4 | link GB/s, one way | W | source |",
+        "|---|--:|--:|--:|--:|--:|--:|--:|---|",
+    ]
+    for gpu in HARDWARE.values():
+        rates = [cell(peak, 1e12) for peak in (gpu.bf16, gpu.fp8, gpu.fp4)]
+        cells = [cell(gpu.bandwidth, 1e12), cell(gpu.capacity, 1e9), *rates, cell(gpu.link, 1e9), cell(gpu.watts, 1)]
+        lines.append(f"| `{gpu.name}` | {' | '.join(cells)} | {gpu.source} |")
+    page = ROOT / "docs" / "accelerators.md"
+    if os.environ.get("WRITE_GOLDEN"):
+        page.write_text("\n".join(lines) + "\n")
+    assert page.read_text() == "\n".join(lines) + "\n"
+
+
 def thresholds(path: Path) -> Iterator[tuple[str, str, str]]:
     """The public numbers of a module, each with its docstring."""
     body = ast.parse(path.read_text()).body

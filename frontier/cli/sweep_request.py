@@ -12,7 +12,7 @@ from typing import Any
 from frontier.cli.common import RUNS, given_options, say
 from frontier.client.secrets import redact
 from frontier.config import Config, Setting, config_text, left_out, load_config
-from frontier.config.config_file import read_sessions, with_trace
+from frontier.config.config_file import read_sessions, read_settings, with_trace
 from frontier.core.errors import StoreError, UsageError
 from frontier.core.loads import bare, kind_of
 from frontier.planning.plan import ToProve
@@ -67,7 +67,7 @@ def read_request(
 ) -> SweepRequest:
     """The sweep that the options ask for. ConfigError or UsageError when there is none."""
     text = read_config(file)
-    given = [Setting.of(setting) for setting in settings]
+    given = read_settings(settings)
     given += [] if until is None else [Setting(f"--until {until}", "budget.until", f'"{until}"')]
     configs: dict[str, Config] = {}
 

@@ -2,7 +2,9 @@
 it, and its run."""
 
 import hashlib
+import json
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -14,8 +16,11 @@ from frontier.core.errors import StoreError, UsageError
 from frontier.core.loads import Arrivals, Trace
 from frontier.core.shapes import Shape
 from frontier.core.text import clean_name
+from frontier.fields import read_alone
+from frontier.hardware.models import ModelCard
+from frontier.simulator.spec import Card
 from frontier.store.documents import LARGEST
-from frontier.store.files import read_config
+from frontier.store.files import CONFIG_BYTES, read_config, read_given
 from frontier.store.run_dir import RunDirectory
 
 
@@ -23,7 +28,7 @@ def load_config_file(file: Path, settings: Sequence[str] = ()) -> Config:
     """The config in a file of the user's, with settings as 'KEY=VALUE'. ConfigError or UsageError
     otherwise.
     """
-    given = [Setting.of(setting) for setting in settings]
+    given = read_settings(settings)
     return load_config(read_config(file), str(file), given, read_sessions=read_sessions)
 
 
@@ -31,8 +36,37 @@ def config_of(run: RunDirectory, settings: Sequence[str] = ()) -> Config:
     """The config that a run keeps, with settings as 'KEY=VALUE'. ConfigError or StoreError when it
     no longer reads.
     """
-    given = [Setting.of(setting) for setting in settings]
+    given = read_settings(settings)
     return as_in_run(load_config(run.config_text(), str(run.path / "config.yaml"), given, run.manifest), run)
+
+
+def read_settings(settings: Sequence[str]) -> list[Setting]:
+    """The settings of 'KEY=VALUE'; that of 'hardware.model=@FILE' has the sizes in this config.json
+    as its value, so that a run keeps them.
+    """
+    given = [Setting.of(text) for text in settings]
+    of_file = [each.key.endswith("hardware.model") and each.value.startswith("@") for each in given]
+    return [
+        replace(each, value=json.dumps(model_sizes(each.value[1:]))) if is_file else each
+        for each, is_file in zip(given, of_file, strict=True)
+    ]
+
+
+def model_sizes(file: str) -> dict[str, Any]:
+    """The fields of a model card that a model's config.json gives. UsageError otherwise."""
+    name, hint = clean_name(file), "name the config.json of a model"
+    try:
+        tree = json.loads(read_given(Path(file), CONFIG_BYTES))
+    except OSError as error:
+        raise UsageError(f"cannot read {name}: {error.strerror or error}", hint) from None
+    except ValueError:
+        raise UsageError(f"{name} is not JSON", hint) from None
+    try:
+        made: ModelCard = read_alone(Card, tree)
+    except ValueError as error:
+        what, _, hint = str(error).partition("; ")
+        raise UsageError(f"{name}: {what}", hint) from None
+    return {key: value for key, value in asdict(made).items() if value}
 
 
 def open_run(path: Path, config: Config, text: str, facts: Mapping[str, Any]) -> RunDirectory:

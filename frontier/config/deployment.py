@@ -160,6 +160,8 @@ class DeploymentConfig(Strict):
                 wrong(key, f"{key} is for a server that the sweep starts", "add  start: COMMAND,  or remove the key")
         if self.is_simulator and self.start is not None:
             wrong("start", "the simulator starts by itself")
+        if self.hardware is not None and (parts := self.hardware.uneven(self.gpus or 1)):
+            problems.append(parts)
         power = self.hardware.power if self.hardware is not None else None
         if power is not None and power.per_gpu and self.gpus is None:
             what = "power is per GPU, and the number of GPUs is not given"

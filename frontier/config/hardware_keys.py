@@ -2,7 +2,7 @@
 divided by."""
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Any
 
 from pydantic import PlainValidator, ValidationInfo
@@ -52,14 +52,17 @@ class HardwareConfig(GpuFields):
     deployment's model where its name is known) is a model card: the roofline is then a whole one,
     at `precision` (default: the model's own). Without a card, `weights` are the bytes of all
     weights read per step over all GPUs and `kv_per_token` the bytes of KV per token; where
-    `weights` is given, these are used rather than the card. `speculation` says how the server
-    speculates: the bounds then allow for drafts that are all accepted; a prediction assumes its
-    acceptance. `power` is a flat figure for what it draws under load, for the energy per token
-    where nothing measured it.
+    `weights` is given, these are used rather than the card. The GPUs are one tensor-parallel group,
+    or `pp` of them as the stages of a pipeline; experts are spread over `ep`. `speculation` says
+    how the server speculates: the bounds then allow for drafts that are all accepted; a prediction
+    assumes its acceptance. `power` is a flat figure for what it draws under load, for the energy
+    per token where nothing measured it.
     """
 
     name: Annotated[Text, PLAIN] | None = None
     gpus: Annotated[int, whole_in(1, 100_000)] | None = None
+    pp: Annotated[int, whole_in(1, 1_000)] = 1
+    ep: Annotated[int, whole_in(1, 100_000)] = 1
     model: Annotated[ModelCard, PlainValidator(card), PLAIN] | None = None
     precision: Annotated[str, one_of(*WEIGHT_BYTES), PLAIN] | None = None
     kv_precision: Annotated[str, one_of(*KV_BYTES), PLAIN] | None = None
@@ -68,6 +71,15 @@ class HardwareConfig(GpuFields):
     kv_per_token: SmallSize | None = None
     speculation: Annotated[Speculation, PlainValidator(lambda value: read(Speculation, value)), PLAIN] | None = None
     power: Annotated[Watts, PlainValidator(_power), PLAIN] | None = None
+
+    def uneven(self, gpus: int) -> Problem | None:
+        """What is wrong where its stages and the groups of its experts do not divide the GPUs."""
+        if gpus % self.pp:
+            return Problem(f"pp is {self.pp}, and {gpus} GPUs are not so many equal stages", None, "hardware", "pp")
+        if gpus // self.pp % self.ep:
+            what = f"ep is {self.ep}, and a stage of {gpus // self.pp} GPUs is not so many equal groups"
+            return Problem(what, None, "hardware", "ep")
+        return None
 
     def roofline(self, model: str | None, gpus: int | None) -> Roofline | None:
         """The roofline of `model` on `gpus` of these; None when too little is given."""
@@ -82,7 +94,9 @@ class HardwareConfig(GpuFields):
         sizes = self.model or _known(model)
         if gpu is None or sizes is None:
             return None
-        return ModelRoofline.of(sizes, gpu, gpus or 1, self.precision, self.kv_precision, drafts, self.max_num_seqs)
+        tp = (gpus or 1) // self.pp
+        light = ModelRoofline.of(sizes, gpu, tp, self.precision, self.kv_precision, drafts, self.max_num_seqs)
+        return replace(light, pp=self.pp, ep=self.ep)
 
 
 def _known(model: str | None) -> ModelCard | None:

@@ -1,11 +1,11 @@
 """Accelerators the roofline knows: memory bandwidth, capacity, dense peak rates, scale-up link.
 
-Figures are the makers' dense peaks per GPU as collected in aiconfigurator's system files and
-InferenceX's GPU specifications (both public). Where those two differ, aiconfigurator's is kept.
+Figures are the makers' dense peaks per device, each with its source. Where aiconfigurator's system
+files and InferenceX's GPU specifications (both public) differ, aiconfigurator's is kept.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Annotated, Any
 
 from frontier.core.text import suggestion
@@ -31,8 +31,8 @@ MIB = 2.0**20
 
 @dataclass(frozen=True, slots=True)
 class Hardware:
-    """One GPU: bytes per second of memory, bytes of memory, dense FLOP/s per precision, scale-up
-    bytes/s one way.
+    """One accelerator: bytes per second of memory, bytes of memory, dense FLOP/s per precision,
+    scale-up bytes/s one way; `source` says where its figures are from.
     """
 
     name: str
@@ -43,6 +43,7 @@ class Hardware:
     fp4: float | None = None
     link: float = 32e9
     watts: float | None = None
+    source: str = field(default="", compare=False)
 
     def peak(self, precision: str) -> float:
         """Dense FLOP/s at 'bf16', 'fp8' or 'fp4'; a precision without units of its own computes at
@@ -56,32 +57,66 @@ class Hardware:
 
 
 def _gpu(
-    name: str, tb_s: float, capacity: float, tflops: tuple[float, ...], link: float, watts: float | None = None
+    name: str, tb_s: float, size: float, tflops: tuple[float, ...], link: float, watts: float | None, source: str
 ) -> Hardware:
-    """`tflops` are those of bf16, and of fp8 and fp4 where it has units for them."""
+    """`tflops` are those of 16 bits, and of fp8 and fp4 where it has units for them."""
     peaks = dict(zip(("bf16", "fp8", "fp4"), (peak * 1e12 for peak in tflops), strict=False))
-    return Hardware(name, tb_s * 1e12, capacity, **peaks, link=link * 1e9, watts=watts)
+    return Hardware(name, tb_s * 1e12, size, **peaks, link=link * 1e9, watts=watts, source=source)
 
 
+_AIC = "NVIDIA's figures as in aiconfigurator's system files (ai-dynamo/aiconfigurator, systems/*.yaml)"
+_IX = "AMD's figures as in InferenceX's GPU specifications (packages/app/src/lib/gpu-specs.ts)"
+_GOOGLE = "Google Cloud documentation, docs.cloud.google.com/tpu/docs"
+_GAUDI = "Intel, Gaudi 3 AI Accelerator, Hot Chips 2024"
 HARDWARE: Mapping[str, Hardware] = {
     gpu.name: gpu
     for gpu in (
-        _gpu("a100", 2.039, 80 * GIB, (312,), 300, 400),
-        _gpu("l40s", 0.864, 46_068 * MIB, (362.05, 733), 32, 350),
-        _gpu("l4", 0.300, 24 * GIB, (121, 242), 32, 72),
-        _gpu("h100", 3.35, 80 * GIB, (989, 1978), 450, 700),
-        _gpu("h100-pcie", 2.0, 80 * GIB, (756.5, 1513), 64, 350),
-        _gpu("h200", 4.8, 141 * GIB, (989, 1978), 450, 700),
-        _gpu("b200", 7.7, 180 * GIB, (2250, 4500, 9000), 900, 1000),
-        _gpu("b300", 7.75, 275_040 * MIB, (2250, 4500, 14_000), 900, 1100),
-        _gpu("gb200", 8.0, 189_471 * MIB, (2500, 5000, 10_000), 900, 1200),
-        _gpu("gb300", 8.0, 284_208 * MIB, (2500, 5000, 15_000), 900, 1400),
-        _gpu("rtx-pro-6000", 1.792, 97_887 * MIB, (467.8, 935.6, 1871), 64, 600),
-        _gpu("mi300x", 5.3, 192e9, (1307, 2615), 448),
-        _gpu("mi325x", 6.0, 256e9, (1307, 2615), 448),
-        _gpu("mi355x", 8.0, 288e9, (2516, 5033, 10_066), 576),
+        _gpu("t4", 0.320, 16 * GIB, (65,), 16, 70, "NVIDIA T4 data sheet"),
+        _gpu("a10", 0.600, 24 * GIB, (125,), 32, 150, "NVIDIA A10 data sheet"),
+        _gpu("a10g", 0.600, 24 * GIB, (70,), 32, None, "NVIDIA A10G data sheet"),
+        _gpu("a40", 0.696, 48 * GIB, (149.7,), 56.25, 300, "NVIDIA A40 data sheet"),
+        _gpu("a100-40gb", 1.555, 40 * GIB, (312,), 300, 400, "NVIDIA A100 data sheet (SXM)"),
+        _gpu("a100", 2.039, 80 * GIB, (312,), 300, 400, _AIC),
+        _gpu("l4", 0.300, 24 * GIB, (121, 242), 32, 72, _AIC),
+        _gpu("l40", 0.864, 48 * GIB, (181.05, 362), 32, 300, "NVIDIA L40 data sheet"),
+        _gpu("l40s", 0.864, 46_068 * MIB, (362.05, 733), 32, 350, _AIC),
+        _gpu("rtx-a6000", 0.768, 48 * GIB, (154.8,), 56.25, 300, "NVIDIA RTX A6000 data sheet"),
+        _gpu("rtx-4090", 1.008, 24 * GIB, (165.2, 330.3), 32, 450, "NVIDIA Ada GPU architecture, FP32 accumulation"),
+        _gpu(
+            "rtx-5090",
+            1.792,
+            32 * GIB,
+            (209.5, 419, 1676),
+            64,
+            575,
+            "NVIDIA RTX Blackwell GPU architecture, FP32 accumulation",
+        ),
+        _gpu("rtx-pro-6000", 1.792, 97_887 * MIB, (467.8, 935.6, 1871), 64, 600, _AIC),
+        _gpu("h20", 4.0, 96e9, (148, 296), 450, 400, "NVIDIA H20 product brief"),
+        _gpu("h100", 3.35, 80 * GIB, (989, 1978), 450, 700, _AIC),
+        _gpu("h100-pcie", 2.0, 80 * GIB, (756.5, 1513), 64, 350, _AIC),
+        _gpu("h100-nvl", 3.938, 94e9, (835.5, 1671), 300, 400, "NVIDIA H100 NVL product brief"),
+        _gpu("h200", 4.8, 141 * GIB, (989, 1978), 450, 700, _AIC),
+        _gpu("b200", 7.7, 180 * GIB, (2250, 4500, 9000), 900, 1000, _AIC),
+        _gpu("b300", 7.75, 275_040 * MIB, (2250, 4500, 14_000), 900, 1100, _AIC),
+        _gpu("gb200", 8.0, 189_471 * MIB, (2500, 5000, 10_000), 900, 1200, _AIC),
+        _gpu("gb300", 8.0, 284_208 * MIB, (2500, 5000, 15_000), 900, 1400, _AIC),
+        _gpu("mi250x", 1.638, 64e9, (191.5,), 200, 280, "AMD Instinct MI250X data sheet, by its two dies"),
+        _gpu("mi300x", 5.3, 192e9, (1307, 2615), 448, None, _IX),
+        _gpu("mi325x", 6.0, 256e9, (1307, 2615), 448, None, _IX),
+        _gpu("mi355x", 8.0, 288e9, (2516, 5033, 10_066), 576, None, _IX),
+        _gpu("gaudi2", 2.46, 96e9, (432,), 262.5, 600, _GAUDI),
+        _gpu("gaudi3", 3.67, 128e9, (1835, 1835), 525, 900, _GAUDI),
+        _gpu("tpu-v5e", 0.819, 16e9, (197,), 200, None, f"{_GOOGLE}/v5e"),
+        _gpu("tpu-v5p", 2.765, 95 * GIB, (459, 459), 600, None, f"{_GOOGLE}/v5p"),
+        _gpu("tpu-v6e", 1.638, 32e9, (918,), 400, None, f"{_GOOGLE}/v6e"),
+        _gpu("trainium2", 2.9, 96 * GIB, (667, 1299), 1280, None, "AWS Neuron documentation, Trainium2 architecture"),
     )
 }
+"""Scale-up links count one way: half of what is stated for both directions; of Gaudi the 21 of 24
+ports that stay in the node. An MI250X is two devices to its driver, and here too. Google states
+8-bit integers and no FP8 for v5e and v6e, which are left out, as is all that a source does not
+say."""
 
 
 Tera = Annotated[float, number_in(0.001, 1e7)]
@@ -141,7 +176,8 @@ def hardware(what: str | Mapping[str, Any]) -> Hardware:
         gpu = read(_GpuMapping, without_nulls(what))
         return Hardware(gpu.name or "custom", **gpu.figures(), watts=gpu.watts)
     name = what.strip().lower().replace("_", "-").replace(" ", "-").removesuffix("-sxm").removesuffix("-sxm5")
-    name = name.removeprefix("nvidia-").removeprefix("amd-")
+    for maker in ("nvidia-", "geforce-", "amd-", "instinct-", "intel-", "google-", "aws-"):
+        name = name.removeprefix(maker)
     if name not in HARDWARE:
         raise Problem(f"unknown GPU {what!r}", suggestion(name, HARDWARE))
     return HARDWARE[name]

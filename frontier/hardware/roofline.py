@@ -15,11 +15,10 @@ request's KV), MFU the arithmetic of prompts and answers over the peak.
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
-from frontier.core.points import Distance, Point
-from frontier.core.shapes import Lengths, Shape
+from frontier.core.shapes import Shape
 from frontier.hardware.gpus import Hardware
 from frontier.hardware.models import KV_BYTES, WEIGHT_BYTES, ModelCard
 
@@ -60,15 +59,15 @@ class Limits:
     binds: str
 
 
-UNEVEN = 0.85
-"""A measured TPOT below this share of its floor is called impossible: the batch is uneven in time,
-the floor is not."""
-
-
 @dataclass(frozen=True, slots=True)
 class ModelRoofline:
-    """The roofline of one model on `tp` GPUs of a kind. `precision` is that of weights and
+    """The roofline of one model on `tp` x `pp` GPUs of a kind. `precision` is that of weights and
     arithmetic, `kv_precision` of the cache; `max_num_seqs` is the engine's batch cap, where known.
+
+    `pp` stages have a part of the layers each, and the batch goes through them in as many parts: a
+    token passes all stages one after the other, and with fewer requests than stages some idle (the
+    bubble). Over `ep` of a stage's GPUs the experts are spread whole: each token is sent to the
+    GPUs of its experts and back (all-to-all) in place of an all-reduce.
 
     With speculative decoding every request brings `drafts` draft tokens into a step, and gets one
     token more than that at best: the bounds are those of drafts that cost nothing and are all
@@ -82,6 +81,8 @@ class ModelRoofline:
     kv_precision: str | None = None
     drafts: int = 0
     max_num_seqs: int | None = None
+    pp: int = 1
+    ep: int = 1
 
     @classmethod
     def of(
@@ -100,6 +101,11 @@ class ModelRoofline:
         return cls(model, gpu, tp, precision or model.precision, kv_precision, drafts, max_num_seqs)
 
     @property
+    def gpus(self) -> int:
+        """GPUs of all stages."""
+        return self.tp * self.pp
+
+    @property
     def per_step(self) -> int:
         """Tokens a decode step yields for each request, at best."""
         return 1 + self.drafts
@@ -107,12 +113,12 @@ class ModelRoofline:
     @property
     def flops_rate(self) -> float:
         """Peak FLOP/s of all GPUs together at the compute precision."""
-        return self.tp * self.gpu.peak(self.precision)
+        return self.gpus * self.gpu.peak(self.precision)
 
     @property
     def kv_bytes(self) -> float:
-        """KV bytes per token and GPU, no window considered. MLA's latent is the same on every
-        GPU.
+        """KV bytes per token that the GPUs of all stages read, one of each: no window considered.
+        MLA's latent is the same on every GPU of a stage.
         """
         shards = 1 if self.model.mla else min(self.tp, self.model.kv_heads)
         return self.model.kv_elements * KV_BYTES[self.kv_precision or "bf16"] / shards
@@ -122,7 +128,7 @@ class ModelRoofline:
         """Everything that must lie in memory: all experts, embedding and head included."""
         m = self.model
         weights = (m.dense_params + m.moe_layers * m.experts * m.expert_params) * WEIGHT_BYTES[self.precision]
-        return (weights + 2 * m.head_params * 2.0) / self.tp
+        return (weights + 2 * m.head_params * 2.0) / self.gpus
 
     def seen(self, context: float) -> float:
         """KV tokens a query at `context` looks back on, averaged over layers (windowed layers see
@@ -145,7 +151,7 @@ class ModelRoofline:
         """
         room = USABLE_MEMORY * self.gpu.capacity - self.weight_bytes_per_gpu
         once = self._seen_in_common(context, common)
-        return max(0.0, (room / self.kv_bytes - once) / (self.seen(context) - once))
+        return max(0.0, (room * self.pp / self.kv_bytes - once) / (self.seen(context) - once))
 
     def kv_tokens(self) -> int:
         """KV tokens that fit, counted at a context of 4096. ValueError when not even the weights
@@ -155,13 +161,13 @@ class ModelRoofline:
         if tokens < 1:
             need = self.weight_bytes_per_gpu / 1e9
             raise ValueError(
-                f"tp: {self.model.name} needs {need:,.0f} GB of weights on each of {self.tp} x {self.gpu.name} "
+                f"tp: {self.model.name} needs {need:,.0f} GB of weights on each of {self.gpus} x {self.gpu.name} "
                 f"({USABLE_MEMORY * self.gpu.capacity / 1e9:,.0f} GB usable); raise tp or lower the precision"
             )
         return tokens
 
     def weight_traffic(self, tokens: float) -> float:
-        """Bytes of weights per GPU that a step over `tokens` tokens reads."""
+        """Bytes of weights that a GPU of each stage reads, added up, for `tokens` tokens."""
         m = self.model
         read = (m.dense_params + m.moe_layers * m.touched(tokens) * m.expert_params) * WEIGHT_BYTES[self.precision]
         return (read + m.head_params * 2.0) / self.tp
@@ -187,47 +193,63 @@ class ModelRoofline:
         return 2.0 * m.heads * dims * m.layers
 
     def all_reduce(self, tokens: float) -> float:
-        """Seconds of the two ring all-reduces per layer under tensor parallelism; zero on one
-        GPU.
+        """Seconds that an engine's exchanges take in a step: two ring all-reduces per layer under
+        tensor parallelism, of which experts that are spread have an all-to-all there and back, and
+        the way to the next stage. Zero on one GPU.
         """
-        if self.tp == 1:
-            return 0.0
-        size = 2.0 * (self.tp - 1) / self.tp * tokens * self.model.hidden * 2.0
-        return 2.0 * self.model.layers * (size / self.gpu.link + _LATENCY_PER_ALL_REDUCE)
+        m, size = self.model, tokens * self.model.hidden * 2.0
+        spread = m.moe_layers if self.ep > 1 else 0
+        rings = 2 * m.layers - spread if self.tp > 1 else 0
+        ring = 2.0 * (self.tp - 1) / self.tp * size / self.gpu.link + _LATENCY_PER_ALL_REDUCE
+        sent = self._sent_to_experts(tokens) / self.gpu.link + 2 * _LATENCY_PER_ALL_REDUCE
+        passed = size / self.gpu.link + _LATENCY_PER_ALL_REDUCE
+        return rings * ring + spread * sent + (self.pp - 1) * passed
 
     def network(self, tokens: float) -> float:
-        """The least seconds a step's all-reduces take: every GPU sends and receives each activation
-        at least once.
+        """The least seconds a step's exchanges take: every GPU sends and receives each activation
+        at least once, and once to each GPU that has one of its experts, there and back.
 
         Switches that add on the way need no more than that; a ring needs up to twice as much
         (`all_reduce`).
         """
-        if self.tp == 1:
-            return 0.0
-        return 2.0 * self.model.layers * tokens * self.model.hidden * 2.0 / self.gpu.link
+        m, size = self.model, tokens * self.model.hidden * 2.0
+        spread = m.moe_layers if self.ep > 1 else 0
+        reduced = (2 * m.layers - spread) * size if self.tp > 1 else 0.0
+        return (reduced + spread * self._sent_to_experts(tokens) + (self.pp - 1) * size) / self.gpu.link
+
+    def _sent_to_experts(self, tokens: float) -> float:
+        """Bytes that a GPU sends in one layer of spread experts: its share of the tokens to the
+        other GPUs that have one of their experts under uniform routing, and as much back.
+        """
+        others = (self.ep - 1) * (1.0 - (1.0 - 1.0 / self.ep) ** self.model.experts_per_token)
+        return 2.0 * tokens / self.ep * others * self.model.hidden * 2.0
 
     def decode(self, batch: float, context: float, common: float = 0.0) -> Bound:
         """The least time of one decode step of `batch` requests that each look back on `context`
         tokens, of which the first `common` are read once for all of them, as cascade attention
         does.
 
-        It verifies `per_step` tokens of each request.
+        It verifies `per_step` tokens of each request. Through the stages of a pipeline the batch
+        goes in parts, of which one is in each: the step is over when every part has passed all.
         """
-        m = self.model
-        seen, tokens = self.seen(context), batch * self.per_step
+        m, parts = self.model, min(self.pp, max(1.0, batch))
+        each = batch / parts
+        seen, tokens = self.seen(context), each * self.per_step
         flops = tokens * (self.flops_per_token + 2 * m.head_params + self.flops_per_kv * seen)
         once = self._seen_in_common(context, common)
-        traffic = self.weight_traffic(tokens) + (batch * (seen - once) + once) * self.kv_bytes
-        return self._bound(flops, traffic, tokens)
+        traffic = self.weight_traffic(tokens) + (each * (seen - once) + once) * self.kv_bytes
+        bound = self._bound(flops * self.pp, traffic, tokens)
+        return replace(bound, flops=flops * parts, bytes=traffic * parts / self.pp)
 
     def prefill(self, isl: float, cached: float = 0.0) -> Bound:
         """The least time to read a prompt of `isl` tokens of which the first `cached` are in the
-        prefix cache.
+        prefix cache. In parts it can be in all stages of a pipeline at once.
         """
         fresh = isl - cached
         flops = fresh * self.flops_per_token + self._pairs(isl, cached) * self.flops_per_pair
         flops += 2 * self.model.head_params
-        return self._bound(flops, self.weight_traffic(fresh) + self.seen(fresh) * self.kv_bytes, fresh)
+        traffic = (self.weight_traffic(fresh) + self.seen(fresh) * self.kv_bytes) / self.pp
+        return self._bound(flops, traffic, fresh / self.pp)
 
     def _pairs(self, isl: float, cached: float) -> float:
         """(prompt token, earlier token) pairs, averaged over layers."""
@@ -260,7 +282,7 @@ class ModelRoofline:
         cached = shape.cached * isl
         room = int(self.kv_room(context, common))
         if room < 1:
-            raise ValueError(f"not one request of {context:,.0f} tokens fits on {self.tp} x {self.gpu.name}")
+            raise ValueError(f"not one request of {context:,.0f} tokens fits on {self.gpus} x {self.gpu.name}")
         running = min(concurrency, room, self.max_num_seqs or concurrency)
         decode, prefill = self.decode(running, context, common), self.prefill(isl, cached)
         tpot = decode.seconds / self.per_step
@@ -271,7 +293,8 @@ class ModelRoofline:
             "network" if phase.endswith("network") else phase: running * osl / e2e,
             "prefill compute": self.flops_rate * osl / (prefill.flops + osl * decode.flops / running / self.per_step),
         }
-        if (sent := self.network(isl - cached) + osl * self.network(running) / running) > 0:
+        sent = (self.network(isl - cached) + osl * self.network(running) / running) / self.pp
+        if sent > 0:
             ceilings["network"] = min(osl / sent, ceilings.get("network", math.inf))
         binds = min(ceilings, key=lambda name: ceilings[name])
         throughput = min(*ceilings.values(), running / tpot)
@@ -299,7 +322,9 @@ class ModelRoofline:
     def assumption(self) -> str:
         """What the bounds assume, in words."""
         drafts = f", {self.drafts} drafts a step, all accepted" if self.drafts else ""
-        return f"{self.model.name} in {self.precision} on {self.tp} x {self.gpu.name}{drafts}"
+        spread = f", {self.pp} stages of {self.tp}" if self.pp > 1 else ""
+        spread += f", experts over {self.ep}" if self.ep > 1 else ""
+        return f"{self.model.name} in {self.precision} on {self.gpus} x {self.gpu.name}{spread}{drafts}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -364,72 +389,3 @@ def common_of(shape: Shape) -> float:
     if shape.mix:
         return sum(share * common_of(each.shape) for share, each in shape.by_class())
     return shape.shared
-
-
-def decoding(point: Point) -> float | None:
-    """How many of the requests in flight are decoding at a time, by Little's law; None without both
-    latencies.
-    """
-    ttft, tpot = (point.metrics.get(name) for name in ("p50_ttft", "p50_tpot"))
-    if ttft is None or tpot is None or not 0 < tpot.value < math.inf or not 0 <= ttft.value < math.inf:
-        return None
-    time = (point.shape.osl.mean - 1) * tpot.value
-    return point.concurrency * time / (ttft.value + time) if time > 0 else None
-
-
-def distance(roofline: Roofline, point: Point) -> Distance | None:
-    """How far the point is from its roofline; None when it has no throughput or nothing fits the
-    described memory.
-    """
-    rate = point.metrics.get("output_throughput")
-    if rate is None:
-        return None
-    try:
-        limits = roofline.limits(point.shape, point.concurrency)
-    except ValueError:
-        return None
-    batch, tpot = decoding(point), point.metrics.get("p50_tpot")
-    mbu = mfu = None
-    if batch is not None and tpot is not None:
-        seconds = roofline.read_seconds(point.shape, min(batch, limits.running))
-        mbu = None if seconds is None else tpot.inverted(seconds)
-    requests = point.metrics.get("request_throughput")
-    if requests is not None:
-        share = roofline.compute_share(point.shape, requests.value, rate.value)
-        mfu = None if share is None else rate.scaled(share / rate.value if rate.value else 0.0)
-    return Distance(limits.throughput, rate.scaled(1 / limits.throughput), limits.binds, mbu, mfu)
-
-
-def bounds(roofline: Roofline, point: Point) -> dict[str, float]:
-    """What no measurement of this setting can pass: the ceiling of `output_throughput`, floors of
-    `tpot` and `ttft`.
-
-    The floor of TPOT is that of the batch that was really decoding. The floor of TTFT is given only
-    where every prompt has the same length and none of it is shared.
-    """
-    try:
-        limits = roofline.limits(point.shape, point.concurrency)
-    except ValueError:
-        return {}
-    values = {"output_throughput": limits.throughput}
-    if (batch := decoding(point)) is not None:
-        values["tpot"] = UNEVEN * roofline.token_seconds(point.shape, min(batch, limits.running))
-    if limits.ttft > 0 and point.shape.prefix == 0 and point.shape.isl == Lengths.fixed(point.shape.isl.low):
-        values["ttft"] = limits.ttft
-    return values
-
-
-def curve(roofline: Roofline, shape: Shape, quantity: str, most: int) -> tuple[tuple[float, float], ...]:
-    """The roofline's own frontier up to concurrency `most`: (latency in seconds, output tokens/s),
-    rising.
-
-    `quantity` is one of `metrics.LATENCIES`; no visible and no second token comes before the first.
-    Empty when nothing fits.
-    """
-    field = {"itl": "tpot", "visible": "ttft", "second": "ttft"}.get(quantity, quantity)
-    levels = sorted({min(most, round(2 ** (i / 2))) for i in range(2 * math.ceil(math.log2(most)) + 1)})
-    try:
-        limits = [roofline.limits(shape, concurrency) for concurrency in levels]
-    except ValueError:
-        return ()
-    return tuple((getattr(at, field), at.throughput) for at in limits)

@@ -16,13 +16,15 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, slots=True)
 class Noted:
     """What one extra has to say of the series of a run: `title` and `legend` of a block, its lines
-    by series, each a setting and a text; and its `trees` for JSON, one a series.
+    by series, each a setting and a text; and its `trees` for JSON, one a series. On the page the
+    lines stand below the detail figure `figure` too, where one is named.
     """
 
     title: str
     legend: str
     lines: Mapping[Series, Sequence[tuple[str, str]]]
     trees: Sequence[Any]
+    figure: str = ""
 
 
 def notes_of(run: "Run", points: Sequence[Point], decisions: Sequence[Decision]) -> dict[str, Noted]:

@@ -104,7 +104,8 @@ PRICES = ("step_base", "per_decode", "per_prefill_token", "per_context_token", "
 class EngineSpec:
     """One simulated deployment. Durations in seconds.
 
-    With `model` and `hardware` given, a step costs `overhead + roofline / efficiency`; otherwise
+    With `model` and `hardware` given, a step costs `overhead + roofline / efficiency`, on `tp` GPUs
+    in each of `pp` stages with the experts spread over `ep` of them; otherwise
     `step_base + per_decode * decodes + per_prefill_token * prompt tokens + per_context_token * KV
     tokens the decodes read + per_prefill_pair * (prompt token, earlier token) pairs`. `noise` is
     the coefficient of variation of a step's time, `drift` the share by which steps grow per minute,
@@ -126,6 +127,8 @@ class EngineSpec:
     model: Card | None = None
     hardware: Gpu | None = None
     tp: Positive = 1
+    pp: Positive = 1
+    ep: Positive = 1
     precision: Annotated[str, one_of(*WEIGHT_BYTES)] | None = None
     kv_precision: Annotated[str, one_of(*KV_BYTES)] | None = None
     efficiency: Annotated[float, number_in(1e-9, 1.0), AS_TEXT] = 0.6
@@ -176,6 +179,8 @@ class EngineSpec:
             why = "every running request verifies its drafts" if drafts else "every running request needs one token"
             what = f"{{key}}: {self.max_batched_tokens} is below {of} ({least})"
             raise Problem(what, f"raise it: {why}", "max_batched_tokens")
+        if self.tp % self.ep:
+            raise Problem(f"{{key}}: {self.ep} does not divide tp ({self.tp})", "experts spread over GPUs of tp", "ep")
         if self.kv_tokens is not None and self.kv_tokens < 2 * self.block_size:
             what = f"{{key}}: {self.kv_tokens} is less than two blocks of {self.block_size}"
             raise Problem(what, "raise it, or lower block_size", "kv_tokens")
@@ -257,7 +262,8 @@ class RooflinePrice:
         scale = spec.time_scale / spec.efficiency
         self._light = light
         self._overhead = spec.overhead * spec.time_scale
-        self._per_flop = scale / light.flops_rate
+        self._stages = light.pp
+        self._per_flop = scale * light.pp / light.flops_rate
         self._per_byte = scale / light.gpu.bandwidth
         self._scale = scale
         self._token_flops = light.flops_per_token
@@ -279,12 +285,19 @@ class RooflinePrice:
         return self._light.seen(context / decodes) * decodes
 
     def decode(self, decodes: int, context: int) -> float:
+        if self._stages > 1 and decodes > 1:  # a part of the batch in each stage
+            parts = min(self._stages, decodes)
+            decodes, context = -(-decodes // parts), context // parts
         seen = self._seen(decodes, context)
         compute = self._decode_flops * decodes + self._kv_flops * seen
         memory = self._weights[decodes] + self._kv_bytes * seen
         return self._overhead + self._reduce[decodes] + (compute if compute > memory else memory)
 
     def mixed(self, decodes: int, context: int, queries: int, prefill: int, pairs: float, sampled: int) -> float:
+        if self._stages > 1:
+            parts = self._stages
+            decodes, context, queries = -(-decodes // parts), context // parts, -(-queries // parts)
+            prefill, pairs = -(-prefill // parts), pairs / parts
         seen, tokens = self._seen(decodes, context), queries + prefill
         looks = seen * queries / decodes if decodes else 0.0
         flops = self._token_flops * prefill + self._light.flops_per_pair * pairs + self._head_flops * sampled
@@ -339,9 +352,10 @@ def roofline_of(spec: EngineSpec) -> ModelRoofline:
     if spec.model is None or spec.hardware is None:
         raise ValueError("model: this spec prices its steps by explicit durations; it has no roofline")
     drafts = spec.speculation.tokens if spec.speculation is not None else 0
-    return ModelRoofline.of(
+    light = ModelRoofline.of(
         spec.model, spec.hardware, spec.tp, spec.precision, spec.kv_precision, drafts, spec.max_num_seqs
     )
+    return dataclasses.replace(light, pp=spec.pp, ep=spec.ep)
 
 
 def kv_blocks(spec: EngineSpec) -> int:

@@ -5,8 +5,10 @@ import dataclasses
 import json
 import math
 import re
+import shlex
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from frontier.config import load_config
@@ -212,7 +214,74 @@ def test_a_picture_of_predictions_keeps_the_operating_point_the_sla_and_the_band
     assert_golden_row("messages", said.err)
 
 
+def test_where_the_sla_breaks_is_found_by_the_engine_in_virtual_time(cwd: Path) -> None:
+    """The engine is known, so what it does at the settings named can be looked at."""
+    text = SWEPT.replace("[2, 4, 16, 64]", "[1, 8, 64]") + "sla: {p99_tpot: 12ms, p99_itl: 1s}\n"
+    (cwd / "limited.yaml").write_text(text)
+    (shape,) = answer(cwd, "limited.yaml")
+    sla = shape["sla"]
+    assert 8 <= sla["inside"] < sla["breaks_at"] <= max(sla["inside"] + 1, 1.05 * sla["inside"]) < 64
+    assert [limit["metric"] for limit in sla["limits"]] == ["p99_tpot"]
+    assert [limit["metric"] for limit in sla["unjudged"]] == ["p99_itl"]
+    spec = load_config(text, "limited.yaml").deployments[0].engine_spec()
+    for c, kept in ((sla["inside"], True), (sla["breaks_at"], False)):
+        run = closed_loop_arrays(spec, Shape.of(1024, 256), c, requests=400)
+        assert bool(np.quantile(run.tpot, 0.99, method="inverted_cdf") <= 0.012) is kept
+    said = frontier("predict", "limited.yaml", cwd=cwd)
+    assert f"up to c={sla['inside']}" in said.out
+    assert f"c={sla['breaks_at']}" in said.out
+
+
+def test_where_the_sla_breaks_beyond_a_run_follows_from_its_nearest_point(cwd: Path) -> None:
+    (plain,) = answer(cwd, "runs/night")
+    assert plain["sla"] is None
+    (shape,) = answer(cwd, "runs/night", "--set", "sla.p99_tpot=14ms")
+    sla = shape["sla"]
+    run = load(cwd / "runs" / "night")
+    inside = [p.concurrency for p in run.points() if p.value("p99_tpot") <= 0.014]
+    assert max(inside) <= sla["inside"] < sla["breaks_at"]
+    (kept,) = answer(cwd, "runs/night", "--set", "sla.p99_tpot=10s")
+    assert (kept["sla"]["inside"], kept["sla"]["breaks_at"]) == (128, None)
+
+
+def test_predictions_stand_on_request_axes_as_requests(cwd: Path) -> None:
+    (shape,) = answer(cwd, "runs/night", "--concurrency", "8")
+    rates = shape["predictions"][0]["metrics"]
+    assert rates["request_throughput"]["value"] == pytest.approx(rates["output_throughput"]["value"] / 256)
+    words = ("--set", "objectives=[request_throughput, p99_e2e]", "-o", "requests.svg", "--concurrency", "8")
+    said = frontier("predict", "runs/night", *words, cwd=cwd)
+    assert said.code == 0, said.err
+    assert "req/s" in (cwd / "requests.svg").read_text().replace("\u00a0", " ")
+
+
+def test_a_model_is_given_by_the_path_of_its_config_json(cwd: Path) -> None:
+    sizes = {"model_type": "llama", "num_hidden_layers": 32, "hidden_size": 4096, "num_attention_heads": 32}
+    sizes |= {"num_key_value_heads": 8, "intermediate_size": 14336, "vocab_size": 128256, "rms_norm_eps": 1e-05}
+    (cwd / "config.json").write_text(json.dumps(sizes))
+    (cwd / "unnamed.yaml").write_text(
+        SERVER.replace("meta-llama/Llama-3.1-8B-Instruct", "our-own-model").replace("h100", "{name: h100}")
+    )
+    (known,) = answer(cwd, "server.yaml")
+    (given,) = answer(cwd, "unnamed.yaml", "--set", "hardware.model=@config.json")
+    assert given["predictions"] == known["predictions"]
+    other = answer(cwd, "server.yaml", "--what-if", "model=@config.json")[1]
+    assert other["predictions"] == known["predictions"]
+
+
+def test_stages_and_spread_experts_are_what_ifs_and_keys(cwd: Path) -> None:
+    text = SERVER.replace("hardware: h100", "hardware: {name: h200, gpus: 8, model: deepseek-r1, pp: 2, ep: 4}")
+    (cwd / "spread.yaml").write_text(text)
+    asked, other = answer(cwd, "spread.yaml", "--what-if", "pp=1,tp=8,ep=8")
+    assert "8 x h200, 2 stages of 4, experts over 4" in asked["basis"]
+    assert "8 x h200, experts over 8" in other["basis"]
+    assert asked["predictions"][0]["light"]["tpot"] > other["predictions"][0]["light"]["tpot"]
+
+
 REFUSED = {
+    "server.yaml --set hardware.model=@no.json": "no.json",
+    "server.yaml --what-if model=@server.yaml": "not JSON",
+    "server.yaml --what-if ep=3": "ep: 3",
+    "server.yaml --set 'hardware={name: h200, gpus: 4, pp: 3}'": "4 GPUs",
     "nothing.yaml": "nothing.yaml",
     "short": "frontier predict CONFIG",
     "server.yaml --what-if hardwear=b200": "'hardware'",
@@ -234,7 +303,7 @@ REFUSED = {
 
 @pytest.mark.parametrize("line", REFUSED)
 def test_what_cannot_be_predicted_is_refused_in_words(cwd: Path, line: str) -> None:
-    said = frontier("predict", *line.split(), cwd=cwd)
+    said = frontier("predict", *shlex.split(line), cwd=cwd)
     assert (said.code, said.out) == (2, "")
     assert REFUSED[line] in said.err
     assert_golden_row("messages", said.err)

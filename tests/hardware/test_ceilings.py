@@ -131,7 +131,10 @@ def test_known_speeds_are_measured_as_they_are() -> None:
         ("NVIDIA L4", "l4"),
         ("NVIDIA GB200", "gb200"),
         ("AMD Instinct MI300X", "mi300x"),
-        ("NVIDIA GeForce RTX 4090", None),
+        ("NVIDIA A100-SXM4-40GB", "a100-40gb"),
+        ("AMD Instinct MI250X / MI250", "mi250x"),
+        ("NVIDIA GeForce RTX 4090", "rtx-4090"),
+        ("NVIDIA GeForce RTX 3060", None),
         ("x86_64", None),
     ],
 )

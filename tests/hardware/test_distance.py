@@ -5,18 +5,10 @@ import pytest
 
 from frontier.core.points import Estimate, Point
 from frontier.core.shapes import Lengths, Shape, TrafficClass
+from frontier.hardware.distance import UNEVEN, bounds, curve, decoding, distance
 from frontier.hardware.gpus import hardware
 from frontier.hardware.models import card
-from frontier.hardware.roofline import (
-    UNEVEN,
-    GivenRoofline,
-    ModelRoofline,
-    bounds,
-    common_of,
-    curve,
-    decoding,
-    distance,
-)
+from frontier.hardware.roofline import GivenRoofline, ModelRoofline, common_of
 from frontier.simulator.spec import EngineSpec
 from frontier.simulator.virtual import closed_loop_arrays
 from tests.golden import assert_golden_row

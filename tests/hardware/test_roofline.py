@@ -253,3 +253,103 @@ def test_one_long_prompt_with_a_short_answer_waits_for_its_prefill():
     roofline = ModelRoofline.of(card("llama-3.1-8b"), hardware("h100"))
     assert "prefill compute" == roofline.limits(Shape.of(32_768, 4), 1).binds
     assert "decode bandwidth" == roofline.limits(Shape.of(128, 512), 1).binds
+
+
+def test_every_accelerator_has_a_source_and_figures_of_its_kind():
+    assert len(HARDWARE) >= 30
+    wanted = "t4 l4 l40s a10g rtx-4090 rtx-5090 h20 h200 b200 b300 gb200 mi250x mi300x mi325x mi355x gaudi3"
+    assert {*wanted.split(), "tpu-v5e", "tpu-v6e", "trainium2"} <= HARDWARE.keys()
+    for gpu in HARDWARE.values():
+        assert gpu.source
+        assert 0.2e12 <= gpu.bandwidth <= 10e12
+        assert 10e9 < gpu.capacity < 400e9
+        assert 60e12 <= gpu.bf16 <= (gpu.fp8 or 5e15) <= (gpu.fp4 or 2e16)
+    assert hardware("NVIDIA GeForce RTX 5090") is HARDWARE["rtx-5090"]
+    assert hardware("Intel Gaudi3") is HARDWARE["gaudi3"]
+
+
+def staged(name: str, pp: int, tp: int, ep: int = 1) -> ModelRoofline:
+    return dataclasses.replace(ModelRoofline.of(card(name), hardware("h200"), tp, "fp8"), pp=pp, ep=ep)
+
+
+def test_a_pipeline_passes_parts_of_the_batch_through_its_stages():
+    """By hand: two stages of one GPU. A token passes both, each reads its half of the weights for
+    every part of the batch, so a token takes as long as on one GPU with half of the batch.
+    """
+    one, two = staged("llama-3.1-8b", 1, 1), staged("llama-3.1-8b", 2, 1)
+    alone, parts = one.decode(32, 1024), two.decode(64, 1024)
+    passed = 32 * 4096 * 2 / 450e9
+    assert parts.seconds == pytest.approx(max(alone.seconds, passed))
+    assert parts.flops == pytest.approx(2 * alone.flops)
+    assert parts.bytes == pytest.approx(alone.bytes)
+    assert two.weight_bytes_per_gpu == one.weight_bytes_per_gpu / 2
+    assert two.kv_room(1024) > 2 * one.kv_room(1024)
+
+
+def test_with_fewer_requests_than_stages_some_idle():
+    four = staged("llama-3.1-8b", 4, 1)
+    assert four.decode(1, 1024).seconds == pytest.approx(four.decode(4, 1024).seconds)
+    shape = Shape.of(16, 512)
+    rates = [four.limits(shape, c).throughput for c in (1, 4)]
+    assert rates[1] == pytest.approx(4 * rates[0], rel=0.02)
+    assert "4 stages of 1" in four.assumption
+
+
+def test_a_prompt_may_be_in_all_stages_at_once_so_its_floor_is_that_of_all_gpus():
+    assert staged("llama-3.1-70b", 4, 1).prefill(8192).seconds == pytest.approx(
+        staged("llama-3.1-70b", 1, 4).prefill(8192).seconds, rel=0.05
+    )
+
+
+def test_spread_experts_exchange_tokens_in_place_of_an_all_reduce():
+    """By hand for DeepSeek-R1: 58 of its 61 layers route to 8 of 256 experts."""
+    together, spread = staged("deepseek-r1", 1, 8), staged("deepseek-r1", 1, 8, ep=8)
+    size = 64 * 7168 * 2
+    assert together.network(64) == pytest.approx(2 * 61 * size / 450e9)
+    others = 7 * (1 - (7 / 8) ** 8)
+    sent = 58 * 2 * size / 8 * others
+    assert spread.network(64) == pytest.approx(((2 * 61 - 58) * size + sent) / 450e9)
+    assert spread.decode(64, 1024).bytes == together.decode(64, 1024).bytes, "as many experts are read"
+    dense = staged("llama-3.1-70b", 1, 8, ep=8)
+    assert dense.network(64) == staged("llama-3.1-70b", 1, 8).network(64)
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        ({"model_type": "jamba"}, "jamba"),
+        ({"layer_types": ["full_attention", "linear_attention"]}, "linear_attention"),
+        ({"model_type": "gemma3"}, "layer_types"),
+        ({"decoder_sparse_step": 2}, "decoder_sparse_step"),
+        ({"mlp_only_layers": [0]}, "mlp_only_layers"),
+        ({"quantization_config": {"quant_method": "awq"}}, "awq"),
+    ],
+)
+def test_what_a_config_json_has_that_no_card_describes_is_named(change, named):
+    with pytest.raises(ValueError, match=named):
+        card(MIXTRAL | change)
+
+
+MIXTRAL = {
+    "model_type": "mixtral",
+    "num_hidden_layers": 32,
+    "hidden_size": 4096,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 8,
+    "intermediate_size": 14336,
+    "vocab_size": 32000,
+    "num_local_experts": 8,
+    "num_experts_per_tok": 2,
+}
+
+
+def test_experts_and_shared_experts_of_a_config_json_are_counted():
+    made = card(MIXTRAL)
+    total = made.dense_params + made.moe_layers * made.experts * made.expert_params + 2 * made.head_params
+    assert total / 1e9 == pytest.approx(46.7, rel=0.01)
+    shared = card(
+        MIXTRAL | {"model_type": "qwen2_moe", "moe_intermediate_size": 1408, "shared_expert_intermediate_size": 5632}
+    )
+    assert shared.shared_experts == 4
+    inside = card({"model_type": "llava", "text_config": MIXTRAL})
+    assert inside.active_params == made.active_params

@@ -196,16 +196,10 @@ def remedy(resource: Resource, engine: str | None, here: Signs, alone: Signs) ->
     """What to change on an engine (vLLM's names where it is not known), and what to expect of it:
     nothing that is on already. `alone` is the lowest setting.
     """
-    of, known = _REMEDIES[resource], KNOWN.get(engine or "")
-    label = f"on {vllm.ENGINE.title}" if known is None else known.title
-    known = known or vllm.ENGINE
+    of = _REMEDIES[resource]
     options = [option for option in of.options if option.fits(here, alone)] or [of.last or of.options[0]]
-    changes = []
-    for option in options:
-        flag = known.flags.get(option.flag, "") if option.flag else ""
-        if resource is Resource.BATCH:
-            flag = (flag or known.limit).format(c=cap_to_try(here))
-        changes.append(option.change.replace(" ({flag})", f" ({label} {flag})" if flag else ""))
+    cap = cap_to_try(here) if resource is Resource.BATCH else None
+    changes = [on_engine(option.change, option.flag, engine, cap) for option in options]
     effects = []
     for option in options:
         spent = sum(here.parts.get(place, 0.0) for place in option.places)
@@ -213,6 +207,19 @@ def remedy(resource: Resource, engine: str | None, here: Signs, alone: Signs) ->
     if resource is Resource.BATCH and here.room is not None:
         effects.append(f"the KV cache has room for about {format_number(here.room)}")
     return ", or ".join(changes), "; ".join(effects)
+
+
+def on_engine(change: str, flag: Flag | None, engine: str | None, cap: int | None = None) -> str:
+    """A change with the name of its flag on an engine in place of ` ({flag})`, of the limit on
+    requests in flight where a `cap` is given.
+    """
+    known = KNOWN.get(engine or "")
+    label = f"on {vllm.ENGINE.title}" if known is None else known.title
+    known = known or vllm.ENGINE
+    name = known.flags.get(flag, "") if flag else ""
+    if cap is not None:
+        name = (name or known.limit).format(c=cap)
+    return change.replace(" ({flag})", f" ({label} {name})" if name else "")
 
 
 def cap_to_try(here: Signs) -> int:

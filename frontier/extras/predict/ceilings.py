@@ -9,6 +9,7 @@ disturbs one only makes it slower.
 
 import os
 import platform
+import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -139,8 +140,8 @@ def data_sheet(name: str) -> Hardware | None:
     """The data sheet of the GPU whose name a device's own name holds: 'NVIDIA H100 80GB HBM3' is
     the h100.
     """
-    dashed = f"-{name.lower().replace(' ', '-').replace('_', '-')}-"
-    names = [key for key in HARDWARE if f"-{key}-" in dashed]
+    parts = set(re.split(r"[ _/-]+", name.lower()))
+    names = [key for key in HARDWARE if set(key.split("-")) <= parts]
     return HARDWARE[max(names, key=len)] if names else None
 
 

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     "changes",
     multiple=True,
     metavar="KEY=VALUE[,..]",
-    help="The same with another hardware, tp, model, precision, kv_precision, max_num_seqs, isl or osl; repeatable. "
-    "Needs a CONFIG.",
+    help="The same with another hardware, tp, pp, ep, model, precision, kv_precision, max_num_seqs, isl or osl; "
+    "repeatable. Needs a CONFIG.",
 )
 @click.option(
     "--efficiency",
@@ -115,7 +115,7 @@ def _of_run(
     check_formats((output,) if output else ())
     run = common.read_run(common.find_run(source), settings)
     other_shapes = tuple(common.parsed("--shape", text, Shape.parse) for text in shapes)
-    forecasts = predict_points(run.points(), run.light, concurrencies, other_shapes)
+    forecasts = predict_points(run.points(), run.light, concurrencies, other_shapes, run.limits())
     if output is not None:
         _draw(run, forecasts, output)
     return forecasts
@@ -132,8 +132,8 @@ def _draw(run: "Run", forecasts: "list[Forecast]", file: Path) -> None:
     own = next(iter(run.axes().values()), run.config.objectives)
     across = metric(own[1]).quantity or "ttft"
     name = f"mean_{across}" if across in ("ttft", "e2e") else "mean_tpot"
-    axes = ("output_throughput", name)
-    expected = {Series(f.deployment, f.shape): _expected(f, name) for f in forecasts if f.measured}
+    axes = ("request_throughput" if own[0] in ("request_throughput", "goodput") else "output_throughput", name)
+    expected = {Series(f.deployment, f.shape): _expected(f, *axes) for f in forecasts if f.measured}
     views = [replace(v, expected=expected.get(v.frontier.series, ())) for v in views_of(run, run.limits(), axes)]
     if axes != own:
         named = " and ".join(metric(objective).label for objective in own)
@@ -146,22 +146,23 @@ def _draw(run: "Run", forecasts: "list[Forecast]", file: Path) -> None:
         save_pictures([small_multiples(views, footer=provenance_of(run))], [file])
 
 
-def _expected(forecast: "Forecast", across: str) -> "tuple[tuple[float, Estimate, Estimate], ...]":
+def _expected(forecast: "Forecast", rate: str, across: str) -> "tuple[tuple[float, Estimate, Estimate], ...]":
     """The predictions as (concurrency, latency, throughput), each with its band. E2E follows by
-    Little's law.
+    Little's law, requests per second from the length of the answers.
     """
     osl = forecast.shape.osl.mean
+    tokens = osl if rate == "request_throughput" else 1.0
 
     def e2e(p: "Prediction") -> Estimate:
-        rate, value = p.throughput, p.ttft.value + (osl - 1) * p.tpot.value
-        return Estimate(value, value * rate.value / rate.high, value * rate.value / rate.low, rate.n)
+        made, value = p.throughput, p.ttft.value + (osl - 1) * p.tpot.value
+        return Estimate(value, value * made.value / made.high, value * made.value / made.low, made.n)
 
     latency: dict[str, Callable[[Prediction], Estimate]] = {
         "mean_ttft": lambda p: p.ttft,
         "mean_tpot": lambda p: p.tpot,
         "mean_e2e": e2e,
     }
-    return tuple((p.concurrency, latency[across](p), p.throughput) for p in forecast.predictions)
+    return tuple((p.concurrency, latency[across](p), p.throughput.scaled(1 / tokens)) for p in forecast.predictions)
 
 
 def _concurrencies(text: str | None) -> tuple[int, ...]:

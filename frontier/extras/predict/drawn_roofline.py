@@ -8,7 +8,7 @@ from frontier.core.metrics import metric
 from frontier.core.points import Frontier, Point
 from frontier.core.shapes import Shape
 from frontier.core.units import format_share
-from frontier.hardware.roofline import curve
+from frontier.hardware.distance import curve
 from frontier.show.picture.data import Roofline
 
 

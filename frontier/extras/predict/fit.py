@@ -23,6 +23,7 @@ import numpy.typing as npt
 
 from frontier.core.points import Estimate
 from frontier.core.shapes import Shape
+from frontier.extras.predict.sla_break import SlaBreak
 from frontier.hardware.roofline import Limits, ModelRoofline
 
 Floats = npt.NDArray[np.float64]
@@ -76,8 +77,8 @@ class Forecast:
     """One (deployment, shape): predictions by concurrency, the measured points they rest on, the
     rooflines.
 
-    `basis` says in words what the numbers rest on, `variant` what a what-if changed; `lights` has
-    the roofline of each prediction, where the hardware is described.
+    `sla` says where the SLA breaks, `basis` in words what the numbers rest on, `variant` what a
+    what-if changed; `lights` has the roofline of each prediction, where the hardware is described.
     """
 
     deployment: str
@@ -87,6 +88,7 @@ class Forecast:
     measured: tuple[Known, ...] = ()
     lights: tuple[Limits | None, ...] = ()
     variant: str = ""
+    sla: SlaBreak | None = None
 
 
 @dataclass(frozen=True, slots=True)

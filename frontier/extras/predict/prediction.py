@@ -1,5 +1,4 @@
-"""Prediction of a server's frontier: before measuring, between and beyond measured points; and
-advice on a grid.
+"""Prediction of a server's frontier: before measuring, between and beyond measured points.
 
 Before anything was measured the engine model runs in virtual time at an assumed efficiency. The
 assumption is plain: every step costs a fixed overhead, and the roofline of its work at a share of
@@ -7,19 +6,21 @@ the peak. How far that is off was measured on aiconfigurator's silicon sample (2
 docs/validation/prediction.md); the bands are those errors. An idle prefill is all it can say of
 TTFT: on real servers requests come in waves and wait for more than the engine.
 
-A prediction says where to measure; it proves nothing, and no operating point is chosen from it. Nor
-does the advice on a grid decide anything: it is given only where the whole band of a prediction
-lies on one side of a limit.
+A prediction says where to measure; it proves nothing, and no operating point is chosen from it.
 """
 
 import dataclasses
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
 import numpy as np
 
 from frontier.config import Config, DeploymentConfig
+from frontier.config.config_file import model_sizes
+from frontier.core.decisions import Limit
 from frontier.core.errors import UsageError
 from frontier.core.loads import doublings
 from frontier.core.points import Estimate, Point
@@ -28,6 +29,7 @@ from frontier.core.shapes import Shape
 from frontier.core.text import suggestion
 from frontier.core.units import whole_number
 from frontier.extras.predict.fit import Calibrated, Forecast, Known, Prediction, calibrate
+from frontier.extras.predict.sla_break import of_engine, of_points, sla_break
 from frontier.hardware.roofline import Limits, ModelRoofline, Roofline
 from frontier.simulator.spec import EngineSpec, Speculation, kv_blocks
 from frontier.simulator.spec import roofline_of as spec_roofline
@@ -43,15 +45,10 @@ BATCHED_TOKENS = 8192
 """Token budget of a step, where none is known."""
 RUNNING = 1024
 """Requests that run at once, where no cap is known."""
-WHAT_IFS = ("hardware", "tp", "model", "precision", "kv_precision", "max_num_seqs", "isl", "osl")
-SPARE = 2.0
-"""The SLA is crossed beyond the grid when even this many times the mean keeps every limit: a p99 is
-above its mean."""
+WHAT_IFS = ("hardware", "tp", "pp", "ep", "model", "precision", "kv_precision", "max_num_seqs", "isl", "osl")
 _TPOT_BAND, _THROUGHPUT_BAND = (-0.43, 0.56), (-0.62, 0.43)
 """Log of measured over predicted: where 95 of 100 measured points lay."""
 _LEAST_REQUESTS = 32
-_MOST_TOKENS = 3_000_000
-"""More than this is not simulated for advice: about a second."""
 
 
 # --- the engine model at an assumed efficiency
@@ -109,6 +106,8 @@ def assumed_engine(
         model=roofline.model,
         hardware=roofline.gpu,
         tp=roofline.tp,
+        pp=roofline.pp,
+        ep=roofline.ep,
         precision=roofline.precision,
         kv_precision=roofline.kv_precision,
         efficiency=efficiency,
@@ -191,10 +190,12 @@ def predict_config(config: Config, changes: Sequence[str] = (), efficiency: floa
     for deployment in config.deployments:
         assumed, roofline = assumption(deployment, efficiency)
         for shape in config.shapes:
-            forecasts.append(_unmeasured(deployment.name, shape, settings, assumed, roofline))
-            for change in changes:
-                other, other_roofline, other_shape = what_if(assumed, shape, change)
-                forecasts.append(_unmeasured(deployment.name, other_shape, settings, other, other_roofline, change))
+            wanted = [(assumed, roofline, shape, ""), *((*what_if(assumed, shape, each), each) for each in changes)]
+            for engine, its_roofline, its_shape, change in wanted:
+                made = _unmeasured(deployment.name, its_shape, settings, engine, its_roofline, change)
+                values = of_engine(engine.spec, its_shape, config.limits)
+                breaks = sla_break(config.limits, its_shape, settings, values)
+                forecasts.append(dataclasses.replace(made, sla=breaks))
     return forecasts
 
 
@@ -244,8 +245,11 @@ def what_if(assumed: Assumption, shape: Shape, change: str) -> tuple[Assumption,
     lengths = {key: _tokens(key, given.pop(key)) for key in ("isl", "osl") if key in given}
     if "model" in given:
         given.setdefault("precision", "")
+    changed: dict[str, Any] = {key: value or None for key, value in given.items()}
+    if (model := given.get("model", "")).startswith("@"):
+        changed["model"] = model_sizes(model[1:])
     try:
-        spec = EngineSpec.from_mapping(spec.to_mapping() | {key: value or None for key, value in given.items()})
+        spec = EngineSpec.from_mapping(spec.to_mapping() | changed)
     except ValueError as error:
         raise _usage_error(error, hint="see  frontier predict --help", before="--what-if: ") from None
     if lengths:
@@ -269,13 +273,14 @@ def predict_points(
     roofline_of: Callable[[str], Roofline | None],
     concurrencies: Sequence[int] = (),
     shapes: Sequence[Shape] = (),
+    limits: Sequence[Limit] = (),
 ) -> list[Forecast]:
     """Every (deployment, shape) with enough points, fitted; `shapes` are predicted from the nearest
     of them.
 
-    `roofline_of` gives that of a deployment, None where its hardware is not described.
-    Concurrencies default to half octaves up to twice the highest measured. UsageError when nothing
-    can be fitted.
+    `limits` are the SLA. `roofline_of` gives that of a deployment, None where its hardware is not
+    described. Concurrencies default to half octaves up to twice the highest measured. UsageError
+    when nothing can be fitted.
     """
     points = tuple(points)
     _refuse_classes(point.shape for point in points)
@@ -293,11 +298,22 @@ def predict_points(
         model = _calibrated(known, series.shape, roofline)
         basis = f"fitted to c = {', '.join(f'{p.concurrency:g}' for p in known)}"
         predictions = [model.at(c) for c in concurrencies or _between_and_beyond(known)]
-        forecasts.append(_held(series, basis, predictions, roofline, known))
+        made = _held(series, basis, predictions, roofline, known)
+        mine = [point for point in points if point.series == series and point.valid]
+        settings = sorted({*(round(k.concurrency) for k in known), *(round(p.concurrency) for p in predictions)})
+        values = of_points(mine, limits, series.shape, partial(_mean, model))
+        forecasts.append(dataclasses.replace(made, sla=sla_break(limits, series.shape, settings, values)))
     for deployment in dict.fromkeys(series.deployment for series in fits):
         roofline = roofline_of(deployment)
         forecasts += [_other_shape(fits, roofline, Series(deployment, shape), concurrencies) for shape in shapes]
     return forecasts
+
+
+def _mean(model: Calibrated, quantity: str, concurrency: int) -> float:
+    """The predicted mean of a latency."""
+    at = model.at(concurrency)
+    ttft, tpot = at.ttft.value, at.tpot.value
+    return {"ttft": ttft, "tpot": tpot, "e2e": ttft + (model.osl - 1) * tpot}[quantity]
 
 
 def _refuse_classes(shapes: Iterable[Shape]) -> None:
@@ -393,6 +409,3 @@ def not_faster(prediction: Prediction, limits: Limits | None, osl: float) -> Pre
     if osl > 1:
         return dataclasses.replace(prediction, throughput=held, tpot=tpot.scaled(1 + longer / tpot.value))
     return dataclasses.replace(prediction, throughput=held, ttft=ttft.scaled(1 + longer / ttft.value))
-
-
-# --- advice on a grid

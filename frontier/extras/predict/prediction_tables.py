@@ -15,8 +15,9 @@ from frontier.core.units import format_bytes, format_number, format_seconds, for
 from frontier.extras.predict.ceilings import Ceilings
 from frontier.extras.predict.fit import Forecast, Known, Prediction
 from frontier.hardware.roofline import Limits
-from frontier.show.json_out import Tree, estimate_tree, number
+from frontier.show.json_out import Tree, estimate_tree, number, tree_of
 from frontier.show.table import Cell, Column, Table, to_text
+from frontier.show.wording import limits_text
 
 PREDICT_SCHEMA = "frontier.predict/1"
 CEILINGS_SCHEMA = "frontier.ceilings/1"
@@ -55,11 +56,24 @@ def _block(forecast: Forecast, width: int) -> list[RenderableType]:
     if any(p.reach == "simulated" for p in forecast.predictions):
         notes = [clean(forecast.basis, 300)]
     notes.append("TTFT and TPOT are means")
+    notes += [_sla_note(forecast)] if forecast.sla is not None else []
     waiting = [p for p in forecast.predictions if p.running < p.concurrency]
     if waiting:
         most = format_number(math.floor(waiting[0].running))
         notes.append(f"only about {most} requests run at once; from there on the others wait")
     return [Text(head, style="bold"), table.drawn(width), *(Text(note, style="dim") for note in notes)]
+
+
+def _sla_note(forecast: Forecast) -> str:
+    """Where the SLA is expected to break, and what is not looked at."""
+    sla = forecast.sla
+    assert sla is not None
+    best = " at best" if any(p.reach == "unmeasured" for p in forecast.predictions) else ""
+    what = f"the SLA without {limits_text(sla.unjudged)}, which is not predicted," if sla.unjudged else "the SLA"
+    kept = f"{what} is kept up to c={sla.inside}{best}" if sla.inside else f"{what} is kept nowhere"
+    broken = f", broken at c={sla.breaks_at} by {limits_text(sla.limits)}" if sla.breaks_at else ""
+    beyond = "" if sla.breaks_at else ", the highest looked at"
+    return f"{kept}{broken or beyond}: expected, not proven"
 
 
 _COLUMNS = (
@@ -126,6 +140,7 @@ def _tree(forecast: Forecast) -> Tree:
         "shape": forecast.shape.label,
         "what_if": forecast.variant or None,
         "basis": forecast.basis,
+        "sla": tree_of(forecast.sla),
         "fitted_to": [
             {"concurrency": k.concurrency, "mean_ttft": k.ttft, "mean_tpot": k.tpot} for k in forecast.measured
         ],
@@ -138,6 +153,7 @@ def _tree(forecast: Forecast) -> Tree:
                     "mean_ttft": estimate_tree(p.ttft),
                     "mean_tpot": estimate_tree(p.tpot),
                     "output_throughput": estimate_tree(p.throughput),
+                    "request_throughput": estimate_tree(p.throughput.scaled(1 / forecast.shape.osl.mean)),
                 },
                 "light": limits and _light(limits, p),
             }

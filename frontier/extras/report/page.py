@@ -9,19 +9,19 @@ import base64
 import hashlib
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from markupsafe import Markup
 
 from frontier import registry
-from frontier.core.text import capital
+from frontier.core.text import capital, clean
 from frontier.extras.report.dark_page import dark_colours
 from frontier.extras.report.report import KEY, LIMIT_AT, Report, page_of
 from frontier.show.json_out import Tree, decisions_json, points_json
 from frontier.show.picture.colours import ink
-from frontier.show.picture.data import Picture, mark_id
+from frontier.show.picture.data import Picture, View, mark_id
 from frontier.show.picture.frontier_picture import small_multiples
 
 REPORT_SCHEMA = "frontier.report/1"
@@ -87,10 +87,17 @@ def draw_figures(report: Report) -> Figures:
             charts = [_inlined(render_panel(sheet, j), f"b{i}-{k}-{j}-", dark) for j in range(len(sheet.panels))]
             room -= sum(map(len, charts))
             key = tuple((name, _variable(ink(role).lower(), dark)) for name, role in sheet.keys)
-            companions[-1].append(Drawn(sheet, tuple(charts) if room >= 0 else (), key))
+            own = replace(sheet, notes=(*sheet.notes, *_noted_below(sheet.name, report, view)))
+            companions[-1].append(Drawn(own, tuple(charts) if room >= 0 else (), key))
     drawn_in = "".join([*pictures.values(), *(c for section in companions for each in section for c in each.charts)])
     colours = [(f"--{colour[1:]}", colour, dark[colour]) for colour in dark if f"--{colour[1:]}" in drawn_in]
     return Figures(pictures, picture.description, companions, colours)
+
+
+def _noted_below(figure: str, report: Report, view: View) -> list[str]:
+    """What extras say of a series that stands below this detail figure."""
+    below = [noted for noted in report.notes.values() if noted.figure == figure]
+    return [f"{head}: {clean(text, 800)}" for n in below for head, text in n.lines.get(view.frontier.series, ())]
 
 
 def report_html(report: Report, figures: Figures | None = None) -> str:

@@ -1,0 +1,118 @@
+"""Notes of jitter: why gaps between tokens are long at the operating point and at the first
+violation, and what would shorten them."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from frontier.client.engines import engine_of
+from frontier.client.engines.base import Flag
+from frontier.core.decisions import Decision
+from frontier.core.errors import StoreError
+from frontier.core.histogram import LogHistogram
+from frontier.core.loads import setting
+from frontier.core.points import Point
+from frontier.core.series import HasSeries, by_series
+from frontier.core.shapes import Shape
+from frontier.core.window import WindowData
+from frontier.extras.diagnose.jitter import LEAST_LONG, LONG, Cause, Jitter, jitter_of, jitter_sentence
+from frontier.extras.diagnose.remedies import on_engine
+from frontier.run import History, Run
+from frontier.show.notes import Noted
+from frontier.store.run_dir import RunDirectory
+
+LEADS = 0.3
+"""Share of the long gaps from which a cause gets an advice: less would move the tail by little."""
+_ADVICE: Mapping[Cause, tuple[str, Flag | None]] = {
+    Cause.PREFILL: (
+        "chunked prefill with a smaller token budget of a step ({flag}): shorter pauses, a longer TTFT",
+        Flag.STEP_BUDGET,
+    ),
+    Cause.PREEMPTION: (
+        "a smaller KV cache entry ({flag}), or fewer requests at once: what fits is not preempted",
+        Flag.SMALLER_KV,
+    ),
+    Cause.STALL: (
+        "the server's host: its other processes, garbage collection, clocks; and load on it that is not this client's",
+        None,
+    ),
+    Cause.CLIENT: (
+        "an idle machine or more client processes (workers: in the config), and a proxy that does not buffer",
+        None,
+    ),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class SettingJitter:
+    """The long gaps of one setting, and what to try, '' where no cause leads."""
+
+    concurrency: int
+    roles: tuple[str, ...]
+    jitter: Jitter
+    advice: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class SeriesJitter(HasSeries):
+    """The long gaps of a series at the settings that matter to its decision."""
+
+    deployment: str
+    shape: Shape
+    settings: tuple[SettingJitter, ...]
+
+
+def notes(run: Run, points: Sequence[Point], decisions: Sequence[Decision]) -> Noted:
+    """Why gaps are long in each series that was measured here, for tables, the page and JSON."""
+    decided = {decision.series: decision for decision in decisions}
+    trees, lines = [], {}
+    for key, mine in by_series(points).items():
+        roles = _roles(mine, decided.get(key))
+        if settings := tuple(_settings(run, run.histories.get(key, []), roles)):
+            trees.append(SeriesJitter(*key, settings))
+            lines[key] = [(f"{setting(s.concurrency)}, {' and '.join(s.roles)}", _text(s)) for s in settings]
+    return Noted("Jitter", "why gaps between tokens are long", lines, trees, figure="jitter")
+
+
+def _roles(points: Sequence[Point], decision: Decision | None) -> dict[int, tuple[str, ...]]:
+    """The settings that are looked at: without an operating point and a violation the highest."""
+    named = {"operating point": decision.concurrency, "first violation": decision.first_fail} if decision else {}
+    valid = [p.concurrency for p in points if p.valid]
+    if not any(named.values()) and valid:
+        named = {"highest setting": max(valid)}
+    settings = sorted({c for c in named.values() if c is not None})
+    return {c: tuple(role for role, at in named.items() if at == c) for c in settings}
+
+
+def _settings(run: Run, history: History, roles: Mapping[int, tuple[str, ...]]) -> Iterator[SettingJitter]:
+    """What is said of each setting whose gaps have a long tail, by its last trial."""
+    engine = engine_of(name for _, sample in history for name in sample.server_identities if name)
+    for concurrency, named in roles.items():
+        last = next(((t, s) for t, s in reversed(history) if t.concurrency == concurrency), None)
+        if last is None or not _has_tail(last[1]):
+            continue
+        try:
+            directory, key = RunDirectory.read(run.path), last[0].key
+            of = directory.evidence(key).measurement
+            jitter = jitter_of(directory.records(key), of.window, of.server.get("num_preemptions_total"))
+        except StoreError:  # the records were changed or removed since; the point says so
+            continue
+        if jitter is not None:
+            yield SettingJitter(concurrency, named, jitter, _advice(jitter, engine))
+
+
+def _has_tail(sample: WindowData) -> bool:
+    """Whether enough gaps are long: of most trials the records need not be read."""
+    gaps = LogHistogram.merged(sample.block_itl)
+    enough = gaps.count > LEAST_LONG
+    return enough and gaps.quantile(1 - LEAST_LONG / gaps.count) > LONG * gaps.quantile(0.5) > 0
+
+
+def _advice(jitter: Jitter, engine: str | None) -> str:
+    """What to change for the causes that lead."""
+    leading = sorted((c for c in _ADVICE if jitter.shares.get(c, 0.0) >= LEADS), key=lambda c: -jitter.shares[c])
+    return "; or ".join(on_engine(*_ADVICE[cause], engine) for cause in leading)
+
+
+def _text(found: SettingJitter) -> str:
+    sentence = jitter_sentence(found.jitter)
+    return f"{sentence} Try {found.advice}." if found.advice else sentence
