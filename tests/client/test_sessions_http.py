@@ -17,7 +17,7 @@ from frontier.client.http.http_client import run
 from frontier.config import load_config
 from frontier.core.session_plans import plan_session
 from frontier.core.trials import Measurement, Outcome, Record
-from frontier.extras.traces.session_files import read_sessions
+from frontier.extras.workload.session_files import read_sessions
 from frontier.planning.plan import make_plan
 from frontier.simulator.process import SimulatorProcess
 from frontier.simulator.spec import EngineSpec
