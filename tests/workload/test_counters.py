@@ -11,9 +11,9 @@ from frontier.config import load_config
 from frontier.core.errors import MeasurementError
 from frontier.extras.workload.bucket_counts import Buckets, bucket_figures, filled, joined, tail_between
 from frontier.extras.workload.config_text import config_text
+from frontier.extras.workload.counter_watch import base_of
 from frontier.extras.workload.observed import Workload
 from frontier.extras.workload.server_metrics import Increases, Watched, in_flight, wanted_samples, workload_of
-from frontier.extras.workload.counter_watch import base_of
 from frontier.simulator.request_times import BOUNDS
 
 VLLM = BOUNDS["request_prompt_tokens"]

@@ -16,7 +16,12 @@ if TYPE_CHECKING:
 
 
 @common.subcommand("workload")
-@click.argument("sources", nargs=-1, required=True, metavar="URL...|LOG")
+@click.argument("sources", nargs=-1, metavar="[URL...|LOG]")
+@click.option("--prometheus", metavar="URL", help="Read the counters of days past from this Prometheus.")
+@click.option(
+    "--range", "past", default="7d", show_default=True, metavar="TIME", help="How far back Prometheus is asked."
+)
+@click.option("--match", default="", metavar="LABELS", help="Which series, as 'model_name=\"llama\"'.")
 @click.option(
     "--over", default="10min", show_default=True, metavar="TIME", help="How long a server's counters are watched."
 )
@@ -40,6 +45,7 @@ def command(sources: tuple[str, ...], as_json: bool, **options: Any) -> int:
     It is read from
       the address of a server's metrics  differences of its counters; of several
                                          addresses, as they are replicas
+      --prometheus URL                   the same over days, with the busiest hour
       a log with a line per request      JSON lines, CSV, Parquet, OpenTelemetry
                                          spans, vLLM's own log
 
@@ -48,6 +54,7 @@ def command(sources: tuple[str, ...], as_json: bool, **options: Any) -> int:
     \b
     Examples:
       frontier workload http://localhost:8000/metrics > sweep.yaml
+      frontier workload --prometheus http://prometheus:9090 > sweep.yaml
       frontier workload access.jsonl > sweep.yaml
       frontier workload log.csv --columns input=tokens_in,output=tokens_out
       frontier workload trace.jsonl --replay kept.jsonl --share 12.5%
@@ -59,6 +66,8 @@ def command(sources: tuple[str, ...], as_json: bool, **options: Any) -> int:
         common.say(f"note: {note}")
     if as_json:
         tree = dataclasses.asdict(workload)
+        if workload.arrivals is not None:
+            tree["arrivals"]["dispersion"] = {str(k): v for k, v in workload.arrivals.dispersion.items()}
         common.answer({"schema": "frontier.workload/1", **tree, "config": config_text(workload)})
     else:
         common.answer(config_text(workload).rstrip("\n"))
@@ -66,6 +75,11 @@ def command(sources: tuple[str, ...], as_json: bool, **options: Any) -> int:
 
 
 def _read(sources: Sequence[str], **options: Any) -> "Workload":
+    if (options["prometheus"] is None) == (not sources):
+        what = "name a server's metrics, a log, or a Prometheus" if not sources else "--prometheus stands alone"
+        raise UsageError(what, "as  frontier workload http://localhost:8000/metrics")
+    if not sources:
+        return _of_prometheus(**options)
     addresses = [source for source in sources if "://" in source]
     if addresses and len(addresses) < len(sources):
         raise UsageError("an address and a file are two sources", "name one of them")
@@ -117,14 +131,32 @@ def _part(workload: "Workload", share: float) -> Any:
     return dataclasses.replace(facts, rate=facts.rate * share, busiest=facts.busiest * share, dispersion={})
 
 
+def _range(text: str) -> float:
+    """Seconds of '7d', as Prometheus writes days, or of another duration."""
+    days = text.removesuffix("d")
+    return 86_400.0 * int(days) if days.isdecimal() and days != text else parse_duration(text)
+
+
+def _of_prometheus(
+    *, prometheus: str, past: str, match: str, context: int | None, api_key_env: str | None, **_: Any
+) -> "Workload":
+    from frontier.cli.given_server import read_key
+    from frontier.client.http.http_client import run
+    from frontier.extras.workload.prometheus_range import watched_in
+    from frontier.extras.workload.server_metrics import workload_of
+
+    seconds = common.parsed("--range", past, _range)
+    return workload_of(run(watched_in(prometheus, seconds, match, read_key(api_key_env))), context)
+
+
 def _of_counters(
     addresses: Sequence[str], *, over: str, context: int | None, api_key_env: str | None, **_: Any
 ) -> "Workload":
     from frontier.cli.given_server import read_key
     from frontier.client.ask.checklist import ask_server
     from frontier.client.http.http_client import run
-    from frontier.extras.workload.server_metrics import workload_of
     from frontier.extras.workload.counter_watch import base_of, watch
+    from frontier.extras.workload.server_metrics import workload_of
 
     key, seconds = read_key(api_key_env), common.parsed("--over", over, parse_duration)
     endpoint = base_of(addresses[0])

@@ -71,7 +71,7 @@ async def watch(addresses: Sequence[str], seconds: float, api_key: str | None) -
     dispersion = dispersion_of(came[1:], round(step)) if step >= 1 else {}
     arrivals = ArrivalFacts(rate, rate, f"in {format_elapsed(lasted)}", dispersion) if rate > 0 else None
     source = ", ".join(addresses)
-    return Watched(source, increases.grown, lasted, arrivals, _mean(flights), tuple(reset_notes(increases)))
+    return Watched(source, increases.grown, lasted, arrivals, mean_figure(flights), tuple(reset_notes(increases)))
 
 
 async def _all(clients: Sequence[Client], urls: Sequence[str]) -> Samples | None:
@@ -103,7 +103,7 @@ async def _route(client: Client, address: str) -> str:
     raise MeasurementError(what, "name their address, as http://host:8000/metrics; SGLang needs --enable-metrics")
 
 
-def _mean(values: Sequence[float]) -> Figure | None:
+def mean_figure(values: Sequence[float]) -> Figure | None:
     """The mean of readings, with its interval of parts of the time; None without readings."""
     if not values:
         return None

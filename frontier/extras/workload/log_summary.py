@@ -113,7 +113,12 @@ def dispersion_of(counts: Sequence[float] | np.ndarray, step: int = 1) -> dict[i
 def _named_hour(hour: int) -> str:
     if hour * _HOUR < 1e8:  # times that count from the start of the log
         return f"hour {hour + 1}"
-    return f"{datetime.fromtimestamp(hour * _HOUR, UTC):%Y-%m-%d %H:%M} UTC, for an hour"
+    return f"{named_time(hour * _HOUR)}, for an hour"
+
+
+def named_time(seconds: float) -> str:
+    """A moment by its date."""
+    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M} UTC"
 
 
 class Sample:

@@ -52,9 +52,9 @@ def _read(path: str, _modified: int, _size: int) -> Shape:
         raise ForeignFileError(path, what, "write  arrivals: {trace: FILE}  to play its times alone")
     # In the order of the arrivals that `read_trace` gives: the k-th has the k-th row.
     ordered = [row for _, row in sorted(zip(stamps_of(document), rows, strict=True), key=lambda each: each[0])]
-    size = FINER_BLOCK if "chat_id" in first else BLOCK
-    block = size if "hash_ids" in first else 0
     requests = [_request(row, columns) for row in ordered]
+    size = FINER_BLOCK if "chat_id" in first else BLOCK
+    block = size if any(request.blocks for request in requests) else 0
     pairs = LengthPairs.of(requests, times=trace.digest, block=block, path=path)
     return Shape.of_pairs(pairs, "trace", reused_share(requests, block))
 
