@@ -29,6 +29,9 @@ class Command(NamedTuple):
 COMMANDS = {
     "probe": Command("Measure", "check a server: does it stream, count tokens, force lengths", "probe.command"),
     "init": Command("Measure", "print a config for an endpoint", "init.command"),
+    "workload": Command(
+        "Measure", "a config of your own traffic: from a server's counters, Prometheus or a log", "workload.command"
+    ),
     "sweep": Command("Measure", "run a sweep, or resume it: the same command again"),
     "status": Command("Measure", "how far a running sweep is", "status.command"),
     "verify": Command("Measure", "the operating point under open-loop (Poisson) load"),
@@ -89,10 +92,11 @@ SEVERAL = "compare.multi_run:together_picture"
 POOLED = "compare.pooled:pooled_of"
 """The frontier over several deployments or runs: (runs, objectives, limits) -> tables with their
 trees."""
-TRACE = "traces.arrival_files:read_trace"
-SESSIONS = "traces.session_files:read_sessions"
-"""Arrivals and sessions of files that a config names."""
-RECORDED = "traces.recorded"
+TRACE = "workload.arrival_files:read_trace"
+SESSIONS = "workload.session_files:read_sessions"
+REQUESTS = "workload.trace_files:read_requests"
+"""Arrivals, sessions and requests of files that a config names."""
+RECORDED = "workload.recorded"
 """What the plan of a sweep says of them: `recorded_lines` and, for JSON, `trace_facts`."""
 CAPACITY = "diagnose.capacity:capacity"
 """Where and why the throughput of a series ends, of its points."""

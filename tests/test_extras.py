@@ -85,7 +85,8 @@ def test_each_row_of_the_table_leads_to_an_extra() -> None:
     places = [command.module for command in registry.COMMANDS.values() if command.module]
     places += [*registry.NOTES.values(), *registry.FIGURES.values(), *registry.PAGE_FIGURES.values()]
     places += [place for modules in registry.OPTIONS.values() for place in modules]
-    places += [*registry.API.values(), registry.SEVERAL, registry.TRACE, registry.SESSIONS, registry.EXECUTOR]
+    places += [*registry.API.values(), registry.SEVERAL, registry.EXECUTOR]
+    places += [registry.TRACE, registry.SESSIONS, registry.REQUESTS]
     places += [registry.SIMULATOR, registry.NATURAL, registry.STARTED_SERVER, registry.NOTIFY]
     places += [
         registry.COMPARED_ANSWERS,

@@ -9,7 +9,7 @@ import pytest
 from frontier.core.session_plans import left_out, plan_session
 from frontier.core.session_table import SessionFile, SessionTable, SessionTurn
 from frontier.core.shapes import Lengths, Session, Shape
-from frontier.extras.traces.session_files import shape_of
+from frontier.extras.workload.session_files import shape_of
 
 AGENT = Shape.of_session(
     Session(Lengths.fixed(8), Lengths.fixed(8192), Lengths.fixed(400), think=10.0), Lengths.fixed(300), "agent", 0.25

@@ -38,7 +38,7 @@ COMPLEX = {
     "extras/figures/series_figures.py: inflation_figure": 25,
     "extras/predict/drawn_roofline.py: rooflines": 22,
     "extras/quality/agreement.py: compared": 22,
-    "extras/traces/session_files.py: _aiperf": 21,
+    "extras/workload/session_files.py: _aiperf": 21,
     "extras/users/command.py: command": 31,
     "planning/plan.py: _turn_in_order": 24,
     "search/highest_rate.py: _prove": 25,

@@ -94,9 +94,10 @@ def require_sweep(config: Config, file: str) -> None:
 # --- traces of arrivals, and sessions of files
 
 
-def read_sessions(path: str) -> Shape:
-    """The sessions of a file."""
-    shape: Shape = registry.needed(registry.SESSIONS, "sessions: FILE")(path)
+def read_sessions(path: str, kind: str = "sessions") -> Shape:
+    """The sessions of a file; of kind 'trace' its requests."""
+    place = registry.SESSIONS if kind == "sessions" else registry.REQUESTS
+    shape: Shape = registry.needed(place, f"{kind}: FILE")(path)
     return shape
 
 

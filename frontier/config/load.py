@@ -260,8 +260,10 @@ def left_out(begun: Mapping[str, Any] | None) -> dict[str, Any]:
     }
 
 
-def _kept(begun: Mapping[str, Any], path: str) -> Shape:
-    """The sessions of a file as the manifest of a run has them. UsageError where it does not."""
+def _kept(begun: Mapping[str, Any], path: str, _kind: str = SESSIONS) -> Shape:
+    """The sessions or requests of a file as the manifest of a run has them. UsageError where it
+    does not.
+    """
     try:
         kept: Shape = build(Shape, begun["canonical"]["sessions"][path])
     except (AttributeError, KeyError, TypeError, ValueError):

@@ -276,9 +276,9 @@ class Config(Strict):
         everywhere = ", ".join(dict.fromkeys(d.endpoint for d in reached))
         own = [effect for effect in effects(self, everywhere) if reached or effect.by == "sweep"]
         own += [
-            replace(READ_SESSIONS, text=READ_SESSIONS.text.format(value=f.path))
+            replace(READ_SESSIONS, text=READ_SESSIONS.text.format(value=path))
             for shape in self.given_shapes
-            if (f := file_of(shape)) is not None
+            if (path := file_of(shape)) is not None
         ]
         return tuple(dict.fromkeys([*(effect for d in self.deployments for effect in effects(d, d.endpoint)), *own]))
 
@@ -305,7 +305,7 @@ class Config(Strict):
         repeats and refine do not: changing them never needs a new sweep. Of sessions of a file the
         figures, so that a run can be read without the file.
         """
-        files = {f.path: shape_tree(shape) for shape in self.given_shapes if (f := file_of(shape)) is not None}
+        files = {path: shape_tree(shape) for shape in self.given_shapes if (path := file_of(shape)) is not None}
         return ({"sessions": files} if files else {}) | {
             "shapes": [described(shape) for shape in self.shapes],
             "concurrency": list(self.concurrency),

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from pydantic import PlainValidator, ValidationInfo
 
 from frontier.core.errors import UsageError
-from frontier.core.session_table import SessionFile
+from frontier.core.length_pairs import LengthPairs, RequestLengths
 from frontier.core.shapes import MAX_TOKENS, Lengths, Session, Shape, ShapeError
 from frontier.fields import (
     Name,
@@ -23,6 +23,7 @@ from frontier.fields import (
     repeated,
     share,
     shown,
+    text_of,
     whole,
     whole_in,
     without_nulls,
@@ -30,6 +31,7 @@ from frontier.fields import (
 
 MAX_TURNS = 1_000
 MOST_SHAPES, MOST_PREFIXES = 100, 20
+MOST_PAIRS = 10_000
 
 
 def _lengths(value: Any) -> Lengths:
@@ -92,6 +94,39 @@ class _ShapeConfig(_Common):
         return Shape(self.isl, self.osl, self.name, self.share_of(self.isl))
 
 
+def _pairs(value: Any) -> LengthPairs:
+    """Pairs of lengths with spaces between them: '812/133 90/12'."""
+    rows = [RequestLengths(*_pair(word)) for word in text_of(value, "pairs of lengths", _PAIRS).split()]
+    if not 1 <= len(rows) <= MOST_PAIRS:
+        raise Problem(f"{{key}} are 1 to {MOST_PAIRS:,} pairs of lengths; these are {len(rows):,}", _PAIRS)
+    return LengthPairs.of(rows)
+
+
+def _pair(word: str) -> tuple[int, int]:
+    try:
+        shape = Shape.parse(word)
+    except ShapeError as error:
+        raise Problem(f"{{key}}: {error.what}", _PAIRS) from None
+    if shape.isl.variance or shape.osl.variance:
+        raise Problem(f"{{key}}: {word} is no pair of two numbers", _PAIRS)
+    return shape.isl.low, shape.osl.low
+
+
+_PAIRS = "write input/output tokens of requests with spaces between them, as 812/133 90/12"
+
+
+class _PairsConfig(_Common):
+    """Requests whose two lengths are drawn together: {name: chat, pairs: 812/133 90/12}."""
+
+    name: Name
+    pairs: Annotated[LengthPairs, PlainValidator(_pairs)]
+
+    def shape(self) -> Shape:
+        """The shape; what is common to all is a share of each prompt."""
+        shape = Shape.of_pairs(self.pairs, self.name)
+        return replace(shape, prefix=self.share_of(shape.isl))
+
+
 def _per_turn(value: Any) -> tuple[Lengths, Lengths]:
     """The new prompt tokens and the output tokens of a turn: 400/300."""
     try:
@@ -147,8 +182,9 @@ class _SessionConfig(_Common):
 
 SESSIONS = "sessions"
 """What reads the sessions of a file, in the context of a validation: a `ReadSessions`."""
-ReadSessions = Callable[[str], Shape]
-"""The shape, still without a name, of the sessions of a file. UsageError when it cannot be used."""
+ReadSessions = Callable[..., Shape]
+"""The shape, still without a name, of the sessions of a file, or of the requests of one where
+'trace' follows it. UsageError when it cannot be used."""
 
 
 class _FileConfig(_Common):
@@ -172,6 +208,31 @@ class _FileConfig(_Common):
             what = f"{self.sessions}: a prompt has {shape.isl.high:,} tokens"
             raise Problem(what, f"the most is {MAX_TOKENS:,}: leave that session out", "sessions")
         return replace(shape, name=self.name, prefix=self.share_of(shape.session.first))
+
+
+class _TraceConfig(_Common):
+    """Requests as a trace recorded them: {name: recorded, trace: conversation.jsonl}."""
+
+    name: Name
+    trace: Text
+
+    def shape(self, read_sessions: ReadSessions | None) -> Shape:
+        """The shape; its prefix is what the blocks of its prompts have in common, where it names
+        them.
+        """
+        try:
+            assert read_sessions is not None, "who validates a config says what reads its files"
+            shape = read_sessions(self.trace, "trace")
+        except UsageError as error:
+            raise Problem(error.what, error.hint, "trace") from None
+        assert shape.pairs is not None
+        if shape.isl.high > MAX_TOKENS:
+            what = f"{self.trace}: a prompt has {shape.isl.high:,} tokens"
+            raise Problem(what, f"the most is {MAX_TOKENS:,}: leave that request out", "trace")
+        if shape.pairs.block and (self.prefix or self.system):
+            what = f"{self.trace} says which blocks its prompts share"
+            raise Problem(what, "leave prefix and system out", "trace")
+        return replace(shape, name=self.name, prefix=shape.prefix or self.share_of(shape.isl))
 
 
 def read_shapes(value: Any, info: ValidationInfo) -> tuple[Shape, ...]:
@@ -202,9 +263,13 @@ def _shape(value: Any, read_sessions: ReadSessions | None) -> Shape:
     if "sessions" in value:
         of_file: _FileConfig = read(_FileConfig, value)
         return of_file.shape(read_sessions)
-    # A key that only one of the two has decides; what is left of the other is then an unknown key.
+    if "trace" in value:
+        recorded: _TraceConfig = read(_TraceConfig, value)
+        return recorded.shape(read_sessions)
+    # A key that only one of these has decides; what is left of another is then an unknown key.
     is_session = bool({"turns", "first", "per_turn", "think"} & set(value))
-    keys: _ShapeConfig | _SessionConfig = read(_SessionConfig if is_session else _ShapeConfig, value)
+    plain = _PairsConfig if "pairs" in value else _ShapeConfig
+    keys: _ShapeConfig | _PairsConfig | _SessionConfig = read(_SessionConfig if is_session else plain, value)
     return keys.shape()
 
 
@@ -236,6 +301,9 @@ def described(shape: Shape) -> str:
         spread = "" if s.spread is None else f" +-{s.spread:g}s"
         of_file = "" if s.file is None else f"{s.file.sessions} sessions of a file (sha256 {s.file.sha256}),"
         text = of_file or f"turns {s.turns}, first {s.first}, then {s.added}/{shape.osl}, think {s.think:g}s{spread},"
+    if shape.pairs is not None:
+        recorded = "" if shape.pairs.times is None else f" of a trace {shape.pairs.times}"
+        text = f"{shape.pairs.count} pairs of lengths (sha256 {shape.pairs.sha256}){recorded}"
     text = f"{shape.name}: {text}" if shape.name else text
     if (arrivals := shape.arrivals) is not None:
         named = arrivals if arrivals.trace is None else f"{arrivals.trace.name} {arrivals.trace.digest}"
@@ -243,6 +311,8 @@ def described(shape: Shape) -> str:
     return f"{text} prefix {shape.prefix * 100:.6g}%" if shape.prefix else text
 
 
-def file_of(shape: Shape) -> SessionFile | None:
-    """The file that holds its sessions."""
-    return None if shape.session is None else shape.session.file
+def file_of(shape: Shape) -> str | None:
+    """The file that holds its sessions or its requests."""
+    if shape.pairs is not None:
+        return shape.pairs.path
+    return None if shape.session is None or shape.session.file is None else shape.session.file.path

@@ -32,7 +32,7 @@ PLAIN = Use("")
 RUN = Use("run  {value}", by="sweep")
 POST = Use("post  how it ended, the run's path and this machine's name to {value}", by="sweep")
 READ = Use("read  {value}, for TLS with {endpoint}")
-READ_SESSIONS = Use("read  {value}, for the lengths of sessions", by="sweep")
+READ_SESSIONS = Use("read  {value}, for the lengths of its requests", by="sweep")
 READ_TIMES = Use("read  {value}, for its times of arrival", by="sweep")
 MADE_PROMPTS = frozenset({"random", "natural"})
 """What `prompts` may be beside the path of a file."""

@@ -243,7 +243,8 @@ def _cache(sample: WindowData) -> Iterator[Flag]:
     if cached - expected > CACHED:
         # Prompts of a user's file have no asked length; what they have in common belongs to the
         # load.
-        of_user = not (sample.asked_isl > 0).any()
+        of_trace = sample.shape.pairs is not None and sample.shape.pairs.block > 0
+        of_user = of_trace or not (sample.asked_isl > 0).any()
         yield Flag(
             "cache_contaminated",
             f"{format_share(cached)} of prompt tokens came from the cache",

@@ -176,14 +176,20 @@ class Trace:
         above = min(below + 1, len(self.dispersion) - 1)
         return self.dispersion[below] + (place - below) * (self.dispersion[above] - self.dispersion[below])
 
-    def played(self, rate: float, start: float) -> Iterator[float]:
-        """The arrivals from a moment of the trace on, in time that is scaled to `rate` per second;
-        for ever.
-        """
+    def start(self, seed: int) -> tuple[float, int]:
+        """Where in the trace the trial of a seed begins: the moment, and the arrival after it."""
         if not self.times:
             raise ValueError(f"the times of the trace {self.name} are not read")
+        moment = random.Random(f"{seed}/arrivals").uniform(0.0, self.seconds)
+        return moment, bisect.bisect_right(self.times, moment)
+
+    def played(self, rate: float, seed: int) -> Iterator[float]:
+        """The arrivals of the trial of a seed, in time that is scaled to `rate` per second; for
+        ever.
+        """
         scale = self.rate / rate
-        first, begun = bisect.bisect_right(self.times, start), -start
+        moment, first = self.start(seed)
+        begun = -moment
         while True:
             for time in self.times[first:]:
                 yield (begun + time) * scale
@@ -209,9 +215,9 @@ class Arrivals:
         """The times of arrival in seconds, for ever: `rate` per second, drawn by the seed. Of a
         trace the seed draws where it begins.
         """
-        rng = random.Random(f"{seed}/arrivals")
         if self.trace is not None:
-            yield from self.trace.played(rate, rng.uniform(0.0, self.trace.seconds))
+            yield from self.trace.played(rate, seed)
+        rng = random.Random(f"{seed}/arrivals")
         now, shape = 0.0, self.cv**-2
         while True:
             now += rng.expovariate(rate) if self.cv == 1 else rng.gammavariate(shape, 1 / (shape * rate))

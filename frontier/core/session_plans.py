@@ -45,7 +45,8 @@ def plan_session(shape: Shape, seed: int, number: int, streams: int) -> SessionP
     session = shape.session
     rng = random.Random(f"{seed}/session/{number}")
     if session is None:
-        return SessionPlan((SessionTurn(shape.isl.draw(rng), shape.osl.draw(rng), 0.0),))
+        lengths = shape.request(number, seed, rng)
+        return SessionPlan((SessionTurn(lengths.isl, lengths.osl, 0.0),))
     if session.file is not None:
         assert session.file.table is not None, "the sessions of a run that was read back are not sent"
         turns = list(session.file.table.drawn(seed, number))

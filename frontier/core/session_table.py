@@ -1,10 +1,10 @@
 """Turns of sessions, and session files: what a file says of the sessions that it holds."""
 
-import functools
-import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
+
+from frontier.core.length_pairs import order_of
 
 
 class SessionTurn(NamedTuple):
@@ -33,12 +33,7 @@ class SessionTable:
         seed, then again in another one.
         """
         passed, place = divmod(number, len(self.sessions))
-        return self.sessions[_order(seed, passed, len(self.sessions))[place]]
-
-
-@functools.lru_cache(maxsize=8)
-def _order(seed: int, passed: int, count: int) -> Sequence[int]:
-    return random.Random(f"{seed}/sessions/{passed}").sample(range(count), count)
+        return self.sessions[order_of(seed, passed, len(self.sessions))[place]]
 
 
 @dataclass(frozen=True, slots=True)

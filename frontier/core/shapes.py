@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from frontier.core.length_pairs import LengthPairs, RequestLengths
 from frontier.core.loads import Arrivals, Rate, SessionRate
 from frontier.core.metrics import TURN_CLASSES
 from frontier.core.session_table import SessionFile
@@ -186,6 +187,9 @@ class Shape:
     class whose shape has no turns has sessions of one request. `isl` and `osl` are then those of
     all requests together.
 
+    With `pairs` the two lengths of a request are drawn together; `isl` and `osl` are then what they
+    come to, and `prefix` is a share of each prompt, whatever its length.
+
     With `arrivals` its requests come in open loop, and its loads are rates, of a session those at
     which sessions begin; without them they are requests in flight.
     """
@@ -197,6 +201,20 @@ class Shape:
     session: Session | None = None
     mix: tuple[TrafficClass, ...] = ()
     arrivals: Arrivals | None = None
+    pairs: LengthPairs | None = None
+
+    @classmethod
+    def of_pairs(cls, pairs: LengthPairs, name: str, prefix: float = 0.0) -> "Shape":
+        """The shape of requests whose two lengths are drawn together.
+
+        >>> rows = [RequestLengths(100, 10), RequestLengths(300, 50)]
+        >>> shape = Shape.of_pairs(LengthPairs.of(rows), "mine", prefix=0.5)
+        >>> shape.isl.mean, shape.osl.mean, shape.shared_of(60)
+        (200.0, 30.0, 30)
+        """
+        assert pairs.table is not None
+        isl, osl, _ = zip(*pairs.table.rows, strict=True)
+        return cls(Lengths.observed(isl), Lengths.observed(osl), name, prefix, pairs=pairs)
 
     @classmethod
     def of_mix(cls, mix: Iterable[TrafficClass]) -> "Shape":
@@ -267,6 +285,22 @@ class Shape:
         pauses = self.session.turns.high - 1
         spread = self.session.think if self.session.spread is None else self.session.spread / math.sqrt(3)
         return (pauses + 1) * e2e + pauses * self.session.think + 2 * math.sqrt(pauses) * spread
+
+    def request(self, number: int, seed: int, rng: random.Random) -> RequestLengths:
+        """The lengths of the request of this number in the trial of this seed, of a shape without
+        turns; `rng` draws them where they are not listed.
+        """
+        if self.pairs is None:
+            return RequestLengths(self.isl.draw(rng), self.osl.draw(rng))
+        trace = None if self.arrivals is None else self.arrivals.trace
+        in_step = trace is not None and trace.digest == self.pairs.times
+        return self.pairs.row(number, seed, trace.start(seed)[1] if trace is not None and in_step else None)
+
+    def shared_of(self, prompt: int) -> int:
+        """Tokens of a first prompt of this length that all sessions (or requests) have in
+        common.
+        """
+        return self.shared if self.pairs is None else int(self.prefix * prompt)
 
     @property
     def shared(self) -> int:

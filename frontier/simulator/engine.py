@@ -269,7 +269,7 @@ class Scheduler:
         finished = self._finish(index)
         for request in finished:
             if request.clocks is not None:
-                self.times.finished(request.clocks, end)
+                self.times.finished(request.clocks, end, request.prompt, request.output)
         self.generated_tokens += len(tokens)
         self._index = index + 1
         return Step(

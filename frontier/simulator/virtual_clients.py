@@ -72,7 +72,9 @@ class VirtualClients:
         self.completed = 0
         self.prefix, self.block, self.caches = shape.prefix, spec.block_size, spec.prefix_cache
         self.shared = self._beginning(int(shape.prefix * shape.isl.high) if shape.session is None else shape.shared)
-        self.of_class = [self._beginning(each.shape.shared, i) for i, each in enumerate(shape.mix)]
+        self.of_class = [
+            self._beginning(each.shape.shared_of(each.shape.isl.high), i) for i, each in enumerate(shape.mix)
+        ]
         self.begun = 0
         self.arrived, self.latest = 0, 0.0
         for stream in range(streams):
@@ -111,10 +113,14 @@ class VirtualClients:
 
     def _single(self, sent: float, stream: int) -> tuple[Sent, Sequence[Hashable]]:
         """A request of its own."""
-        prompt, output = self.shape.isl.draw(self.rng), self.shape.osl.draw(self.rng)
+        prompt, output, blocks = self.shape.request(len(self.requests), self.seed, self.rng)
         if self.pacing is not None and len(self.requests) < self.streams:
             output = first_length(output, self.seed, stream)
-        hashes = self.shared[: int(self.prefix * prompt) // self.block] if self.shared else ()
+        hashes: Sequence[Hashable] = self.shared[: int(self.prefix * prompt) // self.block] if self.shared else ()
+        if self.caches and blocks and self.shape.pairs is not None:
+            size = self.shape.pairs.block  # tokens of a block of the trace; the engine's are smaller
+            full = len(blocks[: prompt // size]) * size // self.block
+            hashes = tuple((blocks[((i + 1) * self.block - 1) // size], i) for i in range(full))
         return Sent(len(self.requests), stream, sent, prompt, output), hashes
 
     def _turn(self, sent: float, stream: int) -> tuple[Sent, Sequence[Hashable]]:
@@ -126,7 +132,7 @@ class VirtualClients:
         output = planned.out
         if self.pacing is not None and begins and session.number < self.streams:
             output = first_length(output, self.seed, stream)
-        known = min(session.shape.shared, prompt - 1) if begins else session.known
+        known = min(session.shape.shared_of(prompt), prompt - 1) if begins else session.known
         hashes: Sequence[Hashable] = ()
         if self.caches:
             shared = (

@@ -94,7 +94,7 @@ def encode_measurement(measurement: Measurement) -> dict[str, Any]:
     if (arrivals := kept["arrivals"]) is not None:
         _leave_empty_out(arrivals, "trace")
         _leave_empty_out(arrivals.get("trace", {}), "times")
-    _leave_empty_out(kept, "session", "mix", "arrivals")
+    _leave_empty_out(kept, "session", "mix", "arrivals", "pairs")
     _leave_empty_out(tree["trial"], "seconds", "rate")
     _leave_empty_out(tree, *_LATER)
     _leave_tables_out(kept)
@@ -116,7 +116,9 @@ def shape_tree(shape: Shape) -> dict[str, Any]:
 
 
 def _leave_tables_out(shape: dict[str, Any]) -> None:
-    """Of sessions of a file their figures are kept with a trial, not the sessions."""
+    """Of sessions of a file, and of pairs of lengths, their figures are kept with a trial."""
+    if pairs := shape.get("pairs"):
+        del pairs["table"]
     if session := shape.get("session"):
         if session["file"] is None:
             del session["file"]

@@ -276,4 +276,5 @@ class HttpBackend(Backend):
             return PromptPlan(trial.shape, trial.seed, given=partial(read_prompts, Path(file)), salt=salt)
         seed = prompt_seed(self._salt, trial.seed, self._attempts)
         begun = trial.streams if trial.rate is None else 0  # at a rate every session begins with its first turn
-        return PromptPlan(trial.shape, seed, self._calibrations[trial.deployment], streams=begun)
+        calibration = self._calibrations[trial.deployment]
+        return PromptPlan(trial.shape, seed, calibration, streams=begun, trial_seed=trial.seed)

@@ -18,7 +18,7 @@ from frontier.config import load_config
 from frontier.core.session_plans import plan_session
 from frontier.core.trials import Measurement, Outcome, Record
 from frontier.extras.serve_sim.process import SimulatorProcess
-from frontier.extras.traces.session_files import read_sessions
+from frontier.extras.workload.session_files import read_sessions
 from frontier.planning.plan import make_plan
 from frontier.simulator.spec import EngineSpec
 from frontier.sweep.backend import HttpBackend

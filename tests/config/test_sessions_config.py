@@ -10,7 +10,7 @@ from frontier.config import Config, load_config, parse_sla
 from frontier.core.decisions import Limit
 from frontier.core.errors import UsageError
 from frontier.core.shapes import Lengths, Shape
-from frontier.extras.traces.session_files import read_sessions
+from frontier.extras.workload.session_files import read_sessions
 from frontier.planning.plan import make_plan
 from tests.complaints import assert_complaints, refused
 from tests.golden import assert_golden_row

@@ -11,7 +11,7 @@ import pytest
 from frontier.core.errors import UsageError
 from frontier.core.session_table import SessionFile, SessionTurn
 from frontier.core.shapes import Shape
-from frontier.extras.traces.session_files import read_sessions
+from frontier.extras.workload.session_files import read_sessions
 from tests.formats.peer_files import without_parser
 from tests.golden import assert_golden_row
 

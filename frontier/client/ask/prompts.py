@@ -75,37 +75,47 @@ def prompt_seed(salt: int, seed: int, attempt: int) -> int:
 
 
 def random_prompts(
-    shape: Shape, seed: int, calibration: Calibration | None = None, *, class_index: int | None = None
+    shape: Shape,
+    seed: int,
+    calibration: Calibration | None = None,
+    *,
+    class_index: int | None = None,
+    trial_seed: int = 0,
 ) -> PromptSource:
-    """Prompts of the shape's lengths, all different. `seed` is the trial's; the shared prefix is
-    the same for all. As a class of a mix each is a session of one turn, and the prefix is that of
-    the class.
+    """Prompts of the shape's lengths, all different. The shared prefix is the same for all. As a
+    class of a mix each is a session of one turn, and the prefix is that of the class. `trial_seed`
+    says which of listed lengths a request has, in a trace that names blocks of prompts also which
+    it begins with.
     """
     calibration = calibration or Calibration()
     ids = calibration.ids
     units = (lambda tokens: tokens) if ids else calibration.words
-    shared = round(shape.prefix * shape.isl.mean)
-    prefix_units = units(shared) if shared else 0
     text = calibration.text(f"{seed}/text", units(shape.isl.high) + _SLIDE)
-    prefix = _prefix(class_index, prefix_units, calibration)
-    turn = None if class_index is None else Turn(0, shared, 0.0, None, class_index)
+    block = 0 if shape.pairs is None else shape.pairs.block
+    longest = 0 if block else shape.shared_of(shape.isl.high)
+    beginning = _prefix(class_index, units(longest), calibration) if longest else None
 
     def prompt(index: int) -> Prompt:
         rng = random.Random(f"{seed}/{index}")
-        isl, osl = shape.isl.draw(rng), shape.osl.draw(rng)
-        pieces = [*prefix, *text.fresh(rng, max(1, units(isl) - prefix_units))]
+        isl, osl, blocks = shape.request(index, trial_seed, rng)
+        shared = 0 if beginning is None else shape.shared_of(isl)
+        begins = [beginning.slice(0, units(shared))] if beginning is not None and shared else []
+        used = units(shared) if begins else 0
+        for place, name in enumerate(blocks[: isl // block] if block else ()):
+            count = units((place + 1) * block) - used
+            begins += text.fresh(random.Random(f"{seed}/block/{name}"), count)
+            used += count
+        pieces = [*begins, *text.fresh(rng, max(1, units(isl) - used))]
         content: Content = " ".join(pieces) if ids is None else list(itertools.chain.from_iterable(pieces))
-        return Prompt(content, isl, osl, shares=bool(prefix), turn=turn)
+        turn = None if class_index is None else Turn(0, shared, 0.0, None, class_index)
+        return Prompt(content, isl, osl, shares=bool(begins), turn=turn)
 
     return prompt
 
 
-def _prefix(class_index: int | None, count: int, calibration: Calibration) -> list[Any]:
-    """The piece that all prompts begin with, if any: those of the classes of a mix are not
-    alike.
-    """
-    seed = "prefix" if class_index is None else f"prefix/{class_index}"
-    return [calibration.text(seed, count).slice(0, count)] if count else []
+def _prefix(class_index: int | None, count: int, calibration: Calibration) -> "PromptText":
+    """The text that all prompts begin with: those of the classes of a mix are not alike."""
+    return calibration.text("prefix" if class_index is None else f"prefix/{class_index}", count)
 
 
 def session_prompts(
@@ -122,7 +132,7 @@ def session_prompts(
     words = calibration.words
     text = calibration.text(f"{seed}/text", words(shape.isl.high) + _SLIDE)
     prefix_words = words(shape.shared) if shape.shared else 0
-    prefix = _prefix(class_index, prefix_words, calibration)
+    prefix = [_prefix(class_index, prefix_words, calibration).slice(0, prefix_words)] if prefix_words else []
 
     def user(plan: SessionPlan, turn: int, rng: random.Random, more: int = 0) -> str:
         """What the user says in a turn."""
@@ -155,10 +165,12 @@ def session_prompts(
     return session
 
 
-def mixed_prompts(shape: Shape, seed: int, calibration: Calibration, streams: int) -> PromptSource:
+def mixed_prompts(
+    shape: Shape, seed: int, calibration: Calibration, streams: int, *, trial_seed: int = 0
+) -> PromptSource:
     """The sessions of a mix, each of the class that the seed draws for its number."""
     sources = [
-        random_prompts(each.shape, seed, calibration, class_index=i)
+        random_prompts(each.shape, seed, calibration, class_index=i, trial_seed=trial_seed)
         if each.shape.session is None
         else session_prompts(each.shape, seed, calibration, streams, class_index=i)
         for i, each in enumerate(shape.mix)
@@ -231,7 +243,8 @@ def file_prompts(prompts: Sequence[FilePrompt], shape: Shape, seed: int, salt: s
 class PromptPlan:
     """How the prompts of a trial are made: the same wherever it is carried out. `given` reads those
     of a file; None: random or natural ones, as the calibration says. The first sessions of so many
-    `streams` begin part of the way in.
+    `streams` begin part of the way in. `seed` is that of the texts; that of the trial says which
+    lengths of a list come when.
     """
 
     shape: Shape
@@ -240,15 +253,16 @@ class PromptPlan:
     given: Callable[[], Sequence[FilePrompt]] | None = None
     salt: str = ""
     streams: int = 0
+    trial_seed: int = 0
 
     def source(self) -> PromptSource:
         """The prompts. UsageError when those of a file cannot be read."""
         if self.shape.mix:
-            return mixed_prompts(self.shape, self.seed, self.calibration, self.streams)
+            return mixed_prompts(self.shape, self.seed, self.calibration, self.streams, trial_seed=self.trial_seed)
         if self.shape.session is not None:
             return session_prompts(self.shape, self.seed, self.calibration, self.streams)
         if self.given is None:
-            return random_prompts(self.shape, self.seed, self.calibration)
+            return random_prompts(self.shape, self.seed, self.calibration, trial_seed=self.trial_seed)
         return file_prompts(self.given(), self.shape, self.seed, self.salt)
 
 

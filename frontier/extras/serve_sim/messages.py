@@ -282,8 +282,9 @@ def metrics_text(engine: Engine, model: str) -> bytes:
     for kind, values in (("gauge", gauges), ("counter", s.counters)):
         for name, value in values.items():
             lines += [f"# TYPE vllm:{name} {kind}", f"vllm:{name}{{{labels}}} {float(value)}"]
-    for name, (total, count) in s.times.observed.items():
+    for name, histogram in s.times.observed.items():
         lines.append(f"# TYPE vllm:{name} histogram")
-        lines.append(f'vllm:{name}_bucket{{{labels},le="+Inf"}} {float(count)}')
-        lines += [f"vllm:{name}_sum{{{labels}}} {total}", f"vllm:{name}_count{{{labels}}} {float(count)}"]
+        lines += [f'vllm:{name}_bucket{{{labels},le="{le}"}} {float(n)}' for le, n in histogram.at_most]
+        lines.append(f"vllm:{name}_sum{{{labels}}} {histogram.total}")
+        lines.append(f"vllm:{name}_count{{{labels}}} {float(histogram.count)}")
     return ("\n".join(lines) + "\n").encode()

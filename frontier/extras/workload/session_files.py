@@ -286,6 +286,15 @@ def _grown(found: _Found, requests: Sequence[_Row]) -> None:
             turns.append(SessionTurn(new, request.out, _pause(before, request)))
 
 
+def grown_sessions(requests: Sequence[tuple[int, int, float]]) -> list[list[SessionTurn]]:
+    """The sessions in requests that follow each other, each with its whole prompt, its answer and
+    the pause before it.
+    """
+    found = _Found([])
+    _grown(found, [_Row(prompt, out, pause=pause) for prompt, out, pause in requests])
+    return found.sessions
+
+
 def _pause(before: _Row, request: _Row) -> float:
     """The seconds before a later turn: as stated, or between the two arrivals."""
     if request.pause is not None:

@@ -17,7 +17,7 @@ import numpy as np
 
 from frontier.config.config_file import of_column
 from frontier.core.loads import Arrivals
-from frontier.store.documents import LARGEST, MOST_BYTES, MOST_ROWS, ForeignFileError, Node, read_document
+from frontier.store.documents import LARGEST, MOST_BYTES, MOST_ROWS, Document, ForeignFileError, Node, read_document
 from frontier.store.files import read_given
 
 LEAST = 100
@@ -27,6 +27,8 @@ EQUAL = 0.01
 arrivals."""
 ON_GRID = 0.99
 """Share of the steps between different stamps that are multiples of a coarse clock's step."""
+LATEST = 1e11
+"""Seconds since 1970 that no request has: the year 5138."""
 _SOURCES = "name a CSV with a column timestamp (Azure LLM, BurstGPT), Mooncake's JSON lines, or a column of seconds"
 
 
@@ -56,8 +58,12 @@ def _times(file: str, data: bytes) -> list[float]:
     lines = [line.strip() for line in data.splitlines()[: MOST_ROWS + 2]]
     if (column := _column(file, lines)) is not None:
         return sorted(column)
-    document = read_document(file, data)
-    first = document.objects[0].tree
+    return sorted(stamps_of(read_document(file, data)))
+
+
+def stamps_of(document: Document) -> list[float]:
+    """The time of each row, in seconds."""
+    file, first = document.file, document.top.tree
     key = next((key for key in first if key.lower() == "timestamp"), None)
     if key is None:
         raise ForeignFileError(file, "it has no column timestamp", _SOURCES)
@@ -66,7 +72,7 @@ def _times(file: str, data: bytes) -> list[float]:
         if "input_length" not in first:
             raise ForeignFileError(file, "the unit of its timestamps is not known", _SOURCES)
         scale = 1e-3
-    return sorted(scale * _stamp(row, key) for row in document.objects)
+    return [_stamp(row, key, scale) for row in document.objects]
 
 
 def _column(file: str, lines: Sequence[bytes]) -> list[float] | None:
@@ -88,20 +94,32 @@ def _column(file: str, lines: Sequence[bytes]) -> list[float] | None:
     return [number for number in numbers if number is not None]
 
 
-def _stamp(row: Node, key: str) -> float:
+def _stamp(row: Node, key: str, scale: float) -> float:
     """A time in seconds, or of a date."""
-    value = row.tree.get(key)
-    number = _number(value)
+    seconds = seconds_of(row.tree.get(key), scale)
+    if seconds is None:
+        raise row.error(f"{row.place(key)} is neither a number nor a date", _SOURCES)
+    return seconds
+
+
+def seconds_of(value: object, scale: float = 1.0) -> float | None:
+    """The seconds of a number of a unit, or of a date; None for anything else. What is too large
+    for seconds since 1970 is in milliseconds, microseconds or nanoseconds.
+    """
+    number = _number(value, 1e20)
     if number is not None:
+        number *= scale
+        while number >= LATEST:
+            number /= 1e3
         return number
     try:
         moment = datetime.fromisoformat(str(value))
         return (moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)).timestamp()
     except (ValueError, OverflowError):
-        raise row.error(f"{row.place(key)} is neither a number nor a date", _SOURCES) from None
+        return None
 
 
-def _number(value: object) -> float | None:
+def _number(value: object, largest: float = LARGEST) -> float | None:
     """A finite number, or a text that spells one."""
     if not isinstance(value, int | float | str) or isinstance(value, bool):
         return None
@@ -109,7 +127,7 @@ def _number(value: object) -> float | None:
         number = float(value)
     except (ValueError, OverflowError):
         return None
-    return number if math.isfinite(number) and abs(number) <= LARGEST else None
+    return number if math.isfinite(number) and abs(number) <= largest else None
 
 
 def _coarse_step(times: Sequence[float]) -> float | None:

@@ -1,0 +1,82 @@
+"""Pairs of lengths: the input and output tokens of requests together, as a config lists them or a
+trace recorded them."""
+
+import functools
+import hashlib
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+
+class RequestLengths(NamedTuple):
+    """The lengths of one request, and the names of the blocks that its prompt begins with: requests
+    with the same name have all of the prompt up to there in common.
+    """
+
+    isl: int
+    osl: int
+    blocks: tuple[int, ...] = ()
+
+
+@functools.lru_cache(maxsize=8)
+def order_of(seed: int, passed: int, count: int) -> Sequence[int]:
+    """In which order so many rows are taken, drawn by the seed, after all were taken so often."""
+    return random.Random(f"{seed}/sessions/{passed}").sample(range(count), count)
+
+
+class PairTable:
+    """The rows of the pairs. Shared, never copied: a trace may have a million of them."""
+
+    __slots__ = ("rows",)
+
+    def __init__(self, rows: Sequence[RequestLengths]) -> None:
+        self.rows = tuple(rows)
+
+    def __deepcopy__(self, memo: Any) -> "PairTable":
+        return self
+
+
+@dataclass(frozen=True, slots=True)
+class LengthPairs:
+    """So many pairs of lengths; `sha256` are 16 hex digits of them, by which two are equal.
+
+    Of a trace, `path` is its file and `times` the digest of its arrivals: its rows are then taken
+    in their order, and in a trial with these very arrivals each arrival has the row that was
+    recorded with it. `block` is how many tokens a block of its prompts has, 0 where it names none.
+
+    `table` holds the rows; None where a run is read back, in which nothing is sent.
+    """
+
+    sha256: str
+    count: int
+    times: str | None = None
+    block: int = 0
+    path: str | None = field(default=None, compare=False)
+    table: PairTable | None = field(default=None, compare=False, repr=False)
+
+    @classmethod
+    def of(cls, rows: Sequence[RequestLengths], **trace: Any) -> "LengthPairs":
+        """These rows, with what is known of their trace.
+
+        >>> LengthPairs.of([RequestLengths(512, 128), RequestLengths(64, 8)]).count
+        2
+        """
+        text = " ".join(
+            f"{row.isl}/{row.osl}{'/' if row.blocks else ''}{','.join(map(str, row.blocks))}" for row in rows
+        )
+        return cls(hashlib.sha256(text.encode()).hexdigest()[:16], len(rows), table=PairTable(rows), **trace)
+
+    def row(self, number: int, seed: int, first: int | None) -> RequestLengths:
+        """The row of the request of this number in the trial of this seed. Pairs that a config
+        lists come each once in an order drawn by the seed, then again in another one; those of a
+        trace in their order, from its `first` arrival in the trial, or where there is none from a
+        place that the seed draws.
+        """
+        assert self.table is not None, "the pairs of a run that was read back are not sent"
+        if self.times is None:
+            passed, place = divmod(number, self.count)
+            return self.table.rows[order_of(seed, passed, self.count)[place]]
+        if first is None:
+            first = random.Random(f"{seed}/first row").randrange(self.count)
+        return self.table.rows[(first + number) % self.count]

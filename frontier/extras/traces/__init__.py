@@ -1,1 +1,0 @@
-"""Traces of others: arrivals and sessions from files."""

@@ -1,0 +1,168 @@
+"""`frontier workload`: the config of a service's own traffic."""
+
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from frontier.cli import common
+from frontier.core.errors import ExitCode, UsageError
+from frontier.core.units import format_elapsed, parse_duration, parse_share
+
+if TYPE_CHECKING:
+    from frontier.extras.workload.observed import Workload
+
+
+@common.subcommand("workload")
+@click.argument("sources", nargs=-1, metavar="[URL...|LOG]")
+@click.option("--prometheus", metavar="URL", help="Read the counters of days past from this Prometheus.")
+@click.option(
+    "--range", "past", default="7d", show_default=True, metavar="TIME", help="How far back Prometheus is asked."
+)
+@click.option("--match", default="", metavar="LABELS", help="Which series, as 'model_name=\"llama\"'.")
+@click.option(
+    "--over", default="10min", show_default=True, metavar="TIME", help="How long a server's counters are watched."
+)
+@click.option("--columns", metavar="WHAT=COLUMN,...", help="Columns of a log: input, output, time, class, session, ...")
+@click.option("--context", type=click.IntRange(2), metavar="TOKENS", help="The model's context; default: the server's.")
+@click.option(
+    "--replay", type=click.Path(path_type=Path), metavar="FILE", help="Keep each request of a log, and play them."
+)
+@click.option(
+    "--share", metavar="SHARE", help="The share of the requests that --replay keeps, as 12.5% of eight replicas."
+)
+@click.option(
+    "--sessions", type=click.Path(path_type=Path), metavar="FILE", help="Keep the sessions of a log, and play them."
+)
+@click.option("--api-key-env", metavar="NAME", help="The environment variable that holds the server's key.")
+@common.json_option
+def command(sources: tuple[str, ...], as_json: bool, **options: Any) -> int:
+    """Print a config of the traffic that a service has: its lengths, rate, bursts and cache share.
+
+    \b
+    It is read from
+      the address of a server's metrics  differences of its counters; of several
+                                         addresses, as they are replicas
+      --prometheus URL                   the same over days, with the busiest hour
+      a log with a line per request      JSON lines, CSV, Parquet, OpenTelemetry
+                                         spans, vLLM's own log
+
+    Counts, lengths, times and cache shares are read, and no text of a prompt or an answer.
+
+    \b
+    Examples:
+      frontier workload http://localhost:8000/metrics > sweep.yaml
+      frontier workload --prometheus http://prometheus:9090 > sweep.yaml
+      frontier workload access.jsonl > sweep.yaml
+      frontier workload log.csv --columns input=tokens_in,output=tokens_out
+      frontier workload trace.jsonl --replay kept.jsonl --share 12.5%
+    """
+    from frontier.extras.workload.config_text import config_text
+
+    workload = _read(sources, **options)
+    for note in workload.notes:
+        common.say(f"note: {note}")
+    if as_json:
+        tree = dataclasses.asdict(workload)
+        if workload.arrivals is not None:
+            tree["arrivals"]["dispersion"] = {str(k): v for k, v in workload.arrivals.dispersion.items()}
+        common.answer({"schema": "frontier.workload/1", **tree, "config": config_text(workload)})
+    else:
+        common.answer(config_text(workload).rstrip("\n"))
+    return ExitCode.YES
+
+
+def _read(sources: Sequence[str], **options: Any) -> "Workload":
+    if (options["prometheus"] is None) == (not sources):
+        what = "name a server's metrics, a log, or a Prometheus" if not sources else "--prometheus stands alone"
+        raise UsageError(what, "as  frontier workload http://localhost:8000/metrics")
+    if not sources:
+        return _of_prometheus(**options)
+    addresses = [source for source in sources if "://" in source]
+    if addresses and len(addresses) < len(sources):
+        raise UsageError("an address and a file are two sources", "name one of them")
+    if addresses:
+        return _of_counters(addresses, **options)
+    if len(sources) > 1:
+        raise UsageError("several logs", "join them, as  cat a.jsonl b.jsonl > all.jsonl")
+    return _of_log(Path(sources[0]), **options)
+
+
+def _of_log(path: Path, *, columns: str | None, context: int | None, **options: Any) -> "Workload":
+    from frontier.extras.workload.kept_files import ReplayWriter, session_lines, write_lines
+    from frontier.extras.workload.log_rows import given_columns, log_rows
+    from frontier.extras.workload.log_summary import summary
+    from frontier.extras.workload.session_files import BLOCK
+    from frontier.store.documents import foreign_text
+
+    replay, sessions, share = options["replay"], options["sessions"], options["share"]
+    if share is not None and replay is None:
+        raise UsageError("--share is of the requests that --replay keeps", "add  --replay FILE")
+    if replay is not None and sessions is not None:
+        raise UsageError("--replay and --sessions are two ways to play a log", "give one of them")
+    part = 1.0 if share is None else common.parsed("--share", share, parse_share)
+    writer = None if replay is None else ReplayWriter(replay, part)
+    rows = log_rows(path, given_columns(columns))
+    workload, kept = summary(foreign_text(path.name), rows, context, BLOCK, writer.add if writer else lambda _: None)
+    if writer is not None:
+        writer.write()
+        return dataclasses.replace(workload, replayed=str(replay), arrivals=_part(workload, part))
+    lines = session_lines(kept)
+    if sessions is not None:
+        if not lines:
+            raise UsageError(
+                "--sessions: no session of the log has a second turn", "leave it out: the requests are single"
+            )
+        write_lines(sessions, lines)
+        return dataclasses.replace(workload, sessions=str(sessions))
+    if lines:
+        note = f"Its requests are in {len(lines):,} sessions: --sessions FILE keeps them, and plays each as it was."
+        return dataclasses.replace(workload, notes=(*workload.notes, note))
+    return workload
+
+
+def _part(workload: "Workload", share: float) -> Any:
+    """The arrivals of a share of the requests."""
+    facts = workload.arrivals
+    if facts is None or share == 1.0:
+        return facts
+    return dataclasses.replace(facts, rate=facts.rate * share, busiest=facts.busiest * share, dispersion={})
+
+
+def _range(text: str) -> float:
+    """Seconds of '7d', as Prometheus writes days, or of another duration."""
+    days = text.removesuffix("d")
+    return 86_400.0 * int(days) if days.isdecimal() and days != text else parse_duration(text)
+
+
+def _of_prometheus(
+    *, prometheus: str, past: str, match: str, context: int | None, api_key_env: str | None, **_: Any
+) -> "Workload":
+    from frontier.cli.given_server import read_key
+    from frontier.client.http.http_client import run
+    from frontier.extras.workload.prometheus_range import watched_in
+    from frontier.extras.workload.server_metrics import workload_of
+
+    seconds = common.parsed("--range", past, _range)
+    return workload_of(run(watched_in(prometheus, seconds, match, read_key(api_key_env))), context)
+
+
+def _of_counters(
+    addresses: Sequence[str], *, over: str, context: int | None, api_key_env: str | None, **_: Any
+) -> "Workload":
+    from frontier.cli.given_server import read_key
+    from frontier.client.ask.found_servers import ask_server
+    from frontier.client.http.http_client import run
+    from frontier.extras.workload.counter_watch import base_of, watch
+    from frontier.extras.workload.server_metrics import workload_of
+
+    key, seconds = read_key(api_key_env), common.parsed("--over", over, parse_duration)
+    endpoint = base_of(addresses[0])
+    common.say(f"watching the counters of {', '.join(addresses)} for {format_elapsed(seconds)}")
+    watched = run(watch(addresses, seconds, key))
+    server = run(ask_server(endpoint, key))
+    workload = workload_of(watched, context or (server.max_model_len if server else None))
+    models = server.models if server is not None else ()
+    return dataclasses.replace(workload, endpoint=endpoint, model=workload.model or (models[0] if models else None))

@@ -1,0 +1,87 @@
+"""Kept files: the requests or the sessions of a log, written with nothing but times and tokens, for
+`trace: FILE` and `sessions: FILE` of a config."""
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import orjson
+
+from frontier.core.errors import UsageError
+from frontier.core.units import format_bytes
+from frontier.extras.workload.log_rows import LogRow, name_hash
+from frontier.extras.workload.session_files import grown_sessions
+from frontier.store.documents import MOST_ROWS
+from frontier.store.files import write_output
+
+_MOST_BYTES = 128 * 2**20
+"""Memory of the requests of --replay, which are sorted before they are written."""
+_BESIDE = 130
+"""Bytes of a kept request beside its line: a pair, a time, and the heads of both."""
+
+
+class ReplayWriter:
+    """Writes the requests of a fleet's share, taken by a hash of their sessions or names, to a file
+    in Mooncake's format. UsageError where there are more than a config reads.
+    """
+
+    def __init__(self, path: Path, share: float) -> None:
+        self._path, self._below = path, share * 2**64
+        self._rows: list[tuple[float, bytes]] = []
+        self._seen = self._bytes = 0
+
+    def add(self, row: LogRow) -> None:
+        """A request of the log."""
+        self._seen += 1
+        if row.time is None or name_hash(row.session or row.name or str(self._seen)) >= self._below:
+            return
+        if len(self._rows) >= MOST_ROWS or self._bytes > _MOST_BYTES:
+            what = f"--replay holds at most {MOST_ROWS:,} requests, and {format_bytes(_MOST_BYTES)} of them"
+            raise UsageError(what, "take a share of them, as  --share 1%,  or a part of the log")
+        tree = {"timestamp": 0, "input_length": row.isl, "output_length": row.osl}
+        if row.blocks:
+            tree |= {"hash_ids": [name % 2**53 for name in row.blocks]}  # type: ignore[dict-item]
+        line = orjson.dumps(tree)
+        self._bytes += len(line) + _BESIDE
+        self._rows.append((row.time, line))
+
+    def write(self) -> None:
+        """The file, ordered by the times, which count from the first in milliseconds."""
+        if not self._rows:
+            raise UsageError(
+                "--replay: no request of the log has a time", "name its column, as  --columns time=started"
+            )
+        self._rows.sort(key=lambda each: each[0])
+        first = self._rows[0][0]
+        stamped = (line.replace(b":0,", f":{1000 * (time - first):.3f},".encode(), 1) for time, line in self._rows)
+        write_output(self._path, b"\n".join(stamped) + b"\n")
+
+
+def session_lines(rows: Sequence[LogRow]) -> list[bytes]:
+    """The sessions of these requests, a line each in our format; none where no session has a second
+    turn. A prompt that is shorter than all that was said before begins a session of its own.
+    """
+    by_session: dict[str, list[LogRow]] = defaultdict(list)
+    for row in rows:
+        if row.session is not None and row.time is not None:
+            by_session[row.session].append(row)
+    lines: list[bytes] = []
+    several = False
+    for listed in by_session.values():
+        for turns in _turns(sorted(listed, key=lambda row: row.time or 0.0)):
+            several = several or len(turns) > 1
+            lines.append(orjson.dumps({"turns": turns}))
+    return lines if several else []
+
+
+def _turns(rows: Sequence[LogRow]) -> Iterator[list[dict[str, float]]]:
+    ends = [(row.time or 0.0) + (row.e2e or 0.0) for row in rows]
+    pauses = [0.0, *(max(0.0, (row.time or 0.0) - end) for row, end in zip(rows[1:], ends, strict=False))]
+    requests = [(row.isl, row.osl, pause) for row, pause in zip(rows, pauses, strict=True)]
+    for session in grown_sessions(requests):
+        yield [{"new": turn.new, "out": turn.out, "pause": round(turn.pause, 3)} for turn in session]
+
+
+def write_lines(path: Path, lines: Sequence[bytes]) -> None:
+    """A file of these lines."""
+    write_output(path, b"\n".join(lines) + b"\n")

@@ -1,0 +1,302 @@
+"""Rows of a request log, read one by one: JSON lines, CSV, Parquet, OpenTelemetry spans, vLLM's
+request log.
+
+Only lengths, times, cached tokens, and what tells requests, sessions and classes apart are taken of
+a row; texts are not looked at. Columns are known by the names that LiteLLM, the GenAI conventions
+of OpenTelemetry, Azure, BurstGPT, Mooncake, Bailian and OpenAI's usage object give them, or are
+named.
+"""
+
+import csv
+import gzip
+import hashlib
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import IO, Any, NamedTuple, cast
+
+import orjson
+
+from frontier.core.errors import UsageError, install_command
+from frontier.core.shapes import MAX_TOKENS
+from frontier.core.text import did_you_mean
+from frontier.extras.workload.arrival_files import seconds_of
+from frontier.store.documents import ForeignFileError, foreign_text
+
+COLUMNS: Mapping[str, tuple[str, ...]] = {
+    "input": (
+        *("prompt_tokens", "usage.prompt_tokens", "gen_ai.usage.input_tokens", "gen_ai.usage.prompt_tokens"),
+        *("input_tokens", "usage.input_tokens", "input_length", "ContextTokens", "Request tokens", "num_prompt_tokens"),
+    ),
+    "output": (
+        *("completion_tokens", "usage.completion_tokens", "gen_ai.usage.output_tokens"),
+        *("gen_ai.usage.completion_tokens", "output_tokens", "usage.output_tokens", "output_length"),
+        *("GeneratedTokens", "Response tokens", "num_generation_tokens"),
+    ),
+    "time": (
+        *("startTime", "start_time", "startTimeUnixNano", "timestamp", "TIMESTAMP", "Timestamp", "arrival_time"),
+        *("created_at", "created", "@timestamp", "time", "ts"),
+    ),
+    "end": ("endTime", "end_time", "endTimeUnixNano"),
+    "first": ("completionStartTime", "completion_start_time", "first_token_time"),
+    "ttft": ("ttft", "time_to_first_token", "gen_ai.server.time_to_first_token", "ttft_ms"),
+    "latency": ("latency", "duration", "e2e_latency", "Elapsed time", "latency_ms", "duration_ms", "response_time_ms"),
+    "cached": (
+        *("cached_tokens", "usage.prompt_tokens_details.cached_tokens", "prompt_tokens_details.cached_tokens"),
+        *("gen_ai.usage.cache_read.input_tokens", "cache_read_input_tokens", "usage.cache_read_input_tokens"),
+    ),
+    "session": ("session_id", "Session ID", "gen_ai.conversation.id", "conversation_id", "chat_session_id"),
+    "id": ("request_id", "gen_ai.response.id", "spanId", "id"),
+    "class": ("class", "request_class", "workload", "Log Type"),
+    "blocks": ("hash_ids",),
+}
+"""What is taken of a row, and the names of its column, the first that a row has."""
+_LOOK = 1_000
+"""Rows within which one has to have both lengths: a log may begin with other lines."""
+_BATCH = 8_192
+"""Rows of a Parquet file that are in memory at once."""
+_LONGEST_LINE = 64 * 2**20
+"""Bytes of a line: a request with a very long prompt; what is longer is no log of requests."""
+_HINT = "name its columns, as  --columns input=tokens_in,output=tokens_out,time=started"
+
+
+class LogRow(NamedTuple):
+    """A request of a log: when it arrived (seconds), its tokens, those from a cache, the seconds to
+    its first token and to its end, and what it is of.
+    """
+
+    time: float | None
+    isl: int
+    osl: int
+    cached: float | None = None
+    ttft: float | None = None
+    e2e: float | None = None
+    session: str | None = None
+    name: str | None = None
+    kind: str | None = None
+    blocks: tuple[int, ...] = ()
+
+
+def given_columns(text: str | None) -> dict[str, tuple[str, ...]]:
+    """The columns of --columns, over those that are known. UsageError for what is none."""
+    columns = dict(COLUMNS)
+    for part in text.split(",") if text else ():
+        what, sign, name = part.partition("=")
+        if what.strip() not in COLUMNS or not sign or not name.strip():
+            hint = did_you_mean(what.strip(), COLUMNS) or f"write {', '.join(f'{each}=COLUMN' for each in COLUMNS)}"
+            raise UsageError(f"--columns: {foreign_text(part)!r} is not WHAT=COLUMN", hint)
+        columns[what.strip()] = (name.strip(),)
+    return columns
+
+
+def log_rows(path: Path, columns: Mapping[str, tuple[str, ...]]) -> Iterator[LogRow | None]:
+    """The requests of a log in the order of its rows; None for a row without both lengths, which
+    failed or is none. ForeignFileError where it is no log of requests.
+    """
+    names: dict[str, str] | None = None
+    keys: dict[str, None] = {}
+    for number, row in enumerate(_mappings(path, columns)):
+        if names is None:
+            found = {what: next((n for n in known if _at(row, n) is not None), "") for what, known in columns.items()}
+            keys |= dict.fromkeys(list(row)[:30])
+            if found["input"] and found["output"]:
+                names = found
+            elif number >= _LOOK:
+                break
+        else:
+            _learn(names, row, columns)
+        yield None if names is None else _request(row, names)
+    if names is None:
+        held = ", ".join(repr(foreign_text(str(key), 30)) for key in list(keys)[:12])
+        raise ForeignFileError(str(path), f"no row has two lengths in tokens; columns: {held or 'none'}", _HINT)
+
+
+def _learn(names: dict[str, str], row: Mapping[str, Any], columns: Mapping[str, tuple[str, ...]]) -> None:
+    """Find columns that the rows before had no value in, as that of a first token."""
+    for what, name in names.items():
+        if not name and (later := next((n for n in columns[what] if n in row and row[n] is not None), "")):
+            names[what] = later
+
+
+def _at(row: Mapping[str, Any], name: str) -> Any:
+    """The value of a column, which may lie inside another: usage.prompt_tokens."""
+    if name in row:
+        value = row[name]
+        return None if value == "" else value
+    head, dot, rest = name.partition(".")
+    below = row.get(head) if dot else None
+    return _at(below, rest) if isinstance(below, dict) else None
+
+
+def _request(row: Mapping[str, Any], names: Mapping[str, str]) -> LogRow | None:
+    values = {what: _at(row, name) for what, name in names.items() if name}
+    isl, osl, cached = (_count(values.get(what)) for what in ("input", "output", "cached"))
+    if not isl or not osl:
+        return None
+    # Mooncake's stamps are milliseconds.
+    scale = 1e-3 if names["input"] == "input_length" and "chat_id" not in row else 1.0
+    begun, end, first = (seconds_of(values.get(what), scale) for what in ("time", "end", "first"))
+    ttft = _elapsed(values.get("ttft"), names["ttft"]) or _between(begun, first)
+    e2e = _elapsed(values.get("latency"), names["latency"]) or _between(begun, end)
+    session, name, kind = (_text(values.get(what)) for what in ("session", "id", "class"))
+    blocks = values.get("blocks")
+    named = (each if isinstance(each, int) else name_hash(str(each)) for each in blocks or ())
+    return LogRow(
+        begun, isl, osl, cached, ttft, e2e, session, name, kind, tuple(named) if isinstance(blocks, list) else ()
+    )
+
+
+def name_hash(name: str) -> int:
+    """64 bits of a name, the same everywhere."""
+    return int.from_bytes(hashlib.blake2b(name.encode(errors="replace"), digest_size=8).digest())
+
+
+def _text(value: Any) -> str | None:
+    return None if value is None else str(value)[:200]
+
+
+def _between(begun: float | None, end: float | None) -> float | None:
+    """Seconds between two stamps; None where one is missing, or they are not in their order."""
+    return None if begun is None or end is None or end < begun else end - begun
+
+
+def _count(value: Any) -> int | None:
+    """Tokens; None for what is no number of them."""
+    with suppress(TypeError, ValueError, OverflowError):
+        number = float(value)
+        if 0 <= number <= MAX_TOKENS and not isinstance(value, bool):
+            return int(number)
+    return None
+
+
+def _elapsed(value: Any, name: str) -> float | None:
+    """Seconds that something took; a column that ends with _ms has milliseconds."""
+    with suppress(TypeError, ValueError):
+        number = float(value) * (1e-3 if name.endswith("_ms") else 1.0)
+        return number if 0 < number < 1e6 else None
+    return None
+
+
+# --- files to mappings
+
+
+def _mappings(path: Path, columns: Mapping[str, tuple[str, ...]]) -> Iterator[Mapping[str, Any]]:
+    """The rows of a file, one at a time."""
+    try:
+        with path.open("rb") as raw:
+            head = raw.read(4)
+        if head == b"PAR1":
+            yield from _parquet(path, columns)
+            return
+        with gzip.open(path) if head[:2] == b"\x1f\x8b" else path.open("rb") as opened:
+            file = cast("IO[bytes]", opened)
+            first = _first_line(file)
+            file.seek(0)
+            if first[:1] == b"{":
+                yield from _json_lines(path, file)
+            elif _VLLM.search(first) or first[:4] in (b"INFO", b"DEBU", b"WARN", b"(API"):
+                yield from _vllm_log(file)
+            else:
+                yield from _table(path, file)
+    except OSError as error:
+        raise ForeignFileError(str(path), f"it cannot be read: {error.strerror or error}") from None
+
+
+def _lines(file: IO[bytes]) -> Iterator[bytes]:
+    while line := file.readline(_LONGEST_LINE):
+        yield line
+
+
+def _first_line(file: IO[bytes]) -> bytes:
+    return next((line.lstrip() for line in _lines(file) if line.strip()), b"")
+
+
+def _json_lines(path: Path, file: IO[bytes]) -> Iterator[Mapping[str, Any]]:
+    bad = 0
+    for number, line in enumerate(_lines(file), 1):
+        try:
+            tree = orjson.loads(line) if line.strip() else None
+        except orjson.JSONDecodeError:
+            tree, bad = None, bad + 1
+            if bad > number / 2 and number >= 10:
+                raise ForeignFileError(
+                    str(path), f"line {number} is not JSON", "write a JSON object per line"
+                ) from None
+        if isinstance(tree, dict):
+            yield from _spans(tree) if "resourceSpans" in tree else (tree,)
+
+
+def _spans(tree: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    """The spans of a line of OpenTelemetry's file exporter, their attributes beside their times."""
+    for resource in _listed(tree, "resourceSpans"):
+        for scope in _listed(resource, "scopeSpans"):
+            for span in _listed(scope, "spans"):
+                values = {str(a.get("key")): a.get("value") for a in _listed(span, "attributes")}
+                flat = {
+                    key: next(iter(value.values()), None) for key, value in values.items() if isinstance(value, dict)
+                }
+                yield {**span, **flat}
+
+
+def _listed(tree: Mapping[str, Any], key: str) -> list[dict[str, Any]]:
+    listed = tree.get(key)
+    return [each for each in listed if isinstance(each, dict)] if isinstance(listed, list) else []
+
+
+def _table(path: Path, file: IO[bytes]) -> Iterator[Mapping[str, Any]]:
+    lines = (line.decode("utf-8", "replace").replace("\0", "") for line in _lines(file) if line[:1] != b"#")
+    csv.field_size_limit(_LONGEST_LINE)
+    try:
+        reader = csv.reader(lines)
+        heads = [head.strip().removeprefix("\ufeff") for head in next(reader, [])]
+        for cells in reader:
+            yield dict(zip(heads, cells, strict=False))
+    except csv.Error as error:
+        raise ForeignFileError(str(path), f"not a CSV table: {foreign_text(str(error), 100)}") from None
+
+
+def _parquet(path: Path, columns: Mapping[str, tuple[str, ...]]) -> Iterator[Mapping[str, Any]]:
+    try:
+        from pyarrow import parquet
+    except ImportError:
+        raise UsageError(f"{path.name} is Parquet, which needs pyarrow", install_command("pyarrow")) from None
+    with parquet.ParquetFile(path) as file:
+        known = {part for names in columns.values() for name in names for part in (name, name.partition(".")[0])}
+        flat = [name for name in file.schema_arrow.names if name in known] or None
+        for batch in file.iter_batches(_BATCH, columns=flat):
+            yield from batch.to_pylist()
+
+
+_VLLM = re.compile(rb"(?:Received r|R)equest (\S{1,100})(?: details)?: .*prompt_token_ids: \[([\d, ]*)\]")
+_ANSWERED = re.compile(rb"Generated response (\S{1,100}) .*output_token_ids: \[([\d, ]*)\]")
+_STAMP = re.compile(rb"(\d\d)-(\d\d) (\d\d):(\d\d):(\d\d)")
+_OPEN = 100_000
+"""Requests of vLLM's log that may wait for their answers; of more the oldest are given up."""
+
+
+def _vllm_log(file: IO[bytes]) -> Iterator[Mapping[str, Any]]:
+    """The requests of vLLM's own log, which names the tokens of prompts and answers where it runs
+    with --enable-log-requests and --enable-log-outputs: they are counted, not read.
+    """
+    waiting: dict[bytes, tuple[int, float | None]] = {}
+    for line in _lines(file):
+        if (asked := _VLLM.search(line)) is not None:
+            waiting[asked[1]] = _listed_tokens(asked[2]), _stamp(line)
+            if len(waiting) > _OPEN:
+                del waiting[next(iter(waiting))]
+        elif (answer := _ANSWERED.search(line)) is not None and (begun := waiting.pop(answer[1], None)) is not None:
+            times = {"start_time": begun[1], "end_time": _stamp(line)}
+            yield {"prompt_tokens": begun[0], "completion_tokens": _listed_tokens(answer[2]), **times}
+
+
+def _listed_tokens(text: bytes) -> int:
+    return len(text.split(b",")) if text.strip() else 0
+
+
+def _stamp(line: bytes) -> float | None:
+    """Seconds from the start of the year: the log names none."""
+    if (match := _STAMP.search(line)) is None:
+        return None
+    month, day, hour, minute, second = map(int, match.groups())
+    return (((month * 31 + day) * 24 + hour) * 60 + minute) * 60.0 + second

@@ -1,0 +1,278 @@
+"""Log summary: a request log of any length read once, in bounded memory, to the workload in it.
+
+Counts and rates are of all rows. Lengths and latencies are of a sample of at most MOST_KEPT
+requests, taken by a hash of the request's name, of its session where it has one: so sessions are
+whole, and the same log gives the same sample.
+"""
+
+from array import array
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+
+import numpy as np
+
+from frontier.client.secrets import looks_like_a_key, looks_random
+from frontier.core.errors import MeasurementError
+from frontier.core.metrics import CLASS_NAME, TURN_CLASSES
+from frontier.core.units import format_elapsed
+from frontier.extras.workload.log_rows import LogRow, name_hash
+from frontier.extras.workload.observed import (
+    ArrivalFacts,
+    Figure,
+    Pair,
+    RequestClass,
+    Workload,
+    capped,
+    percentile_figures,
+    representative,
+)
+
+MOST_KEPT = 100_000
+"""Requests of the sample: their p99 is then known within 1 % of the rank, in 40 MB."""
+MOST_CLASSES = 8
+"""Classes of a mix at the most; the rarest are one, 'other'."""
+MOST_HOURS = 1_000
+"""Hours whose seconds are counted one by one (14 MB): the busiest, and the latest."""
+_HASHES = 2**64
+_HOUR = 3_600
+_MOST_BLOCKS = 500_000
+"""Names of blocks that are remembered to find them again: about 50 MB."""
+WINDOWS = (1, 10, 60)
+"""Seconds of the windows whose counts are looked at for bursts."""
+STEP_BACK = 60.0
+"""Seconds that rows may be out of order without a word: a log is written when requests end."""
+
+
+class ArrivalCounts:
+    """Arrivals by the hour and, in those that may be the busiest, by the second."""
+
+    def __init__(self) -> None:
+        self.hours: Counter[int] = Counter()
+        self.seconds: dict[int, array[int]] = {}
+        self.first, self.last = float("inf"), float("-inf")
+        self.backwards, self.longest_back = 0, 0.0
+        self._latest = float("-inf")
+
+    def add(self, time: float) -> None:
+        """An arrival."""
+        hour = int(time // _HOUR)
+        if (counts := self.seconds.get(hour)) is None and not self.hours[hour]:
+            counts = self.seconds[hour] = array("I", bytes(4 * _HOUR))
+            if len(self.seconds) > MOST_HOURS:
+                for quiet in sorted(self.seconds, key=lambda h: (h == hour, self.hours[h]))[: MOST_HOURS // 2]:
+                    del self.seconds[quiet]
+        self.hours[hour] += 1
+        if counts is not None:
+            counts[int(time - hour * _HOUR)] += 1
+        self.first, self.last = min(self.first, time), max(self.last, time)
+        if time < self._latest:
+            self.backwards += self._latest - time > STEP_BACK
+            self.longest_back = max(self.longest_back, self._latest - time)
+        self._latest = time
+
+    def facts(self) -> ArrivalFacts | None:
+        """The rates, of the busiest hour where the log is longer than one and a half; None without
+        times.
+        """
+        total, span = sum(self.hours.values()), self.last - self.first
+        if total < 2 or span <= 0:
+            return None
+        if span <= 1.5 * _HOUR:
+            begun = int(self.first // _HOUR) * _HOUR
+            listed = [
+                self.seconds.get(h, array("I", bytes(4 * _HOUR)))
+                for h in range(begun // _HOUR, int(self.last // _HOUR) + 1)
+            ]
+            counts = np.concatenate([np.asarray(each) for each in listed])
+            rate = total / span
+            when, counts = (
+                f"all {format_elapsed(span)} of it",
+                counts[int(self.first - begun) : int(self.last - begun) + 1],
+            )
+            return ArrivalFacts(rate, rate, when, dispersion_of(counts))
+        hour = max(self.hours, key=lambda each: self.hours[each])
+        known = self.seconds.get(hour)
+        dispersion = {} if known is None else dispersion_of(np.asarray(known))
+        return ArrivalFacts(total / span, self.hours[hour] / _HOUR, _named_hour(hour), dispersion)
+
+
+def dispersion_of(counts: Sequence[float] | np.ndarray, step: int = 1) -> dict[int, float]:
+    """The index of dispersion of counts, which are of so many seconds each, in longer windows."""
+    found = {}
+    for window in WINDOWS:
+        each = window // step
+        whole = len(counts) // each * each if each else 0
+        if whole >= 10 * each > 0:
+            sums = np.asarray(counts[:whole], float).reshape(-1, each).sum(axis=1)
+            if sums.mean() > 0:
+                found[window] = float(sums.var(ddof=1) / sums.mean())
+    return found
+
+
+def _named_hour(hour: int) -> str:
+    if hour * _HOUR < 1e8:  # times that count from the start of the log
+        return f"hour {hour + 1}"
+    return f"{named_time(hour * _HOUR)}, for an hour"
+
+
+def named_time(seconds: float) -> str:
+    """A moment by its date."""
+    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M} UTC"
+
+
+class Sample:
+    """Requests of a log by a hash of their names, at most MOST_KEPT."""
+
+    def __init__(self, most: int = MOST_KEPT) -> None:
+        self._most, self._below = most, _HASHES
+        self._kept: list[tuple[int, LogRow]] = []
+        self.seen = 0
+
+    def add(self, row: LogRow) -> None:
+        """A request: kept where its hash is below what there is room for."""
+        self.seen += 1
+        place = name_hash(row.session or row.name or str(self.seen))
+        if place < self._below:
+            self._kept.append((place, row._replace(blocks=(), name=None)))
+            while len(self._kept) > self._most:
+                self._below //= 2
+                self._kept = [each for each in self._kept if each[0] < self._below]
+
+    @property
+    def rows(self) -> list[LogRow]:
+        """The requests that are kept."""
+        return [row for _, row in self._kept]
+
+
+class BlockReuse:
+    """The share of prompt tokens in blocks that came before, of a sample of the blocks by their
+    names.
+    """
+
+    def __init__(self, block: int) -> None:
+        self._block, self._below = block, _HASHES
+        self._seen: set[int] = set()
+        self.again = self.full = 0
+        self.total = 0
+
+    def add(self, row: LogRow) -> None:
+        """A request with the names of the blocks that its prompt begins with."""
+        self.total += row.isl
+        for name in row.blocks[: row.isl // self._block]:
+            mixed = name * 0x9E3779B97F4A7C15 % _HASHES
+            self.full += self._block
+            if mixed < self._below:
+                self.again += self._block * (_HASHES // self._below) * (mixed in self._seen)
+                self._seen.add(mixed)
+        while len(self._seen) > _MOST_BLOCKS:
+            self._below //= 2
+            self._seen = {each for each in self._seen if each < self._below}
+
+    @property
+    def share(self) -> float | None:
+        """The share; None where no request names blocks."""
+        return min(self.again, self.full) / self.total if self.full else None
+
+
+def summary(
+    source: str, rows: Iterable[LogRow | None], context: int | None, block: int, keep: Callable[[LogRow], None]
+) -> tuple[Workload, list[LogRow]]:
+    """The workload in a log, and the sample of its requests. `keep` gets each of them."""
+    counts, sample, reuse = ArrivalCounts(), Sample(), BlockReuse(block)
+    kinds: Counter[str] = Counter()
+    failed, cached, cached_of = 0, 0.0, 0
+    for row in rows:
+        if row is None:
+            failed += 1
+            continue
+        sample.add(row)
+        keep(row)
+        if row.time is not None:
+            counts.add(row.time)
+        if row.kind is not None and (row.kind in kinds or len(kinds) < 1_000):
+            kinds[row.kind] += 1
+        if row.cached is not None:
+            cached, cached_of = cached + row.cached, cached_of + row.isl
+        if row.blocks:
+            reuse.add(row)
+    kept = sample.rows
+    if not kept:
+        raise MeasurementError(f"{source} holds no request with two lengths", "name a log of another time")
+    classes, cut = _classes(kept, kinds, context)
+    arrivals = counts.facts()
+    return Workload(
+        source,
+        sample.seen,
+        counts.last - counts.first if arrivals else None,
+        classes,
+        joint=True,
+        cached=cached / cached_of if cached_of else reuse.share,
+        arrivals=arrivals,
+        running=_running(kept, arrivals),
+        figures=percentile_figures("ttft", [row.ttft for row in kept if row.ttft is not None])
+        | percentile_figures("tpot", list(_paces(kept)))
+        | percentile_figures("e2e", [row.e2e for row in kept if row.e2e is not None]),
+        context=context,
+        notes=tuple(_notes(sample, kept, failed, cut, counts)),
+    ), kept
+
+
+def _notes(sample: Sample, kept: Sequence[LogRow], failed: int, cut: float, counts: ArrivalCounts) -> Iterator[str]:
+    if len(kept) < sample.seen:
+        yield f"Lengths and latencies are of {len(kept):,} of its requests, taken by a hash of their names."
+    if failed:
+        yield f"{failed:,} rows without two lengths are left out: they failed, or are no requests."
+    if counts.backwards:
+        back = format_elapsed(counts.longest_back)
+        yield f"Its clock runs backwards {counts.backwards:,} times, by up to {back}; times are taken as they stand."
+    if cut:
+        yield f"{cut * 100:.2g} % of the requests are longer than the context, and are cut to it."
+
+
+def _running(kept: Sequence[LogRow], arrivals: ArrivalFacts | None) -> Figure | None:
+    """The requests in flight by Little's law, in the busiest part; None without their times."""
+    times = [row.e2e for row in kept if row.e2e is not None]
+    if arrivals is None or len(times) < 2:
+        return None
+    mean, error = float(np.mean(times)), 1.96 * float(np.std(times)) / len(times) ** 0.5
+    low, high = (arrivals.busiest * (mean + sign * error) for sign in (-1, 1))
+    return Figure(arrivals.busiest * mean, low, high, len(times))
+
+
+def _paces(kept: Iterable[LogRow]) -> Iterator[float]:
+    """Seconds per token after the first, of the requests that tell."""
+    for row in kept:
+        if row.ttft is not None and row.e2e is not None and row.osl > 1 and row.e2e >= row.ttft:
+            yield (row.e2e - row.ttft) / (row.osl - 1)
+
+
+def _classes(
+    kept: Sequence[LogRow], kinds: Mapping[str, int], context: int | None
+) -> tuple[tuple[RequestClass, ...], float]:
+    """The classes of a log, or its one, and the share of its requests that a context cut."""
+    names = _class_names(kinds)
+    by_name: dict[str, list[Pair]] = {}
+    for row in kept:
+        by_name.setdefault(names.get(row.kind or "", "other") if names else "traffic", []).append((row.isl, row.osl))
+    total, cut, classes = len(kept), 0, []
+    for name, rows in by_name.items():
+        pairs, those = capped(rows, context)
+        cut += those
+        classes.append(RequestClass(name, len(rows) / total, representative(pairs)))
+    return tuple(sorted(classes, key=lambda each: -each.share)), cut / total
+
+
+def _class_names(kinds: Mapping[str, int]) -> dict[str, str]:
+    """What each class is called in a config; none where there is only one. A name that a config
+    does not take, or that may be a key, becomes a number.
+    """
+    if len(kinds) < 2:
+        return {}
+    common = sorted(kinds, key=lambda kind: -kinds[kind])[: MOST_CLASSES - (len(kinds) > MOST_CLASSES)]
+    names: dict[str, str] = {}
+    for i, kind in enumerate(common, 1):
+        name = kind.strip().replace(" ", "_")
+        sound = CLASS_NAME.fullmatch(name) and name not in (*TURN_CLASSES, "other", *names.values())
+        names[kind] = name if sound and not looks_like_a_key(kind) and not looks_random(kind) else f"class_{i}"
+    return names

@@ -1,0 +1,130 @@
+"""A range of Prometheus: what the counters of servers grew by in days past, their busiest hour, and
+what was in flight then."""
+
+import math
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+from urllib.parse import urlencode
+
+from frontier.client.ask.facts import Key
+from frontier.client.ask.identify import object_of
+from frontier.client.ask.target import Target, require_address
+from frontier.client.http.http_client import Client
+from frontier.core.errors import MeasurementError
+from frontier.core.text import clean
+from frontier.core.units import format_elapsed
+from frontier.extras.workload.counter_watch import mean_figure
+from frontier.extras.workload.log_summary import dispersion_of, named_time
+from frontier.extras.workload.observed import ArrivalFacts, Figure
+from frontier.extras.workload.server_metrics import COUNTERS, GAUGES, HISTOGRAMS, Watched
+
+_WITHIN = 60.0
+"""Seconds that Prometheus has for a query over days."""
+_HOUR = 3_600.0
+_MOST_POINTS = 2_000
+"""Moments at which the requests of the hour before are looked up: every five minutes of a week."""
+_MINUTE = 60
+
+
+class Prometheus:
+    """Queries to one Prometheus, over the `seconds` before now, of the series that match."""
+
+    def __init__(self, client: Client, match: str, seconds: float) -> None:
+        self._client, self._match, self._seconds = client, match, seconds
+        self._now = time.time()
+
+    async def query(self, kind: str, **asked: Any) -> list[Mapping[str, Any]]:
+        """The series in the answer to a query. MeasurementError where it has none to give."""
+        url = f"{self._client.target.base_url.rstrip('/')}/api/v1/{kind}?{urlencode(asked)}"
+        exchange = await self._client.ask(url, _WITHIN)
+        tree = object_of(exchange) or {}
+        if tree.get("status") != "success" or not isinstance(tree.get("data"), dict):
+            why = clean(str(tree.get("error") or (exchange.failure or ("", f"HTTP {exchange.status}"))[1]), 200)
+            raise MeasurementError(f"Prometheus does not answer: {why}", "look at its address, and at --match")
+        listed = tree["data"].get("result")
+        return [each for each in listed if isinstance(each, dict)] if isinstance(listed, list) else []
+
+    async def increase(self, name: str) -> dict[Key, float]:
+        """What each series of a name grew by; restarts are Prometheus' to see."""
+        window = f"[{math.ceil(self._seconds)}s]"
+        found = {}
+        for each in await self.query("query", query=f"increase({name}{{{self._match}}}{window})", time=self._now):
+            labels = {str(k): str(v) for k, v in each.get("metric", {}).items()}
+            if (value := _number(each.get("value"))) is not None:
+                found[name, tuple(sorted(labels.items()))] = value
+        return found
+
+    async def over_time(self, query: str, start: float, end: float, step: float) -> list[tuple[float, float]]:
+        """The values of a query of one series, with their times."""
+        listed = await self.query("query_range", query=query, start=start, end=end, step=step)
+        values = listed[0].get("values") if listed else []
+        return [(float(pair[0]), value) for pair in values or [] if (value := _number(pair)) is not None]
+
+    async def arrivals(self, counter: str, total: float) -> tuple[ArrivalFacts, float, float]:
+        """How requests arrived by a counter of them, and between when they did so most: an hour, or
+        all of a shorter range.
+        """
+        window, now = min(_HOUR, self._seconds), self._now
+
+        def counted(seconds: float) -> str:
+            return f"sum(increase({counter}{{{self._match}}}[{round(seconds)}s]))"
+
+        step = max(window / 12, self._seconds / _MOST_POINTS)
+        hours = await self.over_time(counted(window), now - self._seconds + window, now, step)
+        end, most = max(hours, key=lambda each: each[1], default=(now, total))
+        begun = end - window + _MINUTE  # each count is of the minute before
+        minutes = await self.over_time(counted(_MINUTE), begun, end, _MINUTE) if begun < end else []
+        counts = [value for _, value in minutes]
+        rate = total / self._seconds
+        when = f"{named_time(end - window)}, for {format_elapsed(window)}"
+        return ArrivalFacts(rate, max(rate, most / window), when, dispersion_of(counts, _MINUTE)), end - window, end
+
+    async def running(self, start: float, end: float) -> Figure | None:
+        """The requests in flight between two times."""
+        names = "|".join(GAUGES)
+        matched = f", {self._match}" if self._match else ""
+        query = f'sum({{__name__=~"{names}"{matched}}})'
+        values = await self.over_time(query, start, end, max(1.0, (end - start) / _MINUTE))
+        return mean_figure([value for _, value in values])
+
+
+def _number(pair: object) -> float | None:
+    """The value of a pair of a time and a text; None for NaN, or what is no such pair."""
+    try:
+        value = float(pair[1])  # type: ignore[index]
+    except (TypeError, ValueError, IndexError, KeyError):
+        return None
+    return value if math.isfinite(value) and value >= 0 else None
+
+
+async def watched_in(url: str, seconds: float, match: str, api_key: str | None) -> Watched:
+    """What servers counted in the time before now, by the Prometheus at an address."""
+    require_address(url)
+    async with Client(Target(url, api_key=api_key)) as client:
+        prometheus = Prometheus(client, match, seconds)
+        grown: dict[Key, float] = {}
+        for names in HISTOGRAMS.values():
+            for name in names:
+                if counted := await prometheus.increase(f"{name}_count"):
+                    grown |= counted
+                    grown |= await prometheus.increase(f"{name}_sum")
+                    grown |= await prometheus.increase(f"{name}_bucket")
+                    break
+        for names in COUNTERS.values():
+            for name in names:
+                grown |= await prometheus.increase(name)
+        counter = _counter(grown)
+        source = f"{client.target.secrets.redact(url)}, the last {format_elapsed(seconds)}"
+        if counter is None:
+            return Watched(source, grown, seconds, None, None)
+        total = sum(value for (name, _), value in grown.items() if name == counter)
+        arrivals, start, end = await prometheus.arrivals(counter, total)
+        return Watched(source, grown, seconds, arrivals if total else None, await prometheus.running(start, end))
+
+
+def _counter(grown: Mapping[Key, float]) -> str | None:
+    """What counts the requests: first tokens, else those that ended."""
+    names: Sequence[str] = [*HISTOGRAMS["ttft"], *HISTOGRAMS["input"], *HISTOGRAMS["e2e"]]
+    there = {name for (name, _), value in grown.items() if value > 0}
+    return next((f"{name}_count" for name in names if f"{name}_count" in there), None)

@@ -1,0 +1,287 @@
+"""Server metrics to a workload: which series of vLLM, SGLang, TGI and TensorRT-LLM say what of the
+requests, and what their increases over a time come to."""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from prometheus_client.parser import text_string_to_metric_families
+
+from frontier.client.ask.facts import Key, Samples
+from frontier.core.errors import MeasurementError
+from frontier.core.text import clean
+from frontier.core.units import format_share, usable
+from frontier.extras.workload.bucket_counts import Buckets, bucket_figures, filled, joined, tail_between
+from frontier.extras.workload.observed import (
+    MOST_PAIRS,
+    ArrivalFacts,
+    Figure,
+    Pair,
+    RequestClass,
+    Workload,
+    capped,
+    even,
+)
+
+HISTOGRAMS: Mapping[str, tuple[str, ...]] = {
+    "input": ("vllm:request_prompt_tokens", "sglang:prompt_tokens_histogram", "tgi_request_input_length"),
+    "output": ("vllm:request_generation_tokens", "sglang:generation_tokens_histogram", "tgi_request_generated_tokens"),
+    "ttft": tuple(f"{prefix}time_to_first_token_seconds" for prefix in ("vllm:", "sglang:", "trtllm_")),
+    "tpot": (
+        *("vllm:request_time_per_output_token_seconds", "sglang:request_time_per_output_token_seconds"),
+        *("trtllm_time_per_output_token_seconds", "tgi_request_mean_time_per_token_duration"),
+    ),
+    "itl": (
+        *("vllm:inter_token_latency_seconds", "sglang:inter_token_latency_seconds"),
+        *("vllm:time_per_output_token_seconds", "sglang:time_per_output_token_seconds"),
+    ),
+    "e2e": (
+        *("vllm:e2e_request_latency_seconds", "sglang:e2e_request_latency_seconds"),
+        *("trtllm_e2e_request_latency_seconds", "tgi_request_duration"),
+    ),
+}
+"""Histograms by what they are of; the first name that has counted anything is taken."""
+COUNTERS: Mapping[str, tuple[str, ...]] = {
+    "input": tuple(f"{prefix}prompt_tokens_total" for prefix in ("vllm:", "sglang:", "trtllm_")),
+    "output": tuple(f"{prefix}generation_tokens_total" for prefix in ("vllm:", "sglang:", "trtllm_")),
+    "queries": ("vllm:prefix_cache_queries_total", "vllm:gpu_prefix_cache_queries_total"),
+    "hits": (
+        *("vllm:prefix_cache_hits_total", "vllm:gpu_prefix_cache_hits_total"),
+        *("sglang:cached_tokens_total", "trtllm_prompt_cached_tokens_total"),
+    ),
+}
+GAUGES = tuple(
+    f"{prefix}{name}"
+    for prefix, names in (
+        ("vllm:", ("num_requests_running", "num_requests_waiting")),
+        ("sglang:", ("num_running_reqs", "num_queue_reqs")),
+        ("trtllm_", ("num_requests_running", "num_requests_waiting")),
+        ("tgi_", ("batch_current_size", "queue_size")),
+    )
+    for name in names
+)
+"""Requests in flight: what runs, and what waits."""
+_PARTS = ("_bucket", "_sum", "_count")
+SERIES = (
+    *(f"{name}{part}" for names in HISTOGRAMS.values() for name in names for part in _PARTS),
+    *(name for names in COUNTERS.values() for name in names),
+)
+"""Everything whose increase is looked at."""
+_WANTED = re.compile(
+    rb"^(?:%s)(?:\{[^\n]*)?[ \t][^\n]*$" % b"|".join(re.escape(name.encode()) for name in (*SERIES, *GAUGES)),
+    re.MULTILINE,
+)
+_MOST_LINES = 20_000
+"""Lines of these series that one answer may have: 100 engines with all their buckets."""
+UNKNOWN_TAIL = 0.01
+"""Share of requests above every bound from which on the p99 of a length is not known."""
+
+
+def wanted_samples(text: bytes) -> dict[Key, float]:
+    """The series of a Prometheus text that say anything of a workload. ValueError where it is
+    none.
+    """
+    lines = _WANTED.findall(text)
+    if len(lines) > _MOST_LINES:
+        raise ValueError(f"{len(lines):,} series of a server's requests")
+    samples: dict[Key, float] = {}
+    try:
+        families = list(text_string_to_metric_families(b"\n".join(lines).decode(errors="replace") + "\n"))
+    except (IndexError, KeyError, TypeError, AttributeError, OverflowError) as error:
+        raise ValueError(f"not a Prometheus text: {error}") from error
+    for family in families:
+        for sample in family.samples:
+            value = usable(sample.value)
+            if value is not None and value >= 0:
+                key = (sample.name, tuple(sorted(sample.labels.items())))
+                samples[key] = samples.get(key, 0.0) + value
+    return samples
+
+
+@dataclass(slots=True)
+class Increases:
+    """What counters grew by between successive readings. A count that fell began anew, and what it
+    has is what it grew by: `restarts` are the readings at which one did.
+    """
+
+    grown: dict[Key, float] = field(default_factory=dict)
+    restarts: int = 0
+    _before: Samples | None = None
+
+    def add(self, samples: Samples) -> float:
+        """A reading; how many requests came since the one before."""
+        came, before = 0.0, self._before
+        self._before = samples
+        if before is None:
+            return 0.0
+        self.restarts += any(value < before.get(key, 0.0) for key, value in samples.items() if _counts(key))
+        for key, value in samples.items():
+            if key[0] not in _INCREASING:
+                continue
+            step = value - before.get(key, 0.0)
+            step = value if step < 0 else step
+            self.grown[key] = self.grown.get(key, 0.0) + step
+            came += step if key[0] in _ARRIVALS else 0.0
+        return came
+
+
+_INCREASING = frozenset(SERIES)
+_ARRIVALS = frozenset(f"{name}_count" for name in (*HISTOGRAMS["ttft"], "tgi_request_input_length"))
+"""What counts requests as soon as anything of them is seen."""
+
+
+def _counts(key: Key) -> bool:
+    return key[0].endswith("_count")
+
+
+def in_flight(samples: Samples) -> float | None:
+    """The requests that run and wait at one moment; None where nothing tells."""
+    values = [value for (name, _), value in samples.items() if name in GAUGES]
+    return sum(values) if values else None
+
+
+# --- increases to a workload
+
+
+@dataclass(frozen=True, slots=True)
+class Watched:
+    """What was read of servers: increases over so many seconds, how requests arrive, those in
+    flight, and what there is to say of the reading.
+    """
+
+    source: str
+    grown: Mapping[Key, float]
+    seconds: float
+    arrivals: ArrivalFacts | None
+    running: Figure | None
+    notes: tuple[str, ...] = ()
+
+
+def workload_of(watched: Watched, context: int | None) -> Workload:
+    """The workload in the increases of servers' counters. MeasurementError where no request
+    ended.
+    """
+    notes: list[str] = list(watched.notes)
+    figures: dict[str, Figure] = {}
+    found = {what: _histogram(watched.grown, names) for what, names in HISTOGRAMS.items()}
+    for what in ("ttft", "tpot", "itl", "e2e"):
+        if (series := found[what]) and not (what == "itl" and found["tpot"]):
+            figures |= bucket_figures(what, joined(series)[0])
+    requests = max((sum(each.count for each in series) for series in found.values() if series), default=0.0)
+    requests = sum(each.count for each in found["input"]) or requests
+    if requests < 1:
+        what = f"no request ended at {watched.source} in the time that was looked at"
+        raise MeasurementError(what, "look for longer, as  --over 1h,  or while users are there")
+    inputs, outputs = (_lengths(watched, side, found[side], context, requests, notes) for side in ("input", "output"))
+    pairs, cut = capped(_apart(inputs, outputs), context)
+    if cut:
+        notes.append(
+            f"{format_share(cut / len(pairs))} of the pairs exceed the context of {context:,} tokens, and are cut."
+        )
+    models = _models(watched.grown)
+    if len(models) > 1:
+        notes.append(f"Several models are counted together: {', '.join(models[:5])}.")
+    return Workload(
+        watched.source,
+        round(requests),
+        watched.seconds,
+        (RequestClass("traffic", 1.0, pairs),),
+        joint=False,
+        cached=_cached(watched.grown),
+        arrivals=watched.arrivals,
+        running=watched.running,
+        figures=figures,
+        servers=max(1, *(len(series) for series in found.values())),
+        model=models[0] if len(models) == 1 else None,
+        context=context,
+        notes=tuple(notes),
+    )
+
+
+def _histogram(grown: Mapping[Key, float], names: Iterable[str]) -> list[Buckets]:
+    """The histograms of each engine under the first name that has counted anything."""
+    for name in names:
+        engines: dict[tuple[tuple[str, str], ...], dict[str, float]] = {}
+        for (series, labels), value in grown.items():
+            if series.startswith(name) and (part := series[len(name) :]) in _PARTS:
+                engine = tuple(label for label in labels if label[0] != "le")
+                engines.setdefault(engine, {})[dict(labels).get("le", part)] = value
+        found = [buckets for parts in engines.values() if (buckets := _buckets(parts)) is not None]
+        if found:
+            return found
+    return []
+
+
+def _buckets(parts: Mapping[str, float]) -> Buckets | None:
+    """The histogram of one engine; None where it has counted nothing."""
+    count = parts.get("+Inf", parts.get("_count", 0.0))
+    if count <= 0 or "_sum" not in parts:
+        return None
+    finite = sorted((float(le), value) for le, value in parts.items() if le[:1] not in "_+")
+    bounds, at_most = [le for le, _ in finite], [min(value, count) for _, value in finite]
+    return Buckets(tuple(bounds), tuple(np.maximum.accumulate(at_most).tolist()), count, parts["_sum"])
+
+
+def _lengths(
+    watched: Watched, side: str, series: Sequence[Buckets], context: int | None, requests: float, notes: list[str]
+) -> list[float]:
+    """Lengths of one side, ascending; the mean alone where no histogram is there."""
+    if not series:
+        tokens = _counter(watched.grown, COUNTERS[side])
+        if not tokens:
+            raise MeasurementError(f"{watched.source} tells no {side} lengths", "read a log of its requests instead")
+        mean = max(1.0, tokens / requests)
+        notes.append(f"There is no histogram of {side} lengths: each is the mean, {mean:,.0f} tokens.")
+        return [mean] * MOST_PAIRS
+    whole, differ = joined(series)
+    if differ:
+        notes.append(
+            f"Engines have different buckets of {side} lengths: the {len(whole.bounds)} bounds that all have count."
+        )
+    if (beyond := whole.beyond / whole.count) > 0 and whole.bounds:
+        low, high = tail_between(whole, context)
+        said = f"{format_share(beyond)} of {side} lengths are above the last bucket, {whole.bounds[-1]:,.0f} tokens"
+        where = f"at {low:,.0f}" if high is None or high - low < 1 else f"between {low:,.0f} and {high:,.0f}"
+        known = "; their p99 is not known" if beyond >= UNKNOWN_TAIL else ""
+        notes.append(f"{said}: how they are spread is not known, and the sum leaves a mean {where}{known}.")
+    return list(filled(whole, MOST_PAIRS, context))
+
+
+def _apart(inputs: Sequence[float], outputs: Sequence[float]) -> list[Pair]:
+    """The lengths of both sides as pairs, drawn independently: answers that fill their range evenly
+    go with prompts in the order of their lengths.
+    """
+    order = np.argsort(np.argsort(even(len(inputs))))
+    return [(max(1, round(isl)), max(1, round(outputs[k]))) for isl, k in zip(inputs, order, strict=True)]
+
+
+def _counter(grown: Mapping[Key, float], names: Iterable[str]) -> float:
+    """The increase of the first of these counters that grew, over all engines."""
+    sums = (sum(value for (series, _), value in grown.items() if series == name) for name in names)
+    return next((total for total in sums if total > 0), 0.0)
+
+
+def _cached(grown: Mapping[Key, float]) -> float | None:
+    """The share of prompt tokens that came from the prefix cache; None where nothing counts it."""
+    names = {series for series, _ in grown}
+    if names.isdisjoint(COUNTERS["hits"]):
+        return None
+    asked = _counter(grown, COUNTERS["queries"]) or _counter(grown, COUNTERS["input"])
+    return min(1.0, _counter(grown, COUNTERS["hits"]) / asked) if asked else None
+
+
+def _models(grown: Mapping[Key, float]) -> list[str]:
+    """The models that the series name, that with the most requests first."""
+    counts: dict[str, float] = {}
+    for (series, labels), value in grown.items():
+        if series.endswith("_count") and (name := dict(labels).get("model_name")):
+            counts[name] = counts.get(name, 0.0) + value
+    return [clean(name, 200) for name in sorted((n for n in counts if counts[n] > 0), key=lambda n: -counts[n])]
+
+
+def reset_notes(increases: Increases) -> Iterator[str]:
+    """What there is to say where counters began anew."""
+    if increases.restarts:
+        times = "once" if increases.restarts == 1 else f"{increases.restarts} times"
+        yield f"Counters began anew {times}, as a server was restarted: what it counted just before is missing."

@@ -1,0 +1,80 @@
+"""Request traces: the lengths, and the shared blocks of the prompts, of requests that others
+recorded, each with its arrival.
+
+Known are the files of `arrival_files` whose rows have both lengths: Azure LLM (ContextTokens,
+GeneratedTokens), BurstGPT (Request tokens, Response tokens), Mooncake and Bailian (input_length,
+output_length, hash_ids), and what `frontier workload --replay` writes. A request without an answer
+failed; as it did arrive it asks for one token.
+"""
+
+import functools
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from frontier.core.errors import UsageError
+from frontier.core.length_pairs import LengthPairs, RequestLengths
+from frontier.core.shapes import Shape
+from frontier.extras.workload.arrival_files import read_trace, stamps_of
+from frontier.extras.workload.session_files import BLOCK
+from frontier.store.documents import MOST_BYTES, ForeignFileError, Node, read_document
+from frontier.store.files import read_given
+
+FINER_BLOCK = 16
+"""Tokens of a block that a hash of a Bailian trace stands for."""
+LENGTHS = (
+    ("input_length", "output_length"),
+    ("ContextTokens", "GeneratedTokens"),
+    ("Request tokens", "Response tokens"),
+)
+"""The columns of the two lengths: Mooncake, Bailian and ours; Azure LLM; BurstGPT."""
+
+
+def read_requests(path: str) -> Shape:
+    """The shape, without a name, of the requests of a trace. UsageError where it has none."""
+    try:
+        about = Path(path).stat()
+        return _read(path, about.st_mtime_ns, about.st_size)
+    except OSError as error:
+        hint = "write its path as seen from this directory"
+        raise UsageError(f"cannot read requests from {path}: {error.strerror}", hint) from error
+
+
+@functools.lru_cache(maxsize=4)
+def _read(path: str, _modified: int, _size: int) -> Shape:
+    """As read_requests. Kept, as a config is read several times for a sweep."""
+    trace = read_trace(path).trace
+    assert trace is not None
+    document = read_document(path, read_given(Path(path), MOST_BYTES))
+    rows, first = document.objects, document.top.tree
+    columns = next((each for each in LENGTHS if each[0] in first and each[1] in first), None)
+    if columns is None:
+        what = "it has no lengths: no input_length and output_length, ContextTokens or Request tokens"
+        raise ForeignFileError(path, what, "write  arrivals: {trace: FILE}  to play its times alone")
+    # In the order of the arrivals that `read_trace` gives: the k-th has the k-th row.
+    ordered = [row for _, row in sorted(zip(stamps_of(document), rows, strict=True), key=lambda each: each[0])]
+    requests = [_request(row, columns) for row in ordered]
+    size = FINER_BLOCK if "chat_id" in first else BLOCK
+    block = size if any(request.blocks for request in requests) else 0
+    pairs = LengthPairs.of(requests, times=trace.digest, block=block, path=path)
+    return Shape.of_pairs(pairs, "trace", reused_share(requests, block))
+
+
+def _request(row: Node, columns: Sequence[str]) -> RequestLengths:
+    isl, osl = (row.count(column) for column in columns)
+    if isl is None or osl is None:
+        raise row.error(f"{row.place(columns[isl is not None])} is missing", "check that the file is complete")
+    return RequestLengths(max(1, isl), max(1, osl), tuple(map(int, row.numbers("hash_ids"))))
+
+
+def reused_share(requests: Iterable[RequestLengths], block: int) -> float:
+    """The share of prompt tokens in full blocks that came before: what a cache that forgets nothing
+    would hold.
+    """
+    seen: set[int] = set()
+    reused = total = 0
+    for request in requests:
+        total += request.isl
+        for name in request.blocks[: request.isl // block] if block else ():
+            reused += block * (name in seen)
+            seen.add(name)
+    return min(0.99, reused / total)

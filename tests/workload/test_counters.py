@@ -1,0 +1,198 @@
+"""Workloads of a server's counters: differences, restarts, engines whose buckets differ, the values
+that fill buckets, and requests above every bucket."""
+
+import random
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
+import pytest
+
+from frontier.config import load_config
+from frontier.core.errors import MeasurementError
+from frontier.extras.workload.bucket_counts import Buckets, bucket_figures, filled, joined, tail_between
+from frontier.extras.workload.config_text import config_text
+from frontier.extras.workload.counter_watch import base_of
+from frontier.extras.workload.observed import Workload
+from frontier.extras.workload.server_metrics import Increases, Watched, in_flight, wanted_samples, workload_of
+from frontier.simulator.request_times import BOUNDS
+
+VLLM = BOUNDS["request_prompt_tokens"]
+
+
+def buckets(values: Sequence[float], bounds: Sequence[float] = VLLM) -> Buckets:
+    x = np.asarray(values)
+    return Buckets(tuple(bounds), tuple(float((x <= bound).sum()) for bound in bounds), float(len(x)), float(x.sum()))
+
+
+def lengths(seed: int = 1, number: int = 5_000, mu: float = 6.5, sigma: float = 1.1) -> list[int]:
+    rng = random.Random(seed)
+    return [max(1, round(rng.lognormvariate(mu, sigma))) for _ in range(number)]
+
+
+def text(series: Mapping[str, Buckets], labels: str = 'model_name="llama"', more: Iterable[str] = ()) -> bytes:
+    """Histograms as a server exports them."""
+    lines = list(more)
+    for name, h in series.items():
+        lines.append(f"# TYPE {name} histogram")
+        pairs = zip((*map(str, h.bounds), "+Inf"), (*h.at_most, h.count), strict=True)
+        lines += [f'{name}_bucket{{{labels},le="{le}"}} {count}' for le, count in pairs]
+        lines += [f"{name}_sum{{{labels}}} {h.total}", f"{name}_count{{{labels}}} {h.count}"]
+    return "\n".join(lines).encode() + b"\n"
+
+
+def workload(*texts: bytes, context: int | None = None) -> Workload:
+    """The workload in successive readings."""
+    increases = Increases()
+    for reading in texts:
+        increases.add(wanted_samples(reading))
+    return workload_of(Watched("server", increases.grown, 60.0, None, None), context)
+
+
+NAMES = {
+    "vllm": ("vllm:request_prompt_tokens", "vllm:request_generation_tokens"),
+    "sglang": ("sglang:prompt_tokens_histogram", "sglang:generation_tokens_histogram"),
+    "tgi": ("tgi_request_input_length", "tgi_request_generated_tokens"),
+}
+EMPTY = buckets([])
+
+
+@pytest.mark.parametrize("engine", NAMES)
+def test_the_lengths_between_two_readings_are_those_of_the_requests(engine: str) -> None:
+    isl, osl = lengths(1), lengths(2, mu=4.5, sigma=0.7)
+    earlier = lengths(9, 800, mu=3)
+    before = {name: buckets(earlier) for name in NAMES[engine]}
+    after = {name: buckets([*earlier, *new]) for name, new in zip(NAMES[engine], (isl, osl), strict=True)}
+    found = workload(text(before), text(after))
+    assert found.requests == 5_000
+    assert not found.joint
+    pairs = np.asarray(found.classes[0].pairs)
+    for side, true in enumerate((isl, osl)):
+        assert pairs[:, side].mean() == pytest.approx(np.mean(true), rel=0.01)
+        for p in (0.5, 0.9, 0.99):
+            assert np.quantile(pairs[:, side], p) == pytest.approx(np.quantile(true, p), rel=0.1)
+    assert abs(np.corrcoef(np.log(pairs), rowvar=False)[0, 1]) < 0.05
+    load_config(config_text(found), "sweep.yaml")
+
+
+def test_without_histograms_of_lengths_each_is_the_mean() -> None:
+    def reading(requests: int) -> bytes:
+        more = (f"trtllm_prompt_tokens_total {900.0 * requests}", f"trtllm_generation_tokens_total {70.0 * requests}")
+        return text({"trtllm_time_to_first_token_seconds": buckets([0.2] * requests, (0.1, 0.5))}, more=more)
+
+    found = workload(reading(10), reading(60))
+    assert (found.requests, found.mean(0), found.mean(1)) == (50, 900, 70)
+    assert len([note for note in found.notes if "no histogram" in note]) == 2
+
+
+def test_a_counter_that_began_anew_counts_from_there() -> None:
+    readings = [[100] * 40, [100] * 50, [400] * 5, [400] * 25]
+    increases = Increases()
+    for values in readings:
+        increases.add(wanted_samples(text(dict.fromkeys(NAMES["vllm"], buckets(values)))))
+    found = workload_of(Watched("server", increases.grown, 60.0, None, None), None)
+    assert increases.restarts == 1
+    assert found.requests == 10 + 5 + 20
+    assert found.mean(0) == pytest.approx((10 * 100 + 25 * 400) / 35, rel=0.01)
+
+
+def test_engines_with_other_buckets_count_where_their_bounds_are_one() -> None:
+    isl = lengths(1)
+    other = [100.0, 500.0, 1_000.0, 3_000.0, 10_000.0]
+    whole, differ = joined([buckets(isl[:2_000]), buckets(isl[2_000:], other)])
+    assert differ
+    assert whole.bounds == (100.0, 500.0, 1_000.0, 10_000.0)
+    assert whole == buckets(isl, whole.bounds)
+    labels = ('engine="0"', 'engine="1"')
+    reading = b"".join(
+        text({NAMES["vllm"][0]: buckets(part, bounds), NAMES["vllm"][1]: buckets(part)}, label)
+        for part, bounds, label in zip((isl[:2_000], isl[2_000:]), (VLLM, other), labels, strict=True)
+    )
+    found = workload(b"", reading)
+    assert found.servers == 2
+    assert any("different buckets" in note for note in found.notes)
+    assert found.mean(0) == pytest.approx(np.mean(isl), rel=0.01)
+
+
+def test_requests_above_every_bucket_are_bounded_and_not_made_up() -> None:
+    isl = [*[500] * 700, *[30_000] * 150, *[50_000] * 150]
+    h = buckets(isl, (100.0, 1_000.0, 20_000.0))
+    low, high = tail_between(h, None)
+    assert low <= 40_000 <= (high or 0)
+    values = filled(h, 1_000)
+    assert (values > 20_000).sum() == 300
+    assert len(set(values[values > 20_000])) == 1
+    assert values.sum() == pytest.approx(sum(isl), rel=0.01)
+    assert filled(h, 1_000, 32_768).max() <= 32_768
+    found = workload(b"", text(dict.fromkeys(NAMES["vllm"], h)))
+    assert any("p99 is not known" in note and "30.0%" in note.replace(" %", "%") for note in found.notes), found.notes
+    assert bucket_figures("ttft", h)["p99_ttft"].high is None
+
+
+def test_a_single_bucket_has_the_mean_that_its_sum_says() -> None:
+    values = filled(buckets([256] * 400), 1_000)
+    assert values.mean() == pytest.approx(256, rel=1e-3)
+    assert 200 <= values.min() < values.max() <= 500
+
+
+def test_lengths_over_the_context_are_cut_and_said() -> None:
+    found = workload(b"", text(dict.fromkeys(NAMES["vllm"], buckets(lengths(1)))), context=2_048)
+    assert max(isl + osl for isl, osl in found.classes[0].pairs) <= 2_048
+    assert any("2,048" in note for note in found.notes)
+
+
+def test_percentiles_lie_in_their_buckets() -> None:
+    times = [random.Random(i).lognormvariate(-2, 0.7) for i in range(3_000)]
+    figures = bucket_figures("ttft", buckets(times, BOUNDS["time_to_first_token_seconds"]))
+    for p in (0.5, 0.99):
+        figure = figures[f"p{p * 100:g}_ttft"]
+        assert figure.low is not None
+        assert figure.high is not None
+        assert figure.low <= np.quantile(times, p) <= figure.high
+        assert figure.low <= figure.value <= figure.high
+        assert figure.n == 3_000
+
+
+@pytest.mark.parametrize("reading", [b"", text(dict.fromkeys(NAMES["vllm"], buckets([10] * 5)))])
+def test_a_time_without_requests_is_no_workload(reading: bytes) -> None:
+    with pytest.raises(MeasurementError):
+        workload(reading, reading)
+
+
+def test_the_cache_share_is_of_tokens() -> None:
+    h = buckets([100] * 50)
+
+    def reading(hits: float) -> bytes:
+        more = [f"vllm:prefix_cache_queries_total {10 * hits}", f"vllm:prefix_cache_hits_total {3 * hits}"]
+        return text(dict.fromkeys(NAMES["vllm"], h), more=more)
+
+    assert workload(b"\n", reading(500)).cached == pytest.approx(0.3)
+    assert "prefix: 30%" in config_text(workload(b"\n", reading(500)))
+
+
+def test_hostile_texts_are_refused_or_say_nothing() -> None:
+    with pytest.raises(ValueError, match="series"):
+        wanted_samples(b'vllm:request_prompt_tokens_sum{a="1"} 1\n' * 30_000)
+    for odd in (b"vllm:request_prompt_tokens_sum NaN\n", b"vllm:request_prompt_tokens_sum -5\n", b"{}\n\xff\xfe\n"):
+        assert wanted_samples(odd) == {}
+    model = 'model_name="x\\n# injected: yes"'
+    found = workload(b"", text(dict.fromkeys(NAMES["vllm"], buckets([100] * 50)), model))
+    assert "\n# injected" not in config_text(found)
+    load_config(config_text(found), "sweep.yaml")
+
+
+def test_what_runs_and_what_waits_is_in_flight() -> None:
+    assert in_flight(wanted_samples(b"vllm:num_requests_running 3\nvllm:num_requests_waiting 2\n")) == 5
+    assert in_flight({}) is None
+
+
+@pytest.mark.parametrize(
+    ("address", "base"),
+    [
+        ("http://h:8000/metrics", "http://h:8000/v1"),
+        ("http://h:8000/v1", "http://h:8000/v1"),
+        ("http://h:8000", "http://h:8000/v1"),
+        ("http://h/llm/prometheus/metrics", "http://h/llm/v1"),
+    ],
+)
+def test_the_api_stands_beside_the_metrics(address: str, base: str) -> None:
+    assert base_of(address) == base

@@ -1,0 +1,251 @@
+"""Workloads of request logs: the formats, the pairs that stand for a log, its busiest hour, and
+what is kept of it."""
+
+import csv
+import gzip
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from frontier.config import load_config
+from frontier.core.errors import MeasurementError, UsageError
+from frontier.extras.workload.config_text import config_text
+from frontier.extras.workload.log_rows import LogRow, given_columns, log_rows
+from frontier.extras.workload.log_summary import ArrivalCounts, BlockReuse, Sample, summary
+from frontier.extras.workload.observed import Workload, capped, representative
+from frontier.extras.workload.session_files import BLOCK
+from tests.workload import logs
+
+
+def read(path: Path, columns: str | None = None, context: int | None = None) -> Workload:
+    return summary(path.name, log_rows(path, given_columns(columns)), context, BLOCK, lambda _: None)[0]
+
+
+def first(path: Path, columns: str | None = None) -> LogRow:
+    return next(row for row in log_rows(path, given_columns(columns)) if row is not None)
+
+
+OTLP = {
+    "resourceSpans": [
+        {
+            "scopeSpans": [
+                {
+                    "spans": [
+                        {
+                            "name": "chat",
+                            "startTimeUnixNano": "1764000000000000000",
+                            "endTimeUnixNano": "1764000002500000000",
+                            "attributes": [
+                                {"key": "gen_ai.usage.input_tokens", "value": {"intValue": "812"}},
+                                {"key": "gen_ai.usage.output_tokens", "value": {"intValue": "133"}},
+                                {"key": "gen_ai.conversation.id", "value": {"stringValue": "c1"}},
+                                {"key": "gen_ai.input.messages", "value": {"stringValue": logs.PLANTED[0]}},
+                            ],
+                        }
+                    ]
+                }
+            ]
+        }
+    ]
+}
+LITELLM = {
+    "startTime": "2025-11-24 16:00:00",
+    "completionStartTime": "2025-11-24T16:00:00.500",
+    "endTime": "2025-11-24T16:00:02.500Z",
+    "prompt_tokens": 812,
+    "completion_tokens": 133,
+    "session_id": "c1",
+}
+MOONCAKE = {"timestamp": 1764000000000, "input_length": 812, "output_length": 133, "hash_ids": [5, 6]}
+OPENAI = {"created": 1764000000, "usage": {"prompt_tokens": 812, "completion_tokens": 133}, "latency_ms": 2500}
+VLLM = (
+    "INFO 11-24 16:00:00 [logger.py:43] Received request cmpl-1: prompt: 'x', params: SamplingParams(n=1), "
+    f"prompt_token_ids: [{', '.join(['1'] * 812)}], lora_request: None.\n"
+    "INFO 11-24 16:00:02 [logger.py:60] Generated response cmpl-1 (streaming complete): output: 'planted answer', "
+    f"output_token_ids: [{', '.join(['2'] * 133)}], finish_reason: stop\n"
+)
+
+
+@pytest.mark.parametrize("row", [OTLP, LITELLM, MOONCAKE, OPENAI], ids=["otel", "litellm", "mooncake", "openai"])
+def test_a_line_of_json_is_read_by_the_names_of_its_tool(row: dict[str, Any], tmp_path: Path) -> None:
+    found = first(logs.write(tmp_path / "log", [row]))
+    assert (found.isl, found.osl) == (812, 133)
+    assert found.time == 1764000000.0
+    if row not in (MOONCAKE,):
+        assert found.e2e == 2.5
+    assert found.blocks == ((5, 6) if row is MOONCAKE else ())
+
+
+AZURE = "TIMESTAMP,ContextTokens,GeneratedTokens\n2025-11-24 16:00:00.9799600,812,133\n"
+BURST = (
+    "Timestamp,Session ID,Elapsed time,Model,Request tokens,Response tokens,Total tokens,Log Type\n"
+    "5,c1,2.5,m,812,133,945,API log\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"), [(AZURE, None), (BURST, "API log"), (VLLM, None)], ids=["azure", "burstgpt", "vllm"]
+)
+def test_a_text_is_read_by_the_names_of_its_tool(text: str, kind: str | None, tmp_path: Path) -> None:
+    (tmp_path / "log").write_text(text)
+    found = first(tmp_path / "log")
+    assert (found.isl, found.osl, found.kind) == (812, 133, kind)
+    (tmp_path / "log.gz").write_bytes(gzip.compress(text.encode()))
+    assert first(tmp_path / "log.gz") == found
+
+
+def test_parquet_and_named_columns(tmp_path: Path) -> None:
+    parquet = pytest.importorskip("pyarrow.parquet")
+    import pyarrow as pa
+
+    table = pa.table({"tokens_in": [812], "tokens_out": [133], "when": [1764000000.0], "text": [logs.PLANTED[0]]})
+    parquet.write_table(table, tmp_path / "log.parquet")
+    found = first(tmp_path / "log.parquet", "input=tokens_in, output=tokens_out, time=when")
+    assert found == LogRow(1764000000.0, 812, 133)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "hello\nworld\n", '{"a": 1}\n', "a,b\n1,2\n", '{"prompt_tokens": "x", "completion_tokens": -1}\n', "{\n" * 20],
+)
+def test_what_is_no_log_is_refused(text: str, tmp_path: Path) -> None:
+    (tmp_path / "log").write_text(text)
+    with pytest.raises((UsageError, MeasurementError)):
+        read(tmp_path / "log")
+
+
+@pytest.mark.parametrize("columns", ["input", "prompt=a", "input="])
+def test_what_is_no_column_is_refused(columns: str) -> None:
+    with pytest.raises(UsageError):
+        given_columns(columns)
+
+
+def test_no_text_of_a_log_is_in_the_config(tmp_path: Path) -> None:
+    workload = read(logs.write(tmp_path / "log.jsonl", logs.rows(2_000)))
+    said = config_text(workload) + repr(workload)
+    assert not [text for text in logs.PLANTED if text in said]
+    load_config(config_text(workload), "sweep.yaml")
+
+
+def test_pairs_keep_means_tails_and_what_both_sides_have_to_do_with_each_other() -> None:
+    rows = [(row["prompt_tokens"], row["completion_tokens"]) for row in logs.rows(30_000)]
+    pairs, all_of_them = np.asarray(representative(rows)), np.asarray(rows)
+    assert len(pairs) == 1_000
+    assert np.allclose(pairs.mean(axis=0), all_of_them.mean(axis=0), rtol=0.01)
+    for p in (0.5, 0.9, 0.99):
+        assert np.allclose(np.quantile(pairs, p, axis=0), np.quantile(all_of_them, p, axis=0), rtol=0.08)
+    together = [np.corrcoef(np.log(side), rowvar=False)[0, 1] for side in (pairs, all_of_them)]
+    assert together[0] == pytest.approx(together[1], abs=0.05)
+
+
+def test_lengths_over_the_context_are_cut_to_it() -> None:
+    assert capped([(100, 50), (900, 200), (10, 5_000)], 1_000) == ([(100, 50), (800, 200), (1, 999)], 2)
+
+
+def test_classes_are_a_mix_and_a_name_that_is_none_becomes_a_number(tmp_path: Path) -> None:
+    rows = [
+        row | {"class": kind} for row, kind in zip(logs.rows(900), ["chat", "chat", "a secret: 1"] * 300, strict=True)
+    ]
+    workload = read(logs.write(tmp_path / "log.jsonl", rows))
+    assert {each.name: round(each.share, 3) for each in workload.classes} == {"chat": 0.667, "class_2": 0.333}
+    config = load_config(config_text(workload), "sweep.yaml")
+    assert config.shapes[0].classes == ("chat", "class_2")
+
+
+def test_the_busiest_hour_and_its_bursts() -> None:
+    counts, rng = ArrivalCounts(), random.Random(1)
+    for hour, rate in enumerate((1.0, 4.0, 1.0)):
+        time = hour * 3_600.0
+        while (time := time + rng.expovariate(rate)) < (hour + 1) * 3_600:
+            counts.add(time)
+    facts = counts.facts()
+    assert facts is not None
+    assert facts.busiest == pytest.approx(4.0, rel=0.05)
+    assert facts.rate == pytest.approx(2.0, rel=0.05)
+    assert "hour 2" in facts.when
+    assert facts.cv == pytest.approx(1.0, abs=0.15)
+
+
+def test_a_clock_that_runs_backwards_is_said(tmp_path: Path) -> None:
+    rows = list(logs.rows(400))
+    for row in rows[200:]:
+        row["startTime"] -= 4_000
+    workload = read(logs.write(tmp_path / "log.jsonl", rows))
+    assert any("backwards 1 times" in note for note in workload.notes)
+    assert workload.arrivals is not None
+
+
+def test_rows_that_failed_are_counted(tmp_path: Path) -> None:
+    rows = [row | ({"completion_tokens": 0} if i % 10 == 0 else {}) for i, row in enumerate(logs.rows(100), 1)]
+    workload = read(logs.write(tmp_path / "log.jsonl", rows))
+    assert workload.requests == 90
+    assert any("10 rows" in note for note in workload.notes)
+
+
+def test_a_sample_is_of_names_and_not_of_places() -> None:
+    one, other = Sample(500), Sample(500)
+    rows = [LogRow(None, i + 1, 1, name=f"r{i}") for i in range(10_000)]
+    for row in rows:
+        one.add(row)
+    for row in reversed(rows):
+        other.add(row)
+    assert 200 <= len(one.rows) <= 500
+    assert sorted(one.rows) == sorted(other.rows)
+    assert np.mean([row.isl for row in one.rows]) == pytest.approx(5_000, rel=0.15)
+
+
+def test_a_sample_has_whole_sessions() -> None:
+    sample = Sample(300)
+    for i in range(4_000):
+        sample.add(LogRow(float(i), 10, 1, session=f"s{i % 500}", name=f"r{i}"))
+    sizes: dict[str | None, int] = {}
+    for row in sample.rows:
+        sizes[row.session] = sizes.get(row.session, 0) + 1
+    assert set(sizes.values()) == {8}
+
+
+def test_the_reuse_of_blocks_is_that_of_a_cache_that_forgets_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = random.Random(1)
+    rows = [LogRow(None, 4 * BLOCK + 10, 1, blocks=tuple(rng.sample(range(4_000), 4))) for _ in range(3_000)]
+    exact, sampled = BlockReuse(BLOCK), BlockReuse(BLOCK)
+    for row in rows:
+        exact.add(row)
+    seen: set[int] = set()
+    again = 0
+    for row in rows:
+        again += sum(name in seen for name in row.blocks)
+        seen |= set(row.blocks)
+    assert exact.share == pytest.approx(again * BLOCK / sum(row.isl for row in rows))
+    monkeypatch.setattr("frontier.extras.workload.log_summary._MOST_BLOCKS", 1_000)
+    for row in rows:
+        sampled.add(row)
+    assert sampled.share == pytest.approx(exact.share, rel=0.1)
+
+
+def test_hostile_rows_neither_end_the_reading_nor_count(tmp_path: Path) -> None:
+    good = '{"prompt_tokens": 10, "completion_tokens": 5, "startTime": 1764000000}\n'
+    odd = [
+        '{"prompt_tokens": NaN}\n', "[1]\n", "\x00\n", '{"a":' * 200 + "\n",
+        '{"prompt_tokens": 1e400, "completion_tokens": 5}\n',
+        json.dumps({"prompt_tokens": True, "completion_tokens": [1], "startTime": "never"}) + "\n",
+        '{"prompt_tokens": 10, "completion_tokens": 5, "startTime": 1e300}\n',
+    ]  # fmt: skip
+    (tmp_path / "log.jsonl").write_text(good * 10 + "".join(odd) + good * 10)
+    workload = read(tmp_path / "log.jsonl")
+    assert workload.requests == 21
+    text = config_text(read(tmp_path / "log.jsonl"))
+    load_config(text, "sweep.yaml")
+
+
+def test_a_table_with_quoted_texts_is_read_by_its_columns(tmp_path: Path) -> None:
+    with (tmp_path / "log.csv").open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["id", "prompt", "prompt_tokens", "completion_tokens"])
+        writer.writerows([[i, f"{logs.PLANTED[0]},\n{i}", 10 + i, 5] for i in range(50)])
+    workload = read(tmp_path / "log.csv")
+    assert workload.requests == 50
+    assert logs.PLANTED[0] not in config_text(workload)

@@ -1,0 +1,274 @@
+"""`frontier workload` as a user types it: a server under load, a real Prometheus, logs, replays and
+sessions; each config is swept."""
+
+import concurrent.futures
+import http.server
+import json
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from frontier.api import run_sweep
+
+from frontier.config.config_file import load_config_file, with_trace
+from frontier.extras.serve_sim.process import SimulatorProcess
+from frontier.simulator.spec import EngineSpec
+from tests.commands import frontier, until_said
+from tests.workload import logs
+from tests.workload.test_counters import NAMES, buckets, lengths, text
+
+pytestmark = pytest.mark.process
+
+
+@pytest.fixture
+def server() -> Iterator[str]:
+    with SimulatorProcess(EngineSpec()) as simulator:
+        yield simulator.url
+
+
+def ask(url: str, isl: int, osl: int) -> None:
+    body = {"model": "sim-8b", "prompt": " ".join(["word"] * isl), "max_tokens": osl, "ignore_eos": True}
+    request = urllib.request.Request(
+        f"{url}/completions", json.dumps(body).encode(), {"Content-Type": "application/json"}
+    )
+    with urllib.request.urlopen(request, timeout=30) as answer:
+        answer.read()
+
+
+def test_from_a_running_server_to_a_sweep_of_its_traffic(server: str, tmp_path: Path) -> None:
+    rng = random.Random(1)
+    sent = [(max(1, round(rng.lognormvariate(5, 0.8))), max(2, round(rng.lognormvariate(3, 0.5)))) for _ in range(400)]
+    with concurrent.futures.ThreadPoolExecutor(8) as pool:
+        waiting = threading.Timer(2.0, lambda: [pool.submit(ask, server, *pair) for pair in sent])
+        waiting.start()
+        said = frontier("workload", f"{server.removesuffix('/v1')}/metrics", "--over", "14s", cwd=tmp_path)
+        waiting.join()
+    assert said.code == 0, said.err
+    (tmp_path / "mine.yaml").write_text(said.out)
+    config = load_config_file(tmp_path / "mine.yaml")
+    assert config.deployments[0].endpoint == server
+    assert config.deployments[0].model == "sim-8b"
+    shape = config.shapes[0]
+    for side, true in ((shape.isl, [p[0] for p in sent]), (shape.osl, [p[1] for p in sent])):
+        assert side.mean == pytest.approx(np.mean(true), rel=0.1)
+    dry = frontier("sweep", "mine.yaml", "--dry-run", cwd=tmp_path)
+    assert dry.code == 0, dry.err
+    short = (
+        (tmp_path / "mine.yaml")
+        .read_text()
+        .replace(f"endpoint: {json.dumps(server)}", "endpoint: simulator\nrequests: 100\nrefine: 0")
+    )
+    (tmp_path / "short.yaml").write_text(short)
+    run = run_sweep(tmp_path / "short.yaml", tmp_path / "run", virtual=True)
+    assert [p.concurrency for p in run.points() if p.valid]
+
+
+def test_a_server_without_requests_and_one_without_metrics(server: str, tmp_path: Path) -> None:
+    said = frontier("workload", server, "--over", "1s", cwd=tmp_path)
+    assert said.code == 5
+    assert "no request" in said.error
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), http.server.BaseHTTPRequestHandler) as empty:
+        threading.Thread(target=empty.serve_forever, daemon=True).start()
+        said = frontier("workload", f"http://127.0.0.1:{empty.server_port}/metrics", "--over", "1s", cwd=tmp_path)
+        empty.shutdown()
+    assert said.code == 5
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        [],
+        ["a.jsonl", "http://127.0.0.1:1/metrics"],
+        ["a.jsonl", "b.jsonl"],
+        ["missing.jsonl"],
+        ["log", "--share", "5%"],
+    ],
+)
+def test_what_cannot_be_meant_is_a_usage_error(words: list[str], tmp_path: Path) -> None:
+    said = frontier("workload", *words, cwd=tmp_path)
+    assert said.code == 2, said.err
+
+
+def test_a_log_with_json_facts(tmp_path: Path) -> None:
+    logs.write(tmp_path / "access.jsonl", logs.rows(3_000))
+    said = frontier("workload", "access.jsonl", "--json", cwd=tmp_path)
+    tree = json.loads(said.out)
+    assert tree["schema"] == "frontier.workload/1"
+    assert tree["requests"] == 3_000
+    assert tree["figures"]["p50_tpot"]["low"] <= 0.012 <= tree["figures"]["p50_tpot"]["high"] + 1e-6
+    assert not [planted for planted in logs.PLANTED if planted in said.out + said.err]
+
+
+def test_a_replay_plays_each_arrival_with_its_own_lengths(tmp_path: Path) -> None:
+    rows = list(logs.rows(2_000))
+    for i, row in enumerate(rows):
+        row["hash_ids"] = [i // 4, 100_000 + i] if row["prompt_tokens"] >= 1_024 else []
+    logs.write(tmp_path / "access.jsonl", iter(rows))
+    said = frontier("workload", "access.jsonl", "--replay", "kept.jsonl", "--share", "50%", cwd=tmp_path)
+    assert said.code == 0, said.err
+    kept = [json.loads(line) for line in (tmp_path / "kept.jsonl").read_text().splitlines()]
+    assert 900 <= len(kept) <= 1_100
+    (tmp_path / "mine.yaml").write_text(said.out.replace('"kept.jsonl"', json.dumps(str(tmp_path / "kept.jsonl"))))
+    config = with_trace(load_config_file(tmp_path / "mine.yaml"))
+    shape = config.shapes[0]
+    assert shape.arrivals is not None
+    assert shape.arrivals.trace is not None
+    moment, first = shape.arrivals.trace.start(7)
+    due = list(zip(range(50), shape.arrivals.times(shape.arrivals.trace.rate, 7), strict=False))
+    for number, at in due:
+        row = shape.request(number, 7, random.Random())
+        expected = kept[(first + number) % len(kept)]
+        assert (row.isl, row.osl) == (expected["input_length"], expected["output_length"])
+        if first + number < len(kept):
+            assert moment + at == pytest.approx((expected["timestamp"]) / 1000, abs=1e-3)
+    short = (
+        (tmp_path / "mine.yaml")
+        .read_text()
+        .replace(
+            "endpoint: http://localhost:8000/v1", "endpoint: simulator\nsimulator: {prefix_cache: true}\nrequests: 200"
+        )
+    )
+    (tmp_path / "short.yaml").write_text(short)
+    run = run_sweep(tmp_path / "short.yaml", tmp_path / "run", virtual=True)
+    assert [p for p in run.points() if p.valid]
+
+
+def test_prompts_that_share_blocks_begin_alike(tmp_path: Path) -> None:
+    from frontier.client.ask.prompts import PromptPlan
+
+    rows = [
+        {"timestamp": 100 * i, "input_length": 1_100, "output_length": 5, "hash_ids": [7, 8 if i % 2 else 9, 50 + i]}
+        for i in range(120)
+    ]
+    logs.write(tmp_path / "trace.jsonl", iter(rows))
+    (tmp_path / "t.yaml").write_text(
+        f"endpoint: simulator\nshapes: [{{name: t, trace: '{tmp_path / 'trace.jsonl'}'}}]\nconcurrency: [2]\n"
+    )
+    shape = load_config_file(tmp_path / "t.yaml").shapes[0]
+    assert shape.prefix == pytest.approx((119 * 512 + 118 * 512) / (120 * 1_100))
+    source = PromptPlan(shape, 3).source()
+    one, two, three = (str(source(i).content).split() for i in range(3))
+    assert len(one) == len(two) == 1_100
+    assert one[:512] == two[:512] == three[:512]
+    assert one[:1_024] == three[:1_024]
+    assert one[:1_024] != two[:1_024]
+    assert one[1_024:] != three[1_024:]
+
+
+def test_sessions_of_a_log_are_played_as_sessions(tmp_path: Path) -> None:
+    rows = []
+    for session in range(150):
+        prompt, time_ = 100, 1_764_000_000.0 + 20 * session
+        for turn in range(3):
+            rows.append({"startTime": time_, "endTime": time_ + 2, "prompt_tokens": prompt, "completion_tokens": 20})
+            rows[-1] |= {"session_id": f"s{session}", "request_id": f"{session}-{turn}"}
+            prompt, time_ = prompt + 20 + 30, time_ + 7
+    logs.write(tmp_path / "access.jsonl", sorted(rows, key=lambda row: row["startTime"]))
+    said = frontier("workload", "access.jsonl", "--sessions", "kept.jsonl", cwd=tmp_path)
+    assert said.code == 0, said.err
+    first = json.loads((tmp_path / "kept.jsonl").read_text().splitlines()[0])
+    assert first == {
+        "turns": [
+            {"new": 100, "out": 20, "pause": 0.0},
+            {"new": 30, "out": 20, "pause": 5.0},
+            {"new": 30, "out": 20, "pause": 5.0},
+        ]
+    }
+    (tmp_path / "mine.yaml").write_text(said.out.replace('"kept.jsonl"', json.dumps(str(tmp_path / "kept.jsonl"))))
+    assert load_config_file(tmp_path / "mine.yaml").shapes[0].has_sessions
+
+
+MEASURE = """
+import resource, sys
+from pathlib import Path
+from frontier.extras.workload.log_rows import given_columns, log_rows
+from frontier.extras.workload.log_summary import summary
+found, _ = summary("log", log_rows(Path(sys.argv[1]), given_columns(None)), None, 512, lambda _: None)
+print(found.requests, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024)
+"""
+
+
+@pytest.mark.slow
+def test_a_long_log_takes_no_more_memory_than_a_short_one(tmp_path: Path) -> None:
+    """At most 300 MiB, and the slope from 200,000 to 800,000 lines is none."""
+    taken = {}
+    for number in (200_000, 800_000):
+        with (tmp_path / "log.csv").open("w") as file:
+            file.write("timestamp,prompt_tokens,completion_tokens,session_id\n")
+            file.writelines(f"{1.7e9 + i * 1.5:.1f},{i % 9000 + 1},{i % 700 + 1},s{i // 5}\n" for i in range(number))
+        done = subprocess.run(
+            [sys.executable, "-c", MEASURE, str(tmp_path / "log.csv")], capture_output=True, text=True, check=True
+        )
+        requests, taken[number] = map(int, done.stdout.split())
+        assert requests == number
+    assert max(taken.values()) <= 300
+    assert taken[800_000] - taken[200_000] <= 20
+
+
+class Growing(http.server.BaseHTTPRequestHandler):
+    """Metrics of a server that gets four requests a second."""
+
+    begun = 0.0
+
+    def do_GET(self) -> None:
+        number = 5 + int(4 * (time.monotonic() - self.begun))
+        isl, osl = lengths(1, number), lengths(2, number, mu=4.5, sigma=0.7)
+        series = {NAMES["vllm"][0]: buckets(isl), NAMES["vllm"][1]: buckets(osl)}
+        series["vllm:time_to_first_token_seconds"] = buckets([0.2] * number, (0.1, 0.5))
+        body = text(series, more=('vllm:num_requests_running{model_name="llama"} 3',))
+        self.send_response(200)
+        self.send_header("Content-Type", "text/plain; version=0.0.4")
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: Any) -> None:
+        pass
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("prometheus") is None, reason="no prometheus is installed here")
+def test_the_days_past_of_a_real_prometheus(tmp_path: Path) -> None:
+    Growing.begun = time.monotonic()
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Growing) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        (tmp_path / "prometheus.yml").write_text(
+            "global: {scrape_interval: 1s}\n"
+            f"scrape_configs: [{{job_name: llm, static_configs: [{{targets: ['127.0.0.1:{server.server_port}']}}]}}]\n"
+        )
+        words = ["--config.file=prometheus.yml", "--web.listen-address=127.0.0.1:0", "--storage.tsdb.path=data"]
+        process = subprocess.Popen(
+            ["prometheus", *words], cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+        )
+        try:
+            url = f"http://{until_said(process, r'Listening on.*?(127[.]0[.]0[.]1:[0-9]+)')[1]}"
+            time.sleep(35)
+            words = ["--prometheus", url, "--range", "30s", "--match", 'model_name="llama"', "--json"]
+            said = frontier("workload", *words, cwd=tmp_path)
+            assert said.code == 0, said.err
+            other = frontier("workload", *words[:-2], 'model_name="other"', cwd=tmp_path)
+            assert other.code == 5
+            mistaken = frontier("workload", *words[:-2], "model_name=", cwd=tmp_path)
+            assert mistaken.code == 5
+        finally:
+            process.send_signal(signal.SIGKILL)
+            process.communicate()
+            server.shutdown()
+    tree = json.loads(said.out)
+    assert tree["requests"] == pytest.approx(120, rel=0.15)
+    assert tree["arrivals"]["busiest"] == pytest.approx(4.0, rel=0.15)
+    assert tree["model"] == "llama"
+    assert tree["running"]["value"] == pytest.approx(3)
+    assert tree["figures"]["p50_ttft"]["low"] == 0.1
+    (tmp_path / "mine.yaml").write_text(tree["config"])
+    mean = load_config_file(tmp_path / "mine.yaml").shapes[0].isl.mean
+    assert mean == pytest.approx(float(np.mean(lengths(1, 160))), rel=0.35)
