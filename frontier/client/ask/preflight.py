@@ -4,7 +4,7 @@ count tokens?
 `preflight` detects the engine, settles what the target left open (dialect, api, model) and returns
 what it learned, or raises a MeasurementError with a hint. Also: prompt lengths fitted to the
 server's count, and the prefix cache's salt. What more `frontier probe` asks is in
-`checklist.py`.
+its extra.
 """
 
 import asyncio
