@@ -40,7 +40,7 @@ def _block(forecast: Forecast, width: int) -> list[RenderableType]:
         (p.concurrency, _predicted(p, limits))
         for p, limits in zip(forecast.predictions, _limits(forecast), strict=True)
     ]
-    rows += [(known.concurrency, _measured(known, forecast)) for known in forecast.measured]
+    rows += [(known.concurrency, _measured(known)) for known in forecast.measured]
     cells = zip(*(row for _, row in sorted(rows, key=lambda pair: pair[0])), strict=True)
     columns = [
         Column(name, tuple(column), rank, left=name in _LEFT, interval_head=BAND_HEAD, interval_rank=band)
@@ -115,11 +115,10 @@ def _predicted(prediction: Prediction, limits: Limits | None) -> list[Cell]:
     ]
 
 
-def _measured(known: Known, forecast: Forecast) -> list[Cell]:
-    """A measured point among the predictions; its rate by Little's law, as theirs."""
-    osl = forecast.shape.osl.mean
-    rate = known.concurrency * osl / (known.ttft + (osl - 1) * known.tpot)
-    values = (f"{known.concurrency:g}", format_number(rate), format_seconds(known.ttft), format_seconds(known.tpot))
+def _measured(known: Known) -> list[Cell]:
+    """A measured point among the predictions."""
+    rate = "–" if math.isnan(known.rate) else format_number(known.rate)
+    values = (f"{known.concurrency:g}", rate, format_seconds(known.ttft), format_seconds(known.tpot))
     return [Cell(value, style="bold") for value in (*values, "measured", "", "", "")]
 
 
