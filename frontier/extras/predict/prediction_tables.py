@@ -52,7 +52,7 @@ def _block(forecast: Forecast, width: int) -> list[RenderableType]:
     room = f"; no room for that of {' and '.join(hidden)}: see --json" if hidden else ""
     notes = [f"{clean(forecast.basis, 300)}; {BAND}{room}"]
     if any(p.reach == "unmeasured" for p in forecast.predictions):
-        notes.append("TTFT is the least to expect: real requests come in waves and queue for more than the engine")
+        notes.append("TTFT is a lower bound: queueing in waves and tokenizing are not modelled")
     if any(p.reach == "simulated" for p in forecast.predictions):
         notes = [clean(forecast.basis, 300)]
     notes.append("TTFT and TPOT are means")
@@ -72,7 +72,7 @@ def _sla_note(forecast: Forecast) -> str:
     what = f"the SLA without {limits_text(sla.unjudged)}, which is not predicted," if sla.unjudged else "the SLA"
     kept = f"{what} is kept up to c={sla.inside}{best}" if sla.inside else f"{what} is kept nowhere"
     broken = f", broken at c={sla.breaks_at} by {limits_text(sla.limits)}" if sla.breaks_at else ""
-    beyond = "" if sla.breaks_at else ", the highest looked at"
+    beyond = "" if sla.breaks_at else ", the highest predicted"
     return f"{kept}{broken or beyond}: expected, not proven"
 
 
