@@ -269,8 +269,8 @@ def _advice(one: Gate, allow: float) -> list[str]:
         return []
     if all(math.isinf(change.smallest) for change in one.changes):
         return [
-            "Only pairs that were measured in turn, two at least, tell how sure a difference is: measure both in turn.",
-            "Or state by how much runs of one server differ (standard deviation), as  --spread 1%",
+            "How much runs of one server differ is not known: measure both in turn, two pairs at least,",
+            "or state it as a standard deviation:  --spread 1%",
         ]
     lines = [f"caught: the smallest loss that would raise an alarm in {CAUGHT:.0%} of cases."]
     widest = max(change.smallest for change in one.changes)

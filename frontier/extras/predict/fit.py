@@ -50,11 +50,12 @@ concurrency."""
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """A measured point: seconds, either all means or all medians."""
+    """A measured point: seconds, either all means or all medians; its output tokens per second."""
 
     concurrency: float
     ttft: float
     tpot: float
+    rate: float = math.nan
 
 
 @dataclass(frozen=True, slots=True)

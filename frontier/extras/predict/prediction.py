@@ -341,7 +341,7 @@ def _fits(points: Iterable[Point]) -> dict[Series, tuple[Known, ...]]:
 def _known(point: Point) -> Known | None:
     ttft, tpot = point.value("mean_ttft"), point.value("mean_tpot")
     usable = point.valid and 0 < ttft < math.inf and 0 < tpot < math.inf
-    return Known(point.concurrency, ttft, tpot) if usable else None
+    return Known(point.concurrency, ttft, tpot, point.value("output_throughput")) if usable else None
 
 
 def _calibrated(known: Sequence[Known], shape: Shape, roofline: Roofline | None) -> Calibrated:

@@ -40,7 +40,7 @@ def _block(forecast: Forecast, width: int) -> list[RenderableType]:
         (p.concurrency, _predicted(p, limits))
         for p, limits in zip(forecast.predictions, _limits(forecast), strict=True)
     ]
-    rows += [(known.concurrency, _measured(known, forecast)) for known in forecast.measured]
+    rows += [(known.concurrency, _measured(known)) for known in forecast.measured]
     cells = zip(*(row for _, row in sorted(rows, key=lambda pair: pair[0])), strict=True)
     columns = [
         Column(name, tuple(column), rank, left=name in _LEFT, interval_head=BAND_HEAD, interval_rank=band)
@@ -52,7 +52,7 @@ def _block(forecast: Forecast, width: int) -> list[RenderableType]:
     room = f"; no room for that of {' and '.join(hidden)}: see --json" if hidden else ""
     notes = [f"{clean(forecast.basis, 300)}; {BAND}{room}"]
     if any(p.reach == "unmeasured" for p in forecast.predictions):
-        notes.append("TTFT is the least to expect: real requests come in waves and queue for more than the engine")
+        notes.append("TTFT is a lower bound: queueing in waves and tokenizing are not modelled")
     if any(p.reach == "simulated" for p in forecast.predictions):
         notes = [clean(forecast.basis, 300)]
     notes.append("TTFT and TPOT are means")
@@ -72,7 +72,7 @@ def _sla_note(forecast: Forecast) -> str:
     what = f"the SLA without {limits_text(sla.unjudged)}, which is not predicted," if sla.unjudged else "the SLA"
     kept = f"{what} is kept up to c={sla.inside}{best}" if sla.inside else f"{what} is kept nowhere"
     broken = f", broken at c={sla.breaks_at} by {limits_text(sla.limits)}" if sla.breaks_at else ""
-    beyond = "" if sla.breaks_at else ", the highest looked at"
+    beyond = "" if sla.breaks_at else ", the highest predicted"
     return f"{kept}{broken or beyond}: expected, not proven"
 
 
@@ -115,11 +115,10 @@ def _predicted(prediction: Prediction, limits: Limits | None) -> list[Cell]:
     ]
 
 
-def _measured(known: Known, forecast: Forecast) -> list[Cell]:
-    """A measured point among the predictions; its rate by Little's law, as theirs."""
-    osl = forecast.shape.osl.mean
-    rate = known.concurrency * osl / (known.ttft + (osl - 1) * known.tpot)
-    values = (f"{known.concurrency:g}", format_number(rate), format_seconds(known.ttft), format_seconds(known.tpot))
+def _measured(known: Known) -> list[Cell]:
+    """A measured point among the predictions."""
+    rate = "–" if math.isnan(known.rate) else format_number(known.rate)
+    values = (f"{known.concurrency:g}", rate, format_seconds(known.ttft), format_seconds(known.tpot))
     return [Cell(value, style="bold") for value in (*values, "measured", "", "", "")]
 
 

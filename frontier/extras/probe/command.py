@@ -27,8 +27,11 @@ COLOURS = {"ok": "green", "note": "cyan", "warn": "yellow", "fail": "red"}
 @click.option("--model", help="The model to ask for; default: the one that is loaded.")
 @click.option("--api-key-env", metavar="NAME", help="The environment variable that holds the key.")
 @click.option("--wait", metavar="TIME", help="Wait this long for a server that is still loading, as 10min.")
+@click.option("-v", "--verbose", is_flag=True, help="Every check, also those that are ok.")
 @common.json_option
-def command(url: str | None, model: str | None, api_key_env: str | None, wait: str | None, as_json: bool) -> int:
+def command(
+    url: str | None, model: str | None, api_key_env: str | None, wait: str | None, *, verbose: bool, as_json: bool
+) -> int:
     """Is the server ready to be measured: does it answer, stream, count tokens, honour a forced
     length?
 
@@ -55,7 +58,7 @@ def command(url: str | None, model: str | None, api_key_env: str | None, wait: s
         usable = all(check.state != "fail" for check in checks)
         trees.append({"url": target.base_url, "usable": usable, "checks": [dataclasses.asdict(c) for c in checks]})
         if not as_json:
-            _print(name, checks)
+            _print(name, checks, verbose=verbose)
     if as_json:  # the one server's fields on the top level; several servers, of a config, in a list
         servers = trees[0] if len(trees) == 1 else {"deployments": trees}
         common.answer({"schema": "frontier.probe/1", **servers, "client": auto_facts()})
@@ -84,14 +87,24 @@ def _targets(where: str | None, model: str | None, api_key_env: str | None) -> "
     return targets if len(targets) > 1 else {"": next(iter(targets.values()))}
 
 
-def _print(name: str, checks: "list[Check]") -> None:
-    """Print a line per check: state, name, detail. On a terminal, details are wrapped beside their
-    column.
+def _verdict(checks: "list[Check]") -> str:
+    """'Ready to be measured: vllm 0.32.0; tiny, context of 2,048 tokens.'"""
+    if any(check.state == "fail" for check in checks):
+        return "Not ready to be measured:"
+    said = {check.name: check.detail for check in checks}
+    about = "; ".join(common.harmless(said[name].partition("\n")[0]) for name in ("engine", "model") if name in said)
+    return f"Ready to be measured{': ' if about else ''}{about}."
+
+
+def _print(name: str, checks: "list[Check]", *, verbose: bool) -> None:
+    """Print the verdict, then a line per check that is not ok, or per check: state, name, detail.
+    On a terminal, details are wrapped beside their column.
     """
     if name:
         common.answer(f"{name}:")
+    common.answer(_verdict(checks))
     room = os.get_terminal_size(sys.stdout.fileno()).columns - _INDENT if sys.stdout.isatty() else sys.maxsize
-    for check in checks:
+    for check in checks if verbose else [check for check in checks if check.state != "ok"]:
         state = f"{check.state:<5}"
         state = click.style(state, fg=COLOURS[check.state]) if common.layout()["colour"] else state
         detail = [line.strip() for line in check.detail.splitlines() or [""]]
