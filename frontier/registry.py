@@ -60,7 +60,7 @@ COMMANDS = {
     ),
     "ceilings": Command(
         "Also",
-        "measured memory bandwidth, matmul rate and attention decode, beside the data sheet",
+        "measured memory bandwidth, matmul rates, attention and links, beside the data sheet; hosts compared",
         "predict.ceilings_command",
     ),
 }

@@ -6,11 +6,12 @@ import pytest
 
 from frontier.config import load_config
 from frontier.core.errors import MeasurementError
-from frontier.extras.predict import ceilings
+from frontier.core.units import format_seconds
 from frontier.extras.predict.ceilings import (
     LEAST_RUNS,
-    MESSAGES,
     MOST_AT_ONCE,
+    ROUNDS,
+    Ceiling,
     Ceilings,
     NumpyMachine,
     TorchMachine,
@@ -19,8 +20,10 @@ from frontier.extras.predict.ceilings import (
     data_sheet,
     least_time,
     measure,
+    prefill_flops,
 )
-from frontier.extras.predict.prediction_tables import ceilings_json, ceilings_table, ceilings_yaml
+from frontier.extras.predict.ceilings_tables import ceilings_json, ceilings_table, ceilings_yaml
+from frontier.extras.predict.link_ceilings import bus_factor
 from frontier.hardware.gpus import HARDWARE
 from frontier.hardware.roofline import ModelRoofline
 from tests.golden import assert_golden_row
@@ -44,12 +47,11 @@ class Clock:
         return Work(run, 1.0)
 
 
-class Pair:
-    """Two GPUs at known speeds: 4 TB/s, 700 TFLOP/s in bf16, all-reduces with a latency of 20 us at
-    400 GB/s.
-    """
+class Known:
+    """A GPU at known speeds: 4 TB/s, 700 TFLOP/s in bf16."""
 
-    name, backend, devices, memory = "NVIDIA H200", "fake", 2, 150e9
+    name, backend, devices, memory, device = "NVIDIA H200", "fake", 1, 150e9, "cuda:0"
+    side, decodes, prefills = 8192, ((64, 4096), (1, 4096)), ((1, 2048),)
     no_room = MemoryError
 
     def __init__(self, clock: Clock) -> None:
@@ -64,26 +66,34 @@ class Pair:
     def copy(self):
         return self._at(4e9, 1e-3)
 
-    def matmul(self, form):
-        return self._at({"fp32": 5e10, "bf16": 7e11, "fp8": 1.3e12}[form], 1e-3)
+    def matmul(self, form, rows):
+        amount = {"fp32": 5e10, "bf16": 7e11, "fp8": 1.3e12}[form] if rows == self.side else 3.5e9
+        return self._at(amount, 1e-3)
 
-    def attention(self):
-        return self._at(3e9, 1e-3)
+    def decode(self, batch, context):
+        return self._at(3e9 if batch == 64 else 2e9, 1e-3)
 
-    @property
-    def links(self):
-        return self
+    def prefill(self, batch, length):
+        return self._at(4e11, 1e-3)
 
-    def all_reduce(self, size):
-        return self._at(size, 20e-6 + size / 400e9)
 
-    def send(self, size):
-        return self._at(size, size / 350e9)
+RANKS = 8
+"""Ranks of the links that are made up: all-reduces with a latency of 20 us at 400 GB/s of bus."""
+
+
+def links() -> list[Ceiling]:
+    lines = [Ceiling("all_reduce_latency", "all-reduce, latency", "1/s", "", (5e4,) * ROUNDS, 20e-6)]
+    for size in (2**15, 2**30):
+        seconds = 20e-6 + bus_factor("all_reduce", RANKS) * size / 400e9
+        bus = bus_factor("all_reduce", RANKS) * size / seconds
+        rounds = (bus, *(bus * 0.9,) * (ROUNDS - 1))
+        lines.append(Ceiling(f"all_reduce_{size}", "all-reduce", "B/s", "link", rounds, seconds, size / seconds))
+    return lines
 
 
 def both() -> Ceilings:
     clock = Clock()
-    return measure(Pair(clock), 0.01, clock)
+    return measure(Known(clock), 0.01, clock, links(), ("a",) * 4 + ("b",) * 4)
 
 
 def test_the_best_run_counts_and_the_first_does_not() -> None:
@@ -112,13 +122,30 @@ def test_short_work_is_started_many_times_before_it_is_waited_for() -> None:
 
 def test_known_speeds_are_measured_as_they_are() -> None:
     found = both()
-    assert (4e12, 3e12) == pytest.approx((found.bandwidth, found.attention))
-    assert {"fp32": 5e13, "bf16": 7e14, "fp8": 1.3e15} == pytest.approx(found.matmul)
-    assert MESSAGES == tuple(found.all_reduce)
-    assert (32_768, 2**30) == (MESSAGES[0], MESSAGES[-1])
-    assert found.all_reduce[MESSAGES[0]] < 0.01 * found.all_reduce[MESSAGES[-1]], "small messages are all latency"
-    assert found.send == pytest.approx(350e9)
+    known = {"memory_bandwidth": 4e12, "attention": 3e12, "attention_1x4096": 2e12, "prefill_1x2048": 4e14}
+    known |= {"matmul_fp32": 5e13, "matmul_bf16": 7e14, "matmul_fp8": 1.3e15, "matmul_bf16_64": 3.5e12}
+    assert known == pytest.approx({key: found.value(key) for key in known})
+    assert all(len(line.rounds) == ROUNDS for line in found.lines)
     assert found.sheet is HARDWARE["h200"]
+
+
+def test_the_best_of_all_rounds_counts_and_rounds_of_all_come_before_any_again() -> None:
+    clock = Clock()
+    machine, order = Known(clock), []
+    machine.copy = lambda: order.append("copy") or machine._at(4e9, 1e-3 if len(order) > 10 else 2e-3)
+    machine.decode = lambda *_: order.append("decode") or machine._at(3e9, 1e-3)
+    found = measure(machine, 0.01, clock)
+    (line,) = (line for line in found.lines if line.key == "memory_bandwidth")
+    assert order[:3] == ["copy", "decode", "decode"]
+    assert (min(line.rounds), max(line.rounds)) == pytest.approx((2e12, 4e12)) == (min(line.rounds), line.value)
+
+
+@pytest.mark.parametrize(
+    ("operation", "ranks", "factor"),
+    [("all_reduce", 2, 1.0), ("all_reduce", 8, 1.75), ("all_to_all", 8, 0.875), ("send", 8, 1.0)],
+)
+def test_the_bus_carries_what_nccl_tests_says(operation: str, ranks: int, factor: float) -> None:
+    assert bus_factor(operation, ranks) == factor
 
 
 @pytest.mark.parametrize(
@@ -148,7 +175,7 @@ def test_the_file_stands_in_a_config_and_the_roofline_uses_it() -> None:
     assert isinstance(roofline, ModelRoofline)
     gpu = roofline.gpu
     assert (4e12, 150e9, 700e12, 1300e12) == pytest.approx((gpu.bandwidth, gpu.capacity, gpu.bf16, gpu.fp8))
-    assert gpu.link == pytest.approx(max(both().all_reduce.values()), rel=1e-3)
+    assert gpu.link == pytest.approx(400e9, rel=0.02)
     assert (
         roofline.decode(64, 1024).seconds > ModelRoofline.of(roofline.model, HARDWARE["h200"]).decode(64, 1024).seconds
     )
@@ -158,29 +185,39 @@ def test_the_table_and_json_set_the_measured_beside_the_data_sheet() -> None:
     shown = ceilings_table(both()).splitlines()
     assert_golden_row("pages", ceilings_table(both()))
     rows = [" ".join(line.split()) for line in shown]
-    assert "memory, copying 4.00 TB/s 4.80 TB/s 83.3%" in rows
-    assert "matmul, bf16 700 TFLOP/s 989 TFLOP/s 70.8%" in rows
-    assert "matmul, fp32 50.0 TFLOP/s – –" in rows
+    assert "memory, copying 4.00 TB/s 4.00 TB/s 4.80 TB/s 83.3%" in rows
+    assert "matmul 8192³, bf16 700 TFLOP/s 700 TFLOP/s 989 TFLOP/s 70.8%" in rows
+    assert "matmul 8192³, fp32 50.0 TFLOP/s 50.0 TFLOP/s – –" in rows
+    assert "links between 8 ranks on 2 hosts" in rows
+    (latency,) = (row for row in rows if row.startswith("all-reduce, latency"))
+    assert "20.0 µs" in latency
+    seconds = 20e-6 + 1.75 * 2**30 / 400e9
+    (large,) = (row for row in rows if row.startswith("all-reduce") and format_seconds(seconds) in row)
+    assert f"{2**30 / seconds / 1e9:.0f} GB/s {1.75 * 2**30 / seconds / 1e9:.0f} GB/s" in large
     tree = ceilings_json(both())
-    assert ("frontier.ceilings/1", 2) == (tree["schema"], tree["devices"])
+    assert ("frontier.ceilings/1", 1, ROUNDS) == (tree["schema"], tree["devices"], len(tree["ceilings"][0]["rounds"]))
     (copy,) = (line for line in tree["ceilings"] if line["name"] == "memory_bandwidth")
     assert (4e12, 4.8e12) == (pytest.approx(copy["measured"]), copy["data_sheet"])
-    assert len([line for line in tree["ceilings"] if line["name"].startswith("all_reduce")]) == len(MESSAGES)
 
 
 def test_the_processor_is_measured_with_numpy() -> None:
     found = measure(NumpyMachine(scale=0.05), 0.01)
-    assert 1e8 < found.bandwidth < 1e13
-    assert 1e8 < found.matmul["fp32"] < 1e14
-    assert 1e7 < found.attention < 1e13
-    assert ({}, None, 1) == (found.all_reduce, found.send, found.devices)
+    assert 1e8 < found.value("memory_bandwidth") < 1e13
+    assert 1e8 < found.value("matmul_fp32") < 1e14
+    assert 1e7 < found.value("attention") < 1e13
+    assert 1e7 < found.value("prefill_1x25") < 1e14
+    assert found.devices == 1
     assert found.hardware()["name"] == found.name
 
 
 def test_attention_decode_reads_keys_and_values_once() -> None:
     machine = NumpyMachine(scale=0.05)
-    assert machine.attention().amount == attention_bytes(4, int(2048 * 0.05), 4) == 2 * 4 * 102 * 8 * 128 * 4
-    answer = machine.attention().run()
+    work = machine.decode(4, 102)
+    assert work.amount == attention_bytes(4, 102, 4) == 2 * 4 * 102 * 8 * 128 * 4
+    assert machine.prefill(2, 16).amount == prefill_flops(2, 16) == 2 * 2 * 32 * 128 * 16**2
+    assert machine.matmul("fp32", 51).amount == 2 * 51**3
+    assert machine.matmul("fp32", 1).amount == 51**2 * 4, "what a step reads of its weights"
+    answer = work.run()
     assert answer.shape == (4, 8, 4, 128)
     assert answer == pytest.approx(0.01), "equal scores average equal values"
 
@@ -188,14 +225,15 @@ def test_attention_decode_reads_keys_and_values_once() -> None:
 def test_the_processor_is_measured_with_torch_where_it_is_installed() -> None:
     torch = pytest.importorskip("torch")
     found = measure(TorchMachine(torch, "cpu", scale=0.05), 0.01)
-    assert {"fp32", "bf16"} == set(found.matmul)
-    assert found.bandwidth > 1e8
-    assert found.attention > 1e7
+    assert found.value("matmul_bf16")
+    assert found.value("matmul_fp16") is None
+    assert found.value("memory_bandwidth") > 1e8
+    assert found.value("attention") > 1e7
 
 
 def test_memory_that_is_taken_is_said_with_the_way_out() -> None:
-    class Full(Pair):
-        def attention(self):
+    class Full(Known):
+        def prefill(self, batch, length):
             raise MemoryError
 
     clock = Clock()
@@ -219,7 +257,6 @@ class FakeCuda:
             synchronize=self._wait,
             get_device_capability=lambda _: (9, 0),
             get_device_properties=lambda _: SimpleNamespace(name="NVIDIA H100 80GB HBM3", total_memory=80 * 2**30),
-            nccl=SimpleNamespace(all_reduce=self._all_reduce),
             OutOfMemoryError=torch.cuda.OutOfMemoryError,
         )
 
@@ -232,19 +269,11 @@ class FakeCuda:
     def _wait(self, _: int) -> None:
         self.waits += 1
 
-    def _all_reduce(self, parts) -> None:
-        assert self.devices == len(parts)
-        for part in parts[1:]:
-            part += parts[0]
 
-
-@pytest.mark.parametrize("devices", [1, 2])
-def test_the_code_for_gpus_runs_on_torch_as_it_is(devices: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    fake = FakeCuda(pytest.importorskip("torch"), devices)
-    monkeypatch.setattr(ceilings, "MESSAGES", (2**15, 2**20))
-    found = measure(TorchMachine(fake, "cuda", scale=0.004), 0.01)
-    assert ("h100", devices) == (found.sheet.name, found.devices)
-    assert {"fp32", "bf16", "fp8"} == set(found.matmul)
-    assert (devices > 1) == bool(found.all_reduce) == (found.send is not None)
+def test_the_code_for_gpus_runs_on_torch_as_it_is() -> None:
+    fake = FakeCuda(pytest.importorskip("torch"), 2)
+    found = measure(TorchMachine(fake, "cuda", scale=0.004, local=1), 0.01)
+    assert ("h100", 2) == (found.sheet.name, found.devices)
+    assert all(found.value(f"matmul_{form}") for form in ("fp32", "bf16", "fp16", "fp8"))
     assert fake.waits > 6 * LEAST_RUNS
-    assert ("fp32", "bf16") == TorchMachine(FakeCuda(fake._torch, 1, hip="6.2"), "cuda").formats()
+    assert ("fp32", "bf16", "fp16") == TorchMachine(FakeCuda(fake._torch, 1, hip="6.2"), "cuda").formats()

@@ -99,3 +99,19 @@ def test_where_requests_are_counted_the_roofline_is_of_requests(runs: Path) -> N
     assert of_tokens.ceiling == pytest.approx(64 * of_requests.ceiling)
     assert [(x, pytest.approx(y / 64)) for x, y in of_tokens.curve] == list(of_requests.curve)
     assert views_of(run, (), ("total_throughput", "p50_tpot"))[0].light is None
+
+
+def test_measured_ceilings_are_drawn_beside_those_of_the_data_sheet(runs: Path) -> None:
+    hardware = "hardware={name: h100, memory_bandwidth: 3TB/s, tflops: 800, model: llama-3.1-8b}"
+    (measured,) = views_of(load(runs / "runs" / "own", (hardware,)), (), None)
+    assert measured.light is not None
+    assert measured.light.stated is not None
+    assert measured.light.ceiling < measured.light.stated.ceiling
+    (stated,) = views_of(load(runs / "runs" / "own", ("hardware={name: h100, model: llama-3.1-8b}",)), (), None)
+    assert stated.light is not None
+    assert stated.light.stated is None
+    assert stated.light.ceiling == measured.light.stated.ceiling
+    page = frontier("report", "runs/own", "--set", hardware, "-o", "-", cwd=runs).out
+    assert page
+    frontier("plot", "runs/own", "--set", hardware, "-o", "both.svg", cwd=runs)
+    assert "by the data sheet" in (runs / "both.svg").read_text().replace("\u00a0", " ")

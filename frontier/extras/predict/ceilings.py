@@ -1,18 +1,22 @@
-"""Measured ceilings of a machine: memory bandwidth, matmul rate per number format, attention
-decode, links.
+"""Measured ceilings of a machine: memory bandwidth, matmul rates over sizes and number formats,
+attention in prefill and in decode.
 
-What hardware does at its best on the three operations that an LLM server consists of: to compare
-with the data sheet, and to use in its place as the config's `hardware:`. Runs on numpy; on torch
-where that is installed, and then on its GPUs. A ceiling is the best of several runs: whatever
-disturbs one only makes it slower.
+What hardware does at its best on the operations that an LLM server consists of: to compare with the
+data sheet, with other hosts, and to use in its place as the config's `hardware:`. Runs on numpy; on
+torch where that is installed, and then on its GPUs. Each is measured in rounds, all once before any
+again, so that what lasts a while does not hit one of them alone. The ceiling is the best run of all
+rounds: whatever disturbs one only makes it slower.
 """
 
 import os
 import platform
 import re
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import repeat
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,16 +24,20 @@ import numpy as np
 from frontier.core.errors import MeasurementError
 from frontier.hardware.gpus import HARDWARE, Hardware
 
-MESSAGES = tuple(2**power for power in range(15, 31))
-"""Bytes of an all-reduce: 32 KB to 1 GB."""
+ROUNDS = 6
+"""Rounds of each measurement: the lowest and the highest of six are a 97 % confidence interval of
+the typical round (1 - 2 / 2^6), whatever its distribution."""
 LEAST_RUNS = 3
-"""Runs of a measurement at the least."""
+"""Runs of a measurement in a round at the least."""
 MOST_AT_ONCE = 100
 """Calls timed together at the most."""
 _LEAST_TIMED = 0.01
 """Seconds between two looks at the clock."""
 _HEADS, _GROUP, _HEAD_DIM = 8, 4, 128
 """Attention as in most models of today: eight KV heads, four queries each."""
+ROWS = (1, 64)
+"""Rows of the flat matmuls beside the square one: a decode step of one request and of a batch. What
+they read of their weights counts, as the memory binds there."""
 
 Run = Callable[[], Any]
 
@@ -48,36 +56,72 @@ class Work:
 
 
 @dataclass(frozen=True, slots=True)
+class Line:
+    """One thing to measure: its key in JSON, its words, its unit, the figure of a data sheet that
+    it stands beside (a field of `Hardware`, '' for none), and what makes the work.
+    """
+
+    key: str
+    what: str
+    unit: str
+    sheet: str
+    make: Callable[[], Work]
+
+
+@dataclass(frozen=True, slots=True)
+class Ceiling:
+    """What was measured of one line: its rate in each round. Of links `seconds` are those of one
+    operation at best, and `algorithm` its bytes over them, where the rate is that of the bus.
+    """
+
+    key: str
+    what: str
+    unit: str
+    sheet: str
+    rounds: tuple[float, ...]
+    seconds: float | None = None
+    algorithm: float | None = None
+
+    @property
+    def value(self) -> float:
+        """The ceiling: the best of all rounds."""
+        return max(self.rounds)
+
+
+@dataclass(frozen=True, slots=True)
 class Ceilings:
-    """What was measured: bytes/s, FLOP/s per number format, bytes of KV per second in attention
-    decode, and between devices the bytes/s each moves one way, by message size. `sheet` is the data
-    sheet of the same GPU, when known."""
+    """What was measured on a machine. `sheet` is the data sheet of the same device, when known;
+    `hosts` are those whose links were measured."""
 
     name: str
     backend: str
     devices: int
     memory: float
-    bandwidth: float
-    matmul: Mapping[str, float]
-    attention: float
-    all_reduce: Mapping[int, float] = field(default_factory=dict)
-    send: float | None = None
+    lines: tuple[Ceiling, ...]
     sheet: Hardware | None = None
+    host: str = ""
+    hosts: tuple[str, ...] = ()
+
+    def value(self, key: str) -> float | None:
+        """The ceiling of that key; None where it was not measured."""
+        return next((line.value for line in self.lines if line.key == key), None)
 
     def hardware(self) -> dict[str, Any]:
         """The `hardware:` block of a config with what was measured; a known GPU keeps its name, and
         its sheet for the rest."""
-        best = max(self.matmul.get("bf16", 0.0), self.matmul.get("fp32", 0.0))
+        wide = [rate for form in ("bf16", "fp16", "fp32") if (rate := self.value(f"matmul_{form}"))]
+        bandwidth, eight = self.value("memory_bandwidth"), self.value("matmul_fp8")
+        links = [line.value for line in self.lines if line.key.startswith("all_reduce_")]
         block: dict[str, Any] = {
             "name": self.sheet.name if self.sheet else self.name,
-            "memory_bandwidth": f"{self.bandwidth / 1e9:.4g}GB/s",
+            "memory_bandwidth": f"{(bandwidth or 0.0) / 1e9:.4g}GB/s",
             "memory": f"{self.memory / 1e9:.4g}GB",
-            "tflops": _digits(best / 1e12),
+            "tflops": _digits(max(wide) / 1e12),
         }
-        if "fp8" in self.matmul:
-            block["tflops_fp8"] = _digits(self.matmul["fp8"] / 1e12)
-        if self.all_reduce:
-            block["link"] = f"{max(self.all_reduce.values()) / 1e9:.4g}GB/s"
+        if eight:
+            block["tflops_fp8"] = _digits(eight / 1e12)
+        if links:
+            block["link"] = f"{max(links) / 1e9:.4g}GB/s"
         return block
 
 
@@ -86,30 +130,59 @@ def _digits(value: float) -> float:
 
 
 def measure(
-    machine: "NumpyMachine | TorchMachine", seconds: float = 0.3, clock: Callable[[], float] = time.perf_counter
+    machine: "NumpyMachine | TorchMachine",
+    seconds: float = 0.5,
+    clock: Callable[[], float] = time.perf_counter,
+    links: Iterable[Ceiling] = (),
+    hosts: tuple[str, ...] = (),
 ) -> Ceilings:
-    """Every ceiling of a machine, `seconds` for each. MeasurementError when its memory is taken."""
-
-    def best(work: Work) -> float:
-        return work.amount / least_time(work, seconds, clock)
-
-    links = machine.links
+    """Every ceiling of a machine, `seconds` for each, beside those of its links. MeasurementError
+    when its memory is taken.
+    """
+    lines = tuple(lines_of(machine))
+    rounds: list[list[float]] = [[] for _ in lines]
     try:
-        return Ceilings(
-            name=machine.name,
-            backend=machine.backend,
-            devices=machine.devices,
-            memory=machine.memory,
-            bandwidth=best(machine.copy()),
-            matmul={form: best(machine.matmul(form)) for form in machine.formats()},
-            attention=best(machine.attention()),
-            all_reduce={} if links is None else {size: best(links.all_reduce(size)) for size in MESSAGES},
-            send=None if links is None else best(links.send(MESSAGES[-1])),
-            sheet=data_sheet(machine.name),
-        )
+        for _ in range(ROUNDS):
+            for line, rates in zip(lines, rounds, strict=True):
+                work = line.make()
+                rates.append(work.amount / least_time(work, seconds / ROUNDS, clock))
     except machine.no_room as error:
         what = f"there is no room for the data of a measurement on {machine.name}"
         raise MeasurementError(what, "stop what runs there, as the engine") from error
+    measured = (Ceiling(x.key, x.what, x.unit, x.sheet, tuple(r)) for x, r in zip(lines, rounds, strict=True))
+    return Ceilings(
+        name=machine.name,
+        backend=machine.backend,
+        devices=machine.devices,
+        memory=machine.memory,
+        lines=(*measured, *links),
+        sheet=data_sheet(machine.name),
+        host=platform.node(),
+        hosts=hosts,
+    )
+
+
+def lines_of(machine: "NumpyMachine | TorchMachine") -> Iterator[Line]:
+    """What is measured on a machine by itself."""
+    yield Line("memory_bandwidth", "memory, copying", "B/s", "bandwidth", machine.copy)
+    for form in machine.formats():
+        peak, n = _SHEETS.get(form, ""), machine.side
+        yield Line(f"matmul_{form}", f"matmul {n}³, {form}", "FLOP/s", peak, partial(machine.matmul, form, n))
+        for rows in ROWS:
+            key, what = f"matmul_{form}_{rows}", f"matmul {rows} x {n}², {form}, weights read"
+            yield Line(key, what, "B/s", "bandwidth", partial(machine.matmul, form, rows))
+    (batch, context), *_ = machine.decodes
+    for b, c in machine.decodes:
+        key = "attention" if (b, c) == (batch, context) else f"attention_{b}x{c}"
+        what = f"attention decode {b} x {c:,}, KV read"
+        yield Line(key, what, "B/s", "bandwidth", partial(machine.decode, b, c))
+    for b, c in machine.prefills:
+        what = f"attention prefill {b} x {c:,}"
+        yield Line(f"prefill_{b}x{c}", what, "FLOP/s", "bf16", partial(machine.prefill, b, c))
+
+
+_SHEETS: Mapping[str, str] = {"bf16": "bf16", "fp16": "bf16", "fp8": "fp8"}
+"""The figure of a data sheet that a number format stands beside."""
 
 
 def least_time(work: Work, seconds: float, clock: Callable[[], float]) -> float:
@@ -126,7 +199,7 @@ def least_time(work: Work, seconds: float, clock: Callable[[], float]) -> float:
     shortest, timings, runs = float("inf"), 0, 1
     while timings < LEAST_RUNS or clock() - begin < seconds:
         start = clock()
-        for _ in range(runs):
+        for _ in repeat(None, runs):
             work.run()
         work.wait()
         elapsed = (clock() - start) / runs
@@ -145,26 +218,49 @@ def data_sheet(name: str) -> Hardware | None:
     return HARDWARE[max(names, key=len)] if names else None
 
 
+def processor_name() -> str:
+    """What this computer's processor is called."""
+    try:
+        match = re.search(r"^model name\s*:\s*(.+)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
+    except OSError:
+        match = None
+    return match[1].strip() if match else platform.machine()
+
+
 def attention_bytes(batch: int, context: int, size: int) -> float:
     """Keys and values read by one decode step of attention in one layer."""
     return 2.0 * batch * context * _HEADS * _HEAD_DIM * size
+
+
+def prefill_flops(batch: int, length: int) -> float:
+    """Arithmetic of causal attention over prompts of this length in one layer."""
+    return 2.0 * batch * _HEADS * _GROUP * _HEAD_DIM * float(length) ** 2
+
+
+def matmul_amount(rows: int, side: int, size: int) -> float:
+    """FLOPs of a square product; of one with fewer rows the bytes of its weights."""
+    return 2.0 * side**3 if rows == side else float(size) * side**2
 
 
 class NumpyMachine:
     """This computer's processor through numpy, in single precision."""
 
     backend = "numpy"
+    device = "cpu"
     devices = 1
-    links = None
     no_room: type[Exception] = MemoryError
 
     def __init__(self, scale: float = 1.0) -> None:
         """`scale` shrinks the data, for tests: a rate is only a ceiling when the data does not fit
         in the cache.
         """
-        self.name = platform.processor() or platform.machine()
+        self.name = processor_name()
         self.memory = float(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
+        self.side = max(8, int(1024 * scale))
         self._scale = scale
+        long = max(8, int(2048 * scale))
+        self.decodes = ((4, long), (1, long))
+        self.prefills: tuple[tuple[int, int], ...] = ((1, long // 4),)
 
     def formats(self) -> Sequence[str]:
         """Number formats it multiplies."""
@@ -175,16 +271,22 @@ class NumpyMachine:
         target = np.empty_like(source)
         return Work(lambda: np.copyto(target, source), 2.0 * source.nbytes)
 
-    def matmul(self, form: str) -> Work:
+    def matmul(self, form: str, rows: int) -> Work:
         assert form == "fp32"
-        n = max(8, int(1024 * self._scale))
-        a, b = (np.full((n, n), 0.5, dtype=np.float32) for _ in range(2))
+        n = self.side
+        a, b = (np.full((m, n), 0.5, dtype=np.float32) for m in (rows, n))
         out = np.empty_like(a)
-        return Work(lambda: np.matmul(a, b, out=out), 2.0 * n**3)
+        return Work(lambda: np.matmul(a, b, out=out), matmul_amount(rows, n, 4))
 
-    def attention(self) -> Work:
-        batch, context = 4, max(8, int(2048 * self._scale))
-        query = np.full((batch, _HEADS, _GROUP, _HEAD_DIM), 0.01, dtype=np.float32)
+    def decode(self, batch: int, context: int) -> Work:
+        return self._attention(batch, _GROUP, context, attention_bytes(batch, context, 4))
+
+    def prefill(self, batch: int, length: int) -> Work:
+        """Numpy has no causal kernel: it computes the whole square, of which half counts."""
+        return self._attention(batch, _GROUP * length, length, prefill_flops(batch, length))
+
+    def _attention(self, batch: int, queries: int, context: int, amount: float) -> Work:
+        query = np.full((batch, _HEADS, queries, _HEAD_DIM), 0.01, dtype=np.float32)
         keys = np.full((batch, _HEADS, _HEAD_DIM, context), 0.01, dtype=np.float32)
         values = np.full((batch, _HEADS, context, _HEAD_DIM), 0.01, dtype=np.float32)
 
@@ -193,90 +295,82 @@ class NumpyMachine:
             scores = np.exp(scores - scores.max(axis=-1, keepdims=True))
             return (scores / scores.sum(axis=-1, keepdims=True)) @ values
 
-        return Work(step, attention_bytes(batch, context, 4))
+        return Work(step, amount)
 
 
 class TorchMachine:
-    """Torch's GPUs, or the processor through torch where it has none."""
+    """One of torch's GPUs, or the processor through torch where it has none."""
 
-    def __init__(self, torch: Any, device: str = "cuda", scale: float = 1.0) -> None:
+    def __init__(self, torch: Any, device: str = "cuda", scale: float = 1.0, local: int = 0) -> None:
         self._torch, self._scale = torch, scale
-        self._gpu = device == "cuda"
+        self.on_gpu = device == "cuda"
         self.backend = f"torch {torch.__version__}"
-        self.no_room: type[Exception] = torch.cuda.OutOfMemoryError if self._gpu else RuntimeError
-        self.devices = torch.cuda.device_count() if self._gpu else 1
-        self._device = "cuda:0" if self._gpu else "cpu"
-        self.links = _TorchLinks(torch, self.devices, self._wait) if self.devices > 1 else None
-        if self._gpu:
-            about = torch.cuda.get_device_properties(0)
+        self.no_room: type[Exception] = torch.cuda.OutOfMemoryError if self.on_gpu else RuntimeError
+        self.devices = torch.cuda.device_count() if self.on_gpu else 1
+        self.device = f"cuda:{local}" if self.on_gpu else "cpu"
+        if self.on_gpu:
+            about = torch.cuda.get_device_properties(local)
             self.name, self.memory = str(about.name), float(about.total_memory)
         else:
             plain = NumpyMachine()
             self.name, self.memory = plain.name, plain.memory
+        self.side = self._number(8192, 1024)
+        long = self._number(4096, 1024)
+        many = 64 if self.on_gpu else 4
+        self.decodes = ((many, long), (1, long), (max(1, many // 4), 4 * long))
+        self.prefills = ((1, long // 2), (1, 2 * long), (4, long // 2))
 
     def _wait(self) -> None:
-        if self._gpu:
-            for device in range(self.devices):
-                self._torch.cuda.synchronize(device)
+        if self.on_gpu:
+            self._torch.cuda.synchronize(self.device)
 
     def _work(self, run: Run, amount: float) -> Work:
         return Work(run, amount, self._wait)
 
     def _number(self, gpu: int, cpu: int) -> int:
-        return max(16, int((gpu if self._gpu else cpu) * self._scale) // 16 * 16)
+        return max(16, int((gpu if self.on_gpu else cpu) * self._scale) // 16 * 16)
 
     def formats(self) -> Sequence[str]:
-        if not self._gpu:
+        if not self.on_gpu:
             return ("fp32", "bf16")
         # AMD's FP8 is another format on some GPUs: there it is not measured rather than wrongly.
         nvidia = self._torch.version.hip is None and self._torch.cuda.get_device_capability(0) >= (8, 9)
         eight = nvidia and hasattr(self._torch, "_scaled_mm")
-        return ("fp32", "bf16", "fp8") if eight else ("fp32", "bf16")
+        return ("fp32", "bf16", "fp16", *(("fp8",) if eight else ()))
 
     def copy(self) -> Work:
-        source = self._torch.ones(self._number(2**31, 2**26), dtype=self._torch.bfloat16, device=self._device)
+        source = self._torch.ones(self._number(2**31, 2**26), dtype=self._torch.bfloat16, device=self.device)
         target = self._torch.empty_like(source)
         return self._work(lambda: target.copy_(source), 2.0 * source.numel() * 2)
 
-    def matmul(self, form: str) -> Work:
-        torch, n = self._torch, self._number(8192, 1024)
-        kind = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp8": torch.bfloat16}[form]
-        a, b = (torch.randn((n, n), device=self._device, dtype=kind) for _ in range(2))
+    def matmul(self, form: str, rows: int) -> Work:
+        torch, n = self._torch, self.side
+        kind = {"fp32": torch.float32, "fp16": torch.float16}.get(form, torch.bfloat16)
+        amount = matmul_amount(rows, n, {"fp32": 4, "fp8": 1}.get(form, 2))
+        # A scaled product in FP8 takes rows by sixteens.
+        a, b = (torch.randn((m, n), device=self.device, dtype=kind) for m in (-(-rows // 16) * 16, n))
         if form != "fp8":
+            a = a[:rows]
             out = torch.empty_like(a)
-            return self._work(lambda: torch.matmul(a, b, out=out), 2.0 * n**3)
+            return self._work(lambda: torch.matmul(a, b, out=out), amount)
         a, b = a.to(torch.float8_e4m3fn), b.to(torch.float8_e4m3fn).t()
-        one = torch.ones((), device=self._device)
+        one = torch.ones((), device=self.device)
         return self._work(
             lambda: torch._scaled_mm(a, b, scale_a=one, scale_b=one, out_dtype=torch.bfloat16, use_fast_accum=True),
-            2.0 * n**3,
+            amount,
         )
 
-    def attention(self) -> Work:
-        torch, batch, context = self._torch, 64 if self._gpu else 4, self._number(4096, 2048)
+    def decode(self, batch: int, context: int) -> Work:
+        return self._attention(batch, _HEADS, _GROUP, context, attention_bytes(batch, context, 2))
+
+    def prefill(self, batch: int, length: int) -> Work:
+        return self._attention(batch, _HEADS * _GROUP, length, length, prefill_flops(batch, length))
+
+    def _attention(self, batch: int, heads: int, queries: int, context: int, amount: float) -> Work:
+        torch = self._torch
         query, keys, values = (
-            torch.randn((batch, _HEADS, length, _HEAD_DIM), device=self._device, dtype=torch.bfloat16)
-            for length in (_GROUP, context, context)
+            torch.randn((batch, heads, length, _HEAD_DIM), device=self.device, dtype=torch.bfloat16)
+            for length in (queries, context, context)
         )
-        attend = torch.nn.functional.scaled_dot_product_attention
-        return self._work(lambda: attend(query, keys, values), attention_bytes(batch, context, 2))
-
-
-class _TorchLinks:
-    """Between the GPUs of one process, by NCCL and by a copy from one to the next."""
-
-    def __init__(self, torch: Any, devices: int, wait: Run) -> None:
-        self._torch, self._devices, self._wait = torch, devices, wait
-
-    def all_reduce(self, size: int) -> Work:
-        """The bytes each GPU must send: 2 (n - 1) / n of the message, as a ring does."""
-        torch = self._torch
-        parts = [torch.ones(size // 2, dtype=torch.bfloat16, device=f"cuda:{i}") for i in range(self._devices)]
-        moved = 2.0 * (self._devices - 1) / self._devices * size
-        return Work(lambda: torch.cuda.nccl.all_reduce(parts), moved, self._wait)
-
-    def send(self, size: int) -> Work:
-        torch = self._torch
-        source = torch.ones(size // 2, dtype=torch.bfloat16, device="cuda:0")
-        target = torch.empty_like(source, device="cuda:1")
-        return Work(lambda: target.copy_(source), float(size), self._wait)
+        attend, causal = torch.nn.functional.scaled_dot_product_attention, queries == context
+        return self._work(lambda: attend(query, keys, values, is_causal=causal), amount)

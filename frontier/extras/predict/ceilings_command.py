@@ -1,6 +1,9 @@
-"""`frontier ceilings`: measured memory bandwidth, matmul rate, attention decode and all-reduce of
-this machine."""
+"""`frontier ceilings`: measured memory bandwidth, matmul rates, attention and links of this
+machine, or several hosts compared."""
 
+import os
+import platform
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +13,7 @@ from frontier.cli.common import FILE_PATH, answer, json_option, layout, subcomma
 from frontier.core.errors import ExitCode, UsageError, install_command
 
 if TYPE_CHECKING:
-    from frontier.extras.predict.ceilings import NumpyMachine, TorchMachine
+    from frontier.extras.predict.ceilings import Ceiling, NumpyMachine, TorchMachine
 
 
 class Seconds(click.FloatRange):
@@ -23,6 +26,7 @@ class Seconds(click.FloatRange):
 
 
 @subcommand("ceilings")
+@click.argument("files", metavar="[HOST.json ...]", nargs=-1, type=FILE_PATH)
 @click.option(
     "--device",
     type=click.Choice(["auto", "cuda", "cpu"]),
@@ -31,29 +35,84 @@ class Seconds(click.FloatRange):
     help="auto: torch's GPUs where there are any, else the processor.",
 )
 @click.option("--seconds", type=Seconds(0.01, 60), default=0.5, show_default=True, help="Time for each ceiling.")
+@click.option("--links", is_flag=True, help="Between two processes of this machine too; between GPUs always.")
 @click.option("-o", "--output", type=FILE_PATH, help="FILE.yaml: the block  hardware:  to append to a config.")
 @json_option
-def command(device: str, seconds: float, output: Path | None, as_json: bool) -> int:
-    """What can this machine's hardware do: memory bandwidth, matmul rate and attention decode,
-    beside the data sheet.
+def command(
+    files: tuple[Path, ...], device: str, seconds: float, links: bool, output: Path | None, as_json: bool
+) -> int:
+    """What can this machine's hardware do: memory bandwidth, matmul rates, attention, links, beside
+    the data sheet.
 
-    Between several GPUs all-reduce (32 KB to 1 GB) and point-to-point copies are measured too. Run
-    it where the engine runs, with the engine stopped. GPUs need torch (the extra [gpu]); the
-    processor does not.
+    Run it where the engine runs, with the engine stopped. GPUs and links need torch (the extra
+    [gpu]); the processor does not. Between several GPUs all-reduce, all-to-all and point to point
+    are measured from 32 KB up; on several hosts start it by torchrun. Files of several hosts, made
+    with --json, are compared: those that are slower beyond their noise are named, with exit code 3.
 
     \b
     Examples:
       frontier ceilings
       frontier ceilings -o ceilings.yaml && cat ceilings.yaml >> sweep.yaml
+      torchrun --nproc-per-node 8 -m frontier ceilings --json > a.json
+      frontier ceilings a.json b.json c.json
     """
     from frontier.extras.predict.ceilings import measure
-    from frontier.extras.predict.prediction_tables import ceilings_json, ceilings_table, ceilings_yaml
+    from frontier.extras.predict.ceilings_tables import ceilings_json, ceilings_table, ceilings_yaml
 
-    ceilings = measure(_machine(device), seconds)
+    if files:
+        return _compare(files, as_json)
+    machine = _machine(device)
+    between, hosts, first = _links(machine, device, seconds, links)
+    if not first:
+        return ExitCode.YES
+    ceilings = measure(machine, seconds, links=between, hosts=hosts)
     if output is not None:
         write_file(output, ceilings_yaml(ceilings).encode())
     answer(ceilings_json(ceilings) if as_json else ceilings_table(ceilings, **layout()))
     return ExitCode.YES
+
+
+def _compare(files: tuple[Path, ...], as_json: bool) -> int:
+    """Name the slower hosts of a fleet."""
+    from frontier.extras.predict.ceilings_tables import fleet_json, fleet_table
+    from frontier.extras.predict.fleet import read_hosts, slower_hosts
+
+    if len(files) < 2:
+        raise UsageError("one host is not compared with anything", "name the files of two hosts or more")
+    hosts = read_hosts(files)
+    slower = slower_hosts(hosts)
+    answer(fleet_json(hosts, slower) if as_json else fleet_table(hosts, slower, **layout()))
+    return ExitCode.NO if slower else ExitCode.YES
+
+
+def _links(
+    machine: "NumpyMachine | TorchMachine", device: str, seconds: float, asked: bool
+) -> "tuple[list[Ceiling], tuple[str, ...], bool]":
+    """The links that are measured, the host of each rank, and whether this process is the first."""
+    from frontier.extras.predict.ceilings import TorchMachine
+    from frontier.extras.predict.link_ceilings import Place, joined, place_of, started_here
+
+    os.environ.setdefault("TORCH_NCCL_BLOCKING_WAIT", "1")  # else NCCL ends the process that waits too long
+    torch, gpus = _torch(), machine.devices
+    on_gpu = isinstance(machine, TorchMachine) and machine.on_gpu
+    place = place_of(os.environ, machine.device, machine.memory, platform.node())
+    if place is None and not asked and gpus < 2:
+        return [], (), True
+    if torch is None:
+        raise UsageError("links are measured with torch, which is not installed", install_command("torch"))
+    if place is not None:
+        owns = place.rank == 0 and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True"
+        links = joined(torch, place, owns)
+        try:
+            return links.measure(seconds), links.hosts(), place.rank == 0
+        finally:
+            links.close()
+    if on_gpu and gpus < 2:
+        raise UsageError("one GPU has no link to another", "on several hosts start it by torchrun, or  --device cpu")
+    words = [sys.executable, "-m", "frontier", "ceilings", "--device", device, "--seconds", str(seconds)]
+    here = Place(0, max(2, gpus), "127.0.0.1", 0, machine.device, machine.memory, platform.node())
+    with started_here(torch, words, here, os.environ) as links:
+        return links.measure(seconds), links.hosts(), True
 
 
 def _machine(device: str) -> "NumpyMachine | TorchMachine":
@@ -67,7 +126,7 @@ def _machine(device: str) -> "NumpyMachine | TorchMachine":
         hint = "--device cpu" if torch is not None else f"{install_command('torch')}   or  --device cpu"
         raise UsageError(f"no GPU to measure: {why}", hint)
     if gpu and device != "cpu":
-        return TorchMachine(torch)
+        return TorchMachine(torch, local=int(os.environ.get("LOCAL_RANK", "0")))
     return NumpyMachine() if torch is None else TorchMachine(torch, "cpu")
 
 

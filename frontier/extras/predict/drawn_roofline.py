@@ -7,9 +7,12 @@ from frontier.core.loads import setting
 from frontier.core.metrics import metric
 from frontier.core.points import Frontier, Point
 from frontier.core.shapes import Shape
-from frontier.core.units import format_share
+from frontier.core.units import format_number, format_share
 from frontier.hardware.distance import curve
+from frontier.hardware.roofline import GivenRoofline, ModelRoofline
 from frontier.show.picture.data import Roofline
+
+_Light = ModelRoofline | GivenRoofline
 
 
 def rooflines(
@@ -19,6 +22,7 @@ def rooflines(
     where other rates than output tokens or requests are drawn.
     """
     described = {d.name: light for d in config.deployments if (light := d.roofline()) is not None}
+    by_sheet = {d.name: d.stated_roofline() for d in config.deployments}
     lines: dict[tuple[str, Shape], Roofline] = {}
     for f in frontiers:
         light = described.get(f.deployment)
@@ -26,13 +30,11 @@ def rooflines(
         if light is None or not tokens:
             continue
         highest = max((*f.members, *f.dominated, *f.excluded), default=1)
-        across = metric(f.objectives[1])
-        line = curve(light, f.shape, across.quantity, highest) if across.quantity and across.group is None else ()
-        line = tuple((1 / x if across.inverted else x, y / tokens) for x, y in line)
         try:
             bound = light.limits(f.shape, highest)
         except ValueError:
             continue
+        stated = _stated(by_sheet[f.deployment], f, highest, tokens)
         reached = [
             (p.metrics["output_throughput"].value, p.concurrency, p.light.share.value)
             for p in points
@@ -40,8 +42,28 @@ def rooflines(
         ]
         _, c, share = max(reached, default=(0, 0, 0))
         best = f"{format_share(share)} of the roofline reached at {setting(c)}; " if reached else ""
-        lines[f.series] = Roofline(bound.throughput / tokens, f"{best}{light.assumption}; {bound.binds} binds", line)
+        beside = f"; by the data sheet {format_number(stated.ceiling)} (dashed)" if stated else ""
+        text = f"{best}{light.assumption}; {bound.binds} binds{beside}"
+        lines[f.series] = Roofline(bound.throughput / tokens, text, _curve(light, f, highest, tokens), stated)
     return lines
+
+
+def _stated(light: _Light | None, f: Frontier, highest: int, tokens: float) -> Roofline | None:
+    """The roofline of the data sheet, where others are measured in its place."""
+    if light is None:
+        return None
+    try:
+        ceiling = light.limits(f.shape, highest).throughput / tokens
+    except ValueError:
+        return None
+    return Roofline(ceiling, light.assumption, _curve(light, f, highest, tokens))
+
+
+def _curve(light: _Light, f: Frontier, highest: int, tokens: float) -> tuple[tuple[float, float], ...]:
+    """A roofline's own frontier on these axes; nothing where the latency is of a class."""
+    across = metric(f.objectives[1])
+    line = curve(light, f.shape, across.quantity, highest) if across.quantity and across.group is None else ()
+    return tuple((1 / x if across.inverted else x, y / tokens) for x, y in line)
 
 
 def _tokens_of_each(frontier: Frontier) -> float:

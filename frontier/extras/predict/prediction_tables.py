@@ -1,18 +1,15 @@
-"""Hardware tables and JSON: predicted frontiers with bands and roofline; measured ceilings beside
-the data sheet."""
+"""Tables and JSON of predictions: frontiers with bands and roofline."""
 
 import math
 from collections.abc import Callable, Sequence
 
-import yaml
 from rich.console import RenderableType
 from rich.text import Text
 
 from frontier.core.points import Estimate
 from frontier.core.series import Series
 from frontier.core.text import clean
-from frontier.core.units import format_bytes, format_number, format_seconds, format_share
-from frontier.extras.predict.ceilings import Ceilings
+from frontier.core.units import format_number, format_seconds, format_share
 from frontier.extras.predict.fit import Forecast, Known, Prediction
 from frontier.hardware.roofline import Limits
 from frontier.show.json_out import Tree, estimate_tree, number, tree_of
@@ -20,7 +17,6 @@ from frontier.show.table import Cell, Column, Table, to_text
 from frontier.show.wording import limits_text
 
 PREDICT_SCHEMA = "frontier.predict/1"
-CEILINGS_SCHEMA = "frontier.ceilings/1"
 BAND = "the band holds 95 of 100 such predictions"
 BAND_HEAD = "95% band"
 
@@ -166,74 +162,3 @@ def _light(limits: Limits, prediction: Prediction) -> Tree:
     share = number(prediction.throughput.value / limits.throughput)
     ceiling = number(limits.throughput)
     return {"ceiling": ceiling, **latencies, "running": limits.running, "binds": limits.binds, "share": share}
-
-
-# --- measured ceilings
-
-Ceiling = tuple[str, str, float, str, float | None]
-"""One ceiling: its description, its key, the measured figure, the unit, the data sheet's figure."""
-
-
-def ceiling_rows(ceilings: Ceilings) -> list[Ceiling]:
-    """Every measured ceiling beside the data sheet's figure."""
-    sheet = ceilings.sheet
-    peaks = {"bf16": sheet.bf16, "fp8": sheet.fp8} if sheet else {}
-    memory, link = (sheet.bandwidth, sheet.link) if sheet else (None, None)
-    rows: list[Ceiling] = [("memory, copying", "memory_bandwidth", ceilings.bandwidth, "B/s", memory)]
-    rows += [(f"matmul, {form}", f"matmul_{form}", r, "FLOP/s", peaks.get(form)) for form, r in ceilings.matmul.items()]
-    rows.append(("attention decode, KV read", "attention", ceilings.attention, "B/s", memory))
-    rows += [
-        (f"all-reduce of {format_bytes(size)}", f"all_reduce_{size}", rate, "B/s", link)
-        for size, rate in ceilings.all_reduce.items()
-    ]
-    return rows if ceilings.send is None else [*rows, ("point to point", "send", ceilings.send, "B/s", link)]
-
-
-def ceilings_table(ceilings: Ceilings, *, width: int = 100, colour: bool = False) -> str:
-    """Measured ceilings beside the data sheet."""
-    several = f"{ceilings.devices} x " if ceilings.devices > 1 else ""
-    head = f"{several}{clean(ceilings.name, 80)}   {format_bytes(ceilings.memory)}   {clean(ceilings.backend, 40)}"
-    rows = ceiling_rows(ceilings)
-    table = Table.of(
-        ("", "measured", "data sheet", "of it"),
-        [
-            (
-                name,
-                _per_second(value, unit),
-                *(("–", "–") if s is None else (_per_second(s, unit), format_share(value / s))),
-            )
-            for name, _, value, unit, s in rows
-        ],
-        right=(1, 2, 3),
-    )
-    return to_text(Text(head, style="bold"), table.drawn(width), width=width, colour=colour)
-
-
-def _per_second(value: float, unit: str) -> str:
-    """'3.35 TB/s'."""
-    for prefix, scale in (("T", 1e12), ("G", 1e9), ("M", 1e6)):
-        if value >= scale:
-            return f"{format_number(value / scale)} {prefix}{unit}"
-    return f"{format_number(value)} {unit}"
-
-
-def ceilings_yaml(ceilings: Ceilings) -> str:
-    """A `hardware:` block to append to a config."""
-    about = f"# measured by frontier ceilings on {clean(ceilings.name, 80)} with {clean(ceilings.backend, 40)}\n"
-    return about + yaml.safe_dump({"hardware": ceilings.hardware()}, sort_keys=False, default_flow_style=False)
-
-
-def ceilings_json(ceilings: Ceilings) -> Tree:
-    """The answer of `frontier ceilings --json`; rates in bytes and FLOPs per second."""
-    return {
-        "schema": CEILINGS_SCHEMA,
-        "name": ceilings.name,
-        "backend": ceilings.backend,
-        "devices": ceilings.devices,
-        "memory": number(ceilings.memory),
-        "ceilings": [
-            {"name": key, "what": what, "measured": number(value), "unit": unit, "data_sheet": sheet}
-            for what, key, value, unit, sheet in ceiling_rows(ceilings)
-        ],
-        "hardware": ceilings.hardware(),
-    }

@@ -270,12 +270,13 @@ class Roofline:
     on what assumption.
 
     `curve` holds (x, y) in the metrics' own units where it depends on latency; without it a level
-    line.
+    line. `stated` is that of the data sheet, where this one is of measured figures.
     """
 
     ceiling: float
     assumption: str
     curve: tuple[tuple[float, float], ...] = ()
+    stated: "Roofline | None" = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from frontier.core.loads import bare
 from frontier.core.points import Point
 from frontier.show.picture.axes import bar_of, metric_axis, rising_axis
 from frontier.show.picture.bounds_panel import bounds_panel
-from frontier.show.picture.data import Axis, Line, Mark, Panel, Picture, Role, Rule, Theme, View
+from frontier.show.picture.data import Axis, Line, LineKind, Mark, Panel, Picture, Role, Roofline, Rule, Theme, View
 from frontier.show.picture.labels import (
     answer_rows,
     describe,
@@ -293,19 +293,27 @@ def rules_of(view: View, x: Axis, y: Axis) -> tuple[Rule, ...]:
 
 
 def roofline_of(view: View, x: Axis, y: Axis) -> list[Line]:
-    """The roofline where it fits the panel; a curve is cut to the axes, its level end drawn out to
-    the edge.
-    """
+    """The roofline where it fits the panel, and dashed the one of the data sheet beside it."""
     light = view.light
     if light is None:
         return []
-    fits = y.holds(light.ceiling * y.scale)
-    level = [(x.low, light.ceiling * y.scale), (x.high, light.ceiling * y.scale)] if fits else []
-    if light.curve:
-        curve = [(a * x.scale, b * y.scale) for a, b in light.curve]
-        inside = sorted((a, b) for a, b in curve if x.holds(a) and y.holds(b))
-        before = max((b for a, b in curve if (a > x.high if x.rising_is_better else a < x.low)), default=math.inf)
-        start = [(x.high if x.rising_is_better else x.low, before)] if y.holds(before) else []
-        end = [(x.worst, light.ceiling * y.scale)] if fits else []
-        level = [*end, *inside, *start] if x.rising_is_better else [*start, *inside, *end]
-    return [Line("", tuple(level), Role.ROOFLINE, "roofline")] if len(level) > 1 else []
+    stated = [] if light.stated is None else _roofline_line(light.stated, x, y, "fit")
+    return stated + _roofline_line(light, x, y, "roofline")
+
+
+def _roofline_line(light: Roofline, x: Axis, y: Axis, kind: LineKind) -> list[Line]:
+    """A roofline; a curve is cut to the axes, its level end drawn out to the edge."""
+    level = light.ceiling * y.scale
+    end = [(x.worst, level)] if y.holds(level) else []
+    line = _cut_curve(light, x, y, end) if light.curve else [(edge, level) for edge in (x.low, x.high) if end]
+    return [Line("", tuple(line), Role.ROOFLINE, kind)] if len(line) > 1 else []
+
+
+def _cut_curve(light: Roofline, x: Axis, y: Axis, end: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
+    """The curve of a roofline inside the axes, from the side of better latency to its level end."""
+    curve = [(a * x.scale, b * y.scale) for a, b in light.curve]
+    inside = sorted((a, b) for a, b in curve if x.holds(a) and y.holds(b))
+    rising = x.rising_is_better
+    before = max((b for a, b in curve if (a > x.high if rising else a < x.low)), default=math.inf)
+    start = [(x.high if rising else x.low, before)] if y.holds(before) else []
+    return [*end, *inside, *start] if rising else [*start, *inside, *end]

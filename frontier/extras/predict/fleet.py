@@ -1,0 +1,105 @@
+"""Hosts of a fleet compared by their measured ceilings: which are slower beyond their noise."""
+
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from frontier.core.errors import UsageError
+from frontier.core.text import clean_name
+from frontier.store.files import CONFIG_BYTES, read_given
+
+LEAST_SLOWER = 0.02
+"""Share by which a host must be slower to be named: less is within what clocks and temperature do
+between two runs."""
+
+
+@dataclass(frozen=True, slots=True)
+class HostCeilings:
+    """What `frontier ceilings --json` said on one host: by key its words, its unit and its rate in
+    each round.
+    """
+
+    host: str
+    device: str
+    lines: Mapping[str, tuple[str, str, tuple[float, ...]]]
+
+
+@dataclass(frozen=True, slots=True)
+class Slower:
+    """A host that is slower than the middle one of the fleet, and by how much."""
+
+    host: str
+    what: str
+    unit: str
+    value: float
+    middle: float
+
+    @property
+    def share(self) -> float:
+        """What it has of the middle host's rate."""
+        return self.value / self.middle
+
+
+def read_hosts(files: Sequence[Path]) -> list[HostCeilings]:
+    """The ceilings in some files, each host named once. UsageError where one is no such file."""
+    hosts: list[HostCeilings] = []
+    for file in files:
+        made = _host(file, _tree(file))
+        taken = made.host in {host.host for host in hosts}
+        hosts.append(replace(made, host=f"{made.host} ({clean_name(file.stem)})") if taken else made)
+    return hosts
+
+
+def _tree(file: Path) -> dict[str, Any]:
+    hint = "make one with  frontier ceilings --json > HOST.json"
+    try:
+        tree = orjson.loads(read_given(file, CONFIG_BYTES))
+    except OSError as error:
+        raise UsageError(f"cannot read {clean_name(str(file))}: {error.strerror or error}", hint) from None
+    except orjson.JSONDecodeError:
+        tree = None
+    if not isinstance(tree, dict) or tree.get("schema") != "frontier.ceilings/1":
+        raise UsageError(f"{clean_name(str(file))} has no measured ceilings", hint)
+    return tree
+
+
+def _host(file: Path, tree: Mapping[str, Any]) -> HostCeilings:
+    try:
+        lines = {
+            str(line["name"]): (
+                clean_name(str(line["what"])),
+                clean_name(str(line["unit"])),
+                tuple(float(rate) for rate in line["rounds"]),
+            )
+            for line in tree["ceilings"]
+        }
+    except (KeyError, TypeError, ValueError):
+        raise UsageError(
+            f"{clean_name(str(file))} lacks the rounds of a measurement", "measure that host anew"
+        ) from None
+    name = clean_name(str(tree.get("host") or file.stem))
+    return HostCeilings(name, clean_name(str(tree.get("name", ""))), {k: v for k, v in lines.items() if v[2]})
+
+
+def slower_hosts(hosts: Sequence[HostCeilings]) -> list[Slower]:
+    """The hosts that are slower than the middle one, line by line: every round of theirs below
+    every round of its, and by LEAST_SLOWER or more in the median. Of two equal hosts with six
+    rounds each one does that once in 924.
+    """
+    return [slow for key in dict.fromkeys(key for host in hosts for key in host.lines) for slow in _line(key, hosts)]
+
+
+def _line(key: str, hosts: Sequence[HostCeilings]) -> Iterator[Slower]:
+    known = [(host.host, host.lines[key]) for host in hosts if key in host.lines]
+    if len(known) < 2:
+        return
+    ranked = sorted(known, key=lambda pair: statistics.median(pair[1][2]))
+    middle = ranked[len(ranked) // 2][1][2]
+    for host, (what, unit, rounds) in ranked[: len(ranked) // 2]:
+        value, usual = statistics.median(rounds), statistics.median(middle)
+        if max(rounds) < min(middle) and value < (1 - LEAST_SLOWER) * usual:
+            yield Slower(host, what, unit, value, usual)
