@@ -79,7 +79,7 @@ def test_visits_that_contradict_a_proof_end_it():
     history += history_of(slow, 8, Phase.VISIT)
     (given_up,) = proof.candidates(history, TTFT)
     assert Verdict.VIOLATES is given_up.verdict
-    assert "visits" in given_up.reason
+    assert "contradict" in given_up.reason
 
 
 def test_a_claim_stands_on_the_grid_proofs_and_visits_together_and_on_no_look():

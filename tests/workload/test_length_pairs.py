@@ -5,9 +5,9 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from frontier.api import run_sweep
 from frontier.show.notebook import NotebookRun
 
+from frontier import run_sweep
 from frontier.client.ask.prompts import PromptPlan
 from frontier.config import Config, load_config
 from frontier.config.complaints import ConfigError

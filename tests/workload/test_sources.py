@@ -18,8 +18,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from frontier.api import run_sweep
 
+from frontier import run_sweep
 from frontier.config.config_file import load_config_file, with_trace
 from frontier.extras.serve_sim.process import SimulatorProcess
 from frontier.simulator.spec import EngineSpec

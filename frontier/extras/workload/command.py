@@ -37,8 +37,9 @@ if TYPE_CHECKING:
     "--sessions", type=click.Path(path_type=Path), metavar="FILE", help="Keep the sessions of a log, and play them."
 )
 @click.option("--api-key-env", metavar="NAME", help="The environment variable that holds the server's key.")
+@click.option("--beside", type=common.RUN_PATH, metavar="RUN", help="Draw and say where production stands in this run.")
 @common.json_option
-def command(sources: tuple[str, ...], as_json: bool, **options: Any) -> int:
+def command(sources: tuple[str, ...], as_json: bool, beside: Path | None, **options: Any) -> int:
     """Print a config of the traffic that a service has: its lengths, rate, bursts and cache share.
 
     \b
@@ -58,12 +59,15 @@ def command(sources: tuple[str, ...], as_json: bool, **options: Any) -> int:
       frontier workload access.jsonl > sweep.yaml
       frontier workload log.csv --columns input=tokens_in,output=tokens_out
       frontier workload trace.jsonl --replay kept.jsonl --share 12.5%
+      frontier workload http://localhost:8000/metrics --beside runs/llama
     """
     from frontier.extras.workload.config_text import config_text
 
     workload = _read(sources, **options)
     for note in workload.notes:
         common.say(f"note: {note}")
+    if beside is not None:
+        return _beside(workload, beside, as_json)
     if as_json:
         tree = dataclasses.asdict(workload)
         if workload.arrivals is not None:
@@ -71,6 +75,27 @@ def command(sources: tuple[str, ...], as_json: bool, **options: Any) -> int:
         common.answer({"schema": "frontier.workload/1", **tree, "config": config_text(workload)})
     else:
         common.answer(config_text(workload).rstrip("\n"))
+    return ExitCode.YES
+
+
+def _beside(workload: "Workload", path: Path, as_json: bool) -> int:
+    """Say and draw where production stands beside a run."""
+    from frontier.cli.plot import beside_an_answer, picture_files, save_pictures
+    from frontier.extras.workload.beside import beside, beside_lines, beside_picture
+    from frontier.show.picture.selection import check_panels, provenance_of, views_of
+
+    run = common.read_run(path)
+    check_panels(run)
+    views = views_of(run, run.limits())
+    found = [beside(workload, view) for view in views]
+    if as_json:
+        common.answer({"schema": "frontier.workload-beside/1", "series": [dataclasses.asdict(each) for each in found]})
+    for each in () if as_json else found:
+        common.answer("\n".join(beside_lines(workload, each)))
+    with beside_an_answer():
+        picture = beside_picture(workload, views, provenance_of(run))
+        if picture is not None:
+            save_pictures([picture], picture_files(run, "production"))
     return ExitCode.YES
 
 

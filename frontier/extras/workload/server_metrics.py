@@ -174,7 +174,7 @@ def workload_of(watched: Watched, context: int | None) -> Workload:
         what = f"no request ended at {watched.source} in the time that was looked at"
         raise MeasurementError(what, "look for longer, as  --over 1h,  or while users are there")
     inputs, outputs = (_lengths(watched, side, found[side], context, requests, notes) for side in ("input", "output"))
-    pairs, cut = capped(_apart(inputs, outputs), context)
+    pairs, cut = capped(pairs_apart(inputs, outputs), context)
     if cut:
         notes.append(
             f"{format_share(cut / len(pairs))} of the pairs exceed the context of {context:,} tokens, and are cut."
@@ -248,7 +248,7 @@ def _lengths(
     return list(filled(whole, MOST_PAIRS, context))
 
 
-def _apart(inputs: Sequence[float], outputs: Sequence[float]) -> list[Pair]:
+def pairs_apart(inputs: Sequence[float], outputs: Sequence[float]) -> list[Pair]:
     """The lengths of both sides as pairs, drawn independently: answers that fill their range evenly
     go with prompts in the order of their lengths.
     """

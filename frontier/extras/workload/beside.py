@@ -1,0 +1,178 @@
+"""Production beside a run: where it stands, what room is left to the operating point, and whether a
+difference is one of the workload or of the server."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from frontier.core.loads import Rate, setting
+from frontier.core.points import Estimate, Point
+from frontier.core.units import format_seconds, format_share
+from frontier.extras.workload.observed import Figure, Workload
+from frontier.show.picture.data import Mark, Picture, Role, View
+from frontier.show.picture.frontier_picture import shared_axes, small_multiples
+from frontier.show.picture.labels import joined, legend_line
+from frontier.show.wording import Provenance
+
+ALIKE = 0.1
+"""Mean lengths this share apart, and cached shares so far apart in share of the prompt, are another
+workload: rebuilt ones differ by less."""
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """A figure of production and of the run at about as many requests in flight."""
+
+    name: str
+    production: Figure
+    run: Estimate
+
+    @property
+    def apart(self) -> int:
+        """1 where production is surely above the run, -1 where it is below; 0 where the intervals
+        meet.
+        """
+        if self.production.low is not None and self.production.low > self.run.high:
+            return 1
+        return -1 if self.production.high is not None and self.production.high < self.run.low else 0
+
+
+@dataclass(frozen=True, slots=True)
+class Beside:
+    """Production beside one series of a run. `at` are the measured settings next to its requests in
+    flight, `room` how many times as many the operating point holds. `differs` says what explains
+    a difference: the workload, the server, or nothing is shown to differ.
+    """
+
+    series: str
+    running: float | None
+    at: tuple[int, ...]
+    operating: int | None
+    room: float | None
+    figures: tuple[Compared, ...]
+    lengths: Mapping[str, tuple[float, float]]
+    differs: Literal["workload", "server", "nothing"]
+
+
+def beside(workload: Workload, view: View) -> Beside:
+    """What there is to say of production beside a series."""
+    running = None if workload.running is None else workload.running.value / workload.servers
+    points = [p for p in view.mine if p.valid and not isinstance(p.concurrency, Rate)]
+    near = _near(points, running)
+    operating = None if isinstance(view.chosen, Rate) else view.chosen
+    shape = view.frontier.shape
+    lengths = {
+        "prompts": (workload.mean(0), shape.isl.mean),
+        "answers": (workload.mean(1), shape.osl.mean),
+        "cached": (workload.cached or 0.0, shape.cached),
+    }
+    figures = tuple(
+        Compared(name, figure, _together([p.metrics[name] for p in near]))
+        for name, figure in workload.figures.items()
+        if near and all(name in p.metrics for p in near)
+    )
+    other = any(_other(name, *pair) for name, pair in lengths.items())
+    apart = "server" if any(each.apart for each in figures) else "nothing"
+    return Beside(
+        f"{view.frontier.deployment} {shape.label}".removeprefix("default "),
+        running,
+        tuple(p.concurrency for p in near),
+        operating,
+        operating / running if operating is not None and running else None,
+        figures,
+        lengths,
+        "workload" if other else apart,  # type: ignore[arg-type]
+    )
+
+
+def _other(name: str, mine: float, runs: float) -> bool:
+    return abs(mine - runs) > ALIKE if name == "cached" else abs(mine / runs - 1) > ALIKE
+
+
+def _near(points: Sequence[Point], running: float | None) -> list[Point]:
+    """The measured settings on both sides of so many requests in flight, or the one at the end."""
+    if running is None or not points:
+        return []
+    below = [p for p in points if p.concurrency <= running][-1:]
+    above = [p for p in points if p.concurrency >= running][:1]
+    return list({p.concurrency: p for p in (*below, *above)}.values())
+
+
+def _together(estimates: Sequence[Estimate]) -> Estimate:
+    """One estimate that holds several, as production lies between their settings."""
+    value = sum(e.value for e in estimates) / len(estimates)
+    return replace(estimates[0], value=value, low=min(e.low for e in estimates), high=max(e.high for e in estimates))
+
+
+def beside_lines(workload: Workload, found: Beside) -> Iterator[str]:
+    """The answer in words."""
+    each = "" if workload.servers == 1 else f" on each of {workload.servers} engines"
+    yield f"Production beside {found.series}"
+    if found.running is None:
+        yield "How many requests production has in flight is not known: nothing tells it, and no log has their times."
+    elif found.operating is None:
+        yield f"Production has {found.running:.3g} requests in flight{each}; the run names no operating point."
+    else:
+        room = f"room for {found.room:.2g} times as many" if (found.room or 0) > 1 else "no room is left"
+        where = setting(found.operating)
+        yield f"Production has {found.running:.3g} requests in flight{each}; the operating point is {where}: {room}."
+    for one in found.figures:
+        percentile, _, what = one.name.partition("_")
+        sign = {1: "  above", -1: "  below", 0: ""}[one.apart]
+        yield (
+            f"  {percentile} {what.upper():<5}{_figure(one.production):<38}"
+            f"run at {', '.join(map(setting, found.at))}: {format_seconds(one.run.value)}{sign}"
+        )
+    for name, (mine, runs) in found.lengths.items():
+        pair = (format_share(mine), format_share(runs)) if name == "cached" else (f"{mine:,.0f}", f"{runs:,.0f}")
+        differs = "  differs" if _other(name, mine, runs) else ""
+        yield f"  {name:<9}{pair[0]} in production, {pair[1]} in the run{differs}"
+    yield {
+        "workload": "The workload differs, which says nothing of the server: sweep production's own,  "
+        "frontier workload ... > sweep.yaml",
+        "server": "The workloads are alike and the latencies are not: the server differs.",
+        "nothing": "Neither the workload nor the latencies are shown to differ.",
+    }[found.differs]
+
+
+def _figure(figure: Figure) -> str:
+    low, high = (None if side is None else format_seconds(side) for side in (figure.low, figure.high))
+    return f"{format_seconds(figure.value)} ({low or '?'} to {high or '?'})"
+
+
+def beside_picture(workload: Workload, views: Sequence[View], footer: Provenance | None) -> Picture | None:
+    """The frontiers with production as a point and its intervals; None where an axis is of nothing
+    that production tells.
+    """
+    drawn = []
+    for view in views:
+        across, up = (_estimate(workload, name) for name in view.axes)
+        if across is not None and up is not None:
+            running = 0.0 if workload.running is None else workload.running.value / workload.servers
+            drawn.append(replace(view, expected=[(running, across, up)]))
+    if not drawn:
+        return None
+    picture = small_multiples(drawn, footer=footer)
+    panels = (replace(panel, marks=tuple(map(_named, panel.marks))) for panel in picture.panels)
+    # The last note, and a part of the legend, are of predictions, in whose place production stands.
+    own_axes = len(drawn) > 1 and shared_axes(drawn) is None
+    legend = legend_line([replace(view, expected=()) for view in drawn], own_axes=own_axes)
+    legend = joined([legend, "diamond: production, with the interval of each figure"])
+    return replace(picture, name="production", panels=tuple(panels), notes=picture.notes[:-1], legend=legend)
+
+
+def _named(mark: Mark) -> Mark:
+    return replace(mark, text="production") if mark.role is Role.PREDICTED else mark
+
+
+def _estimate(workload: Workload, name: str) -> Estimate | None:
+    """Production's value of a metric, with its interval."""
+    if (figure := workload.figures.get(name)) is not None:
+        low, high = (figure.value if side is None else side for side in (figure.low, figure.high))
+        return Estimate(figure.value, low, high, figure.n)
+    if workload.arrivals is None or name not in ("output_throughput", "request_throughput"):
+        return None
+    rate = workload.arrivals.busiest / workload.servers
+    value = rate * (workload.mean(1) if name == "output_throughput" else 1.0)
+    error = 1.96 * value * (max([1.0, *workload.arrivals.dispersion.values()]) / workload.requests) ** 0.5
+    return Estimate(value, value - error, value + error, workload.requests)
