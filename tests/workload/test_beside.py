@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from frontier.show.notebook import NotebookRun
+from frontier.extras.notebook.notebook_run import NotebookRun
 
 import frontier
 from frontier.extras.workload.beside import beside, beside_picture

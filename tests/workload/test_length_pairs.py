@@ -5,7 +5,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from frontier.show.notebook import NotebookRun
+from frontier.extras.notebook.notebook_run import NotebookRun
 
 from frontier import run_sweep
 from frontier.client.ask.prompts import PromptPlan
