@@ -17,7 +17,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, PlainValidator, Typ
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from frontier.core.text import suggestion
-from frontier.core.units import LEAST, MOST_COUNT, parse_duration, parse_share, parse_size
+from frontier.core.units import AMOUNT, LEAST, MOST_COUNT, parse_duration, parse_share
 
 Path = tuple[str | int, ...]
 """Where a value is: keys and list positions from the top."""
@@ -322,6 +322,28 @@ def share(value: Any) -> float:
         if is_number(value) and 1 < value <= 100:
             hint = f"write {value:g}%"
         raise Problem(f"{{key}}: {shown(value)} is not a share", hint) from None
+
+
+_SIZES = {
+    "B": 1.0,
+    "kB": 1e3,
+    "KB": 1e3,
+    "MB": 1e6,
+    "GB": 1e9,
+    "TB": 1e12,
+    "KiB": 2.0**10,
+    "MiB": 2.0**20,
+    "GiB": 2.0**30,
+    "TiB": 2.0**40,
+}
+
+
+def parse_size(text: str) -> float:
+    """Bytes of '16GB', '80GiB', '131kB'. ValueError when the unit is missing or unknown."""
+    part = AMOUNT.fullmatch(text.strip())
+    if part is None or part[2] not in _SIZES:
+        raise ValueError(f"{text!r} is not a size: write a number with a unit, as 16GB or 80GiB")
+    return float(part[1]) * _SIZES[part[2]]
 
 
 def parse_bandwidth(text: str) -> float:

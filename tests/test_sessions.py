@@ -6,7 +6,7 @@ import statistics
 
 import pytest
 
-from frontier.core.session_plans import left_out, plan_session
+from frontier.client.load.session_plans import left_out, plan_session
 from frontier.core.session_table import SessionFile, SessionTable, SessionTurn
 from frontier.core.shapes import Lengths, Session, Shape
 from frontier.extras.workload.session_files import shape_of

@@ -23,11 +23,11 @@ from frontier import registry
 from frontier._version import __version__
 from frontier.cli import common
 from frontier.core.errors import ExitCode, FrontierError, MemoryShortError, UsageError, WriteError
-from frontier.core.loads import load_of, setting
+from frontier.core.loads import setting
 from frontier.core.trials import Phase
 from frontier.core.units import format_bytes, whole_numbers
 from frontier.store.files import free_bytes
-from frontier.store.journal import last_session
+from frontier.store.journal import last_session, load_of
 from frontier.store.run_dir import AnotherSweepError, RunDirectory
 
 if TYPE_CHECKING:

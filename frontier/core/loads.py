@@ -10,7 +10,7 @@ written; of sessions a `SessionRate`.
 import bisect
 import math
 import random
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Self
 
@@ -124,14 +124,6 @@ def load_facts(load: int | None) -> dict[str, Any]:
         of_sessions = {"rate_of": "sessions"} if isinstance(load, SessionRate) else {}
         return {"concurrency": None, "rate": load.per_second, **of_sessions}
     return {"concurrency": load, "rate": None}
-
-
-def load_of(facts: Mapping[str, Any]) -> int:
-    """The load of such facts, read back; those of earlier versions have no rate."""
-    rate: float | None = facts.get("rate")
-    if rate is None:
-        return facts["concurrency"]  # type: ignore[no-any-return]
-    return (SessionRate if facts.get("rate_of") == "sessions" else Rate).of(rate)
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,20 +19,8 @@ MOST_COUNT = 10**12
 LONGEST = 1e8
 """The longest duration of a trial in seconds: three years."""
 _DURATIONS = {"us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "sec": 1.0, "min": 60.0, "m": 60.0, "h": 3600.0}
-_SIZES = {
-    "B": 1.0,
-    "kB": 1e3,
-    "KB": 1e3,
-    "MB": 1e6,
-    "GB": 1e9,
-    "TB": 1e12,
-    "KiB": 2.0**10,
-    "MiB": 2.0**20,
-    "GiB": 2.0**30,
-    "TiB": 2.0**40,
-}
 _NUMBER = r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)"
-_PART = re.compile(rf"\s*{_NUMBER}\s*([A-Za-zµ]+)")
+AMOUNT = re.compile(rf"\s*{_NUMBER}\s*([A-Za-zµ]+)")
 
 
 def usable(value: Any) -> float | None:
@@ -81,7 +69,7 @@ def parse_duration(text: str) -> float:
     total, at = 0.0, 0
     stripped = text.strip()
     while at < len(stripped):
-        part = _PART.match(stripped, at)
+        part = AMOUNT.match(stripped, at)
         if part is None or part[2] not in _DURATIONS:
             raise ValueError(f"{text!r} is not a duration: write a number with a unit, as 500ms, 0.5s, 5min or 1h")
         total += float(part[1]) * _DURATIONS[part[2]]
@@ -91,14 +79,6 @@ def parse_duration(text: str) -> float:
     if total > MOST:
         raise ValueError(f"{text[:40]!r} is not a duration: it never ends")
     return total
-
-
-def parse_size(text: str) -> float:
-    """Bytes of '16GB', '80GiB', '131kB'. ValueError when the unit is missing or unknown."""
-    part = _PART.fullmatch(text.strip())
-    if part is None or part[2] not in _SIZES:
-        raise ValueError(f"{text!r} is not a size: write a number with a unit, as 16GB or 80GiB")
-    return float(part[1]) * _SIZES[part[2]]
 
 
 def parse_share(text: str) -> float:

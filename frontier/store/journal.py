@@ -11,6 +11,7 @@ from typing import Any
 import orjson
 
 from frontier.core.errors import StoreError
+from frontier.core.loads import Rate, SessionRate
 from frontier.core.text import stored, stored_tree
 from frontier.store.files import Folder, too_large, writing
 from frontier.store.records import LATEST, build, require_usable
@@ -134,3 +135,11 @@ def servers(lines: Iterable[Mapping[str, Any]]) -> dict[str, str]:
 def last_session(lines: Sequence[dict[str, Any]]) -> Sequence[dict[str, Any]]:
     """The lines since the sweep was last begun or resumed."""
     return lines[max((i for i, line in enumerate(lines) if line["event"] in ("created", "resumed")), default=0) :]
+
+
+def load_of(facts: Mapping[str, Any]) -> int:
+    """The load that a line names by `loads.load_facts`; those of earlier versions have no rate."""
+    rate: float | None = facts.get("rate")
+    if rate is None:
+        return facts["concurrency"]  # type: ignore[no-any-return]
+    return (SessionRate if facts.get("rate_of") == "sessions" else Rate).of(rate)

@@ -9,10 +9,10 @@ from collections import defaultdict
 import numpy as np
 import pytest
 
+from frontier.client.load.session_plans import plan_session
 from frontier.core.estimate import point
 from frontier.core.flags import flags
 from frontier.core.from_records import window_data
-from frontier.core.session_plans import plan_session
 from frontier.core.shapes import Lengths, Session, Shape
 from frontier.core.trials import Measurement, Outcome, Phase, Record, Trial
 from frontier.core.window import WindowData

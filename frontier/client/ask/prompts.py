@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 from frontier import registry
 from frontier.client.engines.request import Content, Prompt, Turn, TurnReply
-from frontier.core.session_plans import SessionPlan, class_of, left_out, plan_session
+from frontier.client.load.session_plans import SessionPlan, class_of, left_out, plan_session
 from frontier.core.shapes import Shape
 
 WORDS = tuple(Path(__file__).with_name("words.txt").read_text(encoding="utf-8").split())

@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from frontier.core.session_plans import EARLY
+from frontier.client.load.session_plans import EARLY
 from frontier.core.trials import Phase, Trial
 
 # --- pacing

@@ -12,11 +12,11 @@ import orjson
 
 from frontier.cli.common import RunOptions, answer, answer_prose, find_run, run_options, subcommand
 from frontier.core.errors import ExitCode
-from frontier.core.loads import load_facts, load_of, setting
+from frontier.core.loads import load_facts, setting
 from frontier.core.shapes import DEFAULT_DEPLOYMENT
 from frontier.core.text import clean
 from frontier.core.units import count, format_elapsed
-from frontier.store.journal import last_session
+from frontier.store.journal import last_session, load_of
 from frontier.store.run_dir import RunDirectory
 
 _NAMED = 4
