@@ -2,8 +2,8 @@
 
     python docs/examples/make.py [NAME ...]      all of them in about 8 minutes; the same everywhere
 
-glm-5 is drawn from files of InferenceX (README.md names them): --glm-5 FOLDER. The quickstart and
-vllm-cpu are runs over real HTTP, which are drawn by the commands that their pages show.
+glm-5 is drawn from files of InferenceX (README.md names them): --glm-5 FOLDER. The quickstart is a
+run over real HTTP, drawn by the commands that its page shows.
 """
 
 import argparse

@@ -161,9 +161,9 @@ def client_plan(config: "Config") -> dict[str, Any]:
     return {"workers": stated or "auto", **auto, "tokens_per_second": pace, "matters": matters, "why": why}
 
 
-def plan_lines(config: "Config", found: Outlook, prove: "ToProve") -> list[str]:
+def plan_lines(config: "Config", found: Outlook, prove: "ToProve", *, settings: bool = True) -> list[str]:
     """'Plan: find and prove the operating point, then complete the frontier.', how the load comes,
-    and the time that is left, where it is known.
+    and the time that is left, where it is known; how the `settings` are found, where it is asked.
     """
     several = len(found.coming) > 1
     points, frontiers = ("operating points", "frontiers") if several else ("operating point", "frontier")
@@ -179,7 +179,7 @@ def plan_lines(config: "Config", found: Outlook, prove: "ToProve") -> list[str]:
         first = f"the {points} {'were' if several else 'was'} searched for before; complete the {frontiers}"
     else:
         first = f"find and prove the {points}, then complete the {frontiers}"
-    lines = [f"Plan: {first}.", *([] if prove else _settings_line(config))]
+    lines = [f"Plan: {first}.", *([] if prove or not settings else _settings_line(config))]
     if (recorded := registry.optional(registry.RECORDED)) is not None:
         lines += recorded.recorded_lines(config)
     if config.ray is not None:

@@ -206,7 +206,7 @@ def _sweep(
             if not quiet:
                 common.say(f"run  {run.path}")
                 ahead = look_ahead(request.config, plan, run.path, prove)
-                common.say("\n".join(plan_lines(request.config, ahead, prove)))
+                common.say("\n".join(plan_lines(request.config, ahead, prove, settings=False)))
             end = measure(request.config, plan, run, given, request.facts, quiet=quiet, prove=prove)
         cut = _unfinished_proofs(run.path) if prove else []
         if cut and end == "budget":

@@ -2,6 +2,7 @@
 and a limit."""
 
 import json
+import re
 import shutil
 import sys
 from pathlib import Path
@@ -104,6 +105,8 @@ def test_stated_quality_needs_no_server_and_may_limit_a_sweep(tmp_path: Path) ->
     assert (0, True) == (report.code, "64/24" in report.out)
     page = cwd / "page.json"
     assert 0 == frontier("report", "run", "--objectives", "quality,cost", "-o", page, cwd=cwd).code
+    assert 0 == frontier("plot", "run", "--objectives", "quality,cost", "-o", "q.svg", cwd=cwd).code
+    assert re.search(r"int4: \d+% less cost .* than bf16, for 0.\d+ less quality", (cwd / "q.svg").read_text())
     assert ["bf16", "int4"] == [m["deployment"] for m in json.loads(page.read_text())["pooled"][0]["members"]]
     nothing = frontier("verify", "run", "--quality", cwd=cwd)
     assert 2 == nothing.code

@@ -68,8 +68,9 @@ def test_what_ended_the_sweep_is_said_once(tmp_path: Path) -> None:
     with open_run(tmp_path / "run", load_config(text, "sweep.yaml"), text) as run:
         run.journal("warning", text="the disk is slow")
         run.journal("failed", reason="no space is left")
-    first, *rest = page(read_state(tmp_path / "run"))
+    first, left, *rest = page(read_state(tmp_path / "run"))
     assert first.count("no space is left") == 1
+    assert left.startswith("  left: ")
     assert ["the disk is slow"] == [one.rpartition(": ")[2] for one in rest]
 
 

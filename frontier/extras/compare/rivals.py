@@ -13,7 +13,7 @@ from frontier.core.decisions import Verdict
 from frontier.core.difference import INDIFFERENCE
 from frontier.core.loads import in_words, listed, setting
 from frontier.core.metrics import RATES, Unit, metric
-from frontier.core.points import Estimate
+from frontier.core.points import Estimate, Point
 from frontier.core.units import format_number
 from frontier.extras.compare.comparison import Comparison
 from frontier.extras.compare.contest import (
@@ -60,9 +60,23 @@ def _quality_sentence(contests: Sequence[Contest]) -> str:
     owned = [replace(p, deployment=side.name) for contest in contests for side in contest.sides for p in side.points]
     pools = pooled(owned, rules.objectives, rules.limits)
     owners = list(dict.fromkeys(p.deployment for pool in pools for p in pool.members))
-    axes = " and ".join(metric(name).label for name in rules.objectives)
     without = "".join(f"; {owner}: {why}" for pool in pools for owner, why in pool.without.items())
+    if len(pools) == 1 and len(owners) > 1 and rules.objectives[0] == "quality" and len(rules.objectives) == 2:
+        return f"{_price_of_quality(pools[0].members, rules.objectives[1])}{without}"
+    axes = " and ".join(metric(name).label for name in rules.objectives)
     return f"On the frontier of {axes}: {_joined(owners) if owners else 'nothing'}{without}"
+
+
+def _price_of_quality(members: Sequence[Point], name: str) -> str:
+    """'fp8: 30% less cost per million output tokens than bf16, for 0.003 less quality', of the best
+    owner and the next.
+    """
+    best = members[0]
+    other = next(p for p in members if p.deployment != best.deployment)
+    ratio = other.metrics[name].value / best.metrics[name].value
+    change = f"{abs(ratio - 1):.0%} {'more' if ratio > 1 else 'less'} {metric(name).label.partition(' (')[0]}"
+    lost = best.metrics["quality"].value - other.metrics["quality"].value
+    return f"{other.deployment}: {change} than {best.deployment}, for {lost:.3g} less quality"
 
 
 # --- two of one shape

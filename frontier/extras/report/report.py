@@ -256,8 +256,9 @@ def page_of(report: Report) -> Page:
 
 def answers_table(views: Sequence[View]) -> Table:
     """The answer of each series in a row, with the metric that binds; without one why."""
-    heads = ("workload", "answer", "throughput", "binding metric", "bound", "limit")
-    rows = [(*cells, *[""] * (len(heads) - len(cells))) for cells, _ in answer_rows(views, panel_names(views))]
+    answers = [cells for cells, _ in answer_rows(views, panel_names(views))]
+    heads = ("workload", "answer", "throughput", "binding metric", "bound", "limit")[: max(map(len, answers))]
+    rows = [(*cells, *[""] * (len(heads) - len(cells))) for cells in answers]
     return Table.of(heads, rows, "The answers")
 
 

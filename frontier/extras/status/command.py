@@ -185,9 +185,7 @@ def line(state: Mapping[str, Any]) -> str:
     listed = f"{state['done']} of {state['planned']} listed"
     more = f"{state['done'] + state['refined']} trials: {listed}, {state['refined']} of the search"
     parts = [f"{state['state']}  {more if state['refined'] else f'{listed} trials'}"]
-    if state["open"]:
-        names, others = state["open"][:_NAMED], len(state["open"]) - _NAMED
-        parts.append(f"{len(state['open'])} left: {', '.join(names)}{f' and {others} more' if others > 0 else ''}")
+    parts += [f"{len(state['open'])} left"] if state["open"] else []
     parts += [f"proven: {', '.join(setting(load_of(one)) for one in state['proven'])}"] if state["proven"] else []
     if state["state"] == "running" and state["seconds_left"] is not None:
         parts.append(f"about {format_elapsed(state['seconds_left'])} to go")
@@ -207,5 +205,8 @@ def page(state: Mapping[str, Any]) -> list[str]:
     lines = [line(state)]
     if state["held_elsewhere"]:
         lines.append(f"  held by {clean(state['held_elsewhere'], 300)}")
+    if state["open"]:
+        names, others = state["open"][:_NAMED], len(state["open"]) - _NAMED
+        lines.append(f"  left: {', '.join(names)}{f' and {others} more' if others > 0 else ''}")
     in_line = _event_text(state["last"][-1]) if state["last"] and state["running"] is None else None
     return lines + [f"  {text}" for text in state["warnings"] if text != in_line]
