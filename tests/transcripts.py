@@ -33,6 +33,7 @@ JOURNEYS = {
     "killed": ("troubleshooting.md", "The sweep is dead in the morning"),
     "precisions": ("compare.md", "Two precisions"),
     "gate": ("compare.md", "Gate"),
+    "slow": ("slow-first-token.md", "A planted case"),
 }
 """Sections of docs/ whose commands are shown with their answers: typed in order by
 tests/test_journeys.py."""
@@ -53,6 +54,7 @@ def workplace(here: Path) -> Iterator[str]:
     shutil.copytree(ROOT / "configs", here / "configs")
     shutil.copytree(ROOT / "deploy", here / "deploy")
     shutil.copytree(ROOT / "tests" / "data" / "exchange", here / "results")
+    shutil.copytree(ROOT / "docs" / "examples" / "fleet", here / "fleet")
     (here / "runs").mkdir()
     text = config_text(ENGINES["smooth"])
     sweep_in_virtual_time(here / "runs" / "night", text)

@@ -14,6 +14,7 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.engine
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("file", ["test_ceilings", "test_link_ceilings"])
 def test_the_tests_that_need_torch_pass_where_it_is(file: str) -> None:
     if reason := why_missing():

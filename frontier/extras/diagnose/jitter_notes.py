@@ -32,7 +32,7 @@ _ADVICE: Mapping[Cause, tuple[str, Flag | None]] = {
         Flag.SMALLER_KV,
     ),
     Cause.STALL: (
-        "the server's host: its other processes, garbage collection, clocks; and load on it that is not this client's",
+        "a look at the server's host (other processes, garbage collection, clocks) and at load that is not this client's",
         None,
     ),
     Cause.CLIENT: (
