@@ -40,7 +40,8 @@ from frontier.simulator.virtual import closed_loop_arrays
 
 REQUESTS = 3_000
 """Requests of a window: thirty of them make its p99."""
-CONTEXT = EngineSpec().max_model_len
+CONTEXT = 131_072
+"""The context of the embedded engine, in tokens."""
 LOADS = ("c=8", "c=32", "recorded rate")
 FIGURES = ("throughput", "p50 TTFT", "p99 TTFT", "p50 TPOT", "p99 TPOT")
 HOW = ("log", "histograms", "fixed")

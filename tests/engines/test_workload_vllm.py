@@ -14,7 +14,7 @@ from frontier.read_run import load
 from tests.commands import frontier, start
 from tests.engines.vllm_cpu import running, why_missing
 
-pytestmark = [pytest.mark.engine, pytest.mark.timeout(500)]
+pytestmark = [pytest.mark.engine, pytest.mark.timeout(900)]
 
 
 def test_a_known_load_is_described_and_swept(tmp_path: Path) -> None:
@@ -34,8 +34,8 @@ def test_a_known_load_is_described_and_swept(tmp_path: Path) -> None:
         try:
             quiet = threading.Event()
             quiet.wait(12.0)  # the sweep asks a few things before its load
-            said = frontier("workload", f"{url}/metrics", "--over", "30s", "--json", cwd=tmp_path, timeout=120)
-            loading.communicate(timeout=120)
+            said = frontier("workload", f"{url}/metrics", "--over", "30s", "--json", cwd=tmp_path, timeout=300)
+            loading.communicate(timeout=300)
         finally:
             if loading.poll() is None:
                 loading.kill()
@@ -54,6 +54,6 @@ def test_a_known_load_is_described_and_swept(tmp_path: Path) -> None:
         for name in ("p50_ttft", "p99_ttft", "p50_tpot", "p99_tpot"):
             figure = tree["figures"][name]
             assert figure["low"] * 0.9 <= sample.metrics[name].value, name
-        swept = frontier("sweep", "mine.yaml", "-o", "mine", "--set", "concurrency=[1, 4]", cwd=tmp_path, timeout=240)
+        swept = frontier("sweep", "mine.yaml", "-o", "mine", "--set", "concurrency=[1, 4]", cwd=tmp_path, timeout=300)
         assert swept.code == 0, swept.err
     assert {p.concurrency for p in load(tmp_path / "mine").points()} >= {1, 4}

@@ -5,9 +5,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from frontier.show.notebook import NotebookRun
 
 import frontier
+from frontier.extras.notebook.notebook_run import NotebookRun
 from frontier.extras.workload.beside import beside, beside_picture
 from frontier.extras.workload.observed import ArrivalFacts, Figure, RequestClass, Workload
 from frontier.show.picture.data import Role, View

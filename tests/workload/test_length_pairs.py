@@ -5,7 +5,6 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from frontier.show.notebook import NotebookRun
 
 from frontier import run_sweep
 from frontier.client.ask.prompts import PromptPlan
@@ -14,6 +13,7 @@ from frontier.config.complaints import ConfigError
 from frontier.config.shape_keys import described
 from frontier.core.session_plans import plan_session
 from frontier.core.shapes import Shape
+from frontier.extras.notebook.notebook_run import NotebookRun
 from frontier.planning.plan import make_plan
 from frontier.simulator.virtual import virtual_trial
 from frontier.store.records import decode_measurement, encode_measurement
