@@ -30,7 +30,7 @@ from frontier.extras.workload.arrival_files import read_trace
 from frontier.extras.workload.bucket_counts import Buckets, filled
 from frontier.extras.workload.log_rows import COLUMNS, log_rows
 from frontier.extras.workload.log_summary import summary
-from frontier.extras.workload.observed import MOST_PAIRS, Pair, Workload
+from frontier.extras.workload.observed import MOST_PAIRS, Pair, Workload, capped
 from frontier.extras.workload.server_metrics import pairs_apart
 from frontier.extras.workload.session_files import BLOCK
 from frontier.extras.workload.trace_files import read_requests
@@ -40,6 +40,8 @@ from frontier.simulator.virtual import closed_loop_arrays
 
 REQUESTS = 3_000
 """Requests of a window: thirty of them make its p99."""
+CONTEXT = 131_072
+"""The context of the embedded engine, in tokens."""
 LOADS = ("c=8", "c=32", "recorded rate")
 FIGURES = ("throughput", "p50 TTFT", "p99 TTFT", "p50 TPOT", "p99 TPOT")
 HOW = ("log", "histograms", "fixed")
@@ -86,10 +88,10 @@ def rebuilt(service: Service) -> Mapping[str, Shape]:
     """The shapes that stand for a service."""
     w, rows = service.workload, [(row.isl, row.osl) for row in table(service.recorded)]
     cached = min(0.95, w.cached or 0.0)
-    sides = [filled(histogram([row[side] for row in rows]), MOST_PAIRS).tolist() for side in (0, 1)]
+    sides = [filled(histogram([row[side] for row in rows]), MOST_PAIRS, CONTEXT).tolist() for side in (0, 1)]
     return {
         "log": shape(w.classes[0].pairs, cached),
-        "histograms": shape(pairs_apart(*sides), cached),
+        "histograms": shape(capped(pairs_apart(*sides), CONTEXT)[0], cached),
         "fixed": replace(Shape.of(round(w.mean(0)), round(w.mean(1))), prefix=cached),
     }
 
@@ -115,7 +117,7 @@ def histogram(values: Sequence[float]) -> Buckets:
 def engine_of(service: Service) -> EngineSpec:
     """The engine that serves twice the recorded rate at c=32."""
     blocks = service.recorded.pairs is not None and service.recorded.pairs.block > 0
-    spec = replace(ENGINE, prefix_cache=blocks, kv_tokens=3_000_000)
+    spec = replace(ENGINE, prefix_cache=blocks, kv_tokens=30_000_000)
     reached = closed_loop_arrays(spec, service.recorded, 32, requests=1_000)
     trace = service.arrivals.trace
     assert trace is not None
@@ -123,28 +125,33 @@ def engine_of(service: Service) -> EngineSpec:
 
 
 def measured(
-    spec: EngineSpec, loaded: Shape, load: str, arrivals: Arrivals, seed: int, rate: float
+    spec: EngineSpec, loaded: Shape, load: str, arrivals: Arrivals, seed: int, size: tuple[float, int]
 ) -> dict[str, float]:
-    """The figures of one window."""
+    """The figures of one window, of so many requests, at the rate where it is not a concurrency."""
+    rate, requests = size
     concurrency: int = int(load.removeprefix("c=")) if load != LOADS[-1] else Rate.of(rate)
     if load == LOADS[-1]:
         loaded = replace(loaded, arrivals=arrivals)
-    took = closed_loop_arrays(replace(spec, seed=seed), loaded, concurrency, requests=REQUESTS, seed=seed)
+    took = closed_loop_arrays(replace(spec, seed=seed), loaded, concurrency, requests=requests, seed=seed)
     tpot = took.tpot[~np.isnan(took.tpot)] if len(took.tpot) else np.asarray([math.nan])
     sides = {"TTFT": took.ttft, "TPOT": tpot}
     figures = {f"p{p} {name}": float(np.quantile(x, p / 100)) for name, x in sides.items() for p in (50, 99)}
     return {"throughput": took.output_throughput, **figures}
 
 
-def study(service: Service, repeats: int) -> Iterator[dict[str, object]]:
+def study(service: Service, repeats: int, requests: int) -> Iterator[dict[str, object]]:
     """The figures of a service under each load: replayed, and rebuilt in each way."""
     spec, shapes, facts = engine_of(service), rebuilt(service), service.workload.arrivals
     assert facts is not None
     rate, gamma = facts.rate, Arrivals(facts.cv or 1.0)
     for load in LOADS:
-        replays = [measured(spec, service.recorded, load, service.arrivals, 1 + seed, rate) for seed in range(repeats)]
+        replays = [
+            measured(spec, service.recorded, load, service.arrivals, 1 + seed, (rate, requests))
+            for seed in range(repeats)
+        ]
         ways = {
-            how: [measured(spec, shapes[how], load, gamma, 100 + seed, rate) for seed in range(repeats)] for how in HOW
+            how: [measured(spec, shapes[how], load, gamma, 100 + seed, (rate, requests)) for seed in range(repeats)]
+            for how in HOW
         }
         for figure in FIGURES:
             original = [each[figure] for each in replays]
@@ -182,17 +189,19 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--trace", action="append", type=Path, default=[], help="a public trace; repeatable")
     parser.add_argument("--drawn", type=int, default=10, help="drawn services")
+    parser.add_argument("--begin", type=int, default=0, help="the number of the first of these")
+    parser.add_argument("--requests", type=int, default=REQUESTS, help="of a window")
     parser.add_argument("--repeats", type=int, default=2, help="windows of each")
     parser.add_argument("-o", type=Path, help="append every figure as a JSON line")
     given = parser.parse_args()
     rows: list[dict[str, object]] = []
     with tempfile.TemporaryDirectory() as folder:
-        for number in range(given.drawn):
+        for number in range(given.begin, given.begin + given.drawn):
             lines = "".join(json.dumps(row) + "\n" for row in drawn_rows(number))
             (Path(folder) / f"drawn-{number}.jsonl").write_text(lines)
         for path in (*given.trace, *sorted(Path(folder).iterdir())):
             begun = time.monotonic()
-            found = list(study(service_of(path, path.stem), given.repeats))
+            found = list(study(service_of(path, path.stem), given.repeats, given.requests))
             rows += found
             if given.o is not None:
                 with given.o.open("a") as file:

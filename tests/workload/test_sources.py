@@ -92,6 +92,8 @@ def test_a_server_without_requests_and_one_without_metrics(server: str, tmp_path
         ["a.jsonl", "b.jsonl"],
         ["missing.jsonl"],
         ["log", "--share", "5%"],
+        ["http://h/metrics?key=1"],
+        ["http://user:pass@h/metrics"],
     ],
 )
 def test_what_cannot_be_meant_is_a_usage_error(words: list[str], tmp_path: Path) -> None:

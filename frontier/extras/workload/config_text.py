@@ -131,6 +131,7 @@ def _load_lines(w: Workload) -> Iterator[str]:
     yield f"concurrency: {list(doublings(1, max(64, 2 ** int(4 * running).bit_length())))}"
     if rate is not None and len(w.classes) == 1 and w.sessions is None:
         cv = (w.arrivals and w.arrivals.cv) or 1.0
+        cv = (1 + (cv**2 - 1) / w.servers) ** 0.5  # a share of the requests comes less in bursts
         yield "# In place of concurrency, as the requests of production arrive:"
         yield f"# rate: [{', '.join(f'{factor * rate:.3g}' for factor in (0.5, 1, 1.5, 2))}]"
         yield "# arrivals: poisson" if abs(cv - 1) < 0.1 else f"# arrivals: {{gamma: {{cv: {cv:.2g}}}}}"

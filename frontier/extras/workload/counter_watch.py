@@ -10,9 +10,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from frontier.client.ask.facts import Samples
-from frontier.client.ask.target import Target, read_address
+from frontier.client.ask.target import Target, require_address
 from frontier.client.http.http_client import Client
-from frontier.core.errors import MeasurementError, UsageError
+from frontier.core.errors import MeasurementError
 from frontier.core.units import format_elapsed
 from frontier.extras.workload.log_summary import dispersion_of
 from frontier.extras.workload.observed import ArrivalFacts, Figure
@@ -32,10 +32,7 @@ def base_of(address: str) -> str:
     """The address of the API beside metrics: http://host:8000/v1 for http://host:8000/metrics.
     UsageError where it is no address.
     """
-    try:
-        read_address(address)
-    except ValueError as error:
-        raise UsageError(f"the address {error}", "write it as http://host:8000/metrics") from None
+    require_address(address)
     base = address.rstrip("/")
     for end in (*reversed(_ROUTES), "/v1"):
         base = base.removesuffix(end)

@@ -16,6 +16,7 @@ from frontier.client.secrets import looks_like_a_key, looks_random
 from frontier.core.errors import MeasurementError
 from frontier.core.metrics import CLASS_NAME, TURN_CLASSES
 from frontier.core.units import format_elapsed
+from frontier.extras.workload.arrival_files import EQUAL
 from frontier.extras.workload.log_rows import LogRow, name_hash
 from frontier.extras.workload.observed import (
     ArrivalFacts,
@@ -52,7 +53,7 @@ class ArrivalCounts:
         self.seconds: dict[int, array[int]] = {}
         self.first, self.last = float("inf"), float("-inf")
         self.backwards, self.longest_back = 0, 0.0
-        self._latest = float("-inf")
+        self._latest, self._equal, self._step = float("-inf"), 0, float("inf")
 
     def add(self, time: float) -> None:
         """An arrival."""
@@ -66,6 +67,9 @@ class ArrivalCounts:
         if counts is not None:
             counts[int(time - hour * _HOUR)] += 1
         self.first, self.last = min(self.first, time), max(self.last, time)
+        self._equal += time == self._latest
+        if time > self._latest:
+            self._step = min(self._step, time - self._latest)
         if time < self._latest:
             self.backwards += self._latest - time > STEP_BACK
             self.longest_back = max(self.longest_back, self._latest - time)
@@ -90,11 +94,16 @@ class ArrivalCounts:
                 f"all {format_elapsed(span)} of it",
                 counts[int(self.first - begun) : int(self.last - begun) + 1],
             )
-            return ArrivalFacts(rate, rate, when, dispersion_of(counts))
+            return ArrivalFacts(rate, rate, when, self._seen_bursts(counts))
         hour = max(self.hours, key=lambda each: self.hours[each])
         known = self.seconds.get(hour)
-        dispersion = {} if known is None else dispersion_of(np.asarray(known))
+        dispersion = {} if known is None else self._seen_bursts(np.asarray(known))
         return ArrivalFacts(total / span, self.hours[hour] / _HOUR, _named_hour(hour), dispersion)
+
+    def _seen_bursts(self, counts: np.ndarray) -> dict[int, float]:
+        """The index of dispersion, without windows that a clock coarser than the arrivals made."""
+        coarse = self._step if self._equal > EQUAL * sum(self.hours.values()) else 0.0
+        return {window: index for window, index in dispersion_of(counts).items() if window >= 2 * coarse}
 
 
 def dispersion_of(counts: Sequence[float] | np.ndarray, step: int = 1) -> dict[int, float]:

@@ -12,6 +12,9 @@ from frontier.core.intervals import lower_rank, quantile, upper_rank
 MOST_PAIRS = 1_000
 """Pairs of lengths that stand for a workload: ten of them make its p99. A config has then about 100
 lines of them."""
+SEVERAL = 5
+"""Arrivals of a window whose index of dispersion is that of the gaps within 10 %, where these are
+gamma distributed with a coefficient of variation up to 4."""
 Pair = tuple[int, int]
 
 
@@ -56,12 +59,12 @@ class ArrivalFacts:
     @property
     def cv(self) -> float | None:
         """The coefficient of variation of gaps that are gamma distributed and as bursty: of the
-        window next to 10 s, which is about as long as a request. None where it is not known.
+        shortest window with several arrivals, as in longer ones a rate that moves slowly looks like
+        bursts. None where it is not known.
         """
-        if not self.dispersion:
-            return None
-        nearest = min(self.dispersion, key=lambda window: abs(np.log(window / 10)))
-        return float(np.clip(np.sqrt(self.dispersion[nearest]), 0.1, 10.0))
+        enough = (window for window in sorted(self.dispersion) if window * self.busiest >= SEVERAL)
+        window = next(enough, max(self.dispersion, default=0))
+        return float(np.clip(np.sqrt(self.dispersion[window]), 0.1, 10.0)) if window else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +110,7 @@ def representative(rows: Sequence[Pair], count: int = MOST_PAIRS) -> list[Pair]:
     groups = np.array_split(np.argsort(pairs[:, 0], kind="stable"), count)
     by_answer = [group[np.argsort(pairs[group, 1], kind="stable")] for group in groups]
     chosen = pairs[[group[int(place * len(group))] for group, place in zip(by_answer, even(count), strict=True)]]
-    scaled = chosen * (pairs.mean(axis=0) / chosen.mean(axis=0))
+    scaled = np.minimum(chosen * (pairs.mean(axis=0) / chosen.mean(axis=0)), pairs.max(axis=0))
     return [(max(1, round(isl)), max(1, round(osl))) for isl, osl in scaled]
 
 
