@@ -779,9 +779,8 @@ class Engine:
             trial.shape,
             trial.concurrency,
             requests=trial.requests,
-            warmup=trial.warmup,
+            times=virtual.WindowTimes(warmup=trial.warmup, seconds=trial.seconds or math.inf),
             stagger=False,
-            seconds=trial.seconds or math.inf,
             seed=trial.seed,
         )
         return records, Measurement(trial, 0.0, edges, "requests", server_identity="virtual")
