@@ -32,7 +32,10 @@ _ADVICE: Mapping[Cause, tuple[str, Flag | None]] = {
         Flag.SMALLER_KV,
     ),
     Cause.STALL: (
-        "a look at the server's host (other processes, garbage collection, clocks) and at load that is not this client's",
+        (
+            "a look at the server's host (other processes, garbage collection, clocks) and at load that is not "
+            "this client's"
+        ),
         None,
     ),
     Cause.CLIENT: (
