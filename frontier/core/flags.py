@@ -26,6 +26,9 @@ INPUT_OFF = 0.02
 """Share by which the prompts' mean may miss the length asked, as the server counts it."""
 INPUT_SPREAD = 4.0
 """Standard deviations of the prompts' own lengths: words make uneven numbers of tokens."""
+INPUT_CHANCE = 4.0
+"""Standard errors by which the mean and the median of prompts of uneven lengths (natural text: 7 %)
+may be further off by chance: with 60 prompts by 3.5 %, with 2,000 by 0.6 %."""
 WRONG_INPUT = 0.01
 """Share of prompts of another length above which another input length was measured."""
 UNCOUNTED = 0.01
@@ -172,14 +175,16 @@ def _wrong_input(sample: WindowData) -> Iterator[Flag]:
         return
     off = sample.prompt_tokens[known] - sample.asked_isl[known]
     shares = off / sample.asked_isl[known]
-    far = (np.abs(off) > 2) & (np.abs(shares) > np.maximum(INPUT_OFF, INPUT_SPREAD * _spreads(sample, known, shares)))
+    spreads = _spreads(sample, known, shares)
+    far = (np.abs(off) > 2) & (np.abs(shares) > np.maximum(INPUT_OFF, INPUT_SPREAD * spreads))
+    by_chance = INPUT_CHANCE * float(np.sqrt(np.mean(spreads**2) / len(shares)))
     wrong, prompts = int(far.sum() + (asked & ~known).sum()), int(asked.sum())
     measured = ""
     for middle, share, where in (
         (float(np.median(off)), float(np.median(shares)), "at the median"),
         (float(off.mean()), float(off.sum() / sample.asked_isl[known].sum()), "on average"),
     ):
-        if not measured and abs(middle) > 2 and abs(share) > INPUT_OFF:
+        if not measured and abs(middle) > 2 and abs(share) > INPUT_OFF + by_chance:
             measured = f"{middle:+.4g} tokens ({share:+.1%}) {where}"
     if not measured and share_above(wrong, prompts, WRONG_INPUT):
         measured = f"{format_share(wrong / prompts)} of prompts are not of the asked length, or not counted"

@@ -177,6 +177,17 @@ def test_classes_and_turns_of_another_spread_are_no_cut() -> None:
     assert "wrong_input_length" in found(replace(one, prompt_tokens=cut, turn=half))
 
 
+def test_natural_prompts_are_not_flagged_for_what_chance_does() -> None:
+    one, rng = simulated(60, 4), np.random.default_rng(5)
+
+    def flagged(factor: float) -> bool:
+        tokens = np.round(one.asked_isl * factor * np.exp(rng.normal(0, 0.07, one.n)))
+        return "wrong_input_length" in found(replace(one, prompt_tokens=tokens))
+
+    assert sum(flagged(1.0) for _ in range(300)) <= 3
+    assert sum(flagged(0.9) for _ in range(300)) >= 297
+
+
 @pytest.mark.parametrize(("share", "flagged"), [(0.005, False), (0.05, True), (1.0, False)])
 def test_prompts_that_are_not_counted_while_others_are_may_have_been_cut(share: float, flagged: bool) -> None:
     one = healthy()
