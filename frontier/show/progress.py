@@ -211,7 +211,7 @@ class SweepProgress(Progress, ABC):
 
 
 class PlainProgress(SweepProgress):
-    """One line per event, each with the wall-clock time: for logs, nohup and CI."""
+    """One line per event with the time, the first of a day with its date: for logs, nohup, CI."""
 
     is_log = True
 
@@ -222,11 +222,13 @@ class PlainProgress(SweepProgress):
         stamp: Callable[[], str] = lambda: time.strftime("%Y-%m-%d %H:%M:%S"),
     ) -> None:
         super().__init__(clock)
-        self._stream, self._stamp, self._last = stream, stamp, clock()
+        self._stream, self._stamp, self._last, self._day = stream, stamp, clock(), ""
 
     def _line(self, text: str, style: str = "") -> None:  # noqa: ARG002  # a log has no colours
         self._last = self._clock()
-        self._stream.write(f"{self._stamp()}  {text}\n")
+        day, _, at = self._stamp().rpartition(" ")
+        self._stream.write(f"{at if day == self._day else f'{day} {at}'}  {text}\n")
+        self._day = day
         self._stream.flush()
 
     def _headed(self, head: str, text: str) -> None:
