@@ -174,7 +174,7 @@ def hollow_first(sample: WindowData, limits: tuple[Limit, ...]) -> Iterator[Flag
             f"the first token of {format_share(late / answers)} of answers shows nothing "
             f"({format_seconds(first)}; the first visible character came {format_seconds(silence)} later)",
             format_share(HOLLOW),
-            "a space or an empty token is sent ahead of the answer, and TTFT measures that: claim p99_e2e, or turn it "
+            "a space or an empty token is sent ahead of the answer, and TTFT measures that: limit p99_e2e, or turn it "
             "off in the server or gateway",
             fatal=not limits or any(limit.of.quantity == "ttft" for limit in limits),
         )

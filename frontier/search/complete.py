@@ -257,7 +257,7 @@ def next_visit(known: SeriesHistory) -> Ask | None:
     claim = claim_of(proof_windows(known.kept, c, limits), limits)
     if claim is None or claim.stage == "final" or claim.turns >= MORE_TURNS * turns_expected(limits, known.kept, c):
         return None
-    visit = visit_of(c, known.points, f"the claim of {setting(c)} covers {claim.turns} turns; visiting it again")
+    visit = visit_of(c, known.points, f"{setting(c)} is proven over {claim.turns} request lifetimes; measured again")
     unseen = 1 - 0.05 ** (1 / (claim.turns + VISIT_TURNS))
     return replace(visit, value=max(0.0, claim.unseen_share - unseen) / _seconds(visit, known.points))
 

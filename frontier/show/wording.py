@@ -337,8 +337,8 @@ def time_sentence(concurrency: int, breakdown: TimeBreakdown) -> str:
     names = ", ".join(PART_WORDS[name] for name in breakdown.missing)
     missing = f" (the server does not tell {names})" if names else ""
     rest = unexplained_text(breakdown)
-    told = f"{rest} of it unexplained" if breakdown.rest >= 0 else f"the parts are {rest.removeprefix('-')} more"
-    whole = f", E2E {format_seconds(breakdown.e2e)}, {told}"
+    told = f", {rest} of it unexplained" if breakdown.rest >= 0 else ""
+    whole = f", E2E {format_seconds(breakdown.e2e)}{told}"
     return f"at {setting(concurrency)}, means: TTFT {format_seconds(breakdown.ttft)}{parts}{decode}{whole}{missing}."
 
 
