@@ -9,6 +9,7 @@ import pytest
 
 from frontier.config import load_config
 from frontier.core.errors import install_command
+from frontier.extras.predict.link_ceilings import place_of
 from tests.commands import frontier
 from tests.golden import assert_golden_row
 
@@ -37,3 +38,26 @@ def test_a_gpu_without_torch_is_refused_with_the_way_out(tmp_path: Path) -> None
     assert (said.code, said.out) == (2, "")
     assert install_command("torch") in said.err
     assert_golden_row("messages", said.err.replace(sys.executable, "PYTHON"))
+
+
+@pytest.mark.skipif(importlib.util.find_spec("torch") is not None, reason="torch would measure them")
+def test_links_without_torch_are_refused_with_the_way_out(tmp_path: Path) -> None:
+    said = frontier("ceilings", "--links", cwd=tmp_path)
+    assert (said.code, said.out) == (2, "")
+    assert install_command("torch") in said.err
+
+
+@pytest.mark.parametrize(
+    ("given", "rank"),
+    [
+        ({}, None),
+        ({"WORLD_SIZE": "2"}, None),
+        ({"WORLD_SIZE": "many", "RANK": "0", "MASTER_PORT": "1", "MASTER_ADDR": "a"}, None),
+        ({"WORLD_SIZE": "1", "RANK": "0", "MASTER_PORT": "1", "MASTER_ADDR": "a"}, None),
+        ({"WORLD_SIZE": "4", "RANK": "4", "MASTER_PORT": "1", "MASTER_ADDR": "a"}, None),
+        ({"WORLD_SIZE": "4", "RANK": "3", "MASTER_PORT": "29500", "MASTER_ADDR": "node-1"}, 3),
+    ],
+)
+def test_a_rank_has_its_place_of_torchrun_where_all_of_it_is_given(given: dict[str, str], rank: int | None) -> None:
+    place = place_of(given, "cpu", 1e9, "here")
+    assert (place and place.rank) == rank

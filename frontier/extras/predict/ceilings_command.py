@@ -11,6 +11,7 @@ import click
 
 from frontier.cli.common import FILE_PATH, answer, json_option, layout, subcommand, write_file
 from frontier.core.errors import ExitCode, UsageError, install_command
+from frontier.core.units import whole_number
 
 if TYPE_CHECKING:
     from frontier.extras.predict.ceilings import Ceiling, NumpyMachine, TorchMachine
@@ -126,7 +127,9 @@ def _machine(device: str) -> "NumpyMachine | TorchMachine":
         hint = "--device cpu" if torch is not None else f"{install_command('torch')}   or  --device cpu"
         raise UsageError(f"no GPU to measure: {why}", hint)
     if gpu and device != "cpu":
-        return TorchMachine(torch, local=int(os.environ.get("LOCAL_RANK", "0")))
+        return TorchMachine(
+            torch, local=whole_number(os.environ.get("LOCAL_RANK", ""), 0, torch.cuda.device_count() - 1) or 0
+        )
     return NumpyMachine() if torch is None else TorchMachine(torch, "cpu")
 
 

@@ -20,7 +20,7 @@ from typing import Any
 
 from frontier.core.errors import MeasurementError
 from frontier.core.text import clean_name
-from frontier.core.units import format_bytes
+from frontier.core.units import format_bytes, whole_number
 from frontier.extras.predict.ceilings import MOST_AT_ONCE, ROUNDS, Ceiling
 
 SMALLEST = 8
@@ -224,11 +224,15 @@ class _Step:
 
 
 def place_of(environ: Mapping[str, str], device: str, memory: float, host: str) -> Place | None:
-    """The place that torchrun, or the process that started this one, gave it; None: it is alone."""
-    if int(environ.get("WORLD_SIZE", 1)) < 2:
+    """The place that torchrun, or the process that started this one, gave it; None: it is alone,
+    also where a cluster sets some of these variables for something else.
+    """
+    names = ("RANK", "WORLD_SIZE", "MASTER_PORT")
+    rank, ranks, port = (whole_number(environ.get(name, ""), 0, 100_000) for name in names)
+    address = environ.get("MASTER_ADDR")
+    if rank is None or ranks is None or port is None or not address or not rank < ranks > 1:
         return None
-    address, port = environ["MASTER_ADDR"], int(environ["MASTER_PORT"])
-    return Place(int(environ["RANK"]), int(environ["WORLD_SIZE"]), address, port, device, memory, host)
+    return Place(rank, ranks, address, port, device, memory, host)
 
 
 def joined(torch: Any, place: Place, owns_store: bool, patience: float = PATIENCE) -> Links:
