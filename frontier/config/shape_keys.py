@@ -1,6 +1,7 @@
 """Shapes in a config: lengths, requests of two lengths, sessions of several turns, and what they
 begin with."""
 
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Annotated, Any
@@ -96,22 +97,24 @@ class _ShapeConfig(_Common):
 
 def _pairs(value: Any) -> LengthPairs:
     """Pairs of lengths with spaces between them: '812/133 90/12'."""
-    rows = [RequestLengths(*_pair(word)) for word in text_of(value, "pairs of lengths", _PAIRS).split()]
+    rows = [_pair(word) for word in text_of(value, "pairs of lengths", _PAIRS).split()]
     if not 1 <= len(rows) <= MOST_PAIRS:
         raise Problem(f"{{key}} are 1 to {MOST_PAIRS:,} pairs of lengths; these are {len(rows):,}", _PAIRS)
     return LengthPairs.of(rows)
 
 
-def _pair(word: str) -> tuple[int, int]:
-    try:
-        shape = Shape.parse(word)
-    except ShapeError as error:
-        raise Problem(f"{{key}}: {error.what}", _PAIRS) from None
-    if shape.isl.variance or shape.osl.variance:
-        raise Problem(f"{{key}}: {word} is no pair of two numbers", _PAIRS)
-    return shape.isl.low, shape.osl.low
+def _pair(word: str) -> RequestLengths:
+    """The two lengths of '812/133'; of '812/133/400' also the prompt tokens common to all."""
+    match = _PAIR.fullmatch(word)
+    if match is None:
+        raise Problem(f"{{key}}: {shown(word)} is no pair of lengths", _PAIRS)
+    isl, osl = (whole(int(match[side]), 1, MAX_TOKENS) for side in (1, 2))
+    if match[3] is not None and int(match[3]) >= isl:
+        raise Problem(f"{{key}}: {shown(word)} leaves nothing of the prompt", "more than the common tokens are asked")
+    return RequestLengths(isl, osl, None if match[3] is None else int(match[3]))
 
 
+_PAIR = re.compile(r"([0-9]{1,9})/([0-9]{1,9})(?:/([0-9]{1,9}))?")
 _PAIRS = "write input/output tokens of requests with spaces between them, as 812/133 90/12"
 
 
@@ -124,7 +127,9 @@ class _PairsConfig(_Common):
     def shape(self) -> Shape:
         """The shape; what is common to all is a share of each prompt."""
         shape = Shape.of_pairs(self.pairs, self.name)
-        return replace(shape, prefix=self.share_of(shape.isl))
+        if shape.prefix and (self.prefix or self.system):
+            raise Problem("pairs say what is common to all", "leave prefix and system out", "pairs")
+        return replace(shape, prefix=shape.prefix or self.share_of(shape.isl))
 
 
 def _per_turn(value: Any) -> tuple[Lengths, Lengths]:

@@ -112,8 +112,8 @@ def mixes(classes: Traffic, shapes: Sequence[Shape]) -> tuple[Shape, ...]:
     for name in classes:
         if name not in named:
             raise Problem(f"traffic: there is no shape named {name}", f"shapes: {', '.join(named)}", "traffic", name)
-    if traces := [name for name in classes if (pairs := named[name].pairs) is not None and pairs.block]:
-        what = f"{traces[0]} is a trace whose prompts share blocks, which no class of a mix does"
+    if traces := [name for name in classes if (pairs := named[name].pairs) is not None and pairs.shares]:
+        what = f"each request of {traces[0]} has a common part of its own, which no class of a mix has"
         raise Problem(what, "measure it in a config of its own", "traffic", traces[0])
     if unused := [label for label in named if label not in classes]:
         what = f"{unused[0]} has no place in traffic"

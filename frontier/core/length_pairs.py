@@ -10,12 +10,14 @@ from typing import Any, NamedTuple
 
 
 class RequestLengths(NamedTuple):
-    """The lengths of one request, and the names of the blocks that its prompt begins with: requests
-    with the same name have all of the prompt up to there in common.
+    """The lengths of one request, and how many tokens of its prompt all requests have in common;
+    None: not stated, the shape says a share. Of a trace the names of the blocks that the prompt
+    begins with: requests with the same name have all of the prompt up to there in common.
     """
 
     isl: int
     osl: int
+    shared: int | None = None
     blocks: tuple[int, ...] = ()
 
 
@@ -62,10 +64,13 @@ class LengthPairs:
         >>> LengthPairs.of([RequestLengths(512, 128), RequestLengths(64, 8)]).count
         2
         """
-        text = " ".join(
-            f"{row.isl}/{row.osl}{'/' if row.blocks else ''}{','.join(map(str, row.blocks))}" for row in rows
-        )
+        text = " ".join(f"{row.isl}/{row.osl}/{row.shared}/{','.join(map(str, row.blocks))}" for row in rows)
         return cls(hashlib.sha256(text.encode()).hexdigest()[:16], len(rows), table=PairTable(rows), **trace)
+
+    @property
+    def shares(self) -> bool:
+        """Whether requests have common parts of their own: stated tokens, or blocks of a trace."""
+        return self.block > 0 or (self.table is not None and any(row.shared is not None for row in self.table.rows))
 
     def row(self, number: int, seed: int, first: int | None) -> RequestLengths:
         """The row of the request of this number in the trial of this seed. Pairs that a config

@@ -213,7 +213,8 @@ class Shape:
         (200.0, 30.0, 30)
         """
         assert pairs.table is not None
-        isl, osl, _ = zip(*pairs.table.rows, strict=True)
+        isl, osl, shared, _ = zip(*pairs.table.rows, strict=True)
+        prefix = prefix or sum(tokens or 0 for tokens in shared) / sum(isl)
         return cls(Lengths.observed(isl), Lengths.observed(osl), name, prefix, pairs=pairs)
 
     @classmethod

@@ -71,7 +71,8 @@ class VirtualClients:
         self.arrivals: list[tuple[float, int, int]] = []
         self.completed = 0
         self.prefix, self.block, self.caches = shape.prefix, spec.block_size, spec.prefix_cache
-        self.shared = self._beginning(int(shape.prefix * shape.isl.high) if shape.session is None else shape.shared)
+        longest = shape.isl.high if shape.prefix else 0
+        self.shared = self._beginning(longest if shape.session is None else shape.shared)
         self.of_class = [
             self._beginning(each.shape.shared_of(each.shape.isl.high), i) for i, each in enumerate(shape.mix)
         ]
@@ -113,10 +114,11 @@ class VirtualClients:
 
     def _single(self, sent: float, stream: int) -> tuple[Sent, Sequence[Hashable]]:
         """A request of its own."""
-        prompt, output, blocks = self.shape.request(len(self.requests), self.seed, self.rng)
+        prompt, output, shared, blocks = self.shape.request(len(self.requests), self.seed, self.rng)
         if self.pacing is not None and len(self.requests) < self.streams:
             output = first_length(output, self.seed, stream)
-        hashes: Sequence[Hashable] = self.shared[: int(self.prefix * prompt) // self.block] if self.shared else ()
+        common = int(self.prefix * prompt) if shared is None else shared
+        hashes: Sequence[Hashable] = self.shared[: common // self.block] if self.shared else ()
         if self.caches and blocks and self.shape.pairs is not None:
             size = self.shape.pairs.block  # tokens of a block of the trace; the engine's are smaller
             full = len(blocks[: prompt // size]) * size // self.block

@@ -93,3 +93,35 @@ def test_shapes_without_pairs_draw_as_before() -> None:
     shape = Shape.parse("100-200/8")
     prompts = PromptPlan(shape, 7).source()
     assert all(100 <= prompts(i).isl <= 200 for i in range(20))
+
+
+def test_a_pair_may_say_how_much_of_its_prompt_is_common() -> None:
+    made = load_config(
+        "endpoint: simulator\nsimulator: {prefix_cache: true}\n"
+        "shapes: [{name: mine, pairs: 400/8/320 400/8/0 800/8/640}]\n"
+        "concurrency: [2]\nrequests: 60\n",
+        "sweep.yaml",
+    )
+    shape = made.shapes[0]
+    assert shape.prefix == 960 / 1_600
+    source = PromptPlan(shape, 7).source()
+    texts = sorted((str(source(i).content).split() for i in range(3)), key=len)
+    alike = [sum(a == b for a, b in zip(text, texts[2], strict=False)) for text in texts[:2]]
+    assert 640 <= len(texts[2]) == 800
+    assert max(alike) >= 320 > min(alike)
+    records, _ = virtual_trial(make_plan(made).trials[0], made.deployments[0].engine_spec())
+    later = [(r.asked_isl, r.cached_tokens or 0) for r in records[10:]]
+    assert set(later) == {(400, 320), (400, 0), (800, 640)}
+
+
+@pytest.mark.parametrize(
+    "shape", ["{name: a, pairs: 40/8/40}", "{name: a, pairs: 40/8/20, prefix: 50%}", "{name: a, pairs: 40/8/20/1}"]
+)
+def test_what_a_pair_cannot_share_is_refused(shape: str) -> None:
+    with pytest.raises(ConfigError):
+        config(shape)
+
+
+def test_requests_with_common_parts_of_their_own_are_no_class() -> None:
+    with pytest.raises(ConfigError, match="own"):
+        config("{name: a, pairs: 64/8/20}\n  - {name: b, pairs: 900/90}", "traffic: {a: {share: 80%}, b: {}}")

@@ -249,3 +249,18 @@ def test_a_table_with_quoted_texts_is_read_by_its_columns(tmp_path: Path) -> Non
     workload = read(tmp_path / "log.csv")
     assert workload.requests == 50
     assert logs.PLANTED[0] not in config_text(workload)
+
+
+def test_what_came_from_a_cache_stays_with_its_request(tmp_path: Path) -> None:
+    rows = [
+        row | {"cached_tokens": row["prompt_tokens"] // 2 if i % 2 else 0} for i, row in enumerate(logs.rows(3_000))
+    ]
+    workload = read(logs.write(tmp_path / "log.jsonl", rows))
+    pairs = np.asarray(workload.classes[0].pairs)
+    assert workload.cached == pytest.approx(
+        sum(row["cached_tokens"] for row in rows) / sum(r["prompt_tokens"] for r in rows)
+    )
+    assert pairs[:, 2].sum() / pairs[:, 0].sum() == pytest.approx(workload.cached, abs=0.03)
+    assert (pairs[:, 2] == 0).mean() == pytest.approx(0.5, abs=0.06)
+    shape = load_config(config_text(workload), "sweep.yaml").shapes[0]
+    assert shape.prefix == pytest.approx(workload.cached, abs=0.03)

@@ -92,25 +92,34 @@ def random_prompts(
     units = (lambda tokens: tokens) if ids else calibration.words
     text = calibration.text(f"{seed}/text", units(shape.isl.high) + _SLIDE)
     block = 0 if shape.pairs is None else shape.pairs.block
-    longest = 0 if block else shape.shared_of(shape.isl.high)
+    longest = 0 if block or not shape.prefix else shape.isl.high
     beginning = _prefix(class_index, units(longest), calibration) if longest else None
 
     def prompt(index: int) -> Prompt:
         rng = random.Random(f"{seed}/{index}")
-        isl, osl, blocks = shape.request(index, trial_seed, rng)
-        shared = 0 if beginning is None else shape.shared_of(isl)
-        begins = [beginning.slice(0, units(shared))] if beginning is not None and shared else []
-        used = units(shared) if begins else 0
-        for place, name in enumerate(blocks[: isl // block] if block else ()):
-            count = units((place + 1) * block) - used
-            begins += text.fresh(random.Random(f"{seed}/block/{name}"), count)
-            used += count
+        isl, osl, stated, blocks = shape.request(index, trial_seed, rng)
+        shared = shape.shared_of(isl) if stated is None else stated
+        full = blocks[: isl // block] if block else ()
+        begins, used = _of_blocks(text, seed, full, [units((i + 1) * block) for i in range(len(full))])
+        if beginning is not None and shared:
+            begins, used = [beginning.slice(0, units(shared))], units(shared)
         pieces = [*begins, *text.fresh(rng, max(1, units(isl) - used))]
         content: Content = " ".join(pieces) if ids is None else list(itertools.chain.from_iterable(pieces))
         turn = None if class_index is None else Turn(0, shared, 0.0, None, class_index)
         return Prompt(content, isl, osl, shares=bool(begins), turn=turn)
 
     return prompt
+
+
+def _of_blocks(text: "PromptText", seed: int, names: Sequence[int], ends: Sequence[int]) -> tuple[list[Any], int]:
+    """The pieces of blocks with these names, each up to its end in words (or ids), and the last of
+    these: the same in each prompt that begins with them.
+    """
+    pieces, used = list[Any](), 0
+    for name, end in zip(names, ends, strict=True):
+        pieces += text.fresh(random.Random(f"{seed}/block/{name}"), end - used)
+        used = end
+    return pieces, used
 
 
 def _prefix(class_index: int | None, count: int, calibration: Calibration) -> "PromptText":

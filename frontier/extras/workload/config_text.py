@@ -87,7 +87,10 @@ def _shape_lines(w: Workload) -> Iterator[str]:
     else:
         yield "# Two histograms do not say which answer goes with which prompt: the lengths are drawn independently."
     cached = w.cached if w.cached is not None and w.cached >= _LEAST_CACHED else None
-    if cached is not None:
+    if cached is not None and len(w.classes[0].pairs[0]) > 2:
+        yield f"# {format_share(cached)} of prompt tokens came from the cache: as many of each prompt as stand third."
+        cached = None
+    elif cached is not None:
         yield f"# {format_share(cached)} of prompt tokens came from the prefix cache: so much of each prompt is common."
     elif w.cached is None:
         yield "# Nothing tells of a prefix cache: no prompt has anything in common with another."
@@ -107,8 +110,8 @@ def _shape_lines(w: Workload) -> Iterator[str]:
 
 def _wrapped(pairs: Sequence[Pair]) -> Iterator[str]:
     line = ""
-    for isl, osl in pairs:
-        word = f"{isl}/{osl}"
+    for pair in pairs:
+        word = "/".join(map(str, pair))
         if len(line) + len(word) >= _LINE:
             yield line
             line = ""

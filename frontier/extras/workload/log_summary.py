@@ -165,9 +165,12 @@ class BlockReuse:
         self.again = self.full = 0
         self.total = 0
 
-    def add(self, row: LogRow) -> None:
-        """A request with the names of the blocks that its prompt begins with."""
+    def add(self, row: LogRow) -> int | None:
+        """The tokens at the beginning of a prompt that came before, by the names of its blocks;
+        None where not all names are remembered.
+        """
         self.total += row.isl
+        before = self.again
         for name in row.blocks[: row.isl // self._block]:
             mixed = name * 0x9E3779B97F4A7C15 % _HASHES
             self.full += self._block
@@ -177,6 +180,7 @@ class BlockReuse:
         while len(self._seen) > _MOST_BLOCKS:
             self._below //= 2
             self._seen = {each for each in self._seen if each < self._below}
+        return self.again - before if self._below == _HASHES else None
 
     @property
     def share(self) -> float | None:
@@ -195,7 +199,6 @@ def summary(
         if row is None:
             failed += 1
             continue
-        sample.add(row)
         keep(row)
         if row.time is not None:
             counts.add(row.time)
@@ -203,12 +206,11 @@ def summary(
             kinds[row.kind] += 1
         if row.cached is not None:
             cached, cached_of = cached + row.cached, cached_of + row.isl
-        if row.blocks:
-            reuse.add(row)
+        sample.add(row._replace(cached=reuse.add(row)) if row.blocks else row)
     kept = sample.rows
     if not kept:
         raise MeasurementError(f"{source} holds no request with two lengths", "name a log of another time")
-    classes, cut = _classes(kept, kinds, context)
+    classes, cut = _classes(kept, kinds, context, 0.0 if reuse.full else None)
     arrivals = counts.facts()
     return Workload(
         source,
@@ -257,13 +259,18 @@ def _paces(kept: Iterable[LogRow]) -> Iterator[float]:
 
 
 def _classes(
-    kept: Sequence[LogRow], kinds: Mapping[str, int], context: int | None
+    kept: Sequence[LogRow], kinds: Mapping[str, int], context: int | None, without: float | None
 ) -> tuple[tuple[RequestClass, ...], float]:
-    """The classes of a log, or its one, and the share of its requests that a context cut."""
+    """The classes of a log, or its one, and the share of its requests that a context cut. Of the
+    one the pairs say too what came from the cache, where all rows do: `without` blocks so much.
+    """
     names = _class_names(kinds)
     by_name: dict[str, list[Pair]] = {}
-    for row in kept:
-        by_name.setdefault(names.get(row.kind or "", "other") if names else "traffic", []).append((row.isl, row.osl))
+    shared = [without if row.cached is None else row.cached for row in kept]
+    told = not names and None not in shared and any(shared)
+    for row, tokens in zip(kept, shared, strict=True):
+        pair = (row.isl, row.osl, min(int(tokens or 0), row.isl - 1)) if told else (row.isl, row.osl)
+        by_name.setdefault(names.get(row.kind or "", "other") if names else "traffic", []).append(pair)
     total, cut, classes = len(kept), 0, []
     for name, rows in by_name.items():
         pairs, those = capped(rows, context)

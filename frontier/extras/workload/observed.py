@@ -15,7 +15,9 @@ lines of them."""
 SEVERAL = 5
 """Arrivals of a window whose index of dispersion is that of the gaps within 10 %, where these are
 gamma distributed with a coefficient of variation up to 4."""
-Pair = tuple[int, int]
+Pair = tuple[int, ...]
+"""The lengths of a prompt and its answer, and where it is known how much of the prompt came from a
+cache."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,8 +112,9 @@ def representative(rows: Sequence[Pair], count: int = MOST_PAIRS) -> list[Pair]:
     groups = np.array_split(np.argsort(pairs[:, 0], kind="stable"), count)
     by_answer = [group[np.argsort(pairs[group, 1], kind="stable")] for group in groups]
     chosen = pairs[[group[int(place * len(group))] for group, place in zip(by_answer, even(count), strict=True)]]
-    scaled = np.minimum(chosen * (pairs.mean(axis=0) / chosen.mean(axis=0)), pairs.max(axis=0))
-    return [(max(1, round(isl)), max(1, round(osl))) for isl, osl in scaled]
+    scaled = np.minimum(chosen * (pairs.mean(axis=0) / np.maximum(chosen.mean(axis=0), 1e-9)), pairs.max(axis=0))
+    rounded = ((max(1, round(isl)), max(1, round(osl)), *shared) for isl, osl, *shared in scaled.tolist())
+    return [(isl, osl, *(min(round(tokens), isl - 1) for tokens in shared)) for isl, osl, *shared in rounded]
 
 
 def even(count: int) -> NDArray[np.float64]:
@@ -127,7 +130,11 @@ def capped(pairs: Sequence[Pair], context: int | None) -> tuple[list[Pair], int]
     """
     if context is None:
         return list(pairs), 0
-    cut = [(max(1, min(isl, context - min(osl, context - 1))), min(osl, context - 1)) for isl, osl in pairs]
+    cut = []
+    for isl, osl, *shared in pairs:
+        answer = min(osl, context - 1)
+        prompt = max(1, min(isl, context - answer))
+        cut.append((prompt, answer, *(min(tokens, prompt - 1) for tokens in shared)))
     return cut, sum(a != b for a, b in zip(pairs, cut, strict=True))
 
 

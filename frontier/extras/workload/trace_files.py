@@ -63,7 +63,7 @@ def _request(row: Node, columns: Sequence[str]) -> RequestLengths:
     isl, osl = (row.count(column) for column in columns)
     if isl is None or osl is None:
         raise row.error(f"{row.place(columns[isl is not None])} is missing", "check that the file is complete")
-    return RequestLengths(max(1, isl), max(1, osl), tuple(map(int, row.numbers("hash_ids"))))
+    return RequestLengths(max(1, isl), max(1, osl), blocks=tuple(map(int, row.numbers("hash_ids"))))
 
 
 def reused_share(requests: Iterable[RequestLengths], block: int) -> float:
