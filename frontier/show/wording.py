@@ -355,9 +355,8 @@ CLEARLY = 0.1
 
 def is_clear(reason: Reason) -> bool:
     """Whether the value that a setting is not proven by lies well inside its limit."""
-    if reason.limit is None or reason.estimate is None:
-        return False
-    return reason.limit.margin(reason.estimate.value) >= CLEARLY
+    limit, estimate = reason.limit, reason.estimate
+    return limit is not None and estimate is not None and limit.margin(estimate.value) >= CLEARLY
 
 
 def deciding_bound(estimate: Estimate, limit: Limit) -> float | None:
