@@ -104,7 +104,7 @@ def log_rows(path: Path, columns: Mapping[str, tuple[str, ...]]) -> Iterator[Log
                 names = found
             elif number >= _LOOK:
                 break
-        else:
+        elif number < _LOOK:
             _learn(names, row, columns)
         yield None if names is None else _request(row, names)
     if names is None:
