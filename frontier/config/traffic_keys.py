@@ -14,6 +14,7 @@ from pydantic import Field, PlainValidator
 from frontier.config.sla import read_limits
 from frontier.config.uses import PLAIN
 from frontier.core.decisions import Limit
+from frontier.core.length_pairs import LengthPairs
 from frontier.core.metrics import CLASS_NAME, TURN_CLASSES
 from frontier.core.shapes import Shape, TrafficClass
 from frontier.fields import Problem, Strict, read, refuse, share, shown, without_nulls
@@ -112,7 +113,7 @@ def mixes(classes: Traffic, shapes: Sequence[Shape]) -> tuple[Shape, ...]:
     for name in classes:
         if name not in named:
             raise Problem(f"traffic: there is no shape named {name}", f"shapes: {', '.join(named)}", "traffic", name)
-    if traces := [name for name in classes if (pairs := named[name].pairs) is not None and pairs.shares]:
+    if traces := [name for name in classes if (pairs := named[name].pairs) is not None and _shares_its_own(pairs)]:
         what = f"each request of {traces[0]} has a common part of its own, which no class of a mix has"
         raise Problem(what, "measure it in a config of its own", "traffic", traces[0])
     if unused := [label for label in named if label not in classes]:
@@ -135,3 +136,8 @@ def _parts(classes: Traffic) -> Iterator[dict[str, float]]:
     for part in classes[varied].shares:
         scale = (1 - part) / sum(others.values())
         yield {name: part if name == varied else others[name] * scale for name in classes}
+
+
+def _shares_its_own(pairs: LengthPairs) -> bool:
+    """Whether requests have common parts of their own: blocks of a trace, or stated tokens."""
+    return pairs.block > 0 or (pairs.table is not None and any(row.shared is not None for row in pairs.table.rows))

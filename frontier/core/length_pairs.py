@@ -67,11 +67,6 @@ class LengthPairs:
         text = " ".join(f"{row.isl}/{row.osl}/{row.shared}/{','.join(map(str, row.blocks))}" for row in rows)
         return cls(hashlib.sha256(text.encode()).hexdigest()[:16], len(rows), table=PairTable(rows), **trace)
 
-    @property
-    def shares(self) -> bool:
-        """Whether requests have common parts of their own: stated tokens, or blocks of a trace."""
-        return self.block > 0 or (self.table is not None and any(row.shared is not None for row in self.table.rows))
-
     def row(self, number: int, seed: int, first: int | None) -> RequestLengths:
         """The row of the request of this number in the trial of this seed. Pairs that a config
         lists come each once in an order drawn by the seed, then again in another one; those of a
@@ -82,6 +77,5 @@ class LengthPairs:
         if self.times is None:
             passed, place = divmod(number, self.count)
             return self.table.rows[order_of(seed, passed, self.count)[place]]
-        if first is None:
-            first = random.Random(f"{seed}/first row").randrange(self.count)
-        return self.table.rows[(first + number) % self.count]
+        begin = random.Random(f"{seed}/first row").randrange(self.count) if first is None else first
+        return self.table.rows[(begin + number) % self.count]

@@ -116,11 +116,12 @@ def _read(sources: Sequence[str], **options: Any) -> "Workload":
 
 
 def _of_log(path: Path, *, columns: str | None, context: int | None, **options: Any) -> "Workload":
-    from frontier.extras.workload.kept_files import ReplayWriter, session_lines, write_lines
+    from frontier.extras.workload.kept_files import ReplayWriter, session_lines
     from frontier.extras.workload.log_rows import given_columns, log_rows
     from frontier.extras.workload.log_summary import summary
     from frontier.extras.workload.session_files import BLOCK
     from frontier.store.documents import foreign_text
+    from frontier.store.files import write_output
 
     replay, sessions, share = options["replay"], options["sessions"], options["share"]
     if share is not None and replay is None:
@@ -140,7 +141,7 @@ def _of_log(path: Path, *, columns: str | None, context: int | None, **options: 
             raise UsageError(
                 "--sessions: no session of the log has a second turn", "leave it out: the requests are single"
             )
-        write_lines(sessions, lines)
+        write_output(sessions, b"\n".join(lines) + b"\n")
         return dataclasses.replace(workload, sessions=str(sessions))
     if lines:
         note = f"Its requests are in {len(lines):,} sessions: --sessions FILE keeps them, and plays each as it was."

@@ -80,8 +80,3 @@ def _turns(rows: Sequence[LogRow]) -> Iterator[list[dict[str, float]]]:
     requests = [(row.isl, row.osl, pause) for row, pause in zip(rows, pauses, strict=True)]
     for session in grown_sessions(requests):
         yield [{"new": turn.new, "out": turn.out, "pause": round(turn.pause, 3)} for turn in session]
-
-
-def write_lines(path: Path, lines: Sequence[bytes]) -> None:
-    """A file of these lines."""
-    write_output(path, b"\n".join(lines) + b"\n")

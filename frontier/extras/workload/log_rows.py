@@ -104,7 +104,7 @@ def log_rows(path: Path, columns: Mapping[str, tuple[str, ...]]) -> Iterator[Log
                 names = found
             elif number >= _LOOK:
                 break
-        else:
+        elif number < _LOOK:
             _learn(names, row, columns)
         yield None if names is None else _request(row, names)
     if names is None:
@@ -139,7 +139,8 @@ def _request(row: Mapping[str, Any], names: Mapping[str, str]) -> LogRow | None:
     begun, end, first = (seconds_of(values.get(what), scale) for what in ("time", "end", "first"))
     ttft = _elapsed(values.get("ttft"), names["ttft"]) or _between(begun, first)
     e2e = _elapsed(values.get("latency"), names["latency"]) or _between(begun, end)
-    session, name, kind = (_text(values.get(what)) for what in ("session", "id", "class"))
+    texts = (values.get(what) for what in ("session", "id", "class"))
+    session, name, kind = (None if text is None else str(text)[:200] for text in texts)
     blocks = values.get("blocks")
     named = (each if isinstance(each, int) else name_hash(str(each)) for each in blocks or ())
     return LogRow(
@@ -150,10 +151,6 @@ def _request(row: Mapping[str, Any], names: Mapping[str, str]) -> LogRow | None:
 def name_hash(name: str) -> int:
     """64 bits of a name, the same everywhere."""
     return int.from_bytes(hashlib.blake2b(name.encode(errors="replace"), digest_size=8).digest())
-
-
-def _text(value: Any) -> str | None:
-    return None if value is None else str(value)[:200]
 
 
 def _between(begun: float | None, end: float | None) -> float | None:
