@@ -1,5 +1,6 @@
 """KV memory of the simulated engine: blocks, and which of them hold what."""
 
+from collections import OrderedDict
 from collections.abc import Hashable, Sequence
 
 
@@ -16,7 +17,7 @@ class KvMemory:
         self.free = blocks
         self.prefix_cache = prefix_cache
         self._users: dict[Hashable, int] = {}
-        self._kept: dict[Hashable, None] = {}  # cached and unused, least recently used first
+        self._kept = OrderedDict[Hashable, None]()  # cached and unused, least recently used first
 
     @property
     def used(self) -> float:
@@ -27,8 +28,8 @@ class KvMemory:
         """Give out blocks that are known to be there; unused cached blocks make way."""
         self.free -= count
         while len(self._kept) > self.free:
-            oldest = next(iter(self._kept))
-            del self._kept[oldest], self._users[oldest]
+            oldest, _ = self._kept.popitem(last=False)
+            del self._users[oldest]
 
     def lookup(self, hashes: Sequence[Hashable], most: int) -> Sequence[Hashable]:
         """The leading blocks of a prompt that are cached, at most `most`."""
