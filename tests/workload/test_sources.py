@@ -191,18 +191,22 @@ def test_sessions_of_a_log_are_played_as_sessions(tmp_path: Path) -> None:
 
 
 MEASURE = """
-import resource, sys
+import sys
 from pathlib import Path
 from frontier.extras.workload.log_rows import given_columns, log_rows
 from frontier.extras.workload.log_summary import summary
 found, _ = summary("log", log_rows(Path(sys.argv[1]), given_columns(None)), None, 512, lambda _: None)
-print(found.requests, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024)
+peak = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM"))
+print(found.requests, int(peak.split()[1]) // 1024)
 """
 
 
 @pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="the peak of memory is read where Linux tells it")
 def test_a_long_log_takes_no_more_memory_than_a_short_one(tmp_path: Path) -> None:
-    """At most 300 MiB, and the slope from 200,000 to 800,000 lines is none."""
+    """At most 300 MiB, and the slope from 200,000 to 800,000 lines is none. Linux tells the peak of
+    the program itself; that of getrusage begins with what started it.
+    """
     taken = {}
     for number in (200_000, 800_000):
         with (tmp_path / "log.csv").open("w") as file:
