@@ -121,8 +121,11 @@ def window_trial(run: Run, decision: Decision, seconds: float, number: int, hold
     streams = model.streams if model.rate is None else 1  # at a rate they bound what may be in flight
     requests = max(FEWEST, streams, math.ceil(served * seconds))
     digest = hashlib.sha256(f"{run.config.seed} {hold} {number}".encode()).hexdigest()
+    # A recorded trial knows the name of its trace; the config of the run has its times.
+    shape = next((s for s in run.config.shapes if s.label == model.shape.label), model.shape)
     return replace(
         model,
+        shape=shape,
         repeat=number,
         phase=Phase.VISIT,
         requests=requests,
