@@ -216,3 +216,19 @@ def test_a_window_at_a_rate_lasts_as_long_as_one_in_a_closed_loop(tmp_path: Path
     trial = window_trial(run, decision, 10.0, 1, "hold")
     assert trial.rate is not None
     assert trial.requests <= 2 * 10.0 * 8
+
+
+def test_a_window_at_a_rate_plays_the_trace_of_the_run(tmp_path: Path) -> None:
+    """A recorded trial knows the name of its trace; the run has its times."""
+    (tmp_path / "a.txt").write_text("".join(f"{i * 0.2:.3f}\n" for i in range(300)))
+    (tmp_path / "s.yaml").write_text(
+        "endpoint: simulator\nshapes: 64/16\nrate: [4, 8]\nrequests: 300\nrepeats: 1\nrefine: 0\n"
+        f"arrivals: {{trace: {tmp_path / 'a.txt'}}}\n"
+        "sla: {p90_ttft: 500ms}\nsimulator: {step_base: 6ms, noise: 0.05}\n"
+    )
+    run = frontier.run_sweep(tmp_path / "s.yaml", tmp_path / "run", virtual=True)
+    (decision,) = run.solve()
+    arrivals = window_trial(run, decision, 10.0, 1, "hold").shape.arrivals
+    assert arrivals is not None
+    assert arrivals.trace is not None
+    assert 0 <= arrivals.trace.start(seed=1)[0] <= arrivals.trace.seconds

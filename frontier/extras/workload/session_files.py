@@ -69,12 +69,19 @@ def read_sessions(path: str) -> Shape:
     """The shape, without a name, of the sessions of a file. UsageError when there are none, naming
     what is wrong.
     """
+    return read_as_it_is(path, "sessions", _read)
+
+
+def read_as_it_is(path: str, what: str, read: Callable[[str, int, int], Shape]) -> Shape:
+    """What `read` makes of a file, its time and its size, by which it is kept until it changes.
+    UsageError where the file cannot be read.
+    """
     try:
         about = Path(path).stat()
-        return _read(path, about.st_mtime_ns, about.st_size)
+        return read(path, about.st_mtime_ns, about.st_size)
     except OSError as error:
         hint = "write its path as seen from this directory"
-        raise UsageError(f"cannot read sessions from {path}: {error.strerror}", hint) from error
+        raise UsageError(f"cannot read {what} from {path}: {error.strerror}", hint) from error
 
 
 @functools.lru_cache(maxsize=4)

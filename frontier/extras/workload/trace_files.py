@@ -11,11 +11,10 @@ import functools
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from frontier.core.errors import UsageError
 from frontier.core.length_pairs import LengthPairs, RequestLengths
 from frontier.core.shapes import Shape
 from frontier.extras.workload.arrival_files import read_trace, stamps_of
-from frontier.extras.workload.session_files import BLOCK
+from frontier.extras.workload.session_files import BLOCK, read_as_it_is
 from frontier.store.documents import MOST_BYTES, ForeignFileError, Node, read_document
 from frontier.store.files import read_given
 
@@ -31,12 +30,7 @@ LENGTHS = (
 
 def read_requests(path: str) -> Shape:
     """The shape, without a name, of the requests of a trace. UsageError where it has none."""
-    try:
-        about = Path(path).stat()
-        return _read(path, about.st_mtime_ns, about.st_size)
-    except OSError as error:
-        hint = "write its path as seen from this directory"
-        raise UsageError(f"cannot read requests from {path}: {error.strerror}", hint) from error
+    return read_as_it_is(path, "requests", _read)
 
 
 @functools.lru_cache(maxsize=4)
