@@ -195,8 +195,9 @@ _SUFFIXES = ("-instruct", "-it", "-a22b", "-fp8", "-0528", "-hf", "-instruct-250
 def card(what: str | Mapping[str, Any]) -> ModelCard:
     """The model called `what` ('llama-3.1-8b', 'Qwen/Qwen3-32B'), or one described by a mapping.
 
-    A mapping is either a model's Hugging Face config.json (it has `num_hidden_layers`) or the
-    fields of `ModelCard`. ValueError otherwise: a `Problem`, or pydantic's with one for each key
+    A mapping is either a model's Hugging Face config.json (it has `num_hidden_layers` or
+    `model_type`) or the fields of `ModelCard`. ValueError otherwise: a `Problem`, or pydantic's
+    with one for each key
     that is wrong or missing.
     """
     if isinstance(what, str):
@@ -211,7 +212,7 @@ def card(what: str | Mapping[str, Any]) -> ModelCard:
     sizes = without_nulls(what)
     if isinstance(inner := sizes.get("text_config"), Mapping) and "num_hidden_layers" in inner:
         sizes = without_nulls({"quantization_config": sizes.get("quantization_config"), **inner})
-    if "num_hidden_layers" in sizes:
+    if "num_hidden_layers" in sizes or "model_type" in sizes:
         _require_known(sizes)
         sizes = read(_HuggingFaceConfig, sizes).sizes()
     hidden, heads = sizes.get("hidden"), sizes.get("heads")

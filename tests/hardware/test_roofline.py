@@ -192,6 +192,8 @@ def test_a_card_comes_from_a_hugging_face_config():
     assert made.active_params == card("gpt-oss-120b").active_params
     with pytest.raises(ValueError, match="hidden_size"):
         card({"num_hidden_layers": 2, "num_attention_heads": 2})
+    with pytest.raises(ValueError, match="mamba"):  # without a number of layers it is a config.json, too
+        card({"model_type": "mamba"})
     with pytest.raises(ValueError, match="'layers'"):
         card({"hidden": 8, "layer": 2})
 
