@@ -197,8 +197,7 @@ def card(what: str | Mapping[str, Any]) -> ModelCard:
 
     A mapping is either a model's Hugging Face config.json (it has `num_hidden_layers` or
     `model_type`) or the fields of `ModelCard`. ValueError otherwise: a `Problem`, or pydantic's
-    with one for each key
-    that is wrong or missing.
+    with one for each key that is wrong or missing.
     """
     if isinstance(what, str):
         name = what.strip().lower().rpartition("/")[2].removeprefix("meta-")
