@@ -12,7 +12,7 @@ import pytest
 from benchmarks.tuning import conducted, draw, true_best
 from frontier.config import load_config
 from frontier.core.difference import in_pairs
-from frontier.extras.tune.course import RaceCourse, race_of, rules_of
+from frontier.extras.tune.course import RaceCourse, _starts, race_of, rules_of
 from frontier.extras.tune.gain import SPENT, reach_of
 from frontier.extras.tune.race import Race
 from frontier.extras.tune.tune_text import answer_text, effects, outcome_of, race_json
@@ -101,6 +101,16 @@ def test_a_race_read_back_is_over_and_says_the_same(capped: tuple[Race, tuple[Va
     assert [v["name"] for v in tree["variants"]] == [v.name for v in variants]
 
 
+def test_starts_are_counted_over_all_variants_so_that_the_newest_is_known() -> None:
+    """The variant in the final is the one that was started last, however often another was."""
+    events = [("a", "a1"), ("a", "a2"), ("a", "a3"), ("b", "b1"), ("a", "a4")]
+    lines: list[dict[str, Any]] = []
+    for deployment, trial in events:
+        lines.append({"event": "server", "deployment": deployment})
+        lines.append({"event": "asked", "deployment": deployment, "trial": trial})
+    assert _starts(lines) == {"a1": 1, "a2": 2, "a3": 3, "b1": 4, "a4": 5}
+
+
 def test_equal_variants_are_not_told_apart(tmp_path: Path) -> None:
     race, variants, _ = raced(f"{HEAD}{ENGINE}{{max_num_seqs: [200, 201, 202]}}}}\n", tmp_path / "run")
     assert outcome_of(race) == "no better"
@@ -180,22 +190,7 @@ def started(tmp_path: Path, budget: str = "") -> Path:
 
 @pytest.mark.process
 @pytest.mark.slow
-def test_servers_are_raced_and_one_that_does_not_start_is_a_row_with_its_last_lines(tmp_path: Path) -> None:
-    path = started(tmp_path)
-    said = conclusive(frontier("tune", str(path), "-o", str(tmp_path / "run"), "--json", timeout=600, cwd=tmp_path))
-    tree: dict[str, Any] = json.loads(said.out)
-    assert said.code == 0, said.err
-    assert (tree["outcome"], tree["chosen"]) == ("better", "quick")
-    broken = tree["variants"][1]
-    assert broken["reason"].startswith("did not start: ")
-    assert "no-such-option" in said.err, "the last lines of its log"
-    again = frontier("tune", str(path), "-o", str(tmp_path / "run"), "--json", timeout=60, cwd=tmp_path)
-    assert json.loads(again.out) == tree
-
-
-@pytest.mark.process
-@pytest.mark.slow
-def test_a_race_that_is_killed_goes_on(tmp_path: Path) -> None:
+def test_a_race_of_servers_that_is_killed_goes_on_to_the_best_of_those_that_start(tmp_path: Path) -> None:
     path, run = started(tmp_path), tmp_path / "run"
     race = start("tune", str(path), "-o", str(run), cwd=tmp_path)
     journal = run / "journal.jsonl"
@@ -203,13 +198,20 @@ def test_a_race_that_is_killed_goes_on(tmp_path: Path) -> None:
     while (not journal.exists() or journal.read_text().count("trial_done") < 4) and time.monotonic() < deadline:
         time.sleep(0.2)
     race.kill()
-    race.communicate()
+    _, before_the_kill = race.communicate()
     before = journal.read_text().count("trial_done")
-    said = frontier("tune", str(path), "-o", str(run), "--json", timeout=600, cwd=tmp_path)
-    assert json.loads(said.out)["schema"] == "frontier.tune/1"
+    said = conclusive(frontier("tune", str(path), "-o", str(run), "--json", timeout=600, cwd=tmp_path))
     lines = RunDirectory.read(run).journal_lines()
     done = [line["trial"] for line in lines if line["event"] == "trial_done"]
     assert len(done) == len(set(done)) > before >= 4, "what was finished is not measured again"
+    tree: dict[str, Any] = json.loads(said.out)
+    assert said.code == 0, said.err
+    assert (tree["schema"], tree["outcome"], tree["chosen"]) == ("frontier.tune/1", "better", "quick")
+    broken = tree["variants"][1]
+    assert broken["reason"].startswith("did not start: ")
+    assert "no-such-option" in before_the_kill + said.err, "the last lines of its log"
+    again = frontier("tune", str(path), "-o", str(run), "--json", timeout=60, cwd=tmp_path)
+    assert json.loads(again.out) == tree
 
 
 @pytest.mark.process

@@ -2,7 +2,6 @@
 everything it decides by is in the run directory.
 """
 
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -58,12 +57,14 @@ def _powered(config: Config, trial: Trial, sample: WindowData, rules: Rules) -> 
 
 
 def _starts(lines: Iterable[Mapping[str, Any]]) -> dict[str, int]:
-    """In which start of its server each trial was run, by its key."""
-    count, at, starts = Counter[str](), {}, {}
+    """In which start of a server each trial was run, by its key; starts are counted over all
+    variants, so that a later one has a higher number.
+    """
+    count, at, starts = 0, dict[str, int](), dict[str, int]()
     for line in lines:
         if line["event"] == "server":
-            count[line["deployment"]] += 1
-            at[line["deployment"]] = count[line["deployment"]]
+            count += 1
+            at[line["deployment"]] = count
         elif line["event"] == "asked":
             starts[line["trial"]] = at.get(line["deployment"], 0)
     return starts

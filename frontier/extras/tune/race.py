@@ -158,15 +158,17 @@ class Runner:
 
     @property
     def _asked(self) -> tuple[int, ...]:
-        """The setting that is being proven, or a lower one where it took more than AT_MOST windows;
-        (): the search chooses.
+        """The setting that is being proven, or a lower one where it took more than AT_MOST windows,
+        or twice as many where what it lacks is requests; (): the search chooses.
         """
         proofs = [trial.concurrency for trial, _ in self.history if trial.phase is Phase.PROVE]
         if not proofs:
             return ()
         c, tried = proofs[-1], len(set(proofs))
         over = any(k.concurrency == c and k.verdict is Verdict.VIOLATES for k in self.known.candidates)
-        lower = over or proofs.count(c) >= AT_MOST
+        # At a lower setting as many requests would be missing.
+        missing = any(k.concurrency == c and any(map(k.shortage, self.rules.limits)) for k in self.known.candidates)
+        lower = over or proofs.count(c) >= (2 * AT_MOST if missing else AT_MOST)
         return (max(1, math.floor(LOWER * c)),) if lower and tried < CANDIDATES else (c,)
 
     @property
