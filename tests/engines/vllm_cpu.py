@@ -344,6 +344,8 @@ def main() -> None:
     parser.add_argument("folder", nargs="?", type=Path, default=default_folder())
     parser.add_argument("--port", type=int, default=8000)
     asked, flags = parser.parse_known_args()
+    if flags and asked.what == "install":
+        parser.error(f"unrecognized arguments: {' '.join(flags)}")
     folder = asked.folder.absolute()
     try:
         if asked.what == "install":
