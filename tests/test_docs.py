@@ -6,6 +6,7 @@ import os
 import re
 import shlex
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 
 import click
@@ -56,6 +57,19 @@ def globbed(here: Path, pattern: str) -> list[str]:
     return [str(path.relative_to(here)) for path in here.glob(pattern)]
 
 
+def earlier_in(document: str, command: str) -> list[str]:
+    """The commands that a reader of the document has typed before."""
+    typed = [each for name, each in commands() if name == document]
+    return typed[: typed.index(command)]
+
+
+def made_by(command: str) -> list[str]:
+    """The files and directories that a command writes: after `>` and `-o`."""
+    line, _, target = command.partition(" > ")
+    words = shlex.split(line)
+    return [word for before, word in pairwise(words) if before == "-o"] + [target.strip()][: bool(target)]
+
+
 SLOW = "frontier ceilings "
 """Measures this machine's memory for seconds."""
 
@@ -69,10 +83,9 @@ def test_a_documented_command_runs(document: str, command: str, reader: tuple[Pa
     here, url = reader
     line, _, target = command.partition(" > ")
     words = shlex.split(line.replace("http://localhost:8000/v1", url))[1:]
-    for _, earlier in (shown for shown in commands() if shown[0] == document):
-        file = earlier.partition(" > ")[2].strip()
-        if file in words and not (here / file).exists():  # the test that writes it ran elsewhere, or comes later
-            test_a_documented_command_runs(document, earlier, reader)
+    for earlier in earlier_in(document, command):
+        if any(made in words and not (here / made).exists() for made in made_by(earlier)):
+            test_a_documented_command_runs(document, earlier, reader)  # its own test ran elsewhere, or comes later
     arguments = [name for word in words for name in (sorted(globbed(here, word)) if "*" in word else [word])]
     said = frontier(*arguments, cwd=here)
     # The runs compared are copies of one: nothing is proven.
