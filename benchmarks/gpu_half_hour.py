@@ -1,23 +1,27 @@
-"""Half an hour on one GPU: its ceilings, a real-size model served and swept, the engine model, the
-client's limits.
+"""Half an hour on one GPU: its ceilings, a real-size model alone, served and swept, the engine
+model, the client's limits.
 
-usage: python -m benchmarks.gpu_half_hour -o FOLDER [--gpu h200] [--steps ceilings server engine
-client]
-       [--server-python PYTHON] [--minutes 6] [--device cpu --size tiny]
+usage: python -m benchmarks.gpu_half_hour -o FOLDER [--gpu h200] [--steps ceilings steps burst
+server engine client] [--shapes 1024/256 256/256] [--sla p95_ttft=2s p95_tpot=100ms]
+[--server-python PYTHON] [--minutes 6] [--device cpu --size tiny]
 
-Four steps in the order of their value. Each has its own files in FOLDER and fails alone;
-FOLDER/README.md says what was reached and how long it took. A later call with other --steps goes on
-in the same folder; `engine` reads the run that `server` left.
+Six steps in the order of their value. Each has its own files in FOLDER and fails alone;
+FOLDER/steps.md says what was reached and how long it took. A later call with other --steps goes on
+in the same folder; `server` reads what `burst` left, and `engine` the runs of `server`.
 
-  ceilings  frontier ceilings server    a random llama in the shape of an 8B model behind
-  `transformers serve --continuous-batching`: probe, sweep,
-            page, picture, and the records as one file
+  ceilings  frontier ceilings
+  steps     a random llama in the shape of an 8B model alone: its step times over batch and context
+  burst     the same behind a server, with CUDA graphs and without: bursts of requests, so that the
+            sweep has the faster one, and a limit that it can be near
+  server    the same behind transformers' server with continuous batching: probe, sweep, page,
+            picture, and the points
   engine    the engine model fitted to four of the sweep's concurrencies, and its error at the
-  others client    events per second and p99 TTFT error of the client against a server whose times
-  are known
+            others
+  client    events per second and p99 TTFT error of the client against a server whose times are
+            known
 
-PYTHON (default: this one) needs torch, transformers with its server, accelerate, safetensors and
-tokenizers. With --device cpu --size tiny all of it is rehearsed in about ten minutes without a GPU.
+PYTHON (default: this one) needs torch and transformers with its server. With --device cpu --size
+tiny all of it is rehearsed in about ten minutes without a GPU.
 """
 
 import argparse
@@ -31,6 +35,7 @@ import sys
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from frontier.extras.predict.fit import Known, calibrate
@@ -39,11 +44,15 @@ from frontier.hardware.models import card
 from frontier.hardware.roofline import ModelRoofline
 
 ROOT = Path(__file__).parents[1]
+MODEL = "llama-3.1-8b-random"
 FRONTIER = (sys.executable, "-m", "frontier")
-SHAPES = {"8b": ((256, 256), (1024, 256)), "tiny": ((64, 8),)}
 CONCURRENCIES = {"8b": [1, 2, 4, 8, 16, 32, 64], "tiny": [1, 2, 4, 6, 8, 12]}
-SLAS = {"8b": {"p95_ttft": "2s", "p95_tpot": "60ms"}, "tiny": {"p95_ttft": "20s", "p95_tpot": "2s"}}
 OFFLINE = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "DO_NOT_TRACK": "1"}
+
+
+def shapes(asked: argparse.Namespace) -> list[tuple[int, int]]:
+    """Input and output lengths."""
+    return [(int(isl), int(osl)) for isl, _, osl in (shape.partition("/") for shape in asked.shapes)]
 
 
 class StepError(Exception):
@@ -68,71 +77,47 @@ def ceilings(asked: argparse.Namespace) -> None:
     (asked.output / "ceilings.json").write_text(text)
 
 
+def steps(asked: argparse.Namespace) -> None:
+    """Step times of the model alone, without a server."""
+    tiny = ("--tiny", "--seconds", "0.1") if asked.size == "tiny" else ()
+    text = ran(asked, "steps", asked.server_python, "benchmarks/bare_llama.py", *tiny)
+    (asked.output / "steps.json").write_text(text)
+
+
 @contextlib.contextmanager
-def served(asked: argparse.Namespace) -> Iterator[tuple[str, Path]]:
-    """The model behind transformers' own server: its URL, and the model's folder, which is its name
-    too.
-    """
-    model = asked.output / "model"
-    if not (model / "model.safetensors.index.json").exists():
-        ran(
-            asked,
-            "model",
-            asked.server_python,
-            "-m",
-            "benchmarks.random_llama",
-            str(model),
-            "--size",
-            asked.size,
-            "--device",
-            asked.device,
-        )
+def served(asked: argparse.Namespace, *flags: str) -> Iterator[str]:
+    """The model behind transformers' own server, after its first answer: its URL."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    command = (
-        str(Path(asked.server_python).with_name("transformers")),
-        "serve",
-        str(model),
-        "--continuous-batching",
-        "--device",
-        asked.device,
-        "--dtype",
-        "auto",
-        "--host",
-        "127.0.0.1",
-        "--port",
-        str(port),
-        # Without a number of blocks the server takes most of the memory, which on a CPU is the
-        # machine's.
-        *(("--cb-block-size", "32", "--cb-num-blocks", "512") if asked.device == "cpu" else ()),
-    )
-    with (asked.output / "server.txt").open("w") as log:
+    folder = ("benchmarks/random_llama.py", str(asked.output / MODEL))
+    command = (asked.server_python, *folder, "--port", str(port), "--size", asked.size, *flags)
+    with (asked.output / f"server{''.join(flags)}.txt").open("w") as log:
         server = subprocess.Popen(
             command, cwd=ROOT, stdout=log, stderr=log, start_new_session=True, env={**os.environ, **OFFLINE}
         )
         try:
             while not listening(port):
                 if server.poll() is not None:
-                    raise StepError(f"the server ended with {server.returncode}; see server.txt")
+                    raise StepError(f"the server ended with {server.returncode}; see {log.name}")
                 time.sleep(1)
-            first_answer(f"http://127.0.0.1:{port}/v1/completions", model)
-            yield f"http://127.0.0.1:{port}/v1", model
+            first_answer(f"http://127.0.0.1:{port}/v1/completions")
+            yield f"http://127.0.0.1:{port}/v1"
         finally:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(server.pid, signal.SIGTERM)
             try:
-                server.wait(20)
+                server.wait(10)
             except subprocess.TimeoutExpired:
                 os.killpg(server.pid, signal.SIGKILL)
                 server.wait()
 
 
-def first_answer(url: str, model: Path) -> None:
+def first_answer(url: str) -> None:
     """Waits for an answer: with the first request the server reserves its KV memory, which can take
     minutes.
     """
-    body = json.dumps({"model": str(model), "prompt": "hello there", "max_tokens": 4}).encode()
+    body = json.dumps({"model": MODEL, "prompt": "hello there", "max_tokens": 4}).encode()
     request = urllib.request.Request(url, body, {"Content-Type": "application/json"})
     try:
         urllib.request.urlopen(request, timeout=300).read()
@@ -147,44 +132,74 @@ def listening(port: int) -> bool:
         return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
+def tokens_per_second(url: str, streams: int) -> float:
+    """Of `streams` requests of 32 tokens at once, after two rounds of them."""
+
+    def one(index: int) -> None:
+        body = json.dumps({"model": MODEL, "prompt": f"{index} one two three " * 40, "max_tokens": 32}).encode()
+        request = urllib.request.Request(f"{url}/completions", body, {"Content-Type": "application/json"})
+        urllib.request.urlopen(request, timeout=60).read()
+
+    with ThreadPoolExecutor(streams) as pool:
+        for _ in range(3):
+            began = time.monotonic()
+            list(pool.map(one, range(streams)))
+    return streams * 32 / (time.monotonic() - began)
+
+
+def burst(asked: argparse.Namespace) -> None:
+    """Rates of the server with CUDA graphs and without them."""
+    rates: dict[str, dict[int, float]] = {}
+    for flag in ("--graphs", "") if asked.device == "cuda" else ("",):
+        try:
+            with served(asked, *flag.split()) as url:
+                rates[flag] = {streams: tokens_per_second(url, streams) for streams in (1, 8, 32, 64)}
+        except (StepError, OSError) as error:
+            print(f"server {flag or 'without graphs'}: {error}", flush=True)
+    print(f"tokens per second by streams: {rates}", flush=True)
+    if not rates:
+        raise StepError("the server does not run; see server*.txt")
+    (asked.output / "burst.json").write_text(json.dumps(rates, indent=1))
+
+
 def server(asked: argparse.Namespace) -> None:
-    """Probe and sweep, one shape after the other; picture, page, points and the records themselves
-    as one file.
-    """
-    with served(asked) as (url, model):
-        ran(asked, "probe", *FRONTIER, "probe", url, "--model", str(model), "--wait", "5min", ends=(0, 4, 5))
-        sizes = json.loads((model / "config.json").read_text())
-        gpu = {"name": asked.gpu, "model": sizes} if asked.device == "cuda" else None
-        for isl, osl in SHAPES[asked.size]:
-            run = asked.output / f"run-{isl}x{osl}"
-            config = {
-                "name": f"{asked.size}-{isl}x{osl}",
-                "endpoint": url,
-                "model": str(model),
-                "shapes": [f"{isl}/{osl}"],
-                "concurrency": CONCURRENCIES[asked.size],
-                "sla": {**SLAS[asked.size], "error_rate": "1%"},
-                "budget": {"time": f"{asked.minutes:g}min"},
-                **({"hardware": gpu} if gpu else {}),
-            }
-            file = asked.output / f"{run.name}.yaml"
-            file.write_text(json.dumps(config, indent=1))  # JSON is YAML
-            # 3 and 4 are answers: no setting meets the SLA, or none was proven in the time.
-            ran(
-                asked,
-                run.name,
-                *FRONTIER,
-                "sweep",
-                str(file),
-                "-o",
-                str(run),
-                limit=90 * asked.minutes + 120,
-                ends=(0, 3, 4),
-            )
-            ran(asked, f"{run.name}-page", *FRONTIER, "report", str(run), "-o", str(asked.output / f"{run.name}.html"))
-            ran(asked, f"{run.name}-picture", *FRONTIER, "plot", str(run), "-o", str(asked.output / f"{run.name}.png"))
-            points = ran(asked, f"{run.name}-show", *FRONTIER, "show", str(run), "--json")
-            (asked.output / f"{run.name}.json").write_text(points)
+    """Probe and sweep, one shape after the other; picture, page and points."""
+    rates = json.loads((asked.output / "burst.json").read_text())
+    with served(asked, *max(rates, key=lambda flag: rates[flag]["32"]).split()) as url:
+        ran(asked, "probe", *FRONTIER, "probe", url, "--model", MODEL, "--wait", "5min", ends=(0, 4, 5))
+        for isl, osl in shapes(asked):
+            swept(asked, url, isl, osl)
+
+
+def swept(asked: argparse.Namespace, url: str, isl: int, osl: int) -> None:
+    """One shape's sweep, its page, picture and points."""
+    run = asked.output / f"run-{isl}x{osl}"
+    config = {
+        "name": f"{asked.size}-{isl}x{osl}",
+        "endpoint": url,
+        "model": MODEL,
+        "shapes": [f"{isl}/{osl}"],
+        "concurrency": CONCURRENCIES[asked.size],
+        "sla": dict(limit.split("=") for limit in asked.sla) | {"error_rate": "1%"},
+        "budget": {"time": f"{asked.minutes:g}min"},
+    }
+    if asked.device == "cuda":
+        sizes = json.loads((asked.output / MODEL / "config.json").read_text())
+        config |= {"hardware": {"name": asked.gpu, "model": sizes}, "gpus": 1, "price": "$3/gpu/h"}
+    file = asked.output / f"{run.name}.yaml"
+    file.write_text(json.dumps(config, indent=1))  # JSON is YAML
+    # 3 and 4 are answers: no setting meets the SLA, or none was proven in the time.
+    sweep = (*FRONTIER, "sweep", str(file), "-o", str(run))
+    ran(asked, run.name, *sweep, limit=60 * asked.minutes + 60, ends=(0, 3, 4))
+    shown(asked, run)
+
+
+def shown(asked: argparse.Namespace, run: Path) -> None:
+    """What people see of a run, and its points for the next step."""
+    ran(asked, f"{run.name}-page", *FRONTIER, "report", str(run), "-o", str(asked.output / f"{run.name}.html"))
+    ran(asked, f"{run.name}-picture", *FRONTIER, "plot", str(run), "-o", str(asked.output / f"{run.name}.png"))
+    points = ran(asked, f"{run.name}-show", *FRONTIER, "show", str(run), "--json")
+    (asked.output / f"{run.name}.json").write_text(points)
 
 
 def engine(asked: argparse.Namespace) -> None:
@@ -195,7 +210,7 @@ def engine(asked: argparse.Namespace) -> None:
         "| shape | concurrency | | TTFT measured | predicted | TPOT measured | predicted |",
         "|---|--:|---|--:|--:|--:|--:|",
     ]
-    for isl, osl in SHAPES[asked.size]:
+    for isl, osl in shapes(asked):
         file = asked.output / f"run-{isl}x{osl}.json"
         if not file.exists():
             raise StepError(f"{file.name} is missing: run the step server first")
@@ -213,7 +228,7 @@ def engine(asked: argparse.Namespace) -> None:
         fitted = {0, round(last / 3), round(2 * last / 3), last}
         roofline = None
         if asked.device == "cuda":
-            sizes = json.loads((asked.output / "model" / "config.json").read_text())
+            sizes = json.loads((asked.output / MODEL / "config.json").read_text())
             roofline = ModelRoofline.of(card(sizes), hardware(asked.gpu), 1, "bf16", "bf16")
         model = calibrate([known[i] for i in sorted(fitted)], isl, osl, roofline=roofline)
         for i, point in enumerate(known):
@@ -234,6 +249,8 @@ def client(asked: argparse.Namespace) -> None:
 
 STEPS: dict[str, Callable[[argparse.Namespace], None]] = {
     "ceilings": ceilings,
+    "steps": steps,
+    "burst": burst,
     "server": server,
     "engine": engine,
     "client": client,
@@ -247,13 +264,15 @@ def main() -> int:
     parser.add_argument("--steps", nargs="+", choices=STEPS, default=list(STEPS))
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--gpu", default="h200", help="its name in frontier's list, for the roofline")
-    parser.add_argument("--size", choices=SHAPES, default="8b")
+    parser.add_argument("--size", choices=CONCURRENCIES, default="8b")
+    parser.add_argument("--shapes", nargs="+", default=["1024/256", "256/256"])
+    parser.add_argument("--sla", nargs="+", default=["p95_ttft=2s", "p95_tpot=100ms"])
     parser.add_argument("--minutes", type=float, default=6, help="budget of each sweep")
     parser.add_argument("--server-python", default=sys.executable)
     asked = parser.parse_args()
     asked.output = asked.output.resolve()
     asked.output.mkdir(parents=True, exist_ok=True)
-    table = asked.output / "README.md"
+    table = asked.output / "steps.md"
     if not table.exists():
         table.write_text("| step | outcome | seconds |\n|---|---|--:|\n")
     failed = False
