@@ -12,7 +12,7 @@ from frontier.core.shapes import Shape
 from frontier.core.trials import Phase, Trial
 from frontier.planning.budget import Amount, Caps, TrialTimes, described_trials
 from frontier.planning.plan import halving, make_plan, make_trial
-from frontier.sweep.ledger import deadline
+from frontier.sweep.ledger import Ledger, deadline
 from tests.golden import assert_golden_row
 
 TEXT = """\
@@ -106,6 +106,23 @@ def test_the_time_of_a_trial_is_interpolated_between_what_was_measured() -> None
     assert 53.0 == times.seconds(trial(4, 1, 200, Phase.PROVE)), "twice the requests, and as much around them"
     assert 120.0 == times.seconds(trial(1, 1, 900, Phase.PROVE)), "max_time ends a trial"
     assert TrialTimes(((trial(4), Amount(28.0, 112.0)),)).seconds(trial(1)) == pytest.approx(103.0)
+
+
+def test_a_scan_above_what_was_measured_needs_room_for_the_least_it_may_take() -> None:
+    """On an H200 a budget of 4 min ended after 104 s: 16 streams were expected to take four times
+    as long as 4.
+    """
+    times = TrialTimes(((replace(trial(4, 1, 40), seconds=17.5), Amount(41.0, 19.0)),))
+    scan = replace(trial(16, 1, 64, Phase.SCAN), seconds=18.6)
+    assert times.seconds(scan) == pytest.approx(120.0), "max_time: no gain is counted on"
+    assert times.least(scan) == pytest.approx(18.6 + 3 * 4 * 41 / 19)
+    assert times.least(trial(1, 1, 10, Phase.SCAN)) == times.seconds(trial(1, 1, 10)), "below, both are one"
+    now = [0.0]
+    ledger = Ledger(config("budget: {time: 4min}\n").budget, lambda: now[0], lambda: 0.0)
+    ledger.times = times
+    now[0] = 104.0
+    assert ledger.refuses(scan) is None
+    assert ledger.refuses(replace(scan, phase=Phase.PROVE)) == "time 4 min"
 
 
 def test_a_window_that_is_bounded_by_time_counts_as_long_and_by_what_was_really_sent() -> None:

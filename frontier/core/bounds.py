@@ -248,7 +248,7 @@ def _largest(x: Floats, units: Ints) -> Floats:
 def above_largest(largest: Floats, middle: float, p: float, confidence: float) -> float:
     """An upper bound of the percentile p where requests are too much alike for ranks to give one:
     each unit (see `_units`) counts as a single value, the `largest` latency in it. Infinite where
-    one is infinite, and where it would be a hundred times the median.
+    one is infinite or 0, and where it would be a hundred times the median.
 
     A request is beyond a bound no more often than the largest of its unit is, so what bounds the
     percentile p of the largest bounds that of the requests. Their logarithms are taken to have an
@@ -258,7 +258,7 @@ def above_largest(largest: Floats, middle: float, p: float, confidence: float) -
     all as that is above `middle`, the median: the tail may be twice as long as was seen. So it is
     never below what ranks would give, and only helps where no request came near the limit.
     """
-    if len(largest) < 2 or not middle > 0 or not np.isfinite(largest).all():
+    if len(largest) < 2 or not middle > 0 or not (np.isfinite(largest) & (largest > 0)).all():
         return math.inf
     logs = np.log(largest)
     top = float(logs.max())

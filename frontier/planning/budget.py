@@ -131,13 +131,31 @@ class TrialTimes:
         """
         if trial.rate is not None:  # its requests arrive by the clock
             return expected_seconds(trial)
+        known = self._each(trial)
+        return self._lasting(trial, _between(known, trial.concurrency)) if known else None
+
+    def least(self, trial: Trial) -> float | None:
+        """Seconds a trial takes at the least: as `seconds`, but above what was measured throughput
+        is taken to grow with the load.
+        """
+        known = self._each(trial)
+        if trial.rate is not None or not known:
+            return self.seconds(trial)
+        gain = min(1.0, max(known) / trial.concurrency)
+        return self._lasting(trial, _between(known, trial.concurrency) * gain)
+
+    def _each(self, trial: Trial) -> dict[int, float]:
+        """Seconds per request sent of the trial's series, by the concurrency of what was
+        measured.
+        """
         rates: dict[int, list[float]] = {}
         for other, amount in self.taken:
             if other.series == trial.series and amount.seconds > 0 and amount.requests > 0:
                 rates.setdefault(other.concurrency, []).append(amount.seconds / amount.requests)
-        if not rates:
-            return None
-        each = _between({c: sum(own) / len(own) for c, own in rates.items()}, trial.concurrency)
+        return {c: sum(own) / len(own) for c, own in rates.items()}
+
+    def _lasting(self, trial: Trial, each: float) -> float:
+        """Seconds of a trial whose requests take `each` seconds of it."""
         window = min(math.inf if trial.seconds is None else trial.seconds, each * trial.requests)
         longest = max(trial.max_time, *(amount.seconds for _, amount in self.taken))
         return min(longest, max(trial.min_time, window) + each * AROUND * trial.concurrency)

@@ -15,6 +15,7 @@ from typing import Any
 
 from frontier.config import BudgetConfig, DeploymentConfig
 from frontier.core.errors import MemoryShortError
+from frontier.core.proof import SCANS
 from frontier.core.trials import Record, Trial
 from frontier.planning.budget import MARGIN, Amount, Caps, TrialTimes, price_of
 
@@ -133,11 +134,13 @@ class Ledger:
         """The limit that has no room for the trial, in words; None to begin it.
 
         While it is not known how long it takes it is begun as long as any time is left: the end
-        cuts it off.
+        cuts it off. A scan is begun when there is room for the least that it may take, as nothing
+        else can come before it.
         """
-        margin = MARGIN if self.times.seconds(trial) is not None else 0.0
         need = self.times.need(trial, self._price)
-        need = replace(need, seconds=need.seconds * margin, dollars=need.dollars * margin)
+        seconds = self.times.least(trial) if trial.phase in SCANS else self.times.seconds(trial)
+        seconds = 0.0 if seconds is None else seconds * MARGIN
+        need = replace(need, seconds=seconds, dollars=seconds * self._price)
         if (left := self.seconds_left()) is not None and left <= 0:
             need = replace(need, seconds=max(need.seconds, 1e-9))
         return self.caps.refuses(self.spent(), need, self._wall())

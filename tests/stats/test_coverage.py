@@ -375,6 +375,11 @@ def alike(level: Callable[[np.random.Generator, int], Floats], windows: int, inn
     return false / 1000
 
 
+def test_windows_whose_largest_latency_is_zero_have_no_bound() -> None:
+    """TPOT is 0 where all tokens of an answer are read at once."""
+    assert math.isinf(above_largest(np.array([0.0, 0.01, 0.02]), 0.005, 0.99, 0.95))
+
+
 @pytest.mark.parametrize("law", LEVELS)
 def test_a_bound_by_windows_holds_whatever_the_law_of_their_levels(law: str) -> None:
     for windows in (3, 6, 20):
