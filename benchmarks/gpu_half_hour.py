@@ -37,8 +37,13 @@ import urllib.request
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy.optimize import nnls
 
 from frontier.extras.predict.fit import Known, calibrate
+from frontier.extras.predict.prediction import EFFICIENCY, OVERHEAD
 from frontier.hardware.gpus import hardware
 from frontier.hardware.models import card
 from frontier.hardware.roofline import ModelRoofline
@@ -201,10 +206,43 @@ def shown(asked: argparse.Namespace, run: Path) -> None:
     (asked.output / f"{run.name}.json").write_text(points)
 
 
+FITTED = ((1, 256), (64, 256), (256, 1024), (16, 16384))
+"""Batch and context of the steps that the prices of the embedded engine are fitted to."""
+
+
+def step_table(rows: list[dict[str, Any]], gpu: str) -> list[str]:
+    """Measured steps of the model alone beside the roofline, the prediction without a measurement
+    (60 % of the roofline and 2 ms), and the embedded engine's prices fitted to four of them.
+    """
+    roofline = ModelRoofline.of(card("llama-3.1-8b"), hardware(gpu), 1, "bf16", "bf16")
+    steps = {(row["batch"], row["context"]): row["s"] for row in rows if row["kind"] == "decode"}
+    parts = np.array([[1, b, b * c] for b, c in FITTED]) / np.array([[steps[at]] for at in FITTED])
+    prices, _ = nnls(parts, np.ones(len(FITTED)))
+    base, decode, token = prices
+    lines = [
+        f"Fitted: {1e3 * base:.2f} ms a step, {1e6 * decode:.1f} us a request, {1e9 * token:.1f} ns a token of context",
+        "",
+        "| batch | context | step | of the roofline | predicted unmeasured | fitted |",
+        "|--:|--:|--:|--:|--:|--:|",
+    ]
+    for (batch, context), took in steps.items():
+        bound = roofline.decode(batch, context).seconds
+        blind = bound / EFFICIENCY + OVERHEAD
+        fitted = base + batch * decode + batch * context * token
+        role = "(used)" if (batch, context) in FITTED else f"{fitted / took - 1:+.1%}"
+        lines.append(
+            f"| {batch} | {context:,} | {1e3 * took:.2f} ms | {bound / took:.0%} | {blind / took - 1:+.0%} | {role} |"
+        )
+    return lines
+
+
 def engine(asked: argparse.Namespace) -> None:
     """The engine model fitted to the first, the last and two settings between, beside what the
-    others measured.
+    others measured; and the step times of the model alone.
     """
+    if (asked.output / "steps.json").exists() and asked.size == "8b":
+        rows = json.loads((asked.output / "steps.json").read_text())["steps"]
+        (asked.output / "step-table.md").write_text("\n".join(step_table(rows, asked.gpu)) + "\n")
     lines = [
         "| shape | concurrency | | TTFT measured | predicted | TPOT measured | predicted |",
         "|---|--:|---|--:|--:|--:|--:|",
@@ -227,8 +265,7 @@ def engine(asked: argparse.Namespace) -> None:
         fitted = {0, round(last / 3), round(2 * last / 3), last}
         roofline = None
         if asked.device == "cuda":
-            sizes = json.loads((asked.output / MODEL / "config.json").read_text())
-            roofline = ModelRoofline.of(card(sizes), hardware(asked.gpu), 1, "bf16", "bf16")
+            roofline = ModelRoofline.of(card("llama-3.1-8b"), hardware(asked.gpu), 1, "bf16", "bf16")
         model = calibrate([known[i] for i in sorted(fitted)], isl, osl, roofline=roofline)
         for i, point in enumerate(known):
             said = model.at(point.concurrency)

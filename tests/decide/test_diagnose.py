@@ -303,6 +303,15 @@ def test_for_decode_what_is_off_and_fits_is_proposed(settings: ServerSettings, t
     assert {flag for flag in flags if flag in advised(Resource.DECODE, settings, tpot)} == proposed
 
 
+@pytest.mark.parametrize(("memory", "flags"), [(None, 1), (0.5, 1), (0.05, 0)])
+def test_fewer_bytes_are_no_remedy_where_the_memory_is_idle(memory: float | None, flags: int) -> None:
+    """Seen on an H200: a step took ten times as long as the weights take to be read."""
+    here = signs(16, {"decode": 3.0}, memory=memory)
+    changes = remedy(Resource.DECODE, "vllm", here, signs(1))[0]
+    assert changes.count("--quantization fp8") == changes.count("--kv-cache-dtype fp8") == flags
+    assert ("CUDA graphs" in changes) is (flags == 0)
+
+
 def test_a_cache_in_fp8_and_a_prefix_cache_are_not_proposed_twice() -> None:
     assert "--kv-cache-dtype fp8" in advised(Resource.KV, NOT_ON)
     assert "--kv-cache-dtype" not in advised(Resource.KV, ServerSettings(kv_bits=8.0))

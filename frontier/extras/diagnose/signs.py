@@ -19,6 +19,7 @@ class Signs:
     windows. `step` is the mean time of an engine's step, `chunks` in how many steps it reads a
     prompt that is alone: each step but the last of these yields no token. `clock` is the mean SM
     clock of the slowest GPU in Hz, `held` the share of time in which the driver held it down.
+    `memory` is the share of the memory's bandwidth at which decoding reads, by the roofline.
     `settings` are the server's. None: not known.
     """
 
@@ -40,6 +41,7 @@ class Signs:
     chunks: float | None = None
     clock: float | None = None
     held: float | None = None
+    memory: float | None = None
     limited: float = 0.0
     failed: float = 0.0
     outcomes: Mapping[str, int] = field(default_factory=dict)
@@ -120,6 +122,7 @@ def signs_of(point: Point, sample: WindowData, settings: ServerSettings | None =
         chunks=1 + (steps - made) / ended if steps and made and ended and point.concurrency == 1 else None,
         clock=_gauge(sample.server, "gpu_sm_clock"),
         held=_gauge(sample.server, "gpu_clocks_held"),
+        memory=point.light.mbu.value if point.light and point.light.mbu else None,
         limited=limited,
         failed=sum(bad.values()) / total - limited,
         outcomes=bad,
