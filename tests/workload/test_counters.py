@@ -180,9 +180,40 @@ def test_hostile_texts_are_refused_or_say_nothing() -> None:
     load_config(config_text(found), "sweep.yaml")
 
 
-def test_what_runs_and_what_waits_is_in_flight() -> None:
-    assert in_flight(wanted_samples(b"vllm:num_requests_running 3\nvllm:num_requests_waiting 2\n")) == 5
-    assert in_flight({}) is None
+TIMES = {
+    "vllm": ("vllm:time_to_first_token_seconds", "vllm:e2e_request_latency_seconds"),
+    "sglang": ("sglang:time_to_first_token_seconds", "sglang:e2e_request_latency_seconds"),
+    "tgi": ("tgi_request_input_length", "tgi_request_duration"),
+    "trtllm": ("trtllm_time_to_first_token_seconds", "trtllm_e2e_request_latency_seconds"),
+}
+"""What counts the requests that came, and the time in the server of those that ended."""
+
+
+@pytest.mark.parametrize("engine", TIMES)
+def test_in_flight_is_the_rate_of_ended_requests_times_their_mean_time(engine: str) -> None:
+    rng, came, spent, increases = random.Random(1), 0, 0.0, Increases()
+    steps, each = [], []
+    for _ in range(201):
+        each += [rng.expovariate(1 / 0.25) for _ in range(rng.randrange(17))]  # 8 of 0.25 s in every 2 s
+        series = dict.fromkeys(TIMES[engine], buckets(each, (0.1, 1.0)))
+        steps.append(increases.add(wanted_samples(text(series, more=("vllm:num_requests_running 40",)))))
+    came, spent = (sum(values) for values in zip(*steps, strict=True))
+    figure = in_flight([seconds for _, seconds in steps[1:]], [2.0] * 200)
+    assert figure is not None
+    assert figure.value == pytest.approx(spent / 400)
+    assert figure.value == pytest.approx(1.0, rel=0.15)
+    assert figure.low is not None
+    assert figure.high is not None
+    assert 0.8 < figure.low < 1.0 < figure.high < 1.2
+    assert came == pytest.approx(1_600, rel=0.1)
+
+
+def test_in_flight_is_not_known_where_nothing_says_how_long_requests_take() -> None:
+    assert in_flight([0.0] * 20, [1.0] * 20) is None
+    assert in_flight([], []) is None
+    alone = in_flight([6.0], [2.0])
+    assert alone is not None
+    assert (alone.value, alone.low, alone.high) == (3.0, None, None)
 
 
 @pytest.mark.parametrize(

@@ -5,12 +5,14 @@ import concurrent.futures
 import http.server
 import json
 import random
+import re
 import shutil
 import signal
 import subprocess
 import sys
 import threading
 import time
+import urllib.parse
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -71,6 +73,99 @@ def test_from_a_running_server_to_a_sweep_of_its_traffic(server: str, tmp_path: 
     (tmp_path / "short.yaml").write_text(short)
     run = run_sweep(tmp_path / "short.yaml", tmp_path / "run", virtual=True)
     assert [p.concurrency for p in run.points() if p.valid]
+
+
+def test_in_flight_is_what_the_server_had_on_average(tmp_path: Path) -> None:
+    """Four streams without a pause, whose requests have one, two or three times 50 tokens of 2 ms:
+    a request that comes and goes between two readings counts with its time.
+    """
+    stop = threading.Event()
+
+    def stream(server: str, seed: int) -> None:
+        rng = random.Random(seed)
+        while not stop.is_set():
+            ask(server, 20, 50 * rng.randrange(1, 4))
+
+    with SimulatorProcess(EngineSpec(step_base=0.002)) as simulator, concurrent.futures.ThreadPoolExecutor(4) as pool:
+        streams = [pool.submit(stream, simulator.url, seed) for seed in range(4)]
+        try:
+            said = frontier("workload", simulator.url, "--over", "6s", "--json", cwd=tmp_path)
+        finally:
+            stop.set()
+        concurrent.futures.wait(streams)
+    assert said.code == 0, said.err
+    running = json.loads(said.out)["running"]
+    assert running["value"] == pytest.approx(4, rel=0.15)
+    assert running["low"] < running["value"] < running["high"]
+
+
+MEANS = {
+    "vllm:request_prompt_tokens": 100.0,
+    "vllm:request_generation_tokens": 20.0,
+    "vllm:time_to_first_token_seconds": 0.2,
+    "vllm:e2e_request_latency_seconds": 2.5,
+}
+
+
+class Kept(http.server.BaseHTTPRequestHandler):
+    """A Prometheus of two days in which a server gets a request a second, and three a second in the
+    one hour before the last: it knows the queries that are asked, and how much a counter grew. All
+    values of a histogram are in the bucket up to twice their mean.
+    """
+
+    now = 0.0
+
+    def do_GET(self) -> None:
+        where, _, words = self.path.partition("?")
+        asked = dict(urllib.parse.parse_qsl(words))
+        match = re.search(r"increase\((\S+?)(_bucket|_sum|_count)\{.*\}\[(\d+)s\]\)", asked["query"])
+        result: list[dict[str, Any]] = []
+        if match is not None and (mean := MEANS.get(match[1])) is not None:
+            if where.endswith("query_range"):
+                start, end, step = (float(asked[key]) for key in ("start", "end", "step"))
+                times = np.arange(start, end + 1e-6, step)
+                result = [{"values": [[at, str(self.grown(at, match, mean))] for at in times]}]
+            else:
+                labels = [{"le": str(2 * mean)}, {"le": "+Inf"}] if match[2] == "_bucket" else [{}]
+                value = str(self.grown(float(asked["time"]), match, mean))
+                result = [{"metric": {"model_name": "llama", **each}, "value": [0, value]} for each in labels]
+        body = json.dumps({"status": "success", "data": {"result": result}}).encode()
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(body)
+
+    def grown(self, at: float, match: re.Match[str], mean: float) -> float:
+        """What a counter grew by in the time before."""
+        begun = at - float(match[3])
+        busy = min(at, self.now - 3_600) - max(begun, self.now - 7_200)
+        requests = at - begun + 2 * max(0.0, busy)
+        return requests * (mean if match[2] == "_sum" else 1.0)
+
+    def log_message(self, *_: Any) -> None:
+        pass
+
+
+def test_the_busiest_hour_of_a_prometheus_has_the_rate_and_what_was_in_flight(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Kept.now = time.time()
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Kept) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        url = f"http://127.0.0.1:{server.server_port}"
+        try:
+            said = frontier("workload", "--prometheus", url, "--range", "2d", "--json", cwd=tmp_path)
+            monkeypatch.delitem(MEANS, "vllm:e2e_request_latency_seconds")
+            without = frontier("workload", "--prometheus", url, "--range", "2d", "--json", cwd=tmp_path)
+        finally:
+            server.shutdown()
+    assert said.code == 0, said.err
+    tree = json.loads(said.out)
+    assert tree["requests"] == pytest.approx(2 * 86_400 + 7_200, rel=0.001)
+    assert tree["arrivals"]["rate"] == pytest.approx(1.04, rel=0.01)
+    assert tree["arrivals"]["busiest"] == pytest.approx(3, rel=0.05)
+    assert tree["running"]["value"] == pytest.approx(7.5, rel=0.05)
+    assert tree["running"]["low"] <= 7.5 <= tree["running"]["high"]
+    assert json.loads(without.out)["running"] is None
 
 
 def test_a_server_without_requests_and_one_without_metrics(server: str, tmp_path: Path) -> None:
@@ -231,7 +326,8 @@ class Growing(http.server.BaseHTTPRequestHandler):
         isl, osl = lengths(1, number), lengths(2, number, mu=4.5, sigma=0.7)
         series = {NAMES["vllm"][0]: buckets(isl), NAMES["vllm"][1]: buckets(osl)}
         series["vllm:time_to_first_token_seconds"] = buckets([0.2] * number, (0.1, 0.5))
-        body = text(series, more=('vllm:num_requests_running{model_name="llama"} 3',))
+        series["vllm:e2e_request_latency_seconds"] = buckets([0.75] * number, (0.5, 1.0))
+        body = text(series)
         self.send_response(200)
         self.send_header("Content-Type", "text/plain; version=0.0.4")
         self.end_headers()
@@ -273,7 +369,7 @@ def test_the_days_past_of_a_real_prometheus(tmp_path: Path) -> None:
     assert tree["requests"] == pytest.approx(120, rel=0.15)
     assert tree["arrivals"]["busiest"] == pytest.approx(4.0, rel=0.15)
     assert tree["model"] == "llama"
-    assert tree["running"]["value"] == pytest.approx(3)
+    assert tree["running"]["value"] == pytest.approx(3, rel=0.15)
     assert tree["figures"]["p50_ttft"]["low"] == 0.1
     (tmp_path / "mine.yaml").write_text(tree["config"])
     mean = load_config_file(tmp_path / "mine.yaml").shapes[0].isl.mean

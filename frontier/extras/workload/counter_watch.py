@@ -15,7 +15,7 @@ from frontier.client.http.http_client import Client
 from frontier.core.errors import MeasurementError
 from frontier.core.units import format_elapsed
 from frontier.extras.workload.log_summary import dispersion_of
-from frontier.extras.workload.observed import ArrivalFacts, Figure
+from frontier.extras.workload.observed import ArrivalFacts
 from frontier.extras.workload.server_metrics import Increases, Watched, in_flight, reset_notes, wanted_samples
 
 _READINGS = 600
@@ -43,7 +43,7 @@ async def watch(addresses: Sequence[str], seconds: float, api_key: str | None) -
     """What the counters of these servers grew by in a time. MeasurementError where one of them has
     none.
     """
-    increases, came, flights, times = Increases(), [], [], []
+    increases, came, spent, times = Increases(), [], [], []
     step = max(1.0, math.ceil(seconds / _READINGS)) if seconds > 10 else seconds / 10
     async with contextlib.AsyncExitStack() as stack:
         clients = [
@@ -59,16 +59,17 @@ async def watch(addresses: Sequence[str], seconds: float, api_key: str | None) -
                 raise MeasurementError("a server stopped answering with its metrics", "look whether it still runs")
             if samples is None:
                 continue
-            came.append(increases.add(samples))
+            arrived, ended = increases.add(samples)
+            came.append(arrived)
+            spent.append(ended)
             times.append(time.perf_counter())
-            if (flight := in_flight(samples)) is not None:
-                flights.append(flight)
     lasted = times[-1] - times[0]
     rate = sum(came) / lasted
     dispersion = dispersion_of(came[1:], round(step)) if step >= 1 else {}
     arrivals = ArrivalFacts(rate, rate, f"in {format_elapsed(lasted)}", dispersion) if rate > 0 else None
     source = ", ".join(addresses)
-    return Watched(source, increases.grown, lasted, arrivals, mean_figure(flights), tuple(reset_notes(increases)))
+    running = in_flight(spent[1:], np.diff(times).tolist())
+    return Watched(source, increases.grown, lasted, arrivals, running, tuple(reset_notes(increases)))
 
 
 async def _all(clients: Sequence[Client], urls: Sequence[str]) -> Samples | None:
@@ -98,13 +99,3 @@ async def _route(client: Client, address: str) -> str:
             return url
     what = f"{client.target.secrets.redact(address)} shows no metrics of vLLM, SGLang, TGI or TensorRT-LLM"
     raise MeasurementError(what, "name their address, as http://host:8000/metrics; SGLang needs --enable-metrics")
-
-
-def mean_figure(values: Sequence[float]) -> Figure | None:
-    """The mean of readings, with its interval of parts of the time; None without readings."""
-    if not values:
-        return None
-    parts = [float(np.mean(part)) for part in np.array_split(values, min(10, len(values)))]
-    mean = float(np.mean(values))
-    error = 2.26 * float(np.std(parts, ddof=1)) / len(parts) ** 0.5 if len(parts) > 1 else 0.0
-    return Figure(mean, max(0.0, mean - error), mean + error, len(values))

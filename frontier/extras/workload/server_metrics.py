@@ -10,6 +10,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from frontier.client.ask.facts import Key, Samples
 from frontier.core.errors import MeasurementError
+from frontier.core.intervals import batch_means
 from frontier.core.text import clean
 from frontier.core.units import format_share, usable
 from frontier.extras.workload.bucket_counts import Buckets, bucket_figures, filled, joined, tail_between
@@ -51,17 +52,6 @@ COUNTERS: Mapping[str, tuple[str, ...]] = {
         *("sglang:cached_tokens_total", "trtllm_prompt_cached_tokens_total"),
     ),
 }
-GAUGES = tuple(
-    f"{prefix}{name}"
-    for prefix, names in (
-        ("vllm:", ("num_requests_running", "num_requests_waiting")),
-        ("sglang:", ("num_running_reqs", "num_queue_reqs")),
-        ("trtllm_", ("num_requests_running", "num_requests_waiting")),
-        ("tgi_", ("batch_current_size", "queue_size")),
-    )
-    for name in names
-)
-"""Requests in flight: what runs, and what waits."""
 _PARTS = ("_bucket", "_sum", "_count")
 SERIES = (
     *(f"{name}{part}" for names in HISTOGRAMS.values() for name in names for part in _PARTS),
@@ -69,7 +59,7 @@ SERIES = (
 )
 """Everything whose increase is looked at."""
 _WANTED = re.compile(
-    rb"^(?:%s)(?:\{[^\n]*)?[ \t][^\n]*$" % b"|".join(re.escape(name.encode()) for name in (*SERIES, *GAUGES)),
+    rb"^(?:%s)(?:\{[^\n]*)?[ \t][^\n]*$" % b"|".join(re.escape(name.encode()) for name in SERIES),
     re.MULTILINE,
 )
 _MOST_LINES = 20_000
@@ -109,12 +99,14 @@ class Increases:
     restarts: int = 0
     _before: Samples | None = None
 
-    def add(self, samples: Samples) -> float:
-        """A reading; how many requests came since the one before."""
-        came, before = 0.0, self._before
+    def add(self, samples: Samples) -> tuple[float, float]:
+        """A reading: how many requests came since the one before, and the seconds that those which
+        ended had been in the server.
+        """
+        came, spent, before = 0.0, 0.0, self._before
         self._before = samples
         if before is None:
-            return 0.0
+            return came, spent
         self.restarts += any(value < before.get(key, 0.0) for key, value in samples.items() if _counts(key))
         for key, value in samples.items():
             if key[0] not in _INCREASING:
@@ -123,22 +115,30 @@ class Increases:
             step = value if step < 0 else step
             self.grown[key] = self.grown.get(key, 0.0) + step
             came += step if key[0] in _ARRIVALS else 0.0
-        return came
+            spent += step if key[0] in _SPENT else 0.0
+        return came, spent
 
 
 _INCREASING = frozenset(SERIES)
 _ARRIVALS = frozenset(f"{name}_count" for name in (*HISTOGRAMS["ttft"], "tgi_request_input_length"))
 """What counts requests as soon as anything of them is seen."""
+_SPENT = frozenset(f"{name}_sum" for name in HISTOGRAMS["e2e"])
 
 
 def _counts(key: Key) -> bool:
     return key[0].endswith("_count")
 
 
-def in_flight(samples: Samples) -> float | None:
-    """The requests that run and wait at one moment; None where nothing tells."""
-    values = [value for (name, _), value in samples.items() if name in GAUGES]
-    return sum(values) if values else None
+def in_flight(spent: Sequence[float], seconds: Sequence[float]) -> Figure | None:
+    """The requests in flight, running or waiting, by Little's law: the rate at which requests end
+    times the mean of the seconds that they were in the server, which are `spent` in parts of so
+    many `seconds`. With the interval of batch means; None where no time in the server is counted.
+    """
+    means = batch_means(np.asarray(spent, float), np.asarray(seconds, float))
+    if not means.value > 0:
+        return None
+    low, high = (max(0.0, side) if means.freedom else None for side in means.bounds(0.975))
+    return Figure(means.value, low, high, len(spent))
 
 
 # --- increases to a workload
