@@ -21,11 +21,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from frontier import run_sweep
+from frontier import load, run_sweep
 from frontier.config.config_file import load_config_file, with_trace
+from frontier.core.trials import Outcome
 from frontier.extras.serve_sim.process import SimulatorProcess
 from frontier.simulator.spec import EngineSpec
-from tests.commands import frontier, until_said
+from frontier.store.run_dir import RunDirectory
+from tests.commands import conclusive, frontier, until_said
 from tests.workload import logs
 from tests.workload.test_counters import NAMES, buckets, lengths, text
 
@@ -238,6 +240,46 @@ def test_a_replay_plays_each_arrival_with_its_own_lengths(tmp_path: Path) -> Non
     (tmp_path / "short.yaml").write_text(short)
     run = run_sweep(tmp_path / "short.yaml", tmp_path / "run", virtual=True)
     assert [p for p in run.points() if p.valid]
+
+
+def test_a_replay_over_http_sends_each_request_when_it_came_and_with_its_blocks(tmp_path: Path) -> None:
+    rng, time_, rows = random.Random(4), 0.0, []
+    for i in range(150):
+        time_ += rng.expovariate(25)
+        rows.append({"timestamp": round(1_000 * time_), "input_length": rng.choice([300, 700, 1_100])})
+        rows[-1] |= {"output_length": rng.randrange(2, 9), "hash_ids": [i % 5, 1_000 + i, 2_000 + i]}
+    logs.write(tmp_path / "access.jsonl", rows)
+    said = frontier("workload", "access.jsonl", "--replay", "kept.jsonl", cwd=tmp_path)
+    assert said.code == 0, said.err
+    (tmp_path / "mine.yaml").write_text(said.out.replace('"kept.jsonl"', json.dumps(str(tmp_path / "kept.jsonl"))))
+    values = "requests=60", "repeats=1", "refine=0", "warmup=100ms", "endpoint=simulator"
+    engine = "simulator={prefix_cache: true, step_base: 2ms, per_prefill_token: 1us}"
+    settings = (word for value in (*values, engine) for word in ("--set", value))
+    swept = conclusive(frontier("sweep", "mine.yaml", *settings, "-o", "run", cwd=tmp_path))
+    assert swept.code == 0, swept.err
+    run = RunDirectory.read(tmp_path / "run")
+    (measurement,) = run.finished().values()
+    records = [record for record in run.records(measurement.trial.key) if record.outcome is Outcome.OK]
+    records.sort(key=lambda record: record.index)
+    assert len(records) >= 60
+    trace = with_trace(load_config_file(tmp_path / "mine.yaml")).trace
+    assert trace is not None
+    _, first = trace.start(measurement.trial.seed)
+    seen, late = set[int](), 0
+    for record in records:
+        row = rows[(first + record.index) % 150]
+        assert (record.asked_isl, record.asked_osl) == (row["input_length"], row["output_length"])
+        assert (record.prompt_tokens, record.completion_tokens) == (record.asked_isl, record.asked_osl)
+        full = row["hash_ids"][: record.asked_isl // 512]
+        common = 512 * sum(name in seen for name in full)
+        assert record.cached_tokens in (0, common)
+        late += record.cached_tokens < common
+        seen |= set(full)
+    assert late <= 5, "a request that comes right after the first with its beginning may not find it"
+    places = [divmod(first + record.index, 150) for record in records]
+    recorded = np.diff([trace.times[place] + passed * trace.seconds for passed, place in places])
+    assert np.diff([record.scheduled for record in records]) == pytest.approx(recorded, rel=0.02, abs=1e-3)
+    assert [point.valid for point in load(tmp_path / "run").points()] == [True]
 
 
 def test_prompts_that_share_blocks_begin_alike(tmp_path: Path) -> None:
