@@ -13,7 +13,7 @@ from frontier.extras.workload.bucket_counts import Buckets, bucket_figures, fill
 from frontier.extras.workload.config_text import config_text
 from frontier.extras.workload.counter_watch import base_of
 from frontier.extras.workload.observed import Workload
-from frontier.extras.workload.server_metrics import Increases, Watched, in_flight, wanted_samples, workload_of
+from frontier.extras.workload.server_metrics import ENGINES, Increases, Watched, in_flight, wanted_samples, workload_of
 from frontier.simulator.request_times import BOUNDS
 
 VLLM = BOUNDS["request_prompt_tokens"]
@@ -111,6 +111,46 @@ def test_engines_with_other_buckets_count_where_their_bounds_are_one() -> None:
     assert found.servers == 2
     assert any("different buckets" in note for note in found.notes)
     assert found.mean(0) == pytest.approx(np.mean(isl), rel=0.01)
+
+
+def test_engines_without_a_common_bucket_have_the_mean_and_say_so() -> None:
+    parts = (("0", [100] * 40, (128.0, 512.0)), ("1", [400] * 20, (100.0, 500.0)))
+    reading = b"".join(
+        text({NAMES["vllm"][0]: buckets(isl, bounds), NAMES["vllm"][1]: buckets([20] * len(isl))}, f'engine="{name}"')
+        for name, isl, bounds in parts
+    )
+    found = workload(b"", reading)
+    assert {isl for isl, _ in found.classes[0].pairs} == {200}
+    assert any("mean" in note for note in found.notes)
+
+
+def test_servers_of_several_engines_are_no_replicas() -> None:
+    reading = text(
+        {**dict.fromkeys(NAMES["vllm"], buckets([100] * 9)), **dict.fromkeys(NAMES["tgi"], buckets([9] * 9))}
+    )
+    with pytest.raises(MeasurementError, match="tgi, vllm"):
+        workload(b"", reading)
+
+
+@pytest.mark.parametrize(
+    ("metrics", "known"),
+    [
+        (b"sglang:num_running_reqs 0.0\n", True),
+        (b"# TYPE trtllm_e2e_request_latency_seconds histogram\n", True),
+        (b'[{"iter": 1, "trtllm_": 2}]', False),
+        (b"# HELP up vllm: is it\nup 1\n", False),
+    ],
+)
+def test_an_engine_without_a_request_yet_is_known_by_its_names(metrics: bytes, known: bool) -> None:
+    assert bool(ENGINES.search(metrics)) == known
+
+
+def test_a_limit_is_proposed_where_the_upper_side_is_known() -> None:
+    lengths_ = dict.fromkeys(NAMES["vllm"], buckets([100] * 50))
+    slow = text({**lengths_, "vllm:time_to_first_token_seconds": buckets([0.2] * 40 + [9.0] * 10, (0.1, 0.5))})
+    assert "p99_ttft: 500ms, p99_tpot: 30ms" in config_text(workload(b"", slow))
+    known = text({**lengths_, "vllm:time_to_first_token_seconds": buckets([0.2] * 50, (0.1, 0.25))})
+    assert "sla: {p99_ttft: 250ms}" in config_text(workload(b"", known))
 
 
 def test_requests_above_every_bucket_are_bounded_and_not_made_up() -> None:

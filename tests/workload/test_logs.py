@@ -175,7 +175,9 @@ def test_a_clock_that_runs_backwards_is_said(tmp_path: Path) -> None:
     for row in rows[200:]:
         row["startTime"] -= 4_000
     workload = read(logs.write(tmp_path / "log.jsonl", rows))
-    assert any("backwards 1 times" in note for note in workload.notes)
+    (note,) = workload.notes
+    assert "backwards once" in note
+    assert "1 h" in note
     assert workload.arrivals is not None
 
 

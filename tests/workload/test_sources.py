@@ -174,6 +174,7 @@ def test_a_server_without_requests_and_one_without_metrics(server: str, tmp_path
     said = frontier("workload", server, "--over", "1s", cwd=tmp_path)
     assert said.code == 5
     assert "no request" in said.error
+    assert "does not answer" in frontier("workload", "http://127.0.0.1:1", "--over", "1s", cwd=tmp_path).error
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), http.server.BaseHTTPRequestHandler) as empty:
         threading.Thread(target=empty.serve_forever, daemon=True).start()
         said = frontier("workload", f"http://127.0.0.1:{empty.server_port}/metrics", "--over", "1s", cwd=tmp_path)
@@ -190,6 +191,9 @@ def test_a_server_without_requests_and_one_without_metrics(server: str, tmp_path
         ["missing.jsonl"],
         ["log", "--share", "5%"],
         ["http://h/metrics?key=1"],
+        ["http://h/metrics", "--over", "0s"],
+        ["--prometheus", "http://h", "--range", "0d"],
+        ["--prometheus", "http://h", "--range", "soon"],
         ["http://user:pass@h/metrics"],
     ],
 )

@@ -157,10 +157,13 @@ def _part(workload: "Workload", share: float) -> Any:
     return dataclasses.replace(facts, rate=facts.rate * share, busiest=facts.busiest * share, dispersion={})
 
 
-def _range(text: str) -> float:
-    """Seconds of '7d', as Prometheus writes days, or of another duration."""
+def _span(text: str) -> float:
+    """Seconds of '7d', as Prometheus writes days, or of another duration; ValueError below one."""
     days = text.removesuffix("d")
-    return 86_400.0 * int(days) if days.isdecimal() and days != text else parse_duration(text)
+    seconds = 86_400.0 * int(days) if days.isdecimal() and days != text else parse_duration(text)
+    if seconds < 1:
+        raise ValueError(f"{text!r} is too short: at least 1s")
+    return seconds
 
 
 def _of_prometheus(
@@ -171,7 +174,7 @@ def _of_prometheus(
     from frontier.extras.workload.prometheus_range import watched_in
     from frontier.extras.workload.server_metrics import workload_of
 
-    seconds = common.parsed("--range", past, _range)
+    seconds = common.parsed("--range", past, _span)
     return workload_of(run(watched_in(prometheus, seconds, match, read_key(api_key_env))), context)
 
 
@@ -184,7 +187,7 @@ def _of_counters(
     from frontier.extras.workload.counter_watch import base_of, watch
     from frontier.extras.workload.server_metrics import workload_of
 
-    key, seconds = read_key(api_key_env), common.parsed("--over", over, parse_duration)
+    key, seconds = read_key(api_key_env), common.parsed("--over", over, _span)
     endpoint = base_of(addresses[0])
     common.say(f"watching the counters of {', '.join(addresses)} for {format_elapsed(seconds)}")
     watched = run(watch(addresses, seconds, key))

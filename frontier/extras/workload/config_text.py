@@ -42,15 +42,10 @@ def _lines(w: Workload) -> Iterator[str]:
     yield from _load_lines(w)
     yield ""
     yield "# Limits are yours to promise; what production keeps today is above."
-    today = (
-        f"p99_{name}: {_limit(w.figures[f'p99_{name}'])}" for name in ("ttft", "tpot") if f"p99_{name}" in w.figures
-    )
+    # What holds today: the upper end of what is known.
+    figures = ((name, w.figures.get(name)) for name in ("p99_ttft", "p99_tpot"))
+    today = [f"{name}: {max(1.0, 1000 * each.high):.3g}ms" for name, each in figures if each and each.high is not None]
     yield f"# sla: {{{', '.join(today) or 'p99_ttft: 500ms, p99_tpot: 30ms'}}}"
-
-
-def _limit(figure: Figure) -> str:
-    """A limit that holds today: the upper end of what is known, in milliseconds."""
-    return f"{max(1.0, 1000 * (figure.high or figure.value)):.3g}ms"
 
 
 def _today(w: Workload) -> Iterator[str]:
@@ -85,7 +80,7 @@ def _shape_lines(w: Workload) -> Iterator[str]:
     if w.joint:
         yield "# Both lengths of a request were seen together, and are drawn together."
     else:
-        yield "# Two histograms do not say which answer goes with which prompt: the lengths are drawn independently."
+        yield "# Counters do not say which answer goes with which prompt: the lengths are drawn independently."
     cached = w.cached if w.cached is not None and w.cached >= _LEAST_CACHED else None
     if cached is not None and len(w.classes[0].pairs[0]) > 2:
         yield f"# {format_share(cached)} of prompt tokens came from the cache: as many of each prompt as stand third."

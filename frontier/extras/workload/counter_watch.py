@@ -16,7 +16,7 @@ from frontier.core.errors import MeasurementError
 from frontier.core.units import format_elapsed
 from frontier.extras.workload.log_summary import dispersion_of
 from frontier.extras.workload.observed import ArrivalFacts
-from frontier.extras.workload.server_metrics import Increases, Watched, in_flight, reset_notes, wanted_samples
+from frontier.extras.workload.server_metrics import ENGINES, Increases, Watched, in_flight, reset_notes, wanted_samples
 
 _READINGS = 600
 """Readings of a watch at the most, none more often than once a second: so bursts are seen."""
@@ -78,11 +78,8 @@ async def _all(clients: Sequence[Client], urls: Sequence[str]) -> Samples | None
     """
     every: dict[tuple[str, tuple[tuple[str, str], ...]], float] = {}
     for client, url in zip(clients, urls, strict=True):
-        exchange = await client.ask(url, _WITHIN)
-        if exchange.failure is not None or exchange.status != 200:
-            return None
         try:
-            samples = wanted_samples(b"".join(exchange.reads))
+            samples = wanted_samples(await _text(client, url))
         except ValueError:
             return None
         for (name, labels), value in samples.items():
@@ -90,12 +87,22 @@ async def _all(clients: Sequence[Client], urls: Sequence[str]) -> Samples | None
     return every
 
 
+async def _text(client: Client, url: str) -> bytes:
+    """What a server says of its metrics; ValueError where it does not."""
+    exchange = await client.ask(url, _WITHIN)
+    if exchange.failure is not None or exchange.status != 200:
+        raise ValueError(f"no answer from {url}")
+    return b"".join(exchange.reads)
+
+
 async def _route(client: Client, address: str) -> str:
     """Where a server has its metrics: as it was given, or on the routes of the engines."""
     base = base_of(address).removesuffix("/v1")
     given = address.rstrip("/")
     for url in [given] if given.endswith("metrics") else [f"{base}{route}" for route in _ROUTES]:
-        if await _all([client], [url]):
-            return url
-    what = f"{client.target.secrets.redact(address)} shows no metrics of vLLM, SGLang, TGI or TensorRT-LLM"
-    raise MeasurementError(what, "name their address, as http://host:8000/metrics; SGLang needs --enable-metrics")
+        with contextlib.suppress(ValueError):
+            if ENGINES.search(await _text(client, url)):
+                return url
+    what = f"{client.target.secrets.redact(address)} does not answer with metrics of vLLM, SGLang, TGI or TensorRT-LLM"
+    hint = "look whether it runs, and name its metrics, as http://host:8000/metrics; SGLang needs --enable-metrics"
+    raise MeasurementError(what, hint)

@@ -48,9 +48,8 @@ class ReplayWriter:
     def write(self) -> None:
         """The file, ordered by the times, which count from the first in milliseconds."""
         if not self._rows:
-            raise UsageError(
-                "--replay: no request of the log has a time", "name its column, as  --columns time=started"
-            )
+            hint = "name the column of their times, as  --columns time=started,  or take a larger --share"
+            raise UsageError("--replay: no request of the log is kept", hint)
         self._rows.sort(key=lambda each: each[0])
         first = self._rows[0][0]
         stamped = (line.replace(b":0,", f":{1000 * (time - first):.3f},".encode(), 1) for time, line in self._rows)

@@ -235,8 +235,11 @@ def _notes(sample: Sample, kept: Sequence[LogRow], failed: int, cut: float, coun
     if failed:
         yield f"{failed:,} rows without two lengths are left out: they failed, or are no requests."
     if counts.backwards:
-        back = format_elapsed(counts.longest_back)
-        yield f"Its clock runs backwards {counts.backwards:,} times, by up to {back}; times are taken as they stand."
+        times = "once" if counts.backwards == 1 else f"{counts.backwards:,} times"
+        yield (
+            f"Its clock runs backwards {times}, by up to {format_elapsed(counts.longest_back)}: "
+            "an hour that it ran through twice has the requests of both."
+        )
     if cut:
         yield f"{cut * 100:.2g} % of the requests are longer than the context, and are cut to it."
 

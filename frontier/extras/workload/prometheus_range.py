@@ -121,7 +121,7 @@ async def watched_in(url: str, seconds: float, match: str, api_key: str | None) 
             for name in names:
                 grown |= await prometheus.increase(name)
         counter, summed = _counting(grown, _REQUESTS, "count"), _counting(grown, HISTOGRAMS["e2e"], "sum")
-        source = f"{client.target.secrets.redact(url)}, the last {format_elapsed(seconds)}"
+        source = client.target.secrets.redact(url)
         if counter is None:
             return Watched(source, grown, seconds, None, None)
         total = sum(value for (name, _), value in grown.items() if name == counter)

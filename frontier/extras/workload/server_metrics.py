@@ -12,7 +12,7 @@ from frontier.client.ask.facts import Key, Samples
 from frontier.core.errors import MeasurementError
 from frontier.core.intervals import batch_means
 from frontier.core.text import clean
-from frontier.core.units import format_share, usable
+from frontier.core.units import format_elapsed, format_share, usable
 from frontier.extras.workload.bucket_counts import Buckets, bucket_figures, filled, joined, tail_between
 from frontier.extras.workload.observed import (
     MOST_PAIRS,
@@ -62,6 +62,8 @@ _WANTED = re.compile(
     rb"^(?:%s)(?:\{[^\n]*)?[ \t][^\n]*$" % b"|".join(re.escape(name.encode()) for name in SERIES),
     re.MULTILINE,
 )
+ENGINES = re.compile(rb"^(?:# TYPE )?(vllm|sglang|trtllm|tgi)[:_]", re.MULTILINE)
+"""A metric of an engine: one that has had no request yet has no histograms."""
 _MOST_LINES = 20_000
 """Lines of these series that one answer may have: 100 engines with all their buckets."""
 UNKNOWN_TAIL = 0.01
@@ -171,8 +173,12 @@ def workload_of(watched: Watched, context: int | None) -> Workload:
     requests = max((sum(each.count for each in series) for series in found.values() if series), default=0.0)
     requests = sum(each.count for each in found["input"]) or requests
     if requests < 1:
-        what = f"no request ended at {watched.source} in the time that was looked at"
-        raise MeasurementError(what, "look for longer, as  --over 1h,  or while users are there")
+        what = f"no request ended at {watched.source} in {format_elapsed(watched.seconds)}"
+        raise MeasurementError(what, "look for longer, as  --over 1h  or  --range 7d,  while users are there")
+    kinds = sorted({re.split("[:_]", name)[0] for (name, _), value in watched.grown.items() if value > 0})
+    if len(kinds) > 1:
+        what = f"{watched.source} counts requests of several engines: {', '.join(kinds)}"
+        raise MeasurementError(what, "name the servers of one, as  --match 'job=\"vllm\"'")
     inputs, outputs = (_lengths(watched, side, found[side], context, requests, notes) for side in ("input", "output"))
     pairs, cut = capped(pairs_apart(inputs, outputs), context)
     if cut:
@@ -236,15 +242,18 @@ def _lengths(
         return [mean] * MOST_PAIRS
     whole, differ = joined(series)
     if differ:
-        notes.append(
-            f"Engines have different buckets of {side} lengths: the {len(whole.bounds)} bounds that all have count."
+        known = (
+            f"the {len(whole.bounds)} bounds that all have count"
+            if whole.bounds
+            else "none is common, each is the mean"
         )
+        notes.append(f"Engines have different buckets of {side} lengths: {known}.")
     if (beyond := whole.beyond / whole.count) > 0 and whole.bounds:
         low, high = tail_between(whole, context)
         said = f"{format_share(beyond)} of {side} lengths are above the last bucket, {whole.bounds[-1]:,.0f} tokens"
         where = f"at {low:,.0f}" if high is None or high - low < 1 else f"between {low:,.0f} and {high:,.0f}"
-        known = "; their p99 is not known" if beyond >= UNKNOWN_TAIL else ""
-        notes.append(f"{said}: how they are spread is not known, and the sum leaves a mean {where}{known}.")
+        tail = "; their p99 is not known" if beyond >= UNKNOWN_TAIL else ""
+        notes.append(f"{said}: how they are spread is not known, and the sum leaves a mean {where}{tail}.")
     return list(filled(whole, MOST_PAIRS, context))
 
 
