@@ -90,7 +90,7 @@ def test_a_counter_that_began_anew_counts_from_there() -> None:
     for values in readings:
         increases.add(wanted_samples(text(dict.fromkeys(NAMES["vllm"], buckets(values)))))
     found = workload_of(Watched("server", increases.grown, 60.0, None, None), None)
-    assert increases.restarts == 1
+    assert increases.restarted
     assert found.requests == 10 + 5 + 20
     assert found.mean(0) == pytest.approx((10 * 100 + 25 * 400) / 35, rel=0.01)
 
@@ -238,7 +238,7 @@ def test_in_flight_is_the_rate_of_ended_requests_times_their_mean_time(engine: s
         series = dict.fromkeys(TIMES[engine], buckets(each, (0.1, 1.0)))
         steps.append(increases.add(wanted_samples(text(series, more=("vllm:num_requests_running 40",)))))
     came, spent = (sum(values) for values in zip(*steps, strict=True))
-    figure = in_flight([seconds for _, seconds in steps[1:]], [2.0] * 200)
+    figure = in_flight(np.array([seconds for _, seconds in steps[1:]]), np.full(200, 2.0))
     assert figure is not None
     assert figure.value == pytest.approx(spent / 400)
     assert figure.value == pytest.approx(1.0, rel=0.15)
@@ -249,9 +249,9 @@ def test_in_flight_is_the_rate_of_ended_requests_times_their_mean_time(engine: s
 
 
 def test_in_flight_is_not_known_where_nothing_says_how_long_requests_take() -> None:
-    assert in_flight([0.0] * 20, [1.0] * 20) is None
-    assert in_flight([], []) is None
-    alone = in_flight([6.0], [2.0])
+    assert in_flight(np.zeros(20), np.ones(20)) is None
+    assert in_flight(np.empty(0), np.empty(0)) is None
+    alone = in_flight(np.array([6.0]), np.array([2.0]))
     assert alone is not None
     assert (alone.value, alone.low, alone.high) == (3.0, None, None)
 

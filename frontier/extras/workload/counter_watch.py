@@ -16,7 +16,7 @@ from frontier.core.errors import MeasurementError
 from frontier.core.units import format_elapsed
 from frontier.extras.workload.log_summary import dispersion_of
 from frontier.extras.workload.observed import ArrivalFacts
-from frontier.extras.workload.server_metrics import ENGINES, Increases, Watched, in_flight, reset_notes, wanted_samples
+from frontier.extras.workload.server_metrics import ENGINES, Increases, Watched, in_flight, wanted_samples
 
 _READINGS = 600
 """Readings of a watch at the most, none more often than once a second: so bursts are seen."""
@@ -43,7 +43,7 @@ async def watch(addresses: Sequence[str], seconds: float, api_key: str | None) -
     """What the counters of these servers grew by in a time. MeasurementError where one of them has
     none.
     """
-    increases, came, spent, times = Increases(), [], [], []
+    increases, readings = Increases(), list[tuple[float, float, float]]()
     step = max(1.0, math.ceil(seconds / _READINGS)) if seconds > 10 else seconds / 10
     async with contextlib.AsyncExitStack() as stack:
         clients = [
@@ -59,17 +59,16 @@ async def watch(addresses: Sequence[str], seconds: float, api_key: str | None) -
                 raise MeasurementError("a server stopped answering with its metrics", "look whether it still runs")
             if samples is None:
                 continue
-            arrived, ended = increases.add(samples)
-            came.append(arrived)
-            spent.append(ended)
-            times.append(time.perf_counter())
-    lasted = times[-1] - times[0]
-    rate = sum(came) / lasted
+            readings.append((time.perf_counter(), *increases.add(samples)))
+    times, came, spent = np.asarray(readings).T
+    lasted = float(times[-1] - times[0])
+    rate = float(came.sum()) / lasted
     dispersion = dispersion_of(came[1:], round(step)) if step >= 1 else {}
     arrivals = ArrivalFacts(rate, rate, f"in {format_elapsed(lasted)}", dispersion) if rate > 0 else None
-    source = ", ".join(addresses)
-    running = in_flight(spent[1:], np.diff(times).tolist())
-    return Watched(source, increases.grown, lasted, arrivals, running, tuple(reset_notes(increases)))
+    anew = "Counters began anew, as a server was restarted: what it counted just before is missing."
+    notes = (anew,) if increases.restarted else ()
+    running = in_flight(spent[1:], np.diff(times))
+    return Watched(", ".join(addresses), increases.grown, lasted, arrivals, running, notes)
 
 
 async def _all(clients: Sequence[Client], urls: Sequence[str]) -> Samples | None:

@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import urlencode
 
+import numpy as np
+
 from frontier.client.ask.facts import Key
 from frontier.client.ask.identify import object_of
 from frontier.client.ask.target import Target, require_address
@@ -92,7 +94,7 @@ class Prometheus:
         step = min(end - start, max(_LEAST_PART, (end - start) / _PARTS))
         query = f"sum(increase({summed}{{{self._match}}}[{round(step)}s]))"
         spent = [value for _, value in await self.over_time(query, start + step, end, step)]
-        return in_flight(spent, [step] * len(spent))
+        return in_flight(np.asarray(spent), np.full(len(spent), step))
 
 
 def _number(pair: object) -> float | None:

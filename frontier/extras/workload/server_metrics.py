@@ -2,7 +2,7 @@
 requests, and what their increases over a time come to."""
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -13,7 +13,7 @@ from frontier.core.errors import MeasurementError
 from frontier.core.intervals import batch_means
 from frontier.core.text import clean
 from frontier.core.units import format_elapsed, format_share, usable
-from frontier.extras.workload.bucket_counts import Buckets, bucket_figures, filled, joined, tail_between
+from frontier.extras.workload.bucket_counts import Buckets, Floats, bucket_figures, filled, joined, tail_between
 from frontier.extras.workload.observed import (
     MOST_PAIRS,
     ArrivalFacts,
@@ -93,50 +93,41 @@ def wanted_samples(text: bytes) -> dict[Key, float]:
 
 @dataclass(slots=True)
 class Increases:
-    """What counters grew by between successive readings. A count that fell began anew, and what it
-    has is what it grew by: `restarts` are the readings at which one did.
+    """What counters grew by between successive readings. One that fell began anew, and what it has
+    is what it grew by.
     """
 
     grown: dict[Key, float] = field(default_factory=dict)
-    restarts: int = 0
+    restarted: bool = False
     _before: Samples | None = None
 
     def add(self, samples: Samples) -> tuple[float, float]:
         """A reading: how many requests came since the one before, and the seconds that those which
         ended had been in the server.
         """
-        came, spent, before = 0.0, 0.0, self._before
+        came, spent, before = 0.0, 0.0, samples if self._before is None else self._before
         self._before = samples
-        if before is None:
-            return came, spent
-        self.restarts += any(value < before.get(key, 0.0) for key, value in samples.items() if _counts(key))
         for key, value in samples.items():
-            if key[0] not in _INCREASING:
-                continue
             step = value - before.get(key, 0.0)
-            step = value if step < 0 else step
+            if step < 0:
+                self.restarted, step = True, value
             self.grown[key] = self.grown.get(key, 0.0) + step
             came += step if key[0] in _ARRIVALS else 0.0
             spent += step if key[0] in _SPENT else 0.0
         return came, spent
 
 
-_INCREASING = frozenset(SERIES)
 _ARRIVALS = frozenset(f"{name}_count" for name in (*HISTOGRAMS["ttft"], "tgi_request_input_length"))
 """What counts requests as soon as anything of them is seen."""
 _SPENT = frozenset(f"{name}_sum" for name in HISTOGRAMS["e2e"])
 
 
-def _counts(key: Key) -> bool:
-    return key[0].endswith("_count")
-
-
-def in_flight(spent: Sequence[float], seconds: Sequence[float]) -> Figure | None:
+def in_flight(spent: Floats, seconds: Floats) -> Figure | None:
     """The requests in flight, running or waiting, by Little's law: the rate at which requests end
     times the mean of the seconds that they were in the server, which are `spent` in parts of so
     many `seconds`. With the interval of batch means; None where no time in the server is counted.
     """
-    means = batch_means(np.asarray(spent, float), np.asarray(seconds, float))
+    means = batch_means(spent, seconds)
     if not means.value > 0:
         return None
     low, high = (max(0.0, side) if means.freedom else None for side in means.bounds(0.975))
@@ -287,10 +278,3 @@ def _models(grown: Mapping[Key, float]) -> list[str]:
         if series.endswith("_count") and (name := dict(labels).get("model_name")):
             counts[name] = counts.get(name, 0.0) + value
     return [clean(name, 200) for name in sorted((n for n in counts if counts[n] > 0), key=lambda n: -counts[n])]
-
-
-def reset_notes(increases: Increases) -> Iterator[str]:
-    """What there is to say where counters began anew."""
-    if increases.restarts:
-        times = "once" if increases.restarts == 1 else f"{increases.restarts} times"
-        yield f"Counters began anew {times}, as a server was restarted: what it counted just before is missing."
