@@ -18,7 +18,7 @@ from frontier.core.text import clean
 from frontier.core.units import format_elapsed
 from frontier.extras.workload.log_summary import dispersion_of, named_time
 from frontier.extras.workload.observed import ArrivalFacts, Figure
-from frontier.extras.workload.server_metrics import COUNTERS, HISTOGRAMS, Watched, in_flight
+from frontier.extras.workload.server_metrics import HISTOGRAMS, SERIES, Watched, in_flight
 
 _WITHIN = 60.0
 """Seconds that Prometheus has for a query over days."""
@@ -112,16 +112,8 @@ async def watched_in(url: str, seconds: float, match: str, api_key: str | None) 
     async with Client(Target(url, api_key=api_key)) as client:
         prometheus = Prometheus(client, match, seconds)
         grown: dict[Key, float] = {}
-        for names in HISTOGRAMS.values():
-            for name in names:
-                if counted := await prometheus.increase(f"{name}_count"):
-                    grown |= counted
-                    grown |= await prometheus.increase(f"{name}_sum")
-                    grown |= await prometheus.increase(f"{name}_bucket")
-                    break
-        for names in COUNTERS.values():
-            for name in names:
-                grown |= await prometheus.increase(name)
+        for name in SERIES:
+            grown |= await prometheus.increase(name)
         counter, summed = _counting(grown, _REQUESTS, "count"), _counting(grown, HISTOGRAMS["e2e"], "sum")
         source = client.target.secrets.redact(url)
         if counter is None:
@@ -129,7 +121,7 @@ async def watched_in(url: str, seconds: float, match: str, api_key: str | None) 
         total = sum(value for (name, _), value in grown.items() if name == counter)
         arrivals, start, end = await prometheus.arrivals(counter, total)
         running = await prometheus.running(summed, start, end) if summed else None
-        return Watched(source, grown, seconds, arrivals if total else None, running)
+        return Watched(source, grown, seconds, arrivals, running)
 
 
 def _counting(grown: Mapping[Key, float], names: Sequence[str], part: str) -> str | None:
