@@ -166,7 +166,7 @@ def test_the_busiest_hour_and_its_bursts() -> None:
     assert facts is not None
     assert facts.busiest == pytest.approx(4.0, rel=0.05)
     assert facts.rate == pytest.approx(2.0, rel=0.05)
-    assert "hour 2" in facts.when
+    assert "1 h" in facts.when
     assert facts.cv == pytest.approx(1.0, abs=0.15)
 
 

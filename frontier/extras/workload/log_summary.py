@@ -82,23 +82,15 @@ class ArrivalCounts:
         total, span = sum(self.hours.values()), self.last - self.first
         if total < 2 or span <= 0:
             return None
-        if span <= 1.5 * _HOUR:
-            begun = int(self.first // _HOUR) * _HOUR
-            listed = [
-                self.seconds.get(h, array("I", bytes(4 * _HOUR)))
-                for h in range(begun // _HOUR, int(self.last // _HOUR) + 1)
-            ]
-            counts = np.concatenate([np.asarray(each) for each in listed])
-            rate = total / span
-            when, counts = (
-                f"all {format_elapsed(span)} of it",
-                counts[int(self.first - begun) : int(self.last - begun) + 1],
-            )
-            return ArrivalFacts(rate, rate, when, self._seen_bursts(counts))
         hour = max(self.hours, key=lambda each: self.hours[each])
-        known = self.seconds.get(hour)
-        dispersion = {} if known is None else self._seen_bursts(np.asarray(known))
-        return ArrivalFacts(total / span, self.hours[hour] / _HOUR, _named_hour(hour), dispersion)
+        begun, end, when = hour * _HOUR, (hour + 1) * _HOUR, f"the hour from {named_time(hour * _HOUR)}"
+        if span <= 1.5 * _HOUR:
+            begun, end, when = int(self.first), int(self.last) + 1, f"all {format_elapsed(span)} of it"
+        hours = range(begun // _HOUR, -(-end // _HOUR))
+        counts = np.concatenate([self.seconds.get(each, np.zeros(_HOUR)) for each in hours])
+        dispersion = self._seen_bursts(counts[begun - hours[0] * _HOUR : end - hours[0] * _HOUR])
+        busiest = total / span if span <= 1.5 * _HOUR else self.hours[hour] / _HOUR
+        return ArrivalFacts(total / span, busiest, when, dispersion)
 
     def _seen_bursts(self, counts: np.ndarray) -> dict[int, float]:
         """The index of dispersion, without windows that a clock coarser than the arrivals made."""
@@ -119,14 +111,10 @@ def dispersion_of(counts: Sequence[float] | np.ndarray, step: int = 1) -> dict[i
     return found
 
 
-def _named_hour(hour: int) -> str:
-    if hour * _HOUR < 1e8:  # times that count from the start of the log
-        return f"hour {hour + 1}"
-    return f"{named_time(hour * _HOUR)}, for an hour"
-
-
 def named_time(seconds: float) -> str:
-    """A moment by its date."""
+    """A moment by its date; where times count from the start of a log, by the time since."""
+    if seconds < 1e8:
+        return f"{format_elapsed(seconds)} after its start"
     return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M} UTC"
 
 
