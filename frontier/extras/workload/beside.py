@@ -8,6 +8,7 @@ from typing import Literal
 from frontier.core.loads import Rate, setting
 from frontier.core.points import Estimate, Point
 from frontier.core.units import format_seconds, format_share
+from frontier.extras.workload.config_text import between
 from frontier.extras.workload.observed import Figure, Workload
 from frontier.show.picture.data import Mark, Picture, Role, View
 from frontier.show.picture.frontier_picture import shared_axes, small_multiples
@@ -120,7 +121,7 @@ def beside_lines(workload: Workload, found: Beside) -> Iterator[str]:
         percentile, _, what = one.name.partition("_")
         sign = {1: "  above", -1: "  below", 0: ""}[one.apart]
         yield (
-            f"  {percentile} {what.upper():<5}{_figure(one.production):<38}"
+            f"  {percentile} {what.upper():<5}{between(one.production, format_seconds):<40}"
             f"run at {', '.join(map(setting, found.at))}: {format_seconds(one.run.value)}{sign}"
         )
     for name, (mine, runs) in found.lengths.items():
@@ -133,11 +134,6 @@ def beside_lines(workload: Workload, found: Beside) -> Iterator[str]:
         "server": "The workloads are alike and the latencies are not: the server differs.",
         "nothing": "Neither the workload nor the latencies are shown to differ.",
     }[found.differs]
-
-
-def _figure(figure: Figure) -> str:
-    low, high = (None if side is None else format_seconds(side) for side in (figure.low, figure.high))
-    return f"{format_seconds(figure.value)} ({low or '?'} to {high or '?'})"
 
 
 def beside_picture(workload: Workload, views: Sequence[View], footer: Provenance | None) -> Picture | None:
