@@ -190,6 +190,9 @@ def test_a_server_without_requests_and_one_without_metrics(server: str, tmp_path
         ["a.jsonl", "b.jsonl"],
         ["missing.jsonl"],
         ["log", "--share", "5%"],
+        ["log", "--from", "yesterday"],
+        ["http://h/metrics", "--replay", "kept.jsonl"],
+        ["--prometheus", "http://h", "--to", "2026-11-24"],
         ["http://h/metrics?key=1"],
         ["http://h/metrics", "--over", "0s"],
         ["--prometheus", "http://h", "--range", "0d"],
@@ -210,6 +213,29 @@ def test_a_log_with_json_facts(tmp_path: Path) -> None:
     assert tree["requests"] == 3_000
     assert tree["figures"]["p50_tpot"]["low"] <= 0.012 <= tree["figures"]["p50_tpot"]["high"] + 1e-6
     assert not [planted for planted in logs.PLANTED if planted in said.out + said.err]
+
+
+@pytest.mark.parametrize(
+    ("words", "requests"),
+    [
+        (["--from", "1763996400", "--to", "2025-11-24T16:00"], 360),
+        (["--from", "2025-11-24T17:30+01:00"], 180),
+        (["--to", "2025-11-24 15:00:05Z"], 1),
+    ],
+)
+def test_a_part_of_a_log_is_taken_by_its_times(words: list[str], requests: int, tmp_path: Path) -> None:
+    rows = [{"startTime": 1_763_996_400 + 10 * i, "prompt_tokens": 9, "completion_tokens": 5} for i in range(720)]
+    logs.write(tmp_path / "access.jsonl", [*rows, {"prompt_tokens": 9, "completion_tokens": 5}])
+    said = frontier("workload", "access.jsonl", *words, "--json", cwd=tmp_path)
+    assert said.code == 0, said.err
+    assert json.loads(said.out)["requests"] == requests
+
+
+def test_a_part_without_requests_is_refused_with_the_times_that_there_are(tmp_path: Path) -> None:
+    logs.write(tmp_path / "access.jsonl", logs.rows(20))
+    said = frontier("workload", "access.jsonl", "--from", "2026-01-01", cwd=tmp_path)
+    assert said.code == 2
+    assert "2025-11-24 16:00 UTC" in said.error
 
 
 def test_a_replay_plays_each_arrival_with_its_own_lengths(tmp_path: Path) -> None:

@@ -37,7 +37,7 @@ class ReplayWriter:
             return
         if len(self._rows) >= MOST_ROWS or self._bytes > _MOST_BYTES:
             what = f"--replay holds at most {MOST_ROWS:,} requests, and {format_bytes(_MOST_BYTES)} of them"
-            raise UsageError(what, "take a share of them, as  --share 1%,  or a part of the log")
+            raise UsageError(what, "take a share of them, as  --share 1%,  or a part of the log, by  --from  and  --to")
         tree = {"timestamp": 0, "input_length": row.isl, "output_length": row.osl}
         if row.blocks:
             tree |= {"hash_ids": [name % 2**53 for name in row.blocks]}  # type: ignore[dict-item]

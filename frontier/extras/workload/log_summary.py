@@ -5,6 +5,7 @@ requests, taken by a hash of the request's name, of its session where it has one
 whole, and the same log gives the same sample.
 """
 
+import math
 from array import array
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -13,7 +14,7 @@ from datetime import UTC, datetime
 import numpy as np
 
 from frontier.client.secrets import looks_like_a_key, looks_random
-from frontier.core.errors import MeasurementError
+from frontier.core.errors import MeasurementError, UsageError
 from frontier.core.metrics import CLASS_NAME, TURN_CLASSES
 from frontier.core.units import format_elapsed
 from frontier.extras.workload.arrival_files import EQUAL
@@ -174,6 +175,22 @@ class BlockReuse:
     def share(self) -> float | None:
         """The share; None where no request names blocks."""
         return min(self.again, self.full) / self.total if self.full else None
+
+
+def rows_between(rows: Iterable[LogRow | None], begin: float, end: float) -> Iterator[LogRow]:
+    """The requests of a log that arrived from one time to before another. UsageError where there
+    are none.
+    """
+    first, last, inside = math.inf, -math.inf, 0
+    for row in rows:
+        if row is not None and row.time is not None:
+            first, last = min(first, row.time), max(last, row.time)
+            if begin <= row.time < end:
+                inside += 1
+                yield row
+    if not inside:
+        span = f"its times run from {named_time(first)} to {named_time(last)}" if first <= last else "none has a time"
+        raise UsageError(f"no request of the log is in the time of --from and --to: {span}", "name a time within")
 
 
 def summary(
