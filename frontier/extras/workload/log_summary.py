@@ -15,6 +15,7 @@ import numpy as np
 
 from frontier.client.secrets import looks_like_a_key, looks_random
 from frontier.core.errors import MeasurementError, UsageError
+from frontier.core.length_pairs import RequestLengths
 from frontier.core.metrics import CLASS_NAME, TURN_CLASSES
 from frontier.core.units import format_elapsed
 from frontier.extras.workload.arrival_files import EQUAL
@@ -154,7 +155,7 @@ class BlockReuse:
         self.again = self.full = 0
         self.total = 0
 
-    def add(self, row: LogRow) -> int | None:
+    def add(self, row: LogRow | RequestLengths) -> int | None:
         """The tokens at the beginning of a prompt that came before, by the names of its blocks;
         None where not all names are remembered.
         """
