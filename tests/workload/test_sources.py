@@ -238,6 +238,14 @@ def test_a_part_without_requests_is_refused_with_the_times_that_there_are(tmp_pa
     assert "2025-11-24 16:00 UTC" in said.error
 
 
+@pytest.mark.parametrize("words", [["--share", "0%"], ["--columns", "time=none"], ["--to", "2025-11-24T16:00:20"]])
+def test_a_replay_of_too_few_requests_is_refused_before_it_is_written(words: list[str], tmp_path: Path) -> None:
+    logs.write(tmp_path / "access.jsonl", logs.rows(500))
+    said = frontier("workload", "access.jsonl", "--replay", "kept.jsonl", *words, cwd=tmp_path)
+    assert said.code == 2, said.err
+    assert not (tmp_path / "kept.jsonl").exists()
+
+
 def test_a_replay_plays_each_arrival_with_its_own_lengths(tmp_path: Path) -> None:
     rows = list(logs.rows(2_000))
     for i, row in enumerate(rows):

@@ -42,7 +42,7 @@ def _lines(w: Workload) -> Iterator[str]:
     yield ""
     yield from _load_lines(w)
     yield ""
-    yield "# Limits are yours to promise; what production keeps today is above."
+    yield "# Limits are yours to promise; what production keeps today is above, where it is known."
     # What holds today: the upper end of what is known.
     figures = ((name, w.figures.get(name)) for name in ("p99_ttft", "p99_tpot"))
     today = [f"{name}: {max(1.0, 1000 * each.high):.3g}ms" for name, each in figures if each and each.high is not None]

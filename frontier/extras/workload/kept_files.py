@@ -9,6 +9,7 @@ import orjson
 
 from frontier.core.errors import UsageError
 from frontier.core.units import format_bytes
+from frontier.extras.workload.arrival_files import LEAST
 from frontier.extras.workload.log_rows import LogRow, name_hash
 from frontier.extras.workload.session_files import grown_sessions
 from frontier.store.documents import MOST_ROWS
@@ -47,9 +48,9 @@ class ReplayWriter:
 
     def write(self) -> None:
         """The file, ordered by the times, which count from the first in milliseconds."""
-        if not self._rows:
-            hint = "name the column of their times, as  --columns time=started,  or take a larger --share"
-            raise UsageError("--replay: no request of the log is kept", hint)
+        if len(self._rows) < LEAST:
+            what = f"--replay keeps {len(self._rows):,} requests, and {LEAST} with times are needed"
+            raise UsageError(what, "name their times, as  --columns time=started,  or take a larger part or share")
         self._rows.sort(key=lambda each: each[0])
         first = self._rows[0][0]
         stamped = (line.replace(b":0,", f":{1000 * (time - first):.3f},".encode(), 1) for time, line in self._rows)
