@@ -109,6 +109,39 @@ MEANS = {
 }
 
 
+class Restarting(http.server.BaseHTTPRequestHandler):
+    """Metrics of a server that ended 20 requests before it is restarted, and then four a second."""
+
+    begun = 0.0
+
+    def do_GET(self) -> None:
+        elapsed = time.monotonic() - self.begun
+        if 1.5 < elapsed < 4:
+            self.send_error(503)
+            return
+        number = 20 if elapsed < 2 else round(4 * (elapsed - 4)) + 1
+        names = (*NAMES["vllm"], "vllm:time_to_first_token_seconds", "vllm:e2e_request_latency_seconds")
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(text(dict.fromkeys(names, buckets([100] * number))))
+
+    def log_message(self, *_: Any) -> None:
+        pass
+
+
+def test_a_restart_of_several_readings_is_watched_through(tmp_path: Path) -> None:
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Restarting) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        Restarting.begun = time.monotonic()
+        url = f"http://127.0.0.1:{server.server_port}/metrics"
+        said = frontier("workload", url, "--over", "6s", "--json", cwd=tmp_path)
+        server.shutdown()
+    assert said.code == 0, said.err
+    tree = json.loads(said.out)
+    assert 6 <= tree["requests"] <= 14
+    assert len([note for note in tree["notes"] if "anew" in note or "readings" in note]) == 2
+
+
 class Kept(http.server.BaseHTTPRequestHandler):
     """A Prometheus of two days in which a server gets a request a second, and three a second in the
     one hour before the last: it knows the queries that are asked, and how much a counter grew. All

@@ -24,8 +24,6 @@ _WITHIN = 5.0
 """Seconds that a server has for its metrics."""
 _ROUTES = ("/metrics", "/prometheus/metrics")
 """Where engines have them: the second is TensorRT-LLM's."""
-_MOST_MISSED = 3
-"""Readings in a row that may fail: a restart takes longer than one."""
 
 
 def base_of(address: str) -> str:
@@ -50,25 +48,23 @@ async def watch(addresses: Sequence[str], seconds: float, api_key: str | None) -
             await stack.enter_async_context(Client(Target(base_of(each), api_key=api_key))) for each in addresses
         ]
         urls = [await _route(client, address) for client, address in zip(clients, addresses, strict=True)]
-        begun, missed = time.perf_counter(), 0
-        for number in range(math.ceil(seconds / step) + 1):
+        begun, planned = time.perf_counter(), math.ceil(seconds / step) + 1
+        for number in range(planned):
             await asyncio.sleep(max(0.0, begun + number * step - time.perf_counter()))
-            samples = await _all(clients, urls)
-            missed = missed + 1 if samples is None else 0
-            if missed > _MOST_MISSED:
-                raise MeasurementError("a server stopped answering with its metrics", "look whether it still runs")
-            if samples is None:
-                continue
-            readings.append((time.perf_counter(), *increases.add(samples)))
+            if (samples := await _all(clients, urls)) is not None:
+                readings.append((time.perf_counter(), *increases.add(samples)))
+    if len(readings) < 2:
+        raise MeasurementError("a server stopped answering with its metrics", "look whether it still runs")
+    missed = planned - len(readings)
     times, came, spent = np.asarray(readings).T
     lasted = float(times[-1] - times[0])
     rate = float(came.sum()) / lasted
-    dispersion = dispersion_of(came[1:], round(step)) if step >= 1 else {}
+    dispersion = dispersion_of(came[1:], round(step)) if step >= 1 and not missed else {}
     arrivals = ArrivalFacts(rate, rate, f"in {format_elapsed(lasted)}", dispersion) if rate > 0 else None
     anew = "Counters began anew, as a server was restarted: what it counted just before is missing."
-    notes = (anew,) if increases.restarted else ()
-    running = in_flight(spent[1:], np.diff(times))
-    return Watched(", ".join(addresses), increases.grown, lasted, arrivals, running, notes)
+    notes = {anew: increases.restarted, f"{missed:,} of {planned:,} readings had no answer.": missed}
+    running, told = in_flight(spent[1:], np.diff(times)), tuple(note for note, true in notes.items() if true)
+    return Watched(", ".join(addresses), increases.grown, lasted, arrivals, running, told)
 
 
 async def _all(clients: Sequence[Client], urls: Sequence[str]) -> Samples | None:
