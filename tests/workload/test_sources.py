@@ -293,6 +293,7 @@ def test_a_replay_plays_each_arrival_with_its_own_lengths(tmp_path: Path) -> Non
     shape = config.shapes[0]
     assert shape.arrivals is not None
     assert shape.arrivals.trace is not None
+    assert config.concurrency[0] / 1000 == pytest.approx(shape.arrivals.trace.rate, rel=0.002)
     moment, first = shape.arrivals.trace.start(7)
     due = list(zip(range(50), shape.arrivals.times(shape.arrivals.trace.rate, 7), strict=False))
     for number, at in due:

@@ -156,8 +156,13 @@ def _of_log(path: Path, *, columns: str | None, context: int | None, **options: 
         rows = rows_between(rows, begin, end)
     workload, kept = summary(foreign_text(path.name), rows, context, BLOCK, writer.add if writer else lambda _: None)
     if writer is not None:
-        writer.write()
-        return dataclasses.replace(workload, replayed=str(replay), arrivals=_part(workload, part))
+        facts, rate = workload.arrivals, writer.write()
+        assert facts is not None
+        dispersion = facts.dispersion if share is None else {}
+        kept_facts = dataclasses.replace(
+            facts, rate=rate, busiest=facts.busiest * rate / facts.rate, dispersion=dispersion
+        )
+        return dataclasses.replace(workload, replayed=str(replay), arrivals=kept_facts)
     lines = session_lines(kept)
     if sessions is not None:
         if not lines:
@@ -170,14 +175,6 @@ def _of_log(path: Path, *, columns: str | None, context: int | None, **options: 
         note = f"Its requests are in {len(lines):,} sessions: --sessions FILE keeps them, and plays each as it was."
         return dataclasses.replace(workload, notes=(*workload.notes, note))
     return workload
-
-
-def _part(workload: "Workload", share: float) -> Any:
-    """The arrivals of a share of the requests."""
-    facts = workload.arrivals
-    if facts is None or share == 1.0:
-        return facts
-    return dataclasses.replace(facts, rate=facts.rate * share, busiest=facts.busiest * share, dispersion={})
 
 
 def _span(text: str) -> float:

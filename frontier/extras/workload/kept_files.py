@@ -46,15 +46,18 @@ class ReplayWriter:
         self._bytes += len(line) + _BESIDE
         self._rows.append((row.time, line))
 
-    def write(self) -> None:
-        """The file, ordered by the times, which count from the first in milliseconds."""
-        if len(self._rows) < LEAST:
-            what = f"--replay keeps {len(self._rows):,} requests, and {LEAST} with times are needed"
-            raise UsageError(what, "name their times, as  --columns time=started,  or take a larger part or share")
+    def write(self) -> float:
+        """Write the requests, ordered by their times, which count from the first in milliseconds.
+        Returns how many there are in a second.
+        """
         self._rows.sort(key=lambda each: each[0])
-        first = self._rows[0][0]
+        if len(self._rows) < LEAST or self._rows[-1][0] == self._rows[0][0]:
+            what = f"--replay keeps {len(self._rows):,} requests, and {LEAST} at different times are needed"
+            raise UsageError(what, "name their times, as  --columns time=started,  or take a larger part or share")
+        first, last = self._rows[0][0], self._rows[-1][0]
         stamped = (line.replace(b":0,", f":{1000 * (time - first):.3f},".encode(), 1) for time, line in self._rows)
         write_output(self._path, b"\n".join(stamped) + b"\n")
+        return len(self._rows) / (last - first)
 
 
 def session_lines(rows: Sequence[LogRow]) -> list[bytes]:
