@@ -89,6 +89,13 @@ def test_latencies_of_all_hours_are_compared_from_the_mean_load_to_that_of_the_b
     assert found.room == found.operating / 16
 
 
+@pytest.mark.parametrize(("running", "at"), [(0.2, (1,)), (32.0, (32,)), (33.0, ()), (200.0, ())])
+def test_latencies_beyond_the_measured_loads_are_not_compared(running: float, at: tuple[int, ...], view: View) -> None:
+    found = beside(replace(production(view, 4, factor=9.0), running=Figure(running, running, running, 20)), view)
+    assert found.at == at
+    assert found.differs == ("server" if at else "nothing")
+
+
 def test_production_is_a_point_of_the_picture(view: View) -> None:
     picture = beside_picture(production(view, 4), [view], None)
     assert picture is not None

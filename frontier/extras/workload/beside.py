@@ -96,9 +96,11 @@ def _other(name: str, mine: float, runs: float) -> bool:
 
 
 def _between(points: Sequence[Point], low: float, high: float) -> list[Point]:
-    """The measured settings between so many requests in flight, and the ones next to these."""
-    least = max((p.concurrency for p in points if p.concurrency <= low), default=0)
-    most = min((p.concurrency for p in points if p.concurrency >= high), default=math.inf)
+    """The measured settings between so many requests in flight, and the ones next to these; none
+    where that reaches beyond what was measured. Fewer than one is as one: a request meets itself.
+    """
+    least = max((p.concurrency for p in points if p.concurrency <= max(1.0, low)), default=math.inf)
+    most = min((p.concurrency for p in points if p.concurrency >= high), default=-math.inf)
     return [p for p in points if least <= p.concurrency <= most]
 
 
@@ -120,6 +122,8 @@ def beside_lines(workload: Workload, found: Beside) -> Iterator[str]:
         room = f"room for {found.room:.2g} times as many" if (found.room or 0) > 1 else "no room is left"
         where = setting(found.operating)
         yield f"Production has {found.running:.3g} requests in flight{each}; the operating point is {where}: {room}."
+    if found.running is not None and not found.at:
+        yield "Latencies are not compared: the run has not measured on both sides of production's load."
     for one in found.figures:
         percentile, _, what = one.name.partition("_")
         sign = {1: "  above", -1: "  below", 0: ""}[one.apart]
