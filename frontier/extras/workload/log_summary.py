@@ -252,12 +252,11 @@ def _notes(sample: Sample, kept: Sequence[LogRow], failed: int, cut: float, coun
 
 def _running(kept: Sequence[LogRow], arrivals: ArrivalFacts | None) -> Figure | None:
     """The requests in flight by Little's law, in the busiest part; None without their times."""
-    times = [row.e2e for row in kept if row.e2e is not None]
+    times = np.asarray([row.e2e for row in kept if row.e2e is not None])
     if arrivals is None or len(times) < 2:
         return None
-    mean, error = float(np.mean(times)), 1.96 * float(np.std(times)) / len(times) ** 0.5
-    low, high = (arrivals.busiest * (mean + sign * error) for sign in (-1, 1))
-    return Figure(arrivals.busiest * mean, low, high, len(times))
+    mean, error = (arrivals.busiest * float(x) for x in (times.mean(), 1.96 * times.std() / len(times) ** 0.5))
+    return Figure(mean, mean - error, mean + error, len(times))
 
 
 def _paces(kept: Iterable[LogRow]) -> Iterator[float]:

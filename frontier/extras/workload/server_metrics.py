@@ -165,7 +165,7 @@ def workload_of(watched: Watched, context: int | None) -> Workload:
     requests = sum(each.count for each in found["input"]) or requests
     if requests < 1:
         what = f"no request ended at {watched.source} in {format_elapsed(watched.seconds)}"
-        raise MeasurementError(what, "look for longer, as  --over 1h  or  --range 7d,  while users are there")
+        raise MeasurementError(what, "look for longer, as  --over 1h  or  --range 7d,  or at  --match")
     kinds = sorted({re.split("[:_]", name)[0] for (name, _), value in watched.grown.items() if value > 0})
     if len(kinds) > 1:
         what = f"{watched.source} counts requests of several engines: {', '.join(kinds)}"
@@ -242,7 +242,7 @@ def _lengths(
     if (beyond := whole.beyond / whole.count) > 0 and whole.bounds:
         low, high = tail_between(whole, context)
         said = f"{format_share(beyond)} of {side} lengths are above the last bucket, {whole.bounds[-1]:,.0f} tokens"
-        where = f"at {low:,.0f}" if high is None or high - low < 1 else f"between {low:,.0f} and {high:,.0f}"
+        where = f"at {low:,.0f}" if high - low < 1 else f"between {low:,.0f} and {high:,.0f}"
         tail = "; their p99 is not known" if beyond >= UNKNOWN_TAIL else ""
         notes.append(f"{said}: how they are spread is not known, and the sum leaves a mean {where}{tail}.")
     return list(filled(whole, MOST_PAIRS, context))
