@@ -63,6 +63,7 @@ def test_a_slower_server_and_another_workload_are_told_apart(view: View) -> None
     longer = replace(slower, classes=(RequestClass("traffic", 1.0, ((3_000, 60),)),))
     assert beside(longer, view).differs == "workload"
     assert beside(replace(slower, cached=0.4), view).differs == "workload"
+    assert "cached" not in beside(slower, view).lengths
 
 
 def test_between_two_settings_both_are_looked_at(view: View) -> None:
@@ -71,6 +72,28 @@ def test_between_two_settings_both_are_looked_at(view: View) -> None:
     assert found.running == 5.5
     assert found.at[0] <= 5.5 <= found.at[-1]
     assert beside(replace(workload, running=None), view).at == ()
+
+
+def test_latencies_of_all_hours_are_compared_from_the_mean_load_to_that_of_the_busiest_hour(view: View) -> None:
+    """A day whose busiest hour has four times the mean: its latencies are mostly those of a low
+    load, and its room is that of the busiest hour.
+    """
+    quiet = production(view, 4)
+    assert quiet.arrivals is not None
+    busy = replace(quiet.arrivals, busiest=4 * quiet.arrivals.rate)
+    found = beside(replace(quiet, arrivals=busy, running=Figure(16.0, 15.0, 17.0, 20)), view)
+    assert found.running == 16
+    assert (found.at[0], found.at[-1]) == (4, 16)
+    assert found.differs == "nothing"
+    assert found.operating is not None
+    assert found.room == found.operating / 16
+
+
+@pytest.mark.parametrize(("running", "at"), [(0.2, (1,)), (32.0, (32,)), (33.0, ()), (200.0, ())])
+def test_latencies_beyond_the_measured_loads_are_not_compared(running: float, at: tuple[int, ...], view: View) -> None:
+    found = beside(replace(production(view, 4, factor=9.0), running=Figure(running, running, running, 20)), view)
+    assert found.at == at
+    assert found.differs == ("server" if at else "nothing")
 
 
 def test_production_is_a_point_of_the_picture(view: View) -> None:

@@ -13,7 +13,7 @@ from frontier.extras.workload.bucket_counts import Buckets, bucket_figures, fill
 from frontier.extras.workload.config_text import config_text
 from frontier.extras.workload.counter_watch import base_of
 from frontier.extras.workload.observed import Workload
-from frontier.extras.workload.server_metrics import Increases, Watched, in_flight, wanted_samples, workload_of
+from frontier.extras.workload.server_metrics import ENGINES, Increases, Watched, in_flight, wanted_samples, workload_of
 from frontier.simulator.request_times import BOUNDS
 
 VLLM = BOUNDS["request_prompt_tokens"]
@@ -90,7 +90,7 @@ def test_a_counter_that_began_anew_counts_from_there() -> None:
     for values in readings:
         increases.add(wanted_samples(text(dict.fromkeys(NAMES["vllm"], buckets(values)))))
     found = workload_of(Watched("server", increases.grown, 60.0, None, None), None)
-    assert increases.restarts == 1
+    assert increases.restarted
     assert found.requests == 10 + 5 + 20
     assert found.mean(0) == pytest.approx((10 * 100 + 25 * 400) / 35, rel=0.01)
 
@@ -113,11 +113,51 @@ def test_engines_with_other_buckets_count_where_their_bounds_are_one() -> None:
     assert found.mean(0) == pytest.approx(np.mean(isl), rel=0.01)
 
 
+def test_engines_without_a_common_bucket_have_the_mean_and_say_so() -> None:
+    parts = (("0", [100] * 40, (128.0, 512.0)), ("1", [400] * 20, (100.0, 500.0)))
+    reading = b"".join(
+        text({NAMES["vllm"][0]: buckets(isl, bounds), NAMES["vllm"][1]: buckets([20] * len(isl))}, f'engine="{name}"')
+        for name, isl, bounds in parts
+    )
+    found = workload(b"", reading)
+    assert {isl for isl, _ in found.classes[0].pairs} == {200}
+    assert any("mean" in note for note in found.notes)
+
+
+def test_servers_of_several_engines_are_no_replicas() -> None:
+    reading = text(
+        {**dict.fromkeys(NAMES["vllm"], buckets([100] * 9)), **dict.fromkeys(NAMES["tgi"], buckets([9] * 9))}
+    )
+    with pytest.raises(MeasurementError, match="tgi, vllm"):
+        workload(b"", reading)
+
+
+@pytest.mark.parametrize(
+    ("metrics", "known"),
+    [
+        (b"sglang:num_running_reqs 0.0\n", True),
+        (b"# TYPE trtllm_e2e_request_latency_seconds histogram\n", True),
+        (b'[{"iter": 1, "trtllm_": 2}]', False),
+        (b"# HELP up vllm: is it\nup 1\n", False),
+    ],
+)
+def test_an_engine_without_a_request_yet_is_known_by_its_names(metrics: bytes, known: bool) -> None:
+    assert bool(ENGINES.search(metrics)) == known
+
+
+def test_a_limit_is_proposed_where_the_upper_side_is_known() -> None:
+    lengths_ = dict.fromkeys(NAMES["vllm"], buckets([100] * 50))
+    slow = text({**lengths_, "vllm:time_to_first_token_seconds": buckets([0.2] * 40 + [9.0] * 10, (0.1, 0.5))})
+    assert "p99_ttft: 500ms, p99_tpot: 30ms" in config_text(workload(b"", slow))
+    known = text({**lengths_, "vllm:time_to_first_token_seconds": buckets([0.2] * 50, (0.1, 0.25))})
+    assert "sla: {p99_ttft: 250ms}" in config_text(workload(b"", known))
+
+
 def test_requests_above_every_bucket_are_bounded_and_not_made_up() -> None:
     isl = [*[500] * 700, *[30_000] * 150, *[50_000] * 150]
     h = buckets(isl, (100.0, 1_000.0, 20_000.0))
     low, high = tail_between(h, None)
-    assert low <= 40_000 <= (high or 0)
+    assert low <= 40_000 <= high
     values = filled(h, 1_000)
     assert (values > 20_000).sum() == 300
     assert len(set(values[values > 20_000])) == 1
@@ -180,9 +220,40 @@ def test_hostile_texts_are_refused_or_say_nothing() -> None:
     load_config(config_text(found), "sweep.yaml")
 
 
-def test_what_runs_and_what_waits_is_in_flight() -> None:
-    assert in_flight(wanted_samples(b"vllm:num_requests_running 3\nvllm:num_requests_waiting 2\n")) == 5
-    assert in_flight({}) is None
+TIMES = {
+    "vllm": ("vllm:time_to_first_token_seconds", "vllm:e2e_request_latency_seconds"),
+    "sglang": ("sglang:time_to_first_token_seconds", "sglang:e2e_request_latency_seconds"),
+    "tgi": ("tgi_request_input_length", "tgi_request_duration"),
+    "trtllm": ("trtllm_time_to_first_token_seconds", "trtllm_e2e_request_latency_seconds"),
+}
+"""What counts the requests that came, and the time in the server of those that ended."""
+
+
+@pytest.mark.parametrize("engine", TIMES)
+def test_in_flight_is_the_rate_of_ended_requests_times_their_mean_time(engine: str) -> None:
+    rng, came, spent, increases = random.Random(1), 0, 0.0, Increases()
+    steps, each = [], []
+    for _ in range(201):
+        each += [rng.expovariate(1 / 0.25) for _ in range(rng.randrange(17))]  # 8 of 0.25 s in every 2 s
+        series = dict.fromkeys(TIMES[engine], buckets(each, (0.1, 1.0)))
+        steps.append(increases.add(wanted_samples(text(series, more=("vllm:num_requests_running 40",)))))
+    came, spent = (sum(values) for values in zip(*steps, strict=True))
+    figure = in_flight(np.array([seconds for _, seconds in steps[1:]]), np.full(200, 2.0))
+    assert figure is not None
+    assert figure.value == pytest.approx(spent / 400)
+    assert figure.value == pytest.approx(1.0, rel=0.15)
+    assert figure.low is not None
+    assert figure.high is not None
+    assert 0.8 < figure.low < 1.0 < figure.high < 1.2
+    assert came == pytest.approx(1_600, rel=0.1)
+
+
+def test_in_flight_is_not_known_where_nothing_says_how_long_requests_take() -> None:
+    assert in_flight(np.zeros(20), np.ones(20)) is None
+    assert in_flight(np.empty(0), np.empty(0)) is None
+    alone = in_flight(np.array([6.0]), np.array([2.0]))
+    assert alone is not None
+    assert (alone.value, alone.low, alone.high) == (3.0, None, None)
 
 
 @pytest.mark.parametrize(

@@ -5,12 +5,14 @@ import concurrent.futures
 import http.server
 import json
 import random
+import re
 import shutil
 import signal
 import subprocess
 import sys
 import threading
 import time
+import urllib.parse
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,11 +21,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from frontier import run_sweep
+from frontier import load, run_sweep
 from frontier.config.config_file import load_config_file, with_trace
+from frontier.core.trials import Outcome
 from frontier.extras.serve_sim.process import SimulatorProcess
 from frontier.simulator.spec import EngineSpec
-from tests.commands import frontier, until_said
+from frontier.store.run_dir import RunDirectory
+from tests.commands import conclusive, frontier, until_said
 from tests.workload import logs
 from tests.workload.test_counters import NAMES, buckets, lengths, text
 
@@ -73,10 +77,137 @@ def test_from_a_running_server_to_a_sweep_of_its_traffic(server: str, tmp_path: 
     assert [p.concurrency for p in run.points() if p.valid]
 
 
+def test_in_flight_is_what_the_server_had_on_average(tmp_path: Path) -> None:
+    """Four streams without a pause, whose requests have one, two or three times 50 tokens of 2 ms:
+    a request that comes and goes between two readings counts with its time.
+    """
+    stop = threading.Event()
+
+    def stream(server: str, seed: int) -> None:
+        rng = random.Random(seed)
+        while not stop.is_set():
+            ask(server, 20, 50 * rng.randrange(1, 4))
+
+    with SimulatorProcess(EngineSpec(step_base=0.002)) as simulator, concurrent.futures.ThreadPoolExecutor(4) as pool:
+        streams = [pool.submit(stream, simulator.url, seed) for seed in range(4)]
+        try:
+            said = frontier("workload", simulator.url, "--over", "6s", "--json", cwd=tmp_path)
+        finally:
+            stop.set()
+        concurrent.futures.wait(streams)
+    assert said.code == 0, said.err
+    running = json.loads(said.out)["running"]
+    assert running["value"] == pytest.approx(4, rel=0.15)
+    assert running["low"] < running["value"] < running["high"]
+
+
+MEANS = {
+    "vllm:request_prompt_tokens": 100.0,
+    "vllm:request_generation_tokens": 20.0,
+    "vllm:time_to_first_token_seconds": 0.2,
+    "vllm:e2e_request_latency_seconds": 2.5,
+}
+
+
+class Restarting(http.server.BaseHTTPRequestHandler):
+    """Metrics of a server that ended 20 requests before it is restarted, and then four a second."""
+
+    begun = 0.0
+
+    def do_GET(self) -> None:
+        elapsed = time.monotonic() - self.begun
+        if 1.5 < elapsed < 4:
+            self.send_error(503)
+            return
+        number = 20 if elapsed < 2 else round(4 * (elapsed - 4)) + 1
+        names = (*NAMES["vllm"], "vllm:time_to_first_token_seconds", "vllm:e2e_request_latency_seconds")
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(text(dict.fromkeys(names, buckets([100] * number))))
+
+    def log_message(self, *_: Any) -> None:
+        pass
+
+
+def test_a_restart_of_several_readings_is_watched_through(tmp_path: Path) -> None:
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Restarting) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        Restarting.begun = time.monotonic()
+        url = f"http://127.0.0.1:{server.server_port}/metrics"
+        said = frontier("workload", url, "--over", "6s", "--json", cwd=tmp_path)
+        server.shutdown()
+    assert said.code == 0, said.err
+    tree = json.loads(said.out)
+    assert 6 <= tree["requests"] <= 14
+    assert len([note for note in tree["notes"] if "anew" in note or "readings" in note]) == 2
+
+
+class Kept(http.server.BaseHTTPRequestHandler):
+    """A Prometheus of two days in which a server gets a request a second, and three a second in the
+    one hour before the last: it knows the queries that are asked, and how much a counter grew. All
+    values of a histogram are in the bucket up to twice their mean.
+    """
+
+    now = 0.0
+
+    def do_GET(self) -> None:
+        where, _, words = self.path.partition("?")
+        asked = dict(urllib.parse.parse_qsl(words))
+        match = re.search(r"increase\((\S+?)(_bucket|_sum|_count)\{.*\}\[(\d+)s\]\)", asked["query"])
+        result: list[dict[str, Any]] = []
+        if match is not None and (mean := MEANS.get(match[1])) is not None:
+            if where.endswith("query_range"):
+                start, end, step = (float(asked[key]) for key in ("start", "end", "step"))
+                times = np.arange(start, end + 1e-6, step)
+                result = [{"values": [[at, str(self.grown(at, match, mean))] for at in times]}]
+            else:
+                labels = [{"le": str(2 * mean)}, {"le": "+Inf"}] if match[2] == "_bucket" else [{}]
+                value = str(self.grown(float(asked["time"]), match, mean))
+                result = [{"metric": {"model_name": "llama", **each}, "value": [0, value]} for each in labels]
+        body = json.dumps({"status": "success", "data": {"result": result}}).encode()
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(body)
+
+    def grown(self, at: float, match: re.Match[str], mean: float) -> float:
+        """What a counter grew by in the time before."""
+        begun = at - float(match[3])
+        busy = min(at, self.now - 3_600) - max(begun, self.now - 7_200)
+        requests = at - begun + 2 * max(0.0, busy)
+        return requests * (mean if match[2] == "_sum" else 1.0)
+
+    def log_message(self, *_: Any) -> None:
+        pass
+
+
+def test_the_busiest_hour_of_a_prometheus_has_the_rate_and_what_was_in_flight(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Kept.now = time.time()
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Kept) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        url = f"http://127.0.0.1:{server.server_port}"
+        try:
+            said = frontier("workload", "--prometheus", url, "--range", "2d", "--json", cwd=tmp_path)
+            monkeypatch.delitem(MEANS, "vllm:e2e_request_latency_seconds")
+            without = frontier("workload", "--prometheus", url, "--range", "2d", "--json", cwd=tmp_path)
+        finally:
+            server.shutdown()
+    assert said.code == 0, said.err
+    tree = json.loads(said.out)
+    assert tree["requests"] == pytest.approx(2 * 86_400 + 7_200, rel=0.001)
+    assert tree["arrivals"]["rate"] == pytest.approx(1.04, rel=0.01)
+    assert tree["arrivals"]["busiest"] == pytest.approx(3, rel=0.05)
+    assert tree["running"]["value"] == pytest.approx(7.5, rel=0.05)
+    assert tree["running"]["low"] <= 7.5 <= tree["running"]["high"]
+    assert json.loads(without.out)["running"] is None
+
+
 def test_a_server_without_requests_and_one_without_metrics(server: str, tmp_path: Path) -> None:
     said = frontier("workload", server, "--over", "1s", cwd=tmp_path)
     assert said.code == 5
     assert "no request" in said.error
+    assert "does not answer" in frontier("workload", "http://127.0.0.1:1", "--over", "1s", cwd=tmp_path).error
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), http.server.BaseHTTPRequestHandler) as empty:
         threading.Thread(target=empty.serve_forever, daemon=True).start()
         said = frontier("workload", f"http://127.0.0.1:{empty.server_port}/metrics", "--over", "1s", cwd=tmp_path)
@@ -92,7 +223,13 @@ def test_a_server_without_requests_and_one_without_metrics(server: str, tmp_path
         ["a.jsonl", "b.jsonl"],
         ["missing.jsonl"],
         ["log", "--share", "5%"],
+        ["log", "--from", "yesterday"],
+        ["http://h/metrics", "--replay", "kept.jsonl"],
+        ["--prometheus", "http://h", "--to", "2026-11-24"],
         ["http://h/metrics?key=1"],
+        ["http://h/metrics", "--over", "0s"],
+        ["--prometheus", "http://h", "--range", "0d"],
+        ["--prometheus", "http://h", "--range", "soon"],
         ["http://user:pass@h/metrics"],
     ],
 )
@@ -111,6 +248,37 @@ def test_a_log_with_json_facts(tmp_path: Path) -> None:
     assert not [planted for planted in logs.PLANTED if planted in said.out + said.err]
 
 
+@pytest.mark.parametrize(
+    ("words", "requests"),
+    [
+        (["--from", "1763996400", "--to", "2025-11-24T16:00"], 360),
+        (["--from", "2025-11-24T17:30+01:00"], 180),
+        (["--to", "2025-11-24 15:00:05Z"], 1),
+    ],
+)
+def test_a_part_of_a_log_is_taken_by_its_times(words: list[str], requests: int, tmp_path: Path) -> None:
+    rows = [{"startTime": 1_763_996_400 + 10 * i, "prompt_tokens": 9, "completion_tokens": 5} for i in range(720)]
+    logs.write(tmp_path / "access.jsonl", [*rows, {"prompt_tokens": 9, "completion_tokens": 5}])
+    said = frontier("workload", "access.jsonl", *words, "--json", cwd=tmp_path)
+    assert said.code == 0, said.err
+    assert json.loads(said.out)["requests"] == requests
+
+
+def test_a_part_without_requests_is_refused_with_the_times_that_there_are(tmp_path: Path) -> None:
+    logs.write(tmp_path / "access.jsonl", logs.rows(20))
+    said = frontier("workload", "access.jsonl", "--from", "2026-01-01", cwd=tmp_path)
+    assert said.code == 2
+    assert "2025-11-24 16:00 UTC" in said.error
+
+
+@pytest.mark.parametrize("words", [["--share", "0%"], ["--columns", "time=none"], ["--to", "2025-11-24T16:00:20"]])
+def test_a_replay_of_too_few_requests_is_refused_before_it_is_written(words: list[str], tmp_path: Path) -> None:
+    logs.write(tmp_path / "access.jsonl", logs.rows(500))
+    said = frontier("workload", "access.jsonl", "--replay", "kept.jsonl", *words, cwd=tmp_path)
+    assert said.code == 2, said.err
+    assert not (tmp_path / "kept.jsonl").exists()
+
+
 def test_a_replay_plays_each_arrival_with_its_own_lengths(tmp_path: Path) -> None:
     rows = list(logs.rows(2_000))
     for i, row in enumerate(rows):
@@ -125,6 +293,7 @@ def test_a_replay_plays_each_arrival_with_its_own_lengths(tmp_path: Path) -> Non
     shape = config.shapes[0]
     assert shape.arrivals is not None
     assert shape.arrivals.trace is not None
+    assert config.concurrency[0] / 1000 == pytest.approx(shape.arrivals.trace.rate, rel=0.002)
     moment, first = shape.arrivals.trace.start(7)
     due = list(zip(range(50), shape.arrivals.times(shape.arrivals.trace.rate, 7), strict=False))
     for number, at in due:
@@ -143,6 +312,46 @@ def test_a_replay_plays_each_arrival_with_its_own_lengths(tmp_path: Path) -> Non
     (tmp_path / "short.yaml").write_text(short)
     run = run_sweep(tmp_path / "short.yaml", tmp_path / "run", virtual=True)
     assert [p for p in run.points() if p.valid]
+
+
+def test_a_replay_over_http_sends_each_request_when_it_came_and_with_its_blocks(tmp_path: Path) -> None:
+    rng, time_, rows = random.Random(4), 0.0, []
+    for i in range(150):
+        time_ += rng.expovariate(25)
+        rows.append({"timestamp": round(1_000 * time_), "input_length": rng.choice([300, 700, 1_100])})
+        rows[-1] |= {"output_length": rng.randrange(2, 9), "hash_ids": [i % 5, 1_000 + i, 2_000 + i]}
+    logs.write(tmp_path / "access.jsonl", rows)
+    said = frontier("workload", "access.jsonl", "--replay", "kept.jsonl", cwd=tmp_path)
+    assert said.code == 0, said.err
+    (tmp_path / "mine.yaml").write_text(said.out.replace('"kept.jsonl"', json.dumps(str(tmp_path / "kept.jsonl"))))
+    values = "requests=60", "repeats=1", "refine=0", "warmup=100ms", "endpoint=simulator"
+    engine = "simulator={prefix_cache: true, step_base: 2ms, per_prefill_token: 1us}"
+    settings = (word for value in (*values, engine) for word in ("--set", value))
+    swept = conclusive(frontier("sweep", "mine.yaml", *settings, "-o", "run", cwd=tmp_path))
+    assert swept.code == 0, swept.err
+    run = RunDirectory.read(tmp_path / "run")
+    (measurement,) = run.finished().values()
+    records = [record for record in run.records(measurement.trial.key) if record.outcome is Outcome.OK]
+    records.sort(key=lambda record: record.index)
+    assert len(records) >= 60
+    trace = with_trace(load_config_file(tmp_path / "mine.yaml")).trace
+    assert trace is not None
+    _, first = trace.start(measurement.trial.seed)
+    seen, late = set[int](), 0
+    for record in records:
+        row = rows[(first + record.index) % 150]
+        assert (record.asked_isl, record.asked_osl) == (row["input_length"], row["output_length"])
+        assert (record.prompt_tokens, record.completion_tokens) == (record.asked_isl, record.asked_osl)
+        full = row["hash_ids"][: record.asked_isl // 512]
+        common = 512 * sum(name in seen for name in full)
+        assert record.cached_tokens in (0, common)
+        late += record.cached_tokens < common
+        seen |= set(full)
+    assert late <= 5, "a request that comes right after the first with its beginning may not find it"
+    places = [divmod(first + record.index, 150) for record in records]
+    recorded = np.diff([trace.times[place] + passed * trace.seconds for passed, place in places])
+    assert np.diff([record.scheduled for record in records]) == pytest.approx(recorded, rel=0.02, abs=1e-3)
+    assert [point.valid for point in load(tmp_path / "run").points()] == [True]
 
 
 def test_prompts_that_share_blocks_begin_alike(tmp_path: Path) -> None:
@@ -231,7 +440,8 @@ class Growing(http.server.BaseHTTPRequestHandler):
         isl, osl = lengths(1, number), lengths(2, number, mu=4.5, sigma=0.7)
         series = {NAMES["vllm"][0]: buckets(isl), NAMES["vllm"][1]: buckets(osl)}
         series["vllm:time_to_first_token_seconds"] = buckets([0.2] * number, (0.1, 0.5))
-        body = text(series, more=('vllm:num_requests_running{model_name="llama"} 3',))
+        series["vllm:e2e_request_latency_seconds"] = buckets([0.75] * number, (0.5, 1.0))
+        body = text(series)
         self.send_response(200)
         self.send_header("Content-Type", "text/plain; version=0.0.4")
         self.end_headers()
@@ -273,7 +483,7 @@ def test_the_days_past_of_a_real_prometheus(tmp_path: Path) -> None:
     assert tree["requests"] == pytest.approx(120, rel=0.15)
     assert tree["arrivals"]["busiest"] == pytest.approx(4.0, rel=0.15)
     assert tree["model"] == "llama"
-    assert tree["running"]["value"] == pytest.approx(3)
+    assert tree["running"]["value"] == pytest.approx(3, rel=0.15)
     assert tree["figures"]["p50_ttft"]["low"] == 0.1
     (tmp_path / "mine.yaml").write_text(tree["config"])
     mean = load_config_file(tmp_path / "mine.yaml").shapes[0].isl.mean

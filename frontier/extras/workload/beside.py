@@ -1,6 +1,7 @@
 """Production beside a run: where it stands, what room is left to the operating point, and whether a
 difference is one of the workload or of the server."""
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -8,6 +9,7 @@ from typing import Literal
 from frontier.core.loads import Rate, setting
 from frontier.core.points import Estimate, Point
 from frontier.core.units import format_seconds, format_share
+from frontier.extras.workload.config_text import between
 from frontier.extras.workload.observed import Figure, Workload
 from frontier.show.picture.data import Mark, Picture, Role, View
 from frontier.show.picture.frontier_picture import shared_axes, small_multiples
@@ -39,9 +41,10 @@ class Compared:
 
 @dataclass(frozen=True, slots=True)
 class Beside:
-    """Production beside one series of a run. `at` are the measured settings next to its requests in
-    flight, `room` how many times as many the operating point holds. `differs` says what explains
-    a difference: the workload, the server, or nothing is shown to differ.
+    """Production beside one series of a run. `at` are the measured settings from its mean requests
+    in flight to those of its busiest hour, `room` how many times as many as these the operating
+    point holds. `differs` says what explains a difference: the workload, the server, or nothing is
+    shown to differ.
     """
 
     series: str
@@ -58,14 +61,17 @@ def beside(workload: Workload, view: View) -> Beside:
     """What there is to say of production beside a series."""
     running = None if workload.running is None else workload.running.value / workload.servers
     points = [p for p in view.mine if p.valid and not isinstance(p.concurrency, Rate)]
-    near = _near(points, running)
+    # Latencies are of all of the time, what is in flight of its busiest hour.
+    mean = workload.arrivals.rate / workload.arrivals.busiest if workload.arrivals is not None else 1.0
+    near = [] if running is None else _between(points, running * mean, running)
     operating = None if isinstance(view.chosen, Rate) else view.chosen
     shape = view.frontier.shape
     lengths = {
         "prompts": (workload.mean(0), shape.isl.mean),
         "answers": (workload.mean(1), shape.osl.mean),
-        "cached": (workload.cached or 0.0, shape.cached),
     }
+    if workload.cached is not None:
+        lengths["cached"] = (workload.cached, shape.cached)
     figures = tuple(
         Compared(name, figure, _together([p.metrics[name] for p in near]))
         for name, figure in workload.figures.items()
@@ -89,13 +95,13 @@ def _other(name: str, mine: float, runs: float) -> bool:
     return abs(mine - runs) > ALIKE if name == "cached" else abs(mine / runs - 1) > ALIKE
 
 
-def _near(points: Sequence[Point], running: float | None) -> list[Point]:
-    """The measured settings on both sides of so many requests in flight, or the one at the end."""
-    if running is None or not points:
-        return []
-    below = [p for p in points if p.concurrency <= running][-1:]
-    above = [p for p in points if p.concurrency >= running][:1]
-    return list({p.concurrency: p for p in (*below, *above)}.values())
+def _between(points: Sequence[Point], low: float, high: float) -> list[Point]:
+    """The measured settings between so many requests in flight, and the ones next to these; none
+    where that reaches beyond what was measured. Fewer than one is as one: a request meets itself.
+    """
+    least = max((p.concurrency for p in points if p.concurrency <= max(1.0, low)), default=math.inf)
+    most = min((p.concurrency for p in points if p.concurrency >= high), default=-math.inf)
+    return [p for p in points if least <= p.concurrency <= most]
 
 
 def _together(estimates: Sequence[Estimate]) -> Estimate:
@@ -116,11 +122,13 @@ def beside_lines(workload: Workload, found: Beside) -> Iterator[str]:
         room = f"room for {found.room:.2g} times as many" if (found.room or 0) > 1 else "no room is left"
         where = setting(found.operating)
         yield f"Production has {found.running:.3g} requests in flight{each}; the operating point is {where}: {room}."
+    if found.running is not None and not found.at:
+        yield "Latencies are not compared: the run has not measured on both sides of production's load."
     for one in found.figures:
         percentile, _, what = one.name.partition("_")
         sign = {1: "  above", -1: "  below", 0: ""}[one.apart]
         yield (
-            f"  {percentile} {what.upper():<5}{_figure(one.production):<38}"
+            f"  {percentile} {what.upper():<5}{between(one.production, format_seconds):<40}"
             f"run at {', '.join(map(setting, found.at))}: {format_seconds(one.run.value)}{sign}"
         )
     for name, (mine, runs) in found.lengths.items():
@@ -133,11 +141,6 @@ def beside_lines(workload: Workload, found: Beside) -> Iterator[str]:
         "server": "The workloads are alike and the latencies are not: the server differs.",
         "nothing": "Neither the workload nor the latencies are shown to differ.",
     }[found.differs]
-
-
-def _figure(figure: Figure) -> str:
-    low, high = (None if side is None else format_seconds(side) for side in (figure.low, figure.high))
-    return f"{format_seconds(figure.value)} ({low or '?'} to {high or '?'})"
 
 
 def beside_picture(workload: Workload, views: Sequence[View], footer: Provenance | None) -> Picture | None:

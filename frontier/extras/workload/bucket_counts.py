@@ -46,9 +46,9 @@ def joined(several: Sequence[Buckets]) -> tuple[Buckets, bool]:
     return whole, any(each.bounds != bounds for each in several)
 
 
-def tail_between(h: Buckets, cap: float | None) -> tuple[float, float | None]:
+def tail_between(h: Buckets, cap: float | None) -> tuple[float, float]:
     """Between what the mean of the values above every bound lies, as the sum says: each other value
-    is somewhere in its bucket. No upper side where there are no bounds and no cap.
+    is somewhere in its bucket.
     """
     edges, shares = _edges(h)
     counts = np.diff(shares) * h.count

@@ -1,7 +1,8 @@
 """`frontier workload`: the config of a service's own traffic."""
 
 import dataclasses
-from collections.abc import Sequence
+import math
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,7 @@ from frontier.core.errors import ExitCode, UsageError
 from frontier.core.units import format_elapsed, parse_duration, parse_share
 
 if TYPE_CHECKING:
+    from frontier.extras.workload.log_rows import LogRow
     from frontier.extras.workload.observed import Workload
 
 
@@ -26,6 +28,8 @@ if TYPE_CHECKING:
     "--over", default="10min", show_default=True, metavar="TIME", help="How long a server's counters are watched."
 )
 @click.option("--columns", metavar="WHAT=COLUMN,...", help="Columns of a log: input, output, time, class, session, ...")
+@click.option("--from", "from_", metavar="TIME", help="The requests of a log from then on, as 2026-11-24T08:00Z.")
+@click.option("--to", metavar="TIME", help="The requests of a log before then.")
 @click.option("--context", type=click.IntRange(2), metavar="TOKENS", help="The model's context; default: the server's.")
 @click.option(
     "--replay", type=click.Path(path_type=Path), metavar="FILE", help="Keep each request of a log, and play them."
@@ -58,6 +62,7 @@ def command(sources: tuple[str, ...], as_json: bool, beside: Path | None, **opti
       frontier workload --prometheus http://prometheus:9090 > sweep.yaml
       frontier workload access.jsonl > sweep.yaml
       frontier workload log.csv --columns input=tokens_in,output=tokens_out
+      frontier workload access.jsonl --from 2026-11-24 --to 2026-11-25
       frontier workload trace.jsonl --replay kept.jsonl --share 12.5%
       frontier workload http://localhost:8000/metrics --beside runs/llama
     """
@@ -103,22 +108,37 @@ def _read(sources: Sequence[str], **options: Any) -> "Workload":
     if (options["prometheus"] is None) == (not sources):
         what = "name a server's metrics, a log, or a Prometheus" if not sources else "--prometheus stands alone"
         raise UsageError(what, "as  frontier workload http://localhost:8000/metrics")
-    if not sources:
-        return _of_prometheus(**options)
     addresses = [source for source in sources if "://" in source]
-    if addresses and len(addresses) < len(sources):
+    logs = [source for source in sources if "://" not in source]
+    if addresses and logs:
         raise UsageError("an address and a file are two sources", "name one of them")
+    of_logs = ("columns", "from_", "to", "replay", "share", "sessions")
+    given = [name.rstrip("_") for name in of_logs if options[name] is not None]
+    if given and not logs:
+        raise UsageError(f"--{given[0]} is of a log", "name a file with a line per request")
     if addresses:
         return _of_counters(addresses, **options)
-    if len(sources) > 1:
+    if not sources:
+        return _of_prometheus(**options)
+    if len(logs) > 1:
         raise UsageError("several logs", "join them, as  cat a.jsonl b.jsonl > all.jsonl")
-    return _of_log(Path(sources[0]), **options)
+    return _of_log(Path(logs[0]), **options)
+
+
+def _moment(option: str, text: str | None, unbounded: float) -> float:
+    """The time of an option, as a log has it; where it is not given there is no bound."""
+    from frontier.extras.workload.arrival_files import seconds_of
+
+    seconds = unbounded if text is None else seconds_of(text)
+    if seconds is None:
+        raise UsageError(f"{option}: {text!r} is no time", "write  2026-11-24T08:00Z,  or seconds as the log has them")
+    return seconds
 
 
 def _of_log(path: Path, *, columns: str | None, context: int | None, **options: Any) -> "Workload":
     from frontier.extras.workload.kept_files import ReplayWriter, session_lines
     from frontier.extras.workload.log_rows import given_columns, log_rows
-    from frontier.extras.workload.log_summary import summary
+    from frontier.extras.workload.log_summary import rows_between, summary
     from frontier.extras.workload.session_files import BLOCK
     from frontier.store.documents import foreign_text
     from frontier.store.files import write_output
@@ -130,11 +150,19 @@ def _of_log(path: Path, *, columns: str | None, context: int | None, **options: 
         raise UsageError("--replay and --sessions are two ways to play a log", "give one of them")
     part = 1.0 if share is None else common.parsed("--share", share, parse_share)
     writer = None if replay is None else ReplayWriter(replay, part)
-    rows = log_rows(path, given_columns(columns))
+    rows: Iterable[LogRow | None] = log_rows(path, given_columns(columns))
+    begin, end = _moment("--from", options["from_"], -math.inf), _moment("--to", options["to"], math.inf)
+    if math.isfinite(begin) or math.isfinite(end):
+        rows = rows_between(rows, begin, end)
     workload, kept = summary(foreign_text(path.name), rows, context, BLOCK, writer.add if writer else lambda _: None)
     if writer is not None:
-        writer.write()
-        return dataclasses.replace(workload, replayed=str(replay), arrivals=_part(workload, part))
+        facts, rate = workload.arrivals, writer.write()
+        assert facts is not None
+        dispersion = facts.dispersion if share is None else {}
+        kept_facts = dataclasses.replace(
+            facts, rate=rate, busiest=facts.busiest * rate / facts.rate, dispersion=dispersion
+        )
+        return dataclasses.replace(workload, replayed=str(replay), arrivals=kept_facts)
     lines = session_lines(kept)
     if sessions is not None:
         if not lines:
@@ -149,18 +177,13 @@ def _of_log(path: Path, *, columns: str | None, context: int | None, **options: 
     return workload
 
 
-def _part(workload: "Workload", share: float) -> Any:
-    """The arrivals of a share of the requests."""
-    facts = workload.arrivals
-    if facts is None or share == 1.0:
-        return facts
-    return dataclasses.replace(facts, rate=facts.rate * share, busiest=facts.busiest * share, dispersion={})
-
-
-def _range(text: str) -> float:
-    """Seconds of '7d', as Prometheus writes days, or of another duration."""
+def _span(text: str) -> float:
+    """Seconds of '7d', as Prometheus writes days, or of another duration; ValueError below one."""
     days = text.removesuffix("d")
-    return 86_400.0 * int(days) if days.isdecimal() and days != text else parse_duration(text)
+    seconds = 86_400.0 * int(days) if days.isdecimal() and days != text else parse_duration(text)
+    if seconds < 1:
+        raise ValueError(f"{text!r} is too short: at least 1s")
+    return seconds
 
 
 def _of_prometheus(
@@ -171,7 +194,7 @@ def _of_prometheus(
     from frontier.extras.workload.prometheus_range import watched_in
     from frontier.extras.workload.server_metrics import workload_of
 
-    seconds = common.parsed("--range", past, _range)
+    seconds = common.parsed("--range", past, _span)
     return workload_of(run(watched_in(prometheus, seconds, match, read_key(api_key_env))), context)
 
 
@@ -184,7 +207,7 @@ def _of_counters(
     from frontier.extras.workload.counter_watch import base_of, watch
     from frontier.extras.workload.server_metrics import workload_of
 
-    key, seconds = read_key(api_key_env), common.parsed("--over", over, parse_duration)
+    key, seconds = read_key(api_key_env), common.parsed("--over", over, _span)
     endpoint = base_of(addresses[0])
     common.say(f"watching the counters of {', '.join(addresses)} for {format_elapsed(seconds)}")
     watched = run(watch(addresses, seconds, key))

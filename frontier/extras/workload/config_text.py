@@ -1,12 +1,13 @@
 """Config text: a workload as a config that `frontier sweep` runs, with its reasons in comments."""
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+import textwrap
+from collections.abc import Callable, Iterator
 
 from frontier.core.loads import doublings
 from frontier.core.text import clean
 from frontier.core.units import format_elapsed, format_number, format_seconds, format_share
-from frontier.extras.workload.observed import ArrivalFacts, Figure, Pair, Workload
+from frontier.extras.workload.observed import ArrivalFacts, Figure, Workload
 
 _LINE = 96
 """Characters of a line of pairs, so that a config reads without wrapping."""
@@ -41,16 +42,11 @@ def _lines(w: Workload) -> Iterator[str]:
     yield ""
     yield from _load_lines(w)
     yield ""
-    yield "# Limits are yours to promise; what production keeps today is above."
-    today = (
-        f"p99_{name}: {_limit(w.figures[f'p99_{name}'])}" for name in ("ttft", "tpot") if f"p99_{name}" in w.figures
-    )
+    yield "# Limits are yours to promise; what production keeps today is above, where it is known."
+    # What holds today: the upper end of what is known.
+    figures = ((name, w.figures.get(name)) for name in ("p99_ttft", "p99_tpot"))
+    today = [f"{name}: {max(1.0, 1000 * each.high):.3g}ms" for name, each in figures if each and each.high is not None]
     yield f"# sla: {{{', '.join(today) or 'p99_ttft: 500ms, p99_tpot: 30ms'}}}"
-
-
-def _limit(figure: Figure) -> str:
-    """A limit that holds today: the upper end of what is known, in milliseconds."""
-    return f"{max(1.0, 1000 * (figure.high or figure.value)):.3g}ms"
 
 
 def _today(w: Workload) -> Iterator[str]:
@@ -60,13 +56,13 @@ def _today(w: Workload) -> Iterator[str]:
     yield "# Production today, with the interval that each figure lies in:"
     if w.running is not None:
         over = f" over {w.servers} engines" if w.servers > 1 else ""
-        yield f"#   in flight {_between(w.running, lambda value: f'{value:.3g}')}{over}"
+        yield f"#   in flight {between(w.running, lambda value: f'{value:.3g}')}{over}"
     for name, figure in w.figures.items():
         percentile, _, what = name.partition("_")
-        yield f"#   {percentile} {what.upper()} {_between(figure, format_seconds)}, n = {figure.n:,}"
+        yield f"#   {percentile} {what.upper()} {between(figure, format_seconds)}, n = {figure.n:,}"
 
 
-def _between(figure: Figure, written: Callable[[float], str]) -> str:
+def between(figure: Figure, written: Callable[[float], str]) -> str:
     """'120 ms, between 100 ms and 250 ms'; where a side is not known, 'at least' or 'at most'."""
     low, high = (None if side is None else written(side) for side in (figure.low, figure.high))
     if low is None or high is None:
@@ -85,7 +81,7 @@ def _shape_lines(w: Workload) -> Iterator[str]:
     if w.joint:
         yield "# Both lengths of a request were seen together, and are drawn together."
     else:
-        yield "# Two histograms do not say which answer goes with which prompt: the lengths are drawn independently."
+        yield "# Counters do not say which answer goes with which prompt: the lengths are drawn independently."
     cached = w.cached if w.cached is not None and w.cached >= _LEAST_CACHED else None
     if cached is not None and len(w.classes[0].pairs[0]) > 2:
         yield f"# {format_share(cached)} of prompt tokens came from the cache: as many of each prompt as stand third."
@@ -101,22 +97,12 @@ def _shape_lines(w: Workload) -> Iterator[str]:
         if cached is not None:
             yield f"    prefix: {min(cached, _MOST_CACHED) * 100:.3g}%"
         yield "    pairs: >"
-        yield from (f"      {line}" for line in _wrapped(each.pairs))
+        words = " ".join("/".join(map(str, pair)) for pair in each.pairs)
+        yield from (f"      {line}" for line in textwrap.wrap(words, _LINE))
     if len(w.classes) > 1:
         *most, last = w.classes
         shares = [f"{each.name}: {{share: {each.share * 100:.4g}%}}" for each in most]
         yield f"traffic: {{{', '.join([*shares, f'{last.name}: {{}}'])}}}"
-
-
-def _wrapped(pairs: Sequence[Pair]) -> Iterator[str]:
-    line = ""
-    for pair in pairs:
-        word = "/".join(map(str, pair))
-        if len(line) + len(word) >= _LINE:
-            yield line
-            line = ""
-        line = f"{line} {word}".lstrip()
-    yield line
 
 
 def _load_lines(w: Workload) -> Iterator[str]:

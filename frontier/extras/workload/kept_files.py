@@ -9,6 +9,7 @@ import orjson
 
 from frontier.core.errors import UsageError
 from frontier.core.units import format_bytes
+from frontier.extras.workload.arrival_files import LEAST
 from frontier.extras.workload.log_rows import LogRow, name_hash
 from frontier.extras.workload.session_files import grown_sessions
 from frontier.store.documents import MOST_ROWS
@@ -37,7 +38,7 @@ class ReplayWriter:
             return
         if len(self._rows) >= MOST_ROWS or self._bytes > _MOST_BYTES:
             what = f"--replay holds at most {MOST_ROWS:,} requests, and {format_bytes(_MOST_BYTES)} of them"
-            raise UsageError(what, "take a share of them, as  --share 1%,  or a part of the log")
+            raise UsageError(what, "take a share of them, as  --share 1%,  or a part of the log, by  --from  and  --to")
         tree = {"timestamp": 0, "input_length": row.isl, "output_length": row.osl}
         if row.blocks:
             tree |= {"hash_ids": [name % 2**53 for name in row.blocks]}  # type: ignore[dict-item]
@@ -45,16 +46,18 @@ class ReplayWriter:
         self._bytes += len(line) + _BESIDE
         self._rows.append((row.time, line))
 
-    def write(self) -> None:
-        """The file, ordered by the times, which count from the first in milliseconds."""
-        if not self._rows:
-            raise UsageError(
-                "--replay: no request of the log has a time", "name its column, as  --columns time=started"
-            )
+    def write(self) -> float:
+        """Write the requests, ordered by their times, which count from the first in milliseconds.
+        Returns how many there are in a second.
+        """
         self._rows.sort(key=lambda each: each[0])
-        first = self._rows[0][0]
+        if len(self._rows) < LEAST or self._rows[-1][0] == self._rows[0][0]:
+            what = f"--replay keeps {len(self._rows):,} requests, and {LEAST} at different times are needed"
+            raise UsageError(what, "name their times, as  --columns time=started,  or take a larger part or share")
+        first, last = self._rows[0][0], self._rows[-1][0]
         stamped = (line.replace(b":0,", f":{1000 * (time - first):.3f},".encode(), 1) for time, line in self._rows)
         write_output(self._path, b"\n".join(stamped) + b"\n")
+        return len(self._rows) / (last - first)
 
 
 def session_lines(rows: Sequence[LogRow]) -> list[bytes]:

@@ -5,6 +5,7 @@ requests, taken by a hash of the request's name, of its session where it has one
 whole, and the same log gives the same sample.
 """
 
+import math
 from array import array
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -13,7 +14,8 @@ from datetime import UTC, datetime
 import numpy as np
 
 from frontier.client.secrets import looks_like_a_key, looks_random
-from frontier.core.errors import MeasurementError
+from frontier.core.errors import MeasurementError, UsageError
+from frontier.core.length_pairs import RequestLengths
 from frontier.core.metrics import CLASS_NAME, TURN_CLASSES
 from frontier.core.units import format_elapsed
 from frontier.extras.workload.arrival_files import EQUAL
@@ -82,23 +84,15 @@ class ArrivalCounts:
         total, span = sum(self.hours.values()), self.last - self.first
         if total < 2 or span <= 0:
             return None
-        if span <= 1.5 * _HOUR:
-            begun = int(self.first // _HOUR) * _HOUR
-            listed = [
-                self.seconds.get(h, array("I", bytes(4 * _HOUR)))
-                for h in range(begun // _HOUR, int(self.last // _HOUR) + 1)
-            ]
-            counts = np.concatenate([np.asarray(each) for each in listed])
-            rate = total / span
-            when, counts = (
-                f"all {format_elapsed(span)} of it",
-                counts[int(self.first - begun) : int(self.last - begun) + 1],
-            )
-            return ArrivalFacts(rate, rate, when, self._seen_bursts(counts))
         hour = max(self.hours, key=lambda each: self.hours[each])
-        known = self.seconds.get(hour)
-        dispersion = {} if known is None else self._seen_bursts(np.asarray(known))
-        return ArrivalFacts(total / span, self.hours[hour] / _HOUR, _named_hour(hour), dispersion)
+        begun, end, when = hour * _HOUR, (hour + 1) * _HOUR, f"the hour from {named_time(hour * _HOUR)}"
+        if span <= 1.5 * _HOUR:
+            begun, end, when = int(self.first), int(self.last) + 1, f"all {format_elapsed(span)} of it"
+        hours = range(begun // _HOUR, -(-end // _HOUR))
+        counts = np.concatenate([self.seconds.get(each, np.zeros(_HOUR)) for each in hours])
+        dispersion = self._seen_bursts(counts[begun - hours[0] * _HOUR : end - hours[0] * _HOUR])
+        busiest = total / span if span <= 1.5 * _HOUR else self.hours[hour] / _HOUR
+        return ArrivalFacts(total / span, busiest, when, dispersion)
 
     def _seen_bursts(self, counts: np.ndarray) -> dict[int, float]:
         """The index of dispersion, without windows that a clock coarser than the arrivals made."""
@@ -119,14 +113,10 @@ def dispersion_of(counts: Sequence[float] | np.ndarray, step: int = 1) -> dict[i
     return found
 
 
-def _named_hour(hour: int) -> str:
-    if hour * _HOUR < 1e8:  # times that count from the start of the log
-        return f"hour {hour + 1}"
-    return f"{named_time(hour * _HOUR)}, for an hour"
-
-
 def named_time(seconds: float) -> str:
-    """A moment by its date."""
+    """A moment by its date; where times count from the start of a log, by the time since."""
+    if seconds < 1e8:
+        return f"{format_elapsed(seconds)} after its start"
     return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M} UTC"
 
 
@@ -165,7 +155,7 @@ class BlockReuse:
         self.again = self.full = 0
         self.total = 0
 
-    def add(self, row: LogRow) -> int | None:
+    def add(self, row: LogRow | RequestLengths) -> int | None:
         """The tokens at the beginning of a prompt that came before, by the names of its blocks;
         None where not all names are remembered.
         """
@@ -186,6 +176,22 @@ class BlockReuse:
     def share(self) -> float | None:
         """The share; None where no request names blocks."""
         return min(self.again, self.full) / self.total if self.full else None
+
+
+def rows_between(rows: Iterable[LogRow | None], begin: float, end: float) -> Iterator[LogRow]:
+    """The requests of a log that arrived from one time to before another. UsageError where there
+    are none.
+    """
+    first, last, inside = math.inf, -math.inf, 0
+    for row in rows:
+        if row is not None and row.time is not None:
+            first, last = min(first, row.time), max(last, row.time)
+            if begin <= row.time < end:
+                inside += 1
+                yield row
+    if not inside:
+        span = f"its times run from {named_time(first)} to {named_time(last)}" if first <= last else "none has a time"
+        raise UsageError(f"no request of the log is in the time of --from and --to: {span}", "name a time within")
 
 
 def summary(
@@ -235,20 +241,22 @@ def _notes(sample: Sample, kept: Sequence[LogRow], failed: int, cut: float, coun
     if failed:
         yield f"{failed:,} rows without two lengths are left out: they failed, or are no requests."
     if counts.backwards:
-        back = format_elapsed(counts.longest_back)
-        yield f"Its clock runs backwards {counts.backwards:,} times, by up to {back}; times are taken as they stand."
+        times = "once" if counts.backwards == 1 else f"{counts.backwards:,} times"
+        yield (
+            f"Its clock runs backwards {times}, by up to {format_elapsed(counts.longest_back)}: "
+            "an hour that it ran through twice has the requests of both."
+        )
     if cut:
         yield f"{cut * 100:.2g} % of the requests are longer than the context, and are cut to it."
 
 
 def _running(kept: Sequence[LogRow], arrivals: ArrivalFacts | None) -> Figure | None:
     """The requests in flight by Little's law, in the busiest part; None without their times."""
-    times = [row.e2e for row in kept if row.e2e is not None]
+    times = np.asarray([row.e2e for row in kept if row.e2e is not None])
     if arrivals is None or len(times) < 2:
         return None
-    mean, error = float(np.mean(times)), 1.96 * float(np.std(times)) / len(times) ** 0.5
-    low, high = (arrivals.busiest * (mean + sign * error) for sign in (-1, 1))
-    return Figure(arrivals.busiest * mean, low, high, len(times))
+    mean, error = (arrivals.busiest * float(x) for x in (times.mean(), 1.96 * times.std() / len(times) ** 0.5))
+    return Figure(mean, mean - error, mean + error, len(times))
 
 
 def _paces(kept: Iterable[LogRow]) -> Iterator[float]:

@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import urlencode
 
+import numpy as np
+
 from frontier.client.ask.facts import Key
 from frontier.client.ask.identify import object_of
 from frontier.client.ask.target import Target, require_address
@@ -14,10 +16,9 @@ from frontier.client.http.http_client import Client
 from frontier.core.errors import MeasurementError
 from frontier.core.text import clean
 from frontier.core.units import format_elapsed
-from frontier.extras.workload.counter_watch import mean_figure
 from frontier.extras.workload.log_summary import dispersion_of, named_time
 from frontier.extras.workload.observed import ArrivalFacts, Figure
-from frontier.extras.workload.server_metrics import COUNTERS, GAUGES, HISTOGRAMS, Watched
+from frontier.extras.workload.server_metrics import HISTOGRAMS, SERIES, Watched, in_flight
 
 _WITHIN = 60.0
 """Seconds that Prometheus has for a query over days."""
@@ -25,6 +26,12 @@ _HOUR = 3_600.0
 _MOST_POINTS = 2_000
 """Moments at which the requests of the hour before are looked up: every five minutes of a week."""
 _MINUTE = 60
+_PARTS = 20
+"""Parts of the busiest hour whose requests in flight give the interval of their mean."""
+_LEAST_PART = 120.0
+"""Seconds of a part: two readings at least, as Prometheus asks a server every 15 to 60 s."""
+_REQUESTS = (*HISTOGRAMS["ttft"], *HISTOGRAMS["input"], *HISTOGRAMS["e2e"])
+"""What counts the requests: first tokens, else those that ended."""
 
 
 class Prometheus:
@@ -80,13 +87,14 @@ class Prometheus:
         when = f"{named_time(end - window)}, for {format_elapsed(window)}"
         return ArrivalFacts(rate, max(rate, most / window), when, dispersion_of(counts, _MINUTE)), end - window, end
 
-    async def running(self, start: float, end: float) -> Figure | None:
-        """The requests in flight between two times."""
-        names = "|".join(GAUGES)
-        matched = f", {self._match}" if self._match else ""
-        query = f'sum({{__name__=~"{names}"{matched}}})'
-        values = await self.over_time(query, start, end, max(1.0, (end - start) / _MINUTE))
-        return mean_figure([value for _, value in values])
+    async def running(self, summed: str, start: float, end: float) -> Figure | None:
+        """The requests in flight between two times, by a sum of the seconds that requests were in
+        the server.
+        """
+        step = min(end - start, max(_LEAST_PART, (end - start) / _PARTS))
+        query = f"sum(increase({summed}{{{self._match}}}[{round(step)}s]))"
+        spent = [value for _, value in await self.over_time(query, start + step, end, step)]
+        return in_flight(np.asarray(spent), np.full(len(spent), step))
 
 
 def _number(pair: object) -> float | None:
@@ -104,27 +112,19 @@ async def watched_in(url: str, seconds: float, match: str, api_key: str | None) 
     async with Client(Target(url, api_key=api_key)) as client:
         prometheus = Prometheus(client, match, seconds)
         grown: dict[Key, float] = {}
-        for names in HISTOGRAMS.values():
-            for name in names:
-                if counted := await prometheus.increase(f"{name}_count"):
-                    grown |= counted
-                    grown |= await prometheus.increase(f"{name}_sum")
-                    grown |= await prometheus.increase(f"{name}_bucket")
-                    break
-        for names in COUNTERS.values():
-            for name in names:
-                grown |= await prometheus.increase(name)
-        counter = _counter(grown)
-        source = f"{client.target.secrets.redact(url)}, the last {format_elapsed(seconds)}"
+        for name in SERIES:
+            grown |= await prometheus.increase(name)
+        counter, summed = _counting(grown, _REQUESTS, "count"), _counting(grown, HISTOGRAMS["e2e"], "sum")
+        source = client.target.secrets.redact(url)
         if counter is None:
             return Watched(source, grown, seconds, None, None)
         total = sum(value for (name, _), value in grown.items() if name == counter)
         arrivals, start, end = await prometheus.arrivals(counter, total)
-        return Watched(source, grown, seconds, arrivals if total else None, await prometheus.running(start, end))
+        running = await prometheus.running(summed, start, end) if summed else None
+        return Watched(source, grown, seconds, arrivals, running)
 
 
-def _counter(grown: Mapping[Key, float]) -> str | None:
-    """What counts the requests: first tokens, else those that ended."""
-    names: Sequence[str] = [*HISTOGRAMS["ttft"], *HISTOGRAMS["input"], *HISTOGRAMS["e2e"]]
+def _counting(grown: Mapping[Key, float], names: Sequence[str], part: str) -> str | None:
+    """The first series of these histograms that grew."""
     there = {name for (name, _), value in grown.items() if value > 0}
-    return next((f"{name}_count" for name in names if f"{name}_count" in there), None)
+    return next((f"{name}_{part}" for name in names if f"{name}_{part}" in there), None)

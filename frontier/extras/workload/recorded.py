@@ -38,12 +38,12 @@ def _trace_lines(config: Config) -> list[str]:
     if trace.grid is not None:
         lines.append(f"Its stamps lie on a grid of {trace.grid:g} s: each arrival is placed at random within its step.")
     if config.rate:
-        rates = [load / 1000 for load in config.concurrency]
-        factors = [f"{rate / trace.rate:.3g}" for rate in rates]
-        speeds = factors[0] if len(factors) == 1 else f"{factors[0]} to {factors[-1]}"
-        at = " to ".join(dict.fromkeys(f"{rate:g}" for rate in (rates[0], rates[-1])))
+        ends = [load / 1000 for load in (config.concurrency[0], config.concurrency[-1])]
+        at = " to ".join(dict.fromkeys(f"{rate:g}" for rate in ends))
+        factor = " to ".join(dict.fromkeys(f"{rate / trace.rate:.3g}" for rate in ends))
+        pace = "as fast as it was recorded" if factor == "1" else f"{factor} times as fast"
         least = f"a window of a proof has at least {trace.long_enough:,} arrivals"
-        lines.append(f"At {at} req/s it is played {speeds} times as fast; {least}, so that its parts are alike.")
+        lines.append(f"At {at} req/s it is played {pace}; {least}, so that its parts are alike.")
     return lines
 
 

@@ -2,7 +2,7 @@
 requests, and what their increases over a time come to."""
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -10,9 +10,10 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from frontier.client.ask.facts import Key, Samples
 from frontier.core.errors import MeasurementError
+from frontier.core.intervals import batch_means
 from frontier.core.text import clean
-from frontier.core.units import format_share, usable
-from frontier.extras.workload.bucket_counts import Buckets, bucket_figures, filled, joined, tail_between
+from frontier.core.units import format_elapsed, format_share, usable
+from frontier.extras.workload.bucket_counts import Buckets, Floats, bucket_figures, filled, joined, tail_between
 from frontier.extras.workload.observed import (
     MOST_PAIRS,
     ArrivalFacts,
@@ -51,17 +52,6 @@ COUNTERS: Mapping[str, tuple[str, ...]] = {
         *("sglang:cached_tokens_total", "trtllm_prompt_cached_tokens_total"),
     ),
 }
-GAUGES = tuple(
-    f"{prefix}{name}"
-    for prefix, names in (
-        ("vllm:", ("num_requests_running", "num_requests_waiting")),
-        ("sglang:", ("num_running_reqs", "num_queue_reqs")),
-        ("trtllm_", ("num_requests_running", "num_requests_waiting")),
-        ("tgi_", ("batch_current_size", "queue_size")),
-    )
-    for name in names
-)
-"""Requests in flight: what runs, and what waits."""
 _PARTS = ("_bucket", "_sum", "_count")
 SERIES = (
     *(f"{name}{part}" for names in HISTOGRAMS.values() for name in names for part in _PARTS),
@@ -69,9 +59,11 @@ SERIES = (
 )
 """Everything whose increase is looked at."""
 _WANTED = re.compile(
-    rb"^(?:%s)(?:\{[^\n]*)?[ \t][^\n]*$" % b"|".join(re.escape(name.encode()) for name in (*SERIES, *GAUGES)),
+    rb"^(?:%s)(?:\{[^\n]*)?[ \t][^\n]*$" % b"|".join(re.escape(name.encode()) for name in SERIES),
     re.MULTILINE,
 )
+ENGINES = re.compile(rb"^(?:# TYPE )?(vllm|sglang|trtllm|tgi)[:_]", re.MULTILINE)
+"""A metric of an engine: one that has had no request yet has no histograms."""
 _MOST_LINES = 20_000
 """Lines of these series that one answer may have: 100 engines with all their buckets."""
 UNKNOWN_TAIL = 0.01
@@ -101,44 +93,45 @@ def wanted_samples(text: bytes) -> dict[Key, float]:
 
 @dataclass(slots=True)
 class Increases:
-    """What counters grew by between successive readings. A count that fell began anew, and what it
-    has is what it grew by: `restarts` are the readings at which one did.
+    """What counters grew by between successive readings. One that fell began anew, and what it has
+    is what it grew by.
     """
 
     grown: dict[Key, float] = field(default_factory=dict)
-    restarts: int = 0
+    restarted: bool = False
     _before: Samples | None = None
 
-    def add(self, samples: Samples) -> float:
-        """A reading; how many requests came since the one before."""
-        came, before = 0.0, self._before
+    def add(self, samples: Samples) -> tuple[float, float]:
+        """A reading: how many requests came since the one before, and the seconds that those which
+        ended had been in the server.
+        """
+        came, spent, before = 0.0, 0.0, samples if self._before is None else self._before
         self._before = samples
-        if before is None:
-            return 0.0
-        self.restarts += any(value < before.get(key, 0.0) for key, value in samples.items() if _counts(key))
         for key, value in samples.items():
-            if key[0] not in _INCREASING:
-                continue
             step = value - before.get(key, 0.0)
-            step = value if step < 0 else step
+            if step < 0:
+                self.restarted, step = True, value
             self.grown[key] = self.grown.get(key, 0.0) + step
             came += step if key[0] in _ARRIVALS else 0.0
-        return came
+            spent += step if key[0] in _SPENT else 0.0
+        return came, spent
 
 
-_INCREASING = frozenset(SERIES)
 _ARRIVALS = frozenset(f"{name}_count" for name in (*HISTOGRAMS["ttft"], "tgi_request_input_length"))
 """What counts requests as soon as anything of them is seen."""
+_SPENT = frozenset(f"{name}_sum" for name in HISTOGRAMS["e2e"])
 
 
-def _counts(key: Key) -> bool:
-    return key[0].endswith("_count")
-
-
-def in_flight(samples: Samples) -> float | None:
-    """The requests that run and wait at one moment; None where nothing tells."""
-    values = [value for (name, _), value in samples.items() if name in GAUGES]
-    return sum(values) if values else None
+def in_flight(spent: Floats, seconds: Floats) -> Figure | None:
+    """The requests in flight, running or waiting, by Little's law: the rate at which requests end
+    times the mean of the seconds that they were in the server, which are `spent` in parts of so
+    many `seconds`. With the interval of batch means; None where no time in the server is counted.
+    """
+    means = batch_means(spent, seconds)
+    if not means.value > 0:
+        return None
+    low, high = (max(0.0, side) if means.freedom else None for side in means.bounds(0.975))
+    return Figure(means.value, low, high, len(spent))
 
 
 # --- increases to a workload
@@ -171,8 +164,12 @@ def workload_of(watched: Watched, context: int | None) -> Workload:
     requests = max((sum(each.count for each in series) for series in found.values() if series), default=0.0)
     requests = sum(each.count for each in found["input"]) or requests
     if requests < 1:
-        what = f"no request ended at {watched.source} in the time that was looked at"
-        raise MeasurementError(what, "look for longer, as  --over 1h,  or while users are there")
+        what = f"no request ended at {watched.source} in {format_elapsed(watched.seconds)}"
+        raise MeasurementError(what, "look for longer, as  --over 1h  or  --range 7d,  or at  --match")
+    kinds = sorted({re.split("[:_]", name)[0] for (name, _), value in watched.grown.items() if value > 0})
+    if len(kinds) > 1:
+        what = f"{watched.source} counts requests of several engines: {', '.join(kinds)}"
+        raise MeasurementError(what, "name the servers of one, as  --match 'job=\"vllm\"'")
     inputs, outputs = (_lengths(watched, side, found[side], context, requests, notes) for side in ("input", "output"))
     pairs, cut = capped(pairs_apart(inputs, outputs), context)
     if cut:
@@ -236,15 +233,18 @@ def _lengths(
         return [mean] * MOST_PAIRS
     whole, differ = joined(series)
     if differ:
-        notes.append(
-            f"Engines have different buckets of {side} lengths: the {len(whole.bounds)} bounds that all have count."
+        known = (
+            f"the {len(whole.bounds)} bounds that all have count"
+            if whole.bounds
+            else "none is common, each is the mean"
         )
+        notes.append(f"Engines have different buckets of {side} lengths: {known}.")
     if (beyond := whole.beyond / whole.count) > 0 and whole.bounds:
         low, high = tail_between(whole, context)
         said = f"{format_share(beyond)} of {side} lengths are above the last bucket, {whole.bounds[-1]:,.0f} tokens"
-        where = f"at {low:,.0f}" if high is None or high - low < 1 else f"between {low:,.0f} and {high:,.0f}"
-        known = "; their p99 is not known" if beyond >= UNKNOWN_TAIL else ""
-        notes.append(f"{said}: how they are spread is not known, and the sum leaves a mean {where}{known}.")
+        where = f"at {low:,.0f}" if high - low < 1 else f"between {low:,.0f} and {high:,.0f}"
+        tail = "; their p99 is not known" if beyond >= UNKNOWN_TAIL else ""
+        notes.append(f"{said}: how they are spread is not known, and the sum leaves a mean {where}{tail}.")
     return list(filled(whole, MOST_PAIRS, context))
 
 
@@ -278,10 +278,3 @@ def _models(grown: Mapping[Key, float]) -> list[str]:
         if series.endswith("_count") and (name := dict(labels).get("model_name")):
             counts[name] = counts.get(name, 0.0) + value
     return [clean(name, 200) for name in sorted((n for n in counts if counts[n] > 0), key=lambda n: -counts[n])]
-
-
-def reset_notes(increases: Increases) -> Iterator[str]:
-    """What there is to say where counters began anew."""
-    if increases.restarts:
-        times = "once" if increases.restarts == 1 else f"{increases.restarts} times"
-        yield f"Counters began anew {times}, as a server was restarted: what it counted just before is missing."

@@ -8,12 +8,13 @@ failed; as it did arrive it asks for one token.
 """
 
 import functools
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from frontier.core.length_pairs import LengthPairs, RequestLengths
 from frontier.core.shapes import Shape
 from frontier.extras.workload.arrival_files import read_trace, stamps_of
+from frontier.extras.workload.log_summary import BlockReuse
 from frontier.extras.workload.session_files import BLOCK, read_as_it_is
 from frontier.store.documents import MOST_BYTES, ForeignFileError, Node, read_document
 from frontier.store.files import read_given
@@ -50,7 +51,10 @@ def _read(path: str, _modified: int, _size: int) -> Shape:
     size = FINER_BLOCK if "chat_id" in first else BLOCK
     block = size if any(request.blocks for request in requests) else 0
     pairs = LengthPairs.of(requests, times=trace.digest, block=block, path=path)
-    return Shape.of_pairs(pairs, "trace", reused_share(requests, block))
+    reuse = BlockReuse(block)
+    for request in requests if block else ():
+        reuse.add(request)
+    return Shape.of_pairs(pairs, "trace", min(0.99, reuse.share or 0.0))
 
 
 def _request(row: Node, columns: Sequence[str]) -> RequestLengths:
@@ -58,17 +62,3 @@ def _request(row: Node, columns: Sequence[str]) -> RequestLengths:
     if isl is None or osl is None:
         raise row.error(f"{row.place(columns[isl is not None])} is missing", "check that the file is complete")
     return RequestLengths(max(1, isl), max(1, osl), blocks=tuple(map(int, row.numbers("hash_ids"))))
-
-
-def reused_share(requests: Iterable[RequestLengths], block: int) -> float:
-    """The share of prompt tokens in full blocks that came before: what a cache that forgets nothing
-    would hold.
-    """
-    seen: set[int] = set()
-    reused = total = 0
-    for request in requests:
-        total += request.isl
-        for name in request.blocks[: request.isl // block] if block else ():
-            reused += block * (name in seen)
-            seen.add(name)
-    return min(0.99, reused / total)
