@@ -12,7 +12,7 @@ from frontier.core.trials import Measurement, Outcome, Record
 from frontier.read_run import load
 from frontier.store.run_dir import RunDirectory
 from tests.commands import Said, frontier
-from tests.engines.vllm_cpu import MODEL, running, why_missing
+from tests.engines.vllm_cpu import MODEL
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(300)]
 
@@ -49,13 +49,10 @@ class Swept:
 
 
 @pytest.fixture(scope="module")
-def swept(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Swept]:
-    if reason := why_missing():
-        pytest.skip(f"real engine not installed: {reason}")
+def swept(tmp_path_factory: pytest.TempPathFactory, vllm: str) -> Swept:
     here = tmp_path_factory.mktemp("engine")
-    with running() as url:
-        (here / "sweep.yaml").write_text(f"""\
-endpoint: {url}/v1
+    (here / "sweep.yaml").write_text(f"""\
+endpoint: {vllm}/v1
 shapes: [{{isl: {ISL}, osl: {{uniform: [{OSL - 4}, {OSL + 4}]}}}}]
 concurrency: {list(CONCURRENCY)}
 requests: 300
@@ -64,8 +61,8 @@ max_time: 10s
 refine: 0
 sla: {{p90_e2e: 60s, error_rate: 50%}}
 """)
-        said = frontier("sweep", "sweep.yaml", "-o", "run", cwd=here, timeout=180)
-        yield Swept(url, said, RunDirectory.read(here / "run"))
+    said = frontier("sweep", "sweep.yaml", "-o", "run", cwd=here, timeout=180)
+    return Swept(vllm, said, RunDirectory.read(here / "run"))
 
 
 def quiet_point(swept: Swept) -> dict[str, Any]:

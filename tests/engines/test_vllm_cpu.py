@@ -120,22 +120,19 @@ def test_an_install_that_runs_out_of_time_says_so(tmp_path: Path) -> None:
 
 @pytest.mark.engine
 @pytest.mark.timeout(300)
-def test_the_real_engine_streams_the_asked_tokens_and_their_usage() -> None:
-    if reason := why_missing():
-        pytest.skip(f"real engine not installed: {reason}")
-    with running() as url:
-        body = {
-            "model": MODEL,
-            "messages": [{"role": "user", "content": "Once upon a time"}],
-            "max_tokens": 12,
-            "ignore_eos": True,
-            "stream": True,
-            "stream_options": {"include_usage": True},
-        }
-        headers = {"Content-Type": "application/json"}
-        request = urllib.request.Request(f"{url}/v1/chat/completions", json.dumps(body).encode(), headers)
-        with urllib.request.urlopen(request, timeout=60) as answer:
-            lines = answer.read().decode().split("\n")
+def test_the_real_engine_streams_the_asked_tokens_and_their_usage(vllm: str) -> None:
+    body = {
+        "model": MODEL,
+        "messages": [{"role": "user", "content": "Once upon a time"}],
+        "max_tokens": 12,
+        "ignore_eos": True,
+        "stream": True,
+        "stream_options": {"include_usage": True},
+    }
+    headers = {"Content-Type": "application/json"}
+    request = urllib.request.Request(f"{vllm}/v1/chat/completions", json.dumps(body).encode(), headers)
+    with urllib.request.urlopen(request, timeout=60) as answer:
+        lines = answer.read().decode().split("\n")
     events = [json.loads(line[6:]) for line in lines if line.startswith("data: {")]
     assert "data: [DONE]" in lines
     assert 12 == events[-1]["usage"]["completion_tokens"]

@@ -225,7 +225,7 @@ rate: [40]
 sla: {p50_ttft: 40ms}
 requests: 150
 refine: 1
-budget: {time: 150s}
+budget: {time: 100s}
 """
     run, _, _ = sweep_over_http(tmp_path / "run", text)
     (decision,) = run.solve()
