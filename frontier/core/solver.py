@@ -8,6 +8,7 @@ itself (`verdict`).
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -82,8 +83,9 @@ def solve(
         unconfirmed=unconfirmed,
         rejected=_rejected(chosen, feasible, limits, rate, point_estimates) if marginal_gain else None,
     )
-    if decision.verdict is Verdict.VIOLATES and any(p.concurrency < lowest for p in scanned):
-        decision = replace(decision, verdict=Verdict.UNPROVEN)  # what was only scanned may keep the limits
+    below = [p for p in scanned if p.concurrency < lowest]
+    if decision.verdict is Verdict.VIOLATES and below:  # what was only scanned may keep the limits
+        decision = replace(decision, verdict=Verdict.UNPROVEN, **_scanned_inside(below, limits))
     decision, corrected = _with_claim(decision, history, kept, point_estimates)
     by_c = {p.concurrency: p for p in scanned} | by_c
     return with_causes(
@@ -96,6 +98,15 @@ def solve(
         point_estimates=point_estimates,
         unworthy=_unworthy(chosen, by_c.values(), limits, rate) if marginal_gain else (),
     )
+
+
+def _scanned_inside(scanned: Sequence[Point], limits: Sequence[Limit]) -> dict[str, Any]:
+    """The best setting inside the limits as the nearest to an answer, with what is known of it."""
+    inside = {p.concurrency: p for p in scanned if p.valid and _inside(p, limits)}
+    best = _best_at([*inside.values()], _rate_name([*inside.values()]))
+    if best is None:
+        return {}
+    return {"candidate": best, "metrics": inside[best].metrics, "binding": judge(inside[best], limits).binding}
 
 
 def _judged(
