@@ -128,9 +128,14 @@ def _table(race: Race, variants: Sequence[Variant]) -> Table:
     heads = ["variant", "expected", "at", "proven", "at", ""]
     rows = []
     for runner, variant in zip(race.runners, variants, strict=True):
-        name = variant.settings if len(variant.settings) <= 60 else variant.name
-        rows.append([name, *_expected(race, runner), *_proven(race, runner), _standing(race, runner)])
+        rows.append([_named(variant), *_expected(race, runner), *_proven(race, runner), _standing(race, runner)])
     return Table.of(heads, rows, right=(1, 2, 3, 4))
+
+
+def _named(variant: Variant) -> str:
+    """The name of a variant, with its values where it has them not."""
+    known = all(key in variant.name for key in variant.values) or len(variant.settings) > 60
+    return variant.name if known else f"{variant.name} ({variant.settings})"
 
 
 def _expected(race: Race, runner: Runner) -> tuple[str, str]:
@@ -167,7 +172,7 @@ def _standing(race: Race, runner: Runner) -> str:
     elif runner.proven is None and runner.reach(0.0).edge is None:
         words.append("no load keeps the SLA")
     elif race.gain is not None and race.gain.better and runner is race.finalist:
-        words.append("better than the baseline")
+        words.append("better")
     elif runner is not race.baseline and not runner.final_starts:
         words.append("surely worse than another" if race.dropped(runner) else "short trials only")
     return "; ".join(words)
