@@ -64,10 +64,13 @@ def read_request(
     settings: Sequence[str],
     until: str | None,
     prove: ToProve,
+    also: Sequence[Setting] = (),
 ) -> SweepRequest:
-    """The sweep that the options ask for. ConfigError or UsageError when there is none."""
+    """The sweep that the options ask for; `also` are settings beside those of --set. ConfigError or
+    UsageError when there is none.
+    """
     text = read_config(file)
-    given = read_settings(settings)
+    given = [*read_settings(settings), *also]
     given += [] if until is None else [Setting(f"--until {until}", "budget.until", f'"{until}"')]
     configs: dict[str, Config] = {}
 

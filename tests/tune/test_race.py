@@ -1,38 +1,77 @@
 """A race in virtual time, over HTTP and with servers that are started, and what it claims."""
 
+import itertools
 import json
+import math
 import re
 import time
+from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from benchmarks.tuning import conducted, draw, true_best
-from frontier.config import load_config
+from benchmarks.tuning import Restarting, conducted, draw, true_best
+from frontier.config import Config, DeploymentConfig, load_config
+from frontier.core.decisions import Verdict
 from frontier.core.difference import in_pairs
+from frontier.core.errors import ExitCode
+from frontier.core.trials import Measurement, Phase, Trial
 from frontier.extras.tune.course import RaceCourse, _starts, race_of, rules_of
 from frontier.extras.tune.gain import SPENT, reach_of
 from frontier.extras.tune.race import Race
-from frontier.extras.tune.tune_text import answer_text, effects, outcome_of, race_json
+from frontier.extras.tune.runner import AT_MOST
+from frontier.extras.tune.tune_text import answer_text, effects, exit_code, outcome_of, race_json, race_text
 from frontier.extras.tune.variants import Variant, variants_of
 from frontier.read_run import load
 from frontier.store.run_dir import RunDirectory
+from frontier.sweep.backend import Facts
 from tests.commands import conclusive, frontier, start
+from tests.golden import assert_golden_row
+from tests.neutral import without_numbers
 from tests.sweep.test_deployments import SERVE, free_port
 
 HEAD = "shapes: 128/32\nsla: {p95_ttft: 500ms, p95_tpot: 20ms}\ndeployments:\n"
 ENGINE = "- {name: e, endpoint: simulator, simulator: {noise: 0.03, per_decode: 200us}, vary: "
 
 
-def raced(text: str, path: Path) -> tuple[Race, tuple[Variant, ...], float]:
+class Machine(Restarting):
+    """A machine whose speed `drifts` from trial to trial by this standard deviation (ln), and on
+    which one variant, `fades`, is slower from its third start on.
+    """
+
+    def __init__(self, config: Config, *, drifts: float = 0.0, fades: str = "", spoilt: str = "") -> None:
+        super().__init__(config, draw(0))
+        self.drifts, self.fades, self.spoilt = drifts, fades, spoilt
+        self.begun, self.level, self.rng = Counter[str](), 0.0, np.random.default_rng(5)
+
+    async def prepare(self, deployment: DeploymentConfig) -> Facts:
+        self.begun[deployment.name] += 1
+        return await super().prepare(deployment)
+
+    async def run(self, trial: Trial, **how: Any) -> Measurement:
+        before, name = self._specs, trial.deployment
+        self.level = 0.9 * self.level + math.sqrt(1 - 0.9**2) * self.drifts * self.rng.normal()
+        slower = math.exp(self.level) * (1.25 if name == self.fades and self.begun[name] > 2 else 1.0)
+        self._specs = {**before, name: replace(before[name], time_scale=slower * before[name].time_scale)}
+        try:
+            measured = await super().run(trial, **how)
+        finally:
+            self._specs = before
+        busy = name in self.spoilt.split() and trial.phase is Phase.PROVE
+        return replace(measured, health=replace(measured.health, suspended=30.0)) if busy else measured
+
+
+def raced(text: str, path: Path, **machine: Any) -> tuple[Race, tuple[Variant, ...], float]:
     """A race in virtual time, with what a start of each server takes and differs by as in a
-    family.
+    family; on such a `Machine`.
     """
     config, variants = load_config(text, "s.yaml"), variants_of(text, "s.yaml")
     rules = rules_of(config, "output_throughput")
-    seconds = conducted(config, draw(0), path, RaceCourse(variants, rules))
+    family = replace(draw(0), text=text)
+    seconds = conducted(config, family, path, RaceCourse(variants, rules), Machine(config, **machine))
     return read(text, path), variants, seconds
 
 
@@ -40,6 +79,11 @@ def read(text: str, path: Path) -> Race:
     config, variants = load_config(text, "s.yaml"), variants_of(text, "s.yaml")
     lines = RunDirectory.read(path).journal_lines()
     return race_of(config, variants, rules_of(config, "output_throughput"), load(path).histories, lines)
+
+
+def words(race: Race, variants: tuple[Variant, ...]) -> str:
+    """What a race shows, without its numbers."""
+    return without_numbers(race_text(race, variants, "frontier tune t.yaml --only A --only B", width=100, colour=False))
 
 
 @pytest.fixture(scope="module")
@@ -131,6 +175,91 @@ def test_a_baseline_that_keeps_no_load_inside_loses_to_one_that_does(tmp_path: P
     race, variants, _ = raced(f"{HEAD}{ENGINE}{{step_base: [40ms, 6ms]}}}}\n", tmp_path / "run")
     assert outcome_of(race) == "only"
     assert race_json(race, variants)["chosen"] == variants[1].name
+
+
+LUCKY = (
+    "- {name: e, endpoint: simulator, simulator: {noise: 0.03, per_decode: 200us}, variants: ["
+    "{name: today, max_num_seqs: 12, step_base: 6.5ms}, {name: lucky, max_num_seqs: 96, step_base: 6ms}, "
+    "{name: steady, max_num_seqs: 96, step_base: 6.6ms}]}\n"
+)
+
+
+@pytest.mark.process
+def test_a_winner_names_the_variant_that_short_trials_put_higher_and_the_command_decides(tmp_path: Path) -> None:
+    """The winner was fast in its first starts alone: beside what it gives in the final, what
+    another one gave in short trials is more. A race between the two decides.
+    """
+    race, variants, _ = raced(HEAD + LUCKY, tmp_path / "run", fades="lucky")
+    tree = race_json(race, variants, "COMMAND")
+    assert (tree["outcome"], tree["chosen"]) == ("better", "lucky")
+    higher = tree["may_be_better"]
+    assert (higher["name"], higher["chosen"], higher["command"]) == ("steady", "lucky", "COMMAND")
+    assert higher["more"] == pytest.approx(higher["expected"] / higher["than"])
+    assert higher["more"] > 1.08
+    assert "steady" in answer_text(race).splitlines()[0]
+    assert_golden_row("answers", words(race, variants))
+    (tmp_path / "t.yaml").write_text(HEAD + LUCKY)
+    asked = frontier("tune", "t.yaml", "-o", "run", cwd=tmp_path)
+    command = next(line for line in asked.out.splitlines() if "--only" in line)
+    assert command.split() == ["frontier", "tune", "t.yaml", "-o", "run-2", "--only", "lucky", "--only", "steady"]
+    plan = frontier(*command.split()[1:], "--dry-run", "--json", cwd=tmp_path)
+    assert [v["name"] for v in json.loads(plan.out)["variants"]] == ["lucky", "steady"]
+    only = LUCKY.replace("variants:", "only: [lucky, steady], variants:")
+    race, variants, _ = raced(HEAD + only, tmp_path / "only", fades="lucky")
+    assert race.baseline.series.deployment == "lucky"
+    assert (outcome_of(race), race_json(race, variants)["chosen"]) == ("better", "steady")
+    assert race_json(race, variants)["may_be_better"] is None
+
+
+TWO = f"{HEAD}{ENGINE}{{max_num_seqs: [16, 48]}}}}\n"
+BASELINE, OTHER = "e-max_num_seqs16", "e-max_num_seqs48"
+BUSY = {
+    "all": (f"{BASELINE} {OTHER}", "not measured", None, ExitCode.FAILED),
+    "the baseline": (BASELINE, "not proven", None, ExitCode.NOT_PROVEN),
+    "the other": (OTHER, "not proven", BASELINE, ExitCode.NOT_PROVEN),
+}
+
+
+@pytest.mark.parametrize("spoilt", BUSY)
+def test_what_this_machine_was_too_busy_to_measure_is_no_no(spoilt: str, tmp_path: Path) -> None:
+    names, outcome, chosen, code = BUSY[spoilt]
+    race, variants, _ = raced(TWO, tmp_path / "run", spoilt=names)
+    assert outcome_of(race) == outcome
+    assert exit_code(race) == code
+    tree = race_json(race, variants)
+    assert (tree["outcome"], tree["chosen"]) == (outcome.replace(" ", "_"), chosen)
+    unmeasured = [v["name"] for v in tree["variants"] if v["reason"]]
+    assert unmeasured == names.split()
+    windows = [t for r in race.runners for t, _ in r.history if t.phase is Phase.PROVE and r.unproven]
+    assert len(windows) <= 8 * len(unmeasured), "at a lower load the machine is as busy"
+    assert_golden_row("answers", words(race, variants), spoilt)
+
+
+def test_no_variant_that_keeps_the_sla_is_a_no(tmp_path: Path) -> None:
+    race, variants, _ = raced(f"{HEAD}{ENGINE}{{step_base: [40ms, 45ms]}}}}\n", tmp_path / "run")
+    assert (outcome_of(race), exit_code(race)) == ("none", ExitCode.NO)
+    assert_golden_row("answers", words(race, variants))
+
+
+def test_a_proof_on_a_machine_whose_speed_drifts_has_more_windows_before_a_lower_load(tmp_path: Path) -> None:
+    """Drift widens the bounds of a proof by far more than six windows can bound. A lower load would
+    lack as many.
+    """
+    race, _, _ = raced(TWO, tmp_path / "run", drifts=0.15)
+    lowered = longer = 0
+    for runner in race.runners:
+        proofs = [i for i, (t, _) in enumerate(runner.history) if t.phase is Phase.PROVE]
+        for last, after in itertools.pairwise(proofs):
+            then = replace(runner, history=runner.history[: last + 1])
+            c, new = (runner.history[i][0].concurrency for i in (last, after))
+            now = next(k for k in then.known.candidates if k.concurrency == c)
+            wanders = any(flag.name == "non_stationary" for flag in now.point.flags)
+            lowered += new < c
+            longer += new == c and now.windows >= AT_MOST
+            if new < c and wanders:
+                assert now.verdict is Verdict.VIOLATES or now.windows >= 2 * AT_MOST
+    assert lowered
+    assert longer
 
 
 def test_what_a_value_does_needs_three_pairs_that_agree(tmp_path: Path) -> None:

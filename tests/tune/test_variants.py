@@ -71,6 +71,11 @@ def test_variants_have_names_of_their_own() -> None:
     assert commands == {"today": "serve 1", "new": "serve 2 3"}
 
 
+def test_some_of_the_variants_race_alone_the_first_named_as_the_baseline() -> None:
+    commands = made("- {name: v, start: 'serve {x}', vary: {x: [1, 2, 3]}, only: [v-x3, v-x1]}\n")
+    assert list(commands.items()) == [("v-x3", "serve 3"), ("v-x1", "serve 1")]
+
+
 def test_long_or_equal_names_are_numbers() -> None:
     commands = made(f"- {{name: v, start: 'serve {{x}}', vary: {{x: [{'a' * 70}, b]}}}}\n")
     assert list(commands) == ["v-1", "v-2"]
@@ -86,6 +91,7 @@ def test_a_config_without_variants_is_a_sweeps() -> None:
 MISTAKES = {
     "a name without a value": ("- {name: v, start: 'serve {x} {y}', vary: {x: [1, 2]}}\n", (5, 20)),
     "a value without a place": ("- {name: v, start: 'serve {x}', vary: {x: [1, 2], y: [3]}}\n", (5, 39)),
+    "a name with a hyphen": ("- {name: v, start: 'serve {max-seqs}', vary: {max-seqs: [1, 2]}}\n", (5, 46)),
     "one combination": ("- {name: v, start: 'serve {x}', vary: {x: [1]}}\n", (5, 39)),
     "ten thousand": (
         f"- {{name: v, start: 's {{x}} {{y}}', vary: {{x: {list(range(100))}, y: {list(range(100))}}}}}\n",
@@ -98,6 +104,8 @@ MISTAKES = {
     "a variant without a name": ("- {name: v, start: 's {x}', variants: [{x: 1}, {name: b, x: 2}]}\n", (5, 40)),
     "unlike variants": ("- {name: v, start: 's {x}', variants: [{name: a, x: 1}, {name: b, y: 2}]}\n", (5, 57)),
     "another deployment": ("- {name: v, start: 's {x}', vary: {x: [1, 2]}}\n- {name: w}\n", (6, 3)),
+    "only one of them": ("- {name: v, start: 's {x}', vary: {x: [1, 2]}, only: [v-x1]}\n", (5, 54)),
+    "only one that is none": ("- {name: v, start: 's {x}', vary: {x: [1, 2]}, only: [v-x1, v-x3]}\n", (5, 54)),
     "control characters": ('- {name: v, start: "s {x}", vary: {x: [1, "\\a"]}}\n', (5, 43)),
 }
 

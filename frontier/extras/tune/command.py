@@ -1,11 +1,23 @@
 """`frontier tune`: which flags should the server run with?"""
 
+import json
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from frontier.cli.common import FILE_PATH, answer, consent_to_sweep, json_option, layout, read_run, say, subcommand
+from frontier.cli.common import (
+    FILE_PATH,
+    answer,
+    consent_to_sweep,
+    given_options,
+    json_option,
+    layout,
+    read_run,
+    say,
+    subcommand,
+)
 from frontier.core.errors import ExitCode, UsageError
 from frontier.core.units import count
 
@@ -13,10 +25,10 @@ if TYPE_CHECKING:
     from frontier.cli.sweep_request import SweepRequest
     from frontier.extras.tune.race import Race
     from frontier.extras.tune.variants import Variant
+    from frontier.sweep.conductor import SweepEnd
 
 OBJECTIVES = ("output_throughput", "goodput", "cost", "energy")
 _LIKE_THIS = "write  vary: {seqs: [64, 128]}  into a deployment, and  {seqs}  into its  start:"
-_CODES = {"better": ExitCode.YES, "only": ExitCode.YES, "no better": ExitCode.NO, "none": ExitCode.NO}
 
 
 @subcommand("tune")
@@ -25,11 +37,22 @@ _CODES = {"better": ExitCode.YES, "only": ExitCode.YES, "no better": ExitCode.NO
 @click.option("--dry-run", is_flag=True, help="Show the variants and how often servers are started; measure nothing.")
 @click.option("--set", "settings", metavar="KEY=VALUE", multiple=True, help="Another value for a key, as sla.p99_ttft.")
 @click.option(
-    "--objective", type=click.Choice(OBJECTIVES), default=OBJECTIVES[0], help="What is looked for inside the SLA."
+    "--objective",
+    type=click.Choice(OBJECTIVES),
+    help=f"What is looked for inside the SLA; default: {OBJECTIVES[0]}.",
+)
+@click.option(
+    "--only", metavar="NAME", multiple=True, help="Race only these variants, the first as the baseline; repeatable."
 )
 @json_option
 def command(
-    config_file: Path, output: Path | None, dry_run: bool, settings: tuple[str, ...], objective: str, as_json: bool
+    config_file: Path,
+    output: Path | None,
+    dry_run: bool,
+    settings: tuple[str, ...],
+    objective: str | None,
+    only: tuple[str, ...],
+    as_json: bool,
 ) -> int:
     """Race the variants of a deployment in CONFIG: which flags should its server run with? The same
     command again resumes.
@@ -39,11 +62,14 @@ def command(
         - name: vllm
           start: vllm serve MODEL --port 8000 --max-num-seqs {seqs}
           endpoint: http://localhost:8000/v1
-          vary: {seqs: [64, 128, 256]}     the first is what runs today
+          vary: {seqs: [64, 128, 256]}     the first is the baseline
 
-    Looks of seconds drop what is surely worse. The best that is left and what runs today are then
-    started anew in turn until their difference is known. Exit code 0: a variant is shown to be
-    better; 3: none is; 4: not decided.
+    Short trials of seconds drop the variants that are surely worse. The best of the others and the
+    baseline are then started anew in turn until their difference is known.
+
+    \b
+    Exit codes: 0 a variant is shown to be better · 3 none is
+                4 not decided · 5 could not be measured
 
     \b
     Examples:
@@ -52,18 +78,21 @@ def command(
     """
     from frontier.cli.sweep import measure
     from frontier.cli.sweep_request import read_request
+    from frontier.config import Setting
     from frontier.config.config_file import open_run
     from frontier.extras.tune.course import RaceCourse, rules_of
-    from frontier.extras.tune.tune_text import outcome_of, race_json, race_text
-    from frontier.extras.tune.variants import variants_of
+    from frontier.extras.tune.variants import ONLY, variants_of
     from frontier.planning.plan import NO_PROOFS, make_plan
 
-    request = read_request(config_file, output, settings, None, NO_PROOFS)
+    said = " ".join(f"--only {name}" for name in only)
+    some = [Setting(said, f"deployments.0.{ONLY}", json.dumps(only))] if only else []
+    request = read_request(config_file, output, settings, None, NO_PROOFS, some)
     variants = variants_of(request.text, str(config_file))
     _require_race(request, variants)
     if dry_run:
         return _print_plan(request, variants, as_json)
     consent_to_sweep(config_file, request.config)
+    objective = objective or OBJECTIVES[0]
     path, rules = request.directory(), rules_of(request.config, objective)
     with open_run(path, request.config, request.text, {"config_file": str(config_file)}) as run:
         say(f"run  {run.path}")
@@ -71,21 +100,38 @@ def command(
         end = measure(
             request.config, make_plan(request.config), run, {}, request.facts, course=RaceCourse(variants, rules)
         )
+    return _conclude(request, variants, path, end, objective, as_json)
+
+
+def _conclude(
+    request: "SweepRequest",
+    variants: "tuple[Variant, ...]",
+    path: Path,
+    end: "SweepEnd",
+    objective: str,
+    as_json: bool,
+) -> int:
+    """Print what the race shows, however it ended; the exit code."""
+    from frontier.extras.tune.tune_text import exit_code, outcome_of, race_json, race_text
+
     race = _race(path, variants, objective)
     if any(runner.history for runner in race.runners):
-        answer(race_json(race, variants) if as_json else race_text(race, variants, **layout()))
+        decide = _to_decide(request, race)
+        answer(race_json(race, variants, decide) if as_json else race_text(race, variants, decide, **layout()))
     if end == "interrupted":
         say(f"stopped; go on with\n  {request.again}")
         return ExitCode.INTERRUPTED
     for runner in race.runners:
         if runner.gone is not None and "\n" in runner.gone:
             say(f"{runner.series.deployment}: {runner.gone}")
-    if all(runner.gone is not None for runner in race.runners):
-        return ExitCode.FAILED
     if end == "budget":
         say(f"the budget ended the race; with a larger one it goes on:\n  {request.again} --set budget.time=TIME")
-    _draw(path, race, as_json)
-    return _CODES.get(outcome_of(race), ExitCode.NOT_PROVEN)
+    if (outcome := outcome_of(race)) in ("not proven", "not measured"):
+        again = request.command(Path(f"{path}-2"))
+        say(f"to race anew, where this machine and the server have nothing else to do:\n  {again}")
+    if outcome != "not measured":
+        _draw(path, race, as_json)
+    return exit_code(race)
 
 
 def _require_race(request: "SweepRequest", variants: "tuple[Variant, ...]") -> None:
@@ -108,8 +154,8 @@ def _plan_text(request: "SweepRequest", variants: "tuple[Variant, ...]") -> str:
     ends = request.config.budget.time
     until = f"; it ends after {ends / 60:.0f} min at the latest" if ends is not None else ""
     return (
-        f"Plan: short trials of {count(len(variants), 'variant')}, then the best against {variants[0].name}, what "
-        "runs today, in turn.\n"
+        f"Plan: short trials of {count(len(variants), 'variant')}, then the best of them and the baseline, "
+        f"{variants[0].name}, in turn.\n"
         f"At least {starts} starts of a server. How long they take is known after the first{until}."
     )
 
@@ -138,15 +184,28 @@ def _race(path: Path, variants: "tuple[Variant, ...]", objective: str) -> "Race"
     return race_of(run.config, variants, rules_of(run.config, objective), run.histories, lines)
 
 
+def _to_decide(request: "SweepRequest", race: "Race") -> str:
+    """The command that races the variant that may be better against the one chosen; empty where
+    there is none.
+    """
+    from frontier.extras.tune.tune_text import higher_of
+
+    higher = higher_of(race)
+    if higher is None:
+        return ""
+    where = None if request.output is None else Path(f"{request.output}-2")
+    options = given_options("output", "only")
+    named = replace(request, options=(*options, "--only", higher.chosen, "--only", higher.name))
+    return named.command(where)
+
+
 def _draw(path: Path, race: "Race", as_json: bool) -> None:
     """Draw the frontier of what runs today with that of the best other variant, and name what shows
     more.
     """
-    from dataclasses import replace
-
     from frontier import registry
     from frontier.cli.plot import beside_an_answer, picture_files, save_pictures
-    from frontier.extras.tune.tune_text import answer_text
+    from frontier.extras.tune.tune_text import claim_text
     from frontier.show.picture.selection import narrowed
 
     together, run = registry.optional(registry.SEVERAL), read_run(path)
@@ -156,7 +215,7 @@ def _draw(path: Path, race: "Race", as_json: bool) -> None:
     with beside_an_answer():
         run, files = narrowed(run, [r.series.deployment for r in rivals], ()), picture_files(run, "frontier")
         picture = together([run], run.limits(), None)
-        save_pictures([replace(picture, title=answer_text(race).splitlines()[0])], files, quiet=True)
+        save_pictures([replace(picture, title=claim_text(race))], files, quiet=True)
         if not as_json:
             say(f"Picture          {files[0]}")
             say(f"Next             frontier report {path} -o page.html")

@@ -12,7 +12,8 @@ from frontier.core.series import Series
 from frontier.core.trials import Trial
 from frontier.core.window import WindowData
 from frontier.extras.tune.gain import Rules
-from frontier.extras.tune.race import Race, Runner
+from frontier.extras.tune.race import Race
+from frontier.extras.tune.runner import Runner
 from frontier.extras.tune.variants import Variant
 from frontier.run import power_of
 from frontier.search.auto import LOOKS_AT_MOST, MOST

@@ -7,31 +7,23 @@ turn, each time started anew, until both are proven and their difference is deci
 """
 
 import math
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
-from frontier.core.changes import PROOFS, spoilt
-from frontier.core.decisions import Verdict
 from frontier.core.laws import normal_quantile
-from frontier.core.proof import ALPHA, SCANS, joined
+from frontier.core.proof import ALPHA, SCANS
 from frontier.core.series import Series
-from frontier.core.trials import Phase, Trial
-from frontier.core.window import WindowData
-from frontier.extras.tune.gain import Gain, Rules, Side, gain_of
+from frontier.core.trials import Phase
+from frontier.extras.tune.gain import WORTH, Gain, Rules, gain_of
+from frontier.extras.tune.runner import FINAL, STEP, Z95, Runner
 from frontier.search.auto import LOOKS_AT_MOST, no_more_throughput
-from frontier.search.curves import RUN_TO_RUN, interpolated
-from frontier.search.place import LOWER, State
-from frontier.search.scan import CLOSE, Ask, Done, SearchPolicy, between, look_at, next_ask
-from frontier.search.series_history import SeriesHistory
+from frontier.search.place import State
+from frontier.search.scan import CLOSE, Ask, Done, SearchPolicy, between, look_at
 from frontier.search.window_size import in_flight, longer
 
 FIRST = 8
 """The concurrency that the baseline is looked at first."""
-STEP = 1.5
-"""How far above the highest setting inside the SLA a variant is looked at next; the baseline, of
-which nothing is known, twice as far."""
 BELOW = 0.75
 """A look at this share of the edge, or lower, shows where a proof is cheap."""
 LOOKS = 8
@@ -47,176 +39,11 @@ belongs to the proof, too."""
 MOST_STARTS = 16
 """Starts of each side after which the final is over: on a machine that is too busy to measure on no
 pair would ever count."""
-AT_MOST, CANDIDATES = 6, 6
-"""Windows of a proof after which a lower setting is proven (twice as many where only requests are
-missing, as a lower setting lacks as many), and how many settings are tried: near the edge what
-differs from start to start does not average out. Of 10 families of 4 variants a race took 66 % of
-sweeping all with 6 windows in any case, 76 % with 12 where requests are missing, 80 % with 36."""
 SHORT_TURNS = 3
 """Starts after which a proof that is not over has longer turns."""
-WINDOW_WORTH = 0.03
-"""The share of throughput for which one more window of a proof is measured: in a race both sides
-may as well be proven a little below their edge."""
 PAIR_TURNS, PAIR_SECONDS = 12, 60.0
 """A start of the final whose proof has ended has a window of this many turns of its setting, or of
 this long."""
-FINAL = (*PROOFS, Phase.VISIT)
-Z95 = normal_quantile(0.975)
-
-History = Sequence[tuple[Trial, WindowData]]
-
-
-@dataclass(frozen=True, slots=True)
-class Reach:
-    """What a variant gives inside the SLA (ln, the higher the better): as expected, and between
-    which bounds. `edge` is the concurrency that is expected to give it; None: none keeps the SLA.
-    """
-
-    edge: int | None
-    low: float
-    value: float
-    high: float
-
-
-@dataclass(frozen=True)
-class Runner:
-    """A variant in the race: its finished trials, in which of its starts each was run, and why
-    nothing more is run on it.
-    """
-
-    rules: Rules
-    series: Series
-    history: History
-    starts: Mapping[str, int]
-    gone: str | None = None
-
-    @cached_property
-    def known(self) -> SeriesHistory:
-        """What follows from its trials."""
-        return SeriesHistory.of(self.rules.limits, list(self.history))
-
-    @cached_property
-    def state(self) -> State:
-        """What its trials show of every setting."""
-        return State.of(self.known)
-
-    @cached_property
-    def _worths(self) -> Mapping[int, float]:
-        samples = joined([(t, s) for t, s in self.history if t.concurrency in self.state.points], tuple(Phase))
-        return {c: worth for c, sample in samples.items() if (worth := self.rules.worth(sample)) is not None}
-
-    def reach(self, z: float) -> Reach:
-        """What it gives inside the SLA, with bounds of so many standard errors: of the latencies,
-        and of what differs from start to start.
-        """
-        state, worths = self.state, self._worths
-        if not worths:
-            return Reach(None, -math.inf, -math.inf, math.inf)
-        values = {c: (state.value(c), self._error(c)) for c in _settings(worths)}
-
-        def best(shift: float) -> tuple[float, int | None]:
-            inside = [c for c, (value, error) in values.items() if value + shift * error <= 0]
-            return max(((interpolated(worths, c), c) for c in inside), default=(-math.inf, None))
-
-        (low, _), (value, edge), (high, _) = best(z), best(0.0), best(-z)
-        apart = z * RUN_TO_RUN / math.sqrt(2)
-        lowest, highest = min(worths), max(worths)
-        if high == -math.inf and lowest > 1:
-            high = worths[lowest]  # lower loads give no more
-        top_value, top_error = values[highest]
-        if top_value - z * top_error <= 0 and not self._ends_at(highest):
-            high = math.inf
-        return Reach(edge, low - apart, value, high + apart)
-
-    def _error(self, c: int) -> float:
-        """Standard error of the latencies (ln) expected at a setting: what differs from start to
-        start is less where it was measured in several.
-        """
-        near = min(self._starts_at, key=lambda k: abs(math.log(k / c)))
-        within = max(max(x.standard_error(c) ** 2 - RUN_TO_RUN**2, 0.0) for x in self.state.curves)
-        return math.sqrt(within + RUN_TO_RUN**2 / self._starts_at[near])
-
-    @cached_property
-    def _starts_at(self) -> Mapping[int, int]:
-        """In how many starts each setting was measured."""
-        found = {(t.concurrency, self.starts[t.key]) for t, _ in self.history if t.concurrency in self.state.points}
-        return Counter(c for c, _ in found)
-
-    def _ends_at(self, highest: int) -> bool:
-        """Whether nothing above a setting could give more."""
-        return highest >= self.rules.top or no_more_throughput(self.state.points)
-
-    def proof(self) -> Ask | Done:
-        """The next trial of its search for a setting that is proven, or how that ended."""
-        stands = [k.concurrency for k in self.known.candidates if k.verdict is Verdict.MEETS]
-        proven = max((c for c in stands if self.known.stands(c) is Verdict.MEETS), default=None)
-        if proven is not None:
-            return Done(f"c={proven} is proven", proven, proven)
-        shape, tiers = self.series.shape, (("", self.rules.limits),)
-        policy = SearchPolicy(tuple(sorted(self.state.looks)), prove=self._asked)
-        step = next_ask(policy, shape, tiers, list(self.history), window_worth=WINDOW_WORTH)
-        return Done(step.reason) if isinstance(step, Done) else step
-
-    @property
-    def _asked(self) -> tuple[int, ...]:
-        """The setting that is being proven, or a lower one where it took more than AT_MOST windows,
-        or twice as many where what it lacks is requests; (): the search chooses.
-        """
-        proofs = [trial.concurrency for trial, _ in self.history if trial.phase is Phase.PROVE]
-        if not proofs:
-            return ()
-        c, tried = proofs[-1], len(set(proofs))
-        over = any(k.concurrency == c and k.verdict is Verdict.VIOLATES for k in self.known.candidates)
-        lacks_requests = any(
-            k.concurrency == c and any(map(k.shortage, self.rules.limits)) for k in self.known.candidates
-        )
-        lower = over or proofs.count(c) >= (2 * AT_MOST if lacks_requests else AT_MOST)
-        return (max(1, math.floor(LOWER * c)),) if lower and tried < CANDIDATES else (c,)
-
-    @property
-    def proven(self) -> int | None:
-        """The setting that is proven; None where none is, or not yet."""
-        step = self.proof()
-        return step.proven if isinstance(step, Done) else None
-
-    @cached_property
-    def final_starts(self) -> Mapping[int, History]:
-        """The trials of each of its starts in the final, in their order."""
-        found: dict[int, list[tuple[Trial, WindowData]]] = {}
-        for trial, sample in self.history:
-            if trial.phase in FINAL:
-                found.setdefault(self.starts[trial.key], []).append((trial, sample))
-        return found
-
-    @property
-    def turn(self) -> Sequence[Trial]:
-        """The trials of its newest start, if that is one of the final."""
-        newest = max((self.starts[t.key] for t, _ in self.history), default=0)
-        return [t for t, _ in self.history if self.starts[t.key] == newest] if newest in self.final_starts else ()
-
-    @property
-    def looked(self) -> int:
-        """In how many of its starts it was looked at."""
-        return len({self.starts[trial.key] for trial, _ in self.history if trial.phase in SCANS})
-
-    @property
-    def beyond(self) -> int | None:
-        """The setting that shows how much more than at its proven one it may give: where its edge
-        is, or above all that was measured as long as that may be inside; None: the proven one.
-        """
-        most = self.reach(Z95)
-        edge = math.ceil(STEP * max(self.state.points)) if most.high == math.inf else most.edge
-        return None if edge in (None, self.proven) else min(self.rules.top, edge or 1)
-
-    def side(self) -> Side | None:
-        """Its side of the claim; None while nothing is proven."""
-        c = self.proven
-        if c is None:
-            return None
-        starts = [[s for t, s in each if t.concurrency == c and not spoilt(s)] for each in self.final_starts.values()]
-        reach, at = self.reach(Z95), interpolated(self._worths, c)
-        more = reach.high - Z95 * RUN_TO_RUN / math.sqrt(2) - at
-        return Side(c, tuple(tuple(each) for each in starts if each), max(0.0, reach.value - at), max(0.0, more))
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,9 +96,11 @@ class Race:
     @cached_property
     def finalist(self) -> Runner | None:
         """The variant that meets the baseline in the final: the one that is being proven, else the
-        most promising one; None where none is left that is expected to be better.
+        most promising one; None where none is left that is expected to be better. A race of two is
+        there to compare these two.
         """
-        today = self.baseline.reach(0.0).value if self.baseline.gone is None else -math.inf
+        alone = self.baseline.gone is not None or len(self.runners) == 2
+        today = -math.inf if alone else self.baseline.reach(0.0).value
         begun = [r for r in self.runners[1:] if r.final_starts]
         last = max(begun, key=lambda r: len(r.history) and _last(r), default=None)
         if last is not None and (isinstance(last.proof(), Ask) or last.proven is not None) and last.gone is None:
@@ -283,6 +112,15 @@ class Race:
         """What the final shows so far; None while not both are proven."""
         mine, other = self.baseline.side(), None if self.finalist is None else self.finalist.side()
         return None if mine is None or other is None else gain_of(mine, other, self.rules)
+
+    def may_be_better(self, chosen: Runner) -> Runner | None:
+        """The variant that was not compared with the chosen one and is expected to give more than
+        it by WORTH; None where there is none. By the trials of both: what is proven of one lies
+        below what it is expected to give.
+        """
+        compared = (chosen, None if self.gain is None else self.finalist)
+        best = next((r for r in self.challengers if r not in compared), None)
+        return best if best is not None and best.expected > chosen.expected + math.log1p(WORTH) else None
 
     @property
     def unseen(self) -> float:
@@ -435,12 +273,3 @@ def _from(state: State, low: int, high: int | None, top: int, step: float) -> in
     if high - low > 1 and high / low > CLOSE:
         return between(low, high)
     return math.floor(BELOW * low) if low > 1 and min(state.points) > BELOW * low else 0
-
-
-def _settings(worths: Iterable[int]) -> list[int]:
-    """The settings between which a variant's edge is looked for: all where they are few."""
-    known = sorted(worths)
-    low, high = known[0], known[-1]
-    steps = min(high - low, 80)
-    spread = (round(low * (high / low) ** (i / steps)) for i in range(steps + 1)) if steps else ()
-    return sorted({*known, *spread})

@@ -5,24 +5,38 @@ line to paste.
 import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from frontier.core.difference import in_pairs
+from frontier.core.errors import ExitCode
 from frontier.core.loads import setting
 from frontier.core.metrics import metric
 from frontier.core.points import Estimate
 from frontier.core.text import capital, clean
 from frontier.core.units import count
 from frontier.extras.tune.gain import value_of
-from frontier.extras.tune.race import Race, Runner
+from frontier.extras.tune.race import Race
+from frontier.extras.tune.runner import Runner
 from frontier.extras.tune.variants import Variant
 from frontier.show.table import Table, to_text
 from frontier.show.wording import value_text
 
-Outcome = Literal["better", "no better", "only", "undecided", "none"]
+Outcome = Literal["better", "no better", "only", "undecided", "not proven", "not measured", "none"]
 """Of a race: a variant is shown to be better; none is; the baseline keeps the SLA at no load and
-another does; it was cut short; no variant keeps it."""
+another does; it was cut short; no setting is proven of a variant that may be better, or of the
+baseline; nothing could be measured; no variant keeps the SLA."""
 Values = tuple[tuple[str, tuple[str, ...]], ...]
+_CODES = {
+    "better": ExitCode.YES,
+    "only": ExitCode.YES,
+    "no better": ExitCode.NO,
+    "none": ExitCode.NO,
+    "not measured": ExitCode.FAILED,
+}
+DECIDED = ("better", "only", "no better")
+"""Outcomes that name a variant to run."""
+NOTHING = "–"
 LEAST_PAIRS = 3
 """Pairs of variants that differ in one value alone, for what that value does."""
 
@@ -35,88 +49,182 @@ def outcome_of(race: Race) -> Outcome:
         return "undecided"
     if race.gain is not None:
         return "better" if race.gain.better else "no better"
-    best = race.finalist
-    if best is not None and best.proven is not None:
-        return "only"
-    return "none" if race.baseline.proven is None else "no better"
+    open_ = left_open(race)
+    if race.finalist is not None and race.finalist.proven is not None:
+        return "only" if open_ is None else "not proven"
+    if race.baseline.proven is not None:
+        return "no better" if open_ is None else "not proven"
+    if all(r.gone is not None for r in race.runners) or (open_ is not None and open_.is_spoilt):
+        return "not measured"
+    return "none" if open_ is None else "not proven"
+
+
+def exit_code(race: Race) -> ExitCode:
+    """The exit code of a race."""
+    return _CODES.get(outcome_of(race), ExitCode.NOT_PROVEN)
+
+
+def left_open(race: Race) -> Runner | None:
+    """The variant of which a proof would decide the race, and none was possible: the baseline, or
+    one that may be better; None where there is none.
+    """
+    if race.baseline.proven is None:
+        open_ = (r for r in race.runners if r.unproven is not None or (r.gone is not None and r.history))
+        return next(open_, None)
+    best = race.may_be_better(race.baseline)
+    return best if best is not None and best.unproven is not None else None
 
 
 def chosen_of(race: Race) -> Runner | None:
-    """The variant to run: the other one where it is shown to be better, or alone keeps the SLA."""
-    outcome = outcome_of(race)
-    if outcome in ("better", "only"):
+    """The variant to run: the other one where it is shown to be better, or alone keeps the SLA;
+    else the baseline, unless that is not known to keep it.
+    """
+    if (outcome := outcome_of(race)) in ("better", "only"):
         return race.finalist
-    return None if outcome == "none" else race.baseline
+    return race.baseline if outcome == "undecided" or race.baseline.proven is not None else None
+
+
+@dataclass(frozen=True, slots=True)
+class Higher:
+    """A variant that may be better than the one chosen: what each is expected to give."""
+
+    name: str
+    expected: float
+    chosen: str
+    than: float
+
+
+def higher_of(race: Race) -> Higher | None:
+    """The variant that may be better than the one that the race names, with which it was not
+    compared; None where there is none.
+    """
+    chosen = chosen_of(race) if outcome_of(race) in DECIDED else None
+    higher = None if chosen is None else race.may_be_better(chosen)
+    if chosen is None or higher is None:
+        return None
+    more, than = (math.exp(metric(race.rules.objective).sign * r.expected) for r in (higher, chosen))
+    return Higher(higher.series.deployment, more, chosen.series.deployment, than)
 
 
 # ---- for people
 
 
-def race_text(race: Race, variants: Sequence[Variant], *, width: int, colour: bool) -> str:
-    """The table of variants, what is shown, and the line to paste."""
-    lines = [to_text(_table(race, variants).drawn(width), width=width, colour=colour).rstrip(), "", answer_text(race)]
+def race_text(race: Race, variants: Sequence[Variant], decide: str, *, width: int, colour: bool) -> str:
+    """The table of variants, what is shown, and the line to paste. `decide` is the command that
+    races the variant that may be better against the one chosen.
+    """
+    lines = [f"{capital(_label(race.rules.objective))} inside the SLA"]
+    lines += [to_text(_table(race, variants).drawn(width), width=width, colour=colour).rstrip(), ""]
+    lines += [answer_text(race), *_to_decide(race, decide)]
     chosen = chosen_of(race)
     pasted = next((v for v in variants if chosen is not None and v.name == chosen.series.deployment), None)
-    if pasted is not None and outcome_of(race) != "undecided":
+    if pasted is not None and outcome_of(race) in ("better", "only", "no better"):
         lines += ["", f"Run it with      {pasted.start or pasted.settings}"]
     lines += [f"{'What it does' if i == 0 else '':<17}{line}" for i, line in enumerate(effects(race, variants))]
     return "\n".join(lines)
 
 
 def _table(race: Race, variants: Sequence[Variant]) -> Table:
-    name = race.rules.objective
-    heads = ["variant", f"{_label(name)} inside the SLA", "at", ""]
+    heads = ["variant", "expected", "at", "proven", "at", ""]
     rows = []
     for runner, variant in zip(race.runners, variants, strict=True):
-        value, at, words = _row(race, runner)
-        known = "–" if value is None else value
-        rows.append([variant.settings if len(variant.settings) <= 60 else variant.name, known, at, words])
-    return Table.of(heads, rows, right=(1, 2))
+        rows.append([_named(variant), *_expected(race, runner), *_proven(race, runner), _standing(race, runner)])
+    return Table.of(heads, rows, right=(1, 2, 3, 4))
 
 
-def _row(race: Race, runner: Runner) -> tuple[str | None, str, str]:
-    """What a variant gives, at which load, and how it stands."""
-    reach, sign, name = runner.reach(0.0), metric(race.rules.objective).sign, race.rules.objective
-    today = "what runs today" if runner is race.baseline else ""
+def _named(variant: Variant) -> str:
+    """The name of a variant, with its values where it has them not."""
+    known = all(key in variant.name for key in variant.values) or len(variant.settings) > 60
+    return variant.name if known else f"{variant.name} ({variant.settings})"
+
+
+def _expected(race: Race, runner: Runner) -> tuple[str, str]:
+    """What a variant is expected to give, and at which load."""
+    edge = runner.reach(0.0).edge if runner.history and runner.gone is None else None
+    if edge is None:
+        return NOTHING, ""
+    return _value(race, runner.reach(0.0).value), setting(edge)
+
+
+def _proven(race: Race, runner: Runner) -> tuple[str, str]:
+    """What is proven of a variant, and at which load."""
+    side = runner.side() if runner.history and runner.gone is None else None
+    value = None if side is None else value_of(tuple(itertools.chain(*side.starts)), race.rules)
+    if side is None or value is None:
+        return NOTHING, ""
+    return value_text(race.rules.objective, value.value), setting(side.concurrency)
+
+
+def _value(race: Race, worth: float) -> str:
+    """'about 2,020 tok/s'."""
+    return "about " + value_text(race.rules.objective, math.exp(metric(race.rules.objective).sign * worth))
+
+
+def _standing(race: Race, runner: Runner) -> str:
+    """How a variant stands in the race, and why."""
+    words = ["the baseline"] if runner is race.baseline else []
     if runner.gone is not None:
-        return None, "", "; ".join(part for part in (today, clean(runner.gone.splitlines()[0], 200)) if part)
-    if not runner.history:
-        return None, "", "; ".join(part for part in (today, "not measured yet") if part)
-    side = runner.side()
-    if side is not None:
-        value = value_of(tuple(itertools.chain(*side.starts)), race.rules)
-        best = race.gain is not None and race.gain.better and runner is race.finalist
-        words = ", ".join(filter(None, ["proven", today, "the best" if best else ""]))
-        return None if value is None else value_text(name, value.value), setting(side.concurrency), words
-    if reach.edge is None:
-        return None, "", "no load keeps the SLA"
-    about = value_text(name, math.exp(sign * reach.value))
-    if runner.final_starts:
-        return f"about {about}", setting(reach.edge), "not proven"
-    return f"about {about}", setting(reach.edge), "surely worse" if race.dropped(runner) else "short trials"
+        words.append(clean(runner.gone.splitlines()[0], 200))
+    elif not runner.history:
+        words.append("not measured yet")
+    elif runner.unproven is not None:
+        words.append(f"not proven: {runner.unproven}")
+    elif runner.proven is None and runner.reach(0.0).edge is None:
+        words.append("no load keeps the SLA")
+    elif race.gain is not None and race.gain.better and runner is race.finalist:
+        words.append("better")
+    elif runner is not race.baseline and not runner.final_starts:
+        words.append("surely worse than another" if race.dropped(runner) else "short trials only")
+    return "; ".join(words)
 
 
-def answer_text(race: Race) -> str:
-    """What the race shows, in a sentence or two."""
+def claim_text(race: Race) -> str:
+    """What the race shows, in a sentence."""
     outcome, gain, name = outcome_of(race), race.gain, race.rules.objective
     best = "" if race.finalist is None else race.finalist.series.deployment
-    label = _label(name)
+    open_, baseline = left_open(race), race.baseline.series.deployment
     if outcome == "none":
         return "No variant is proven to keep the SLA at any load."
+    if outcome in ("not proven", "not measured"):
+        runner = open_ or race.baseline
+        of, reason = runner.series.deployment, (runner.gone or runner.unproven or "").partition("\n")[0]
+        if outcome == "not measured":
+            return f"No variant could be measured. {of}: {clean(reason, 200)}."
+        return f"Not decided: no load of {of} is proven to keep the SLA: {clean(reason, 200)}."
     if outcome == "only" and race.finalist is not None:
-        return f"{best} keeps the SLA at {setting(race.finalist.proven or 1)}; what runs today keeps it at no load."
+        return f"{best} keeps the SLA at {setting(race.finalist.proven or 1)}; {baseline}, the baseline, at no load."
     if gain is None:
         cut = "The race was cut short; " if outcome == "undecided" else ""
         seen = f"; {_would_show(race.unseen, name)}" if outcome == "no better" and 1 < race.unseen < 2 else ""
-        return capital(f"{cut}no variant is shown to be better than what runs today{seen}.")
-    values = f"{value_text(name, gain.winner)} against {value_text(name, gain.baseline)}, both proven"
-    sure = f"Each was started anew {count(gain.pairs, 'time')}, in turn; the interval is of these starts."
+        return capital(f"{cut}no variant is shown to be better than {baseline}, the baseline{seen}.")
+    found = f"{best}: {_change(gain.ratio, name)} {_label(name)} ({_interval(gain.ratio, name)})"
+    found += f", {value_text(name, gain.winner)} against {value_text(name, gain.baseline)}, both proven"
     if gain.better:
-        return f"{best}: {_change(gain.ratio, name)} {label} ({_interval(gain.ratio, name)}), {values}.\n{sure}"
-    first = "Not decided yet" if outcome == "undecided" else "No variant is shown to be better"
+        return f"{found}."
+    first = "Not decided yet" if outcome == "undecided" else f"No variant is shown to be better than {baseline}"
     seen = f"; {_would_show(gain.ratio.high, name)}" if 1 <= gain.ratio.high < 2 and outcome != "undecided" else ""
-    found = f"{_change(gain.ratio, name)} ({_interval(gain.ratio, name)}), {values}"
-    return f"{first}{seen}. The best other is {best}: {found}.\n{sure}"
+    return f"{first}{seen}. The best other is {found}."
+
+
+def answer_text(race: Race) -> str:
+    """What the race shows; on the first line also which variant may be better still."""
+    claim, higher = claim_text(race), higher_of(race)
+    if higher is not None:
+        label = _label(race.rules.objective)
+        claim += f" {higher.name} may be better: {higher.expected / higher.than - 1:+.0%} {label} in short trials."
+    if race.gain is None:
+        return claim
+    pairs = count(race.gain.pairs, "time")
+    return f"{claim}\nEach was started anew {pairs}, in turn; the interval is of these starts."
+
+
+def _to_decide(race: Race, command: str) -> list[str]:
+    """By what a variant may be better than the one chosen, and the command that would decide."""
+    higher, name = higher_of(race), race.rules.objective
+    if higher is None:
+        return []
+    more, than = (value_text(name, value) for value in (higher.expected, higher.than))
+    return [f"{higher.name} is expected to give {more}, {higher.chosen} {than}. To decide:", f"  {command}"]
 
 
 def _label(name: str) -> str:
@@ -184,10 +292,11 @@ def _steps(known: Mapping[Values, float], key: str, first: tuple[str, ...], valu
 # ---- JSON
 
 
-def race_json(race: Race, variants: Sequence[Variant]) -> dict[str, Any]:
-    """The race as one object."""
+def race_json(race: Race, variants: Sequence[Variant], decide: str = "") -> dict[str, Any]:
+    """The race as one object; `decide` as in `race_text`."""
     gain, chosen, sign = race.gain, chosen_of(race), metric(race.rules.objective).sign
     value, low, high = (None, None, None) if gain is None else _of_metric(gain.ratio, race.rules.objective)
+    higher = higher_of(race)
     return {
         "schema": "frontier.tune/1",
         "objective": race.rules.objective,
@@ -204,6 +313,13 @@ def race_json(race: Race, variants: Sequence[Variant]) -> dict[str, Any]:
             "baseline": gain.baseline,
             "winner": gain.winner,
         },
+        "may_be_better": None
+        if higher is None
+        else {
+            **asdict(higher),
+            "more": higher.expected / higher.than,
+            "command": decide or None,
+        },
         "variants": [
             {
                 "name": variant.name,
@@ -212,7 +328,7 @@ def race_json(race: Race, variants: Sequence[Variant]) -> dict[str, Any]:
                 "concurrency": runner.proven if runner.history else None,
                 "expected": _finite(math.exp(sign * runner.reach(0.0).value)) if runner.history else None,
                 "dropped": race.dropped(runner),
-                "reason": runner.gone,
+                "reason": runner.gone or runner.unproven,
             }
             for runner, variant in zip(race.runners, variants, strict=True)
         ],

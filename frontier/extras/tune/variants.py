@@ -12,7 +12,7 @@ import itertools
 import math
 import re
 import shlex
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
@@ -24,6 +24,8 @@ MOST = 64
 """Variants of a race: each is started at least once, and a night has some 200 starts of a large
 model."""
 _KEYS = ("vary", "variants")
+ONLY = "only"
+"""The key by which a race has some of the variants alone, the first of them as its baseline."""
 _COMMANDS = ("start", "ready", "stop")
 _NAMED = re.compile(r"(?<!\$)\{([A-Za-z_][A-Za-z0-9_]*)\}")
 _MAP, _TEXT = "tag:yaml.org,2002:map", "tag:yaml.org,2002:str"
@@ -70,7 +72,7 @@ def expand(root: yaml.MappingNode, complain: Complain) -> bool:
         listed.value = [node for _, node in _made_of(varied[0], complain)]
     except _Mistake:
         for node in varied:  # what is wrong was said
-            node.value = [(key, value) for key, value in node.value if key.value not in _KEYS]
+            node.value = [(key, value) for key, value in node.value if key.value not in (*_KEYS, ONLY)]
     return True
 
 
@@ -90,12 +92,13 @@ def _made_of(node: yaml.MappingNode, complain: Complain) -> Iterator[tuple[Varia
     if len(given) == 2:
         _refuse(complain, given[1], "vary and variants are two lists of the same", "keep one of the two")
     own = {key.value: value for key, value in node.value if key.value not in _KEYS}
+    only = own.pop(ONLY, None)
     of = str(own["name"].value) if "name" in own else "variant"
     combinations = _grid(given[0], complain) if _key_of(node, given[0]) == "vary" else _list(given[0], complain)
     simulated = getattr(own.get("endpoint"), "value", None) == "simulator"
     if not simulated:
         _check_names(own, given[0], combinations, complain)
-    for name, values in _named(of, combinations):
+    for name, values in _chosen(dict(_named(of, combinations)), only, complain):
         words = {key: _words(value) for key, value in values.items()}
         mine = {**own, "name": yaml.ScalarNode(_TEXT, name, node.start_mark, node.end_mark)}
         if simulated:
@@ -175,6 +178,21 @@ def _named(of: str, combinations: Sequence[Combination]) -> Iterator[tuple[str, 
         yield name if plain or given else f"{of[:50]}-{i}", values
 
 
+def _chosen(
+    named: Mapping[str, dict[str, yaml.Node]], only: yaml.Node | None, complain: Complain
+) -> Iterable[tuple[str, dict[str, yaml.Node]]]:
+    """All that are named, or those in `only`, in its order."""
+    if only is None:
+        return named.items()
+    names = [node.value for node in only.value] if isinstance(only, yaml.SequenceNode) else [only.value]
+    for name in names:
+        if name not in named:
+            _refuse(complain, only, f"there is no variant {name}", f"the variants are {', '.join(named)}")
+    if len(set(names)) < 2:
+        _refuse(complain, only, "one variant is no race", "name two of them or more")
+    return [(name, named[name]) for name in dict.fromkeys(names)]
+
+
 def _name(of: str, values: Mapping[str, yaml.Node]) -> str:
     name = "-".join([of, *(f"{key}{'-'.join(_words(value))}" for key, value in values.items())])
     return re.sub(r"[^A-Za-z0-9._-]+", "-", name)
@@ -198,11 +216,14 @@ def _check_names(
     values = combinations[0][1]
     for name, text in used:
         if name not in values:
-            hint = f"there are {', '.join(values)}; of the shell's own write ${{{name}}}"
+            hint = f"there are {', '.join(values)}; a variable of the shell is written ${{{name}}}"
             _refuse(complain, text, f"{{{name}}} has no value", hint)
     for name in values:
+        if not _NAMED.fullmatch(f"{{{name}}}"):
+            what = f"{name} is no name: one has letters, digits and _, and does not begin with a digit"
+            _refuse(complain, node, what, "call it another, in  start:  too")
         if name not in dict(used):
-            _refuse(complain, node, f"the value {name} is used nowhere", f"put  {{{name}}}  into  start:")
+            _refuse(complain, node, f"no command uses the value {name}", f"put  {{{name}}}  into  start:")
 
 
 def _texts(node: yaml.Node) -> Iterator[yaml.ScalarNode]:

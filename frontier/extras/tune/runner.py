@@ -1,0 +1,234 @@
+"""A variant in the race: what its trials show of it, and what its proof needs next."""
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from frontier.core.changes import MOST_CHANGES, PROOFS, spoilt
+from frontier.core.decisions import Verdict
+from frontier.core.laws import normal_quantile
+from frontier.core.proof import SCANS, Candidate, joined
+from frontier.core.series import Series
+from frontier.core.trials import Phase, Trial
+from frontier.core.window import WindowData
+from frontier.extras.tune.gain import Rules, Side
+from frontier.search.auto import no_more_throughput
+from frontier.search.curves import RUN_TO_RUN, interpolated
+from frontier.search.place import LOWER, State
+from frontier.search.scan import Ask, Done, SearchPolicy, next_ask
+from frontier.search.series_history import SeriesHistory
+
+STEP = 1.5
+"""How far above the highest setting inside the SLA a variant is looked at next; the baseline, of
+which nothing is known, twice as far."""
+AT_MOST, CANDIDATES = 6, 6
+"""Windows of a proof after which a lower setting is proven (twice as many where more of them would
+decide: requests are missing, or the speed wanders), and how many settings are tried: near the edge
+what differs from start to start does not average out. Where a machine's speed drifts, twelve
+windows prove loads 9 % higher than six, in the same time. Of the families 0 to 10 a race took a
+tenth less time so."""
+WINDOW_WORTH = 0.03
+"""The share of throughput for which one more window of a proof is measured: in a race both sides
+may as well be proven a little below their edge."""
+FINAL = (*PROOFS, Phase.VISIT)
+Z95 = normal_quantile(0.975)
+
+History = Sequence[tuple[Trial, WindowData]]
+
+
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """What a variant gives inside the SLA (ln, the higher the better): as expected, and between
+    which bounds. `edge` is the concurrency that is expected to give it; None: none keeps the SLA.
+    """
+
+    edge: int | None
+    low: float
+    value: float
+    high: float
+
+
+@dataclass(frozen=True)
+class Runner:
+    """A variant in the race: its finished trials, in which of its starts each was run, and why
+    nothing more is run on it.
+    """
+
+    rules: Rules
+    series: Series
+    history: History
+    starts: Mapping[str, int]
+    gone: str | None = None
+
+    @cached_property
+    def known(self) -> SeriesHistory:
+        """What follows from its trials."""
+        return SeriesHistory.of(self.rules.limits, list(self.history))
+
+    @cached_property
+    def state(self) -> State:
+        """What its trials show of every setting."""
+        return State.of(self.known)
+
+    @cached_property
+    def _worths(self) -> Mapping[int, float]:
+        samples = joined([(t, s) for t, s in self.history if t.concurrency in self.state.points], tuple(Phase))
+        return {c: worth for c, sample in samples.items() if (worth := self.rules.worth(sample)) is not None}
+
+    def reach(self, z: float) -> Reach:
+        """What it gives inside the SLA, with bounds of so many standard errors: of the latencies,
+        and of what differs from start to start.
+        """
+        state, worths = self.state, self._worths
+        if not worths:
+            return Reach(None, -math.inf, -math.inf, math.inf)
+        values = {c: (state.value(c), self._error(c)) for c in _settings(worths)}
+
+        def best(shift: float) -> tuple[float, int | None]:
+            inside = [c for c, (value, error) in values.items() if value + shift * error <= 0]
+            return max(((interpolated(worths, c), c) for c in inside), default=(-math.inf, None))
+
+        (low, _), (value, edge), (high, _) = best(z), best(0.0), best(-z)
+        apart = z * RUN_TO_RUN / math.sqrt(2)
+        lowest, highest = min(worths), max(worths)
+        if high == -math.inf and lowest > 1:
+            high = worths[lowest]  # lower loads give no more
+        top_value, top_error = values[highest]
+        if top_value - z * top_error <= 0 and not self._ends_at(highest):
+            high = math.inf
+        return Reach(edge, low - apart, value, high + apart)
+
+    def _error(self, c: int) -> float:
+        """Standard error of the latencies (ln) expected at a setting: what differs from start to
+        start is less where it was measured in several.
+        """
+        near = min(self._starts_at, key=lambda k: abs(math.log(k / c)))
+        within = max(max(x.standard_error(c) ** 2 - RUN_TO_RUN**2, 0.0) for x in self.state.curves)
+        return math.sqrt(within + RUN_TO_RUN**2 / self._starts_at[near])
+
+    @cached_property
+    def _starts_at(self) -> Mapping[int, int]:
+        """In how many starts each setting was measured."""
+        found = {(t.concurrency, self.starts[t.key]) for t, _ in self.history if t.concurrency in self.state.points}
+        return Counter(c for c, _ in found)
+
+    def _ends_at(self, highest: int) -> bool:
+        """Whether nothing above a setting could give more."""
+        return highest >= self.rules.top or no_more_throughput(self.state.points)
+
+    def proof(self) -> Ask | Done:
+        """The next trial of its search for a setting that is proven, or how that ended."""
+        stands = [k.concurrency for k in self.known.candidates if k.verdict is Verdict.MEETS]
+        proven = max((c for c in stands if self.known.stands(c) is Verdict.MEETS), default=None)
+        if proven is not None:
+            return Done(f"c={proven} is proven", proven, proven)
+        shape, tiers = self.series.shape, (("", self.rules.limits),)
+        policy = SearchPolicy(tuple(sorted(self.state.looks)), prove=self._asked)
+        step = next_ask(policy, shape, tiers, list(self.history), window_worth=WINDOW_WORTH)
+        return Done(step.reason) if isinstance(step, Done) else step
+
+    @property
+    def _asked(self) -> tuple[int, ...]:
+        """The setting that is being proven, or a lower one where more windows would not decide; ():
+        the search chooses.
+        """
+        proofs = [trial.concurrency for trial, _ in self.history if trial.phase is Phase.PROVE]
+        if not proofs:
+            return ()
+        c, tried = proofs[-1], len(set(proofs))
+        now = next((k for k in self.known.candidates if k.concurrency == c), None)
+        hopeless = tried >= CANDIDATES or (tried > 1 and self.is_spoilt)
+        lower = now is not None and not hopeless and not self._goes_on(now)
+        return (max(1, math.floor(LOWER * c)),) if lower else (c,)
+
+    def _goes_on(self, now: Candidate) -> bool:
+        """Whether a proof gets more windows: AT_MOST, or twice as many where more requests are what
+        it lacks. Where the speed wanders or requests run in step few windows give a bound far too
+        wide, and each more narrows it by much.
+        """
+        wanders = any(flag.name in ("non_stationary", "lockstep") for flag in now.point.flags)
+        lacks_requests = wanders or any(map(now.shortage, self.rules.limits))
+        return now.verdict is not Verdict.VIOLATES and now.windows < (2 * AT_MOST if lacks_requests else AT_MOST)
+
+    @property
+    def proven(self) -> int | None:
+        """The setting that is proven; None where none is, or not yet."""
+        step = self.proof()
+        return step.proven if isinstance(step, Done) else None
+
+    @property
+    def expected(self) -> float:
+        """What it is expected to give inside the SLA (ln): by all of its trials, or at what is
+        proven where that is more.
+        """
+        at = -math.inf if self.proven is None else interpolated(self._worths, self.proven)
+        return max(at, self.reach(0.0).value)
+
+    @property
+    def unproven(self) -> str | None:
+        """Why no setting of it is proven although some load is expected to keep the SLA; None where
+        one is, where no load is, and as long as its proof goes on.
+        """
+        step = self.proof() if self.final_starts and self.reach(0.0).edge is not None else None
+        if not isinstance(step, Done) or step.proven is not None:
+            return None
+        last = next(reversed(self.known.candidates), None)
+        if last is None or len(self.known.kept.changes) >= MOST_CHANGES:
+            return step.reason
+        return f"{last.reason} (tried down to c={min(k.concurrency for k in self.known.candidates)})"
+
+    @property
+    def is_spoilt(self) -> bool:
+        """Whether the client spoilt most windows of its proofs, so that they say nothing of it."""
+        windows = [sample for trial, sample in self.history if trial.phase in PROOFS]
+        return 2 * sum(map(spoilt, windows)) > len(windows)
+
+    @cached_property
+    def final_starts(self) -> Mapping[int, History]:
+        """The trials of each of its starts in the final, in their order."""
+        found: dict[int, list[tuple[Trial, WindowData]]] = {}
+        for trial, sample in self.history:
+            if trial.phase in FINAL:
+                found.setdefault(self.starts[trial.key], []).append((trial, sample))
+        return found
+
+    @property
+    def turn(self) -> Sequence[Trial]:
+        """The trials of its newest start, if that is one of the final."""
+        newest = max((self.starts[t.key] for t, _ in self.history), default=0)
+        return [t for t, _ in self.history if self.starts[t.key] == newest] if newest in self.final_starts else ()
+
+    @property
+    def looked(self) -> int:
+        """In how many of its starts it was looked at."""
+        return len({self.starts[trial.key] for trial, _ in self.history if trial.phase in SCANS})
+
+    @property
+    def beyond(self) -> int | None:
+        """The setting that shows how much more than at its proven one it may give: where its edge
+        is, or above all that was measured as long as that may be inside; None: the proven one.
+        """
+        most = self.reach(Z95)
+        edge = math.ceil(STEP * max(self.state.points)) if most.high == math.inf else most.edge
+        return None if edge in (None, self.proven) else min(self.rules.top, edge or 1)
+
+    def side(self) -> Side | None:
+        """Its side of the claim; None while nothing is proven."""
+        c = self.proven
+        if c is None:
+            return None
+        starts = [[s for t, s in each if t.concurrency == c and not spoilt(s)] for each in self.final_starts.values()]
+        reach, at = self.reach(Z95), interpolated(self._worths, c)
+        more = reach.high - Z95 * RUN_TO_RUN / math.sqrt(2) - at
+        return Side(c, tuple(tuple(each) for each in starts if each), max(0.0, reach.value - at), max(0.0, more))
+
+
+def _settings(worths: Iterable[int]) -> list[int]:
+    """The settings between which a variant's edge is looked for: all where they are few."""
+    known = sorted(worths)
+    low, high = known[0], known[-1]
+    steps = min(high - low, 80)
+    spread = (round(low * (high / low) ** (i / steps)) for i in range(steps + 1)) if steps else ()
+    return sorted({*known, *spread})
