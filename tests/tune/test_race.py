@@ -39,12 +39,15 @@ ENGINE = "- {name: e, endpoint: simulator, simulator: {noise: 0.03, per_decode: 
 
 class Machine(Restarting):
     """A machine whose speed `drifts` from trial to trial by this standard deviation (ln), and on
-    which one variant, `fades`, is slower from its third start on.
+    which one variant, `fades`, takes longer from its third start on, `by` this factor. Proofs of
+    those that are `spoilt` mean nothing.
     """
 
-    def __init__(self, config: Config, *, drifts: float = 0.0, fades: str = "", spoilt: str = "") -> None:
+    def __init__(
+        self, config: Config, *, drifts: float = 0.0, fades: str = "", by: float = 1.25, spoilt: str = ""
+    ) -> None:
         super().__init__(config, draw(0))
-        self.drifts, self.fades, self.spoilt = drifts, fades, spoilt
+        self.drifts, self.fades, self.by, self.spoilt = drifts, fades, by, spoilt
         self.begun, self.level, self.rng = Counter[str](), 0.0, np.random.default_rng(5)
 
     async def prepare(self, deployment: DeploymentConfig) -> Facts:
@@ -54,7 +57,7 @@ class Machine(Restarting):
     async def run(self, trial: Trial, **how: Any) -> Measurement:
         before, name = self._specs, trial.deployment
         self.level = 0.9 * self.level + math.sqrt(1 - 0.9**2) * self.drifts * self.rng.normal()
-        slower = math.exp(self.level) * (1.25 if name == self.fades and self.begun[name] > 2 else 1.0)
+        slower = math.exp(self.level) * (self.by if name == self.fades and self.begun[name] > 2 else 1.0)
         self._specs = {**before, name: replace(before[name], time_scale=slower * before[name].time_scale)}
         try:
             measured = await super().run(trial, **how)
@@ -233,6 +236,13 @@ def test_what_this_machine_was_too_busy_to_measure_is_no_no(spoilt: str, tmp_pat
     windows = [t for r in race.runners for t, _ in r.history if t.phase is Phase.PROVE and r.unproven]
     assert len(windows) <= 8 * len(unmeasured), "at a lower load the machine is as busy"
     assert_golden_row("answers", words(race, variants), spoilt)
+
+
+def test_a_server_that_changed_during_the_race_is_said_to_have(tmp_path: Path) -> None:
+    race, variants, _ = raced(TWO, tmp_path / "run", fades=OTHER, by=0.7)
+    (change,) = race.runners[1].known.kept.changes
+    assert math.exp(change.by) == pytest.approx(0.7, abs=0.05)
+    assert_golden_row("answers", words(race, variants))
 
 
 def test_no_variant_that_keeps_the_sla_is_a_no(tmp_path: Path) -> None:

@@ -163,6 +163,8 @@ def _value(race: Race, worth: float) -> str:
 def _standing(race: Race, runner: Runner) -> str:
     """How a variant stands in the race, and why."""
     words = ["the baseline"] if runner is race.baseline else []
+    changes = runner.known.kept.changes if runner.gone is None and runner.history else ()
+    words += [f"its {metric(change.metric).label} changed by {math.expm1(change.by):+.0%}" for change in changes]
     if runner.gone is not None:
         words.append(clean(runner.gone.splitlines()[0], 200))
     elif not runner.history:
