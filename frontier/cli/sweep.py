@@ -22,10 +22,12 @@ import click
 from frontier import registry
 from frontier._version import __version__
 from frontier.cli import common
+from frontier.cli.consent import consent_to_sweep
 from frontier.core.errors import ExitCode, FrontierError, MemoryShortError, UsageError, WriteError
 from frontier.core.loads import setting
 from frontier.core.trials import Phase
 from frontier.core.units import format_bytes, whole_numbers
+from frontier.show.verbosity import Detail
 from frontier.store.files import free_bytes
 from frontier.store.journal import last_session, load_of
 from frontier.store.run_dir import AnotherSweepError, RunDirectory
@@ -113,8 +115,8 @@ def command(
     _require_run(request, path, facts)
     _require_room(path, plan)
     if dry_run:
-        return print_plan(request.config, plan, request.run, options.as_json, to_prove)
-    common.consent_to_sweep(config_file, request.config)
+        return print_plan(request.config, plan, request.run, options, to_prove)
+    consent_to_sweep(config_file, request.config)
     run = open_run(path, request.config, request.text, facts)
     return _sweep(request, plan, run, to_prove, given, options)
 
@@ -202,7 +204,7 @@ def _sweep(
     decisions: Sequence[Decision] = ()
     try:
         with run:
-            quiet = shown.detail == "answer"
+            quiet = shown.detail is Detail.ANSWER
             if not quiet:
                 common.say(f"run  {run.path}")
                 ahead = look_ahead(request.config, plan, run.path, prove)
@@ -211,7 +213,7 @@ def _sweep(
         cut = _unfinished_proofs(run.path) if prove else []
         if cut and end == "budget":
             common.say(_how_to_prove(request, run.path, cut))
-            shown = replace(shown, detail="answer")
+            shown = replace(shown, detail=Detail.ANSWER)
         code, decisions = _conclude(run.path, end, request.again, shown, alone=bool(cut))
         if cut and code == ExitCode.YES:
             code = ExitCode.NOT_PROVEN

@@ -1,18 +1,32 @@
 """`frontier tune`: which flags should the server run with?"""
 
+import functools
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from frontier.cli.common import FILE_PATH, answer, consent_to_sweep, json_option, layout, read_run, say, subcommand
+from frontier.cli.common import (
+    FILE_PATH,
+    RunOptions,
+    answer,
+    layout,
+    note,
+    read_run,
+    run_options,
+    say,
+    subcommand,
+)
+from frontier.cli.consent import consent_to_sweep
 from frontier.core.errors import ExitCode, UsageError
 from frontier.core.units import count
+from frontier.show.verbosity import Detail
 
 if TYPE_CHECKING:
     from frontier.cli.sweep_request import SweepRequest
     from frontier.extras.tune.race import Race
     from frontier.extras.tune.variants import Variant
+    from frontier.sweep.conductor import SweepEnd
 
 OBJECTIVES = ("output_throughput", "goodput", "cost", "energy")
 _LIKE_THIS = "write  vary: {seqs: [64, 128]}  into a deployment, and  {seqs}  into its  start:"
@@ -27,9 +41,14 @@ _CODES = {"better": ExitCode.YES, "only": ExitCode.YES, "no better": ExitCode.NO
 @click.option(
     "--objective", type=click.Choice(OBJECTIVES), default=OBJECTIVES[0], help="What is looked for inside the SLA."
 )
-@json_option
+@run_options("detail", "as_json")
 def command(
-    config_file: Path, output: Path | None, dry_run: bool, settings: tuple[str, ...], objective: str, as_json: bool
+    options: RunOptions,
+    config_file: Path,
+    output: Path | None,
+    dry_run: bool,
+    settings: tuple[str, ...],
+    objective: str,
 ) -> int:
     """Race the variants of a deployment in CONFIG: which flags should its server run with? The same
     command again resumes.
@@ -54,7 +73,7 @@ def command(
     from frontier.cli.sweep_request import read_request
     from frontier.config.config_file import open_run
     from frontier.extras.tune.course import RaceCourse, rules_of
-    from frontier.extras.tune.tune_text import outcome_of, race_json, race_text
+    from frontier.extras.tune.tune_text import race_json, race_text
     from frontier.extras.tune.variants import variants_of
     from frontier.planning.plan import NO_PROOFS, make_plan
 
@@ -62,18 +81,25 @@ def command(
     variants = variants_of(request.text, str(config_file))
     _require_race(request, variants)
     if dry_run:
-        return _print_plan(request, variants, as_json)
+        return _print_plan(request, variants, options.as_json)
     consent_to_sweep(config_file, request.config)
     path, rules = request.directory(), rules_of(request.config, objective)
     with open_run(path, request.config, request.text, {"config_file": str(config_file)}) as run:
-        say(f"run  {run.path}")
-        say(_plan_text(request, variants))
-        end = measure(
-            request.config, make_plan(request.config), run, {}, request.facts, course=RaceCourse(variants, rules)
-        )
+        note(f"run  {run.path}")
+        note(_plan_text(request, variants))
+        quiet, plan = options.detail is Detail.ANSWER, make_plan(request.config)
+        end = measure(request.config, plan, run, {}, request.facts, quiet=quiet, course=RaceCourse(variants, rules))
     race = _race(path, variants, objective)
     if any(runner.history for runner in race.runners):
-        answer(race_json(race, variants) if as_json else race_text(race, variants, **layout()))
+        text = functools.partial(race_text, detail=options.detail, **layout())
+        answer(race_json(race, variants) if options.as_json else text(race, variants))
+    return _conclude(request, path, race, end, options)
+
+
+def _conclude(request: "SweepRequest", path: Path, race: "Race", end: "SweepEnd", options: RunOptions) -> int:
+    """Say what goes with an answer, and how a race that ended early goes on; the exit code."""
+    from frontier.extras.tune.tune_text import outcome_of
+
     if end == "interrupted":
         say(f"stopped; go on with\n  {request.again}")
         return ExitCode.INTERRUPTED
@@ -84,7 +110,7 @@ def command(
         return ExitCode.FAILED
     if end == "budget":
         say(f"the budget ended the race; with a larger one it goes on:\n  {request.again} --set budget.time=TIME")
-    _draw(path, race, as_json)
+    _draw(path, race, options.as_json)
     return _CODES.get(outcome_of(race), ExitCode.NOT_PROVEN)
 
 
@@ -158,5 +184,5 @@ def _draw(path: Path, race: "Race", as_json: bool) -> None:
         picture = together([run], run.limits(), None)
         save_pictures([replace(picture, title=answer_text(race).splitlines()[0])], files, quiet=True)
         if not as_json:
-            say(f"Picture          {files[0]}")
-            say(f"Next             frontier report {path} -o page.html")
+            note(f"Picture          {files[0]}")
+            note(f"Next             frontier report {path} -o page.html")

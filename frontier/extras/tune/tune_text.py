@@ -17,6 +17,7 @@ from frontier.extras.tune.gain import value_of
 from frontier.extras.tune.race import Race, Runner
 from frontier.extras.tune.variants import Variant
 from frontier.show.table import Table, to_text
+from frontier.show.verbosity import Detail
 from frontier.show.wording import value_text
 
 Outcome = Literal["better", "no better", "only", "undecided", "none"]
@@ -52,15 +53,21 @@ def chosen_of(race: Race) -> Runner | None:
 # ---- for people
 
 
-def race_text(race: Race, variants: Sequence[Variant], *, width: int, colour: bool) -> str:
-    """The table of variants, what is shown, and the line to paste."""
-    lines = [to_text(_table(race, variants).drawn(width), width=width, colour=colour).rstrip(), "", answer_text(race)]
+def race_text(
+    race: Race, variants: Sequence[Variant], *, detail: Detail = Detail.USUAL, width: int, colour: bool
+) -> str:
+    """The table of variants, what is shown, and the line to paste; where all is asked for the line
+    of each variant.
+    """
+    table = to_text(_table(race, variants).drawn(width), width=width, colour=colour).rstrip()
+    lines = [*detail.of((), [table, ""]), answer_text(race)]
     chosen = chosen_of(race)
     pasted = next((v for v in variants if chosen is not None and v.name == chosen.series.deployment), None)
     if pasted is not None and outcome_of(race) != "undecided":
         lines += ["", f"Run it with      {pasted.start or pasted.settings}"]
-    lines += [f"{'What it does' if i == 0 else '':<17}{line}" for i, line in enumerate(effects(race, variants))]
-    return "\n".join(lines)
+    does = [f"{'What it does' if i == 0 else '':<17}{line}" for i, line in enumerate(effects(race, variants))]
+    starts = [f"{variant.name:<17}{variant.start or variant.settings}" for variant in variants]
+    return "\n".join(detail.of(lines, does, ["", *starts]))
 
 
 def _table(race: Race, variants: Sequence[Variant]) -> Table:
