@@ -379,8 +379,8 @@ def time_line(points: Sequence[Point], chosen: int | None) -> str:
 # --- plans
 
 
-def plan_table(config: "Config", plan: "Plan", *, width: int = 80, colour: bool = False) -> str:
-    """What a sweep would run; nothing has been sent."""
+def plan_table(config: "Config", plan: "Plan", *, sent: bool = False, width: int = 80, colour: bool = False) -> str:
+    """What a sweep would run; nothing of it has been sent."""
     groups = by_series(plan.trials)
     begins = "from " if config.auto or config.rate == () else ""  # the others follow from what is found
     several = len({series.deployment for series in groups}) > 1
@@ -399,7 +399,7 @@ def plan_table(config: "Config", plan: "Plan", *, width: int = 80, colour: bool 
     heads = (*names, "repeats", "trials", "requests")
     table = Table.of(heads, rows, right=range(len(names), len(heads)), gap=3)
     what = "Concurrencies as the scan finds them" if config.auto else count(len(plan.trials), "trial")
-    sentence = f"{what}, about {format_bytes(plan.expected_bytes)} on disk; nothing sent"
+    sentence = f"{what}, about {format_bytes(plan.expected_bytes)} on disk{'' if sent else '; nothing sent'}"
     lines: list[RenderableType] = [table.drawn(width), Text(""), Text(sentence, style="bold")]
     for name, limits in config.tiers:
         tier = f"{clean(name, 30)}: " if len(config.tiers) > 1 else ""
