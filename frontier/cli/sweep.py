@@ -251,11 +251,12 @@ def measure(
     facts: "Mapping[str, Any]" = MappingProxyType({}),
     *,
     quiet: bool = False,
+    announces: bool = True,
     **options: Any,
 ) -> "SweepEnd":
     """Run the conductor (with these options of it) under signal handling: the first Ctrl-C stops
     cleanly, the second leaves at once. The journal keeps `facts` of the session. `quiet`: nothing
-    is printed meanwhile.
+    is printed meanwhile; without `announces` not what is proven.
     """
     from frontier.client.http.http_client import run as run_loop
     from frontier.planning.sweep_progress import Progress
@@ -269,7 +270,9 @@ def measure(
     async def go() -> "SweepEnd":
         stop = asyncio.Event()
         stop_on_signals(stop)
-        progress = Progress() if quiet else make_progress(sys.stderr, [limit.metric for limit in config.limits])
+        shown = make_progress(sys.stderr, [limit.metric for limit in config.limits])
+        shown.announces = announces
+        progress: Progress = Progress() if quiet else shown
         async with AsyncExitStack() as stack:
             stack.callback(progress.close)
             for extra in registry.options_of("sweep"):

@@ -158,7 +158,7 @@ def _measure(text: str, path: Path, *, quiet: bool = False) -> "Run | None":
 
     config = load_config(text, "quick")
     with open_run(path, config, text, {}) as directory:
-        end = measure(config, make_plan(config), directory, ready_wait=READY_WAIT, quiet=quiet)
+        end = measure(config, make_plan(config), directory, ready_wait=READY_WAIT, quiet=quiet, announces=False)
     return None if end == "interrupted" else load(path)
 
 
