@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from frontier import registry
-from frontier.client.engines import engine_of
+from frontier.client.engines import KNOWN, engine_of
 from frontier.config import Config
 from frontier.core import estimate as summarize
 from frontier.core import pareto, solver, uncertainty, window
@@ -286,8 +286,12 @@ class Run:
         )
 
     def _engine(self, series: Series) -> str | None:
-        """The dialect of the server that answered a series, where its limit is known."""
-        return engine_of(name for _, sample in self.histories.get(series, ()) for name in sample.server_identities)
+        """The dialect of the server that answered a series, where its limit is known: as the server
+        told, else as the config says.
+        """
+        told = engine_of(name for _, sample in self.histories.get(series, ()) for name in sample.server_identities)
+        stated = (d.dialect for d in self.config.deployments if d.name == series.deployment)
+        return told or next((dialect for dialect in stated if dialect in KNOWN), None)
 
     def _decidable(self, limits: tuple[Limit, ...]) -> tuple[list[Point], list[Point]]:
         """What may be claimed; and what was only looked at, of which nothing can be.

@@ -32,6 +32,7 @@ WHOLE_SWEEPS = (
     "cli/test_cli_decide.py",
     "stats/test_connections.py",
     "stats/test_coverage.py",
+    "sweep/test_measured_plan.py",
     "sweep/test_mix_sweep.py",
     "sweep/test_nights.py",
     "sweep/test_rate_sweep.py",

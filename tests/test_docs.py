@@ -70,14 +70,17 @@ def made_by(command: str) -> list[str]:
     return [word for before, word in pairwise(words) if before == "-o"] + [target.strip()][: bool(target)]
 
 
-SLOW = "frontier ceilings "
-"""Measures this machine's memory for seconds."""
+SLOW = ("frontier ceilings ", "--measure")
+"""Measures this machine's memory for seconds, and a server for a minute."""
 
 
 @pytest.mark.process
 @pytest.mark.parametrize(
     ("document", "command"),
-    [pytest.param(*shown, marks=[pytest.mark.slow] if shown[1].startswith(SLOW) else []) for shown in commands()],
+    [
+        pytest.param(*shown, marks=[pytest.mark.slow] if any(slow in shown[1] for slow in SLOW) else [])
+        for shown in commands()
+    ],
 )
 def test_a_documented_command_runs(document: str, command: str, reader: tuple[Path, str]) -> None:
     here, url = reader

@@ -2,11 +2,11 @@
 
     python docs/examples/make.py [NAME ...]      all of them in about 8 minutes; the same everywhere
 
-glm-5 is drawn from files of InferenceX (README.md names them): --glm-5 FOLDER. The quickstart is a
-run over real HTTP, drawn by the commands that its page shows.
+glm-5 is drawn from files of InferenceX (its README.md names them): --glm-5 FOLDER.
 """
 
 import argparse
+import os
 import subprocess
 import sys
 import tempfile
@@ -17,10 +17,23 @@ import frontier
 HERE = Path(__file__).parent
 ROOT = HERE.parent.parent
 SWEPT = {
+    "quickstart": (
+        "configs/quickstart.yaml",
+        {
+            "quickstart/frontier.png": (),
+            "quickstart/frontier.svg": (),
+            "quickstart/tails.svg": ("--figure", "tails"),
+            "quickstart/throughput.svg": ("--figure", "throughput"),
+            "quickstart/timeline.png": ("--figure", "timeline"),
+        },
+    ),
     "night": ("docs/examples/night/sweep.yaml", {"night/frontier.svg": ()}),
     "mix": ("configs/mix.yaml", {"mix/frontier.svg": ()}),
     "sessions": ("configs/sessions.yaml", {"sessions/frontier.svg": ()}),
-    "contexts": ("docs/examples/contexts/sweep.yaml", {"contexts/contexts.png": ("--figure", "contexts")}),
+    "contexts": (
+        "docs/examples/contexts/sweep.yaml",
+        {f"contexts/contexts.{kind}": ("--figure", "contexts") for kind in ("png", "svg")},
+    ),
     "time": ("docs/examples/time.yaml", {"time-breakdown.png": ("--figure", "time")}),
     "precisions": (
         "docs/examples/precisions.yaml",
@@ -31,6 +44,8 @@ SWEPT = {
     ),
 }
 """name -> config, and the options of `frontier plot` for each picture."""
+PAGES = {"quickstart": ("quickstart/review.html", "quickstart/review.md")}
+"""name -> pages of `frontier report`."""
 IMPORTED = {
     "minimax-m2.5": ("--sla", "p99_ttft<=1s"),
     "glm-5": ("--objectives", "output_throughput,p99_e2e"),
@@ -51,16 +66,19 @@ def command(here: Path, *words: str) -> str:
 def sweep(name: str, here: Path) -> None:
     """Sweep an example in virtual time, and draw it."""
     config, pictures = SWEPT[name]
-    frontier.run_sweep(ROOT / config, here / "runs" / name, virtual=True)
+    frontier.run_sweep(config, here / "runs" / name, virtual=True)
     for file, options in pictures.items():
         command(here, "plot", f"runs/{name}", *options, "-o", str(HERE / file))
+    for file in PAGES.get(name, ()):
+        command(here, "report", f"runs/{name}", "-o", Path(file).name)
+        (HERE / file).write_text((here / Path(file).name).read_text())
     if name == "night":
         (HERE / "night" / "answer.txt").write_text(command(here, "solve", f"runs/{name}"))
 
 
 def bring(name: str, folder: Path, here: Path) -> None:
     """Import an example's files, draw it, and write its page."""
-    (here / "files").symlink_to(folder.resolve())
+    (here / "files").symlink_to(folder)
     files = sorted(str(path.relative_to(here)) for path in (here / "files").glob("*.json"))
     command(here, "import", *files, "-o", f"runs/{name}")
     for words in (("plot", f"runs/{name}", "-o", "frontier.svg"), ("report", f"runs/{name}", "-o", "review.html")):
@@ -74,7 +92,8 @@ def main() -> None:
     parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join([*SWEPT, *IMPORTED]))
     parser.add_argument("--glm-5", type=Path, dest="glm", help="the folder of its files")
     asked = parser.parse_args()
-    folders = {"minimax-m2.5": ROOT / "notebooks" / "minimax-m2.5", "glm-5": asked.glm}
+    os.chdir(ROOT)  # a run and its page name its config as it was given
+    folders = {"minimax-m2.5": ROOT / "notebooks" / "minimax-m2.5", "glm-5": asked.glm and asked.glm.resolve()}
     for name in asked.names or [*SWEPT, *(name for name, folder in folders.items() if folder)]:
         with tempfile.TemporaryDirectory() as here:
             print(name, flush=True)

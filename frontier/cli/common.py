@@ -1,5 +1,5 @@
-"""What commands share: run options, reading a run, answers on stdout, messages on stderr, consent
-to a config."""
+"""What commands share: run options, reading a run, answers on stdout, messages on
+stderr."""
 
 import functools
 import os
@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
 
 import click
 import orjson
@@ -21,17 +21,15 @@ from frontier.core.errors import MeasurementError, StoreError, UsageError
 from frontier.core.metrics import metric, names
 from frontier.core.text import without_controls
 from frontier.core.units import format_bytes, whole_number
+from frontier.show.verbosity import Detail
 from frontier.store.files import write_output
 from frontier.store.run_dir import RunDirectory, last_measured, runs_under
 
 if TYPE_CHECKING:
-    from frontier.config import Config
     from frontier.run import Run
 
 T = TypeVar("T")
 
-Detail = Literal["answer", "usual", "all"]
-"""How much a command prints: the answer alone (-q), what it stands on, or all there is (-v)."""
 RUNS = Path("runs")
 RUN_PATH = click.Path(path_type=Path, file_okay=False)
 FILE_PATH = click.Path(path_type=Path, dir_okay=False)
@@ -55,6 +53,13 @@ def say(text: str = "") -> None:
         if sys.stderr.isatty():
             text = wrapped(text, os.get_terminal_size(sys.stderr.fileno()).columns)
     click.echo(text, err=True)
+
+
+def note(text: str) -> None:
+    """Write what accompanies an answer to standard error; with -q it is left out."""
+    context = click.get_current_context(silent=True)
+    if context is None or context.meta.get("detail") is not Detail.ANSWER:
+        say(text)
 
 
 def wrapped(text: str, columns: int) -> str:
@@ -148,9 +153,9 @@ def find_run(run: Path | None, *, running: bool = False) -> Path:
     if empty == runs and not running:
         raise _empty(runs[0])
     newest = next((path for path in runs if running and RunDirectory(path, {}).held()), runs[0])
-    say(f"run  {newest}")
+    note(f"run  {newest}")
     if empty and empty[0] != newest and (empty[0] / "manifest.json").stat().st_mtime > (last_measured(newest) or 0.0):
-        say(f"     {empty[0]} is newer and holds no finished trial: frontier status {empty[0]}")
+        note(f"     {empty[0]} is newer and holds no finished trial: frontier status {empty[0]}")
     return newest
 
 
@@ -168,7 +173,7 @@ def read_run(path: Path, settings: Sequence[str] = (), *, allow_empty: bool = Fa
     already_said = click.get_current_context().meta
     if run.unhashed and not already_said.get("unhashed"):
         already_said["unhashed"] = True
-        say(f"{path} was made before trials had hashes: a change of its records would not be seen")
+        note(f"{path} was made before trials had hashes: a change of its records would not be seen")
     for _, error in run.altered:
         say(f"warning: {error}")
     if allow_empty:
@@ -257,10 +262,19 @@ _look = functools.partial(click.option, cls=GroupedOption, group="Recompute with
 
 def detail_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """-v for all there is, -q for the answer alone: the `Detail` of a command that answers."""
-    command = click.option("-q", "--quiet", "detail", flag_value="answer", help="The answer alone.")(command)
-    return click.option(
-        "-v", "--verbose", "detail", flag_value="all", default="usual", help="All metrics, flags and reasons."
-    )(command)
+    command = click.option("-q", "--quiet", is_flag=True, help="The answer alone.")(command)
+    return click.option("-v", "--verbose", is_flag=True, help="All metrics, flags and reasons.")(command)
+
+
+def _detail(*, verbose: bool, quiet: bool, as_json: bool) -> Detail:
+    """The detail that these flags ask for. UsageError for two answers in one."""
+    if verbose and quiet:
+        raise UsageError("-v prints all there is and -q the answer alone", "give one of them")
+    if as_json and (verbose or quiet):
+        raise UsageError(f"--json and {'-v' if verbose else '-q'} are two forms of one answer", "give one of them")
+    detail = Detail.ALL if verbose else Detail.USUAL
+    click.get_current_context().meta["detail"] = detail = Detail.ANSWER if quiet else detail
+    return detail
 
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Answer as one JSON object.")
@@ -308,7 +322,7 @@ class RunOptions:
     settings: tuple[str, ...] = ()
     objectives: str | None = None
     sla: str | None = None
-    detail: Detail = "usual"
+    detail: Detail = Detail.USUAL
     as_json: bool = False
 
     @property
@@ -372,6 +386,9 @@ def run_options(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any
     def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(command)
         def with_options(**given: Any) -> Any:
+            if "detail" in names:
+                flags = {name: given.pop(name) for name in ("verbose", "quiet")}
+                given["detail"] = _detail(**flags, as_json=given.get("as_json", False))
             shared = {field.name: given.pop(field.name) for field in fields(RunOptions) if field.name in names}
             return command(RunOptions(**shared), **given)
 
@@ -381,63 +398,3 @@ def run_options(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any
         return decorated
 
     return decorate
-
-
-# ---- consent
-# --------------------------------------------------------------------------------------------------
-
-
-def consent_to_sweep(config_file: Path, config: "Config") -> None:
-    """Before a sweep of a config inside a run directory, which may be anybody's: show what it would
-    run, read and send, and ask. UsageError without a yes.
-    """
-    if _in_a_run(config_file):
-        _ask(config_file, [effect.text for effect in config.effects])
-
-
-def consent_to_reach(config_file: Path, config: "Config", begun_with: Path | None = None) -> None:
-    """The same before a command that sends requests as the config says and runs none of its
-    commands. The user has agreed already where the file that the run was started from is here,
-    outside the run, and does the same.
-    """
-    if not _in_a_run(config_file):
-        return
-    effects = [effect.text for effect in config.effects if effect.by != "sweep"]
-    if begun_with is None or not set(effects) <= _agreed(begun_with, config_file):
-        _ask(config_file, effects, begun_with)
-
-
-def _in_a_run(file: Path) -> bool:
-    """It lies in a run directory, or is a link into one."""
-    # Both paths are needed: `sweep.yaml` may link into a run, and a run's `config.yaml` may link
-    # out of it.
-    return any((path.parent / "manifest.json").exists() for path in (file.absolute(), file.resolve()))
-
-
-def _agreed(own: Path, foreign: Path) -> set[str]:
-    """The effects of a config file of the user's; none when it lies in a run itself or cannot be
-    read.
-    """
-    from frontier.config.config_file import load_config_file
-
-    # The manifest that names `own` is as foreign as the config: it must not make a file of the run
-    # the user's own.
-    if not own.is_file() or _in_a_run(own) or own.resolve().is_relative_to(foreign.resolve().parent):
-        return set()
-    try:
-        return {effect.text for effect in load_config_file(own).effects}
-    except (OSError, UsageError):
-        return set()
-
-
-def _ask(file: Path, effects: list[str], begun_with: Path | None = None) -> None:
-    if not effects:
-        return
-    lines = [line for text in effects for line in ("  " + text.replace("\n", "\n       ")).splitlines()]
-    say(f"{file} lies in a run directory, and would:\n" + "\n".join(lines))
-    if sys.stdin is not None and sys.stdin.isatty() and click.confirm("allow this?", err=True):
-        return
-    hint = "read it, then copy it to a file of your own and name that"
-    if begun_with is not None:
-        hint = f"if the run is yours, go where its config {begun_with} is, or answer at a terminal"
-    raise UsageError(f"refusing to go on: {file} is inside a run directory and was not confirmed", hint)

@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from frontier import registry
-from frontier.cli.common import answer, answer_prose, layout
+from frontier.cli.common import RunOptions, answer, answer_prose, layout
 from frontier.core.errors import ExitCode
 from frontier.core.text import clean
 from frontier.core.units import format_elapsed
 from frontier.show.rough import format_range
+from frontier.show.verbosity import Detail
 from frontier.store.run_dir import RunDirectory
 
 if TYPE_CHECKING:
@@ -38,6 +39,15 @@ class Outlook:
     finished: int
     coming: "Mapping[Series, ToCome]"
     left: "TimeLeft | None"
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """What short trials say of a plan: what is to come, in words, and for JSON."""
+
+    outlook: Outlook
+    text: str
+    tree: Mapping[str, Any]
 
 
 def look_ahead(config: "Config", plan: "Plan", run: Path | None, prove: "ToProve") -> Outlook:
@@ -71,38 +81,55 @@ def remaining(config: "Config", plan: "Plan", run: Path | None) -> "tuple[Ledger
 # ---- printing
 
 
-def print_plan(config: "Config", plan: "Plan", run: Path | None, as_json: bool, prove: "ToProve") -> int:
-    """Print the plan; `run` is the run directory that would be resumed, if there is one."""
+def print_plan(
+    config: "Config",
+    plan: "Plan",
+    run: Path | None,
+    shown: RunOptions,
+    prove: "ToProve",
+    measured: "Measured | None" = None,
+) -> int:
+    """Print the plan; `run` is the run directory that would be resumed, if there is one; `measured`
+    is what a minute of scan says of it.
+    """
     from frontier.show.tables import plan_table
 
-    found = look_ahead(config, plan, run, prove)
+    found = look_ahead(config, plan, run, prove) if measured is None else measured.outlook
     # What another machine carries is not known here; a rate is sent by one process.
     client = client_plan(config) if config.ray is None and not (config.open_loop or config.auto) else None
-    if as_json:
-        tree: dict[str, Any] = {
-            "schema": "frontier.plan/1",
-            **plan.summary(config),
-            "refine": {"settings_per_shape": plan.refine},
-            "finished": found.finished,
-            "expected_seconds": None if found.left is None or found.left.open else found.left.seconds,
-            "expected": None if found.left is None else _expected_json(found.left),
-            "client": client,
-            "auto": _highest_json(config) if config.auto else None,
-        }
-        if config.trace is not None:
-            tree["trace"] = registry.load(registry.RECORDED).trace_facts(config.trace)
-        if config.budget.limited:
-            tree["budget"] = {"limits": dict(found.ledger.whole.words), "spent": found.ledger.spent().tree()}
-        answer(tree)
+    if shown.as_json:
+        tree = {} if measured is None else {"measured": measured.tree}
+        answer({**_plan_json(config, plan, found), "client": client, **tree})
         return ExitCode.YES
-    answer(plan_table(config, plan, **layout()))
-    why = [client["why"]] if client is not None and client["matters"] else []
+    if shown.detail >= Detail.USUAL:
+        answer(plan_table(config, plan, sent=measured is not None, **layout()))
+    why = [client["why"]] if client is not None and (client["matters"] or shown.detail is Detail.ALL) else []
     answer_prose("\n".join([*plan_lines(config, found, prove), *why]))
     if run is not None:
         answer(f"{run} holds {found.finished} of them, finished before")
     if config.budget.limited:
         answer_prose(_budget_line(found))
+    if measured is not None:
+        answer(f"\n{measured.text}")
     return ExitCode.YES
+
+
+def _plan_json(config: "Config", plan: "Plan", found: Outlook) -> dict[str, Any]:
+    """The plan for JSON."""
+    tree: dict[str, Any] = {
+        "schema": "frontier.plan/1",
+        **plan.summary(config),
+        "refine": {"settings_per_shape": plan.refine},
+        "finished": found.finished,
+        "expected_seconds": None if found.left is None or found.left.open else found.left.seconds,
+        "expected": None if found.left is None else expected_json(found.left),
+        "auto": _highest_json(config) if config.auto else None,
+    }
+    if config.trace is not None:
+        tree["trace"] = registry.load(registry.RECORDED).trace_facts(config.trace)
+    if config.budget.limited:
+        tree["budget"] = {"limits": dict(found.ledger.whole.words), "spent": found.ledger.spent().tree()}
+    return tree
 
 
 def _highest_json(config: "Config") -> dict[str, dict[str, Any]]:
@@ -133,7 +160,7 @@ def _settings_line(config: "Config") -> list[str]:
     return [f"The scan finds the settings: doublings from c=1 until {until}, at most {most}."]
 
 
-def _expected_json(left: "TimeLeft") -> dict[str, float | None]:
+def expected_json(left: "TimeLeft") -> dict[str, float | None]:
     low, high = left.range
     return {
         "answer_seconds": left.answer,

@@ -1,6 +1,7 @@
 """`frontier show`: the points of a run as a table, and the frontier over several deployments or
 runs."""
 
+import functools
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,6 +11,7 @@ import click
 from frontier import registry
 from frontier.cli import common
 from frontier.core.errors import ExitCode
+from frontier.show.verbosity import Detail
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -51,19 +53,15 @@ def command(options: common.RunOptions, runs: tuple[Path, ...]) -> int:
     points = run.points(names=metrics_of(run.axes(axes)))
     summaries = summaries_of(run, points, axes)
     decisions = run.solve() if run.limits() else ()
-    notes = notes_of(run, points, decisions) if options.as_json or options.detail == "all" else {}
+    notes = notes_of(run, points, decisions) if options.as_json or options.detail is Detail.ALL else {}
     pooled_of = registry.optional(registry.POOLED)
     pools = pooled_of([run], axes, run.limits()) if pooled_of and axes else []
     if options.as_json:
         frontiers = [summary.frontier for summary in summaries]
         tree = {"unfinished": common.unfinished_json(run), "pooled": [tree for _, tree in pools]}
         common.answer({**points_json(points, frontiers, summaries, notes), **tree})
-    elif options.detail == "answer" and decisions:
-        from frontier.show.answer import decision_table
-
-        common.answer(decision_table(decisions, gpus=run.gpus, detail="answer", **common.layout()))
     else:
-        _print(run, points, summaries, decisions, notes, [table for table, _ in pools], whole=options.detail == "all")
+        _print(run, points, summaries, decisions, notes, [table for table, _ in pools], options.detail)
     return ExitCode.YES if any(p.valid for p in points) else ExitCode.FAILED
 
 
@@ -87,29 +85,24 @@ def _print(
     decisions: "Sequence[Decision]",
     notes: "Mapping[str, Noted]",
     pooled: "Sequence[Table]",
-    *,
-    whole: bool,
+    detail: Detail,
 ) -> None:
     """The table of a run with what is below it."""
     from frontier.show.table import captioned
     from frontier.show.tables import frontier_sentence, points_table
 
     layout, frontiers = common.layout(), [summary.frontier for summary in summaries]
-    table = points_table(
-        points,
-        frontiers,
-        run.limits(),
-        decisions=decisions,
-        summaries=summaries,
-        notes=notes,
-        gpus=run.gpus,
-        whole=whole,
-        **layout,
+    table = functools.partial(
+        points_table, points, frontiers, run.limits(), decisions=decisions, gpus=run.gpus, **layout
     )
-    common.answer(table)
-    for frontier in () if whole else frontiers:
+    common.answer(table(whole=False))
+    if detail is Detail.ANSWER:
+        return
+    for frontier in frontiers:
         name = f"{frontier.series.label()}: " if len(frontiers) > 1 else ""
         common.answer_prose(f"{name}{frontier_sentence(frontier)}")
+    if detail is Detail.ALL:
+        common.answer("\n" + table(below=True, summaries=summaries, notes=notes))
     if len(run.config.deployments) > 1 and pooled:
         common.answer("\n" + captioned(pooled, **layout))
     if run.not_measured:

@@ -6,6 +6,7 @@ import click
 
 from frontier.cli import common
 from frontier.core.errors import UsageError
+from frontier.show.verbosity import Detail
 
 if TYPE_CHECKING:
     from frontier.config.sla import Tiers
@@ -52,7 +53,7 @@ def command(
         common.answer({**answers_json(answers), "unfinished": common.unfinished_json(run)})
     else:
         common.answer(answers_text(answers, gpus=run.gpus, detail=options.detail, **common.layout()))
-        if run.unfinished and options.detail != "answer":
+        if run.unfinished and options.detail >= Detail.USUAL:
             common.answer_prose(run.unfinished)
     return exit_code([d for tier in answers for d in tier.decisions])
 

@@ -22,10 +22,12 @@ import click
 from frontier import registry
 from frontier._version import __version__
 from frontier.cli import common
+from frontier.cli.consent import consent_to_sweep
 from frontier.core.errors import ExitCode, FrontierError, MemoryShortError, UsageError, WriteError
 from frontier.core.loads import setting
 from frontier.core.trials import Phase
 from frontier.core.units import format_bytes, whole_numbers
+from frontier.show.verbosity import Detail
 from frontier.store.files import free_bytes
 from frontier.store.journal import last_session, load_of
 from frontier.store.run_dir import AnotherSweepError, RunDirectory
@@ -63,6 +65,7 @@ def _to_prove(value: str | None) -> "ToProve":
 @click.argument("config_file", metavar="CONFIG", type=common.FILE_PATH)
 @click.option("-o", "--output", type=common.RUN_PATH, help="The run directory.")
 @click.option("--dry-run", is_flag=True, help="Print the plan, its time, disk and budget; send nothing.")
+@click.option("--measure", "measured", is_flag=True, help="With --dry-run: measure a minute to know it; keep nothing.")
 @click.option("--set", "settings", metavar="KEY=VALUE", multiple=True, help="Another value for a key, as sla.p99_ttft.")
 @click.option("--only", metavar="NAME", multiple=True, help="Run only this shape (or deployment) now; repeatable.")
 @click.option(
@@ -91,16 +94,19 @@ def command(
 
     \b
     Examples:
-      frontier sweep sweep.yaml --dry-run
+      frontier sweep sweep.yaml --dry-run --measure
       frontier sweep sweep.yaml -o runs/llama8b --until 07:00
       frontier sweep sweep.yaml -o runs/llama8b --prove 48 --set sla.p99_ttft=1s
     """
     from frontier.cli.dry_run import print_plan
+    from frontier.cli.measured_plan import print_measured
     from frontier.cli.sweep_request import read_request
     from frontier.config.config_file import open_run, require_sweep
     from frontier.planning.plan import make_plan
 
-    to_prove = _to_prove(prove)
+    to_prove, measured = _to_prove(prove), given.pop("measured")
+    if measured and (not dry_run or prove):
+        raise UsageError("--measure is for the time of a whole sweep", "add  --dry-run,  and leave out  --prove")
     request = read_request(config_file, output, settings, until, to_prove)
     require_sweep(request.config, str(config_file))
     if to_prove and not request.config.limits:
@@ -113,8 +119,10 @@ def command(
     _require_run(request, path, facts)
     _require_room(path, plan)
     if dry_run:
-        return print_plan(request.config, plan, request.run, options.as_json, to_prove)
-    common.consent_to_sweep(config_file, request.config)
+        if measured:
+            return print_measured(request, plan, facts, options, measure)
+        return print_plan(request.config, plan, request.run, options, to_prove)
+    consent_to_sweep(config_file, request.config)
     run = open_run(path, request.config, request.text, facts)
     return _sweep(request, plan, run, to_prove, given, options)
 
@@ -202,7 +210,7 @@ def _sweep(
     decisions: Sequence[Decision] = ()
     try:
         with run:
-            quiet = shown.detail == "answer"
+            quiet = shown.detail is Detail.ANSWER
             if not quiet:
                 common.say(f"run  {run.path}")
                 ahead = look_ahead(request.config, plan, run.path, prove)
@@ -211,7 +219,7 @@ def _sweep(
         cut = _unfinished_proofs(run.path) if prove else []
         if cut and end == "budget":
             common.say(_how_to_prove(request, run.path, cut))
-            shown = replace(shown, detail="answer")
+            shown = replace(shown, detail=Detail.ANSWER)
         code, decisions = _conclude(run.path, end, request.again, shown, alone=bool(cut))
         if cut and code == ExitCode.YES:
             code = ExitCode.NOT_PROVEN
@@ -243,11 +251,12 @@ def measure(
     facts: "Mapping[str, Any]" = MappingProxyType({}),
     *,
     quiet: bool = False,
+    announces: bool = True,
     **options: Any,
 ) -> "SweepEnd":
     """Run the conductor (with these options of it) under signal handling: the first Ctrl-C stops
     cleanly, the second leaves at once. The journal keeps `facts` of the session. `quiet`: nothing
-    is printed meanwhile.
+    is printed meanwhile; without `announces` not what is proven.
     """
     from frontier.client.http.http_client import run as run_loop
     from frontier.planning.sweep_progress import Progress
@@ -261,7 +270,9 @@ def measure(
     async def go() -> "SweepEnd":
         stop = asyncio.Event()
         stop_on_signals(stop)
-        progress = Progress() if quiet else make_progress(sys.stderr, [limit.metric for limit in config.limits])
+        shown = make_progress(sys.stderr, [limit.metric for limit in config.limits])
+        shown.announces = announces
+        progress: Progress = Progress() if quiet else shown
         async with AsyncExitStack() as stack:
             stack.callback(progress.close)
             for extra in registry.options_of("sweep"):

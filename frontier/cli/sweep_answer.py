@@ -1,5 +1,6 @@
 """What `frontier sweep` prints in the end: table, answer, what is left and what comes next."""
 
+import functools
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
@@ -8,6 +9,7 @@ from frontier.cli import common
 from frontier.core.decisions import Decision
 from frontier.core.errors import UsageError
 from frontier.run import Run
+from frontier.show.verbosity import Detail
 
 
 def print_answer(run: Run, shown: common.RunOptions, *, ended: bool) -> Sequence[Decision]:
@@ -23,15 +25,19 @@ def print_answer(run: Run, shown: common.RunOptions, *, ended: bool) -> Sequence
         common.answer({**answers_json(answers), "unfinished": common.unfinished_json(run)})
         draw(run)
         return decisions
-    layout, points, whole = common.layout(), run.points(), shown.detail == "all"
-    if shown.detail != "answer" or not decisions:
-        frontiers = run.frontiers(points)
-        table = points_table(points, frontiers, run.limits(), decisions=decisions, gpus=run.gpus, whole=whole, **layout)
-        common.answer(table + "\n" * bool(decisions))
+    layout, points = common.layout(), run.points()
+    frontiers = run.frontiers(points)
+    table = functools.partial(
+        points_table, points, frontiers, run.limits(), decisions=decisions, gpus=run.gpus, **layout
+    )
+    if shown.detail >= Detail.USUAL or not decisions:
+        common.answer(table(whole=False) + "\n" * bool(decisions))
+    if shown.detail is Detail.ALL:
+        common.answer(table(below=True) + "\n" * bool(decisions))
     if decisions:
         common.answer(answers_text(answers, gpus=run.gpus, detail=shown.detail, **layout))
     picture = draw(run)
-    if shown.detail != "answer":
+    if shown.detail >= Detail.USUAL:
         for line in next_lines(run, decisions) if ended else ():
             common.say(line)
         common.say(f"Picture          {picture}" if picture else f"Saved in         {run.path}")

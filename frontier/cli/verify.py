@@ -2,6 +2,7 @@
 that holds."""
 
 import asyncio
+import functools
 import os
 import shlex
 import sys
@@ -16,13 +17,14 @@ from frontier import registry
 from frontier.cli.common import (
     RunOptions,
     answer,
-    consent_to_reach,
     given_options,
+    note,
     run_options,
     say,
     subcommand,
     with_options,
 )
+from frontier.cli.consent import consent_to_reach
 from frontier.core.errors import ExitCode, UsageError, exit_code
 from frontier.core.units import format_elapsed
 from frontier.store.run_dir import RunDirectory
@@ -52,7 +54,7 @@ days to arrive."""
     metavar="N",
     help="How many to send; default: as many as the proof has.",
 )
-@run_options("run", "deployments", "shapes", "sla", "settings", "as_json")
+@run_options("run", "deployments", "shapes", "sla", "settings", "detail", "as_json")
 @with_options("verify")
 def command(options: RunOptions, load: str | None, requests: int | None, **given: Any) -> int:
     """Does the operating point of RUN hold under open-loop (Poisson) load: the rate that the answer
@@ -87,7 +89,7 @@ def nothing_to_verify(run: "Run", options: RunOptions) -> int:
 
     decisions = run.solve(options.limits(run))
     say("there is no operating point to verify:")
-    answer(verified_json([]) if options.as_json else decision_table(decisions))
+    answer(verified_json([]) if options.as_json else decision_table(decisions, detail=options.detail))
     return solver.exit_code(decisions)
 
 
@@ -130,13 +132,14 @@ def _check(run: "Run", wanted: "list[Check]", options: RunOptions) -> int:
     consent(run)
     again = again_with(run)
     for check in wanted:
-        say(
+        note(
             f"{check.decision.shape.label}  {check.requests:,} requests arrive at {check.rate:.4g}/s, as independent "
             f"users would, at most {check.decision.concurrency} in flight; about "
             f"{format_elapsed(check.requests / check.rate)}"
         )
     checked = send(run, Tick(), lambda sender: verify(sender, wanted))
-    answer(verified_json(checked) if options.as_json else verified_text(checked, again=again))
+    text = functools.partial(verified_text, again=again, detail=options.detail)
+    answer(verified_json(checked) if options.as_json else text(checked))
     return stopped() if len(checked) < len(wanted) else exit_code(check.judgement.verdict for check in checked)
 
 

@@ -8,11 +8,13 @@ its time is not known.
 """
 
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from frontier.config import Config
+from frontier.config.sla import Tiers
 from frontier.core.changes import History
+from frontier.core.loads import Rate
 from frontier.core.proof import JUDGED_AFTER, SCANS
 from frontier.core.series import Series
 from frontier.core.trials import Phase, Trial
@@ -139,8 +141,33 @@ def to_come(
         return ToCome(True, True, (*first, _to_judgement(config, series, history, ask)), tuple(rest))
     candidate = next((each for each in (ask, later) if isinstance(each, Ask) and each.phase in SEARCHED), None)
     rest += [] if candidate is None else [_to_judgement(config, series, history, candidate)]
-    rest += _completing(config, series, policy, history, point, {t.concurrency for t in listed})
+    rest += _completing(config, series, policy, config.tiers, history, point, listed)
     return ToCome(True, candidate is not None, tuple(first), tuple(rest))
+
+
+def after_a_scan(
+    config: Config, series: Series, planned: Iterable[Trial], tiers: Tiers, history: History
+) -> tuple[int | None, ToCome]:
+    """The setting that is expected to be proven under these SLAs, by short trials alone, and the
+    trials to come if it is, decided at its second judgement as half of them are. None: no setting
+    measured keeps the first SLA.
+    """
+    policy = search_policy(config, (), series.deployment)
+    listed = [t for t in planned if t.series == series] if runs_grid(config) else []
+    first, rest = _stated(config, listed)
+    if config.refine == 0 or not history:
+        return None, ToCome(bool(history), False, tuple(first), tuple(rest))
+    known = SeriesHistory.of(tiers[0][1] if tiers else (), history)
+    near, ask = known.operating_point if tiers else None, scan.next_ask(policy, series.shape, tiers, history)
+    if near is None and isinstance(ask, Ask):
+        looks, proof = ask.phase in SCANS, ask
+        near = known.edge() if looks else ask.concurrency
+        first += [(_trial(config, series, ask), 1.0)] if looks else []
+        if looks and near is not None and not isinstance(near, Rate):
+            proof = complete.window_of_proof(near, known)
+        first += until_decided(config, series, history, proof).answer if proof.phase is Phase.PROVE else ()
+    rest += _completing(config, series, policy, tiers, history, near, listed)
+    return near, ToCome(True, False, tuple(first), tuple(rest))
 
 
 def _stated(config: Config, listed: Iterable[Trial]) -> tuple[list[tuple[Trial, float]], list[tuple[Trial, float]]]:
@@ -153,13 +180,15 @@ def _completing(
     config: Config,
     series: Series,
     policy: SearchPolicy,
+    tiers: Tiers,
     history: History,
     point: int | None,
-    listed: Collection[int],
+    listed: Iterable[Trial],
 ) -> list[tuple[Trial, float]]:
     """What completes the frontier, without settings that are `listed` in the plan."""
-    left = complete.trials_left(policy, config.tiers, history, point)
-    mine = ((ask, count) for ask, count in left if ask.phase is not Phase.GRID or ask.concurrency not in listed)
+    planned = {trial.concurrency for trial in listed}
+    left = complete.trials_left(policy, tiers, history, point)
+    mine = ((ask, count) for ask, count in left if ask.phase is not Phase.GRID or ask.concurrency not in planned)
     return [(_trial(config, series, ask), float(count)) for ask, count in mine]
 
 

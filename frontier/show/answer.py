@@ -4,7 +4,7 @@ checks in open loop found (`verify`)."""
 import textwrap
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, Literal
+from typing import Any
 
 from rich.console import RenderableType
 from rich.text import Text
@@ -25,18 +25,18 @@ from frontier.show.sentences import claim_sentence, half_undecided, headline, ne
 from frontier.show.sla_notes import best_note, sla_notes
 from frontier.show.table import Table, indented, to_text
 from frontier.show.tables import DeploymentGpus
+from frontier.show.verbosity import Detail
 from frontier.show.wording import (
     NO_BOUND,
     NO_BOUND_LEGEND,
     bound_text,
     flag_words,
+    interval_text,
     limit_value_text,
     limits_text,
     value_text,
 )
 
-Detail = Literal["answer", "usual", "all"]
-"""How much is printed: the answer alone, what it stands on, or all there is."""
 VERIFY_SCHEMA = "frontier.verify/1"
 _STYLES = {Verdict.MEETS: "green", Verdict.VIOLATES: "red", Verdict.INVALID: "red"}
 _LONGEST = 400
@@ -46,7 +46,7 @@ def answers_text(
     answers: Sequence[SlaResult],
     *,
     gpus: DeploymentGpus = None,
-    detail: Detail = "usual",
+    detail: Detail = Detail.USUAL,
     width: int = 80,
     colour: bool = False,
 ) -> str:
@@ -62,7 +62,7 @@ def answers_text(
             decision_table(tier.decisions, arrivals=tier.arrivals, gpus=gpus, detail=detail, width=width, colour=colour)
         )
         lines += [textwrap.fill(clean(text, _LONGEST), width) for text in more]
-        if len(tier.decisions) > 1 and detail != "answer":
+        if len(tier.decisions) > 1 and detail >= Detail.USUAL:
             lines += ["", to_text(summary(tier.decisions, gpus).drawn(width), width=width, colour=colour)]
         if len(answers) > 1:
             promise, name = limits_text(tier.limits), clean(tier.tier, 60)
@@ -76,7 +76,7 @@ def decision_table(
     *,
     arrivals: Mapping[Series, ArrivalRate] = MappingProxyType({}),
     gpus: DeploymentGpus = None,
-    detail: Detail = "usual",
+    detail: Detail = Detail.USUAL,
     width: int = 80,
     colour: bool = False,
 ) -> str:
@@ -87,8 +87,8 @@ def decision_table(
     blocks = []
     for decision in decisions:
         lines = _decision(decision, series, (gpus or {}).get(decision.deployment), width)
-        if detail != "answer":
-            rows = answer_lines(decision, arrivals.get(decision.series), whole=detail == "all")
+        if detail >= Detail.USUAL:
+            rows = answer_lines(decision, arrivals.get(decision.series), whole=detail is Detail.ALL)
             lines += [Text("")] * bool(rows) + [Table.of((), rows, right=()).drawn(width)] * bool(rows)
         blocks.append(to_text(*lines, width=width, colour=colour))
     return "\n\n".join(blocks) or "no decision"
@@ -114,15 +114,17 @@ def summary(decisions: Sequence[Decision], gpus: DeploymentGpus = None) -> Table
 
 def answer_lines(decision: Decision, arrivals: ArrivalRate | None, *, whole: bool = True) -> list[tuple[str, str]]:
     """What to know of a decision, each line with its label: why not more, where to set it, how sure
-    it is, and the other reasons; without asides where not the `whole` is asked for.
+    it is, and the other reasons; where the `whole` is asked for with asides, in lines of their own.
     """
     production = production_lines(decision, arrivals)
     lines = [("Why not more", " ".join(why_not_more(decision)))]
     # What is estimated of independent users is `frontier verify`'s to say.
-    told = production if whole or decision.shape.arrivals is not None or decision.shape.has_sessions else production[:1]
-    lines += [("Where to set it", " ".join(told))]
+    told = len(production) if decision.shape.arrivals is not None or decision.shape.has_sessions else 1
+    lines += [("Where to set it", " ".join(production[:told]))]
+    lines += [("", aside) for aside in production[told:] if whole]
     lines += [("How sure", claim_sentence(decision))]
-    reasons = other_reasons(decision, whole=whole)
+    reasons = other_reasons(decision, whole=False)
+    reasons += [reason for reason in other_reasons(decision) if whole and reason not in reasons]
     label = "Also" if decision.concurrency is not None else "Why"
     lines += [(label if i == 0 else "", reason) for i, reason in enumerate(reasons)]
     return [(name, text) for name, text in lines if text]
@@ -204,14 +206,17 @@ def choice_json(decision: Decision) -> Tree:
 # --- open-loop checks
 
 
-def verified_text(checks: Sequence[Checked], width: int = 100, *, again: str = "frontier verify") -> str:
-    """Each check: the verdict, then every limited metric in the open loop beside the closed loop.
-    `again` is the command that was given, without what concerns the load.
+def verified_text(
+    checks: Sequence[Checked], width: int = 100, *, again: str = "frontier verify", detail: Detail = Detail.USUAL
+) -> str:
+    """Each check: the verdict, then every limited metric in the open loop beside the closed loop;
+    where all is asked for every metric. `again` is the command that was given, without what
+    concerns the load.
     """
-    return "\n\n".join(_verified(checked, width, again) for checked in checks)
+    return "\n\n".join(_verified(checked, width, again, detail) for checked in checks)
 
 
-def _verified(checked: Checked, width: int, again: str) -> str:
+def _verified(checked: Checked, width: int, again: str, detail: Detail) -> str:
     """One check as lines."""
     decision, point, verdict = checked.check.decision, checked.point, checked.judgement.verdict
     share = "" if checked.check.load == 1.0 else f"{format_share(checked.check.load)} of "
@@ -229,9 +234,11 @@ def _verified(checked: Checked, width: int, again: str) -> str:
         lines += ["find the rate that holds:", f"  {again} --find"]
     elif verdict in (Verdict.UNPROVEN, Verdict.MARGINAL):
         lines += _to_decide(checked, again)
-    return to_text(
-        Text(head), indented(Table.of((), rows, right=(1,)).drawn(width)), *map(indented, lines), width=max(width, 80)
-    )
+    every = [(metric(n).label, value_text(n, e.value), interval_text(n, e)) for n, e in point.metrics.items()]
+    blocks = detail.of([Table.of((), rows, right=(1,))], (), [Table.of(("", "", "95% CI"), every, right=(1,))])
+    tables = [indented(table.drawn(width)) for table in blocks]
+    notes = detail.of((), map(indented, lines))
+    return to_text(Text(head), *tables[:1], *notes, *tables[1:], width=max(width, 80))
 
 
 def _to_decide(checked: Checked, again: str) -> list[str]:

@@ -60,6 +60,8 @@ class SweepProgress(Progress, ABC):
     """
     limited: Collection[str] = ()
     """The metrics that the SLA limits."""
+    announces = True
+    """Whether it says what is proven."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
@@ -164,6 +166,8 @@ class SweepProgress(Progress, ABC):
         take.
         """
         self._end_phase()
+        if not self.announces:
+            return
         name = f"{decision.series.label()}  " if self._stage and self._stage.series_count > 1 else ""
         rate = decision.metrics.get("output_throughput")
         tokens = "" if rate is None else f"{value_text('output_throughput', rate.value)}, "

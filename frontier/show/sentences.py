@@ -12,7 +12,7 @@ from frontier.core.points import Frontier, Point
 from frontier.core.text import clean
 from frontier.core.units import format_elapsed, format_number, trimmed
 from frontier.planning.sla_result import ArrivalRate
-from frontier.show.limit_lines import knob_sentence
+from frontier.show.limit_lines import knob_sentence, room_sentence
 from frontier.show.numbers import Figure, tightest_figure
 from frontier.show.rough import date_text, roughly
 from frontier.show.wording import (
@@ -277,8 +277,7 @@ def _sessions_in_production(decision: Decision, sessions: int) -> list[str]:
     busy = ""
     if rate is not None and e2e is not None and math.isfinite(e2e.value):  # Little's law
         busy = f"; {format_number(rate.value * e2e.value)} requests were in flight on average"
-    where = f"An engine limits requests in flight: vLLM --max-num-seqs {sessions} or more lets none of them wait."
     return [
         f"At most {count(sessions, 'session')} open at a time, think times included{busy}.",
-        f"Limit the sessions at your gateway. {where}",
+        f"Limit the sessions at your gateway. {room_sentence(decision.engine, sessions)}",
     ]

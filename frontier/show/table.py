@@ -8,7 +8,7 @@ or a word says. Text from outside is cleaned and never read as markup.
 import io
 import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from markupsafe import escape
 from rich.console import Console, Group, RenderableType
@@ -122,6 +122,17 @@ class Table:
         """The heads of the columns whose intervals have no room."""
         hidden = self._parts().keys() - set(self._fitting(width))
         return [self.columns[i].head for i, interval in sorted(hidden) if interval]
+
+    def rest(self, width: int) -> "Table | None":
+        """What `drawn` leaves out at that width, beside the first column; None where that is
+        nothing.
+        """
+        hidden = sorted(self._parts().keys() - set(self._fitting(width)))
+        if not hidden:
+            return None
+        ranks = {i: 0 if (i, True) in hidden else None for i, _ in hidden}
+        columns = (replace(self.columns[i], rank=0, interval_rank=rank) for i, rank in ranks.items())
+        return replace(self, columns=(self.columns[0], *columns))
 
     def _parts(self) -> dict[tuple[int, bool], tuple[str, list[Text], Column, bool]]:
         """What may be drawn by column, and whether it is its intervals: head, texts, column, and

@@ -80,6 +80,7 @@ def table_of(
     gpus: int | None,
     *,
     whole: bool = True,
+    verdicts: bool = True,
 ) -> Table:
     """The points of a series as a table, a verdict in each row. Not `whole` it has the throughput
     and the limited metrics (without limits those of the frontier) alone; the columns of the others
@@ -98,8 +99,10 @@ def table_of(
         Column("n", tuple(Cell(f"{p.n:,}" if p.n else "–", key=p.n or None) for p in points), 3, long="requests")
     )
     columns += _roofline_columns(points) if whole else []
-    verdicts = (verdict_words(point, frontier, limits, decision) for point in points)
-    cells = tuple(Cell(words, style=style) for words, style in zip(verdicts, styles, strict=True))
+    if not verdicts:
+        return Table(tuple(columns))
+    words = (verdict_words(point, frontier, limits, decision) for point in points)
+    cells = tuple(Cell(text, style=style) for text, style in zip(words, styles, strict=True))
     return Table((*columns, Column("verdict", cells, left=True, wraps=True)))
 
 
@@ -276,11 +279,13 @@ def points_table(  # noqa: PLR0913
     notes: Mapping[str, Noted] | None = None,
     gpus: DeploymentGpus = None,
     whole: bool = True,
+    below: bool = False,
     width: int = 80,
     colour: bool = False,
 ) -> str:
     """One table per series; where the `whole` is asked for all metrics, the flags, where the time
-    goes, and what is known of the whole series.
+    goes, and what is known of the whole series; without verdicts and frontier where it stands
+    `below` a table that has them.
     """
     known = {summary.frontier.series: summary.notes for summary in summaries}
     of_series = {frontier.series: frontier for frontier in frontiers}
@@ -290,14 +295,14 @@ def points_table(  # noqa: PLR0913
     for series, group in groups.items():
         ordered = sorted(group, key=lambda p: p.concurrency)
         by, frontier, decision = (gpus or {}).get(series.deployment), of_series.get(series), decided.get(series)
-        table = table_of(ordered, frontier, limits, decision, by, whole=whole)
+        table = table_of(ordered, frontier, limits, decision, by, whole=whole, verdicts=not below)
         lines: list[RenderableType] = [Text(series.label(), "bold")] if whole or len(groups) > 1 else []
         lines.append(table.drawn(width))
-        if frontier and not limits:
+        if frontier and not limits and not below:
             lines.append(Text(no_sla_sentence(ordered, frontier, by)))
         lines += _energy_lines(ordered, limits, whole=whole)
         if whole:
-            lines += [*_bound_lines(table, decision), *_details(ordered, frontier, decision)]
+            lines += [*_bound_lines(table, decision), *_details(ordered, frontier, decision, below=below)]
             lines += [Text(clean(note, 400), style="dim") for note in known.get(series, ())]
             lines += _noted_blocks(notes or {}, series)
         blocks.append(to_text(*lines, width=width, colour=colour))
@@ -319,11 +324,13 @@ def _energy_lines(points: Sequence[Point], limits: Sequence[Limit], *, whole: bo
     return [Text(f"energy: {power}", style="dim")] if power else []
 
 
-def _details(points: list[Point], frontier: Frontier | None, decision: Decision | None) -> list[RenderableType]:
+def _details(
+    points: list[Point], frontier: Frontier | None, decision: Decision | None, *, below: bool
+) -> list[RenderableType]:
     """What is to be known of the points of a series beside their table."""
     lines: list[RenderableType] = []
     if frontier is not None:
-        lines.append(Text(frontier_sentence(frontier), style="dim"))
+        lines += [] if below else [Text(frontier_sentence(frontier), style="dim")]
         lines += [indented(f"not on these axes, {line}") for line in left_out(points, frontier)]
     lines += _flag_lines(points)
     if time := time_line(points, decision.concurrency if decision else None):
@@ -372,8 +379,8 @@ def time_line(points: Sequence[Point], chosen: int | None) -> str:
 # --- plans
 
 
-def plan_table(config: "Config", plan: "Plan", *, width: int = 80, colour: bool = False) -> str:
-    """What a sweep would run; nothing has been sent."""
+def plan_table(config: "Config", plan: "Plan", *, sent: bool = False, width: int = 80, colour: bool = False) -> str:
+    """What a sweep would run; nothing of it has been sent."""
     groups = by_series(plan.trials)
     begins = "from " if config.auto or config.rate == () else ""  # the others follow from what is found
     several = len({series.deployment for series in groups}) > 1
@@ -392,7 +399,7 @@ def plan_table(config: "Config", plan: "Plan", *, width: int = 80, colour: bool 
     heads = (*names, "repeats", "trials", "requests")
     table = Table.of(heads, rows, right=range(len(names), len(heads)), gap=3)
     what = "Concurrencies as the scan finds them" if config.auto else count(len(plan.trials), "trial")
-    sentence = f"{what}, about {format_bytes(plan.expected_bytes)} on disk; nothing sent"
+    sentence = f"{what}, about {format_bytes(plan.expected_bytes)} on disk{'' if sent else '; nothing sent'}"
     lines: list[RenderableType] = [table.drawn(width), Text(""), Text(sentence, style="bold")]
     for name, limits in config.tiers:
         tier = f"{clean(name, 30)}: " if len(config.tiers) > 1 else ""

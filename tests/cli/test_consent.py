@@ -12,7 +12,7 @@ import pytest
 from aiohttp import web
 from pydantic import BaseModel
 
-from frontier.cli.common import consent_to_reach, consent_to_sweep
+from frontier.cli.consent import consent_to_reach, consent_to_sweep
 from frontier.config import Config, load_config
 from frontier.config.uses import PLAIN, Use, marks
 from frontier.core.errors import UsageError

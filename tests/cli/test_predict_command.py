@@ -192,7 +192,7 @@ def test_every_number_in_the_table_stands_beside_its_band_or_says_where_that_is(
     assert 3 == wide.out.count("95% band")
     narrow = frontier("predict", "runs/night", "--concurrency", "8", cwd=cwd, COLUMNS="60")
     assert band in narrow.out, "of all bands that of TTFT is the widest, and goes last"
-    assert [0, 1] == [found.out.count("--json") for found in (wide, narrow)]
+    assert [0, 1] == [found.out.count("see -v") for found in (wide, narrow)]
     bare = frontier("predict", "server.yaml", cwd=cwd, COLUMNS="120")
     assert 2 == bare.out.count("95% band"), "an assumed TTFT has no upper end, and is marked so"
 

@@ -5,6 +5,7 @@ import importlib.util
 import json
 import shutil
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,10 +18,13 @@ from frontier.core.shapes import Shape
 from frontier.extras.users.command import TARGETS
 from frontier.extras.users.emit import BY_PEOPLE, TEMPLATES, emit
 from frontier.extras.users.head_count import HeadCount
+from frontier.read_run import load
 from frontier.show.limit_lines import knob_sentence
 from frontier.show.sentences import production_lines
 from tests.engines.vllm_cpu import default_folder
 from tests.golden import assert_golden_row
+from tests.sweeps import ENGINES as ENGINE
+from tests.sweeps import config_text, swept
 
 LIMITS = (Limit("p99_ttft", 0.5), Limit("p95_e2e", 12.0), Limit("p99_tpot", 0.03), Limit("error_rate", 0.01))
 PEOPLE = HeadCount(1900, 3, 36.4, 5.1, 0.004)
@@ -64,6 +68,17 @@ def test_the_answer_of_a_sweep_names_the_knob_where_the_engine_is_known() -> Non
 )
 def test_the_engine_is_the_first_word_of_what_a_server_says_of_itself(said: list, engine: str | None) -> None:
     assert engine == engine_of(said)
+
+
+def test_a_dialect_in_the_config_names_the_engine_where_the_server_does_not(tmp_path: Path) -> None:
+    text = config_text(ENGINE["smooth"], sla="{p90_ttft: 1s}", requests=150, repeats=1).replace(", 16, 32, 64", "")
+    swept(tmp_path / "run", text)
+    run = load(tmp_path / "run")
+    assert [None] == [decision.engine for decision in run.solve()], "it calls itself virtual"
+    (deployment,) = run.config.deployments
+    stated = deployment.model_copy(update={"dialect": "sglang"})
+    known = replace(run, config=run.config.model_copy(update={"deployments": (stated,)}))
+    assert ["sglang"] == [decision.engine for decision in known.solve()]
 
 
 def test_what_needs_the_people_is_refused_without_them() -> None:

@@ -1,12 +1,14 @@
 """One frontier per run: table, JSON, CSV, Prometheus, picture, page and comparison have the same
-axes and the same settings on it.
+axes, the same settings on it and the same operating point, and so of five recorded runs.
 """
 
 import csv
+import functools
 import html
 import io
 import json
 import re
+import tarfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -14,6 +16,7 @@ from typing import Any
 import pytest
 
 from frontier.core.decisions import Limit
+from frontier.core.loads import Rate
 from frontier.extras.compare.comparison_tables import compare_runs
 from frontier.extras.compare.pooled import base_axes
 from frontier.read_run import load
@@ -114,6 +117,86 @@ def _named(text: str) -> list[int]:
 
 def _setting(tree: dict[str, Any]) -> tuple[str, str, int]:
     return tree["deployment"], tree["shape"], int(tree["concurrency"])
+
+
+# ---- recorded runs: one of each kind of load
+
+RECORDED = ("closed", "stated", "open", "sessions", "mix")
+Load = int | float | None
+Truth = dict[str, tuple[tuple[str, ...], frozenset[Load], Load, str]]
+"""Of each shape the frontier's axes, the loads on it, the operating point and the verdict."""
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("recorded")
+    with tarfile.open(Path(__file__).parent.parent / "data" / "runs" / "runs-1.0.0.tar.xz") as archive:
+        archive.extractall(path, filter="data")
+    return path
+
+
+@pytest.mark.parametrize("name", RECORDED)
+def test_show_csv_json_plot_report_and_compare_of_a_recorded_run_say_one_truth(recorded: Path, name: str) -> None:
+    said = functools.partial(frontier, cwd=recorded)
+    solved = json.loads(said("solve", name, "--json").out)["shapes"]
+    points = json.loads(said("show", name, "--json").out)["points"]
+    truth = _truth(points, solved)
+    assert truth
+
+    rows = list(csv.DictReader(io.StringIO(said("export", name, "--csv").out)))
+    read = (
+        {**row, "objectives": row["objectives"].split(","), "on_frontier": row["on_frontier"] == "true"} for row in rows
+    )
+    assert truth == _truth(list(read), solved)
+    assert said("report", name, "-o", f"{name}.json").code == 0
+    page = json.loads((recorded / f"{name}.json").read_text())
+    assert truth == _truth(page["show"]["points"], page["solve"]["shapes"])
+    assert {shape: (axes, chosen) for shape, (axes, _, chosen, _) in truth.items()} == _drawn(recorded / name)
+
+    shown = said("show", name).out
+    starred = [float(load) for load in re.findall(r"^ *([\d.]+) .* meets   <- run here$", shown, re.M)]
+    assert [float(chosen) for _, _, chosen, _ in truth.values() if chosen is not None] == starred
+    assert all((verdict == "meets") == (chosen is not None) for _, _, chosen, verdict in truth.values())
+    answers = re.findall(r"^(?:Run at|No setting).*$", said("solve", name).out, re.M)
+    assert ["No " if chosen is None else "Run" for _, _, chosen, _ in truth.values()] == [each[:3] for each in answers]
+    for shape in json.loads(said("compare", name, name, "--json").out)["shapes"]:
+        axes, _, chosen, _ = truth[shape["shape"]]
+        assert list(axes) == shape["objectives"]
+        inside = [each["settings"] for each in shape["differences"] if each["inside_sla"]]
+        assert inside == ([] if chosen is None else [[[chosen, chosen]]])
+
+
+def _truth(points: Sequence[dict[str, Any]], solved: Sequence[dict[str, Any]]) -> Truth:
+    truth: Truth = {}
+    for each in solved:
+        mine = [point for point in points if point["shape"] == each["shape"]]
+        (axes,) = {tuple(point["objectives"]) for point in mine}
+        on = frozenset(_load(point) for point in mine if point["on_frontier"])
+        truth[each["shape"]] = axes, on, _load(each), each["verdict"]
+    return truth
+
+
+def _of_csv(row: dict[str, Any]) -> dict[str, Any]:
+    return {**row, "objectives": row["objectives"].split(","), "on_frontier": row["on_frontier"] == "true"}
+
+
+def _load(tree: dict[str, Any]) -> Load:
+    load = tree["concurrency"] or tree.get("rate")
+    return None if load in (None, "") else float(load)
+
+
+def _drawn(path: Path) -> dict[str, tuple[tuple[str, ...], Load]]:
+    """The axes of each panel of the picture, and the load under its star."""
+    run = load(path)
+    views = views_of(run, run.limits())
+    drawn: dict[str, tuple[tuple[str, ...], Load]] = {}
+    for view, panel in zip(views, small_multiples(views).panels, strict=True):
+        stars = [mark.concurrency for mark in panel.marks if mark.star is not None]
+        assert len(stars) <= 1
+        assert stars == ([] if view.chosen is None else [view.chosen])
+        at = next((c.per_second if isinstance(c, Rate) else float(c) for c in stars), None)
+        drawn[view.frontier.shape.label] = ((panel.y.metric, panel.x.metric), at)
+    return drawn
 
 
 def test_two_runs_are_seen_on_the_axes_of_the_first(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from pathlib import Path
 import click
 import pytest
 
-from frontier.cli.common import consent_to_reach, consent_to_sweep
+from frontier.cli.consent import consent_to_reach, consent_to_sweep
 from frontier.config import load_config
 from frontier.core.errors import UsageError
 from frontier.core.trials import Phase

@@ -1,5 +1,6 @@
 """`frontier compare`: two runs against each other, with a verdict a CI job can act on."""
 
+import functools
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 )
 @click.option("--set-a", "settings_a", multiple=True, metavar="KEY=VALUE", help="As --set, for run A alone.")
 @click.option("--set-b", "settings_b", multiple=True, metavar="KEY=VALUE", help="As --set, for run B alone.")
-@common.run_options("deployments", "shapes", "sla", "objectives", "settings", "as_json")
+@common.run_options("deployments", "shapes", "sla", "objectives", "settings", "detail", "as_json")
 def command(  # noqa: PLR0913
     options: common.RunOptions,
     a: Path,
@@ -91,7 +92,7 @@ def command(  # noqa: PLR0913
     common.answer(
         comparisons_json(comparisons) | unfinished
         if options.as_json
-        else comparison_table(comparisons, **common.layout())
+        else comparison_table(comparisons, detail=options.detail, **common.layout())
     )
     return exit_code(comparison.verdict for comparison in comparisons)
 
@@ -140,7 +141,8 @@ def _gate(
         names = (a.name, b.name) if a.name != b.name else (str(a), str(b))
         limits = options.limits(new[-1])
         gates = gate_runs(map(read, old), new, allow=share, limits=limits, names=names, spread=differ)
-    common.answer(gate_json(gates, share) if options.as_json else gate_table(gates, share, **common.layout()))
+    tables = functools.partial(gate_table, detail=options.detail, **common.layout())
+    common.answer(gate_json(gates, share) if options.as_json else tables(gates, share))
     return exit_code(one.verdict for one in gates)
 
 
@@ -193,7 +195,7 @@ def _two_runs(
     parts = [options.deployments] * 2 if pair is None else [pair[:1], pair[1:]]
     first, second = (narrowed(run, part, options.shapes) for run, part in zip(sides, parts, strict=True))
     for run in {run.path: run for run in (first, second) if run.unfinished}.values():
-        common.say(run.unfinished if b is None else f"{run.path} is {run.unfinished}")
+        common.note(run.unfinished if b is None else f"{run.path} is {run.unfinished}")
     return first, second
 
 
@@ -204,7 +206,7 @@ def _say_left_out(runs: "tuple[Run, Run]", comparisons: "Sequence[Comparison]") 
         measured = dict.fromkeys([*run.histories, *((p.deployment, p.shape) for p in run.imported)])
         alone = [f"{deployment} {shape.label}" for deployment, shape in measured if (deployment, shape) not in compared]
         if alone:
-            common.say(f"left out, as only {run.path} measured it: {', '.join(alone)}")
+            common.note(f"left out, as only {run.path} measured it: {', '.join(alone)}")
 
 
 def _draw(

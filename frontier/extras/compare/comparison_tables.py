@@ -11,6 +11,7 @@ from frontier.config.shape_keys import described
 from frontier.config.uses import MADE_PROMPTS
 from frontier.core.decisions import Decision, Limit
 from frontier.core.errors import UsageError
+from frontier.core.metrics import metric
 from frontier.core.points import Point
 from frontier.core.series import Series, by_series
 from frontier.core.text import clean, clean_name, suggestion
@@ -22,7 +23,9 @@ from frontier.run import Run
 from frontier.show.cached_and_drafted import cached_and_drafted
 from frontier.show.json_out import Tree, tree_of
 from frontier.show.picture.selection import narrowed
+from frontier.show.sentences import decision_sentence
 from frontier.show.table import WIDE, Table, as_html, indented, to_text
+from frontier.show.verbosity import Detail
 
 COMPARE_SCHEMA = "frontier.compare/1"
 MOST_CHANGES = 6
@@ -211,8 +214,12 @@ def comparable(a: Run, b: Run, a_points: Sequence[Point], b_points: Sequence[Poi
 # --- as a table and as JSON
 
 
-def comparison_table(comparisons: Sequence[Comparison], *, width: int = 80, colour: bool = False) -> str:
-    """Each shape's verdict in a sentence, and what it stands on: values, ratio and interval."""
+def comparison_table(
+    comparisons: Sequence[Comparison], *, detail: Detail = Detail.USUAL, width: int = 80, colour: bool = False
+) -> str:
+    """Each shape's verdict in a sentence, and what it stands on: values, ratio and interval; where
+    all is asked for the axes, and what each side alone comes to.
+    """
     blocks = []
     several = len({comparison.deployments[0] for comparison in comparisons}) > 1
     for comparison in comparisons:
@@ -226,13 +233,24 @@ def comparison_table(comparisons: Sequence[Comparison], *, width: int = 80, colo
             f"   {_workload(comparison, several)}",
         )
         rows = difference_rows(comparison)
-        lines: list[RenderableType] = [
-            *([Text(f"{contest_sentence([comparison.contest])}.")] if rows or comparison.contest.is_judged else []),
-            *([Table.of((), rows).drawn(width)] if rows else []),
-            *(Text(clean(note, 400), style="dim") for note in comparison_notes(comparison)),
-        ]
+        judged = rows or comparison.contest.is_judged
+        lines: list[RenderableType] = detail.of(
+            [Text(f"{contest_sentence([comparison.contest])}.")] if judged else [],
+            [
+                *([Table.of((), rows).drawn(width)] if rows else []),
+                *(Text(clean(note, 400), style="dim") for note in comparison_notes(comparison)),
+            ],
+            map(Text, _alone(comparison)),
+        )
         blocks.append(to_text(head, *map(indented, lines), width=width, colour=colour))
     return "\n\n".join(blocks) or "nothing to compare"
+
+
+def _alone(comparison: Comparison) -> list[str]:
+    """The axes of the comparison, and what each side alone comes to."""
+    axes = " against ".join(metric(name).label for name in comparison.contest.rules.objectives)
+    decided = [(side.name, side.decision) for side in comparison.contest.sides if side.decision is not None]
+    return [f"Frontiers of {axes}.", *(f"{name}: {decision_sentence(decision)}." for name, decision in decided)]
 
 
 def _workload(comparison: Comparison, several: bool) -> str:

@@ -40,7 +40,8 @@ from frontier.run import Run
 from frontier.show.json_out import Tree, number, tree_of
 from frontier.show.rough import date_text
 from frontier.show.table import Table, indented, to_text
-from frontier.show.wording import bound_words, count, value_text
+from frontier.show.verbosity import Detail
+from frontier.show.wording import bound_words, count, interval_text, value_text
 from frontier.store.journal import servers
 from frontier.store.run_dir import RunDirectory
 
@@ -181,15 +182,27 @@ def _joined(runs: Sequence[Run], series: Series) -> dict[int, WindowData]:
     return {c: window.join(samples) for c, samples in parts.items()}
 
 
-def gate_table(gates: Sequence[Gate], allow: float, *, width: int = 80, colour: bool = False) -> str:
-    """Of each series the verdict, what it stands on, and a line for everything that was judged."""
+def gate_table(
+    gates: Sequence[Gate],
+    allow: float,
+    *,
+    detail: Detail = Detail.USUAL,
+    width: int = 80,
+    colour: bool = False,
+) -> str:
+    """Of each series the verdict, what it stands on, and a line for everything that was judged;
+    where all is asked for with the error rates.
+    """
+    rates = f"An unchanged server is called worse in {judging.ALARM:.0%} of cases at most, and a loss larger than "
+    rates += f"allowed passes in {MISS:.0%}."
     blocks: list[RenderableType] = []
     for one in gates:
         blocks.append(_head(one.verdict, one.verdict, f"{one.b} against {one.a}", clean_name(one.shape.label)))
         rows = [_change_row(change, allow, one.confidence) for change in one.changes]
         rows += [_proven_row(one.at_proven, allow)] if one.at_proven else []
-        lines: list[RenderableType] = [Text(_evidence(one)), *([Table.of((), rows).drawn(width)] if rows else [])]
-        lines += [_note(note) for note in (*one.notes, *_advice(one, allow))]
+        notes = map(_note, (*one.notes, *_advice(one, allow)))
+        usual: list[RenderableType] = [*([Table.of((), rows).drawn(width)] if rows else []), *notes]
+        lines: list[RenderableType] = detail.of([Text(_evidence(one))], usual, [_note(rates)])
         blocks += map(indented, lines)
     return to_text(*blocks, width=width, colour=colour)
 
@@ -316,12 +329,16 @@ def trend_title(one: Trend) -> str:
     return f"{one.series.label()}: {count(len(one.runs), 'run')}"
 
 
-def trend_table(trends: Sequence[Trend], *, width: int = 80, colour: bool = False) -> str:
-    """Of each series its breaks in words, and a row per run."""
+def trend_table(
+    trends: Sequence[Trend], *, detail: Detail = Detail.USUAL, width: int = 80, colour: bool = False
+) -> str:
+    """Of each series its breaks in words, and a row per run; where all is asked for with the
+    intervals.
+    """
     blocks: list[RenderableType] = []
     for one in trends:
         blocks.append(Text.assemble((one.series.label(), "bold"), f"   {count(len(one.runs), 'run')}"))
-        blocks += [indented(clean(line, 600)) for line in trend_notes(one)]
+        blocks += [indented(clean(line, 600)) for line in trend_notes(one) if detail >= Detail.USUAL]
         heads = ["date", "run", *(metric(name).label for name in one.metrics), "proven", ""]
         rows = [
             [
@@ -334,6 +351,10 @@ def trend_table(trends: Sequence[Trend], *, width: int = 80, colour: bool = Fals
             for i, run in enumerate(one.runs)
         ]
         blocks.append(Table.of(heads, rows, right=range(2, len(heads) - 1)).drawn(width))
+        if detail is Detail.ALL:
+            heads = ["run", *(f"{metric(name).label}, 95% CI" for name in one.metrics)]
+            rows = [[r.name, *(interval_text(n, r.mean(n, one.settings)) for n in one.metrics)] for r in one.runs]
+            blocks.append(Table.of(heads, rows).drawn(width))
     return to_text(*blocks, width=width, colour=colour) if blocks else "no run"
 
 

@@ -1,5 +1,6 @@
 """`frontier trend`: dated runs as a series, with breaks."""
 
+import functools
 from pathlib import Path
 
 import click
@@ -20,7 +21,7 @@ from frontier.core.errors import UsageError
 )
 @click.option("--width", "pixels", type=click.IntRange(400, 8000), metavar="PIXELS", help="Width of a PNG.")
 @click.option("--dark", is_flag=True, help="A dark background.")
-@common.run_options("deployments", "shapes", "sla", "settings", "as_json")
+@common.run_options("deployments", "shapes", "sla", "settings", "detail", "as_json")
 def command(
     options: common.RunOptions, runs: tuple[Path, ...], files: tuple[Path, ...], pixels: int | None, dark: bool
 ) -> int:
@@ -67,5 +68,6 @@ def command(
         figures = [trend_picture(one, trend_title(one), tuple(trend_notes(one))) for one in drawn]
         with beside_an_answer():
             save_pictures(figures, pictures, [one.series for one in drawn], pixels, "dark" if dark else "light")
-    common.answer(trends_json(trends) if options.as_json else trend_table(trends, **common.layout()))
+    table = functools.partial(trend_table, detail=options.detail, **common.layout())
+    common.answer(trends_json(trends) if options.as_json else table(trends))
     return 0

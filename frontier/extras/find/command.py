@@ -1,11 +1,12 @@
 """`frontier verify --find`: the highest rate of independent arrivals that keeps the SLA."""
 
+import functools
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import click
 
-from frontier.cli.common import RunOptions, answer, layout, say
+from frontier.cli.common import RunOptions, answer, layout, note
 from frontier.core.errors import UsageError, exit_code
 from frontier.core.loads import setting
 from frontier.core.units import format_elapsed, format_number
@@ -58,7 +59,7 @@ def _find(options: RunOptions) -> int:
         tick.expect(f"{ask.load:g} requests/s", left)
         if id(search) not in begun:
             begun.add(id(search))
-            say(
+            note(
                 f"{decision.shape.label}  the highest rate of independent users with at most {policy.in_flight} in "
                 f"flight; closed loop {format_number(policy.top)} requests/s at {setting(policy.in_flight)}; "
                 f"about {format_elapsed(left)}. Ctrl-C keeps what is finished."
@@ -66,12 +67,13 @@ def _find(options: RunOptions) -> int:
 
     def on_trial(search: Search, trial: LoadTrial) -> None:
         tick.clear()
-        say(load_trial_text(trial, search.decision.limits))
+        note(load_trial_text(trial, search.decision.limits))
 
     again = again_with(loaded)
     found = send(loaded, tick, lambda sender: find(sender, wanted, on_ask=on_ask, on_trial=on_trial))
     if found:
-        answer(found_json(found) if options.as_json else found_text(found, again=again, width=layout()["width"]))
+        text = functools.partial(found_text, again=again, detail=options.detail, width=layout()["width"])
+        answer(found_json(found) if options.as_json else text(found))
     if len(found) < len(wanted):
         return stopped(f"finished trials are kept; go on with\n  {again} --find")
     return exit_code(each.done.verdict for each in found)

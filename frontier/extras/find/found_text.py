@@ -18,6 +18,7 @@ from frontier.show.answer import VERIFY_SCHEMA, open_json, open_row
 from frontier.show.json_out import tree_of
 from frontier.show.limit_lines import knob_sentence
 from frontier.show.table import Table, indented, to_text
+from frontier.show.verbosity import Detail
 from frontier.show.wording import count, limit_value_text, limits_text, value_text
 
 LOWER = 0.8
@@ -43,14 +44,16 @@ def load_trial_text(trial: LoadTrial, limits: Sequence[Limit]) -> str:
     return f"{verb:<6}  {format_number(trial.load)} requests/s  {'; '.join(values)}{cut}"
 
 
-def found_text(found: Sequence[FoundRate], width: int = 100, *, again: str = "frontier verify") -> str:
+def found_text(
+    found: Sequence[FoundRate], width: int = 100, *, again: str = "frontier verify", detail: Detail = Detail.USUAL
+) -> str:
     """The highest rate of each operating point: proven how, what the next higher one lacks, and
-    what was assumed.
+    what was assumed; where all is asked for each trial of the search.
     """
-    return "\n\n".join(_found(each, max(width, 80), again) for each in found)
+    return "\n\n".join(_found(each, max(width, 80), again, detail) for each in found)
 
 
-def _found(found: FoundRate, width: int, again: str) -> str:
+def _found(found: FoundRate, width: int, again: str, detail: Detail) -> str:
     """One answer as lines."""
     decision, done, cap = found.decision, found.done, found.policy.in_flight
     closed = f"the {format_number(found.policy.top)} requests/s of the closed loop at {cap} in flight"
@@ -78,7 +81,8 @@ def _found(found: FoundRate, width: int, again: str) -> str:
     elif done.proven is not None:
         lines.append(Text("No higher rate was tried: nearer to the closed loop's the queue grows without end."))
     lines += [Text(line) for line in _assumed(found)]
-    return to_text(*lines, width=width)
+    trials = [Text(load_trial_text(trial, decision.limits)) for trial in found.history]
+    return to_text(*detail.of(lines[:2], lines[2:], trials), width=width)
 
 
 def _assumed(found: FoundRate) -> list[str]:

@@ -1,12 +1,13 @@
 """`frontier verify --for`: does the operating point hold for hours?"""
 
+import functools
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import click
 
-from frontier.cli.common import RunOptions, answer, given_options, layout, parsed, say
+from frontier.cli.common import RunOptions, answer, given_options, layout, note, parsed
 from frontier.core.decisions import Decision, Limit
 from frontier.core.errors import UsageError, exit_code
 from frontier.core.loads import setting
@@ -46,7 +47,7 @@ def run(options: RunOptions, given: Mapping[str, Any], *, sized: bool) -> int | 
         raise UsageError(f"--for {given['duration']} is not between 1 minute and 31 days", "write it as  --for 8h")
     loaded = options.read()
     limits = options.limits(loaded)
-    return _hold(loaded, limits, _wanted(loaded, limits), duration, options.as_json)
+    return _hold(loaded, limits, _wanted(loaded, limits), duration, options)
 
 
 def _wanted(run: Run, limits: Sequence[Limit]) -> Decision:
@@ -64,7 +65,7 @@ def _wanted(run: Run, limits: Sequence[Limit]) -> Decision:
     return found[0]
 
 
-def _hold(run: Run, limits: Sequence[Limit], decision: Decision, duration: float, as_json: bool) -> int:
+def _hold(run: Run, limits: Sequence[Limit], decision: Decision, duration: float, options: RunOptions) -> int:
     """Hold the load, and answer; the exit code."""
     from frontier.cli.verify import Tick, consent, send, stopped  # which asks for this option as it is made
     from frontier.extras.hold.hold_text import growth_text, hold_json, hold_text, window_text
@@ -79,7 +80,7 @@ def _hold(run: Run, limits: Sequence[Limit], decision: Decision, duration: float
     again = shlex.join(["frontier", "verify", str(run.path), *given_options("duration")])
     with RunDirectory.open_to_verify(run.path) as store:
         plan = begun(store, decision, limits, duration)
-    say(
+    note(
         f"{decision.shape.label}  {setting(decision.concurrency or 1)} is held for {format_elapsed(duration)}, in "
         f"windows of about {format_elapsed(plan.window)}. Ctrl-C keeps those that are finished."
     )
@@ -90,12 +91,13 @@ def _hold(run: Run, limits: Sequence[Limit], decision: Decision, duration: float
         tick.expect(setting(decision.concurrency or 1), duration - held.seconds)
         tick.clear()
         for what, growth in held.growths[told[0] :]:
-            say(growth_text(what, growth))
+            note(growth_text(what, growth))
         told[0] = len(held.growths)
         if held.windows[-1].ended - said[0] >= QUIET:
             said[0] = held.windows[-1].ended
-            say(window_text(held))
+            note(window_text(held))
 
     held = send(run, tick, lambda sender: hold(sender, plan, on_window))
-    answer(hold_json(held) if as_json else hold_text(held, again=again, width=layout()["width"]))
+    text = functools.partial(hold_text, again=again, detail=options.detail, width=layout()["width"])
+    answer(hold_json(held) if options.as_json else text(held))
     return exit_code([held.verdict]) if held.over else stopped("finished windows are kept")

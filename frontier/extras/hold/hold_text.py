@@ -12,9 +12,10 @@ from frontier.core.metrics import metric
 from frontier.core.units import count, format_elapsed, format_share
 from frontier.extras.hold.holding import Held, Share
 from frontier.extras.hold.watch import Growth
-from frontier.extras.hold.windows import allowed
+from frontier.extras.hold.windows import Kept, allowed
 from frontier.show.rough import date_text
 from frontier.show.table import Table, to_text
+from frontier.show.verbosity import Detail
 from frontier.show.wording import value_text
 
 HOLD_SCHEMA = "frontier.hold/1"
@@ -32,9 +33,9 @@ WORDS: Mapping[Verdict, str] = {
 }
 
 
-def hold_text(held: Held, *, again: str, width: int) -> str:
+def hold_text(held: Held, *, again: str, width: int, detail: Detail = Detail.USUAL) -> str:
     """Whether it held: of each limit the requests over it, in all and in the worst hour; what has
-    grown, since when; and how sure that is.
+    grown, since when; and how sure that is; where all is asked for each window.
     """
     decision = held.plan.decision
     requests = sum(w.n for w in held.windows if not w.excluded)
@@ -42,8 +43,8 @@ def hold_text(held: Held, *, again: str, width: int) -> str:
     head += f" in {format_elapsed(held.seconds)}, {count(len(held.windows), 'window')}"
     rows = [_row(share) for share in held.shares]
     table = Table.of(("", "over it", "at most (95%)", "allowed", "worst hour", "from", ""), rows, right=(1, 2, 3, 4))
-    lines = [to_text(Text(head, style="bold"), table.drawn(width), width=width)]
-    lines += growth_texts(held)
+    answer = [to_text(Text(head, style="bold"), table.drawn(width), width=width), *growth_texts(held)]
+    lines = []
     if not held.growths and not math.isinf(held.minutes_to_see):
         lines.append("No latency has grown.")
     if not math.isinf(held.minutes_to_see):
@@ -57,7 +58,7 @@ def hold_text(held: Held, *, again: str, width: int) -> str:
     if not held.over:
         left = format_elapsed(held.plan.duration - held.seconds)
         lines.append(f"{left} are left. To go on:\n  {again}")
-    return "\n".join(lines)
+    return "\n".join(detail.of(answer, lines, ("   ".join(_window(window)) for window in held.windows)))
 
 
 def _row(share: Share) -> list[str]:
@@ -120,8 +121,12 @@ def _growths_json(growths: Sequence[tuple[str, Growth]]) -> list[dict[str, Any]]
 
 
 def window_text(held: Held) -> str:
-    """The last window, for a log: '2 h 0 min held, p95 TPOT 16.1 ms'."""
-    last = held.windows[-1]
-    known = {name: value for name, value in last.values.items() if value is not None}
-    values = "   ".join(f"{metric(name).label} {value_text(name, value)}" for name, value in known.items())
-    return f"{date_text(last.ended)}  {format_elapsed(held.seconds)} held   {values}   {last.excluded}".rstrip()
+    """The last window, for a log: '04:12  2 h 0 min held   p95 TPOT 16.1 ms'."""
+    date, *values = _window(held.windows[-1])
+    return "   ".join([f"{date}  {format_elapsed(held.seconds)} held", *values])
+
+
+def _window(window: Kept) -> list[str]:
+    """When a window ended, its values, and why it does not count."""
+    values = (f"{metric(n).label} {value_text(n, value)}" for n, value in window.values.items() if value is not None)
+    return [date_text(window.ended), *values, *([window.excluded] if window.excluded else [])]

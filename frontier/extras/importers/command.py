@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from frontier.cli.common import RUN_PATH, RUNS, answer, json_option, say, subcommand
+from frontier.cli.common import RUN_PATH, RUNS, RunOptions, answer, note, run_options, subcommand
 from frontier.core.errors import ExitCode
 from frontier.core.points import Point
 from frontier.core.series import by_series
@@ -23,14 +23,14 @@ if TYPE_CHECKING:
 @click.option("--format", "name", metavar="NAME", help="The format of the files, when their content does not tell.")
 @click.option("--deployment", metavar="NAME", help="The name of their deployment.")
 @click.option("--shape", metavar="ISL/OSL", help="Input and output tokens, when the files do not give them.")
-@json_option
+@run_options("detail", "as_json")
 def command(
+    options: RunOptions,
     files: tuple[str, ...],
     output: Path | None,
     name: str | None,
     deployment: str | None,
     shape: str | None,
-    as_json: bool,
 ) -> int:
     """Make a run of results of other tools, to be shown, plotted, compared and solved like any
     other.
@@ -51,14 +51,14 @@ def command(
     imported = read_files(files, name=name, deployment=deployment, shape=shape)
     path = output or RUNS / f"{time.strftime('%Y-%m-%d')}-imported-{imported.identity[:6]}"
     store(imported, path)
-    if as_json:
+    if options.as_json:
         answer(tree(imported, path))
     else:
         answer("\n".join(lines(imported)))
         more = ["aggregates have no intervals: solve decides on them only with --point-estimates"]
-        for note in [*imported.notes, *(more if imported.assembled.points else [])]:
-            say(f"note: {note}")
-    say(f"run  {path}")
+        for line in [*imported.notes, *(more if imported.assembled.points else [])]:
+            note(f"note: {line}")
+    note(f"run  {path}")
     return ExitCode.YES
 
 

@@ -66,7 +66,8 @@ def run_sweep(
     require_sweep(config, str(config_file))
     if virtual and not all(deployment.is_simulator for deployment in config.deployments):
         raise UsageError("only the embedded engine runs in virtual time", "write  endpoint: simulator")
-    with open_run(Path(run), config, text, prompts_facts(config.prompts_file)) as directory:
+    facts = {"config_file": str(config_file), **prompts_facts(config.prompts_file)}
+    with open_run(Path(run), config, text, facts) as directory:
 
         async def conduct() -> SweepEnd:
             measures: backend.Backend

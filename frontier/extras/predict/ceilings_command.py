@@ -1,6 +1,7 @@
 """`frontier ceilings`: measured memory bandwidth, matmul rates, attention and links of this
 machine, or several hosts compared."""
 
+import functools
 import os
 import platform
 import sys
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from frontier.cli.common import FILE_PATH, answer, json_option, layout, subcommand, write_file
+from frontier.cli.common import FILE_PATH, RunOptions, answer, layout, run_options, subcommand, write_file
 from frontier.core.errors import ExitCode, UsageError, install_command
 from frontier.core.units import whole_number
 
@@ -38,9 +39,9 @@ class Seconds(click.FloatRange):
 @click.option("--seconds", type=Seconds(0.01, 60), default=0.5, show_default=True, help="Time for each ceiling.")
 @click.option("--links", is_flag=True, help="Between two processes of this machine too; between GPUs always.")
 @click.option("-o", "--output", type=FILE_PATH, help="FILE.yaml: the block  hardware:  to append to a config.")
-@json_option
+@run_options("detail", "as_json")
 def command(
-    files: tuple[Path, ...], device: str, seconds: float, links: bool, output: Path | None, as_json: bool
+    options: RunOptions, files: tuple[Path, ...], device: str, seconds: float, links: bool, output: Path | None
 ) -> int:
     """What can this machine's hardware do: memory bandwidth, matmul rates, attention, links, beside
     the data sheet.
@@ -61,7 +62,7 @@ def command(
     from frontier.extras.predict.ceilings_tables import ceilings_json, ceilings_table, ceilings_yaml
 
     if files:
-        return _compare(files, as_json)
+        return _compare(files, options.as_json)
     machine = _machine(device)
     between, hosts, first = _links(machine, device, seconds, links)
     if not first:
@@ -69,7 +70,8 @@ def command(
     ceilings = measure(machine, seconds, links=between, hosts=hosts)
     if output is not None:
         write_file(output, ceilings_yaml(ceilings).encode())
-    answer(ceilings_json(ceilings) if as_json else ceilings_table(ceilings, **layout()))
+    table = functools.partial(ceilings_table, detail=options.detail, **layout())
+    answer(ceilings_json(ceilings) if options.as_json else table(ceilings))
     return ExitCode.YES
 
 

@@ -12,6 +12,7 @@ from frontier.extras.predict.ceilings import ROUNDS, Ceiling, Ceilings
 from frontier.extras.predict.fleet import HostCeilings, Slower
 from frontier.show.json_out import Tree, number
 from frontier.show.table import Table, to_text
+from frontier.show.verbosity import Detail
 
 CEILINGS_SCHEMA = "frontier.ceilings/1"
 
@@ -21,8 +22,8 @@ def sheet_figure(ceilings: Ceilings, line: Ceiling) -> float | None:
     return getattr(ceilings.sheet, line.sheet) if ceilings.sheet and line.sheet else None
 
 
-def ceilings_table(ceilings: Ceilings, *, width: int = 100, colour: bool = False) -> str:
-    """Measured ceilings beside the data sheet."""
+def ceilings_table(ceilings: Ceilings, *, detail: Detail = Detail.USUAL, width: int = 100, colour: bool = False) -> str:
+    """Measured ceilings beside the data sheet; where all is asked for with every round."""
     several = f"{ceilings.devices} x " if ceilings.devices > 1 else ""
     head = f"{several}{clean(ceilings.name, 80)}   {format_bytes(ceilings.memory)}   {clean(ceilings.backend, 40)}"
     own = [line for line in ceilings.lines if line.seconds is None]
@@ -35,8 +36,10 @@ def ceilings_table(ceilings: Ceilings, *, width: int = 100, colour: bool = False
             "bus bandwidth as nccl-tests defines it; the time and the algorithm's bandwidth are those of the best round"
         )
         parts += [Text(f"links between {ranks}", style="bold"), _links(links, ceilings).drawn(width)]
-        parts.append(Text(note, style="dim"))
-    parts.append(Text(f"measured: the best run of {ROUNDS} rounds; from: the lowest round", style="dim"))
+        parts += detail.of((), [Text(note, style="dim")])
+    rounds = [Text(f"{ln.what}: {', '.join(per_second(r, ln.unit) for r in ln.rounds)}") for ln in ceilings.lines]
+    legend = Text(f"measured: the best run of {ROUNDS} rounds; from: the lowest round", style="dim")
+    parts += detail.of((), [legend], rounds)
     return to_text(*parts, width=width, colour=colour)
 
 

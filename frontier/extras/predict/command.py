@@ -1,6 +1,7 @@
 """`frontier predict`: the predicted frontier, before or beyond the measured points, and the
 roofline bound."""
 
+import functools
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -47,7 +48,7 @@ if TYPE_CHECKING:
     type=common.FILE_PATH,
     help="FILE.png, .svg or .pdf: a RUN's frontier with the predictions dashed.",
 )
-@common.run_options("settings", "as_json")
+@common.run_options("settings", "detail", "as_json")
 def command(
     options: common.RunOptions,
     source: Path | None,
@@ -81,7 +82,8 @@ def command(
         if changes:
             raise UsageError("--what-if needs a CONFIG", "a run's points hold for its own hardware")
         forecasts = _of_run(source, concurrencies, shapes, output, options.settings)
-    common.answer(forecast_json(forecasts) if options.as_json else forecast_table(forecasts, **common.layout()))
+    table = functools.partial(forecast_table, detail=options.detail, **common.layout())
+    common.answer(forecast_json(forecasts) if options.as_json else table(forecasts))
     return ExitCode.YES
 
 
@@ -137,11 +139,11 @@ def _draw(run: "Run", forecasts: "list[Forecast]", file: Path) -> None:
     views = [replace(v, expected=expected.get(v.frontier.series, ())) for v in views_of(run, run.limits(), axes)]
     if axes != own:
         named = " and ".join(metric(objective).label for objective in own)
-        common.say(
+        common.note(
             f"note: drawn over {metric(name).label}, as predictions are of means; the run's own axes are {named}"
         )
     if elsewhere := [f.shape.label for f in forecasts if not f.measured]:
-        common.say(f"note: not drawn, as nothing was measured there: {', '.join(dict.fromkeys(elsewhere))}")
+        common.note(f"note: not drawn, as nothing was measured there: {', '.join(dict.fromkeys(elsewhere))}")
     with beside_an_answer():
         save_pictures([small_multiples(views, footer=provenance_of(run))], [file])
 

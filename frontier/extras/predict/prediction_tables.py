@@ -14,6 +14,7 @@ from frontier.extras.predict.fit import Forecast, Known, Prediction
 from frontier.hardware.roofline import Limits
 from frontier.show.json_out import Tree, estimate_tree, number, tree_of
 from frontier.show.table import Cell, Column, Table, to_text
+from frontier.show.verbosity import Detail
 from frontier.show.wording import limits_text
 
 PREDICT_SCHEMA = "frontier.predict/1"
@@ -21,14 +22,16 @@ BAND = "the band holds 95 of 100 such predictions"
 BAND_HEAD = "95% band"
 
 
-def forecast_table(forecasts: Sequence[Forecast], *, width: int = 100, colour: bool = False) -> str:
+def forecast_table(
+    forecasts: Sequence[Forecast], *, detail: Detail = Detail.USUAL, width: int = 100, colour: bool = False
+) -> str:
     """One table per (deployment, shape, what-if): measured points where there are any, and
-    predictions around them.
+    predictions around them; where all is asked for with what has no room beside them.
     """
-    return "\n\n".join(to_text(*_block(forecast, width), width=width, colour=colour) for forecast in forecasts)
+    return "\n\n".join(to_text(*_block(each, detail, width), width=width, colour=colour) for each in forecasts)
 
 
-def _block(forecast: Forecast, width: int) -> list[RenderableType]:
+def _block(forecast: Forecast, detail: Detail, width: int) -> list[RenderableType]:
     """The table of one forecast with its head and its notes."""
     head = Series(forecast.deployment, forecast.shape).label()
     head = f"{head}   if {clean(forecast.variant, 80)}" if forecast.variant else head
@@ -45,19 +48,24 @@ def _block(forecast: Forecast, width: int) -> list[RenderableType]:
     ]
     table = Table(tuple(columns))
     hidden = table.hidden_intervals(width)
-    room = f"; no room for that of {' and '.join(hidden)}: see --json" if hidden else ""
+    room = f"; no room for that of {' and '.join(hidden)}: see -v" if hidden else ""
     notes = [f"{clean(forecast.basis, 300)}; {BAND}{room}"]
     if any(p.reach == "unmeasured" for p in forecast.predictions):
         notes.append("TTFT is a lower bound: queueing in waves and tokenizing are not modelled")
     if any(p.reach == "simulated" for p in forecast.predictions):
         notes = [clean(forecast.basis, 300)]
     notes.append("TTFT and TPOT are means")
-    notes += [_sla_note(forecast)] if forecast.sla is not None else []
     waiting = [p for p in forecast.predictions if p.running < p.concurrency]
     if waiting:
         most = format_number(math.floor(waiting[0].running))
         notes.append(f"only about {most} requests run at once; from there on the others wait")
-    return [Text(head, style="bold"), table.drawn(width), *(Text(note, style="dim") for note in notes)]
+    kept = [_sla_note(forecast)] if forecast.sla is not None else []
+    rest = table.rest(width)
+    return detail.of(
+        [Text(head, style="bold"), table.drawn(width), *(Text(note, style="dim") for note in kept)],
+        [Text(note, style="dim") for note in notes],
+        [] if rest is None else [rest.drawn(width)],
+    )
 
 
 def _sla_note(forecast: Forecast) -> str:

@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING
 import click
 
 from frontier.cli import common
+from frontier.cli.consent import consent_to_reach
 from frontier.cli.given_server import find_server, read_key
 from frontier.core.errors import ExitCode, UsageError
 from frontier.core.units import parse_duration
+from frontier.show.verbosity import Detail
 
 if TYPE_CHECKING:
     from frontier.client.ask.preflight import Check
@@ -27,10 +29,9 @@ COLOURS = {"ok": "green", "note": "cyan", "warn": "yellow", "fail": "red"}
 @click.option("--model", help="The model to ask for; default: the one that is loaded.")
 @click.option("--api-key-env", metavar="NAME", help="The environment variable that holds the key.")
 @click.option("--wait", metavar="TIME", help="Wait this long for a server that is still loading, as 10min.")
-@click.option("-v", "--verbose", is_flag=True, help="Every check, also those that are ok.")
-@common.json_option
+@common.run_options("detail", "as_json")
 def command(
-    url: str | None, model: str | None, api_key_env: str | None, wait: str | None, *, verbose: bool, as_json: bool
+    options: common.RunOptions, url: str | None, model: str | None, api_key_env: str | None, wait: str | None
 ) -> int:
     """Is the server ready to be measured: does it answer, stream, count tokens, honour a forced
     length?
@@ -57,9 +58,9 @@ def command(
         ]
         usable = all(check.state != "fail" for check in checks)
         trees.append({"url": target.base_url, "usable": usable, "checks": [dataclasses.asdict(c) for c in checks]})
-        if not as_json:
-            _print(name, checks, verbose=verbose)
-    if as_json:  # the one server's fields on the top level; several servers, of a config, in a list
+        if not options.as_json:
+            _print(name, checks, options.detail)
+    if options.as_json:  # the one server's fields on the top level; several servers, of a config, in a list
         servers = trees[0] if len(trees) == 1 else {"deployments": trees}
         common.answer({"schema": "frontier.probe/1", **servers, "client": auto_facts()})
     return ExitCode.YES if all(tree["usable"] for tree in trees) else ExitCode.FAILED
@@ -78,7 +79,7 @@ def _targets(where: str | None, model: str | None, api_key_env: str | None) -> "
     if file.is_dir() or not file.exists():
         raise UsageError(f"{where!r} is neither an address nor a config file", "write it as http://host:port/v1")
     config = load_config_file(file)
-    common.consent_to_reach(file, config)
+    consent_to_reach(file, config)
     servers = [d for d in config.deployments if not d.is_simulator]
     if not servers:
         raise UsageError(f"{where} measures the embedded engine, which needs no probe", f"frontier sweep {where}")
@@ -96,19 +97,21 @@ def _verdict(checks: "list[Check]") -> str:
     return f"Ready to be measured{': ' if about else ''}{about}."
 
 
-def _print(name: str, checks: "list[Check]", *, verbose: bool) -> None:
-    """Print the verdict, then a line per check that is not ok, or per check: state, name, detail.
+def _print(name: str, checks: "list[Check]", detail: Detail) -> None:
+    """Print the verdict, then a line per check that is not ok, or per check: state, name, words.
     On a terminal, details are wrapped beside their column.
     """
     if name:
         common.answer(f"{name}:")
     common.answer(_verdict(checks))
     room = os.get_terminal_size(sys.stdout.fileno()).columns - _INDENT if sys.stdout.isatty() else sys.maxsize
-    for check in checks if verbose else [check for check in checks if check.state != "ok"]:
+    for check in checks:
+        if detail < (Detail.ALL if check.state == "ok" else Detail.USUAL):
+            continue
         state = f"{check.state:<5}"
         state = click.style(state, fg=COLOURS[check.state]) if common.layout()["colour"] else state
-        detail = [line.strip() for line in check.detail.splitlines() or [""]]
-        first, *more = common.wrapped(common.harmless("\n".join(detail)), max(20, room)).split("\n")
+        words = [line.strip() for line in check.detail.splitlines() or [""]]
+        first, *more = common.wrapped(common.harmless("\n".join(words)), max(20, room)).split("\n")
         common.answer(f"{state}{check.name:<22}{first}")
         for line in more:
             common.answer(f"{'':<{_INDENT}}{line}")

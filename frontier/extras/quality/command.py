@@ -6,7 +6,7 @@ from typing import Any, cast
 
 import click
 
-from frontier.cli.common import RunOptions, answer, say
+from frontier.cli.common import RunOptions, answer, note
 from frontier.core.decisions import Limit
 from frontier.core.errors import ExitCode, UsageError
 from frontier.core.loads import setting
@@ -72,7 +72,7 @@ def _quality(run: Run, limits: Sequence[Limit], scorer_command: str | None, as_j
     consent(run)
     for decision, prompts in wanted:
         where = decision.series.label(keep_shape=True)
-        say(f"{where}  {prompts:,} prompts in two passes, greedily, at {setting(decision.concurrency or 1)}")
+        note(f"{where}  {prompts:,} prompts in two passes, greedily, at {setting(decision.concurrency or 1)}")
     scorer = None
     if scorer_command is not None:
         keys = {name for d in run.config.deployments for name in d.secret_variables()}

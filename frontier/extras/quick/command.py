@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from frontier.cli.common import answer, answer_prose, json_option, say, subcommand
+from frontier.cli.common import RunOptions, answer, answer_prose, layout, note, run_options, subcommand
 from frontier.core.decisions import Verdict
 from frontier.core.errors import ExitCode, MeasurementError
 from frontier.core.metrics import metric
 from frontier.core.points import Point
 from frontier.core.trials import Record
 from frontier.core.units import count, format_number, format_seconds, format_share
+from frontier.show.verbosity import Detail
 
 if TYPE_CHECKING:
     from frontier.client.ask.preflight import Preflight
@@ -57,8 +58,8 @@ sla: {{p90_ttft: 1s, p90_tpot: 50ms}}
 @click.argument("url", required=False)
 @click.option("--model", help="The model to ask for; default: the one the server lists.")
 @click.option("--api-key-env", metavar="NAME", help="The environment variable that holds the key.")
-@json_option
-def command(url: str | None, model: str | None, api_key_env: str | None, as_json: bool) -> int:
+@run_options("detail", "as_json")
+def command(options: RunOptions, url: str | None, model: str | None, api_key_env: str | None) -> int:
     """How fast is the server at URL for one user, and how many users fit a chat? Takes about a
     minute.
 
@@ -71,6 +72,7 @@ def command(url: str | None, model: str | None, api_key_env: str | None, as_json
       frontier quick http://localhost:8000/v1
     """
     from frontier.cli.given_server import find_server
+    from frontier.show.tables import points_table
 
     address, each = url or find_server(), SECONDS
     if address != SIMULATOR:
@@ -83,9 +85,9 @@ def command(url: str | None, model: str | None, api_key_env: str | None, as_json
     if each != SECONDS:  # on a slow server the most users would take the longest, and say the least
         users, duration = USERS[:-1], f"it is slow: {each} or more"
     text = config_text(address, model, api_key_env, users, each)
-    say(f"{duration} seconds each with " + ", ".join(map(str, users)) + " users")
+    note(f"{duration} seconds each with " + ", ".join(map(str, users)) + " users")
     with tempfile.TemporaryDirectory(prefix="frontier-quick-") as here:
-        run = _measure(text, Path(here) / "run")
+        run = _measure(text, Path(here) / "run", quiet=options.detail is Detail.ANSWER)
     if run is None:
         return ExitCode.INTERRUPTED
     points = run.points()
@@ -96,11 +98,13 @@ def command(url: str | None, model: str | None, api_key_env: str | None, as_json
             "nothing measured in this minute can be relied on: " + (", ".join(sorted(flags)) or "no request succeeded"),
             f"look closer with  frontier probe {address}",
         )
-    if as_json:
+    if options.as_json:
         answer({"schema": "frontier.quick/1", "url": address, **findings.tree()})
     else:
         of_server = {t.concurrency: window.server[0] for history in run.histories.values() for t, window in history}
-        answer_prose("\n".join(sentences(findings, address, of_server)))
+        answer_prose("\n".join(sentences(findings, address, of_server, options.detail)))
+    if options.detail is Detail.ALL:
+        answer("\n" + points_table(points, run.frontiers(points), run.limits(), below=True, **layout()))
     return ExitCode.YES
 
 
@@ -118,7 +122,7 @@ def look(address: str, model: str | None, api_key_env: str | None) -> "Preflight
         server = run(preflight(target, pick=True))
     except MeasurementError as error:
         raise MeasurementError(target.secrets.redact(error.what), error.hint) from None
-    say(f"model   {target.cleaned(server.target.model or '')} on {server.identity}")
+    note(f"model   {target.cleaned(server.target.model or '')} on {server.identity}")
     return server
 
 
@@ -144,7 +148,7 @@ def config_text(
     return CONFIG.format(endpoint=json.dumps(address), more=more, users=list(users), seconds=each, patience=patience)
 
 
-def _measure(text: str, path: Path) -> "Run | None":
+def _measure(text: str, path: Path, *, quiet: bool = False) -> "Run | None":
     """The run of a config, swept into `path`; None when it was interrupted."""
     from frontier.cli.sweep import measure
     from frontier.config import load_config
@@ -154,7 +158,7 @@ def _measure(text: str, path: Path) -> "Run | None":
 
     config = load_config(text, "quick")
     with open_run(path, config, text, {}) as directory:
-        end = measure(config, make_plan(config), directory, ready_wait=READY_WAIT)
+        end = measure(config, make_plan(config), directory, ready_wait=READY_WAIT, quiet=quiet, announces=False)
     return None if end == "interrupted" else load(path)
 
 
@@ -210,7 +214,12 @@ def findings_of(points: "Sequence[Point]") -> Findings | None:
     )
 
 
-def sentences(findings: Findings, address: str, server: "Mapping[int, Mapping[str, float]] | None" = None) -> list[str]:
+def sentences(
+    findings: Findings,
+    address: str,
+    server: "Mapping[int, Mapping[str, float]] | None" = None,
+    detail: Detail = Detail.USUAL,
+) -> list[str]:
     """The findings in plain words, with what they do not prove. `server`: its own metrics by number
     of users.
     """
@@ -218,16 +227,19 @@ def sentences(findings: Findings, address: str, server: "Mapping[int, Mapping[st
     counts = findings.requests.values()
     ttft, speed = format_seconds(findings.ttft), format_number(findings.tok_s_user)
     throughput, highest = format_number(findings.best_throughput), count(findings.highest, "user")
-    return [
+    answers = [
         f"{who} waits {ttft} for the first token and then reads {speed} tokens a second.",
         _chat(findings),
-        *server_shortages(server or {}),
         f"The highest output throughput was {throughput} tokens a second, with {count(findings.best_at, 'user')}.",
+    ]
+    more = [
+        *server_shortages(server or {}),
         *_not_counted(findings),
         f"About 256 tokens in, 64 out, {min(counts)} to {max(counts)} requests per setting, up to {highest}.",
         "A minute cannot bound a p99, and says nothing about your lengths or an hour of load. A sweep proves it:",
         f"  {_SWEEP.format(address)}",
     ]
+    return detail.of(answers, more)
 
 
 def server_shortages(server: "Mapping[int, Mapping[str, float]]") -> list[str]:

@@ -16,6 +16,7 @@ from frontier.core.loads import load_facts, setting
 from frontier.core.shapes import DEFAULT_DEPLOYMENT
 from frontier.core.text import clean
 from frontier.core.units import count, format_elapsed
+from frontier.show.verbosity import Detail
 from frontier.store.journal import last_session, load_of
 from frontier.store.run_dir import RunDirectory
 
@@ -27,7 +28,7 @@ _EVERY = 1.0
 
 @subcommand("status")
 @click.option("--follow", is_flag=True, help="Print a line whenever something happens, until the sweep ends.")
-@run_options("run", "as_json")
+@run_options("run", "detail", "as_json")
 def command(options: RunOptions, follow: bool) -> int:
     """How far is the sweep in RUN: done, running, left, time left, last warnings? Reads only;
     disturbs nothing.
@@ -44,7 +45,7 @@ def command(options: RunOptions, follow: bool) -> int:
     state = read_state(path)
     if follow:
         return _follow(path, state, options.as_json)
-    answer(state) if options.as_json else answer_prose("\n".join(page(state)))
+    answer(state) if options.as_json else answer_prose("\n".join(page(state, options.detail)))
     return ExitCode.YES
 
 
@@ -200,13 +201,17 @@ def line(state: Mapping[str, Any]) -> str:
     return f"{text}   last: {_event_text(state['last'][-1])}{killed}"
 
 
-def page(state: Mapping[str, Any]) -> list[str]:
-    """The state in lines, with the last warnings."""
-    lines = [line(state)]
+def page(state: Mapping[str, Any], detail: Detail = Detail.USUAL) -> list[str]:
+    """The state in lines, with the last warnings; where all is asked for with every trial that is
+    left, and the last events.
+    """
+    lines: list[str] = []
     if state["held_elsewhere"]:
         lines.append(f"  held by {clean(state['held_elsewhere'], 300)}")
     if state["open"]:
         names, others = state["open"][:_NAMED], len(state["open"]) - _NAMED
         lines.append(f"  left: {', '.join(names)}{f' and {others} more' if others > 0 else ''}")
     in_line = _event_text(state["last"][-1]) if state["last"] and state["running"] is None else None
-    return lines + [f"  {text}" for text in state["warnings"] if text != in_line]
+    lines += [f"  {text}" for text in state["warnings"] if text != in_line]
+    every = [f"  left: {name}" for name in state["open"]]
+    return detail.of([line(state)], lines, [*every, *(f"  event: {_event_text(event)}" for event in state["last"])])

@@ -1,5 +1,6 @@
 """`frontier tune`: which flags should the server run with?"""
 
+import functools
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -9,17 +10,20 @@ import click
 
 from frontier.cli.common import (
     FILE_PATH,
+    RunOptions,
     answer,
-    consent_to_sweep,
     given_options,
-    json_option,
     layout,
+    note,
     read_run,
+    run_options,
     say,
     subcommand,
 )
+from frontier.cli.consent import consent_to_sweep
 from frontier.core.errors import ExitCode, UsageError
 from frontier.core.units import count
+from frontier.show.verbosity import Detail
 
 if TYPE_CHECKING:
     from frontier.cli.sweep_request import SweepRequest
@@ -44,15 +48,15 @@ _LIKE_THIS = "write  vary: {seqs: [64, 128]}  into a deployment, and  {seqs}  in
 @click.option(
     "--only", metavar="NAME", multiple=True, help="Race only these variants, the first as the baseline; repeatable."
 )
-@json_option
+@run_options("detail", "as_json")
 def command(
+    options: RunOptions,
     config_file: Path,
     output: Path | None,
     dry_run: bool,
     settings: tuple[str, ...],
     objective: str | None,
     only: tuple[str, ...],
-    as_json: bool,
 ) -> int:
     """Race the variants of a deployment in CONFIG: which flags should its server run with? The same
     command again resumes.
@@ -90,17 +94,16 @@ def command(
     variants = variants_of(request.text, str(config_file))
     _require_race(request, variants)
     if dry_run:
-        return _print_plan(request, variants, as_json)
+        return _print_plan(request, variants, options.as_json)
     consent_to_sweep(config_file, request.config)
     objective = objective or OBJECTIVES[0]
     path, rules = request.directory(), rules_of(request.config, objective)
     with open_run(path, request.config, request.text, {"config_file": str(config_file)}) as run:
-        say(f"run  {run.path}")
-        say(_plan_text(request, variants))
-        end = measure(
-            request.config, make_plan(request.config), run, {}, request.facts, course=RaceCourse(variants, rules)
-        )
-    return _conclude(request, variants, path, end, objective, as_json)
+        note(f"run  {run.path}")
+        note(_plan_text(request, variants))
+        quiet, plan = options.detail is Detail.ANSWER, make_plan(request.config)
+        end = measure(request.config, plan, run, {}, request.facts, quiet=quiet, course=RaceCourse(variants, rules))
+    return _conclude(request, variants, path, end, _race(path, variants, objective), options)
 
 
 def _conclude(
@@ -108,16 +111,16 @@ def _conclude(
     variants: "tuple[Variant, ...]",
     path: Path,
     end: "SweepEnd",
-    objective: str,
-    as_json: bool,
+    race: "Race",
+    options: RunOptions,
 ) -> int:
     """Print what the race shows, however it ended; the exit code."""
     from frontier.extras.tune.tune_text import exit_code, outcome_of, race_json, race_text
 
-    race = _race(path, variants, objective)
     if any(runner.history for runner in race.runners):
         decide = _to_decide(request, race)
-        answer(race_json(race, variants, decide) if as_json else race_text(race, variants, decide, **layout()))
+        text = functools.partial(race_text, detail=options.detail, **layout())
+        answer(race_json(race, variants, decide) if options.as_json else text(race, variants, decide))
     if end == "interrupted":
         say(f"stopped; go on with\n  {request.again}")
         return ExitCode.INTERRUPTED
@@ -130,7 +133,7 @@ def _conclude(
         again = request.command(Path(f"{path}-2"))
         say(f"to race anew, where this machine and the server have nothing else to do:\n  {again}")
     if outcome != "not measured":
-        _draw(path, race, as_json)
+        _draw(path, race, options.as_json)
     return exit_code(race)
 
 
@@ -217,5 +220,5 @@ def _draw(path: Path, race: "Race", as_json: bool) -> None:
         picture = together([run], run.limits(), None)
         save_pictures([replace(picture, title=claim_text(race))], files, quiet=True)
         if not as_json:
-            say(f"Picture          {files[0]}")
-            say(f"Next             frontier report {path} -o page.html")
+            note(f"Picture          {files[0]}")
+            note(f"Next             frontier report {path} -o page.html")

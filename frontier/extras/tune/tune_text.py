@@ -20,6 +20,7 @@ from frontier.extras.tune.race import Race
 from frontier.extras.tune.runner import Runner
 from frontier.extras.tune.variants import Variant
 from frontier.show.table import Table, to_text
+from frontier.show.verbosity import Detail
 from frontier.show.wording import value_text
 
 Outcome = Literal["better", "no better", "only", "undecided", "not proven", "not measured", "none"]
@@ -109,19 +110,23 @@ def higher_of(race: Race) -> Higher | None:
 # ---- for people
 
 
-def race_text(race: Race, variants: Sequence[Variant], decide: str, *, width: int, colour: bool) -> str:
-    """The table of variants, what is shown, and the line to paste. `decide` is the command that
-    races the variant that may be better against the one chosen.
+def race_text(
+    race: Race, variants: Sequence[Variant], decide: str, *, detail: Detail = Detail.USUAL, width: int, colour: bool
+) -> str:
+    """The table of variants, what is shown, and the line to paste; where all is asked for the line
+    of each variant. `decide` is the command that races the variant that may be better against the
+    one chosen.
     """
-    lines = [f"{capital(_label(race.rules.objective))} inside the SLA"]
-    lines += [to_text(_table(race, variants).drawn(width), width=width, colour=colour).rstrip(), ""]
-    lines += [answer_text(race), *_to_decide(race, decide)]
+    table = to_text(_table(race, variants).drawn(width), width=width, colour=colour).rstrip()
+    above = [f"{capital(_label(race.rules.objective))} inside the SLA", table, ""]
+    lines = [*detail.of((), above), answer_text(race), *_to_decide(race, decide)]
     chosen = chosen_of(race)
     pasted = next((v for v in variants if chosen is not None and v.name == chosen.series.deployment), None)
     if pasted is not None and outcome_of(race) in ("better", "only", "no better"):
         lines += ["", f"Run it with      {pasted.start or pasted.settings}"]
-    lines += [f"{'What it does' if i == 0 else '':<17}{line}" for i, line in enumerate(effects(race, variants))]
-    return "\n".join(lines)
+    does = [f"{'What it does' if i == 0 else '':<17}{line}" for i, line in enumerate(effects(race, variants))]
+    starts = [f"{variant.name:<17}{variant.start or variant.settings}" for variant in variants]
+    return "\n".join(detail.of(lines, does, ["", *starts]))
 
 
 def _table(race: Race, variants: Sequence[Variant]) -> Table:

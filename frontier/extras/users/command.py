@@ -31,7 +31,7 @@ LONGEST = 86_400.0
     help="Replicas that may be down while the others serve all --people.",
 )
 @click.option("--emit", type=click.Choice(TARGETS), help="Print the lines that set the limit there, instead.")
-@common.run_options("run", "deployments", "shapes", "settings", "sla", "as_json")
+@common.run_options("run", "deployments", "shapes", "settings", "sla", "detail", "as_json")
 def command(options: common.RunOptions, think: str | None, people: int | None, spare: int, emit: str | None) -> int:
     """How many people does the operating point of RUN serve, and how many replicas do so many
     people need?
@@ -79,7 +79,7 @@ def command(options: common.RunOptions, think: str | None, people: int | None, s
         if options.as_json:
             common.answer(users_json(answers))
         elif answers:
-            common.answer(users_text(answers, **common.layout()))
+            common.answer(users_text(answers, detail=options.detail, **common.layout()))
     elif proven:
         served = (answers[0].fleet or answers[0].one) if answers else None
         common.answer(lines(emit, proven[0], served).rstrip("\n"))

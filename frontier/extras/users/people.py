@@ -8,21 +8,27 @@ from rich.text import Text
 from frontier.core.loads import setting
 from frontier.core.units import format_number, trimmed
 from frontier.extras.users.head_count import Users
+from frontier.show.answer import decision_table
 from frontier.show.json_out import tree_of
 from frontier.show.limit_lines import knob_sentence
 from frontier.show.sentences import claim_sentence
 from frontier.show.table import Table, indented, to_text
+from frontier.show.verbosity import Detail
 from frontier.show.wording import count, limit_value_text, value_text
 
 USERS_SCHEMA = "frontier.users/1"
 
 
-def users_text(answers: Sequence[Users], *, width: int = 100, colour: bool = False) -> str:
-    """Each operating point: people per replica, replicas, what they cost, and what is assumed."""
-    return "\n\n".join(_users(each, width, colour) for each in answers)
+def users_text(
+    answers: Sequence[Users], *, detail: Detail = Detail.USUAL, width: int = 100, colour: bool = False
+) -> str:
+    """Each operating point: people per replica, replicas, what they cost, and what is assumed;
+    where all is asked for with the operating point itself.
+    """
+    return "\n\n".join(_users(each, detail, width, colour) for each in answers)
 
 
-def _users(users: Users, width: int, colour: bool) -> str:
+def _users(users: Users, detail: Detail, width: int, colour: bool) -> str:
     """One answer as lines."""
     name = users.decision.series.label(longest=40)
     if not users.one.people:
@@ -32,12 +38,12 @@ def _users(users: Users, width: int, colour: bool) -> str:
     head = f"{_people(users.one.people)} per replica, each asking again {_time(users.think)} after an answer"
     claim = users.decision.claim
     early = [claim_sentence(users.decision)] if claim is not None and claim.stage == "early" else []
-    lines = [
-        _basis(users),
-        *early,
-        f"On each replica {knob_sentence(users.decision.engine, users.cap)}.",
-        f"Assumed: {'; '.join(_assumed(users))}.",
-    ]
+    limit = f"On each replica {knob_sentence(users.decision.engine, users.cap)}."
+    assumed = f"Assumed: {'; '.join(_assumed(users))}."
+    lines = [_basis(users), *early, limit, assumed] if detail >= Detail.USUAL else [_basis(users), limit]
+    if detail is Detail.ALL:
+        lines += [*([claim_sentence(users.decision)] if not early else []), "The operating point:"]
+        lines.append(decision_table([users.decision], detail=Detail.ANSWER, width=width))
     return to_text(
         Text.assemble((head, "bold green"), f"   {name}"),
         indented(Table.of((), _rows(users)).drawn(width)),

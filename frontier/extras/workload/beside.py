@@ -14,6 +14,7 @@ from frontier.extras.workload.observed import Figure, Workload
 from frontier.show.picture.data import Mark, Picture, Role, View
 from frontier.show.picture.frontier_picture import shared_axes, small_multiples
 from frontier.show.picture.labels import joined, legend_line
+from frontier.show.verbosity import Detail
 from frontier.show.wording import Provenance
 
 ALIKE = 0.1
@@ -110,8 +111,8 @@ def _together(estimates: Sequence[Estimate]) -> Estimate:
     return replace(estimates[0], value=value, low=min(e.low for e in estimates), high=max(e.high for e in estimates))
 
 
-def beside_lines(workload: Workload, found: Beside) -> Iterator[str]:
-    """The answer in words."""
+def beside_lines(workload: Workload, found: Beside, detail: Detail = Detail.USUAL) -> Iterator[str]:
+    """The answer in words; the answer alone has no figures."""
     each = "" if workload.servers == 1 else f" on each of {workload.servers} engines"
     yield f"Production beside {found.series}"
     if found.running is None:
@@ -124,14 +125,14 @@ def beside_lines(workload: Workload, found: Beside) -> Iterator[str]:
         yield f"Production has {found.running:.3g} requests in flight{each}; the operating point is {where}: {room}."
     if found.running is not None and not found.at:
         yield "Latencies are not compared: the run has not measured on both sides of production's load."
-    for one in found.figures:
+    for one in detail.of((), found.figures):
         percentile, _, what = one.name.partition("_")
         sign = {1: "  above", -1: "  below", 0: ""}[one.apart]
         yield (
             f"  {percentile} {what.upper():<5}{between(one.production, format_seconds):<40}"
             f"run at {', '.join(map(setting, found.at))}: {format_seconds(one.run.value)}{sign}"
         )
-    for name, (mine, runs) in found.lengths.items():
+    for name, (mine, runs) in detail.of((), found.lengths.items()):
         pair = (format_share(mine), format_share(runs)) if name == "cached" else (f"{mine:,.0f}", f"{runs:,.0f}")
         differs = "  differs" if _other(name, mine, runs) else ""
         yield f"  {name:<9}{pair[0]} in production, {pair[1]} in the run{differs}"

@@ -42,8 +42,8 @@ if TYPE_CHECKING:
 )
 @click.option("--api-key-env", metavar="NAME", help="The environment variable that holds the server's key.")
 @click.option("--beside", type=common.RUN_PATH, metavar="RUN", help="Draw and say where production stands in this run.")
-@common.json_option
-def command(sources: tuple[str, ...], as_json: bool, beside: Path | None, **options: Any) -> int:
+@common.run_options("detail", "as_json")
+def command(shown: common.RunOptions, sources: tuple[str, ...], beside: Path | None, **options: Any) -> int:
     """Print a config of the traffic that a service has: its lengths, rate, bursts and cache share.
 
     \b
@@ -70,10 +70,10 @@ def command(sources: tuple[str, ...], as_json: bool, beside: Path | None, **opti
 
     workload = _read(sources, **options)
     for note in workload.notes:
-        common.say(f"note: {note}")
+        common.note(f"note: {note}")
     if beside is not None:
-        return _beside(workload, beside, as_json)
-    if as_json:
+        return _beside(workload, beside, shown)
+    if shown.as_json:
         tree = dataclasses.asdict(workload)
         if workload.arrivals is not None:
             tree["arrivals"]["dispersion"] = {str(k): v for k, v in workload.arrivals.dispersion.items()}
@@ -83,7 +83,7 @@ def command(sources: tuple[str, ...], as_json: bool, beside: Path | None, **opti
     return ExitCode.YES
 
 
-def _beside(workload: "Workload", path: Path, as_json: bool) -> int:
+def _beside(workload: "Workload", path: Path, shown: common.RunOptions) -> int:
     """Say and draw where production stands beside a run."""
     from frontier.cli.plot import beside_an_answer, picture_files, save_pictures
     from frontier.extras.workload.beside import beside, beside_lines, beside_picture
@@ -93,10 +93,10 @@ def _beside(workload: "Workload", path: Path, as_json: bool) -> int:
     check_panels(run)
     views = views_of(run, run.limits())
     found = [beside(workload, view) for view in views]
-    if as_json:
+    if shown.as_json:
         common.answer({"schema": "frontier.workload-beside/1", "series": [dataclasses.asdict(each) for each in found]})
-    for each in () if as_json else found:
-        common.answer("\n".join(beside_lines(workload, each)))
+    for each in () if shown.as_json else found:
+        common.answer("\n".join(beside_lines(workload, each, shown.detail)))
     with beside_an_answer():
         picture = beside_picture(workload, views, provenance_of(run))
         if picture is not None:
@@ -209,7 +209,7 @@ def _of_counters(
 
     key, seconds = read_key(api_key_env), common.parsed("--over", over, _span)
     endpoint = base_of(addresses[0])
-    common.say(f"watching the counters of {', '.join(addresses)} for {format_elapsed(seconds)}")
+    common.note(f"watching the counters of {', '.join(addresses)} for {format_elapsed(seconds)}")
     watched = run(watch(addresses, seconds, key))
     server = run(ask_server(endpoint, key))
     workload = workload_of(watched, context or (server.max_model_len if server else None))

@@ -220,10 +220,15 @@ def unstarred(view: View) -> list[str]:
     return [f"★  the operating point {setting(view.chosen)} is not on these axes: {why}"]
 
 
+_ENGINES = {"frontier-sim": "simulated engine", "virtual": "simulated engine in virtual time"}
+"""What the embedded engine is called, by what it says of itself."""
+
+
 def foot_line(provenance: Provenance | None) -> str:
     """Model, engine and hardware, date, kind of load, run."""
     known = provenance or Provenance(loop=None)
-    engine = "simulated engine" if "frontier-sim" in (known.server or "") else (known.server or "").partition(" (")[0]
+    engine = (known.server or "").partition(" (")[0]
+    engine = _ENGINES.get(engine.rpartition("+")[2], engine)
     on = " on ".join(part for part in (engine, known.hardware) if part)
     run = f"run {known.run}" if known.run else None
     return joined([clean(part) for part in (known.model, on, known.created, known.loop or known.remark, run) if part])

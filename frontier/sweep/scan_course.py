@@ -1,0 +1,50 @@
+"""A short scan alone, for the time that a sweep will take: the looks that its search would begin
+with, and no proof.
+"""
+
+from dataclasses import dataclass
+
+from frontier.config import Config
+from frontier.core.changes import History
+from frontier.core.proof import SCANS
+from frontier.core.series import Series
+from frontier.core.trials import Phase
+from frontier.planning.plan import search_policy
+from frontier.planning.time_left import series_of
+from frontier.search import scan
+from frontier.search.scan import SCAN_REQUESTS, SCAN_SECONDS, Ask
+from frontier.sweep.conductor import Conductor
+
+
+@dataclass(frozen=True, slots=True)
+class ScanCourse:
+    """Measures for about so many seconds, each series for an equal part of them and once at least;
+    the starts of servers are not counted.
+    """
+
+    seconds: float
+
+    async def __call__(self, conductor: Conductor, /) -> None:
+        series, used, running = series_of(conductor.config, conductor.plan), 0.0, ""
+        for i, one in enumerate(series):
+            if one.deployment != running and not await conductor.start_anew(one.deployment):
+                continue
+            running, until = one.deployment, used + (self.seconds - used) / (len(series) - i)
+            while ask := next_look(conductor.config, one, conductor.histories.get(one, ())):
+                began = conductor.clock()
+                if await conductor.run_ask(one, ask) != "done":
+                    break
+                used += conductor.clock() - began
+                if used >= until:
+                    break
+
+
+def next_look(config: Config, series: Series, history: History) -> Ask | None:
+    """The next look of the search; where it looks at nothing the lowest and the highest setting."""
+    policy = search_policy(config, (), series.deployment)
+    ask = scan.next_ask(policy, series.shape, config.tiers, history)
+    if isinstance(ask, Ask) and (history or ask.phase in SCANS):
+        return ask if ask.phase in SCANS else None
+    known = {trial.concurrency for trial, _ in history}
+    open_ = [c for c in dict.fromkeys((policy.grid[0], policy.grid[-1])) if c not in known]
+    return Ask(open_[0], Phase.SCAN, SCAN_REQUESTS, "how long a request takes", SCAN_SECONDS) if open_ else None
