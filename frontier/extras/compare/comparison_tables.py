@@ -53,7 +53,7 @@ def compare_runs(
     within: float | None = None,
     names: Names | None = None,
 ) -> Comparisons:
-    """B against A for each shape that both measured, on the axes of A's frontier and up to A's SLA
+    """B against A for each shape that both measured, on the axes of A's frontier and under A's SLA
     unless others are given.
 
     Of one run, `deployments` names two: the second against the first. `within` as for
@@ -80,8 +80,7 @@ def compare_runs(
             for run, name, series, side, decided in zip((a, b), shown, pair, points, decisions, strict=True)
         ]
         up, across = axes[pair[0].shape][:2]
-        reference = next((limit.promise for limit in wanted if limit.metric == across), None)
-        found = compare(sides[0], sides[1], Rules((up, across), reference, limits=wanted, within=within))
+        found = compare(sides[0], sides[1], Rules((up, across), limits=wanted, within=within))
         changed = changed_settings(a.server_settings, pair[0].deployment, b.server_settings, pair[1].deployment)
         remarks = (*other_prompts(a, b, pair), *no_characters(found, a, b), *changed)
         comparisons.append(replace(found, remarks=remarks))
@@ -251,9 +250,7 @@ def comparisons_json(comparisons: Sequence[Comparison]) -> Tree:
 
 
 def _tree(comparison: Comparison) -> Tree:
-    """One comparison. `ratio` is that of the areas up to `reference`, `differences` is what the
-    verdict stands on.
-    """
+    """One comparison. `differences` is what the verdict stands on."""
     a, b = comparison.contest.names
     tree: Tree = {
         "shape": comparison.shape,
@@ -264,8 +261,6 @@ def _tree(comparison: Comparison) -> Tree:
         "differences": comparison.outcome.differences,
         "proven": f"{contest_sentence([comparison.contest])}.",
         "objectives": comparison.contest.rules.objectives,
-        "reference": comparison.reference,
-        "ratio": comparison.ratio,
         "gpus": comparison.gpus,
         "per_gpu": comparison.per_gpu,
         "characters_per_token": comparison.characters_per_token,
