@@ -106,8 +106,9 @@ AXES_GIVEN = {"pooled"}
 """What is there only where axes are asked for."""
 GONE = {"area", "reference", "fits", "peak"}
 """Fields of the frontiers that `show` gave until 1.0.0: areas and scalability models."""
-GONE_OF_SHAPES = {"gains"}
-"""What `compare` gave of each shape until 1.0.0: brackets of the gain at equal latency."""
+GONE_OF_SHAPES = {"gains", "ratio", "reference"}
+"""What `compare` gave of each shape until 1.0.0: brackets of the gain at equal latency, and the
+ratio of the areas up to a reference."""
 
 
 def agrees(then: Any, now: Any, where: str = "") -> None:
