@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from frontier.client.ask.evidence import parse_metrics
 from frontier.client.ask.facts import Samples
 from frontier.client.ask.target import Target, require_address
 from frontier.client.http.http_client import Client
@@ -16,7 +17,7 @@ from frontier.core.errors import MeasurementError
 from frontier.core.units import format_elapsed
 from frontier.extras.workload.log_summary import dispersion_of
 from frontier.extras.workload.observed import ArrivalFacts, Figure
-from frontier.extras.workload.server_metrics import Increases, Watched, in_flight, reset_notes, wanted_samples
+from frontier.extras.workload.server_metrics import MOST_LINES, WANTED, Increases, Watched, in_flight, reset_notes
 
 _READINGS = 600
 """Readings of a watch at the most, none more often than once a second: so bursts are seen."""
@@ -81,7 +82,7 @@ async def _all(clients: Sequence[Client], urls: Sequence[str]) -> Samples | None
         if exchange.failure is not None or exchange.status != 200:
             return None
         try:
-            samples = wanted_samples(b"".join(exchange.reads))
+            samples = parse_metrics(b"".join(exchange.reads), wanted=WANTED, most=MOST_LINES)
         except ValueError:
             return None
         for (name, labels), value in samples.items():
