@@ -49,8 +49,8 @@ def parse_metrics(*texts: bytes, wanted: re.Pattern[bytes] = _WANTED, most: int 
     `series_of` their names finds.
 
     ValueError when one is no such text, or has more than `most`, so that reading them would disturb
-    what is measured. NaN and infinite values, which some exporters give before their first request, say
-    nothing and are left out, as is what no server can mean: a value below zero or beyond
+    what is measured. NaN and infinite values, which some exporters give before their first request,
+    say nothing and are left out, as is what no server can mean: a value below zero or beyond
     `units.MOST`. Series that are there twice are added up.
     """
     # Only the known lines reach the parser: an engine exports thousands of histogram lines, and

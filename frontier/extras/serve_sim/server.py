@@ -1,9 +1,9 @@
 """The simulated engine behind HTTP: an OpenAI-compatible server that behaves like vLLM, with a
 known schedule, no GPU.
 
-Everything that measures can be tested against it. As a child process (`python -m` this module, `--spec JSON
---port 0`) it prints one JSON line when ready and ends when its standard input closes, so that it
-cannot outlive its parent.
+Everything that measures can be tested against it. As a child process (`python -m` this module,
+`--spec JSON --port 0`) it prints one JSON line when ready and ends when its standard input closes,
+so that it cannot outlive its parent.
 """
 
 import argparse
