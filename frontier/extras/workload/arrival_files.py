@@ -7,16 +7,19 @@ plain column of seconds. Times alone are taken, in ascending order from 0 on and
 a run keeps them as such a column.
 """
 
+import hashlib
 import math
 import random
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 
-from frontier.config.config_file import of_column
-from frontier.core.loads import Arrivals
+from frontier.core.loads import Arrivals, Trace
+from frontier.core.text import clean_name
+from frontier.extras.workload.dispersion import dispersion_by_count, gap_cv
 from frontier.store.documents import LARGEST, MOST_BYTES, MOST_ROWS, Document, ForeignFileError, Node, read_document
 from frontier.store.files import read_given
 
@@ -48,6 +51,18 @@ def read_trace(file: str) -> Arrivals:
         rng = random.Random("within the step")
         times = sorted(time + rng.uniform(0.0, grid) for time in times)
     return of_column(Path(file).name, "".join(f"{time - times[0]:.6f}\n" for time in times).encode(), grid)
+
+
+def of_column(name: str, column: bytes, grid: float | None = None) -> Arrivals:
+    """The arrivals of a column of seconds as a run keeps it. ValueError for anything else."""
+    times = tuple(map(float, column.split()))
+    ascending = all(a <= b for a, b in pairwise(times))
+    if len(times) < 3 or times[0] != 0 or not 0 < times[-1] <= LARGEST or not ascending:
+        raise ValueError("it is no column of ascending seconds from 0 on")
+    seconds = times[-1] * len(times) / (len(times) - 1)  # played again, the gap at the seam is a mean one
+    digest = hashlib.sha256(column).hexdigest()[:16]
+    known = dispersion_by_count(times, seconds)
+    return Arrivals(round(gap_cv(times), 3), Trace(clean_name(name), digest, len(times), seconds, known, grid, times))
 
 
 # --- the times in a file
