@@ -109,6 +109,8 @@ NATURAL = "natural.passages"
 """Natural prompts: `Passages` of a seed, and what of them is `counted`."""
 STARTED_SERVER = "launcher.started_server:StartedServer"
 """A server that the sweep starts."""
+FINISH = "notify.finish_keys:read_finish"
+"""What is made of the config's `on_finish`."""
 NOTIFY = "notify.on_finish:tell"
 """Who is told how a sweep ended, by `on_finish`: (config, run, end, exit code, decisions, reason,
 environment) -> what went wrong with it."""
