@@ -1,9 +1,9 @@
 """The config of a sweep: YAML text to a sound `Config`, or every complaint about it with its place
 and a hint."""
 
-from frontier.config.budget_keys import BudgetConfig as BudgetConfig
 from frontier.config.connection import TlsConfig as TlsConfig
 from frontier.config.deployment import DeploymentConfig as DeploymentConfig
+from frontier.config.end_keys import BudgetConfig as BudgetConfig
 from frontier.config.hardware_keys import HardwareConfig as HardwareConfig
 from frontier.config.identity import describe_difference as describe_difference
 from frontier.config.identity import digest as digest

@@ -17,11 +17,10 @@ from pydantic import (
     model_validator,
 )
 
-from frontier import registry
-from frontier.config.budget_keys import BudgetConfig
 from frontier.config.complaints import Complaint
 from frontier.config.connection import SentFile
 from frontier.config.deployment import DeploymentConfig, QualityConfig
+from frontier.config.end_keys import BudgetConfig, read_finish
 from frontier.config.identity import digest
 from frontier.config.load_keys import (
     AUTO,
@@ -99,10 +98,6 @@ def _warmup(value: Any) -> float:
     return WARMUP_AUTO if value == "auto" else duration(value, most=3_600.0)
 
 
-def _finish(value: Any) -> Any:
-    return value if value is None else registry.needed(registry.FINISH, "on_finish")(value)
-
-
 def _deployments(value: tuple[DeploymentConfig, ...]) -> tuple[DeploymentConfig, ...]:
     if not value:
         raise Problem("{key} is an empty list", "list one with a name and an endpoint")
@@ -142,7 +137,7 @@ class Config(Strict):
     min_time: Annotated[float, duration_in(0.0, 86_400.0)] = 0.0
     budget: BudgetConfig = BudgetConfig()
     refine: Annotated[int, whole_in(0, 100)] | None = None
-    on_finish: Annotated[Any, BeforeValidator(_finish), PLAIN] = None
+    on_finish: Annotated[Any, BeforeValidator(read_finish), PLAIN] = None
     prompts: SentFile = "random"
     ignore_eos: Truth = True
     given_workers: Annotated[int | RayConfig | None, PlainValidator(read_workers)] = Field(None, alias="workers")

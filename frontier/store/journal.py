@@ -12,9 +12,8 @@ import orjson
 
 from frontier.core.errors import StoreError
 from frontier.core.loads import Rate, SessionRate
-from frontier.core.text import stored, stored_tree
 from frontier.store.files import Folder, too_large, writing
-from frontier.store.records import LATEST, build, require_usable
+from frontier.store.records import LATEST, build, require_usable, stored, stored_tree
 
 MOST_BYTES, LINE_BYTES = 512 * 2**20, 8 * 2**20
 """Of a journal and of a line of it. A longer line is none of ours."""

@@ -29,7 +29,8 @@ from itertools import pairwise
 from pathlib import Path
 
 from frontier.core.errors import UsageError
-from frontier.core.session_table import SessionFile, SessionTable, SessionTurn
+from frontier.core.length_pairs import Table
+from frontier.core.session_table import SessionFile, SessionTurn
 from frontier.core.shapes import Lengths, Session, Shape
 from frontier.fields import Problem, duration
 from frontier.store.documents import INCOMPLETE, MOST_BYTES, ForeignFileError, Node, read_document
@@ -106,7 +107,7 @@ def _read(path: str, _modified: int, _size: int) -> Shape:
         found.cut,
         found.begun,
         found.left_out,
-        SessionTable(sessions),
+        Table(map(tuple, sessions)),
     )
     return shape_of(file, "sessions")
 
@@ -114,7 +115,7 @@ def _read(path: str, _modified: int, _size: int) -> Shape:
 def shape_of(file: SessionFile, name: str) -> Shape:
     """The shape of the sessions of a file, whose turns it holds."""
     assert file.table is not None
-    sessions = file.table.sessions
+    sessions = file.table.rows
     later = [turn for turns in sessions for turn in turns[1:]]
     think = sum(turn.pause for turn in later) / max(1, len(later))
     first, added = [turns[0].new for turns in sessions], [turn.new for turn in later]

@@ -1,4 +1,5 @@
-"""The key `budget`: what a sweep may spend in all."""
+"""The keys of the end of a sweep: `budget`, what it may spend, and `on_finish`, which the extra
+notify reads."""
 
 import datetime as dt
 import re
@@ -6,6 +7,7 @@ from typing import Annotated, Any
 
 from pydantic import PlainValidator
 
+from frontier import registry
 from frontier.config.uses import PLAIN
 from frontier.fields import MONTH, Problem, Strict, duration_in, shown, text_of, whole_in
 
@@ -50,3 +52,8 @@ class BudgetConfig(Strict):
     def limited(self) -> bool:
         """There is any limit."""
         return any(value is not None for value in self.model_dump().values())
+
+
+def read_finish(value: Any) -> Any:
+    """Who is told that the sweep has ended; None: nobody."""
+    return value if value is None else registry.needed(registry.FINISH, "on_finish")(value)
