@@ -327,8 +327,8 @@ def test_what_is_stored_is_bounded_and_clean(tmp_path: Path) -> None:
             assert "\\u001b" not in data, file
             named |= {file.name} if "llama8b[31m" in data else set()
     assert named == {"journal.jsonl", f"{trial().key}.json", f"{trial().key}.jsonl"}
-    (record,) = RunDirectory.read(tmp_path / "run").records(trial().key)
-    assert record.finish_reason == "llama8b[31m"
+    (kept,) = RunDirectory.read(tmp_path / "run").records(trial().key)
+    assert kept.finish_reason == "llama8b[31m"
 
 
 def _fields(what: object) -> dict[str, object]:
