@@ -279,16 +279,3 @@ def best_of(contest: Contest) -> Best | None:
             step = step and replace(step, throughput=rates.get(step.concurrency))
             decisions.append(replace(decision, deployment=side.name, next_step=step))
     return best_deployment(decisions, {side.name: side.gpus for side in contest.sides}, gain)
-
-
-def is_sure(contest: Contest, best: Best) -> bool:
-    """Whether the best is better than each of the others that are proven, as two are compared."""
-    sides = {side.name: side for side in contest.sides}
-    pairs = (replace(contest, sides=(sides[other], sides[best.decision.deployment])) for other in best.others)
-    return all(judged(pair).verdict == "better" for pair in pairs)
-
-
-def without_proof(contest: Contest) -> dict[str, Verdict | None]:
-    """The verdicts of those of which nothing is proven; None of one that was not judged."""
-    verdicts = {side.name: side.decision.verdict if side.decision else None for side in contest.sides}
-    return {side.name: verdicts[side.name] for side in contest.sides if side.chosen is None}
