@@ -12,6 +12,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, astuple, dataclass, field
 from typing import Any
 
+import numpy as np
+
 from frontier.config import BudgetConfig, DeploymentConfig
 from frontier.core.series import Series
 from frontier.core.trials import Phase, Trial
@@ -189,16 +191,10 @@ def raised(budget: BudgetConfig, total: Amount) -> list[tuple[str, str]]:
 
 
 def _between(known: Mapping[int, float], concurrency: int) -> float:
-    """Interpolated on logarithmic axes."""
-    below = max((c for c in known if c <= concurrency), default=None)
-    above = min((c for c in known if c >= concurrency), default=None)
-    if below is None:
-        assert above is not None
-        return known[above] * above / concurrency
-    if above is None or below == above:
-        return known[below]
-    share = math.log(concurrency / below) / math.log(above / below)
-    return math.exp((1 - share) * math.log(known[below]) + share * math.log(known[above]))
+    """Interpolated on logarithmic axes; below what was measured it grows as concurrency falls."""
+    levels = sorted(known)
+    each = np.interp(math.log(concurrency), np.log(levels), np.log([known[level] for level in levels]))
+    return math.exp(each) * max(1.0, levels[0] / concurrency)
 
 
 def _size(trial: Trial) -> tuple[Series, int, int, float | None]:

@@ -10,6 +10,7 @@ import numpy as np
 from frontier.core.difference import ORDER, ComparisonVerdict
 from frontier.core.shapes import Shape
 from frontier.extras.compare.contest import Contest, Gpus, Outcome, Rules, Side, divides, judged
+from frontier.extras.compare.gate import Gate
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +74,6 @@ def _characters_per_token(side: Side) -> float | None:
     return characters / tokens if characters and tokens else None
 
 
-def overall(comparisons: Sequence[Comparison]) -> ComparisonVerdict:
+def overall(judged: Sequence[Comparison | Gate]) -> ComparisonVerdict:
     """The worst of all shapes; "invalid" when nothing could be compared."""
-    return max((c.verdict for c in comparisons), key=ORDER.index, default="invalid")
+    return max((one.verdict for one in judged), key=ORDER.index, default="invalid")

@@ -22,7 +22,7 @@ from frontier.extras.compare.contest import (
     judged,
 )
 from frontier.extras.compare.pooled import pooled
-from frontier.show.sla_notes import best_note
+from frontier.show.sla_notes import best_note, joined_names
 from frontier.show.wording import MANY, count, limits_text, named_value, value_text
 
 LONGEST = 110
@@ -57,7 +57,7 @@ def _quality_sentence(contests: Sequence[Contest]) -> str:
     if len(pools) == 1 and len(owners) > 1 and rules.objectives[0] == "quality" and len(rules.objectives) == 2:
         return f"{_price_of_quality(pools[0].members, rules.objectives[1])}{without}"
     axes = " and ".join(metric(name).label for name in rules.objectives)
-    return f"On the frontier of {axes}: {_joined(owners) if owners else 'nothing'}{without}"
+    return f"On the frontier of {axes}: {joined_names(owners) if owners else 'nothing'}{without}"
 
 
 def _price_of_quality(members: Sequence[Point], name: str) -> str:
@@ -238,18 +238,14 @@ def _best_sentence(contest: Contest) -> str:
     best = best_of(contest)
     if best is not None:
         return best_note(best, contest.rules.gain).removesuffix(".")
-    names = f"None of {_joined(contest.names)}"
+    names = f"None of {joined_names(contest.names)}"
     if len(contest.names) == 2:
-        names = f"Neither {_joined(contest.names, 'nor')}"
+        names = f"Neither {joined_names(contest.names, 'nor')}"
     return f"{names} is proven inside {limits_text(contest.rules.limits)}"
 
 
 def _names_sentence(names: Sequence[str]) -> str:
     if len(names) == 1:
         return f"The frontier of {names[0]}"
-    sentence = f"The frontiers of {_joined(names)}"
+    sentence = f"The frontiers of {joined_names(names)}"
     return sentence if len(sentence) <= LONGEST else f"The frontiers of {len(names)} deployments"
-
-
-def _joined(names: Sequence[str], last: str = "and") -> str:
-    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} {last} {names[-1]}"
