@@ -7,9 +7,8 @@ the least valuable is. Whether a trial has room is decided by what its neighbour
 """
 
 import math
-import operator
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, astuple, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -19,6 +18,7 @@ from frontier.core.series import Series
 from frontier.core.trials import Phase, Trial
 from frontier.core.units import format_elapsed
 from frontier.planning.plan import expected_seconds, longest_of
+from frontier.store.journal import Amount
 
 MARGIN = 1.15
 """A trial is begun when there is room for this many times what it is expected to take."""
@@ -26,31 +26,6 @@ AROUND = 3
 """Requests per stream that a trial sends beside its window: in the warm-up, and while the window's
 last ones end."""
 _PARTS = (("seconds", "time"), ("requests", "requests"), ("tokens", "tokens"), ("dollars", "cost"))
-
-
-@dataclass(frozen=True, slots=True)
-class Amount:
-    """What something takes: seconds, requests sent, output tokens received, dollars."""
-
-    seconds: float = 0.0
-    requests: float = 0.0
-    tokens: float = 0.0
-    dollars: float = 0.0
-
-    @classmethod
-    def of(cls, lines: Sequence[Mapping[str, Any]]) -> "Amount":
-        """What the sessions of a run had spent by its journal."""
-        return cls(**next((line["spent"] for line in reversed(lines) if "spent" in line), {}))
-
-    def __add__(self, other: "Amount") -> "Amount":
-        return Amount(*map(operator.add, astuple(self), astuple(other)))
-
-    def __mul__(self, factor: float) -> "Amount":
-        return Amount(*(factor * part for part in astuple(self)))
-
-    def tree(self) -> dict[str, float]:
-        """For JSON."""
-        return {name: round(value, 3) for name, value in asdict(self).items()}
 
 
 @dataclass(frozen=True, slots=True)
