@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
 
 import click
 import orjson
@@ -27,11 +27,10 @@ from frontier.store.run_dir import RunDirectory, last_measured, runs_under
 if TYPE_CHECKING:
     from frontier.config import Config
     from frontier.run import Run
+    from frontier.show.answer import Detail
 
 T = TypeVar("T")
 
-Detail = Literal["answer", "usual", "all"]
-"""How much a command prints: the answer alone (-q), what it stands on, or all there is (-v)."""
 RUNS = Path("runs")
 RUN_PATH = click.Path(path_type=Path, file_okay=False)
 FILE_PATH = click.Path(path_type=Path, dir_okay=False)
@@ -307,7 +306,7 @@ class RunOptions:
     settings: tuple[str, ...] = ()
     objectives: str | None = None
     sla: str | None = None
-    detail: Detail = "usual"
+    detail: "Detail" = "usual"
     as_json: bool = False
 
     @property

@@ -14,12 +14,13 @@ from frontier.core.errors import UsageError
 from frontier.core.points import Point
 from frontier.core.series import Series, by_series
 from frontier.core.text import clean, clean_name, suggestion
+from frontier.core.window import WindowData
 from frontier.extras.compare.comparison import Comparison, compare, overall
 from frontier.extras.compare.contest import Rules, Side
 from frontier.extras.compare.pooled import base_axes, unique_labels
 from frontier.extras.compare.rivals import comparison_notes, contest_sentence, difference_rows
 from frontier.run import Run
-from frontier.show.cached_and_drafted import cached_and_drafted
+from frontier.show.cached_and_drafted import FOUND_CACHED, SPECULATED
 from frontier.show.json_out import Tree, tree_of
 from frontier.show.picture.selection import narrowed
 from frontier.show.table import WIDE, Table, as_html, indented, to_text
@@ -131,9 +132,22 @@ def other_prompts(a: Run, b: Run, pair: tuple[Series, Series]) -> list[str]:
     """That one side had random words and the other natural text, with what depends on the text."""
     if a.config.prompts == b.config.prompts or not (a.histories and b.histories):
         return []
-    told = cached_and_drafted(*(list(run.samples(series).values()) for run, series in zip((a, b), pair, strict=True)))
+    told = _cached_and_drafted(*(list(run.samples(series).values()) for run, series in zip((a, b), pair, strict=True)))
     what = f"The prompts differ: {a.config.prompts} in {a.path}, {b.config.prompts} in {b.path}"
     return [f"{what}; {told or 'neither server tells of its prefix cache or of drafts'}."]
+
+
+def _cached_and_drafted(*sides: Sequence[WindowData]) -> str:
+    """What each side's server found in its prefix cache, and how many tokens it made a step under
+    speculative decoding, in a sentence; '' where no server tells of either.
+    """
+    told = [(label, [read(*samples) for samples in sides], write) for label, read, write in (SPECULATED, FOUND_CACHED)]
+    parts = [
+        f"{label}: " + ", ".join("–" if value is None else write(value) for value in values)
+        for label, values, write in told
+        if any(value is not None for value in values)
+    ]
+    return "; ".join(parts)
 
 
 def no_characters(comparison: Comparison, a: Run, b: Run) -> list[str]:
