@@ -201,11 +201,12 @@ class Scheduler:
         output_tokens: int,
         hashes: Sequence[Hashable] = (),
         received: float | None = None,
+        arrived: float | None = None,
     ) -> None:
         """Queue a request. `hashes` name the leading full blocks of its prompt, and of its prompt
         with the answer, for the prefix cache (chained, as vLLM's). `received` is when the server
-        got it, `ingest` before the scheduler did; without it the request is in none of the engine's
-        `times`.
+        got it; without it the request is in none of the engine's `times`. It reached the scheduler
+        when it `arrived`: `ingest` later, where that is not given.
 
         ValueError when the name is in use, or the request cannot be served (`check`).
         """
@@ -214,7 +215,7 @@ class Scheduler:
         self.check(prompt_tokens, output_tokens)
         clocks = None
         if received is not None:
-            clocks = Clocks(received, received + self._ingest)
+            clocks = Clocks(received, received + self._ingest if arrived is None else arrived)
         request = Request(name, prompt_tokens, output_tokens, hashes, clocks)
         self._known[name] = request
         self._waiting.append(request)
