@@ -20,9 +20,10 @@ from frontier.core.from_records import window_data
 from frontier.core.points import Estimate
 from frontier.core.series import Series
 from frontier.core.trials import Trial
-from frontier.planning.budget import Amount, TrialTimes
+from frontier.planning.budget import TrialTimes
 from frontier.planning.standing import skipped, standing
 from frontier.run import History, Run, power_of
+from frontier.store.journal import Amount
 from frontier.store.run_dir import RunDirectory
 from frontier.store.trial_files import AlteredError
 from frontier.store.window_cache import load_window_data

@@ -18,10 +18,11 @@ from frontier.core import estimate as summarize
 from frontier.core import pareto, solver, uncertainty, window
 from frontier.core.changes import unchanged
 from frontier.core.claimed import claim_points, claim_windows
+from frontier.core.cost_energy import cost
 from frontier.core.decisions import Decision, Limit, Verdict
 from frontier.core.errors import UsageError
 from frontier.core.metrics import DEFAULT_METRICS, metric
-from frontier.core.points import Estimate, Flag, Frontier, Point, Power
+from frontier.core.points import Flag, Frontier, Point, Power
 from frontier.core.proof import by_concurrency
 from frontier.core.series import Series, by_series
 from frontier.core.shapes import Shape
@@ -33,10 +34,11 @@ from frontier.hardware import device_power
 from frontier.hardware.above_roofline import above_roofline
 from frontier.hardware.distance import bounds, distance
 from frontier.hardware.roofline import Roofline
-from frontier.planning.budget import Amount, TrialTimes
+from frontier.planning.budget import TrialTimes
 from frontier.planning.next_step import go_on, shared_commands, with_command, with_top
 from frontier.planning.sla_result import ArrivalRate, SlaResult, answer
 from frontier.planning.standing import Standing
+from frontier.store.journal import Amount
 from frontier.store.trial_files import AlteredError
 
 History = list[tuple[Trial, WindowData]]
@@ -204,8 +206,7 @@ class Run:
         price, rate = self._price(point.deployment), point.metrics.get("output_throughput")
         if price is None or rate is None or not rate.value > 0:
             return point
-        cost = Estimate.without_interval(price * 1e6 / 3600 / rate.value, rate.n)
-        return replace(point, metrics={**point.metrics, "cost": cost})
+        return replace(point, metrics={**point.metrics, "cost": cost(rate, price)})
 
     def _price(self, deployment: str) -> float | None:
         return next((d.price for d in self.config.deployments if d.name == deployment), None)

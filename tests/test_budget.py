@@ -10,8 +10,9 @@ from frontier.config import Config, load_config
 from frontier.config.complaints import ConfigError
 from frontier.core.shapes import Shape
 from frontier.core.trials import Phase, Trial
-from frontier.planning.budget import Amount, Caps, TrialTimes, described_trials
+from frontier.planning.budget import Caps, TrialTimes, described_trials
 from frontier.planning.plan import halving, make_plan, make_trial
+from frontier.store.journal import Amount
 from frontier.sweep.ledger import Ledger, deadline
 from tests.golden import assert_golden_row
 

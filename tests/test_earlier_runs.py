@@ -104,10 +104,12 @@ ESTIMATED_ANEW = {"diagnosis", "arrival_rate"}
 since."""
 AXES_GIVEN = {"pooled"}
 """What is there only where axes are asked for."""
-GONE = {"area", "reference", "fits", "peak"}
-"""Fields of the frontiers that `show` gave until 1.0.0: areas and scalability models."""
-GONE_OF_SHAPES = {"gains"}
-"""What `compare` gave of each shape until 1.0.0: brackets of the gain at equal latency."""
+GONE = {"area", "reference", "fits", "peak", "limit", "onset"}
+"""Fields of the frontiers that `show` gave until 1.0.0: areas, scalability models, and the cause of
+a flat throughput, which the diagnosis names."""
+GONE_OF_SHAPES = {"gains", "ratio", "reference"}
+"""What `compare` gave of each shape until 1.0.0: brackets of the gain at equal latency, and the
+ratio of the areas up to a reference."""
 
 
 def agrees(then: Any, now: Any, where: str = "") -> None:

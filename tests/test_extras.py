@@ -86,8 +86,8 @@ def test_each_row_of_the_table_leads_to_an_extra() -> None:
     places += [*registry.NOTES.values(), *registry.FIGURES.values(), *registry.PAGE_FIGURES.values()]
     places += [place for modules in registry.OPTIONS.values() for place in modules]
     places += [*registry.API.values(), registry.SEVERAL, registry.EXECUTOR]
-    places += [registry.TRACE, registry.SESSIONS, registry.REQUESTS]
-    places += [registry.SIMULATOR, registry.NATURAL, registry.STARTED_SERVER, registry.NOTIFY]
+    places += [registry.TRACE, registry.KEPT_TRACE, registry.SESSIONS, registry.REQUESTS]
+    places += [registry.SIMULATOR, registry.NATURAL, registry.STARTED_SERVER, registry.NOTIFY, registry.FINISH]
     places += [
         registry.COMPARED_ANSWERS,
         *registry.SOURCES.values(),
@@ -95,7 +95,7 @@ def test_each_row_of_the_table_leads_to_an_extra() -> None:
         *registry.POWER.values(),
     ]
     places += [registry.ARRIVAL_RATE, registry.POOLED, registry.RECORDED]
-    places += [registry.CAPACITY, registry.ROOFLINES]
+    places += [registry.ROOFLINES]
     for place in places:
         assert registry.load(place) is not None
     assert sorted({place.partition(".")[0] for place in places}) == EXTRAS

@@ -15,10 +15,11 @@ from frontier.config import Setting, load_config, parse_sla
 from frontier.core.decisions import Decision, Limit, NextStep, Verdict
 from frontier.core.shapes import Shape
 from frontier.core.trials import Phase
-from frontier.planning.budget import AROUND, Amount, TrialTimes
+from frontier.planning.budget import AROUND, TrialTimes
 from frontier.planning.next_step import with_command
 from frontier.planning.plan import make_plan, make_trial
 from frontier.show.explain import with_notes
+from frontier.store.journal import Amount
 from tests.commands import frontier
 from tests.sweeps import ENGINES, commands_in_virtual_time
 

@@ -10,6 +10,7 @@ import frontier
 from frontier.client import secrets
 from frontier.core import errors, text
 from frontier.core.decisions import Verdict
+from frontier.store.records import stored
 
 PACKAGE = Path(frontier.__file__).parent
 WITH_EXAMPLES = sorted(
@@ -29,7 +30,7 @@ def test_the_examples_in_docstrings_are_true(module: str) -> None:
 @given(st.text(max_size=300))
 def test_every_cleaning_removes_terminal_escapes_and_direction_overrides(outside: str) -> None:
     hostile = f"\x1b[31m{outside}\u202e\x00"
-    for clean in (text.clean, text.clean_name, text.one_line, text.without_controls, text.stored):
+    for clean in (text.clean, text.clean_name, text.one_line, text.without_controls, stored):
         assert not set(clean(hostile)) & set("\x1b\u202e\x00\r")
 
 

@@ -10,10 +10,11 @@ import pytest
 from frontier.config import load_config
 from frontier.core.series import Series
 from frontier.core.trials import Phase
-from frontier.planning.budget import Amount, TrialTimes
+from frontier.planning.budget import TrialTimes
 from frontier.planning.plan import make_plan, make_trial, search_policy
 from frontier.planning.time_left import TimeLeft, of_sweep, outlook, to_come, until_decided
 from frontier.search.scan import Ask, Done
+from frontier.store.journal import Amount
 from tests.commands import frontier
 from tests.golden import assert_golden_row
 from tests.stats.made import Server

@@ -18,7 +18,7 @@ from frontier.core.metrics import metric
 from frontier.core.points import Point
 from frontier.core.trials import Phase
 from frontier.core.window import WindowData
-from frontier.extras.compare import areas, comparison
+from frontier.extras.compare import comparison
 from frontier.extras.compare.contest import Rules, Side
 
 RULES: dict[str, Callable[[Server, int], rules.Answer]] = {
@@ -168,16 +168,15 @@ def _frontier(server: Process) -> dict[str, bool]:
     published is named.
     """
     a = _Side.measured(server)
-    reference = (0.0, float(a.price.max()) * 1.05)
     drawn = uncertainty.replicates(a.samples, OBJECTIVES, draws=200)
     middle = float(np.sqrt(a.price[3] * a.price[4]))  # between two settings, where the staircase is not at a step
     ((_, low, high),) = uncertainty.band(drawn, [middle])
     stair = float(a.gain[a.price <= middle].max())
     held = bool(low <= stair <= high)
-    return {"band": held, **_compared(a, reference)}
+    return {"band": held, **_compared(a)}
 
 
-def _compared(a: _Side, reference: tuple[float, float]) -> dict[str, bool]:
+def _compared(a: _Side) -> dict[str, bool]:
     """The same deployment made up to a quarter faster or slower, measured by itself, against
     `a`.
     """
@@ -188,9 +187,8 @@ def _compared(a: _Side, reference: tuple[float, float]) -> dict[str, bool]:
     if any(pareto.exclusion(p, [metric(o) for o in OBJECTIVES]) is not None for p in (*a.points, *b.points)):
         return {}
     sides = [Side(name, side.points, samples=side.samples) for name, side in (("A", a), ("B", b))]
-    found = comparison.compare(*sides, Rules(OBJECTIVES, reference[1], draws=200))
-    true = areas.hypervolume(b.gain, b.price, reference) / areas.hypervolume(a.gain, a.price, reference)
-    held = {"ratio": found.ratio.low <= true <= found.ratio.high}
+    found = comparison.compare(*sides, Rules(OBJECTIVES))
+    held = {}
     for difference in found.outcome.differences:
         at = [rules.GRID.index(c) for c, _ in difference.settings]
         each = (b.gain / a.gain, b.price / a.price)[OBJECTIVES.index(difference.metric)][at]

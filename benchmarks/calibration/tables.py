@@ -12,7 +12,6 @@ from frontier.core import intervals
 
 NOMINAL = {
     "band": ("attainment band, at one latency", "90 %"),
-    "ratio": ("A against B: ratio of areas", "95 %"),
     "verdict": ("A against B: better or worse is true", "> 95 %"),
     "output_throughput ratio": ("A against B: output throughput at the same load", "95 %"),
     "p99_e2e ratio": ("A against B: p99 E2E at the same load", "95 %"),

@@ -93,14 +93,13 @@ def json_bytes(tree: Any) -> bytes:
     return orjson.dumps(tree, option=orjson.OPT_INDENT_2 | orjson.OPT_SERIALIZE_NUMPY)
 
 
-def write_file(path: Path, data: bytes, *, quiet: bool = False) -> None:
+def write_file(path: Path, data: bytes) -> None:
     """Write a file of -o whole, and say so. UsageError when it cannot be written there."""
     try:
         write_output(path, data)
     except OSError as error:
         raise UsageError(f"cannot write {path}: {error.strerror}", "choose another with  -o") from error
-    if not quiet:
-        say(f"wrote {path} ({format_bytes(len(data))})")
+    say(f"wrote {path} ({format_bytes(len(data))})")
 
 
 def parsed(option: str, text: str, parse: Callable[[str], T]) -> T:

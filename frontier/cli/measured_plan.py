@@ -22,13 +22,14 @@ from frontier.core.errors import MeasurementError
 from frontier.core.loads import setting
 from frontier.core.series import Series
 from frontier.core.units import count, format_elapsed
-from frontier.planning.budget import Amount, TrialTimes, price_of
+from frontier.planning.budget import TrialTimes, price_of
 from frontier.planning.next_step import ENOUGH, with_budget
 from frontier.planning.plan import NO_PROOFS, Plan
 from frontier.planning.time_left import TimeLeft, ToCome, after_a_scan, of_sweep, series_of
 from frontier.show.rough import format_range, format_rough
 from frontier.show.table import Table, to_text
 from frontier.show.verbosity import Detail
+from frontier.store.journal import Amount
 
 if TYPE_CHECKING:
     from frontier.cli.sweep_request import SweepRequest

@@ -365,8 +365,8 @@ def _unfinished_proofs(path: Path) -> list[str]:
 
 def _how_to_prove(request: "SweepRequest", path: Path, cut: "Sequence[str]") -> str:
     """Which of the settings to prove the budget had no room for, and the command that has it."""
-    from frontier.planning.budget import Amount
     from frontier.planning.next_step import ENOUGH_FOR_PROOFS, with_budget
+    from frontier.store.journal import Amount
 
     lines = last_session(RunDirectory.read(path).journal_lines())
     need = sum((Amount(**line["need"]) for line in lines if line["event"] == "dropped" and "need" in line), Amount())

@@ -3,8 +3,7 @@ and a hint."""
 
 from frontier.config.connection import TlsConfig as TlsConfig
 from frontier.config.deployment import DeploymentConfig as DeploymentConfig
-from frontier.config.end_of_sweep import BudgetConfig as BudgetConfig
-from frontier.config.end_of_sweep import FinishConfig as FinishConfig
+from frontier.config.end_keys import BudgetConfig as BudgetConfig
 from frontier.config.hardware_keys import HardwareConfig as HardwareConfig
 from frontier.config.identity import describe_difference as describe_difference
 from frontier.config.identity import digest as digest

@@ -1,25 +1,20 @@
 """Config files: a config read with the files that it names, as the user has it or as a run keeps
 it, and its run."""
 
-import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 from frontier import registry
 from frontier.config import Config, Setting, left_out, load_config
-from frontier.config.dispersion import dispersion_by_count, gap_cv
 from frontier.core.errors import StoreError, UsageError
-from frontier.core.loads import Arrivals, Trace
 from frontier.core.shapes import Shape
 from frontier.core.text import clean_name
 from frontier.fields import read_alone
 from frontier.hardware.models import ModelCard
 from frontier.simulator.spec import Card
-from frontier.store.documents import LARGEST
 from frontier.store.files import CONFIG_BYTES, read_config, read_given
 from frontier.store.run_dir import RunDirectory
 
@@ -93,6 +88,8 @@ def require_sweep(config: Config, file: str) -> None:
 
 # --- traces of arrivals, and sessions of files
 
+_TRACE = "arrivals: {trace: FILE}"
+
 
 def read_sessions(path: str, kind: str = "sessions") -> Shape:
     """The sessions of a file; of kind 'trace' its requests."""
@@ -105,11 +102,9 @@ def with_trace(config: Config) -> Config:
     """The config with the times of its trace, if it has one. ForeignFileError where they cannot be
     read.
     """
-    return (
-        config
-        if config.trace_file is None
-        else config.with_arrivals(registry.needed(registry.TRACE, "arrivals: {trace: FILE}")(config.trace_file))
-    )
+    if config.trace_file is None:
+        return config
+    return config.with_arrivals(registry.needed(registry.TRACE, _TRACE)(config.trace_file))
 
 
 def as_in_run(config: Config, run: RunDirectory) -> Config:
@@ -119,6 +114,7 @@ def as_in_run(config: Config, run: RunDirectory) -> Config:
     if config.trace_file is None:
         return config
     try:
+        of_column = registry.needed(registry.KEPT_TRACE, _TRACE)
         return config.with_arrivals(of_column(Path(config.trace_file).name, run.arrivals()))
     except ValueError as error:
         raise StoreError(f"cannot read {run.path / 'arrivals.txt'}: {error}", "put it back as it was") from error
@@ -128,15 +124,3 @@ def kept(config: Config) -> bytes | None:
     """What a run keeps of a config's trace: its times as a column of seconds; None without one."""
     trace = config.trace
     return None if trace is None else "".join(f"{time:.6f}\n" for time in trace.times).encode()
-
-
-def of_column(name: str, column: bytes, grid: float | None = None) -> Arrivals:
-    """The arrivals of a column of seconds as a run keeps it. ValueError for anything else."""
-    times = tuple(map(float, column.split()))
-    ascending = all(a <= b for a, b in pairwise(times))
-    if len(times) < 3 or times[0] != 0 or not 0 < times[-1] <= LARGEST or not ascending:
-        raise ValueError("it is no column of ascending seconds from 0 on")
-    seconds = times[-1] * len(times) / (len(times) - 1)  # played again, the gap at the seam is a mean one
-    digest = hashlib.sha256(column).hexdigest()[:16]
-    known = dispersion_by_count(times, seconds)
-    return Arrivals(round(gap_cv(times), 3), Trace(clean_name(name), digest, len(times), seconds, known, grid, times))

@@ -347,17 +347,6 @@ def from_blocks(totals: Floats, weights: Floats, windows: int, n: int, requests:
     return Estimate(means.value, max(0.0, low), high, n, max(0.0, lower), upper)
 
 
-def from_draws(value: float, draws: Floats, n: int | None = None) -> Estimate:
-    """An estimate from bootstrap draws, by their percentiles; unbounded when some draw has no
-    value. It is of `n` values, or without one of as many as there are draws.
-    """
-    n = len(draws) if n is None else n
-    if not len(draws) or not np.isfinite(draws).all():
-        return Estimate.without_interval(value, n)
-    low, lower, upper, high = np.quantile(draws, (0.025, 0.05, 0.95, 0.975)).tolist()
-    return Estimate(value, low, high, n, lower, upper)
-
-
 def share(sample: WindowData, hits: Bools, confidence: float) -> Estimate:
     """A share of requests at the effective sample size; its upper bound needs MEAN_FLOOR.
 

@@ -14,7 +14,7 @@ from frontier.core.points import Estimate, Power
 def mean(powers: Sequence[tuple[float, Power | None]]) -> Power | None:
     """The power over several (seconds, power); None unless all are known, and of one source."""
     known = [(seconds, power) for seconds, power in powers if power is not None]
-    if len(known) < len(powers) or len({(power.source, power.by) for _, power in known}) != 1:
+    if len(known) < len(powers) or len({power.source for _, power in known}) != 1:
         return None
     whole = sum(seconds for seconds, _ in known)
     first = known[0][1]

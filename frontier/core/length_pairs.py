@@ -4,9 +4,9 @@ trace recorded them."""
 import functools
 import hashlib
 import random
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple, Self, TypeVar
 
 
 class RequestLengths(NamedTuple):
@@ -27,16 +27,26 @@ def order_of(seed: int, passed: int, count: int) -> Sequence[int]:
     return random.Random(f"{seed}/sessions/{passed}").sample(range(count), count)
 
 
-class PairTable:
-    """The rows of the pairs. Shared, never copied: a trace may have a million of them."""
+T = TypeVar("T")
+
+
+class Table(Generic[T]):
+    """The rows of a config or a trace. Shared, never copied: there may be a million of them."""
 
     __slots__ = ("rows",)
 
-    def __init__(self, rows: Sequence[RequestLengths]) -> None:
+    def __init__(self, rows: Iterable[T]) -> None:
         self.rows = tuple(rows)
 
-    def __deepcopy__(self, memo: Any) -> "PairTable":
+    def __deepcopy__(self, memo: Any) -> Self:
         return self
+
+    def drawn(self, seed: int, number: int) -> T:
+        """The row of this number in the trial of this seed: each once in an order drawn by the
+        seed, then again in another one.
+        """
+        passed, place = divmod(number, len(self.rows))
+        return self.rows[order_of(seed, passed, len(self.rows))[place]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +65,7 @@ class LengthPairs:
     times: str | None = None
     block: int = 0
     path: str | None = field(default=None, compare=False)
-    table: PairTable | None = field(default=None, compare=False, repr=False)
+    table: Table[RequestLengths] | None = field(default=None, compare=False, repr=False)
 
     @classmethod
     def of(cls, rows: Sequence[RequestLengths], **trace: Any) -> "LengthPairs":
@@ -65,7 +75,7 @@ class LengthPairs:
         2
         """
         text = " ".join(f"{row.isl}/{row.osl}/{row.shared}/{','.join(map(str, row.blocks))}" for row in rows)
-        return cls(hashlib.sha256(text.encode()).hexdigest()[:16], len(rows), table=PairTable(rows), **trace)
+        return cls(hashlib.sha256(text.encode()).hexdigest()[:16], len(rows), table=Table(rows), **trace)
 
     def row(self, number: int, seed: int, first: int | None) -> RequestLengths:
         """The row of the request of this number in the trial of this seed. Pairs that a config
@@ -75,7 +85,6 @@ class LengthPairs:
         """
         assert self.table is not None, "the pairs of a run that was read back are not sent"
         if self.times is None:
-            passed, place = divmod(number, self.count)
-            return self.table.rows[order_of(seed, passed, self.count)[place]]
+            return self.table.drawn(seed, number)
         begin = random.Random(f"{seed}/first row").randrange(self.count) if first is None else first
         return self.table.rows[(begin + number) % self.count]

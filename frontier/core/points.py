@@ -133,13 +133,12 @@ class Distance:
 
 @dataclass(frozen=True, slots=True)
 class Power:
-    """The electrical power of a whole deployment in watts: `measured` in the windows, `by` samples
-    where it does not say by what else, or `stated` in the config.
+    """The electrical power of a whole deployment in watts: `measured` in the windows by samples, or
+    `stated` in the config.
     """
 
     watts: float
     source: Literal["measured", "stated"]
-    by: str = ""
 
 
 @dataclass(frozen=True, slots=True)

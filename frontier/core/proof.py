@@ -10,20 +10,16 @@ before the first: one that followed the results would be a way to stop at a luck
 import dataclasses
 import functools
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
 
 from frontier.core import estimate, window
-from frontier.core.changes import CLAIMED, PROOFS, History, spoilt, unchanged
+from frontier.core.changes import CLAIMED, History, spoilt, unchanged
 from frontier.core.decisions import Limit, Verdict
 from frontier.core.points import Estimate, Point
 from frontier.core.trials import Phase
 from frontier.core.verdict import judge
 from frontier.core.window import WindowData
-
-Load = TypeVar("Load", int, float)
-"""Requests in flight, or arrivals per second."""
 
 ALPHA = 0.05
 """One-sided error of a claim."""
@@ -75,16 +71,6 @@ def joined(history: History, phases: tuple[Phase, ...]) -> dict[int, WindowData]
     return {c: join(tuple(parts)) for c, parts in sorted(groups.items())}
 
 
-def scans(history: History) -> dict[int, WindowData]:
-    """Per concurrency the data from before any proof; all data where there is none."""
-    return joined(history, tuple(p for p in Phase if p not in (*PROOFS, Phase.VISIT))) or joined(history, tuple(Phase))
-
-
-def nearest(samples: Mapping[int, WindowData], c: int) -> WindowData:
-    """The data of the setting nearest to c; the lower one of two."""
-    return samples[min(samples, key=lambda k: (abs(math.log(k / c)), k))]
-
-
 @functools.lru_cache(maxsize=512)
 def join(parts: tuple[WindowData, ...]) -> WindowData:
     """The windows as one. Remembered, as are the points below: the search replays its whole history
@@ -118,19 +104,6 @@ def violation(point: Point, limits: Iterable[Limit]) -> float | None:
             return None
         worst, known = max(worst, limit.excess(e.value)), True
     return worst if known else None
-
-
-def rising(level: Mapping[Load, float], requests: Mapping[Load, int]) -> dict[Load, float]:
-    """The level made non-decreasing in the load, ascending, weighted by requests: one unlucky value
-    would send a search an octave down. For planning, not for verdicts.
-    """
-    if not level:
-        return {}
-    from scipy.optimize import isotonic_regression  # slow to import, and not needed to look at a run
-
-    loads = sorted(level)
-    fitted = isotonic_regression([level[x] for x in loads], weights=[max(1, requests[x]) for x in loads]).x
-    return dict(zip(loads, map(float, fitted), strict=True))
 
 
 # --- a candidate

@@ -1,10 +1,9 @@
 """Turns of sessions, and session files: what a file says of the sessions that it holds."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from frontier.core.length_pairs import order_of
+from frontier.core.length_pairs import Table
 
 
 class SessionTurn(NamedTuple):
@@ -15,25 +14,6 @@ class SessionTurn(NamedTuple):
     new: int
     out: int
     pause: float
-
-
-class SessionTable:
-    """The turns of each session of a file. Shared, never copied: it may hold a million of them."""
-
-    __slots__ = ("sessions",)
-
-    def __init__(self, sessions: Sequence[Sequence[SessionTurn]]) -> None:
-        self.sessions = tuple(tuple(turns) for turns in sessions)
-
-    def __deepcopy__(self, memo: Any) -> "SessionTable":
-        return self
-
-    def drawn(self, seed: int, number: int) -> tuple[SessionTurn, ...]:
-        """The session of this number in the trial of this seed: each once in an order drawn by the
-        seed, then again in another one.
-        """
-        passed, place = divmod(number, len(self.sessions))
-        return self.sessions[order_of(seed, passed, len(self.sessions))[place]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,4 +39,4 @@ class SessionFile:
     cut: int = 0
     begun: int = 0
     left_out: int = 0
-    table: SessionTable | None = field(default=None, compare=False, repr=False)
+    table: Table[tuple[SessionTurn, ...]] | None = field(default=None, compare=False, repr=False)

@@ -6,7 +6,7 @@ Untrusted is every text that a server, a file or another tool wrote. Which funct
   both ends matter;
 - shown in several lines (a whole message on a terminal): `without_controls`, which keeps line ends
   and tabs;
-- written into a run: `stored`, or `stored_tree` for data that becomes JSON.
+- written into a run: `store.records.stored`.
 
 None of them removes secrets: `client.secrets` does, on the text as it came.
 """
@@ -15,7 +15,6 @@ import difflib
 import hashlib
 import unicodedata
 from collections.abc import Iterable
-from typing import Any
 
 LONGEST = 160
 """Characters of a line that is cleaned where no length is asked."""
@@ -118,41 +117,3 @@ def suggestion(word: object, known: Iterable[str]) -> str:
     """
     words = list(known)
     return did_you_mean(str(word), words) or "known: " + ", ".join(words)
-
-
-STORED = 2_000
-"""Most characters of one text that are kept in a run."""
-_MOST_ITEMS, _DEEPEST = 100_000, 20
-
-
-def stored(text: str) -> str:
-    """Untrusted text for a file of a run: as `without_controls`, at most STORED characters.
-
-    A cut text ends in its full length and a hash, so that two long names that differ stay two
-    names. Stored text is stored again unchanged.
-    """
-    if len(text) <= STORED and text.isprintable():
-        return text
-    kept = without_controls(text[: 2 * STORED])
-    if len(text) <= 2 * STORED and len(kept) <= STORED:
-        return kept
-    tail = f"… ({len(text):,} characters, sha256 {short_hash(text, 16)})"
-    return kept[: STORED - len(tail)] + tail
-
-
-def stored_tree(tree: Any, depth: int = 0) -> Any:
-    """Data for JSON with `stored` applied to every text in it, keys too; ValueError when it is
-    nested too deep.
-    """
-    if isinstance(tree, str):
-        return stored(tree)
-    if depth > _DEEPEST:
-        raise ValueError("what is to be stored is nested too deep")
-    if isinstance(tree, dict):
-        return {
-            stored(name) if isinstance(name, str) else name: stored_tree(value, depth + 1)
-            for name, value in list(tree.items())[:_MOST_ITEMS]
-        }
-    if isinstance(tree, list | tuple):
-        return [stored_tree(value, depth + 1) for value in tree[:_MOST_ITEMS]]
-    return tree

@@ -240,8 +240,8 @@ class MetricSeries:
 
 @dataclass(frozen=True, slots=True)
 class SourceReadings:
-    """What one source said beside a trial: 'metrics' (Prometheus text over HTTP), 'nvidia-smi',
-    'nvml' or 'rapl' (energy counters). `times` are seconds on the trial's clock, as one text.
+    """What one source said beside a trial: 'metrics' (Prometheus text over HTTP), 'nvidia-smi'
+    or 'nvml'. `times` are seconds on the trial's clock, as one text.
     """
 
     source: str

@@ -7,16 +7,18 @@ the least valuable is. Whether a trial has room is decided by what its neighbour
 """
 
 import math
-import operator
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, astuple, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
+
+import numpy as np
 
 from frontier.config import BudgetConfig, DeploymentConfig
 from frontier.core.series import Series
 from frontier.core.trials import Phase, Trial
 from frontier.core.units import format_elapsed
 from frontier.planning.plan import expected_seconds, longest_of
+from frontier.store.journal import Amount
 
 MARGIN = 1.15
 """A trial is begun when there is room for this many times what it is expected to take."""
@@ -24,31 +26,6 @@ AROUND = 3
 """Requests per stream that a trial sends beside its window: in the warm-up, and while the window's
 last ones end."""
 _PARTS = (("seconds", "time"), ("requests", "requests"), ("tokens", "tokens"), ("dollars", "cost"))
-
-
-@dataclass(frozen=True, slots=True)
-class Amount:
-    """What something takes: seconds, requests sent, output tokens received, dollars."""
-
-    seconds: float = 0.0
-    requests: float = 0.0
-    tokens: float = 0.0
-    dollars: float = 0.0
-
-    @classmethod
-    def of(cls, lines: Sequence[Mapping[str, Any]]) -> "Amount":
-        """What the sessions of a run had spent by its journal."""
-        return cls(**next((line["spent"] for line in reversed(lines) if "spent" in line), {}))
-
-    def __add__(self, other: "Amount") -> "Amount":
-        return Amount(*map(operator.add, astuple(self), astuple(other)))
-
-    def __mul__(self, factor: float) -> "Amount":
-        return Amount(*(factor * part for part in astuple(self)))
-
-    def tree(self) -> dict[str, float]:
-        """For JSON."""
-        return {name: round(value, 3) for name, value in asdict(self).items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,16 +184,10 @@ def raised(budget: BudgetConfig, total: Amount) -> list[tuple[str, str]]:
 
 
 def _between(known: Mapping[int, float], concurrency: int) -> float:
-    """Interpolated on logarithmic axes."""
-    below = max((c for c in known if c <= concurrency), default=None)
-    above = min((c for c in known if c >= concurrency), default=None)
-    if below is None:
-        assert above is not None
-        return known[above] * above / concurrency
-    if above is None or below == above:
-        return known[below]
-    share = math.log(concurrency / below) / math.log(above / below)
-    return math.exp((1 - share) * math.log(known[below]) + share * math.log(known[above]))
+    """Interpolated on logarithmic axes; below what was measured it grows as concurrency falls."""
+    levels = sorted(known)
+    each = np.interp(math.log(concurrency), np.log(levels), np.log([known[level] for level in levels]))
+    return math.exp(each) * max(1.0, levels[0] / concurrency)
 
 
 def _size(trial: Trial) -> tuple[Series, int, int, float | None]:

@@ -17,12 +17,13 @@ from frontier.core.loads import Rate
 from frontier.core.metrics import Unit
 from frontier.core.series import Series
 from frontier.core.trials import Phase
-from frontier.planning.budget import Amount, TrialTimes, price_of, raised
+from frontier.planning.budget import TrialTimes, price_of, raised
 from frontier.planning.plan import NO_PROOFS, highest_tried, make_plan, make_trial
 from frontier.planning.sla_result import SlaResult
 from frontier.planning.time_left import outlook
 from frontier.search.auto import no_more_throughput
 from frontier.search.series_history import SeriesHistory
+from frontier.store.journal import Amount
 
 ENOUGH, ENOUGH_FOR_GRID, ENOUGH_FOR_PROOFS = 2.0, 1.25, 4.0
 """A budget that is too small is raised to have room for this many times what a proof is expected to

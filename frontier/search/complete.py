@@ -24,15 +24,13 @@ from frontier.core.proof import (
     MOST_SPOILT,
     WINDOWS,
     joined,
-    nearest,
-    scans,
 )
 from frontier.core.shapes import Shape
 from frontier.core.trials import Phase
 from frontier.search import auto, scan
 from frontier.search.claim_turns import MORE_TURNS, turns_expected, turns_to_go
 from frontier.search.scan import VISIT_TURNS, Ask, Done, SearchPolicy, between, settings_beyond, visit_of, widest_gap
-from frontier.search.series_history import SeriesHistory
+from frontier.search.series_history import SeriesHistory, nearest, scans
 from frontier.search.window_size import in_flight, longer, mean_e2e, requests_per_arrival, window_size
 
 FRONTIER_SETTINGS = 4

@@ -7,6 +7,7 @@ from there to the tail is pooled over settings.
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 import numpy as np
 
@@ -14,10 +15,11 @@ from frontier.core.changes import latencies
 from frontier.core.decisions import Limit
 from frontier.core.laws import normal_quantile
 from frontier.core.points import Point
-from frontier.core.proof import rising
 from frontier.core.verdict import RISING
 from frontier.core.window import Floats, WindowData, narrowed
 
+Load = TypeVar("Load", int, float)
+"""Requests in flight, or arrivals per second."""
 EXACT = 0.05
 """The distance (in ln) asked where the limit is on a mean, a rate or a share."""
 
@@ -157,3 +159,16 @@ def interpolated(level: Mapping[int, float], c: int) -> float:
         return level[above] if c > math.sqrt(below * above) else level[below]
     share = (c - below) / (above - below)
     return math.log((1 - share) * math.exp(level[below]) + share * math.exp(level[above]))
+
+
+def rising(level: Mapping[Load, float], requests: Mapping[Load, int]) -> dict[Load, float]:
+    """The level made non-decreasing in the load, ascending, weighted by requests: one unlucky value
+    would send a search an octave down. For planning, not for verdicts.
+    """
+    if not level:
+        return {}
+    from scipy.optimize import isotonic_regression  # slow to import, and not needed to look at a run
+
+    loads = sorted(level)
+    fitted = isotonic_regression([level[x] for x in loads], weights=[max(1, requests[x]) for x in loads]).x
+    return dict(zip(loads, map(float, fitted), strict=True))

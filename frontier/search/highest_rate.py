@@ -32,11 +32,11 @@ from frontier.core.proof import (
     claim_point,
     join,
     pilot_point,
-    rising,
     violation,
 )
 from frontier.core.trials import Phase, Trial
 from frontier.core.verdict import judge
+from frontier.search.curves import rising
 from frontier.search.load_trials import (
     LEAST,
     MOST,

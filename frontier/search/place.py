@@ -34,15 +34,13 @@ from frontier.core.proof import (
     by_concurrency,
     error_left,
     joined,
-    nearest,
     pilot_point,
-    scans,
     violation,
 )
 from frontier.core.trials import Phase
 from frontier.core.window import Floats, WindowData
 from frontier.search.curves import EXACT, FAR, RUN_TO_RUN, Curve, Part, interpolated, logs_over
-from frontier.search.series_history import SeriesHistory
+from frontier.search.series_history import SeriesHistory, nearest, scans
 from frontier.search.window_size import allowance, dependence, window_size
 
 LOWER = 0.9

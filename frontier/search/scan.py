@@ -34,9 +34,7 @@ from frontier.core.proof import (
     Candidate,
     attempts_over,
     joined,
-    nearest,
     pilot_point,
-    scans,
     violation,
 )
 from frontier.core.shapes import Shape
@@ -45,7 +43,7 @@ from frontier.search import auto, rates
 from frontier.search.auto import LOOKS_AT_MOST
 from frontier.search.load_trials import LoadAsk
 from frontier.search.place import State, candidate
-from frontier.search.series_history import SeriesHistory
+from frontier.search.series_history import SeriesHistory, nearest, scans
 from frontier.search.window_size import in_flight, longer, requests_per_stream, window_size
 
 SCAN_REQUESTS, SCAN_PER_STREAM, SCAN_SECONDS = 40, 4, 12.0

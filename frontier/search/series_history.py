@@ -13,13 +13,14 @@ from functools import cached_property
 import numpy as np
 
 from frontier.core import solver
-from frontier.core.changes import History, Unchanged, unchanged
+from frontier.core.changes import PROOFS, History, Unchanged, unchanged
 from frontier.core.claimed import claim_points
 from frontier.core.decisions import Decision, Limit, Verdict
 from frontier.core.points import Point
 from frontier.core.proof import Candidate, candidates, joined, pilot_point, violation
 from frontier.core.trials import Phase
 from frontier.core.verdict import judge
+from frontier.core.window import WindowData
 
 
 @dataclass(frozen=True, eq=False)
@@ -150,3 +151,13 @@ class SeriesHistory:
 @functools.lru_cache(maxsize=64)
 def _remembered(limits: tuple[Limit, ...], history: History) -> SeriesHistory:
     return SeriesHistory(limits, history)
+
+
+def scans(history: History) -> dict[int, WindowData]:
+    """Per concurrency the data from before any proof; all data where there is none."""
+    return joined(history, tuple(p for p in Phase if p not in (*PROOFS, Phase.VISIT))) or joined(history, tuple(Phase))
+
+
+def nearest(samples: Mapping[int, WindowData], c: int) -> WindowData:
+    """The data of the setting nearest to c; the lower one of two."""
+    return samples[min(samples, key=lambda k: (abs(math.log(k / c)), k))]

@@ -1,5 +1,4 @@
-"""Tokens found in the prefix cache and tokens drafted, as servers count them: columns of evidence,
-and two runs beside each other."""
+"""Tokens found in the prefix cache and tokens drafted, as servers count them."""
 
 from collections.abc import Callable, Sequence
 
@@ -31,16 +30,3 @@ def _of_totals(part: str, whole: str, samples: Sequence[WindowData]) -> float | 
 
 FOUND_CACHED = ("prompt tokens found cached", _cached, format_share)
 SPECULATED = ("tokens a step, speculating", _per_step, format_number)
-
-
-def cached_and_drafted(*sides: Sequence[WindowData]) -> str:
-    """What each side's server found in its prefix cache, and how many tokens it made a step under
-    speculative decoding, in a sentence; '' where no server tells of either.
-    """
-    told = [(label, [read(*samples) for samples in sides], write) for label, read, write in (SPECULATED, FOUND_CACHED)]
-    parts = [
-        f"{label}: " + ", ".join("–" if value is None else write(value) for value in values)
-        for label, values, write in told
-        if any(value is not None for value in values)
-    ]
-    return "; ".join(parts)

@@ -23,8 +23,8 @@ def power_text(powers: Iterable[Power]) -> str:
     """
     by_source: dict[str, list[float]] = {}
     for power in powers:
-        measured_by = f"measured by {power.by or 'nvidia-smi or an exporter'}"
-        words = measured_by if power.source == "measured" else "stated in the config, not measured"
+        measured = power.source == "measured"
+        words = "measured by nvidia-smi or an exporter" if measured else "stated in the config, not measured"
         by_source.setdefault(words, []).append(power.watts)
     parts = []
     for source, watts in sorted(by_source.items()):

@@ -107,8 +107,8 @@ def points_json(
     """The answer of `frontier show --json`. `flags` are names; their figures are under
     `flag_details`.
 
-    `frontiers` has the members of each series' frontier, and where its capacity ends; each of
-    `notes` stands under its name.
+    `frontiers` has the members of each series' frontier, the knee of its throughput, and where that
+    falls; each of `notes` stands under its name.
     """
     of_series = {frontier.series: frontier for frontier in frontiers}
     objectives = sorted({f.objectives for f in frontiers})
@@ -127,7 +127,8 @@ def _summary(summary: FrontierSummary) -> Tree:
     return {
         **{name: tree_of(getattr(frontier, name)) for name in ("deployment", "shape", "objectives", "members")},
         "notes": tree_of(summary.notes),
-        **{name: tree_of(fact) for name, fact in summary.capacity.items()},
+        "knee": summary.knee,
+        "retrograde": list(summary.retrograde),
     }
 
 

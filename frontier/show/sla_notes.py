@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 
 from frontier.core.loads import setting
-from frontier.core.units import format_number
 from frontier.planning.sla_result import Best, SlaResult
+from frontier.show.wording import named_value
 
 NAMED = 0.01
 """The share of throughput given up that is named."""
@@ -50,25 +50,28 @@ def _cheapest_notes(result: SlaResult) -> list[str]:
     return lines
 
 
-def best_note(best: Best) -> str:
-    """The deployment of most throughput as a sentence, and what may turn it round as another."""
+def best_note(best: Best, rate: str = "output_throughput") -> str:
+    """The deployment of most throughput, or of another rate, as a sentence, and what may turn it
+    round as another.
+    """
     undecided = [f"{name} may give more at {setting(c)}, which is not proven" for name, c in best.may_give]
-    return " ".join([_winner(best), *([f"{_listed(undecided)}."] if undecided else [])])
+    return " ".join([_winner(best, rate), *([f"{joined_names(undecided)}."] if undecided else [])])
 
 
-def _winner(best: Best) -> str:
-    d, unit = best.decision, "tok/s/GPU" if best.per_gpu else "tok/s"
-    point = f"{format_number(best.rate)} {unit} at {setting(d.concurrency or 0)}"
+def _winner(best: Best, rate: str) -> str:
+    d = best.decision
+    point = f"{named_value(rate, best.rate, 1 if best.per_gpu else None)} at {setting(d.concurrency or 0)}"
     if best.open:
-        rest = f"of {_listed(best.open)} no setting is proven, so which gives the most is open"
+        rest = f"of {joined_names(best.open)} no setting is proven, so which gives the most is open"
         if not best.others:
             return f"For {d.shape.label} only {d.deployment} is proven inside the SLA, {point}; {rest}."
         return f"Most throughput proven for {d.shape.label}: {d.deployment}, {point}; {rest}."
     if not best.others:
         return f"For {d.shape.label} only {d.deployment} meets the SLA: {point}."
     apart = "more than" if best.sure else "within the interval of"
-    return f"Most throughput proven for {d.shape.label}: {d.deployment}, {point}, {apart} {_listed(best.others)}."
+    return f"Most throughput proven for {d.shape.label}: {d.deployment}, {point}, {apart} {joined_names(best.others)}."
 
 
-def _listed(names: Sequence[str]) -> str:
-    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+def joined_names(names: Sequence[str], last: str = "and") -> str:
+    """'a, b and c'."""
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} {last} {names[-1]}"

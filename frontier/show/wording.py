@@ -216,7 +216,6 @@ _FLAG_WORDS = {
     "fingerprint_changed": "the system's fingerprint changed",
     "faster_than_light": "faster than its hardware can be",
     "power_unmeasured": "energy was not measured",
-    "power_disagrees": "samples of the power and energy counters differ",
     "clocks_held_down": "the clocks of its GPUs were held down",
     "no_requests": "no request counts",
 }

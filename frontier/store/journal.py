@@ -1,20 +1,20 @@
 """The journal of a run: one JSON object a line, on the disk before the next step is taken, and
 never a partial line."""
 
+import operator
 import os
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, astuple, dataclass
 from typing import Any
 
 import orjson
 
 from frontier.core.errors import StoreError
 from frontier.core.loads import Rate, SessionRate
-from frontier.core.text import stored, stored_tree
 from frontier.store.files import Folder, too_large, writing
-from frontier.store.records import LATEST, build, require_usable
+from frontier.store.records import LATEST, build, require_usable, stored, stored_tree
 
 MOST_BYTES, LINE_BYTES = 512 * 2**20, 8 * 2**20
 """Of a journal and of a line of it. A longer line is none of ours."""
@@ -28,11 +28,28 @@ _NEEDED = {
 
 
 @dataclass(frozen=True, slots=True)
-class _Spent:
+class Amount:
+    """What something takes: seconds, requests sent, output tokens received, dollars."""
+
     seconds: float = 0.0
     requests: float = 0.0
     tokens: float = 0.0
     dollars: float = 0.0
+
+    @classmethod
+    def of(cls, lines: Sequence[Mapping[str, Any]]) -> "Amount":
+        """What the sessions of a run had spent by its journal."""
+        return cls(**next((line["spent"] for line in reversed(lines) if "spent" in line), {}))
+
+    def __add__(self, other: "Amount") -> "Amount":
+        return Amount(*map(operator.add, astuple(self), astuple(other)))
+
+    def __mul__(self, factor: float) -> "Amount":
+        return Amount(*(factor * part for part in astuple(self)))
+
+    def tree(self) -> dict[str, float]:
+        """For JSON."""
+        return {name: round(value, 3) for name, value in asdict(self).items()}
 
 
 _KINDS: dict[str, Any] = {
@@ -41,7 +58,7 @@ _KINDS: dict[str, Any] = {
     **dict.fromkeys(("trials", "flags", "settings"), tuple[str, ...]),
     **dict.fromkeys(("time", "took", "sent", "tokens"), float),
     "client_processes": int,
-    "spent": _Spent,
+    "spent": Amount,
 }
 """The type of a fact of this name, where a line has it."""
 

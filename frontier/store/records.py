@@ -21,9 +21,49 @@ from frontier.core.errors import StoreError
 from frontier.core.metrics import metric
 from frontier.core.points import Estimate, Point
 from frontier.core.shapes import Shape
-from frontier.core.text import stored, stored_tree
+from frontier.core.text import short_hash, without_controls
 from frontier.core.trials import Measurement, Outcome, Record
 from frontier.core.units import LONGEST, MOST_COUNT, usable, usable_count
+
+# --- texts
+
+STORED = 2_000
+"""Most characters of one text that are kept in a run."""
+_MOST_ITEMS, _DEEPEST = 100_000, 20
+
+
+def stored(text: str) -> str:
+    """Untrusted text for a file of a run: as `without_controls`, at most STORED characters.
+
+    A cut text ends in its full length and a hash, so that two long names that differ stay two
+    names. Stored text is stored again unchanged.
+    """
+    if len(text) <= STORED and text.isprintable():
+        return text
+    kept = without_controls(text[: 2 * STORED])
+    if len(text) <= 2 * STORED and len(kept) <= STORED:
+        return kept
+    tail = f"… ({len(text):,} characters, sha256 {short_hash(text, 16)})"
+    return kept[: STORED - len(tail)] + tail
+
+
+def stored_tree(tree: Any, depth: int = 0) -> Any:
+    """Data for JSON with `stored` applied to every text in it, keys too; ValueError when it is
+    nested too deep.
+    """
+    if isinstance(tree, str):
+        return stored(tree)
+    if depth > _DEEPEST:
+        raise ValueError("what is to be stored is nested too deep")
+    if isinstance(tree, dict):
+        return {
+            stored(name) if isinstance(name, str) else name: stored_tree(value, depth + 1)
+            for name, value in list(tree.items())[:_MOST_ITEMS]
+        }
+    if isinstance(tree, list | tuple):
+        return [stored_tree(value, depth + 1) for value in tree[:_MOST_ITEMS]]
+    return tree
+
 
 # --- records
 

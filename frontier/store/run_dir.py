@@ -28,12 +28,11 @@ import orjson
 from frontier.client.secrets import redact
 from frontier.core.errors import StoreError, UsageError
 from frontier.core.shapes import file_label
-from frontier.core.text import stored_tree
 from frontier.core.trials import Phase, Trial
 from frontier.store import lock
 from frontier.store.files import CONFIG_BYTES, Folder, writing
 from frontier.store.journal import Journal
-from frontier.store.records import GreedyReplies, build
+from frontier.store.records import GreedyReplies, build, stored_tree
 from frontier.store.trial_files import EVIDENCE_BYTES, TrialFiles, TrialWriter
 
 SCHEMA = "frontier.run/1"

@@ -17,7 +17,8 @@ from frontier.config import BudgetConfig, DeploymentConfig
 from frontier.core.errors import MemoryShortError
 from frontier.core.proof import SCANS
 from frontier.core.trials import Record, Trial
-from frontier.planning.budget import MARGIN, Amount, Caps, TrialTimes, price_of
+from frontier.planning.budget import MARGIN, Caps, TrialTimes, price_of
+from frontier.store.journal import Amount
 
 _CGROUP = Path("/sys/fs/cgroup")
 

@@ -77,7 +77,7 @@ def test_stated_beside_the_run_it_is_drawn_listed_and_named(cwd: Path) -> None:
     for p in found:
         metrics = p["metrics"]
         assert 1400 / metrics["output_throughput"]["value"] == pytest.approx(metrics["energy"]["value"])
-        assert {"watts": 1400.0, "source": "stated", "by": ""} == p["power"]
+        assert {"watts": 1400.0, "source": "stated"} == p["power"]
     assert 0 == frontier("plot", "night", "--objectives", "energy,p95_ttft", *STATED, "-o", "e.svg", cwd=cwd).code
     drawn = (cwd / "e.svg").read_text().replace("\u00a0", " ")
     assert metric("energy").label in drawn

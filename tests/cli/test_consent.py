@@ -16,6 +16,7 @@ from frontier.cli.consent import consent_to_reach, consent_to_sweep
 from frontier.config import Config, load_config
 from frontier.config.uses import PLAIN, Use, marks
 from frontier.core.errors import UsageError
+from frontier.extras.notify.finish_keys import FinishConfig
 from tests import servers
 from tests.commands import frontier
 from tests.golden import assert_golden_row
@@ -72,7 +73,7 @@ def models(top: type[BaseModel]) -> Iterator[type[BaseModel]]:
 
 
 def test_every_key_that_may_hold_a_text_is_marked_with_its_use() -> None:
-    seen = list(dict.fromkeys(models(Config)))
+    seen = list(dict.fromkeys([*models(Config), *models(FinishConfig)]))
     assert {"DeploymentConfig", "TlsConfig", "StopConfig", "FinishConfig"} <= {model.__name__ for model in seen}
     for model in seen:
         for name, field in model.model_fields.items():

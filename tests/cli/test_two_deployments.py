@@ -49,20 +49,20 @@ def test_the_second_named_is_against_the_first(here: Path) -> None:
     assert [("bf16", "fp8", "256/32"), ("bf16", "fp8", "short")] == [(s["a"], s["b"], s["shape"]) for s in shapes]
     assert [("fp8", "bf16")] * 2 == [(s["a"], s["b"]) for s in json.loads(back.out)["shapes"]]
     for one, other in zip(shapes, json.loads(back.out)["shapes"], strict=True):
-        assert 1.1 < one["ratio"]["value"] == pytest.approx(1 / other["ratio"]["value"])
+        gain, loss = (side["differences"][0]["ratio"]["value"] for side in (one, other))
+        assert 1.1 < gain == pytest.approx(1 / loss)
     text = command("compare", "night", "--deployment", "bf16", "--deployment", "fp8", "--shape", "short", cwd=here)
     assert "fp8 against bf16" in text.out
     assert "256/32" not in text.out
     assert "fp8-slow" not in text.out
 
 
-def test_settings_of_one_side_and_a_picture_work_as_with_two_runs(here: Path, tmp_path: Path) -> None:
+def test_settings_of_one_side_work_as_with_two_runs(here: Path) -> None:
     pair = ("--deployment", "bf16", "--deployment", "fp8", "--shape", "short")
     each = ("--set-a", "deployments.bf16.gpus=1", "--set-b", "deployments.fp8.gpus=2")
-    said = command("compare", "night", *pair, *each, "--json", "-o", tmp_path / "pair.svg", cwd=here)
+    said = command("compare", "night", *pair, *each, "--json", cwd=here)
     (shape,) = json.loads(said.out)["shapes"]
     assert ([1, 2], True) == (shape["gpus"], shape["per_gpu"])
-    assert "fp8" in (tmp_path / "pair.svg").read_text()
 
 
 @pytest.mark.parametrize(

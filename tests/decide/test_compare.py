@@ -12,7 +12,7 @@ from frontier.core import estimate
 from frontier.core.decisions import Decision, Limit, Verdict
 from frontier.core.errors import ExitCode, exit_code
 from frontier.core.points import Estimate, Flag, Point
-from frontier.extras.compare import areas, comparison
+from frontier.extras.compare import comparison
 from frontier.extras.compare.comparison_tables import comparison_table, no_characters
 from frontier.extras.compare.contest import Rules, Side
 from frontier.extras.compare.rivals import comparison_notes
@@ -52,14 +52,12 @@ def measured(speed, seed, n=1000, grid=GRID):
     return [estimate.point(s) for s in samples.values()], samples
 
 
-def compared(
-    a, b, objectives=OBJECTIVES, *, samples=({}, {}), gpus=(None, None), decisions=(None, None), draws=20, **rules
-):
+def compared(a, b, objectives=OBJECTIVES, *, samples=({}, {}), gpus=(None, None), decisions=(None, None), **rules):
     sides = [
         Side(name, points, decision, number, windows)
         for name, points, decision, number, windows in zip("AB", (a, b), decisions, gpus, samples, strict=True)
     ]
-    return comparison.compare(*sides, Rules(objectives, draws=draws, **rules))
+    return comparison.compare(*sides, Rules(objectives, **rules))
 
 
 def both(speed, n=1000, **more):
@@ -210,7 +208,7 @@ def test_with_no_setting_in_common_nothing_is_resolved_and_without_a_usable_poin
     apart = compared(a, b)
     assert ("not resolved", ()) == (apart.verdict, apart.outcome.differences)
     gone = compared(a, [point(1, 100, 1.0, flags=LOCKSTEP)])
-    assert ("invalid", True) == (gone.verdict, math.isnan(gone.ratio.value))
+    assert "invalid" == gone.verdict
     assert_golden_row("pages", comparison_table([apart, gone], width=100))
     assert ("invalid", ExitCode.FAILED) == (comparison.overall([apart, gone]), exit_code([gone.verdict]))
     assert "not resolved" == comparison.overall([both(1.15), apart])
@@ -240,7 +238,6 @@ def test_per_gpu_eight_replicas_are_what_one_is():
     assert (True, False) == (found.per_gpu, whole.per_gpu)
     assert {"output_throughput": 1.0, "p99_e2e": 1.0} == pytest.approx(ratios(found))
     assert {tuple((c, 8 * c) for c in GRID)} == {d.settings for d in found.outcome.differences}
-    assert 1.0 == pytest.approx(found.ratio.value)
     assert ratios(whole)["output_throughput"] > 1.2
 
 
@@ -255,9 +252,9 @@ def test_per_gpu_an_operating_point_counts_its_share():
 @pytest.mark.parametrize("gpus", [(8, None), (None, 8), (None, None), (8, 8)])
 def test_rates_stay_whole_where_a_number_of_gpus_is_not_known_or_the_same(gpus):
     a, b = [point(1, 100, 1.0), point(2, 180, 2.0)], [point(1, 110, 0.9), point(2, 200, 2.1)]
-    found = compared(a, b, reference=3.0, gpus=gpus)
+    found = compared(a, b, gpus=gpus)
     assert (False, gpus) == (found.per_gpu, found.gpus)
-    assert compared(a, b, reference=3.0).outcome == found.outcome
+    assert compared(a, b).outcome == found.outcome
 
 
 def test_what_is_no_rate_is_not_divided():
@@ -265,16 +262,7 @@ def test_what_is_no_rate_is_not_divided():
     assert not found.per_gpu
 
 
-# --- the ratio of areas
-
-
-def test_the_ratio_is_of_the_areas_up_to_the_reference():
-    a = [point(1, 100, 1.0), point(2, 180, 2.0)]
-    b = [point(1, 110, 0.9), point(2, 200, 2.1)]
-    found = compared(a, b, reference=3.0)
-    area_a, area_b = 100 * 1 + 180 * 1, 110 * 1.2 + 200 * 0.9
-    assert area_b / area_a == pytest.approx(found.ratio.value)
-    assert area_a == pytest.approx(areas.hypervolume([100, 180], [1, 2], (0, 3)))
+# --- axes
 
 
 def test_a_measurement_where_faster_users_are_better_is_compared_the_other_way_round():
@@ -284,43 +272,8 @@ def test_a_measurement_where_faster_users_are_better_is_compared_the_other_way_r
 
     a = [served(1, 100, 90, "a"), served(8, 500, 50, "a")]
     b = [served(1, 100, 95, "b"), served(8, 600, 55, "b")]
-    found = compared(a, b, ("output_throughput", "p50_interactivity"), reference=40.0)
-    assert (100 * 40 + 600 * 15) / (100 * 40 + 500 * 10) == pytest.approx(found.ratio.value)
+    found = compared(a, b, ("output_throughput", "p50_interactivity"))
     assert "better" == found.verdict
-
-
-def test_the_areas_are_of_the_range_that_both_measured():
-    a = [point(1, 100, 1.0), point(2, 180, 2.0)]
-    b = [point(1, 100, 1.0), point(2, 180, 2.0), point(64, 3000, 3.5)]
-    assert 1.0 == compared(a, b, reference=3.5).ratio.value
-
-
-def test_per_gpu_the_interval_is_that_of_the_whole_divided():
-    sides = [measured(1.0, seed, grid=(1, 8, 64)) for seed in (1, 2)]
-    (a, a_samples), (b, b_samples) = sides
-    reached = min(side[-1].metrics["p99_e2e"].value for side in (a, b))
-    how = {"reference": reached, "samples": (a_samples, b_samples), "draws": 100}
-    whole, found = (compared(a, b, gpus=gpus, **how) for gpus in ((4, 4), (4, 5)))
-    ends = [getattr(whole.ratio, end) for end in ("low", "value", "high")]
-    assert [end * 4 / 5 for end in ends] == pytest.approx([getattr(found.ratio, e) for e in ("low", "value", "high")])
-
-
-def test_per_gpu_areas_end_at_the_worst_that_both_reach():
-    a = [point(c, 100 * c, 1.0 + c) for c in (1, 2, 4, 8)]
-    b = [point(c, 100 * c, 1.0 + c / 8) for c in (8, 32, 128)]
-    found = compared(a, b, reference=30.0, gpus=(1, 8))
-    area_a, area_b = 100 * 1 + 200 * 2 + 400 * 4, 100 * 3 + 400 * 4
-    assert (9.0, pytest.approx(area_b / area_a)) == (found.reference, found.ratio.value)
-    assert 4.0 == compared(a, b, reference=4.0, gpus=(1, 8)).reference
-
-
-def test_a_limit_that_is_a_rate_is_that_of_a_and_divided_with_it():
-    a = [point(c, 100 * c, 1.0 + c) for c in (1, 2, 4)]
-    b = [point(8 * c, 800 * c, 1.0 + c) for c in (1, 2, 4)]
-    turned = ("p99_e2e", "output_throughput")
-    found = compared(a, b, turned, reference=150.0, gpus=(1, 8))
-    assert (150.0, True) == (found.reference, found.per_gpu)
-    assert compared(a, a, turned, reference=150.0).ratio.value == pytest.approx(found.ratio.value)
 
 
 # --- tokens of other lengths

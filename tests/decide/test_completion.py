@@ -11,11 +11,11 @@ from frontier.core.claimed import claim_points
 from frontier.core.decisions import Limit
 from frontier.core.loads import Rate
 from frontier.core.points import Estimate, Point
-from frontier.core.proof import WINDOWS, joined, nearest
+from frontier.core.proof import WINDOWS, joined
 from frontier.core.trials import Phase
 from frontier.search import claim_turns, complete, scan
 from frontier.search.scan import Ask, Done, SearchPolicy
-from frontier.search.series_history import SeriesHistory
+from frontier.search.series_history import SeriesHistory, nearest
 from frontier.search.window_size import mean_e2e, window_size
 from tests.stats.made import SHAPE, Server, grid, trial
 

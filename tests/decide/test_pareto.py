@@ -1,4 +1,3 @@
-import math
 import time
 
 import moocore
@@ -10,7 +9,6 @@ from hypothesis import strategies as st
 from frontier.core import pareto
 from frontier.core.points import Estimate, Flag, Point
 from frontier.core.shapes import Shape
-from frontier.extras.compare import areas
 from tests.golden import assert_golden_row
 
 SHAPE = Shape.of(1024, 256)
@@ -162,38 +160,11 @@ def test_all_points_excluded_leave_an_empty_frontier():
     assert ((), ()) == (found.members, found.dominated)
 
 
-def test_the_hypervolume_equals_moocore():
-    rng = np.random.default_rng(4)
-    for _ in range(1000):
-        n = rng.integers(1, 40)
-        high, low = rng.integers(0, 9, n) / 2, rng.integers(0, 9, n) / 2
-        floor = float(rng.integers(0, 3))
-        expected = moocore.hypervolume(np.column_stack((-high, low)), ref=[-floor, 3.0])
-        assert expected == pytest.approx(areas.hypervolume(high, low, (floor, 3.0)), abs=1e-12)
-
-
-def test_the_hypervolumes_of_rows_are_those_of_their_finite_points():
-    rng = np.random.default_rng(6)
-    odd = [-np.inf, np.inf, np.nan, *range(7)]
-    high, low = rng.choice(odd, (300, 9)), rng.choice(odd, (300, 9))
-    both = np.isfinite(high) & np.isfinite(low)
-    expected = [areas.hypervolume(h[has], w[has], (1.0, 5.0)) for h, w, has in zip(high, low, both, strict=True)]
-
-    assert expected == areas.hypervolumes(high, low, (1.0, 5.0)).tolist()
-    assert 0 < min(max(expected), len(set(expected)) - 1)
-    assert [0.0] * 3 == areas.hypervolumes(np.empty((3, 0)), np.empty((3, 0)), (0.0, 1.0)).tolist()
-
-
 @pytest.mark.parametrize("table", [[1.0, 2.0], [], [[], []]])
 def test_what_is_no_table_of_objectives_is_refused(table):
     with pytest.raises(ValueError) as refused:
         pareto.nondominated_nd(table)
     assert_golden_row("messages", str(refused.value))
-
-
-def test_a_hypervolume_without_a_finite_reference_is_refused():
-    with pytest.raises(ValueError, match="reference"):
-        areas.hypervolume([1], [1], (0.0, math.inf))
 
 
 def test_a_large_set_takes_no_more_than_a_few_times_what_moocore_takes():

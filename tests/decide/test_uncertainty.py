@@ -6,10 +6,8 @@ import numpy as np
 import pytest
 
 from frontier.core import estimate, pareto, sources, uncertainty, window
-from frontier.core.bounds import from_draws
 from frontier.core.decisions import Limit
 from frontier.core.histogram import LogHistogram
-from frontier.core.points import Estimate
 from frontier.core.uncertainty import Replicates
 from frontier.core.window import BLOCKS
 from tests.stats.made import Server, sample, trial
@@ -183,10 +181,6 @@ def test_the_band_brackets_the_measured_staircase_and_says_nothing_left_of_it():
     upward = uncertainty.band(drawn([[5, 9]], [[30, 20]], ("output_throughput", "p50_interactivity")), [10, 25, 40])
     assert [(10, 9.0, 9.0), (25, 5.0, 5.0)] == upward[:2]  # at a speed of 25 only the first still qualifies
     assert np.isnan(upward[2][1:]).all()
-
-
-def test_an_interval_from_draws_without_a_value_is_unbounded():
-    assert Estimate.without_interval(1.0, 2) == from_draws(1.0, np.array([1.0, math.inf]))
 
 
 @pytest.mark.parametrize("p", [0.01, 0.3, 0.5, 0.9, 0.95, 0.99, 0.999, 1.0])

@@ -9,10 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from frontier.config.config_file import of_column
 from frontier.core.errors import UsageError
 from frontier.core.loads import Arrivals, Trace
-from frontier.extras.workload.arrival_files import read_trace
+from frontier.extras.workload.arrival_files import of_column, read_trace
 from tests.golden import assert_golden_row
 
 TIMES = [0.0]

@@ -30,7 +30,7 @@ def file_of(path: Path, rows: list[dict[str, Any]]) -> SessionFile:
 
 def turns_of(path: Path, rows: list[dict[str, Any]]) -> list[tuple[SessionTurn, ...]]:
     table = file_of(path, rows).table
-    return list(table.sessions)
+    return list(table.rows)
 
 
 @pytest.fixture
@@ -142,7 +142,7 @@ def test_its_sessions_are_equal_wherever_the_file_lies_and_are_sent_to_workers(p
     assert shape_of(path, [*rows, *rows]) != one
     copy = pickle.loads(pickle.dumps(one))
     assert copy == one
-    assert copy.session.file.table.sessions == one.session.file.table.sessions  # type: ignore[union-attr]
+    assert copy.session.file.table.rows == one.session.file.table.rows  # type: ignore[union-attr]
 
 
 TURN = {"new": 9, "out": 2}

@@ -11,9 +11,9 @@ from frontier.core.shapes import Shape
 from frontier.extras.compare.comparison import Comparison, compare
 from frontier.extras.compare.comparison_tables import comparison_table, comparisons_json, partners
 from frontier.extras.compare.contest import Rules, Side
-from frontier.extras.compare.multi_run import Group, overlay, together
+from frontier.extras.compare.multi_run import Group, together
 from frontier.extras.compare.rivals import comparison_notes, contest_sentence
-from frontier.show.picture.data import Role, View
+from frontier.show.picture.data import Picture, Role, View
 from tests.golden import assert_golden_row
 from tests.plot.toy import LIMIT, SHAPE, stairs, toy_decision, toy_frontier, toy_points
 
@@ -37,7 +37,7 @@ def found(
     sides = [
         Side(n, v.points, v.decision if decided else None, v.gpus) for n, v in zip(names, views(gpus), strict=True)
     ]
-    return compare(*(reversed(sides) if back else sides), Rules(AXES, reference=0.5, limits=(LIMIT,)))
+    return compare(*(reversed(sides) if back else sides), Rules(AXES, limits=(LIMIT,)))
 
 
 def bare(one: Comparison) -> Comparison:
@@ -61,14 +61,18 @@ def test_the_sentence_says_by_how_much_the_better_one_is_better() -> None:
     assert_golden_row("answers", "\n".join(contest_sentence([one.contest]) for one in cases))
 
 
-def test_the_titles_of_two_runs_and_of_their_comparison_are_the_same() -> None:
-    a, b = views()
-    assert together([Group(("bf16", "fp8"), (a, b))]).title == overlay(a, b, found()).title
+def drawn(gpus: Gpus = (None, None)) -> Picture:
+    """Both in one picture."""
+    return together([Group(("bf16", "fp8"), views(gpus))])
+
+
+def test_the_title_of_two_is_the_sentence_of_their_comparison() -> None:
+    assert drawn().title == contest_sentence([found().contest])
 
 
 def test_both_frontiers_share_the_axes_and_differ_in_colour_and_shape() -> None:
-    a, b = views()
-    (panel,) = overlay(a, b, found()).panels
+    b = views()[1]
+    (panel,) = drawn().panels
 
     assert [("bf16", Role.FRONTIER), ("fp8", Role.OTHER)] == [(s.name, s.role) for s in stairs(panel)]
     assert {Role.FRONTIER, Role.OTHER} == {mark.role for mark in panel.marks}
@@ -78,8 +82,9 @@ def test_both_frontiers_share_the_axes_and_differ_in_colour_and_shape() -> None:
 def test_unlike_axes_are_refused() -> None:
     a, _ = views()
     points = toy_points()
+    other = View(points, toy_frontier(points, ("output_throughput", "p99_e2e")))
     with pytest.raises(ValueError, match="p99_e2e"):
-        overlay(a, View(points, toy_frontier(points, ("output_throughput", "p99_e2e"))), found())
+        together([Group(("bf16", "fp8"), (a, other))])
 
 
 def test_the_table_says_the_values_their_ratio_and_its_interval() -> None:
@@ -97,13 +102,6 @@ def test_the_table_says_the_values_their_ratio_and_its_interval() -> None:
     assert list(AXES) == [d["metric"] for d in other["differences"]]
     assert max(map(len, text.splitlines())) <= 100
     assert_golden_row("answers", text)
-
-
-def test_the_json_has_the_ratio_of_areas_without_an_interval_where_there_are_no_requests() -> None:
-    (tree,) = json.loads(json.dumps(comparisons_json([found()]), allow_nan=False))["shapes"]
-
-    assert tree["ratio"]["value"] > 1.2
-    assert (None, 0.5) == (tree["ratio"]["low"], tree["reference"])
 
 
 def test_of_several_deployments_each_answer_says_which_it_is_of() -> None:
@@ -167,9 +165,9 @@ def drawn_of(gpus: Gpus) -> tuple[bool, float, str]:
     """Whether the y axis is per GPU, the height of A's highest mark, and what is written around the
     panel.
     """
-    drawn = overlay(*views(gpus), found(gpus))
-    (panel,) = drawn.panels
-    words = "\n".join([drawn.title, *drawn.notes])
+    picture = drawn(gpus)
+    (panel,) = picture.panels
+    words = "\n".join([picture.title, *picture.notes])
     return "per GPU" in panel.y.label, max(m.y for m in panel.marks if m.role is Role.FRONTIER), words
 
 

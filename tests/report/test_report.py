@@ -125,7 +125,7 @@ def test_the_whole_text_of_the_page_and_its_markdown() -> None:
     cells = re.sub(r"</t[hd]>", " | ", re.sub(r"\n", "", re.sub(r"<br>", " ", visible)))
     lines = re.sub(r"<[^>]*>", "", re.sub(r"</(tr|p|h\d|dd|li|summary|caption|title|pre|ul)>|<dd>", "\n", cells))
     assert_golden("page.txt", html.unescape("\n".join(line.strip() for line in lines.splitlines() if line.strip())))
-    assert_golden("report.md", report_markdown(report, "frontier.svg"))
+    assert_golden("report.md", report_markdown(report))
 
 
 def test_each_limited_number_has_a_bar_with_its_value_its_bound_and_the_limit() -> None:
@@ -376,11 +376,6 @@ def test_a_config_with_fences_of_its_own_stays_in_its_block() -> None:
     text = report_markdown(dataclasses.replace(usual(), config_text="a: |\n  ```\n  x\n  ````\n"))
 
     assert "`````yaml\na: |\n  ```\n  x\n  ````\n`````" in text
-
-
-def test_the_picture_is_linked_from_markdown_when_there_is_one() -> None:
-    assert "](<frontier.svg>)" in report_markdown(usual(), "frontier.svg")
-    assert "![" not in report_markdown(usual())
 
 
 def test_each_row_has_its_role() -> None:

@@ -20,13 +20,14 @@ from frontier.core.shapes import Shape
 from frontier.extras.serve_sim.process import SimulatorProcess
 from frontier.simulator.spec import EngineSpec
 from frontier.simulator.virtual import closed_loop_arrays
+from tests.simulator.truth_server import TruthProcess
 
 FAST = EngineSpec(step_base=1e-3, per_decode=0.0, per_prefill_token=1e-6, per_context_token=0.0, ingest=0.0)
 
 
 @pytest.fixture(scope="module")
 def simulator():
-    with SimulatorProcess(FAST) as running:
+    with TruthProcess(FAST) as running:
         yield running
 
 
@@ -153,14 +154,13 @@ def test_metrics_parse_and_count(simulator):
 @pytest.mark.process
 def test_the_truth_names_each_token_of_a_request(simulator):
     sent = time.perf_counter()
-    call(simulator, "POST", "/v1/completions", {"prompt": [1], "max_tokens": 6}, {"x-request-id": "mine"})
+    call(simulator, "POST", "/v1/completions", {"prompt": [1], "max_tokens": 6})
     back = time.perf_counter()
-    (truth,) = json.loads(call(simulator, "GET", "/truth?id=mine")[2])["requests"]
+    truth = json.loads(call(simulator, "GET", "/truth")[2])[-1]
     assert sent < truth["receipt"] < truth["scheduled"][0] < back
     assert 6 == len(truth["scheduled"]) == len(truth["actual"])
     assert min(np.subtract(truth["actual"], truth["scheduled"])) >= 0
     assert np.diff(truth["scheduled"]) == pytest.approx(1e-3, abs=1e-9)
-    assert 1 < len(json.loads(call(simulator, "GET", "/truth")[2])["requests"])
 
 
 @pytest.mark.process
@@ -169,11 +169,11 @@ def test_over_http_and_in_virtual_time_the_engine_gives_the_same_latencies():
         step_base=15e-3, per_decode=2e-4, per_prefill_token=4e-5, per_context_token=1e-7, noise=0.05, ingest=1e-3
     )
     body = {"prompt": [1] * 300, "max_tokens": 24, "stream": True}
-    with SimulatorProcess(spec) as live:
+    with TruthProcess(spec) as live:
         seen = asyncio.run(raw_client.closed_loop(port(live), 8, 7, body, spread=0.45))
-        truth = json.loads(call(live, "GET", "/truth")[2])["requests"]
+        truth = json.loads(call(live, "GET", "/truth")[2])
     virtual = closed_loop_arrays(spec, Shape.of(300, 24), 8, requests=400)
-    settled = [r for r in truth if not r["x_request_id"].endswith("-0")]
+    settled = [r for r in truth if not r["key"].endswith("-0")]
     due = np.median([r["scheduled"][0] - r["receipt"] for r in settled])
     assert due == pytest.approx(np.median(virtual.ttft), rel=0.12)
     step = np.median([(r["scheduled"][-1] - r["scheduled"][0]) / 23 for r in settled])
@@ -186,8 +186,8 @@ def test_over_http_and_in_virtual_time_the_engine_gives_the_same_latencies():
 
 @pytest.mark.process
 def test_a_late_step_does_not_delay_the_schedule(simulator):
-    call(simulator, "POST", "/v1/completions", {"prompt": [1], "max_tokens": 400}, {"x-request-id": "long"})
-    (truth,) = json.loads(call(simulator, "GET", "/truth?id=long")[2])["requests"]
+    call(simulator, "POST", "/v1/completions", {"prompt": [1], "max_tokens": 400})
+    truth = json.loads(call(simulator, "GET", "/truth")[2])[-1]
     assert truth["scheduled"][-1] - truth["scheduled"][0] == pytest.approx(0.399, abs=1e-6)
 
 

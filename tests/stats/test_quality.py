@@ -1,12 +1,14 @@
 """Quality beside a reference: against a slow twin, and on answers whose true losses are known."""
 
 import dataclasses
+import math
 import random
 
 import numpy as np
 import pytest
 
-from frontier.extras.quality.agreement import Compared, compared
+from frontier.core.points import Estimate
+from frontier.extras.quality.agreement import Compared, compared, from_draws
 from frontier.store.records import GreedyReplies, GreedyReply
 
 LENGTH = 32
@@ -200,3 +202,7 @@ def test_the_interval_of_a_lost_score_holds_the_truth(right: float, steady: floa
         assert claimed <= (0.05 + 3 * (0.95 * 0.05 / seeds) ** 0.5) * seeds
     if lost == 0.08:
         assert claimed >= 0.7 * seeds
+
+
+def test_an_interval_from_draws_without_a_value_is_unbounded() -> None:
+    assert Estimate.without_interval(1.0, 2) == from_draws(1.0, np.array([1.0, math.inf]), 2)

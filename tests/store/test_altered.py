@@ -11,12 +11,12 @@ import orjson
 import pytest
 
 from frontier import import_files
-from frontier.core import text
 from frontier.core.decisions import Verdict
 from frontier.core.errors import StoreError
 from frontier.read_run import load
 from frontier.store.files import Folder
 from frontier.store.journal import Journal, server_words, servers
+from frontier.store.records import STORED, stored
 from frontier.store.run_dir import RunDirectory
 from frontier.store.trial_files import AlteredError, sealed, unsealed
 from frontier.store.window_cache import pack, unpack
@@ -327,8 +327,8 @@ def test_what_is_stored_is_bounded_and_clean(tmp_path: Path) -> None:
             assert "\\u001b" not in data, file
             named |= {file.name} if "llama8b[31m" in data else set()
     assert named == {"journal.jsonl", f"{trial().key}.json", f"{trial().key}.jsonl"}
-    (stored,) = RunDirectory.read(tmp_path / "run").records(trial().key)
-    assert stored.finish_reason == "llama8b[31m"
+    (kept,) = RunDirectory.read(tmp_path / "run").records(trial().key)
+    assert kept.finish_reason == "llama8b[31m"
 
 
 def _fields(what: object) -> dict[str, object]:
@@ -351,7 +351,7 @@ def test_a_server_with_a_name_that_is_cut_is_the_same_server_and_one_that_differ
     "said", ["", "plain", "two\nlines\t1 tab", "x" * 2_000, "é 漢字 🙂", "x" * 2_001, "\u202e" * 9_000]
 )
 def test_what_was_stored_is_stored_again_as_it_is(said: str) -> None:
-    once = text.stored(said)
-    assert len(once) <= text.STORED
-    assert text.stored(once) == once
+    once = stored(said)
+    assert len(once) <= STORED
+    assert stored(once) == once
     assert (once == said) == (len(said) <= 2_000)

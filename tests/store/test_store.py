@@ -13,12 +13,11 @@ from hypothesis import strategies as st
 
 from frontier.core.errors import StoreError, UsageError
 from frontier.core.shapes import Shape
-from frontier.core.text import stored
 from frontier.core.trials import ClientHealth, Measurement, Outcome, Phase, Record, Trial, Window
 from frontier.core.units import LONGEST
 from frontier.store.files import Folder
 from frontier.store.journal import Journal
-from frontier.store.records import decode_measurement, decode_record, encode_measurement, encode_record
+from frontier.store.records import decode_measurement, decode_record, encode_measurement, encode_record, stored
 from frontier.store.run_dir import AnotherSweepError, RunDirectory, last_measured, runs_under
 from frontier.store.trial_files import AlteredError
 from frontier.sweep.given_files import prompts_facts

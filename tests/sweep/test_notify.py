@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 
-from frontier.config import FinishConfig, load_config
+from frontier.config import load_config
+from frontier.extras.notify.finish_keys import FinishConfig
 from frontier.extras.notify.on_finish import notify
 from tests import servers
 from tests.commands import frontier

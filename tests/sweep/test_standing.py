@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from frontier.config import load_config
-from frontier.planning.budget import Amount
 from frontier.planning.next_step import with_budget
 from frontier.read_run import load
+from frontier.store.journal import Amount
 from frontier.store.run_dir import RunDirectory
 from tests.commands import Said, frontier, start
 from tests.golden import assert_golden_row

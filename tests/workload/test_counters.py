@@ -7,13 +7,23 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 import pytest
 
+from frontier.client.ask.evidence import parse_metrics
+from frontier.client.ask.facts import Samples
 from frontier.config import load_config
 from frontier.core.errors import MeasurementError
 from frontier.extras.workload.bucket_counts import Buckets, bucket_figures, filled, joined, tail_between
 from frontier.extras.workload.config_text import config_text
 from frontier.extras.workload.counter_watch import base_of
 from frontier.extras.workload.observed import Workload
-from frontier.extras.workload.server_metrics import ENGINES, Increases, Watched, in_flight, wanted_samples, workload_of
+from frontier.extras.workload.server_metrics import (
+    ENGINES,
+    MOST_LINES,
+    WANTED,
+    Increases,
+    Watched,
+    in_flight,
+    workload_of,
+)
 from frontier.simulator.request_times import BOUNDS
 
 VLLM = BOUNDS["request_prompt_tokens"]
@@ -40,11 +50,15 @@ def text(series: Mapping[str, Buckets], labels: str = 'model_name="llama"', more
     return "\n".join(lines).encode() + b"\n"
 
 
+def read(reading: bytes) -> Samples:
+    return parse_metrics(reading, wanted=WANTED, most=MOST_LINES)
+
+
 def workload(*texts: bytes, context: int | None = None) -> Workload:
     """The workload in successive readings."""
     increases = Increases()
     for reading in texts:
-        increases.add(wanted_samples(reading))
+        increases.add(read(reading))
     return workload_of(Watched("server", increases.grown, 60.0, None, None), context)
 
 
@@ -88,7 +102,7 @@ def test_a_counter_that_began_anew_counts_from_there() -> None:
     readings = [[100] * 40, [100] * 50, [400] * 5, [400] * 25]
     increases = Increases()
     for values in readings:
-        increases.add(wanted_samples(text(dict.fromkeys(NAMES["vllm"], buckets(values)))))
+        increases.add(read(text(dict.fromkeys(NAMES["vllm"], buckets(values)))))
     found = workload_of(Watched("server", increases.grown, 60.0, None, None), None)
     assert increases.restarted
     assert found.requests == 10 + 5 + 20
@@ -211,9 +225,9 @@ def test_the_cache_share_is_of_tokens() -> None:
 
 def test_hostile_texts_are_refused_or_say_nothing() -> None:
     with pytest.raises(ValueError, match="series"):
-        wanted_samples(b'vllm:request_prompt_tokens_sum{a="1"} 1\n' * 30_000)
+        read(b'vllm:request_prompt_tokens_sum{a="1"} 1\n' * 30_000)
     for odd in (b"vllm:request_prompt_tokens_sum NaN\n", b"vllm:request_prompt_tokens_sum -5\n", b"{}\n\xff\xfe\n"):
-        assert wanted_samples(odd) == {}
+        assert read(odd) == {}
     model = 'model_name="x\\n# injected: yes"'
     found = workload(b"", text(dict.fromkeys(NAMES["vllm"], buckets([100] * 50)), model))
     assert "\n# injected" not in config_text(found)
@@ -236,7 +250,7 @@ def test_in_flight_is_the_rate_of_ended_requests_times_their_mean_time(engine: s
     for _ in range(201):
         each += [rng.expovariate(1 / 0.25) for _ in range(rng.randrange(17))]  # 8 of 0.25 s in every 2 s
         series = dict.fromkeys(TIMES[engine], buckets(each, (0.1, 1.0)))
-        steps.append(increases.add(wanted_samples(text(series, more=("vllm:num_requests_running 40",)))))
+        steps.append(increases.add(read(text(series, more=("vllm:num_requests_running 40",)))))
     came, spent = (sum(values) for values in zip(*steps, strict=True))
     figure = in_flight(np.array([seconds for _, seconds in steps[1:]]), np.full(200, 2.0))
     assert figure is not None

@@ -32,26 +32,31 @@ _SETTLED = 2.0
 
 # --- metrics over HTTP
 
-_WANTED = re.compile(
-    rb"^(?:%s)(?:\{[^\n]*)?[ \t][^\n]*$" % b"|".join(re.escape(name.encode()) for name in (*NAMES, START)),
-    re.MULTILINE,
-)
+
+def series_of(names: Iterable[str]) -> re.Pattern[bytes]:
+    """Finds the lines of a Prometheus text that are of these names."""
+    listed = b"|".join(re.escape(name.encode()) for name in names)
+    return re.compile(rb"^(?:%s)(?:\{[^\n]*)?[ \t][^\n]*$" % listed, re.MULTILINE)
+
+
+_WANTED = series_of((*NAMES, START))
 _MOST_SERIES = 5_000
 """Far more than the replicas of one server have, and read in a fraction of a second."""
 
 
-def parse_metrics(*texts: bytes) -> Samples:
-    """The known series in Prometheus texts, one per replica or exporter, as they came.
+def parse_metrics(*texts: bytes, wanted: re.Pattern[bytes] = _WANTED, most: int = _MOST_SERIES) -> Samples:
+    """The known series in Prometheus texts, one per replica or exporter, as they came: what
+    `series_of` their names finds.
 
-    ValueError when one is no such text, or has so many that reading them would disturb what is
-    measured. NaN and infinite values, which some exporters give before their first request, say
-    nothing and are left out, as is what no server can mean: a value below zero or beyond
+    ValueError when one is no such text, or has more than `most`, so that reading them would disturb
+    what is measured. NaN and infinite values, which some exporters give before their first request,
+    say nothing and are left out, as is what no server can mean: a value below zero or beyond
     `units.MOST`. Series that are there twice are added up.
     """
     # Only the known lines reach the parser: an engine exports thousands of histogram lines, and
     # time is short here.
-    known = [_WANTED.findall(text) for text in texts]
-    if (count := sum(map(len, known))) > _MOST_SERIES * len(texts):
+    known = [wanted.findall(text) for text in texts]
+    if (count := sum(map(len, known))) > most * len(texts):
         raise ValueError(f"{count:,} series of the known metrics")
     samples: dict[Key, float] = {}
     for number, lines in enumerate(known):

@@ -122,7 +122,7 @@ def _source_facts(times: Sequence[float], moments: Sequence[Samples]) -> tuple[d
                     facts[name] = step / (times[-1] - times[0]) if how == "rate" else step
             case "level":
                 facts |= {name: sum(values) / len(values), f"{name}_max": max(values)}
-            case "energy" | "samples":
+            case "samples":
                 facts |= _MADE[how](times, moments, _made_of(_series(moments)))
             case _:
                 facts[name] = _joined(how, values)

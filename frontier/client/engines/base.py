@@ -22,13 +22,13 @@ class Fact(NamedTuple):
     """A fact: its unit, how the series of one moment become one value, and how the values of a
     window become one.
 
-    'level' is the mean over time, and the highest beside it as NAME_max; 'energy' and 'samples' are
-    of devices, made by their extra.
+    'level' is the mean over time, and the highest beside it as NAME_max; 'samples' are of
+    devices, made by their extra.
     """
 
     unit: str
     series: Literal["sum", "max", "min", "mean", "count"]
-    time: Literal["increase", "rate", "level", "mean", "min", "max", "count", "energy", "samples"]
+    time: Literal["increase", "rate", "level", "mean", "min", "max", "count", "samples"]
 
 
 class Mask(int):

@@ -9,9 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from frontier.cli import common
-from frontier.core.decisions import Limit
 from frontier.core.errors import UsageError, exit_code
-from frontier.core.series import Series
 from frontier.core.units import parse_share
 from frontier.store.run_dir import RunDirectory, last_measured, runs_under
 
@@ -27,13 +25,6 @@ if TYPE_CHECKING:
 @click.option("--gate", is_flag=True, help="Only ask whether B is worse, with stated error rates: see docs/compare.md.")
 @click.option("--allow", metavar="5%", help="With --gate: the share that B may lose; default 5%.")
 @click.option("--spread", metavar="1%", help="With --gate: by how much runs of one unchanged server differ (sd).")
-@click.option(
-    "-o",
-    "--output",
-    multiple=True,
-    type=common.FILE_PATH,
-    help="Draw both frontiers, the verdict as the title: FILE.png, .svg or .pdf; repeatable.",
-)
 @click.option("--set-a", "settings_a", multiple=True, metavar="KEY=VALUE", help="As --set, for run A alone.")
 @click.option("--set-b", "settings_b", multiple=True, metavar="KEY=VALUE", help="As --set, for run B alone.")
 @common.run_options("deployments", "shapes", "sla", "objectives", "settings", "detail", "as_json")
@@ -45,7 +36,6 @@ def command(  # noqa: PLR0913
     gate: bool,
     allow: str | None,
     spread: str | None,
-    output: tuple[Path, ...],
     settings_a: tuple[str, ...],
     settings_b: tuple[str, ...],
 ) -> int:
@@ -78,7 +68,7 @@ def command(  # noqa: PLR0913
     from frontier.extras.compare.comparison_tables import compare_runs, comparison_table, comparisons_json
 
     if gate:
-        return _gate(options, a, b, allow, spread, given=bool(within or output or settings_a or settings_b))
+        return _gate(options, a, b, allow, spread, given=bool(within or settings_a or settings_b))
     _require_no_gate(allow, spread)
     share = None if within is None else common.parsed("--within", within, parse_share)
     runs = _two_runs(options, a, b, settings_a, settings_b)
@@ -86,8 +76,6 @@ def command(  # noqa: PLR0913
     names = None if b is None or a.name == b.name else (a.name, b.name)
     comparisons = compare_runs(*runs, objectives=options.axes, limits=limits, within=share, names=names)
     _say_left_out(runs, comparisons)
-    if output:
-        _draw(runs, comparisons, options.axes, output, runs[0].limits() if limits is None else limits)
     unfinished = {"unfinished": [common.unfinished_json(run) for run in runs]}
     common.answer(
         comparisons_json(comparisons) | unfinished
@@ -116,7 +104,7 @@ def _gate(
 
     if given or options.objectives:
         raise UsageError(
-            "--gate takes none of --within, --output, --set-a, --set-b and --objectives",
+            "--gate takes none of --within, --set-a, --set-b and --objectives",
             "what it judges is fixed; the share that may be lost is  --allow 5%",
         )
     share = common.parsed("--allow", allow or "5%", parse_share)
@@ -207,25 +195,3 @@ def _say_left_out(runs: "tuple[Run, Run]", comparisons: "Sequence[Comparison]") 
         alone = [f"{deployment} {shape.label}" for deployment, shape in measured if (deployment, shape) not in compared]
         if alone:
             common.note(f"left out, as only {run.path} measured it: {', '.join(alone)}")
-
-
-def _draw(
-    runs: "tuple[Run, Run]",
-    comparisons: "Sequence[Comparison]",
-    axes: tuple[str, str] | None,
-    files: Sequence[Path],
-    limits: "Sequence[Limit]",
-) -> None:
-    """Write each comparison as a picture with its verdict as the title."""
-    from frontier.cli.plot import beside_an_answer, check_formats, save_pictures
-    from frontier.extras.compare.multi_run import other_limits, overlay
-    from frontier.extras.compare.pooled import base_axes
-    from frontier.show.picture.selection import views_of
-
-    check_formats(files)
-    more, shared = other_limits(runs, limits), base_axes(runs, axes, limits)
-    drawn = [{view.frontier.series: view for view in views_of(run, limits, shared)} for run in runs]
-    series = [[Series(name, c.shape) for name in c.deployments] for c in comparisons]
-    pictures = [overlay(drawn[0][a], drawn[1][b], c, more=more) for (a, b), c in zip(series, comparisons, strict=True)]
-    with beside_an_answer():
-        save_pictures(pictures, files, [pair[0] for pair in series])

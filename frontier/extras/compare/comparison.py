@@ -1,5 +1,5 @@
-"""Comparison of two frontiers of one shape, B against A: what the contest shows, the ratio of
-areas, and whether a token is as much text on both sides.
+"""Comparison of two frontiers of one shape, B against A: what the contest shows, and whether a
+token is as much text on both sides.
 """
 
 from collections.abc import Sequence
@@ -8,16 +8,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from frontier.core.difference import ORDER, ComparisonVerdict
-from frontier.core.points import Estimate
 from frontier.core.shapes import Shape
-from frontier.extras.compare.areas import area_ratio
 from frontier.extras.compare.contest import Contest, Gpus, Outcome, Rules, Side, divides, judged
+from frontier.extras.compare.gate import Gate
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """B against A for one shape. `ratio` is area B over area A up to `reference` on the second
-    objective.
+    """B against A for one shape.
 
     Where the sides have different numbers of GPUs, and both are known, all of it is per GPU.
     `characters_per_token` is how long the answers' tokens are, None where the requests of a side
@@ -26,8 +24,6 @@ class Comparison:
 
     contest: Contest
     outcome: Outcome
-    reference: float
-    ratio: Estimate
     remarks: tuple[str, ...] = ()
     characters_per_token: tuple[float | None, float | None] = (None, None)
 
@@ -65,7 +61,7 @@ def compare(a: Side, b: Side, rules: Rules) -> Comparison:
     """
     contest = Contest((a, b), rules)
     characters = _characters_per_token(a), _characters_per_token(b)
-    return Comparison(contest, judged(contest), *area_ratio(contest), characters_per_token=characters)
+    return Comparison(contest, judged(contest), characters_per_token=characters)
 
 
 def _characters_per_token(side: Side) -> float | None:
@@ -78,6 +74,6 @@ def _characters_per_token(side: Side) -> float | None:
     return characters / tokens if characters and tokens else None
 
 
-def overall(comparisons: Sequence[Comparison]) -> ComparisonVerdict:
+def overall(judged: Sequence[Comparison | Gate]) -> ComparisonVerdict:
     """The worst of all shapes; "invalid" when nothing could be compared."""
-    return max((c.verdict for c in comparisons), key=ORDER.index, default="invalid")
+    return max((one.verdict for one in judged), key=ORDER.index, default="invalid")

@@ -15,12 +15,13 @@ from frontier.core.metrics import metric
 from frontier.core.points import Point
 from frontier.core.series import Series, by_series
 from frontier.core.text import clean, clean_name, suggestion
+from frontier.core.window import WindowData
 from frontier.extras.compare.comparison import Comparison, compare, overall
 from frontier.extras.compare.contest import Rules, Side
 from frontier.extras.compare.pooled import base_axes, unique_labels
 from frontier.extras.compare.rivals import comparison_notes, contest_sentence, difference_rows
 from frontier.run import Run
-from frontier.show.cached_and_drafted import cached_and_drafted
+from frontier.show.cached_and_drafted import FOUND_CACHED, SPECULATED
 from frontier.show.json_out import Tree, tree_of
 from frontier.show.picture.selection import narrowed
 from frontier.show.sentences import decision_sentence
@@ -56,7 +57,7 @@ def compare_runs(
     within: float | None = None,
     names: Names | None = None,
 ) -> Comparisons:
-    """B against A for each shape that both measured, on the axes of A's frontier and up to A's SLA
+    """B against A for each shape that both measured, on the axes of A's frontier and under A's SLA
     unless others are given.
 
     Of one run, `deployments` names two: the second against the first. `within` as for
@@ -83,8 +84,7 @@ def compare_runs(
             for run, name, series, side, decided in zip((a, b), shown, pair, points, decisions, strict=True)
         ]
         up, across = axes[pair[0].shape][:2]
-        reference = next((limit.promise for limit in wanted if limit.metric == across), None)
-        found = compare(sides[0], sides[1], Rules((up, across), reference, limits=wanted, within=within))
+        found = compare(sides[0], sides[1], Rules((up, across), limits=wanted, within=within))
         changed = changed_settings(a.server_settings, pair[0].deployment, b.server_settings, pair[1].deployment)
         remarks = (*other_prompts(a, b, pair), *no_characters(found, a, b), *changed)
         comparisons.append(replace(found, remarks=remarks))
@@ -135,9 +135,22 @@ def other_prompts(a: Run, b: Run, pair: tuple[Series, Series]) -> list[str]:
     """That one side had random words and the other natural text, with what depends on the text."""
     if a.config.prompts == b.config.prompts or not (a.histories and b.histories):
         return []
-    told = cached_and_drafted(*(list(run.samples(series).values()) for run, series in zip((a, b), pair, strict=True)))
+    told = _cached_and_drafted(*(list(run.samples(series).values()) for run, series in zip((a, b), pair, strict=True)))
     what = f"The prompts differ: {a.config.prompts} in {a.path}, {b.config.prompts} in {b.path}"
     return [f"{what}; {told or 'neither server tells of its prefix cache or of drafts'}."]
+
+
+def _cached_and_drafted(*sides: Sequence[WindowData]) -> str:
+    """What each side's server found in its prefix cache, and how many tokens it made a step under
+    speculative decoding, in a sentence; '' where no server tells of either.
+    """
+    told = [(label, [read(*samples) for samples in sides], write) for label, read, write in (SPECULATED, FOUND_CACHED)]
+    parts = [
+        f"{label}: " + ", ".join("–" if value is None else write(value) for value in values)
+        for label, values, write in told
+        if any(value is not None for value in values)
+    ]
+    return "; ".join(parts)
 
 
 def no_characters(comparison: Comparison, a: Run, b: Run) -> list[str]:
@@ -269,9 +282,7 @@ def comparisons_json(comparisons: Sequence[Comparison]) -> Tree:
 
 
 def _tree(comparison: Comparison) -> Tree:
-    """One comparison. `ratio` is that of the areas up to `reference`, `differences` is what the
-    verdict stands on.
-    """
+    """One comparison. `differences` is what the verdict stands on."""
     a, b = comparison.contest.names
     tree: Tree = {
         "shape": comparison.shape,
@@ -282,8 +293,6 @@ def _tree(comparison: Comparison) -> Tree:
         "differences": comparison.outcome.differences,
         "proven": f"{contest_sentence([comparison.contest])}.",
         "objectives": comparison.contest.rules.objectives,
-        "reference": comparison.reference,
-        "ratio": comparison.ratio,
         "gpus": comparison.gpus,
         "per_gpu": comparison.per_gpu,
         "characters_per_token": comparison.characters_per_token,

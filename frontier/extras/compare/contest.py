@@ -20,7 +20,6 @@ from frontier.core.decisions import Decision, Limit, Verdict
 from frontier.core.difference import ComparisonVerdict, is_comparable
 from frontier.core.metrics import RATES, Metric, metric, per_gpu
 from frontier.core.points import Estimate, Point
-from frontier.core.uncertainty import DRAWS
 from frontier.core.window import WindowData
 from frontier.planning.sla_result import Best, best_deployment
 
@@ -32,19 +31,13 @@ Gpus = tuple[int | None, int | None]
 class Rules:
     """How two frontiers are compared.
 
-    `reference` is the worst value of the second objective up to which areas count, usually the
-    SLA's limit; by default the worst that both frontiers reach. One that is a rate is A's. `limits`
-    are needed for goodput and attainment. `within` is the share that B may lose and still be "no
-    worse", proven when the lower end of its interval is above that; B is then worse only when its
-    loss is surely more. `draws` and `seed` are of the bootstrap.
+    `within` is the share that B may lose and still be "no worse", proven when the lower end of its
+    interval is above that; B is then worse only when its loss is surely more.
     """
 
     objectives: tuple[str, str]
-    reference: float | None = None
     limits: tuple[Limit, ...] = ()
     within: float | None = None
-    draws: int = DRAWS
-    seed: int = 0
 
     @property
     def metrics(self) -> tuple[Metric, Metric]:
@@ -65,8 +58,7 @@ class Side:
     """What was measured of one shape on one side, which is called `name`: its points, its decision
     under the SLA, its GPUs, and the window data by concurrency.
 
-    Without samples of every point the ratio of areas has no interval; without the GPUs rates are
-    compared as they are.
+    Without the GPUs rates are compared as they are.
     """
 
     name: str
@@ -287,16 +279,3 @@ def best_of(contest: Contest) -> Best | None:
             step = step and replace(step, throughput=rates.get(step.concurrency))
             decisions.append(replace(decision, deployment=side.name, next_step=step))
     return best_deployment(decisions, {side.name: side.gpus for side in contest.sides}, gain)
-
-
-def is_sure(contest: Contest, best: Best) -> bool:
-    """Whether the best is better than each of the others that are proven, as two are compared."""
-    sides = {side.name: side for side in contest.sides}
-    pairs = (replace(contest, sides=(sides[other], sides[best.decision.deployment])) for other in best.others)
-    return all(judged(pair).verdict == "better" for pair in pairs)
-
-
-def without_proof(contest: Contest) -> dict[str, Verdict | None]:
-    """The verdicts of those of which nothing is proven; None of one that was not judged."""
-    verdicts = {side.name: side.decision.verdict if side.decision else None for side in contest.sides}
-    return {side.name: verdicts[side.name] for side in contest.sides if side.chosen is None}

@@ -1,5 +1,5 @@
-"""Several frontiers on the same axes: two that are compared, or up to four runs or deployments in
-one panel per shape. Their titles are made in `show.rivals`.
+"""Several frontiers on the same axes: up to four runs or deployments in one panel per shape. Their
+titles are made in `rivals`.
 """
 
 from collections import Counter
@@ -12,10 +12,9 @@ from frontier.core.errors import UsageError
 from frontier.core.metrics import RATES, metric, per_gpu
 from frontier.core.shapes import Shape
 from frontier.core.text import clean, clean_name
-from frontier.extras.compare.comparison import Comparison
 from frontier.extras.compare.contest import Contest, Rules, Side
 from frontier.extras.compare.pooled import base_axes, keeps, unique_labels
-from frontier.extras.compare.rivals import contest_sentence, gpus_note
+from frontier.extras.compare.rivals import contest_sentence
 from frontier.run import Objectives, Run
 from frontier.show.picture.data import Axis, Line, Mark, Panel, Picture, Role, View
 from frontier.show.picture.frontier_picture import (
@@ -126,19 +125,6 @@ def other_limits(runs: Sequence[Run], limits: Sequence[Limit]) -> list[str]:
         return []
     slas = "; ".join(f"{run.path.name} was swept for {limits_text(run.limits())}" for run in others)
     return [f"all are judged by {limits_text(limits)}; {slas}"]
-
-
-def overlay(
-    a: View, b: View, comparison: Comparison, *, footer: Provenance | None = None, more: Sequence[str] = ()
-) -> Picture:
-    """The picture of a comparison: A in blue with dots, B in orange with squares. The title says
-    what the comparison says. ValueError when the objectives differ.
-    """
-    if a.gpus != b.gpus and not comparison.per_gpu:  # then whole deployments were compared
-        a, b = replace(a, gpus=None), replace(b, gpus=None)
-    note = gpus_note(comparison)
-    group = Group(comparison.contest.names, (a, b))
-    return _picture([group], contest_sentence([comparison.contest]), footer, [*([note] if note else []), *more])
 
 
 def together(groups: Sequence[Group], *, footer: Provenance | None = None, more: Sequence[str] = ()) -> Picture:

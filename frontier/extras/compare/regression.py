@@ -12,7 +12,6 @@ from rich.text import Text
 
 from frontier.core import window
 from frontier.core.decisions import Limit
-from frontier.core.difference import ORDER
 from frontier.core.errors import UsageError
 from frontier.core.estimate import estimate
 from frontier.core.loads import amount, setting
@@ -23,6 +22,7 @@ from frontier.core.trials import Phase
 from frontier.core.units import format_share
 from frontier.core.window import WindowData
 from frontier.extras.compare import gate as judging
+from frontier.extras.compare.comparison import overall
 from frontier.extras.compare.comparison_tables import STYLES, two_deployments
 from frontier.extras.compare.gate import (
     CAUGHT,
@@ -302,17 +302,12 @@ def gate_json(gates: Sequence[Gate], allow: float) -> Tree:
     """The answer of `frontier compare --gate --json`."""
     return {
         "schema": "frontier.gate/1",
-        "verdict": _overall(gates),
+        "verdict": overall(gates),
         "allow": allow,
         "alarm_error": judging.ALARM,
         "pass_error": MISS,
         "shapes": [tree_of(one) for one in gates],
     }
-
-
-def _overall(judged: Sequence[Gate]) -> str:
-    """The worst verdict; "invalid" without any."""
-    return max((one.verdict for one in judged), key=ORDER.index, default="invalid")
 
 
 # --- the trend

@@ -1,17 +1,14 @@
-"""Several frontiers of one shape in sentences: which gives the most, by how much, and which take no
-part.
+"""Several frontiers of one shape in sentences: which gives the most, and by how much.
 
 The sentences are the titles of their pictures and the first line of a comparison. They name a
 winner only where `extras.compare.contest` does.
 """
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
-from frontier.core.decisions import Verdict
 from frontier.core.difference import INDIFFERENCE
-from frontier.core.loads import in_words, listed, setting
+from frontier.core.loads import listed, setting
 from frontier.core.metrics import RATES, Unit, metric
 from frontier.core.points import Estimate, Point
 from frontier.core.units import format_number
@@ -22,12 +19,10 @@ from frontier.extras.compare.contest import (
     Side,
     best_of,
     divides,
-    is_sure,
     judged,
-    without_proof,
 )
 from frontier.extras.compare.pooled import pooled
-from frontier.planning.sla_result import Best
+from frontier.show.sla_notes import best_note, joined_names
 from frontier.show.wording import MANY, count, limits_text, named_value, value_text
 
 LONGEST = 110
@@ -38,20 +33,18 @@ SAME_TOKENS = 0.05
 
 
 def contest_sentence(contests: Sequence[Contest]) -> str:
-    """The title of a picture of several frontiers, a contest for each shape."""
+    """The title of a picture of several frontiers, a contest for each shape: of several shapes who
+    is compared, as the table of answers says what each gives.
+    """
     names = list(dict.fromkeys(name for contest in contests for name in contest.names))
     first = contests[0]
     if "quality" in first.rules.objectives:
         return _quality_sentence(contests)
     if len(contests) == 1 and len(names) == 2:
         return _pair_sentence(first)
-    if len(names) == 1 or not all(contest.is_judged for contest in contests):
+    if len(contests) > 1 or len(names) == 1 or not first.is_judged:
         return _names_sentence(names)
-    if len(contests) == 1:
-        return _winner_sentence(first)
-    if all(len(contest.names) == 1 for contest in contests):
-        return f"{_names_sentence(names)} share no workload"
-    return _workloads_sentence(contests, names)
+    return _best_sentence(first)
 
 
 def _quality_sentence(contests: Sequence[Contest]) -> str:
@@ -64,7 +57,7 @@ def _quality_sentence(contests: Sequence[Contest]) -> str:
     if len(pools) == 1 and len(owners) > 1 and rules.objectives[0] == "quality" and len(rules.objectives) == 2:
         return f"{_price_of_quality(pools[0].members, rules.objectives[1])}{without}"
     axes = " and ".join(metric(name).label for name in rules.objectives)
-    return f"On the frontier of {axes}: {_joined(owners) if owners else 'nothing'}{without}"
+    return f"On the frontier of {axes}: {joined_names(owners) if owners else 'nothing'}{without}"
 
 
 def _price_of_quality(members: Sequence[Point], name: str) -> str:
@@ -90,14 +83,15 @@ def _pair_sentence(contest: Contest) -> str:
     outcome = judged(contest)
     inside, deciding = outcome.inside_sla, outcome.deciding
     if inside is None and contest.is_judged:
-        return _winner_sentence(contest)
+        return _best_sentence(contest)
     if outcome.verdict == "invalid" and deciding is None:
         return f"{b} against {a} cannot be compared: no usable measurement"
     if deciding is None:
         return _names_sentence(contest.names)
     promise = f"inside {limits_text(contest.rules.limits)}"
     where = promise if deciding.inside_sla else f"at {_load_words(deciding)}"
-    clauses = _clauses(contest) if inside else ""
+    best = best_of(contest) if inside else None
+    clauses = "".join(f"; {name} may give more, which is not proven" for name, _ in (best.may_give if best else ()))
     if outcome.verdict not in ("better", "worse"):
         values = f"{_value(contest, deciding, 0)}, {_value(contest, deciding, 1)} ({ratio_text(deciding.ratio)})"
         return f"No clear winner between {a} and {b} {where}: {values}{clauses}"
@@ -234,90 +228,24 @@ def gpus_note(comparison: Comparison) -> str | None:
     )
 
 
-# --- several of one shape
+# --- any number
 
 
-def _winner_sentence(contest: Contest) -> str:
-    """Which of several gives the most inside the SLA, as far as it is proven."""
-    promise, best = limits_text(contest.rules.limits), best_of(contest)
-    clauses = _clauses(contest)
-    if best is None:
-        two = len(contest.names) == 2
-        names = f"Neither {_joined(contest.names, 'nor')}" if two else f"None of {_joined(contest.names)}"
-        return f"{names} is proven inside {promise}{clauses}"
-    name, gain = best.decision.deployment, contest.rules.gain
-    speed = best.decision.metrics[gain]
-    value = named_value(gain, speed.value, contest.sides[contest.names.index(name)].gpus)
-    words = f"{value} at {in_words(best.decision.concurrency or 0)}"
-    if not best.others:
-        return f"Only {name} is proven inside {promise} ({value}){clauses}"
-    if is_sure(contest, best):
-        of = " that is proven" if best.may_give else ""
-        if len(best.others) + 1 < len(contest.names):
-            of = " of those proven"
-        return f"{name} gives the most{of} inside {promise}: {words}{clauses}"
-    reason = "within the interval of the next" if speed.has_interval else "but intervals are not known"
-    return f"No clear winner inside {promise}: {name} gives {words}, {reason}{clauses}"
-
-
-def _clauses(contest: Contest) -> str:
-    """Why each of the others takes no part; that nothing of theirs is proven only where something
-    is.
+def _best_sentence(contest: Contest) -> str:
+    """Which of them gives the most inside the SLA, as far as it is proven, as `frontier solve` says
+    it.
     """
-    best, kinds = best_of(contest), dict[Verdict | None, list[str]]()
-    for name, verdict in without_proof(contest).items():
-        kinds.setdefault(Verdict.UNPROVEN if verdict is Verdict.MARGINAL else verdict, []).append(name)
-    clauses = [_clause(verdict, names, best) for verdict, names in kinds.items()]
-    clauses += [f"{name} may give more, which is not proven" for name, _ in (best.may_give if best else ())]
-    return "".join(f"; {clause}" for clause in clauses if clause)
-
-
-def _clause(verdict: Verdict | None, names: Sequence[str], best: Best | None) -> str:
-    """Why these take no part."""
-    have, was = ("has", "was") if len(names) == 1 else ("have", "were")
-    if verdict is None:
-        return f"{_joined(names)} {was} not judged"
-    return {
-        Verdict.VIOLATES: f"nothing measured of {_joined(names)} keeps it",
-        Verdict.INVALID: f"{_joined(names)} {have} no valid measurement",
-    }.get(verdict, f"none of {_owned(names)} settings is proven" if best else "")
-
-
-# --- over several shapes
-
-
-def _workloads_sentence(contests: Sequence[Contest], names: Sequence[str]) -> str:
-    """Who carries the most in how many workloads; why in another nobody does stands in the table of
-    answers.
-    """
-    won = Counter(winner for contest in contests if (winner := _winner(contest, names)) is not None)
-    promise, number, open_ = limits_text(contests[0].rules.limits), len(contests), len(contests) - won.total()
-    if len(won) == 1 and not open_:
-        every = "both" if number == 2 else f"all {number}"
-        return f"{next(iter(won))} gives the most inside {promise} in {every} workloads"
-    counts = [f"{name} in {won[name]}" for name in names if name in won]
-    counts += [f"none clearly in {open_}"] if open_ else []
-    return f"The most inside {promise} in {number} workloads: {', '.join(counts)}"
-
-
-def _winner(contest: Contest, names: Sequence[str]) -> str | None:
-    """Who surely carries the most in a workload, all being measured and proven; None: nobody."""
     best = best_of(contest)
-    if best is None or best.may_give or without_proof(contest) or set(names) - set(contest.names):
-        return None
-    return best.decision.deployment if is_sure(contest, best) else None
+    if best is not None:
+        return best_note(best, contest.rules.gain).removesuffix(".")
+    names = f"None of {joined_names(contest.names)}"
+    if len(contest.names) == 2:
+        names = f"Neither {joined_names(contest.names, 'nor')}"
+    return f"{names} is proven inside {limits_text(contest.rules.limits)}"
 
 
 def _names_sentence(names: Sequence[str]) -> str:
     if len(names) == 1:
         return f"The frontier of {names[0]}"
-    sentence = f"The frontiers of {_joined(names)}"
+    sentence = f"The frontiers of {joined_names(names)}"
     return sentence if len(sentence) <= LONGEST else f"The frontiers of {len(names)} deployments"
-
-
-def _joined(names: Sequence[str], last: str = "and") -> str:
-    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} {last} {names[-1]}"
-
-
-def _owned(names: Sequence[str]) -> str:
-    return _joined([f"{name}'s" for name in names])

@@ -1,10 +1,9 @@
 """Names of devices' metrics (NVIDIA's and AMD's exporters, nvidia-smi, NVML), and the facts that
-are made of them: power, energy, clocks.
+are made of them: power and clocks.
 """
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from frontier.client.engines.base import Fact, Mask, Table
@@ -20,7 +19,6 @@ FACTS: Mapping[str, Fact] = {
     "gpu_count_min": Fact("1", "count", "min"),
     "gpu_power": Fact("W", "sum", "mean"),
     "gpu_power_readings": Fact("1", "count", "count"),
-    "gpu_energy": Fact("J", "sum", "energy"),
     "gpu_clocks_held": Fact("share", "mean", "mean"),
     "gpu_clocks_heat": Fact("share", "mean", "mean"),
     "gpu_power_samples": Fact("samples", "max", "samples"),
@@ -44,7 +42,6 @@ _CLOCKS = {"gpu_clocks_held": Mask(0xEC), "gpu_clocks_heat": Mask(0x60)}
 DCGM: Table = {
     "DCGM_FI_DEV_POWER_USAGE": _POWER,
     "DCGM_FI_DEV_BOARD_POWER_WATTS": _POWER,
-    "DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION": {"gpu_energy": 1e-3},
     "DCGM_FI_DEV_CLOCK_THROTTLE_REASONS": _CLOCKS,
     "DCGM_FI_DEV_CLOCKS_EVENT_REASONS": _CLOCKS,
     "DCGM_FI_DEV_GPU_UTIL": {"gpu_utilization": 0.01},
@@ -62,7 +59,6 @@ AMD: Table = {
     for name, facts in {
         "gpu_package_power": _POWER,
         "gpu_average_package_power": _POWER,
-        "gpu_energy_consumed": {"gpu_energy": 1e-6},
         "gpu_violation_ppt_residency_accumulated": {"gpu_power_samples": 1.0},
         "gpu_violation_socket_thermal_residency_accumulated": {"gpu_heat_samples": 1.0},
         "gpu_violation_hbm_thermal_residency_accumulated": {"gpu_heat_samples": 1.0},
@@ -84,34 +80,12 @@ NVIDIA_SMI: Table = {
     "clocks.sm": _CLOCK,
     "temperature.gpu": {"gpu_temperature_max": 1.0},
 }
-NVML: Table = {"energy_mj": {"gpu_energy": 1e-3}, "clocks_reasons": _CLOCKS}
+NVML: Table = {"clocks_reasons": _CLOCKS}
 RAPL: Table = {"energy_uj": {"cpu_power": 1e-6}}
 """Of CPU packages, in runs of versions that read these counters."""
 EXPORTED: Table = {**DCGM, **AMD}
 """What is looked for in a Prometheus text."""
 READ: Table = {**NVIDIA_SMI, **NVML, **RAPL}
-
-
-def energy_facts(times: Sequence[float], moments: Sequence["Samples"], made: Iterable["Made"]) -> dict[str, float]:
-    """`gpu_energy_power`: the watts of all devices by their energy counters, each from its first
-    change to its last, as an exporter may read its devices seldom. The slowest changed
-    `gpu_energy_updates` times. There are `gpu_energy_count`, of which `gpu_energy_lost` started
-    again or were missing at times.
-    """
-    watts, updates, lost = 0.0, [], 0
-    counters = {key: factor for key, fact, factor in made if fact == "gpu_energy"}
-    for key, factor in counters.items():
-        values = [moment.get(key, -1.0) for moment in moments]
-        changes = [i for i, (before, value) in enumerate(pairwise(values), 1) if value > before]
-        if min(values) < 0 or any(value < before for before, value in pairwise(values)):
-            lost += 1
-            continue
-        updates.append(len(changes))
-        if len(changes) > 1:
-            first, last = changes[0], changes[-1]
-            watts += factor * (values[last] - values[first]) / (times[last] - times[first])
-    facts = {"gpu_energy_count": len(counters), "gpu_energy_lost": lost, "gpu_energy_updates": min(updates, default=0)}
-    return {"gpu_energy_power": watts, **{name: float(number) for name, number in facts.items()}}
 
 
 def clock_facts(_: Sequence[float], moments: Sequence["Samples"], made: Iterable["Made"]) -> dict[str, float]:
@@ -146,5 +120,5 @@ def _held_shares(samples: Mapping[str, float]) -> tuple[float, float] | None:
     return min(1.0, max(limits) / all_samples), min(1.0, samples.get("gpu_heat_samples", 0.0) / all_samples)
 
 
-MADE: Mapping[str, Callable[..., dict[str, float]]] = {"energy": energy_facts, "samples": clock_facts}
+MADE: Mapping[str, Callable[..., dict[str, float]]] = {"samples": clock_facts}
 """How facts are made whose values are not joined over time as those of a server: by `Fact.time`."""

@@ -26,7 +26,6 @@ Samples = Mapping[int, WindowData]
 Floats = NDArray[np.float64]
 INKS = (Role.FRONTIER, Role.OTHER, Role.THIRD, Role.SLA, Role.FOURTH)
 """Colours of settings shown together; the operating point has its own."""
-MARKERS = ("o", "s", "^", "D", "v")
 MOST = len(INKS)
 """Settings shown at once: more lines would only hide each other."""
 FINE = 240

@@ -12,10 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from frontier.client.secrets import MOST, NO_SECRETS, Secrets
-from frontier.config import Config, FinishConfig
+from frontier.config import Config
 from frontier.core.decisions import Decision
 from frontier.core.loads import in_words, load_facts
 from frontier.core.units import format_elapsed
+from frontier.extras.notify.finish_keys import FinishConfig
 from frontier.planning.standing import lost_server
 from frontier.store.run_dir import RunDirectory
 from frontier.sweep.backend import secrets_of

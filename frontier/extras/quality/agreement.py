@@ -18,7 +18,6 @@ import numpy as np
 
 from frontier.config import Config
 from frontier.config.deployment import QualityConfig
-from frontier.core.bounds import from_draws
 from frontier.core.intervals import clopper_pearson
 from frontier.core.points import Estimate
 from frontier.core.series import Series
@@ -194,3 +193,13 @@ def _at_least(by_draws: Estimate, exact: Callable[[float], tuple[float, float]])
         min(by_draws.lower, lower),
         max(by_draws.upper, upper),
     )
+
+
+def from_draws(value: float, draws: Floats, n: int) -> Estimate:
+    """An estimate of `n` values from bootstrap draws, by their percentiles; unbounded when some
+    draw has no value.
+    """
+    if not np.isfinite(draws).all():
+        return Estimate.without_interval(value, n)
+    low, lower, upper, high = np.quantile(draws, (0.025, 0.05, 0.95, 0.975)).tolist()
+    return Estimate(value, low, high, n, lower, upper)

@@ -134,7 +134,6 @@ SERVER: tuple[Watched, ...] = (
 GPUS: tuple[Watched, ...] = (
     ("GPUs", _server("gpu_count", max), format_number),
     ("power of all, mean", _server("gpu_power", _mean), lambda v: f"{format_number(v)} W"),
-    ("by energy counters", _server("gpu_energy_power", _mean), lambda v: f"{format_number(v)} W"),
     ("clocks held down", _server("gpu_clocks_held", max), format_share),
     ("busy, mean", _server("gpu_utilization", _mean), format_share),
     ("memory of all, mean", _server("gpu_memory_used", _mean), format_bytes),

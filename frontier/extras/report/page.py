@@ -175,13 +175,13 @@ PARTS = ("evidence", "the points", "the config", "the reasons of each series", "
 """What a report that is too long is written without, the least important first."""
 
 
-def report_markdown(report: Report, picture: str | None = None) -> str:
-    """The report as GitHub-flavoured Markdown. `picture` is the address of the picture, if any. Of
-    a report that is too long the least important parts are left out, and named.
+def report_markdown(report: Report) -> str:
+    """The report as GitHub-flavoured Markdown. Of a report that is too long the least important
+    parts are left out, and named.
     """
     page, text = page_of(report), ""
     for number in range(len(PARTS) + 1):
-        text = _filled("page.md.j2", page=page, picture=picture, without=PARTS[:number], key=KEY)
+        text = _filled("page.md.j2", page=page, without=PARTS[:number], key=KEY)
         if len(text) <= LONGEST_MARKDOWN:
             break
     return text

@@ -18,6 +18,8 @@ class SimulatorProcess:
     The child ends by itself when this process does, however it does.
     """
 
+    MODULE = "frontier.extras.serve_sim.server"
+
     def __init__(self, spec: EngineSpec, *, port: int = 0) -> None:
         self.spec = spec
         self.url = ""
@@ -35,7 +37,7 @@ class SimulatorProcess:
         command = [
             sys.executable,
             "-m",
-            "frontier.extras.serve_sim.server",
+            self.MODULE,
             "--port",
             str(self._port),
             "--spec",

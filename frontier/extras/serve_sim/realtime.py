@@ -12,11 +12,9 @@ import ctypes
 import os
 import sys
 import time
-from array import array
 from collections import deque
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from frontier.simulator.engine import Scheduler, Step
 from frontier.simulator.spec import EngineSpec
@@ -77,11 +75,6 @@ class PreciseTimer:
             self._fd = -1
 
 
-RING = 20_000
-"""Finished requests that `/truth` knows of; the oldest go first, so that memory stays bounded."""
-_LATENESS_SAMPLE = 100_000
-
-
 Sink = Callable[[int, bool], None]
 """Takes a token of a request as it leaves: its number (from 0), and whether it is the last."""
 
@@ -90,7 +83,6 @@ Sink = Callable[[int, bool], None]
 class Job:
     """One request in the live engine. Times are perf_counter seconds."""
 
-    key: str
     receipt: float
     prompt: int
     output: int
@@ -98,22 +90,8 @@ class Job:
     sink: Sink | None = None
     name: int = -1
     cached: int = 0
-    scheduled: "array[float]" = field(default_factory=lambda: array("d"))
-    actual: "array[float]" = field(default_factory=lambda: array("d"))
+    sent: int = 0
     done: "asyncio.Future[None]" = field(default_factory=lambda: asyncio.get_running_loop().create_future())
-
-    def truth(self) -> dict[str, Any]:
-        """The ground truth of this request, JSON-ready."""
-        return {
-            "x_request_id": self.key,
-            "receipt": self.receipt,
-            "prompt_tokens": self.prompt,
-            "cached_tokens": self.cached,
-            "output_tokens": self.output,
-            "finished": len(self.actual) == self.output,
-            "scheduled": self.scheduled.tolist(),
-            "actual": self.actual.tolist(),
-        }
 
 
 class Engine:
@@ -122,9 +100,6 @@ class Engine:
     def __init__(self, spec: EngineSpec) -> None:
         self.scheduler = Scheduler(spec)
         self.zero = time.perf_counter()
-        self.epoch = time.time() - self.zero
-        self.finished: deque[Job] = deque(maxlen=RING)
-        self.lateness: deque[float] = deque(maxlen=_LATENESS_SAMPLE)
         self._ingest = spec.ingest * spec.time_scale
         self._jobs: dict[int, Job] = {}
         self._arriving: deque[Job] = deque()
@@ -153,7 +128,6 @@ class Engine:
             return
         if not self.scheduler.cancel(job.name) and job in self._arriving:
             self._arriving.remove(job)
-        self.finished.append(job)
         if not job.done.done():
             job.done.cancel()
 
@@ -172,7 +146,7 @@ class Engine:
         # The next step is decided first: writing may take a while, and deciding must not wait for
         # it.
         self._begin(end)
-        self._emit(step, end)
+        self._emit(step)
 
     def _begin(self, at: float) -> None:
         """Begin a step at `at` with all that has arrived by then, or wait for what arrives next."""
@@ -193,25 +167,21 @@ class Engine:
                 self._timer.set(at)
                 return
 
-    def _emit(self, step: Step, end: float) -> None:
+    def _emit(self, step: Step) -> None:
         """Send the step's tokens."""
-        jobs, clock = self._jobs, time.perf_counter
+        jobs = self._jobs
         for name, cached in zip(step.first, step.cached, strict=True):
             if name in jobs:
                 jobs[name].cached = cached
-        self.lateness.append(clock() - end)
         for name in step.tokens:
             job = jobs.get(name)
             if job is None:  # cancelled while the step ran
                 continue
-            number = len(job.actual)
-            last = number + 1 == job.output
+            number, job.sent = job.sent, job.sent + 1
+            last = job.sent == job.output
             if job.sink is not None:
                 job.sink(number, last)
-            job.actual.append(clock())
-            job.scheduled.append(end)
             if last:
                 del jobs[name]
-                self.finished.append(job)
                 if not job.done.done():
                     job.done.set_result(None)

@@ -1,10 +1,9 @@
 """The simulated engine behind HTTP: an OpenAI-compatible server that behaves like vLLM, with a
 known schedule, no GPU.
 
-Everything that measures can be tested against it: `GET /truth` returns, per request, when each
-token was due and when it really left. As a child process (`python -m` this module, `--spec JSON
---port 0`) it prints one JSON line when ready and ends when its standard input closes, so that it
-cannot outlive its parent.
+Everything that measures can be tested against it. As a child process (`python -m` this module,
+`--spec JSON --port 0`) it prints one JSON line when ready and ends when its standard input closes,
+so that it cannot outlive its parent.
 """
 
 import argparse
@@ -99,7 +98,6 @@ class _Server:
                 web.get("/health", self.health),
                 web.get("/version", self.version),
                 web.get("/metrics", self.metrics),
-                web.get("/truth", self.truth),
             ]
         )
 
@@ -137,7 +135,7 @@ class _Server:
         hashes: list[int] = []
         if self.spec.prefix_cache:
             hashes = messages.block_hashes([*asked.pieces, *messages.answer_pieces(asked.output)], self.spec.block_size)
-        job = Job(key, receipt, len(asked.pieces), asked.output, hashes)
+        job = Job(receipt, len(asked.pieces), asked.output, hashes)
         try:
             self.engine.scheduler.check(job.prompt, job.output)
         except ValueError as wrong:
@@ -192,19 +190,6 @@ class _Server:
 
     async def metrics(self, request: web.Request) -> web.Response:  # noqa: ARG002
         return web.Response(body=messages.metrics_text(self.engine, self.spec.model_name), content_type="text/plain")
-
-    async def truth(self, request: web.Request) -> web.Response:
-        """Per finished request, oldest first; `?id=KEY` for one."""
-        engine, key = self.engine, request.query.get("id")
-        lateness = sorted(engine.lateness)
-        answer = {
-            "epoch": engine.epoch,
-            "clock": "perf_counter seconds; add epoch for unix time",
-            "steps_late_p50": lateness[len(lateness) // 2] if lateness else None,
-            "steps_late_p99": lateness[int(len(lateness) * 0.99)] if lateness else None,
-            "requests": [job.truth() for job in engine.finished if key in (None, job.key)],
-        }
-        return _json(orjson.dumps(answer))
 
 
 def _json(body: bytes, status: int = 200) -> web.Response:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from frontier.core.decisions import Limit
-from frontier.core.difference import Difference, in_pairs
+from frontier.core.difference import Difference, in_pairs, variance
 from frontier.core.estimate import estimate
 from frontier.core.laws import t_quantile
 from frontier.core.metrics import metric
@@ -83,7 +83,8 @@ def gain_of(baseline: Side, winner: Side, rules: Rules) -> Gain | None:
         return None
     sign = metric(rules.objective).sign
     steps = [sign * math.log(b.value / a.value) for a, b in known]
-    floor = max(_variance(a) + _variance(b) for a, b in known)
+    # A value without an interval says nothing of the requests within its start.
+    floor = max(sum(v for v in map(variance, pair) if math.isfinite(v)) for pair in known)
     difference = in_pairs(steps, floor)
     ratio = _of_bests(difference, baseline, winner, len(steps))
     centre = difference.value + winner.expected_more - baseline.expected_more
@@ -99,12 +100,6 @@ def value_of(windows: Sequence[WindowData], rules: Rules) -> Estimate | None:
     """What a start gave at its setting."""
     value = estimate(join(windows), rules.objective, limits=rules.limits, price=rules.price)
     return value if value is not None and 0 < value.value < math.inf else None
-
-
-def _variance(value: Estimate) -> float:
-    """The variance of ln of a value within its start; 0 where that has no interval."""
-    known = 0 < value.low <= value.high < math.inf
-    return (math.log(value.high / value.low) / 3.92) ** 2 if known else 0.0
 
 
 def _of_bests(difference: Difference, baseline: Side, winner: Side, pairs: int) -> Estimate:

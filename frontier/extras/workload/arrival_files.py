@@ -7,16 +7,21 @@ plain column of seconds. Times alone are taken, in ascending order from 0 on and
 a run keeps them as such a column.
 """
 
+import hashlib
+import io
 import math
 import random
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 
-from frontier.config.config_file import of_column
-from frontier.core.loads import Arrivals
+from frontier.core.errors import UsageError
+from frontier.core.loads import Arrivals, Trace
+from frontier.core.text import clean_name
+from frontier.extras.workload.dispersion import dispersion_by_count, gap_cv
 from frontier.store.documents import LARGEST, MOST_BYTES, MOST_ROWS, Document, ForeignFileError, Node, read_document
 from frontier.store.files import read_given
 
@@ -32,15 +37,34 @@ LATEST = 1e11
 _SOURCES = "name a CSV with a column timestamp (Azure LLM, BurstGPT), Mooncake's JSON lines, or a column of seconds"
 
 
-def read_trace(file: str) -> Arrivals:
+def read_trace(path: str) -> Arrivals:
     """The arrivals of a trace file."""
+    return arrivals_of(given_rows(path)[1])
+
+
+def given_rows(path: str) -> tuple[str, Document]:
+    """The SHA-256 of a file that a config names, and its rows. A column of numbers without a head,
+    which may have comments, is one of timestamps. UsageError where it cannot be read.
+    """
+    hint = "write its path as seen from this directory"
     try:
-        data = read_given(Path(file), MOST_BYTES)
-    except FileNotFoundError:
-        raise ForeignFileError(file, "there is no such file", "arrivals: {trace: FILE} is read from here") from None
+        data = read_given(Path(path), MOST_BYTES)
     except OSError as error:
-        raise ForeignFileError(file, f"it cannot be read: {error.strerror or error}") from None
-    times = _times(file, data)
+        raise UsageError(f"cannot read {path}: {error.strerror}", hint) from error
+    digest, lines = hashlib.sha256(data).hexdigest(), enumerate(map(bytes.strip, io.BytesIO(data)), 1)
+    told = ((number, line.decode("utf-8", "replace")) for number, line in lines if line and line[:1] != b"#")
+    first = next(told, (0, ""))
+    if _number(first[1]) is None:
+        return digest, read_document(path, data)
+    rows = [(number, {"timestamp": text}) for number, text in (first, *told)]
+    if len(rows) > MOST_ROWS:
+        raise ForeignFileError(path, f"more than {MOST_ROWS:,} rows", "name a part of it")
+    return digest, Document.listed(path, "table", "line", rows)
+
+
+def arrivals_of(document: Document) -> Arrivals:
+    """The arrivals in the rows of a trace."""
+    file, times = document.file, sorted(stamps_of(document))
     if len(times) < LEAST or not times[-1] > times[0]:
         raise ForeignFileError(file, f"it has {len(times):,} arrivals; {LEAST} at different times are needed", _SOURCES)
     grid = _coarse_step(times)
@@ -50,22 +74,26 @@ def read_trace(file: str) -> Arrivals:
     return of_column(Path(file).name, "".join(f"{time - times[0]:.6f}\n" for time in times).encode(), grid)
 
 
+def of_column(name: str, column: bytes, grid: float | None = None) -> Arrivals:
+    """The arrivals of a column of seconds as a run keeps it. ValueError for anything else."""
+    times = tuple(map(float, column.split()))
+    ascending = all(a <= b for a, b in pairwise(times))
+    if len(times) < 3 or times[0] != 0 or not 0 < times[-1] <= LARGEST or not ascending:
+        raise ValueError("it is no column of ascending seconds from 0 on")
+    seconds = times[-1] * len(times) / (len(times) - 1)  # played again, the gap at the seam is a mean one
+    digest = hashlib.sha256(column).hexdigest()[:16]
+    known = dispersion_by_count(times, seconds)
+    return Arrivals(round(gap_cv(times), 3), Trace(clean_name(name), digest, len(times), seconds, known, grid, times))
+
+
 # --- the times in a file
-
-
-def _times(file: str, data: bytes) -> list[float]:
-    """The stamps in seconds, ascending."""
-    lines = [line.strip() for line in data.splitlines()[: MOST_ROWS + 2]]
-    if (column := _column(file, lines)) is not None:
-        return sorted(column)
-    return sorted(stamps_of(read_document(file, data)))
 
 
 def stamps_of(document: Document) -> list[float]:
     """The time of each row, in seconds."""
     file, first = document.file, document.top.tree
-    key = next((key for key in first if key.lower() == "timestamp"), None)
-    if key is None:
+    key = next((key for key in first if key.lower() == "timestamp" or len(first) == 1), None)
+    if key is None or document.kind == "json":
         raise ForeignFileError(file, "it has no column timestamp", _SOURCES)
     scale = 1.0
     if document.kind != "table" and "chat_id" not in first:
@@ -73,25 +101,6 @@ def stamps_of(document: Document) -> list[float]:
             raise ForeignFileError(file, "the unit of its timestamps is not known", _SOURCES)
         scale = 1e-3
     return [_stamp(row, key, scale) for row in document.objects]
-
-
-def _column(file: str, lines: Sequence[bytes]) -> list[float] | None:
-    """The numbers of a plain column, which may have a header and comments; None for another
-    file.
-    """
-    rows = [(n, line) for n, line in enumerate(lines, 1) if line and not line.startswith(b"#")]
-    if not rows or any(sign in line for _, line in rows[:2] for sign in (b",", b"{", b"[")):
-        return None
-    numbers = [_number(line.decode("utf-8", "replace")) for _, line in rows]
-    if numbers[0] is None:
-        rows, numbers = rows[1:], numbers[1:]
-    if not numbers or numbers[0] is None:
-        return None
-    if None in numbers:
-        raise ForeignFileError(file, f"line {rows[numbers.index(None)][0]} is no number of seconds", _SOURCES)
-    if len(numbers) > MOST_ROWS:
-        raise ForeignFileError(file, f"more than {MOST_ROWS:,} rows", "name a part of it")
-    return [number for number in numbers if number is not None]
 
 
 def _stamp(row: Node, key: str, scale: float) -> float:

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from frontier.client.ask.evidence import parse_metrics
 from frontier.client.ask.facts import Samples
 from frontier.client.ask.target import Target, require_address
 from frontier.client.http.http_client import Client
@@ -16,7 +17,7 @@ from frontier.core.errors import MeasurementError
 from frontier.core.units import format_elapsed
 from frontier.extras.workload.log_summary import dispersion_of
 from frontier.extras.workload.observed import ArrivalFacts
-from frontier.extras.workload.server_metrics import ENGINES, Increases, Watched, in_flight, wanted_samples
+from frontier.extras.workload.server_metrics import ENGINES, MOST_LINES, WANTED, Increases, Watched, in_flight
 
 _READINGS = 600
 """Readings of a watch at the most, none more often than once a second: so bursts are seen."""
@@ -74,7 +75,7 @@ async def _all(clients: Sequence[Client], urls: Sequence[str]) -> Samples | None
     every: dict[tuple[str, tuple[tuple[str, str], ...]], float] = {}
     for client, url in zip(clients, urls, strict=True):
         try:
-            samples = wanted_samples(await _text(client, url))
+            samples = parse_metrics(await _text(client, url), wanted=WANTED, most=MOST_LINES)
         except ValueError:
             return None
         for (name, labels), value in samples.items():

@@ -4,10 +4,10 @@ are played."""
 from typing import Any
 
 from frontier.config import Config
-from frontier.config.dispersion import gap_cv, index_of_dispersion
 from frontier.core.loads import Trace
 from frontier.core.text import clean
 from frontier.core.units import format_elapsed, format_number
+from frontier.extras.workload.dispersion import gap_cv, index_of_dispersion
 
 
 def recorded_lines(config: Config) -> list[str]:

@@ -6,13 +6,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-from prometheus_client.parser import text_string_to_metric_families
 
+from frontier.client.ask.evidence import series_of
 from frontier.client.ask.facts import Key, Samples
 from frontier.core.errors import MeasurementError
 from frontier.core.intervals import batch_means
 from frontier.core.text import clean
-from frontier.core.units import format_elapsed, format_share, usable
+from frontier.core.units import format_elapsed, format_share
 from frontier.extras.workload.bucket_counts import Buckets, Floats, bucket_figures, filled, joined, tail_between
 from frontier.extras.workload.observed import (
     MOST_PAIRS,
@@ -58,37 +58,13 @@ SERIES = (
     *(name for names in COUNTERS.values() for name in names),
 )
 """Everything whose increase is looked at."""
-_WANTED = re.compile(
-    rb"^(?:%s)(?:\{[^\n]*)?[ \t][^\n]*$" % b"|".join(re.escape(name.encode()) for name in SERIES),
-    re.MULTILINE,
-)
+WANTED = series_of(SERIES)
 ENGINES = re.compile(rb"^(?:# TYPE )?(vllm|sglang|trtllm|tgi)[:_]", re.MULTILINE)
 """A metric of an engine: one that has had no request yet has no histograms."""
-_MOST_LINES = 20_000
+MOST_LINES = 20_000
 """Lines of these series that one answer may have: 100 engines with all their buckets."""
 UNKNOWN_TAIL = 0.01
 """Share of requests above every bound from which on the p99 of a length is not known."""
-
-
-def wanted_samples(text: bytes) -> dict[Key, float]:
-    """The series of a Prometheus text that say anything of a workload. ValueError where it is
-    none.
-    """
-    lines = _WANTED.findall(text)
-    if len(lines) > _MOST_LINES:
-        raise ValueError(f"{len(lines):,} series of a server's requests")
-    samples: dict[Key, float] = {}
-    try:
-        families = list(text_string_to_metric_families(b"\n".join(lines).decode(errors="replace") + "\n"))
-    except (IndexError, KeyError, TypeError, AttributeError, OverflowError) as error:
-        raise ValueError(f"not a Prometheus text: {error}") from error
-    for family in families:
-        for sample in family.samples:
-            value = usable(sample.value)
-            if value is not None and value >= 0:
-                key = (sample.name, tuple(sorted(sample.labels.items())))
-                samples[key] = samples.get(key, 0.0) + value
-    return samples
 
 
 @dataclass(slots=True)

@@ -19,21 +19,21 @@ which no trace holds.
 """
 
 import functools
-import hashlib
 import itertools
 import operator
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
-from frontier.core.errors import UsageError
-from frontier.core.session_table import SessionFile, SessionTable, SessionTurn
+from frontier.core.length_pairs import Table
+from frontier.core.session_table import SessionFile, SessionTurn
 from frontier.core.shapes import Lengths, Session, Shape
+from frontier.extras.workload.arrival_files import given_rows
 from frontier.fields import Problem, duration
-from frontier.store.documents import INCOMPLETE, MOST_BYTES, ForeignFileError, Node, read_document
-from frontier.store.files import read_given
+from frontier.store.documents import INCOMPLETE, ForeignFileError, Node
 
 BLOCK = 512
 """Tokens of a block that a hash of a Mooncake trace stands for."""
@@ -69,26 +69,24 @@ def read_sessions(path: str) -> Shape:
     """The shape, without a name, of the sessions of a file. UsageError when there are none, naming
     what is wrong.
     """
-    return read_as_it_is(path, "sessions", _read)
+    return _read(path, state_of(path))
 
 
-def read_as_it_is(path: str, what: str, read: Callable[[str, int, int], Shape]) -> Shape:
-    """What `read` makes of a file, its time and its size, by which it is kept until it changes.
-    UsageError where the file cannot be read.
+def state_of(path: str) -> tuple[int, int] | None:
+    """The time and the size of a file, by which what was read of it is kept until it changes; None
+    where there is none.
     """
-    try:
+    with suppress(OSError):
         about = Path(path).stat()
-        return read(path, about.st_mtime_ns, about.st_size)
-    except OSError as error:
-        hint = "write its path as seen from this directory"
-        raise UsageError(f"cannot read {what} from {path}: {error.strerror}", hint) from error
+        return about.st_mtime_ns, about.st_size
+    return None
 
 
 @functools.lru_cache(maxsize=4)
-def _read(path: str, _modified: int, _size: int) -> Shape:
+def _read(path: str, _state: tuple[int, int] | None) -> Shape:
     """As read_sessions. Kept, as a config is read several times for a sweep."""
-    data = read_given(Path(path), MOST_BYTES)
-    rows = read_document(path, data).objects
+    digest, document = given_rows(path)
+    rows = document.objects
     tool, reader = _format_of(path, rows[0])
     found = reader(rows)
     sessions = [turns for turns in found.sessions if turns]
@@ -98,7 +96,7 @@ def _read(path: str, _modified: int, _size: int) -> Shape:
     file = SessionFile(
         path,
         tool,
-        hashlib.sha256(data).hexdigest()[:16],
+        digest[:16],
         len(sessions),
         sum(map(len, sessions)),
         int(_high([len(turns) for turns in sessions])),
@@ -106,7 +104,7 @@ def _read(path: str, _modified: int, _size: int) -> Shape:
         found.cut,
         found.begun,
         found.left_out,
-        SessionTable(sessions),
+        Table(map(tuple, sessions)),
     )
     return shape_of(file, "sessions")
 
@@ -114,7 +112,7 @@ def _read(path: str, _modified: int, _size: int) -> Shape:
 def shape_of(file: SessionFile, name: str) -> Shape:
     """The shape of the sessions of a file, whose turns it holds."""
     assert file.table is not None
-    sessions = file.table.sessions
+    sessions = file.table.rows
     later = [turn for turns in sessions for turn in turns[1:]]
     think = sum(turn.pause for turn in later) / max(1, len(later))
     first, added = [turns[0].new for turns in sessions], [turn.new for turn in later]

@@ -9,15 +9,13 @@ failed; as it did arrive it asks for one token.
 
 import functools
 from collections.abc import Sequence
-from pathlib import Path
 
 from frontier.core.length_pairs import LengthPairs, RequestLengths
 from frontier.core.shapes import Shape
-from frontier.extras.workload.arrival_files import read_trace, stamps_of
+from frontier.extras.workload.arrival_files import arrivals_of, given_rows, stamps_of
 from frontier.extras.workload.log_summary import BlockReuse
-from frontier.extras.workload.session_files import BLOCK, read_as_it_is
-from frontier.store.documents import MOST_BYTES, ForeignFileError, Node, read_document
-from frontier.store.files import read_given
+from frontier.extras.workload.session_files import BLOCK, state_of
+from frontier.store.documents import ForeignFileError, Node
 
 FINER_BLOCK = 16
 """Tokens of a block that a hash of a Bailian trace stands for."""
@@ -31,21 +29,21 @@ LENGTHS = (
 
 def read_requests(path: str) -> Shape:
     """The shape, without a name, of the requests of a trace. UsageError where it has none."""
-    return read_as_it_is(path, "requests", _read)
+    return _read(path, state_of(path))
 
 
 @functools.lru_cache(maxsize=4)
-def _read(path: str, _modified: int, _size: int) -> Shape:
+def _read(path: str, _state: tuple[int, int] | None) -> Shape:
     """As read_requests. Kept, as a config is read several times for a sweep."""
-    trace = read_trace(path).trace
+    document = given_rows(path)[1]
+    trace = arrivals_of(document).trace
     assert trace is not None
-    document = read_document(path, read_given(Path(path), MOST_BYTES))
     rows, first = document.objects, document.top.tree
     columns = next((each for each in LENGTHS if each[0] in first and each[1] in first), None)
     if columns is None:
         what = "it has no lengths: no input_length and output_length, ContextTokens or Request tokens"
         raise ForeignFileError(path, what, "write  arrivals: {trace: FILE}  to play its times alone")
-    # In the order of the arrivals that `read_trace` gives: the k-th has the k-th row.
+    # In the order of the arrivals: the k-th has the k-th row.
     ordered = [row for _, row in sorted(zip(stamps_of(document), rows, strict=True), key=lambda each: each[0])]
     requests = [_request(row, columns) for row in ordered]
     size = FINER_BLOCK if "chat_id" in first else BLOCK

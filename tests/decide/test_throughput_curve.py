@@ -2,7 +2,7 @@ import pytest
 
 from frontier.core import estimate, pareto
 from frontier.core.points import Estimate, Flag, Point
-from frontier.extras.diagnose import capacity
+from frontier.show.frontier_summary import retrograde, summarise
 from frontier.show.json_out import littles_law
 from tests.stats.made import SHAPE, Server, trial
 
@@ -20,30 +20,9 @@ def point(c, throughput, spread=0.0, **metrics):
 
 def test_a_regression_has_to_be_more_than_noise():
     sure = [point(1, 100), point(2, 200), point(4, 190), point(8, 210)]
-    assert (4,) == capacity.retrograde(sure)
+    assert (4,) == retrograde(sure)
     overlapping = [point(1, 100), point(2, 200), point(4, 190, spread=0.06)]
-    assert () == capacity.retrograde(overlapping)
-
-
-def test_throughput_that_falls_while_latency_jumps_is_thrashing():
-    points = [
-        point(16, 900, p99_e2e=2, p50_ttft=0.1, p99_ttft=0.2, p50_tpot=0.01),
-        point(32, 1000, p99_e2e=3, p50_ttft=0.1, p99_ttft=0.3, p50_tpot=0.012),
-        point(64, 700, p99_e2e=9, p50_ttft=0.2, p99_ttft=0.5, p50_tpot=0.03),
-    ]
-    found = capacity.capacity(points)
-    assert ("thrashing", 64, (64,)) == (found.limit, found.onset, found.retrograde)
-
-
-def test_flat_throughput_with_only_the_first_token_waiting_is_queueing():
-    points = [
-        point(32, 1000, p99_e2e=3, p50_ttft=0.1, p99_ttft=0.3, p50_tpot=0.012),
-        point(64, 1005, p99_e2e=6, p50_ttft=2.1, p99_ttft=3.3, p50_tpot=0.012),
-    ]
-    found = capacity.capacity(points)
-    assert ("queueing", 64, ()) == (found.limit, found.onset, found.retrograde)
-    growing = [points[0], point(64, 1700, p50_ttft=2.1, p99_ttft=3.3, p50_tpot=0.012)]
-    assert capacity.capacity(growing).limit is None
+    assert () == retrograde(overlapping)
 
 
 def test_the_knee_has_the_most_throughput_per_latency():
@@ -56,8 +35,10 @@ def test_the_knee_has_the_most_throughput_per_latency():
 def test_invalid_points_take_no_part():
     bad = Point("d", SHAPE, 256, {"output_throughput": exact(1.0)}, 9, flags=(Flag("lockstep", "", "", ""),))
     points = [point(c, 10 * c / (1 + 0.03 * (c - 1))) for c in GRID]
-    assert capacity.capacity(points) == capacity.capacity([*points, bad])
-    assert capacity.Capacity() == capacity.capacity([bad])
+    of = pareto.frontier(points, ("output_throughput", "output_throughput"))
+    found, none = summarise(of, [*points, bad]), summarise(of, [bad])
+    assert found == summarise(of, points)
+    assert (None, ()) == (none.knee, none.retrograde)
 
 
 def test_rate_times_latency_is_the_concurrency():

@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from frontier.config.dispersion import LEAST_WINDOWS, dispersion_by_count, gap_cv, index_of_dispersion
+from frontier.extras.workload.dispersion import LEAST_WINDOWS, dispersion_by_count, gap_cv, index_of_dispersion
 
 
 def poisson(n: int, seed: int = 1) -> list[float]:

@@ -1,0 +1,62 @@
+"""The simulator's server with its truth: `GET /truth` gives, of each finished request, when each
+token was due and when it had really left."""
+
+import time
+
+import orjson
+from aiohttp import web
+
+from frontier.extras.serve_sim import server
+from frontier.extras.serve_sim.process import SimulatorProcess
+from frontier.extras.serve_sim.realtime import Engine, Job
+from frontier.simulator.engine import Step
+from frontier.simulator.spec import EngineSpec
+
+
+class TruthProcess(SimulatorProcess):
+    MODULE = "tests.simulator.truth_server"
+
+
+class TruthEngine(Engine):
+    """Notes the tokens of every request."""
+
+    def __init__(self, spec: EngineSpec) -> None:
+        super().__init__(spec)
+        self.requests: list[dict[str, object]] = []
+        self._noted: dict[int, tuple[Job, list[float], list[float]]] = {}
+
+    def submit(self, job: Job) -> None:
+        super().submit(job)
+        self._noted[job.name] = (job, [], [])
+
+    def _emit(self, step: Step) -> None:
+        due = self.zero + step.start + step.duration
+        noted = [self._noted[name] for name in step.tokens if name in self._jobs]
+        super()._emit(step)
+        for job, scheduled, actual in noted:
+            scheduled.append(due)
+            actual.append(time.perf_counter())
+            if job.sent == job.output:
+                key = job.sink.head.name.partition("-")[2] if isinstance(job.sink, server._Stream) else ""
+                times = {"receipt": job.receipt, "scheduled": scheduled, "actual": actual}
+                self.requests.append({"key": key, **times})
+
+
+async def truth(request: web.Request) -> web.Response:
+    engine = request.app[server.ENGINE]
+    assert isinstance(engine, TruthEngine)
+    return web.Response(body=orjson.dumps(engine.requests))
+
+
+plain_app = server.make_app
+
+
+def make_app(spec: EngineSpec) -> web.Application:
+    app = plain_app(spec)
+    app.router.add_get("/truth", truth)
+    return app
+
+
+if __name__ == "__main__":
+    server.Engine, server.make_app = TruthEngine, make_app  # type: ignore[misc]
+    server.main()
