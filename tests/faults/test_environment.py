@@ -292,15 +292,6 @@ def test_a_report_that_cannot_be_drawn_is_written_without_pictures(night: Path) 
 
 
 @pytest.mark.fault(UNDRAWABLE)
-def test_a_comparison_that_cannot_be_drawn_answers(night: Path) -> None:
-    pair = ("compare", "runs/night", "runs/night", "--json")
-    wanted = run(*pair, cwd=night)
-    code, out, warned = code_and_warnings(*pair, "-o", "both.png", cwd=night)
-    assert (wanted[0], wanted[1]) == (code, out)
-    assert "cannot be loaded" in warned
-
-
-@pytest.mark.fault(UNDRAWABLE)
 def test_a_notebook_shows_a_title_where_nothing_can_be_drawn(night: Path) -> None:
     code = "import frontier; print(frontier.load('runs/night').picture()._repr_svg_())"
     done = subprocess.run([sys.executable, "-c", code], cwd=night, capture_output=True, text=True, check=True)

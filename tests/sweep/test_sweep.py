@@ -391,12 +391,12 @@ def test_every_shape_is_scanned_and_proven_before_any_frontier_is_completed(size
 
 
 def test_the_time_left_is_never_more_than_the_budget_has(tmp_path: Path) -> None:
-    capped = SIZED + "budget: {time: 40s}\n"
+    capped = SIZED + "budget: {time: 60s}\n"
     told, _ = conduct_by_the_clock(tmp_path / "run", capped, clocked(capped))
     begun = [line for line in RunDirectory.read(tmp_path / "run").journal_lines() if line["event"] == "trial_begun"]
     known = [line["left_at_most"] for line in begun if "left_at_most" in line]
-    assert [] == [left for left in (*told.left, *known) if not 0 <= (left or 0.0) <= 40.0]
-    assert max(known) > 20.0, "otherwise this tests nothing"
+    assert [] == [left for left in (*told.left, *known) if not 0 <= (left or 0.0) <= 60.0]
+    assert max(known) > 30.0, "otherwise this tests nothing"
 
 
 @pytest.mark.slow
