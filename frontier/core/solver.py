@@ -8,7 +8,6 @@ itself (`verdict`).
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
@@ -83,9 +82,8 @@ def solve(
         unconfirmed=unconfirmed,
         rejected=_rejected(chosen, feasible, limits, rate, point_estimates) if marginal_gain else None,
     )
-    below = [p for p in scanned if p.concurrency < lowest]
-    if decision.verdict is Verdict.VIOLATES and below:  # what was only scanned may keep the limits
-        decision = replace(decision, verdict=Verdict.UNPROVEN, **_scanned_inside(below, limits))
+    if decision.verdict is Verdict.VIOLATES:
+        decision = _or_scanned(decision, [p for p in scanned if p.concurrency < lowest])
     decision, corrected = _with_claim(decision, history, kept, point_estimates)
     by_c = {p.concurrency: p for p in scanned} | by_c
     return with_causes(
@@ -100,13 +98,16 @@ def solve(
     )
 
 
-def _scanned_inside(scanned: Sequence[Point], limits: Sequence[Limit]) -> dict[str, Any]:
-    """The best setting inside the limits as the nearest to an answer, with what is known of it."""
-    inside = {p.concurrency: p for p in scanned if p.valid and _inside(p, limits)}
+def _or_scanned(decision: Decision, scanned: Sequence[Point]) -> Decision:
+    """The decision that settings violate, where settings below them were `scanned`: these may keep
+    the limits, and the best that was inside is the nearest to an answer.
+    """
+    inside = {p.concurrency: p for p in scanned if p.valid and _inside(p, decision.limits)}
     best = _best_at([*inside.values()], _rate_name([*inside.values()]))
-    if best is None:
-        return {}
-    return {"candidate": best, "metrics": inside[best].metrics, "binding": judge(inside[best], limits).binding}
+    if best is not None:
+        binding = judge(inside[best], decision.limits).binding
+        decision = replace(decision, candidate=best, metrics=inside[best].metrics, binding=binding)
+    return replace(decision, verdict=Verdict.UNPROVEN) if scanned else decision
 
 
 def _judged(
