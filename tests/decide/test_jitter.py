@@ -32,9 +32,20 @@ def trial(ends: list[float], joins: dict[int, int], streams: int = STREAMS) -> l
 def record(index: int, ends: list[float], prompt: int, sent: float = 0.0) -> Record:
     gaps = tuple(round((b - a) * 1e6) for a, b in itertools.pairwise(ends))
     return Record(
-        index, index, sent, Outcome.OK, ends[-1], prompt, len(ends), first=ends[0], last=ends[-1],
-        prompt_tokens=prompt, completion_tokens=len(ends), events=len(ends), gaps=gaps,
-    )  # fmt: skip
+        index,
+        index,
+        sent,
+        Outcome.OK,
+        ends[-1],
+        prompt,
+        len(ends),
+        first=ends[0],
+        last=ends[-1],
+        prompt_tokens=prompt,
+        completion_tokens=len(ends),
+        events=len(ends),
+        gaps=gaps,
+    )
 
 
 def times(steps: list[float]) -> list[float]:

@@ -231,11 +231,14 @@ def test_the_reuse_of_blocks_is_that_of_a_cache_that_forgets_nothing(monkeypatch
 def test_hostile_rows_neither_end_the_reading_nor_count(tmp_path: Path) -> None:
     good = '{"prompt_tokens": 10, "completion_tokens": 5, "startTime": 1764000000}\n'
     odd = [
-        '{"prompt_tokens": NaN}\n', "[1]\n", "\x00\n", '{"a":' * 200 + "\n",
+        '{"prompt_tokens": NaN}\n',
+        "[1]\n",
+        "\x00\n",
+        '{"a":' * 200 + "\n",
         '{"prompt_tokens": 1e400, "completion_tokens": 5}\n',
         json.dumps({"prompt_tokens": True, "completion_tokens": [1], "startTime": "never"}) + "\n",
         '{"prompt_tokens": 10, "completion_tokens": 5, "startTime": 1e300}\n',
-    ]  # fmt: skip
+    ]
     (tmp_path / "log.jsonl").write_text(good * 10 + "".join(odd) + good * 10)
     workload = read(tmp_path / "log.jsonl")
     assert workload.requests == 21
