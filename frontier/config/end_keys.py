@@ -55,5 +55,5 @@ class BudgetConfig(Strict):
 
 
 def read_finish(value: Any) -> Any:
-    """Who is told that the sweep has ended; None: nobody."""
+    """The receiver of the news that the sweep has ended; None without one."""
     return value if value is None else registry.needed(registry.FINISH, "on_finish")(value)

@@ -240,7 +240,7 @@ TIMES = {
     "tgi": ("tgi_request_input_length", "tgi_request_duration"),
     "trtllm": ("trtllm_time_to_first_token_seconds", "trtllm_e2e_request_latency_seconds"),
 }
-"""What counts the requests that came, and the time in the server of those that ended."""
+"""The counter of requests, and the histogram of their time in the server."""
 
 
 @pytest.mark.parametrize("engine", TIMES)

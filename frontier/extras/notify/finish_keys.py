@@ -1,4 +1,4 @@
-"""The key `on_finish`: the command or the webhook that is told how a sweep ended."""
+"""The config key `on_finish`: a command or a webhook for the end of a sweep."""
 
 from collections.abc import Mapping
 from typing import Annotated, Any, Self, cast

@@ -31,7 +31,7 @@ _PARTS = 20
 _LEAST_PART = 120.0
 """Seconds of a part: two readings at least, as Prometheus asks a server every 15 to 60 s."""
 _REQUESTS = (*HISTOGRAMS["ttft"], *HISTOGRAMS["input"], *HISTOGRAMS["e2e"])
-"""What counts the requests: first tokens, else those that ended."""
+"""Counters of requests: of first tokens, else of ended requests."""
 
 
 class Prometheus:
