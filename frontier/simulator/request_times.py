@@ -36,15 +36,16 @@ class Observed:
     bounds: tuple[float, ...] = ()
     total: float = 0.0
     count: int = 0
-    buckets: list[int] = field(default_factory=list)
+    buckets: list[int] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.buckets = [0] * (len(self.bounds) + 1)
 
     def add(self, value: float) -> None:
         """A value."""
         self.total += value
         self.count += 1
-        if place := len(self.bounds) and bisect.bisect_left(self.bounds, value) + 1:
-            self.buckets = self.buckets or [0] * (len(self.bounds) + 1)
-            self.buckets[place - 1] += 1
+        self.buckets[bisect.bisect_left(self.bounds, value)] += 1
 
     @property
     def at_most(self) -> list[tuple[str, int]]:
@@ -79,10 +80,11 @@ class RequestTimes:
         )
         every = dict.fromkeys((*(f"{name}_seconds" for name in names), "iteration_tokens_total", *BOUNDS))
         self.observed = {name: Observed(BOUNDS.get(name, ())) for name in every}
+        self._steps = self.observed["iteration_tokens_total"]
 
     def step(self, tokens: int) -> None:
         """A step that read or made so many tokens."""
-        self.observed["iteration_tokens_total"].add(tokens)
+        self._steps.add(tokens)
 
     def first_token(self, clocks: Clocks, now: float) -> None:
         """The first token of a request leaves; later ones, after a preemption, are no first

@@ -101,7 +101,8 @@ class _Gauges:
     def __init__(self, scheduler: Scheduler, now: float) -> None:
         self.scheduler, self.begun = scheduler, now
         self.running = self.waiting = self.kv = self.time = 0.0
-        self.most = {"num_requests_running_max": 0.0, "num_requests_waiting_max": 0.0, "kv_cache_usage_perc_max": 0.0}
+        self.most_running = self.most_waiting = 0
+        self.most_kv = 0.0
         self.before = self._counters()
 
     def _counters(self) -> dict[str, float]:
@@ -112,8 +113,9 @@ class _Gauges:
         self.running += step.duration * step.running
         self.waiting += step.duration * step.waiting
         self.kv += step.duration * step.kv_used
-        for name, value in zip(self.most, (step.running, step.waiting, step.kv_used), strict=True):
-            self.most[name] = max(self.most[name], value)
+        self.most_running = max(self.most_running, step.running)
+        self.most_waiting = max(self.most_waiting, step.waiting)
+        self.most_kv = max(self.most_kv, step.kv_used)
 
     def result(self, now: float) -> dict[str, float]:
         time = self.time or 1.0
@@ -121,7 +123,9 @@ class _Gauges:
             "num_requests_running": self.running / time,
             "num_requests_waiting": self.waiting / time,
             "kv_cache_usage_perc": self.kv / time,
-            **self.most,
+            "num_requests_running_max": float(self.most_running),
+            "num_requests_waiting_max": float(self.most_waiting),
+            "kv_cache_usage_perc_max": self.most_kv,
             "observed_from": self.begun,
             "observed_until": now,
         }
@@ -149,7 +153,7 @@ class _Window:
         self.unseen = set(range(loop.streams))
         self.start = self.end = math.inf
         self.ended: Literal["requests", "time"] = "requests"
-        self.sent = self.done = 0
+        self.sent = self.done = self.sent_before = 0
         self.gauges, self.server = _Gauges(loop.scheduler, 0.0), dict[str, float]()
 
     @property
@@ -178,6 +182,7 @@ class _Window:
             warm = warm and now >= max(lasting, 2 * loop.times.e2e_sum / loop.times.count)
         if warm or now >= times.max_time / 2:
             self.start = now - step.duration / 2
+            self.sent_before = bisect.bisect_left(loop.sends, (self.start,))
             self.gauges = _Gauges(loop.scheduler, now)
 
     def _close(self, edge: float, now: float) -> None:
@@ -185,10 +190,13 @@ class _Window:
         times, lasted = self.times, now - self.start
         over = now >= times.max_time or lasted >= times.seconds
         if over or lasted >= times.min_time:
-            # Streams that were waiting as the window opened sent in it.
-            sends = self.loop.sends
-            self.sent = bisect.bisect_right(sends, (edge, math.inf)) - bisect.bisect_left(sends, (self.start,))
-            if self.sent >= (1 if over else self.requests):
+            # Streams that were waiting as the window opened sent in it; from now on none sends
+            # before now.
+            least, sends = 1 if over else self.requests, self.loop.sends
+            if len(sends) - self.sent_before < least:
+                return
+            self.sent = bisect.bisect_right(sends, (edge, math.inf)) - self.sent_before
+            if self.sent >= least:
                 self.ended, self.end, self.server = "time" if over else "requests", edge, self.gauges.result(now)
 
 

@@ -186,27 +186,28 @@ class VirtualClients:
         step = self.scheduler.step(now)
         if step is None:
             return None
-        self._arrive(step.end)
-        self.ends.append(step.end)
+        end = step.end
+        self._arrive(end)
+        self.ends.append(end)
         self._span(step)
         for name in step.finished:
             request = self.requests[name]
             request.done = True
             self.completed += 1
             if self.due is not None:
-                self.times.add(step.end - request.sent)
+                self.times.add(end - request.sent)
                 if (thinking := self._continue(request)) is not None:
-                    self._send(step.end + thinking, 0.0, request.stream)
+                    self._send(end + thinking, 0.0, request.stream)
                 else:
                     self.sessions.pop(request.stream, None)
                 continue
-            delay = 0.0 if self.pacing is None else self._delay(self.pacing, request, step.end)
+            delay = 0.0 if self.pacing is None else self._delay(self.pacing, request, end)
             thinking = self._continue(request)
             if thinking is None:
                 self._begin(request.stream)
             elif thinking:
                 delay = 0.0
-            send = step.end + delay + (thinking or 0.0)
+            send = end + delay + (thinking or 0.0)
             self._send(send, delay, request.stream)
         return step
 
