@@ -132,11 +132,12 @@ def _read(records: Iterable[Record], window: Window, open_loop: bool) -> tuple[C
     blocks, odd, limited = _Blocks(window), Counter[str](), 0
     parts: list[Columns] = []
     for batch in _batches(records):
-        parts.append(_columns(batch, open_loop))
-        blocks.add(parts[-1], batch)
+        gaps, counts = _gaps(batch)
+        parts.append(_columns(batch, gaps, counts, open_loop))
+        blocks.add(parts[-1], gaps, counts)
         odd.update(_odd_finishes(batch, window))
         limited += sum(r.status == TOO_MANY and window.start <= r.sent <= window.end for r in batch)
-    parts = parts or [_columns((), open_loop)]
+    parts = parts or [_columns((), *_gaps(()), open_loop)]
     return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}, blocks, odd, limited
 
 
@@ -171,7 +172,16 @@ def _batches(records: Iterable[Record]) -> Iterator[list[Record]]:
         yield batch
 
 
-def _columns(batch: Sequence[Record], open_loop: bool) -> Columns:
+def _gaps(batch: Sequence[Record]) -> tuple[Ints, Ints]:
+    """The gaps of a batch in a row, in microseconds, and how many each record has."""
+    counts = np.fromiter((len(r.gaps) for r in batch), dtype=np.int64, count=len(batch))
+    gaps = np.fromiter(chain.from_iterable(r.gaps for r in batch), dtype=np.int64, count=int(counts.sum()))
+    if len(gaps) and not 0 <= gaps.min() <= gaps.max() <= _LONGEST:
+        raise ValueError("a gap of a record is beyond what can be")
+    return gaps, counts
+
+
+def _columns(batch: Sequence[Record], gaps: Ints, gap_counts: Ints, open_loop: bool) -> Columns:
     """The columns of a batch; what is missing is NaN. The caller makes failures infinite."""
     fields = operator.attrgetter(*_OF_RECORD)
     raw = [
@@ -190,7 +200,7 @@ def _columns(batch: Sequence[Record], open_loop: bool) -> Columns:
         tokens = columns["completion_tokens"]
         tpot = np.where(tokens > 1, (last - first) / (tokens - 1), np.nan)
     columns |= {"ttft": first - since, "tpot": tpot, "e2e": last - since, "began": columns["sent"]}
-    reader = felt(batch, since)
+    reader = felt(batch, gaps, gap_counts, since)
     _require_possible(reader[:2], LONGEST)
     return columns | dict(zip(READER, reader, strict=True)) | {"sent": since}
 
@@ -279,8 +289,8 @@ class _Blocks:
         inside = blocks >= 0
         return np.bincount(blocks[inside], None if weights is None else weights[inside], BLOCKS).astype(np.float64)
 
-    def add(self, row: Columns, batch: Sequence[Record]) -> None:
-        """A batch: its `_columns` and its records, for their gaps."""
+    def add(self, row: Columns, gaps: Ints, gap_counts: Ints) -> None:
+        """A batch: its `_columns` and its `_gaps`."""
         ok = row["code"] == _OK
         first, last = row["first"], row["last"]
         # Input counts when the first token comes, output spread over the arrivals: prompts are read
@@ -291,7 +301,6 @@ class _Blocks:
         overlap = np.minimum(row["end"][:, None], self.edges[1:]) - np.maximum(row["sent"][:, None], self.edges[:-1])
         self.in_flight += np.maximum(overlap, 0).sum(axis=0)
 
-        gap_counts = np.fromiter((len(r.gaps) for r in batch), dtype=np.int64, count=len(batch))
         tokens = np.where(ok, np.nan_to_num(row["completion_tokens"]), 0.0)
         share = tokens / np.where(gap_counts > 0, gap_counts + 1, np.maximum(row["events"], 1))
         self.output += self.tally(first[ok], share[ok])
@@ -300,16 +309,12 @@ class _Blocks:
         seen &= (first <= self.window.end) & (row["end"] >= self.window.start)
         if np.isnan(last[seen]).any():
             raise ValueError("a record has gaps and does not say when its last event came")
-        within = np.full(len(batch), -1)
+        within = np.full(len(ok), -1)
         within[seen] = np.where(self.block(first[seen]) == self.block(last[seen]), self.block(first[seen]), -1)
         for wanted, add in ((within >= 0, self._add_whole), (seen & (within < 0), self._add_split)):
-            counts = gap_counts[wanted]
-            gaps = (r.gaps for r, is_wanted in zip(batch, wanted.tolist(), strict=True) if is_wanted)
-            flat = np.fromiter(chain.from_iterable(gaps), dtype=np.int64, count=int(counts.sum()))
-            if len(flat):
-                if not 0 <= flat.min() <= flat.max() <= _LONGEST:
-                    raise ValueError("a gap of a record is beyond what can be")
-                add(flat, counts, first[wanted], share[wanted])
+            if wanted.any():
+                flat = gaps[np.repeat(wanted, gap_counts)]
+                add(flat, gap_counts[wanted], first[wanted], share[wanted])
 
     def _add_untimed(self, which: Bools, row: Columns, tokens: Floats) -> None:
         """Requests of several events whose gaps were not kept: their later tokens come evenly from

@@ -9,7 +9,6 @@ that any reading speed can be judged later.
 """
 
 from collections.abc import Sequence
-from itertools import chain
 
 import numpy as np
 
@@ -23,10 +22,11 @@ token: gaps and times are kept to the microsecond, and their errors add up.
 """
 
 
-def felt(batch: Sequence[Record], since: Floats) -> Floats:
+def felt(batch: Sequence[Record], gaps: Ints, counts: Ints, since: Floats) -> Floats:
     """Three rows with a figure per record: seconds from `since` to the first visible token and to
     the second token, and the fastest reading, in tokens per second, that never waits for text. NaN
-    where not known.
+    where not known. `gaps` are those of all records in a row, in microseconds, so many of each as
+    `counts` says.
 
     Events are what is timed. The second token is taken to come with the second event, or with the
     only one where that brought several. The tokens of an answer are spread evenly over its events;
@@ -37,8 +37,6 @@ def felt(batch: Sequence[Record], since: Floats) -> Floats:
         for name in ("first", "visible", "completion_tokens")
     )
     events = np.array([r.events for r in batch], dtype=np.int64)
-    counts = np.fromiter((len(r.gaps) for r in batch), np.int64, len(batch))
-    gaps = np.fromiter(chain.from_iterable(r.gaps for r in batch), np.int64, int(counts.sum()))
     second = np.where((events == 1) & (tokens > 1), first, np.nan)
     has = counts > 0
     second[has] = first[has] + gaps[(counts.cumsum() - counts)[has]] * _MICRO
@@ -56,16 +54,16 @@ def _pace(gaps: Ints, counts: Ints, begins: Floats, each: Floats) -> Floats:
     `gaps` are those of all answers in a row, so many of each as `counts` says; `begins` is counted
     from the first event of an answer, `each` are the tokens of an event.
     """
-    answer = np.repeat(np.arange(len(counts)), counts)
     before = counts.cumsum() - counts
     passed = np.concatenate([[0], gaps.cumsum()])
-    waited = (passed[1:] - passed[before][answer]) * _MICRO - begins[answer]
+    waited = (passed[1:] - np.repeat(passed[before], counts)) * _MICRO - np.repeat(begins, counts)
     together = _TOGETHER * (1 + begins)
     # The first event of the text is the first one that came no earlier than the reader began.
-    hidden = np.bincount(answer, waited < -together[answer], len(counts)) + (begins > together)
-    arrived = (np.arange(len(gaps)) - before[answer] + 1 - hidden[answer]) * each[answer]
+    early = np.concatenate([[0], (waited < np.repeat(-together, counts)).cumsum()])
+    hidden = early[before + counts] - early[before] + (begins > together)
+    arrived = (np.arange(len(gaps)) - np.repeat(before - 1 + hidden, counts)) * np.repeat(each, counts)
     with np.errstate(divide="ignore", invalid="ignore"):
-        kept = np.where(waited > together[answer], arrived / waited, np.inf)
+        kept = np.where(waited > np.repeat(together, counts), arrived / waited, np.inf)
     pace = np.full(len(counts), np.inf)
     if len(gaps):
         pace[counts > 0] = np.minimum.reduceat(kept, before[counts > 0])

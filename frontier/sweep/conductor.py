@@ -15,6 +15,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Literal, Protocol
 
 from frontier.config import Config, DeploymentConfig
+from frontier.core import laws
 from frontier.core.changes import PROOFS
 from frontier.core.errors import FrontierError, MemoryShortError, StoreError
 from frontier.core.loads import load_facts, setting
@@ -110,6 +111,7 @@ class Conductor:
         """Run what is left of the plan. Whatever the end, finished trials are on disk."""
         end: SweepEnd = "finished"
         try:
+            laws.load()
             self._resume()
             self._report_unproven()
             try:
