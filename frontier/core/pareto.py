@@ -107,7 +107,7 @@ def by_concurrency(points: Sequence[Point]) -> dict[int, Point]:
     if not points:
         raise ValueError("at least one point is needed")
     if any(p.series != points[0].series for p in points):
-        raise ValueError("points of one deployment and one shape are needed: group them first (model.by_series)")
+        raise ValueError("points of one deployment and one shape are needed: group them first (series.by_series)")
     by_c = {p.concurrency: p for p in sorted(points, key=lambda p: p.concurrency)}
     if len(by_c) != len(points):
         raise ValueError("a concurrency comes twice: join its trials into one point first")

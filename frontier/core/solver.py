@@ -231,7 +231,7 @@ def _unconfirmed(judged: Mapping[int, Judgement], points: Mapping[int, Point]) -
 
     Other work on the server's machine for the length of one trial would else cost the whole answer:
     on a real engine c=5, disturbed for 20 s, took back a proof of c=47. Such a setting is measured
-    again (`completion`); what it shows in two trials counts.
+    again (`search.complete`); what it shows in two trials counts.
     """
     proven = max(
         (c for c, j in judged.items() if j.verdict is Verdict.MEETS and points[c].repeats >= WINDOWS), default=0

@@ -3,7 +3,7 @@
 
 First a ramp: looks of a few seconds at 1, 2, 4, ... requests per second, from the lowest rate of
 the config, until more arrives than is served. A longer look there shows how much the server serves
-at most. With that known the rest is `load_search`, as `verify --find` has it: it locates the rate
+at most. With that known the rest is `highest_rate`, as `verify --find` has it: it locates the rate
 at which the SLA breaks and proves the highest rate below it on fresh data, with the guarantee that
 is written there. Looks of the ramp place the first candidate and support no claim.
 
@@ -60,7 +60,7 @@ _SEARCHED = (Phase.SCAN, Phase.PROVE)
 
 
 def load_trial(phase: Phase, requests: int, sample: WindowData) -> LoadTrial:
-    """A finished trial at a rate as `load_search` wants it."""
+    """A finished trial at a rate as `highest_rate` wants it."""
     assert isinstance(sample.concurrency, Rate)
     return LoadTrial(sample.concurrency.per_second, phase, requests, sample, overloaded=is_overloaded(sample))
 

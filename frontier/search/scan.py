@@ -4,7 +4,7 @@ replays its history.
 Scan, then prove. A scan looks at few settings of the grid for a few seconds each: its values show
 about where the SLA is crossed, and claim nothing. A candidate is then placed where the scan expects
 it to be provable at little cost, a little below the edge, and measured on fresh data until it is
-proven or given up (`proof`). `completion` goes on from there.
+proven or given up (`proof`). `complete` goes on from there.
 
 What is guaranteed. All judgements of all candidates share the error ALPHA of a claim: each spends a
 part of what is left, fixed before its data came, and each candidate is tested on data of its own
