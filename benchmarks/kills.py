@@ -63,7 +63,7 @@ class Reports(Progress):
     def __init__(self, pipe: int) -> None:
         self.pipe = pipe
 
-    def trial_started(self, trial: Trial, number: int, total: int) -> None:  # noqa: ARG002
+    def trial_started(self, trial: Trial) -> None:
         os.write(self.pipe, f"began {trial.key}\n".encode())
 
     def trial_finished(self, trial: Trial, figures: Mapping[str, float | None], *others: object) -> None:  # noqa: ARG002

@@ -98,7 +98,7 @@ def _compared(config: Config, run: RunDirectory) -> Mapping[Series, Any]:
     if not any(isinstance(d.quality, QualityConfig) for d in config.deployments):
         return {}
     compared = registry.needed(registry.COMPARED_ANSWERS, "quality: {reference: NAME}")
-    found: Mapping[Series, Any] = compared(config, RunDirectory.read_checks(run.path).answers())
+    found: Mapping[Series, Any] = compared(config, RunDirectory.read_checks(run.path))
     return found
 
 

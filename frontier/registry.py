@@ -103,6 +103,8 @@ ROOFLINES = "predict.drawn_roofline:rooflines"
 """The rooflines of a picture: (config, points, frontiers) -> `picture.data.Roofline` by series."""
 EXECUTOR = "ray.workers"
 """Client processes on other machines."""
+ON_RAY = "ray.ray_keys:read_ray"
+"""What is made of the config's `workers`, where it says that they are there."""
 NATURAL = "natural.passages"
 """Natural prompts: `Passages` of a seed, and what of them is `counted`."""
 STARTED_SERVER = "launcher.started_server:StartedServer"
@@ -128,9 +130,11 @@ ARRIVAL_RATE = "users.arrivals:arrival_rate"
 """The rate of independent arrivals of an operating point: (decision, its points, its samples) ->
 `planning.sla_result.ArrivalRate`."""
 COMPARED_ANSWERS = "quality.agreement:of_run"
-"""Answers beside those of a reference: (config, answers) -> what has their `quality`, by series."""
+"""Answers beside those of a reference: (config, directory of the checks) -> what has their
+`quality`, by series."""
 OPTIONS = {
     "sweep": ("telemetry.command",),
+    "dry-run": ("minute.command",),
     "verify": ("quality.command", "hold.command", "find.command"),
 }
 """Options that extras add to commands of the ring: modules with `option`, which decorates, and

@@ -70,7 +70,7 @@ class Told(Progress):
     left: list[float | None] = field(default_factory=list)
     announcements: list[tuple[Decision, float, Better | None]] = field(default_factory=list)
 
-    def expect(self, left: TimeLeft, why: str = "") -> None:
+    def expect(self, left: TimeLeft) -> None:
         self.left.append(left.seconds)
 
     def announced(self, decision: Decision, seconds: float, better: Better | None) -> None:

@@ -226,11 +226,6 @@ class DeploymentConfig(Strict):
         spec = self.engine_spec()
         return None if spec.model is None or spec.time_scale != 1.0 else roofline_of(spec)
 
-    def stated_roofline(self) -> Roofline | None:
-        """The roofline of the data sheet alone, where figures are given in its place; else None."""
-        sheet = self.hardware.by_sheet() if self.hardware is not None else None
-        return None if sheet is None else sheet.roofline(self.model, self.gpus)
-
     @property
     def power(self) -> float | None:
         """Watts of the whole deployment as the config states them."""

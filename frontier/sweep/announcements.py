@@ -43,7 +43,6 @@ class Announcer:
     runner: TrialRunner
     proposals: Proposals
     _announced: dict[Series, int] = field(default_factory=dict)
-    _next: tuple[object, ...] = ()
 
     def stage(self, trial: Trial) -> None:
         """Report what a trial is run for."""
@@ -111,16 +110,10 @@ class Announcer:
         self.progress.announced(decision, seconds, self.proposals.better(series, decision))
 
     def time_left(self) -> None:
-        """Tell the progress and the journal how long the sweep may still take, budget included, and
-        what comes next.
-        """
+        """Tell the progress and the journal how long the sweep may still take, budget included."""
         if (left := self.proposals.time_left()) is None:
             return
         low, high = left.range
         known = {"left": low} if math.isinf(high) else {"left": left.seconds, "left_at_most": high}
         self.runner.forecast = {name: round(seconds, 1) for name, seconds in known.items()}
-        asks = [ask for one in self.proposals.every_series() for ask in self.proposals.asks(one)]
-        ask = asks[0] if asks else None
-        before, self._next = self._next, (ask and ask.phase, ask and ask.concurrency)
-        why = ask.reason if ask and self._next != before else "trials take another time than was expected"
-        self.progress.expect(left, why)
+        self.progress.expect(left)

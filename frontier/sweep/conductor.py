@@ -101,7 +101,6 @@ class Conductor:
             self._failures,
             self._servers,
             self.histories,
-            len(self.plan.trials),
         )
         self._proposals = Proposals(self.config, self.plan, self.prove, self._runner)
         self._announcer = Announcer(self.progress, self._runner, self._proposals)

@@ -67,8 +67,7 @@ class Proposals:
         def ask(policy: SearchPolicy, history: History) -> Ask | Done:
             if not policy.grid:
                 return Done("nothing is left")
-            left = self.runner.ledger.seconds_left()
-            within = math.inf if left is None else left
+            within = self.runner.ledger.seconds_left()
             return complete.next_ask(policy, series.shape, self.config.tiers, history, within=within)
 
         return self._remembered("completion", series, ask)

@@ -3,6 +3,7 @@ measured."""
 
 import asyncio
 import contextlib
+import math
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -82,7 +83,6 @@ class TrialRunner:
     failures: ServerFailures
     servers: Servers
     histories: dict[Series, History]
-    planned: int = 0
     done: set[str] = field(default_factory=set)
     dropped: dict[str, tuple[Trial, str]] = field(default_factory=dict)
     skipped: set[str] = field(default_factory=set)
@@ -157,8 +157,7 @@ class TrialRunner:
         return True
 
     async def _attempt(self, trial: Trial) -> Measurement:
-        number = len(self.done) + 1
-        self.progress.trial_started(trial, number, max(self.planned, number))
+        self.progress.trial_started(trial)
         e2e = self._expected_e2e(trial)
         workers = self.backend.workers(trial, e2e)
         several = {"client_processes": workers} if workers > 1 else {}
@@ -191,7 +190,7 @@ class TrialRunner:
     async def _halting(self) -> AsyncIterator[asyncio.Event]:
         """What ends the trial in flight: the user's stop, or the end of the budget's time."""
         left = self.ledger.seconds_left()
-        if left is None:
+        if math.isinf(left):
             yield self.stop
             return
         halt = asyncio.Event()

@@ -30,8 +30,8 @@ from frontier.core.decisions import Decision, Limit
 from frontier.core.errors import MeasurementError, UsageError
 from frontier.core.shapes import Shape
 from frontier.core.units import format_elapsed
+from frontier.extras.quality.replies import GreedyReplies, GreedyReply
 from frontier.run import Run
-from frontier.store.records import GreedyReplies, GreedyReply
 from frontier.sweep.given_files import read_prompts
 from frontier.sweep.shell_line import run_line
 from frontier.sweep.verify import Sender
@@ -140,7 +140,7 @@ async def check_quality(sender: Sender, wanted: Sequence[tuple[Decision, int]], 
             answers = await _ask(sender, decision, prompts, scorer)
             if answers is None:
                 break
-            sender.store.write_answers(answers)
+            sender.store.write_answers(answers.deployment, answers.shape, answers)
             done += 1
     finally:
         await sender.backend.close()
