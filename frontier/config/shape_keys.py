@@ -2,7 +2,7 @@
 begin with."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Annotated, Any
 
@@ -192,6 +192,19 @@ ReadSessions = Callable[..., Shape]
 'trace' follows it. UsageError when it cannot be used."""
 
 
+def _of_file(read_sessions: ReadSessions | None, key: str, path: str, unit: str) -> Shape:
+    """The shape of the file that a key names; `unit` is what it holds."""
+    try:
+        assert read_sessions is not None, "who validates a config says what reads its files"
+        shape = read_sessions(path) if key == SESSIONS else read_sessions(path, key)
+    except UsageError as error:
+        raise Problem(error.what, error.hint, key) from None
+    if shape.isl.high > MAX_TOKENS:
+        what = f"{path}: a prompt has {shape.isl.high:,} tokens"
+        raise Problem(what, f"the most is {MAX_TOKENS:,}: leave that {unit} out", key)
+    return shape
+
+
 class _FileConfig(_Common):
     """Sessions of a file: {name: agent, sessions: traces/agent.jsonl, system: 2048}."""
 
@@ -200,18 +213,11 @@ class _FileConfig(_Common):
 
     def shape(self, read_sessions: ReadSessions | None) -> Shape:
         """The shape."""
-        try:
-            assert read_sessions is not None, "who validates a config says what reads its sessions"
-            shape = read_sessions(self.sessions)
-        except UsageError as error:
-            raise Problem(error.what, error.hint, "sessions") from None
+        shape = _of_file(read_sessions, "sessions", self.sessions, "session")
         assert shape.session is not None
         if shape.session.turns.high > MAX_TURNS:
             what = f"{self.sessions}: a session has {shape.session.turns.high:,} turns"
             raise Problem(what, f"the most is {MAX_TURNS:,}: divide it", "sessions")
-        if shape.isl.high > MAX_TOKENS:
-            what = f"{self.sessions}: a prompt has {shape.isl.high:,} tokens"
-            raise Problem(what, f"the most is {MAX_TOKENS:,}: leave that session out", "sessions")
         return replace(shape, name=self.name, prefix=self.share_of(shape.session.first))
 
 
@@ -225,15 +231,8 @@ class _TraceConfig(_Common):
         """The shape; its prefix is what the blocks of its prompts have in common, where it names
         them.
         """
-        try:
-            assert read_sessions is not None, "who validates a config says what reads its files"
-            shape = read_sessions(self.trace, "trace")
-        except UsageError as error:
-            raise Problem(error.what, error.hint, "trace") from None
+        shape = _of_file(read_sessions, "trace", self.trace, "request")
         assert shape.pairs is not None
-        if shape.isl.high > MAX_TOKENS:
-            what = f"{self.trace}: a prompt has {shape.isl.high:,} tokens"
-            raise Problem(what, f"the most is {MAX_TOKENS:,}: leave that request out", "trace")
         if shape.pairs.block and (self.prefix or self.system):
             what = f"{self.trace} says which blocks its prompts share"
             raise Problem(what, "leave prefix and system out", "trace")
@@ -265,17 +264,18 @@ def _shape(value: Any, read_sessions: ReadSessions | None) -> Shape:
         hint = "write input/output tokens, as 1024/256, or {isl: 1024, osl: 256}"
         raise Problem(f"a shape is two lengths; this is {shown(value)}", hint)
     value = without_nulls(value)
-    if "sessions" in value:
-        of_file: _FileConfig = read(_FileConfig, value)
-        return of_file.shape(read_sessions)
-    if "trace" in value:
-        recorded: _TraceConfig = read(_TraceConfig, value)
-        return recorded.shape(read_sessions)
-    # A key that only one of these has decides; what is left of another is then an unknown key.
-    is_session = bool({"turns", "first", "per_turn", "think"} & set(value))
-    plain = _PairsConfig if "pairs" in value else _ShapeConfig
-    keys: _ShapeConfig | _PairsConfig | _SessionConfig = read(_SessionConfig if is_session else plain, value)
-    return keys.shape()
+    keys = read(next((kind for key, kind in _KINDS.items() if key in value), _ShapeConfig), value)
+    shape: Shape = keys.shape(read_sessions) if isinstance(keys, _FileConfig | _TraceConfig) else keys.shape()
+    return shape
+
+
+_KINDS: Mapping[str, type[_Common]] = {
+    "sessions": _FileConfig,
+    "trace": _TraceConfig,
+    **dict.fromkeys(("turns", "first", "per_turn", "think"), _SessionConfig),
+    "pairs": _PairsConfig,
+}
+"""A key that only one of these has decides; what is left of another is then an unknown key."""
 
 
 def distinct(items: tuple[tuple[Shape, ...], ...], info: ValidationInfo) -> tuple[Shape, ...]:
