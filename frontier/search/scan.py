@@ -118,12 +118,9 @@ class Ask:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """Nothing more to ask. `located` is the likely limit (no claim), `proven` the highest candidate
-    proven.
-    """
+    """Nothing more to ask. `proven` is the highest candidate proven."""
 
     reason: str
-    located: int | None = None
     proven: int | None = None
 
 
@@ -327,7 +324,7 @@ def _prove(policy: SearchPolicy, state: State, may_add: bool, window_worth: floa
         c = candidate(state, top, known, window_worth, among)
         if c is not None and _worth_more_windows(state, c, known):
             return _window(state, c)
-    return Done(_how_it_ended(state, proven, given_up, may_add=may_add), state.edge(), best)
+    return Done(_how_it_ended(state, proven, given_up, may_add=may_add), best)
 
 
 def _how_it_ended(state: State, proven: int | None, given_up: Sequence[Candidate], *, may_add: bool) -> str:
