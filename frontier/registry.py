@@ -124,7 +124,7 @@ SOURCES = {"devices": "devices.gpu_readers:sources"}
 TABLES = {"devices": "devices.device_names"}
 """Names of what sources and exporters say, and what facts are made of it: modules with FACTS,
 EXPORTED, READ and MADE."""
-POWER = {"devices": "devices.power"}
+POWER = "devices.power"
 """Power by such readings: a module with `measured` and `power_flag`."""
 ARRIVAL_RATE = "users.arrivals:arrival_rate"
 """The rate of independent arrivals of an operating point: (decision, its points, its samples) ->

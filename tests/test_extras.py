@@ -93,7 +93,7 @@ def test_each_row_of_the_table_leads_to_an_extra() -> None:
         registry.COMPARED_ANSWERS,
         *registry.SOURCES.values(),
         *registry.TABLES.values(),
-        *registry.POWER.values(),
+        registry.POWER,
     ]
     places += [registry.ARRIVAL_RATE, registry.POOLED, registry.RECORDED]
     places += [registry.ROOFLINES, registry.ON_RAY]
