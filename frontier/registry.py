@@ -97,8 +97,16 @@ KEPT_TRACE = "workload.arrival_files:of_column"
 SESSIONS = "workload.session_files:read_sessions"
 REQUESTS = "workload.trace_files:read_requests"
 """Arrivals (also as a run keeps them), sessions and requests of files that a config names."""
+SHAPE_KINDS = {
+    "sessions": "workload.shape_kinds:SessionsOfFile",
+    "trace": "workload.shape_kinds:RequestsOfTrace",
+    "pairs": "workload.shape_kinds:PairsOfLengths",
+}
+"""Shapes of another kind, by the key that only these have: models with a `shape`."""
 RECORDED = "workload.recorded"
 """What the plan of a sweep says of them: `recorded_lines` and, for JSON, `trace_facts`."""
+MODEL_FILE = "predict.model_file:sizes_of"
+"""The sizes of a model card of a model's config.json."""
 ROOFLINES = "predict.drawn_roofline:rooflines"
 """The rooflines of a picture: (config, points, frontiers) -> `picture.data.Roofline` by series."""
 EXECUTOR = "ray.workers"
