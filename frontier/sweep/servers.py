@@ -7,6 +7,7 @@ this process lets go of it or is gone.
 
 import asyncio
 import contextlib
+import math
 from collections.abc import Coroutine, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -31,9 +32,9 @@ T = TypeVar("T")
 
 
 async def sleep_or_stop(seconds: float, stop: asyncio.Event) -> None:
-    """Sleep, unless the user stops the sweep."""
+    """Sleep, unless the user stops the sweep; until then where the seconds are infinite."""
     with contextlib.suppress(TimeoutError):
-        await asyncio.wait_for(stop.wait(), seconds)
+        await asyncio.wait_for(stop.wait(), None if math.isinf(seconds) else seconds)
 
 
 async def unless_stopped(doing: Coroutine[Any, Any, T], stop: asyncio.Event) -> T | None:

@@ -3,7 +3,6 @@ measured."""
 
 import asyncio
 import contextlib
-import math
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -171,11 +170,7 @@ class TrialRunner:
     @contextlib.asynccontextmanager
     async def _halting(self) -> AsyncIterator[asyncio.Event]:
         """What ends the trial in flight: the user's stop, or the end of the budget's time."""
-        left = self.sweep.ledger.seconds_left()
-        if math.isinf(left):
-            yield self.sweep.stop
-            return
-        halt = asyncio.Event()
+        halt, left = asyncio.Event(), self.sweep.ledger.seconds_left()
 
         async def watch() -> None:
             await sleep_or_stop(left, self.sweep.stop)

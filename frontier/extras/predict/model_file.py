@@ -1,11 +1,19 @@
 """Model file: the sizes of a model in its config.json on Hugging Face, as a model card has them."""
 
+import json
 from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 from pydantic import AliasChoices, BaseModel, Field
 
-from frontier.fields import Count, Positive, Problem, read, shown, without_nulls
+from frontier.core.errors import UsageError
+from frontier.core.text import clean_name
+from frontier.fields import Count, Positive, Problem, read, read_alone, shown, without_nulls
+from frontier.hardware.models import ModelCard
+from frontier.simulator.spec import Card
+from frontier.store.files import CONFIG_BYTES, read_given
 
 ARCHITECTURES = frozenset(
     {
@@ -58,6 +66,23 @@ _WINDOWS_IN_SOME = frozenset({"cohere2", "exaone4", "gemma2", "gemma3", "gemma3_
 _LAYER_KINDS = ("full_attention", "sliding_attention")
 _ALL_EQUAL = {"decoder_sparse_step": 1, "moe_layer_freq": 1, "interleave_moe_layer_step": 1, "mlp_only_layers": []}
 """Keys by which some layers differ from the others, with what they must say."""
+
+
+def sizes_in(file: str) -> dict[str, Any]:
+    """The fields of a model card that a model's config.json gives. UsageError otherwise."""
+    name, hint = clean_name(file), "name the config.json of a model"
+    try:
+        tree = json.loads(read_given(Path(file), CONFIG_BYTES))
+    except OSError as error:
+        raise UsageError(f"cannot read {name}: {error.strerror or error}", hint) from None
+    except ValueError:
+        raise UsageError(f"{name} is not JSON", hint) from None
+    try:
+        made: ModelCard = read_alone(Card, tree)
+    except ValueError as error:
+        what, _, hint = str(error).partition("; ")
+        raise UsageError(f"{name}: {what}", hint) from None
+    return {key: value for key, value in asdict(made).items() if value}
 
 
 def sizes_of(config: Mapping[str, Any]) -> dict[str, Any]:
