@@ -118,8 +118,10 @@ def test_a_scan_above_what_was_measured_needs_room_for_the_least_it_may_take() -
     times = TrialTimes(((replace(trial(4, 1, 40), seconds=17.5), Amount(41.0, 19.0)),))
     scan = replace(trial(16, 1, 64, Phase.SCAN), seconds=18.6)
     assert times.seconds(scan) == pytest.approx(120.0), "max_time: no gain is counted on"
-    assert times.least(scan) == pytest.approx(18.6 + 3 * 4 * 41 / 19)
-    assert times.least(trial(1, 1, 10, Phase.SCAN)) == times.seconds(trial(1, 1, 10)), "below, both are one"
+    assert times.seconds(scan, growing=True) == pytest.approx(18.6 + 3 * 4 * 41 / 19)
+    assert times.seconds(trial(1, 1, 10, Phase.SCAN), growing=True) == times.seconds(trial(1, 1, 10)), (
+        "below, both are one"
+    )
     now = [0.0]
     ledger = Ledger(config("budget: {time: 4min}\n").budget, lambda: now[0], lambda: 0.0)
     ledger.times = times

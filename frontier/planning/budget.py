@@ -86,28 +86,20 @@ class TrialTimes:
         done = [line for line in lines if line["event"] == "trial_done" and "took" in line and line["trial"] in trials]
         return cls(tuple((trials[one["trial"]], Amount(one["took"], one["sent"], one["tokens"])) for one in done))
 
-    def seconds(self, trial: Trial) -> float | None:
+    def seconds(self, trial: Trial, *, growing: bool = False) -> float | None:
         """Seconds a trial will take, from the nearest settings measured; None when its shape was
         not measured yet.
 
         Seconds per request sent are interpolated on logarithmic axes of concurrency. Below what was
-        measured they grow as concurrency falls; above, no gain is counted on. Beside its window a
-        trial sends AROUND requests per stream.
+        measured they grow as concurrency falls; above, no gain is counted on, or for the least that
+        it may take throughput is taken to be `growing` with the load. Beside its window a trial
+        sends AROUND requests per stream.
         """
         if trial.rate is not None:  # its requests arrive by the clock
             return seconds_at(trial.rate, trial)
         known = self._each(trial)
-        return self._lasting(trial, _between(known, trial.concurrency)) if known else None
-
-    def least(self, trial: Trial) -> float | None:
-        """Seconds a trial takes at the least: as `seconds`, but above what was measured throughput
-        is taken to grow with the load.
-        """
-        known = self._each(trial)
-        if trial.rate is not None or not known:
-            return self.seconds(trial)
-        gain = min(1.0, max(known) / trial.concurrency)
-        return self._lasting(trial, _between(known, trial.concurrency) * gain)
+        gain = min(1.0, max(known) / trial.concurrency) if growing and known else 1.0
+        return self._lasting(trial, _between(known, trial.concurrency) * gain) if known else None
 
     def _each(self, trial: Trial) -> dict[int, float]:
         """Seconds per request sent of the trial's series, by the concurrency of what was

@@ -139,7 +139,7 @@ class Ledger:
         else can come before it.
         """
         need = self.times.need(trial, self._price)
-        seconds = self.times.least(trial) if trial.phase in SCANS else self.times.seconds(trial)
+        seconds = self.times.seconds(trial, growing=trial.phase in SCANS)
         seconds = 0.0 if seconds is None else seconds * MARGIN
         need = replace(need, seconds=seconds, dollars=seconds * self._price)
         if self.seconds_left() <= 0:
