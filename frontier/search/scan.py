@@ -276,9 +276,9 @@ def _below_all(policy: SearchPolicy, state: State, unseen: Sequence[int], may_ad
     where none could be measured.
     """
     lowest = min(state.points, default=1)
-    if lowest > 1 and may_add and state.looks.get(lowest // 4, 0) < LOOKS_AT_MOST:
-        reason = f"c={lowest}, the lowest measured, breaks the SLA"
-        return look_at(policy, state.points, max(1, lowest // 4), reason)
+    lower = max(1, lowest // 4)
+    if lower < lowest and may_add and state.looks.get(lower, 0) < LOOKS_AT_MOST:
+        return look_at(policy, state.points, lower, f"c={lowest}, the lowest measured, breaks the SLA")
     above = [] if state.points else unseen
     return look_at(policy, state.points, above[0], "no lower setting could be measured") if above else None
 
