@@ -15,7 +15,7 @@ import yaml
 from pydantic import ValidationError
 
 from frontier import registry
-from frontier.client.secrets import looks_like_a_key, masked_line, redact
+from frontier.client.secrets import Secrets, looks_like_a_key, masked_line
 from frontier.config.advice import advice
 from frontier.config.complaints import Complaint, ConfigError
 from frontier.config.deployment import DeploymentConfig
@@ -408,13 +408,10 @@ def _unknown_key(key: str, path: Path, known: list[str]) -> Problem:
 
 def _redacted(complaints: Sequence[Complaint], secrets: Sequence[str]) -> tuple[Complaint, ...]:
     """The complaints without any secret, not even in the quoted line."""
+    hidden = Secrets.of((), secrets)
 
     def clean(text: str | None) -> str | None:
-        if text is None:
-            return None
-        for secret in secrets:
-            text = text.replace(secret, "***")
-        return redact(text)
+        return None if text is None else hidden.redact(text)
 
     return tuple(
         Complaint(
