@@ -124,6 +124,8 @@ NOTIFY = "notify.on_finish:tell"
 environment) -> what went wrong with it."""
 SIMULATOR = "serve_sim.process:SimulatorProcess"
 """The embedded engine behind HTTP, in a process of its own."""
+ADVICE = "advice.config_advice:advice"
+"""What is probably not meant in a sound config: (config) -> problems."""
 EXPANSIONS = {"tune": "tune.variants:expand"}
 """What makes several deployments of one in a config, by the command that measures them: (root node,
 complain) -> whether there was any."""

@@ -16,7 +16,6 @@ from pydantic import ValidationError
 
 from frontier import registry
 from frontier.client.secrets import Secrets, looks_like_a_key, masked_line
-from frontier.config.advice import advice
 from frontier.config.complaints import Complaint, ConfigError
 from frontier.config.deployment import DeploymentConfig
 from frontier.config.schema import DOUBLINGS, EARLIER, LEFT_OUT, Config
@@ -292,7 +291,8 @@ def _validated(
     if complaints or config is None:
         # In the order of the text, each once: what is inherited is wrong in every deployment.
         raise ConfigError(doc.file, tuple(sorted(dict.fromkeys(complaints), key=_position)))
-    config._warnings = tuple(_complaint(doc, problem) for problem in advice(config))
+    advice = registry.optional(registry.ADVICE)
+    config._warnings = () if advice is None else tuple(_complaint(doc, problem) for problem in advice(config))
     return config
 
 
