@@ -74,7 +74,6 @@ def load(path: str | Path, settings: Sequence[str] = ()) -> Run:
         times=TrialTimes.of(lines, trials),
         spent=Amount.of(lines),
         server_settings={e.measurement.trial.deployment: e.measurement.server_settings for e in finished.values()},
-        compared=compared,
     )
 
 
