@@ -30,12 +30,12 @@ from frontier.core.trials import Phase
 from frontier.core.window import WindowData
 from frontier.extras.compare.gate import Gate, GateRules, Measured, family_size, gate, judged_metrics
 from frontier.extras.compare.regression import gate_runs
+from frontier.extras.notebook.virtual_backend import VirtualBackend
 from frontier.planning.plan import NO_PROOFS, ToProve, make_plan
 from frontier.planning.sweep_progress import Progress
 from frontier.read_run import load
 from frontier.run import Run
 from frontier.store.run_dir import RunDirectory
-from frontier.sweep.backend import VirtualBackend
 from frontier.sweep.conductor import Conductor
 
 BUDGET = 1_200.0

@@ -37,12 +37,12 @@ from typing import Any
 from frontier.config import load_config
 from frontier.core.decisions import Decision
 from frontier.core.trials import Measurement, Trial
+from frontier.extras.notebook.virtual_backend import VirtualBackend
 from frontier.planning.plan import make_plan
 from frontier.planning.sweep_progress import Progress
 from frontier.read_run import load
 from frontier.show.explain import with_notes
 from frontier.store.run_dir import RunDirectory
-from frontier.sweep.backend import VirtualBackend
 from frontier.sweep.conductor import Conductor
 
 CONFIG = """\
@@ -63,7 +63,7 @@ class Reports(Progress):
     def __init__(self, pipe: int) -> None:
         self.pipe = pipe
 
-    def trial_started(self, trial: Trial, number: int, total: int) -> None:  # noqa: ARG002
+    def trial_started(self, trial: Trial) -> None:
         os.write(self.pipe, f"began {trial.key}\n".encode())
 
     def trial_finished(self, trial: Trial, figures: Mapping[str, float | None], *others: object) -> None:  # noqa: ARG002

@@ -16,10 +16,10 @@ import time
 from pathlib import Path
 
 from frontier.config import load_config
+from frontier.extras.notebook.virtual_backend import VirtualBackend
 from frontier.planning.plan import make_plan
 from frontier.planning.sweep_progress import Progress
 from frontier.store.run_dir import RunDirectory
-from frontier.sweep.backend import VirtualBackend
 from frontier.sweep.conductor import Conductor
 
 GOAL = 1.0

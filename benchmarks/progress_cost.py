@@ -47,9 +47,9 @@ def view_of(trial: Trial) -> LiveProgress:
     view.plan(30, 0)
     for i in range(8):
         done = Trial("default", trial.shape, 2**i, 1, Phase.GRID, 300, 1, 1.0, 0.0, 60.0, "f")
-        view.trial_started(done, i + 1, 30)
+        view.trial_started(done)
         view.trial_finished(done, {"output_throughput": 400.0 * (i + 1), "p99_ttft": 0.05 * 2**i})
-    view.trial_started(trial, 9, 30)
+    view.trial_started(trial)
     return view
 
 

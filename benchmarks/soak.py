@@ -43,12 +43,13 @@ from frontier.config import Config, load_config
 from frontier.core.decisions import Decision
 from frontier.core.errors import MeasurementError
 from frontier.core.trials import Measurement, Outcome, Record, Trial
+from frontier.extras.notebook.virtual_backend import VirtualBackend
 from frontier.planning.plan import make_plan
 from frontier.planning.sweep_progress import Progress
 from frontier.read_run import load
 from frontier.simulator.spec import EngineSpec
 from frontier.store.run_dir import RunDirectory
-from frontier.sweep.backend import HttpBackend, OnRecord, VirtualBackend
+from frontier.sweep.backend import HttpBackend, OnRecord
 from frontier.sweep.conductor import Conductor
 
 SPEC = EngineSpec(step_base=0.030, per_decode=1e-4, per_prefill_token=1e-6, noise=0.05)

@@ -29,6 +29,7 @@ from frontier.config.config_file import open_run
 from frontier.core.decisions import Limit, Verdict
 from frontier.core.series import Series
 from frontier.core.shapes import Shape
+from frontier.extras.notebook.virtual_backend import VirtualBackend
 from frontier.extras.tune.course import RaceCourse, race_of, rules_of
 from frontier.extras.tune.variants import Variant, variants_of
 from frontier.planning.plan import make_plan, search_policy
@@ -39,7 +40,7 @@ from frontier.search.series_history import SeriesHistory
 from frontier.simulator.spec import EngineSpec
 from frontier.simulator.virtual import Arrays, closed_loop_arrays
 from frontier.store.run_dir import RunDirectory
-from frontier.sweep.backend import Facts, VirtualBackend
+from frontier.sweep.backend import Facts
 from frontier.sweep.conductor import Conductor, Course
 
 KINDS = ("equal", "caps", "budgets", "memory", "prices")

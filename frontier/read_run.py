@@ -60,21 +60,20 @@ def load(path: str | Path, settings: Sequence[str] = ()) -> Run:
         history = histories.setdefault(trial.series, [])
         if all(other.concurrency != trial.concurrency for other, _ in history):
             history.append((trial, sample))
-    trials = {key: evidence.measurement.trial for key, evidence in finished.items()}
+    trials, lines = {key: evidence.measurement.trial for key, evidence in finished.items()}, run.journal_lines()
     return Run(
         path=run.path,
         config=config,
         manifest=run.manifest,
         histories={series: histories[series] for series in sorted(histories, key=functools.partial(_place, config))},
-        skipped=skipped(run.journal_lines(), finished.keys()),
+        skipped=skipped(lines, finished.keys()),
         imported=run.imported(),
         altered=tuple(altered),
         unhashed=sum(evidence.sha256 is None for evidence in finished.values()) + run.imported_unhashed(),
-        standing=None if "imported" in run.manifest else standing(run, config, trials),
-        times=TrialTimes.of(run.journal_lines(), trials),
-        spent=Amount.of(run.journal_lines()),
+        standing=None if "imported" in run.manifest else standing(run, lines, config, trials),
+        times=TrialTimes.of(lines, trials),
+        spent=Amount.of(lines),
         server_settings={e.measurement.trial.deployment: e.measurement.server_settings for e in finished.values()},
-        compared=compared,
     )
 
 
@@ -98,7 +97,7 @@ def _compared(config: Config, run: RunDirectory) -> Mapping[Series, Any]:
     if not any(isinstance(d.quality, QualityConfig) for d in config.deployments):
         return {}
     compared = registry.needed(registry.COMPARED_ANSWERS, "quality: {reference: NAME}")
-    found: Mapping[Series, Any] = compared(config, RunDirectory.read_checks(run.path).answers())
+    found: Mapping[Series, Any] = compared(config, RunDirectory.read_checks(run.path))
     return found
 
 

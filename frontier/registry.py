@@ -97,12 +97,22 @@ KEPT_TRACE = "workload.arrival_files:of_column"
 SESSIONS = "workload.session_files:read_sessions"
 REQUESTS = "workload.trace_files:read_requests"
 """Arrivals (also as a run keeps them), sessions and requests of files that a config names."""
+SHAPE_KINDS = {
+    "sessions": "workload.shape_kinds:SessionsOfFile",
+    "trace": "workload.shape_kinds:RequestsOfTrace",
+    "pairs": "workload.shape_kinds:PairsOfLengths",
+}
+"""Shapes of another kind, by the key that only these have: models with a `shape`."""
 RECORDED = "workload.recorded"
 """What the plan of a sweep says of them: `recorded_lines` and, for JSON, `trace_facts`."""
+MODEL_FILE = "predict.model_file"
+"""The sizes of a model card in a model's config.json: `sizes_in` a file, `sizes_of` its tree."""
 ROOFLINES = "predict.drawn_roofline:rooflines"
 """The rooflines of a picture: (config, points, frontiers) -> `picture.data.Roofline` by series."""
 EXECUTOR = "ray.workers"
 """Client processes on other machines."""
+ON_RAY = "ray.ray_keys:read_ray"
+"""What is made of the config's `workers`, where it says that they are there."""
 NATURAL = "natural.passages"
 """Natural prompts: `Passages` of a seed, and what of them is `counted`."""
 STARTED_SERVER = "launcher.started_server:StartedServer"
@@ -114,6 +124,8 @@ NOTIFY = "notify.on_finish:tell"
 environment) -> what went wrong with it."""
 SIMULATOR = "serve_sim.process:SimulatorProcess"
 """The embedded engine behind HTTP, in a process of its own."""
+ADVICE = "advice.config_advice:advice"
+"""What is probably not meant in a sound config: (config) -> problems."""
 EXPANSIONS = {"tune": "tune.variants:expand"}
 """What makes several deployments of one in a config, by the command that measures them: (root node,
 complain) -> whether there was any."""
@@ -122,15 +134,17 @@ SOURCES = {"devices": "devices.gpu_readers:sources"}
 TABLES = {"devices": "devices.device_names"}
 """Names of what sources and exporters say, and what facts are made of it: modules with FACTS,
 EXPORTED, READ and MADE."""
-POWER = {"devices": "devices.power"}
+POWER = "devices.power"
 """Power by such readings: a module with `measured` and `power_flag`."""
 ARRIVAL_RATE = "users.arrivals:arrival_rate"
 """The rate of independent arrivals of an operating point: (decision, its points, its samples) ->
 `planning.sla_result.ArrivalRate`."""
 COMPARED_ANSWERS = "quality.agreement:of_run"
-"""Answers beside those of a reference: (config, answers) -> what has their `quality`, by series."""
+"""Answers beside those of a reference: (config, directory of the checks) -> what has their
+`quality`, by series."""
 OPTIONS = {
     "sweep": ("telemetry.command",),
+    "dry-run": ("minute.command",),
     "verify": ("quality.command", "hold.command", "find.command"),
 }
 """Options that extras add to commands of the ring: modules with `option`, which decorates, and

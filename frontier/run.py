@@ -80,7 +80,7 @@ class Run:
     not count. `unhashed` counts the trials where that could not be seen, as an earlier version made
     them. `standing` is how far its sweep had come; None for an import. `times` is what its trials
     took, `spent` what its sessions did. `server_settings` are those that each deployment's server
-    told last; `compared` are answers beside a reference's (`frontier verify --quality`).
+    told last.
     """
 
     path: Path
@@ -95,7 +95,6 @@ class Run:
     times: TrialTimes = field(default_factory=TrialTimes, repr=False)
     spent: Amount = field(default_factory=Amount, repr=False)
     server_settings: Mapping[str, Mapping[str, str]] = field(default_factory=dict, repr=False)
-    compared: Mapping[Series, Any] = field(default_factory=dict, repr=False)
 
     @property
     def unfinished(self) -> str:

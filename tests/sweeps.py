@@ -23,14 +23,14 @@ from frontier.core.errors import ExitCode
 from frontier.core.points import Flag
 from frontier.core.solver import exit_code
 from frontier.core.trials import Measurement, Phase, Trial
+from frontier.extras.notebook import virtual_backend as backends
 from frontier.extras.notebook.notebook_run import NotebookRun, load
+from frontier.extras.notebook.virtual_backend import VirtualBackend
 from frontier.planning.plan import make_plan
 from frontier.planning.sweep_progress import Better, Progress
 from frontier.planning.time_left import TimeLeft
 from frontier.run import Run
 from frontier.store.run_dir import RunDirectory
-from frontier.sweep import backend as backends
-from frontier.sweep.backend import VirtualBackend
 from frontier.sweep.conductor import Conductor, SweepEnd
 from tests.virtual_truth import truth
 
@@ -70,7 +70,7 @@ class Told(Progress):
     left: list[float | None] = field(default_factory=list)
     announcements: list[tuple[Decision, float, Better | None]] = field(default_factory=list)
 
-    def expect(self, left: TimeLeft, why: str = "") -> None:
+    def expect(self, left: TimeLeft) -> None:
         self.left.append(left.seconds)
 
     def announced(self, decision: Decision, seconds: float, better: Better | None) -> None:

@@ -70,7 +70,8 @@ def test_an_extra_that_is_deleted_takes_exactly_its_own_with_it(
     assert [f for f in whole["figures"] if f not in left["figures"]] == figures  # type: ignore[attr-defined, operator]
     assert [n for n in whole["notes"] if n not in left["notes"]] == of(extra, registry.NOTES)  # type: ignore[attr-defined, operator]
     for name, options in whole["options"].items():  # type: ignore[attr-defined]
-        adds = any(place.partition(".")[0] == extra for place in registry.OPTIONS[name])
+        places = (*registry.OPTIONS[name], *(registry.OPTIONS["dry-run"] if name == "sweep" else ()))
+        adds = any(place.partition(".")[0] == extra for place in places)
         assert (options != left["options"][name]) == adds  # type: ignore[index]
 
 
@@ -92,10 +93,10 @@ def test_each_row_of_the_table_leads_to_an_extra() -> None:
         registry.COMPARED_ANSWERS,
         *registry.SOURCES.values(),
         *registry.TABLES.values(),
-        *registry.POWER.values(),
+        registry.POWER,
     ]
-    places += [registry.ARRIVAL_RATE, registry.POOLED, registry.RECORDED]
-    places += [registry.ROOFLINES]
+    places += [registry.ARRIVAL_RATE, registry.POOLED, registry.RECORDED, *registry.SHAPE_KINDS.values()]
+    places += [registry.ROOFLINES, registry.MODEL_FILE, registry.ON_RAY, registry.ADVICE]
     for place in places:
         assert registry.load(place) is not None
     assert sorted({place.partition(".")[0] for place in places}) == EXTRAS

@@ -148,7 +148,7 @@ def test_a_series_that_is_not_measured_takes_as_long_as_those_that_are():
 
 def test_the_budget_ends_it():
     left = TimeLeft(60.0, 100.0)
-    assert [160.0, 100.0, 40.0, 0.0] == [left.within(limit).seconds for limit in (None, 100.0, 40.0, -1.0)]
+    assert [160.0, 100.0, 40.0, 0.0] == [left.within(limit).seconds for limit in (math.inf, 100.0, 40.0, -1.0)]
     assert (60.0, 40.0) == (left.within(100.0).answer, left.within(100.0).rest)
     assert 3 > left.range[1] / left.range[0] > 1
     assert math.inf == TimeLeft(60.0, open=True).range[1]

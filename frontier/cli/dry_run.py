@@ -5,6 +5,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from frontier import registry
@@ -39,15 +40,6 @@ class Outlook:
     finished: int
     coming: "Mapping[Series, ToCome]"
     left: "TimeLeft | None"
-
-
-@dataclass(frozen=True, slots=True)
-class Measured:
-    """What short trials say of a plan: what is to come, in words, and for JSON."""
-
-    outlook: Outlook
-    text: str
-    tree: Mapping[str, Any]
 
 
 def look_ahead(config: "Config", plan: "Plan", run: Path | None, prove: "ToProve") -> Outlook:
@@ -87,30 +79,28 @@ def print_plan(
     run: Path | None,
     shown: RunOptions,
     prove: "ToProve",
-    measured: "Measured | None" = None,
+    outlook: Outlook | None = None,
+    also: Mapping[str, Any] = MappingProxyType({}),
 ) -> int:
-    """Print the plan; `run` is the run directory that would be resumed, if there is one; `measured`
-    is what a minute of scan says of it.
+    """Print the plan; `run` is the run directory that would be resumed, if there is one. An
+    `outlook` other than by the trials of the run is given, with what is `also` told in JSON.
     """
     from frontier.show.tables import plan_table
 
-    found = look_ahead(config, plan, run, prove) if measured is None else measured.outlook
+    found = outlook or look_ahead(config, plan, run, prove)
     # What another machine carries is not known here; a rate is sent by one process.
     client = client_plan(config) if config.ray is None and not (config.open_loop or config.auto) else None
     if shown.as_json:
-        tree = {} if measured is None else {"measured": measured.tree}
-        answer({**_plan_json(config, plan, found), "client": client, **tree})
+        answer({**_plan_json(config, plan, found), "client": client, **also})
         return ExitCode.YES
     if shown.detail >= Detail.USUAL:
-        answer(plan_table(config, plan, sent=measured is not None, **layout()))
+        answer(plan_table(config, plan, sent=outlook is not None, **layout()))
     why = [client["why"]] if client is not None and (client["matters"] or shown.detail is Detail.ALL) else []
     answer_prose("\n".join([*plan_lines(config, found, prove), *why]))
     if run is not None:
         answer(f"{run} holds {found.finished} of them, finished before")
     if config.budget.limited:
         answer_prose(_budget_line(found))
-    if measured is not None:
-        answer(f"\n{measured.text}")
     return ExitCode.YES
 
 
@@ -122,7 +112,7 @@ def _plan_json(config: "Config", plan: "Plan", found: Outlook) -> dict[str, Any]
         "refine": {"settings_per_shape": plan.refine},
         "finished": found.finished,
         "expected_seconds": None if found.left is None or found.left.open else found.left.seconds,
-        "expected": None if found.left is None else expected_json(found.left),
+        "expected": None if found.left is None else found.left.tree(),
         "auto": _highest_json(config) if config.auto else None,
     }
     if config.trace is not None:
@@ -158,16 +148,6 @@ def _settings_line(config: "Config") -> list[str]:
         for name, each in _highest_json(config).items()
     )
     return [f"The scan finds the settings: doublings from c=1 until {until}, at most {most}."]
-
-
-def expected_json(left: "TimeLeft") -> dict[str, float | None]:
-    low, high = left.range
-    return {
-        "answer_seconds": left.answer,
-        "frontier_seconds": left.rest,
-        "shortest_seconds": low,
-        "longest_seconds": None if math.isinf(high) else high,
-    }
 
 
 def client_plan(config: "Config") -> dict[str, Any]:
@@ -220,14 +200,14 @@ def plan_lines(config: "Config", found: Outlook, prove: "ToProve", *, settings: 
 def _time_line(found: Outlook) -> str:
     """'20 to 58 min left.'; when the budget ends it at the latest."""
     limit = found.ledger.seconds_left()
-    latest = None if limit is None else format_elapsed(max(0.0, limit))
+    latest = "" if math.isinf(limit) else format_elapsed(max(0.0, limit))
     if found.left is None:
         known = "How long it takes is known after the first trial"
-        return f"{known}." if latest is None else f"{known}; it ends after {latest} at the latest."
+        return f"{known}; it ends after {latest} at the latest." if latest else f"{known}."
     low, high = found.left.range
     whole = format_range(low, high)
     text = f"{whole[0].upper()}{whole[1:]} left"
-    return f"{text}; the budget ends it after {latest}." if limit is not None and limit < high else f"{text}."
+    return f"{text}; the budget ends it after {latest}." if limit < high else f"{text}."
 
 
 def _session_rates(config: "Config") -> list[str]:
@@ -243,7 +223,7 @@ def _budget_line(found: Outlook) -> str:
     """The limits of the budget, and what of them is spent."""
     caps, spent = found.ledger.whole, found.ledger.spent()
     limits = ", ".join(f"{name} {limit}" for name, limit in caps.words.items())
-    if caps.until is not None:
+    if caps.until < math.inf:
         limits += f" (in {format_elapsed(max(0.0, caps.until - time.time()))})"
     if spent.seconds:
         limits += f"; {format_elapsed(spent.seconds)} and {spent.requests:,.0f} requests of it are spent"

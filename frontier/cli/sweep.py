@@ -65,7 +65,6 @@ def _to_prove(value: str | None) -> "ToProve":
 @click.argument("config_file", metavar="CONFIG", type=common.FILE_PATH)
 @click.option("-o", "--output", type=common.RUN_PATH, help="The run directory.")
 @click.option("--dry-run", is_flag=True, help="Print the plan, its time, disk and budget; send nothing.")
-@click.option("--measure", "measured", is_flag=True, help="With --dry-run: measure a minute to know it; keep nothing.")
 @click.option("--set", "settings", metavar="KEY=VALUE", multiple=True, help="Another value for a key, as sla.p99_ttft.")
 @click.option("--only", metavar="NAME", multiple=True, help="Run only this shape (or deployment) now; repeatable.")
 @click.option(
@@ -75,6 +74,7 @@ def _to_prove(value: str | None) -> "ToProve":
 )
 @click.option("--until", metavar="TIME", help="Finish by this time (e.g. 07:00); lowest-priority trials are dropped.")
 @common.with_options("sweep")
+@common.with_options("dry-run")
 @common.run_options("detail", "as_json")
 def command(
     options: common.RunOptions,
@@ -94,19 +94,16 @@ def command(
 
     \b
     Examples:
-      frontier sweep sweep.yaml --dry-run --measure
+      frontier sweep sweep.yaml --dry-run
       frontier sweep sweep.yaml -o runs/llama8b --until 07:00
       frontier sweep sweep.yaml -o runs/llama8b --prove 48 --set sla.p99_ttft=1s
     """
     from frontier.cli.dry_run import print_plan
-    from frontier.cli.measured_plan import print_measured
     from frontier.cli.sweep_request import read_request
     from frontier.config.config_file import open_run, require_sweep
     from frontier.planning.plan import make_plan
 
-    to_prove, measured = _to_prove(prove), given.pop("measured")
-    if measured and (not dry_run or prove):
-        raise UsageError("--measure is for the time of a whole sweep", "add  --dry-run,  and leave out  --prove")
+    to_prove = _to_prove(prove)
     request = read_request(config_file, output, settings, until, to_prove)
     require_sweep(request.config, str(config_file))
     if to_prove and not request.config.limits:
@@ -118,9 +115,11 @@ def command(
     path, facts = request.directory(), _facts(request)
     _require_run(request, path, facts)
     _require_room(path, plan)
+    for extra in registry.options_of("dry-run"):
+        code: int | None = extra.run(options, request, plan, facts, given, whole=dry_run and not prove)
+        if code is not None:
+            return code
     if dry_run:
-        if measured:
-            return print_measured(request, plan, facts, options, measure)
         return print_plan(request.config, plan, request.run, options, to_prove)
     consent_to_sweep(config_file, request.config)
     run = open_run(path, request.config, request.text, facts)

@@ -166,8 +166,7 @@ def send(run: "Run", tick: "Tick", work: "Callable[[Sender], Awaitable[T]]") -> 
 class Tick:
     """The progress of a trial, on one line of a terminal that is written over."""
 
-    def __init__(self) -> None:
-        self._what, self._left, self._since = "", 0.0, 0.0
+    _what, _left, _since = "", 0.0, 0.0
 
     def expect(self, what: str, left: float) -> None:
         """From here on it is about `what`, and all is done after `left` seconds."""

@@ -3,7 +3,7 @@ it, and its run."""
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +11,7 @@ from frontier import registry
 from frontier.config import Config, Setting, left_out, load_config
 from frontier.core.errors import StoreError, UsageError
 from frontier.core.shapes import Shape
-from frontier.core.text import clean_name
-from frontier.fields import read_alone
-from frontier.hardware.models import ModelCard
-from frontier.simulator.spec import Card
-from frontier.store.files import CONFIG_BYTES, read_config, read_given
+from frontier.store.files import read_config
 from frontier.store.run_dir import RunDirectory
 
 
@@ -41,27 +37,13 @@ def read_settings(settings: Sequence[str]) -> list[Setting]:
     """
     given = [Setting.of(text) for text in settings]
     of_file = [each.key.endswith("hardware.model") and each.value.startswith("@") for each in given]
-    return [
-        replace(each, value=json.dumps(model_sizes(each.value[1:]))) if is_file else each
-        for each, is_file in zip(given, of_file, strict=True)
-    ]
+    return [_with_sizes(each) if is_file else each for each, is_file in zip(given, of_file, strict=True)]
 
 
-def model_sizes(file: str) -> dict[str, Any]:
-    """The fields of a model card that a model's config.json gives. UsageError otherwise."""
-    name, hint = clean_name(file), "name the config.json of a model"
-    try:
-        tree = json.loads(read_given(Path(file), CONFIG_BYTES))
-    except OSError as error:
-        raise UsageError(f"cannot read {name}: {error.strerror or error}", hint) from None
-    except ValueError:
-        raise UsageError(f"{name} is not JSON", hint) from None
-    try:
-        made: ModelCard = read_alone(Card, tree)
-    except ValueError as error:
-        what, _, hint = str(error).partition("; ")
-        raise UsageError(f"{name}: {what}", hint) from None
-    return {key: value for key, value in asdict(made).items() if value}
+def _with_sizes(setting: Setting) -> Setting:
+    """With the sizes in a model's config.json in the place of its name."""
+    model_file = registry.needed(registry.MODEL_FILE, "the config.json of a model")
+    return replace(setting, value=json.dumps(model_file.sizes_in(setting.value[1:])))
 
 
 def open_run(path: Path, config: Config, text: str, facts: Mapping[str, Any]) -> RunDirectory:

@@ -67,12 +67,11 @@ class ReadyConfig(Strict):
     within: Wait = 900.0
 
 
-class StopConfig(Strict):
+class StopConfig(ReadyConfig):
     """How a started server is stopped: by `command` first, if any; `within` seconds before it is
     killed.
     """
 
-    command: Command | None = None
     within: Annotated[float, duration_in(0.1, 600.0)] = 30.0
 
 
@@ -225,11 +224,6 @@ class DeploymentConfig(Strict):
             return None
         spec = self.engine_spec()
         return None if spec.model is None or spec.time_scale != 1.0 else roofline_of(spec)
-
-    def stated_roofline(self) -> Roofline | None:
-        """The roofline of the data sheet alone, where figures are given in its place; else None."""
-        sheet = self.hardware.by_sheet() if self.hardware is not None else None
-        return None if sheet is None else sheet.roofline(self.model, self.gpus)
 
     @property
     def power(self) -> float | None:

@@ -81,14 +81,6 @@ class HardwareConfig(GpuFields):
             return Problem(what, None, "hardware", "ep")
         return None
 
-    def by_sheet(self) -> "HardwareConfig | None":
-        """The same with the data sheet of its name in place of the figures given; None where none
-        is given, or the name is not known.
-        """
-        figures = ("memory_bandwidth", "memory", "tflops", "tflops_fp8", "tflops_fp4", "link")
-        bare = self.model_copy(update=dict.fromkeys(figures))
-        return None if bare.gpu() is None or bare == self else bare
-
     def roofline(self, model: str | None, gpus: int | None) -> Roofline | None:
         """The roofline of `model` on `gpus` of these; None when too little is given."""
         gpu = self.gpu()

@@ -15,8 +15,7 @@ import yaml
 from pydantic import ValidationError
 
 from frontier import registry
-from frontier.client.secrets import looks_like_a_key, masked_line, redact
-from frontier.config.advice import advice
+from frontier.client.secrets import Secrets, looks_like_a_key, masked_line
 from frontier.config.complaints import Complaint, ConfigError
 from frontier.config.deployment import DeploymentConfig
 from frontier.config.schema import DOUBLINGS, EARLIER, LEFT_OUT, Config
@@ -110,17 +109,16 @@ class Setting:
         return cls(f"--set {text}", key.strip(), value.strip())
 
 
-def _refused(what: str, hint: str | None = None) -> ConfigError:
-    return ConfigError("", (Complaint(what, hint),))
-
-
 def _apply(root: yaml.MappingNode, setting: Setting) -> None:
+    """Put the value in its place. A Problem, or the ConfigError of its text, where that cannot be
+    done.
+    """
     value = f'"{setting.value}"' if _TIME_OF_DAY.fullmatch(setting.value) else setting.value
     given, given_doc = compose(f"value: {value}\n", setting.said)
     if given_doc.complaints:
         raise ConfigError("", tuple(given_doc.complaints))
     if len(given.value) != 1 or not value.isprintable():
-        raise _refused("the value is not one value", "quote it")
+        raise Problem("the value is not one value", "quote it")
     holder: yaml.Node = root
     *outer, last = parts = setting.key.split(".")
     for i, part in enumerate(outer):
@@ -131,7 +129,7 @@ def _apply(root: yaml.MappingNode, setting: Setting) -> None:
             _put(holder, part, node, parts[:i])
         if isinstance(node, yaml.ScalarNode):
             whole = ".".join(parts[: i + 1])
-            raise _refused(f"{whole} holds no keys to set one of", f"set it as a whole:  --set '{whole}=...'")
+            raise Problem(f"{whole} holds no keys to set one of", f"set it as a whole:  --set '{whole}=...'")
         holder = node
     _put(holder, last, given.value[0][1], outer)
 
@@ -167,7 +165,7 @@ def _index(holder: yaml.Node, part: str, path: Sequence[str]) -> int:
     if part.isdecimal() and len(part) < 6 and int(part) < len(names):
         return int(part)
     known = ", ".join(name for name in names if name is not None)
-    raise _refused(f"there is no {part!r} in {'.'.join(path)}", f"known: {known}" if known else None)
+    raise Problem(f"there is no {part!r} in {'.'.join(path)}", f"known: {known}" if known else None)
 
 
 def rendered(root: yaml.MappingNode) -> str:
@@ -228,8 +226,8 @@ def _composed(text: str, file: str, settings: Sequence[Setting]) -> tuple[yaml.M
     for setting in settings:
         try:
             _apply(root, setting)
-        except ConfigError as error:
-            first = error.complaints[0]
+        except (Problem, ConfigError) as error:
+            first = error if isinstance(error, Problem) else error.complaints[0]
             doc.complaints.append(Complaint(first.what, first.hint, where=setting.said))
     return root, doc
 
@@ -293,7 +291,8 @@ def _validated(
     if complaints or config is None:
         # In the order of the text, each once: what is inherited is wrong in every deployment.
         raise ConfigError(doc.file, tuple(sorted(dict.fromkeys(complaints), key=_position)))
-    config._warnings = tuple(_complaint(doc, problem) for problem in advice(config))
+    advice = registry.optional(registry.ADVICE)
+    config._warnings = () if advice is None else tuple(_complaint(doc, problem) for problem in advice(config))
     return config
 
 
@@ -409,13 +408,10 @@ def _unknown_key(key: str, path: Path, known: list[str]) -> Problem:
 
 def _redacted(complaints: Sequence[Complaint], secrets: Sequence[str]) -> tuple[Complaint, ...]:
     """The complaints without any secret, not even in the quoted line."""
+    hidden = Secrets.of((), secrets)
 
     def clean(text: str | None) -> str | None:
-        if text is None:
-            return None
-        for secret in secrets:
-            text = text.replace(secret, "***")
-        return redact(text)
+        return None if text is None else hidden.redact(text)
 
     return tuple(
         Complaint(

@@ -5,16 +5,13 @@ import re
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import PurePath
-from typing import Annotated, Any, cast
+from typing import Annotated, Any
 
-from pydantic import PlainValidator
-
-from frontier.client.ask.target import read_address
-from frontier.config.uses import SEND_FROM
+from frontier import registry
 from frontier.core.loads import POISSON, Arrivals, Rate, Trace, doublings
 from frontier.core.shapes import Shape
 from frontier.core.text import clean_name, did_you_mean
-from frontier.fields import Problem, Strict, number_in, read, refuse, repeated, shown, text_of, whole, whole_in, words
+from frontier.fields import Problem, Strict, number_in, read, refuse, repeated, shown, whole, whole_in, words
 
 MAX_CONCURRENCY = 65_536
 MAX_SETTINGS = 1_000
@@ -24,7 +21,6 @@ AUTO = (Rate.of(1.0),)
 """The rate that `rate: auto` begins with; the search doubles it until more arrives than is served.
 """
 MAX_WORKERS = 256
-_LOCAL = "local"
 
 
 def read_concurrency(value: Any) -> tuple[int, ...]:
@@ -107,45 +103,12 @@ def arriving(shapes: Iterable[Shape], arrivals: Arrivals | str) -> tuple[Shape, 
 # ---- client processes
 
 
-def _ray_address(value: Any) -> str:
-    """'local', or the address of a cluster as Ray itself takes it."""
-    hint = "write local, or a cluster's address: ray://HOST:10001, or on one of its own nodes HOST:6379"
-    text = text_of(value, "the address of a Ray cluster", hint)
-    if text == _LOCAL:
-        return text
-    try:
-        parts = read_address(text if "://" in text else f"ray://{text}", schemes=("ray",))
-    except ValueError as error:
-        raise Problem(f"{{key}} {error}", hint) from None
-    if parts.port is None or parts.path or parts.query or parts.fragment:
-        raise Problem(f"{{key}}: {shown(value)} is no HOST:PORT", hint)
-    return text
-
-
-class RayConfig(Strict):
-    """Client processes as actors on a Ray cluster: `count` of them, or one on each of its nodes."""
-
-    ray: Annotated[str, PlainValidator(_ray_address), SEND_FROM]
-    count: Annotated[int, whole_in(1, MAX_WORKERS)] | None = None
-
-    @property
-    def address(self) -> str | None:
-        """Where the cluster is; None when the sweep starts and stops a Ray of its own on this
-        machine.
-        """
-        return None if self.ray == _LOCAL else self.ray
-
-
-def read_workers(value: Any) -> int | RayConfig | None:
-    """The number of client processes on this machine, or where on Ray they are; None: as many as a
-    trial needs.
+def read_workers(value: Any) -> Any:
+    """The number of client processes on this machine, or what says where else they are; None: as
+    many as a trial needs.
     """
-    if isinstance(value, dict):
-        return cast("RayConfig", read(RayConfig, value))
-    if value == "ray":
-        return RayConfig(ray=_LOCAL)
-    if isinstance(value, str) and "://" in value:
-        return cast("RayConfig", read(RayConfig, {"ray": value}))
+    if isinstance(value, dict) or value == "ray" or (isinstance(value, str) and "://" in value):
+        return registry.needed(registry.ON_RAY, "workers: ray")(value)
     if isinstance(value, str) and value != "auto" and not value.isdecimal():
         hint = f"write auto, 1 to {MAX_WORKERS}, ray, or {{ray: ray://HOST:10001, count: 4}}"
         raise Problem(f"{{key}} is auto, a whole number, or on Ray; this is {shown(value)}", hint)

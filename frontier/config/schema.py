@@ -24,7 +24,6 @@ from frontier.config.end_keys import BudgetConfig, read_finish
 from frontier.config.identity import digest
 from frontier.config.load_keys import (
     AUTO,
-    RayConfig,
     arriving,
     read_arrivals,
     read_concurrency,
@@ -140,7 +139,7 @@ class Config(Strict):
     on_finish: Annotated[Any, BeforeValidator(read_finish), PLAIN] = None
     prompts: SentFile = "random"
     ignore_eos: Truth = True
-    given_workers: Annotated[int | RayConfig | None, PlainValidator(read_workers)] = Field(None, alias="workers")
+    given_workers: Annotated[Any, PlainValidator(read_workers), PLAIN] = Field(None, alias="workers")
     seed: Annotated[int, whole_in(0, 2**53)] = 1
     marginal_gain: Truth = True
     deployments: Annotated[tuple[DeploymentConfig, ...], AfterValidator(_deployments)]
@@ -238,16 +237,17 @@ class Config(Strict):
         return self.tiers[0][1] if self.tiers else ()
 
     @property
-    def ray(self) -> RayConfig | None:
+    def ray(self) -> Any:
         """Where on Ray the client processes are; None when they are on this machine, without it."""
-        return self.given_workers if isinstance(self.given_workers, RayConfig) else None
+        return None if isinstance(self.given_workers, int) else self.given_workers
 
     @property
     def workers(self) -> int | None:
         """How many client processes send the load; None when the sweep chooses, on Ray one on each
         node.
         """
-        return self.given_workers.count if isinstance(self.given_workers, RayConfig) else self.given_workers
+        count: int | None = self.given_workers if self.ray is None else self.ray.count
+        return count
 
     @property
     def objectives(self) -> tuple[str, str]:

@@ -1,21 +1,19 @@
 """Shapes in a config: lengths, requests of two lengths, sessions of several turns, and what they
-begin with."""
+begin with. Other kinds of shapes are an extra's.
+"""
 
-import re
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Annotated, Any
 
 from pydantic import PlainValidator, ValidationInfo
 
-from frontier.core.errors import UsageError
-from frontier.core.length_pairs import LengthPairs, RequestLengths
+from frontier import registry
 from frontier.core.shapes import MAX_TOKENS, Lengths, Session, Shape, ShapeError
 from frontier.fields import (
     Name,
     Problem,
     Strict,
-    Text,
     duration,
     is_number,
     number,
@@ -24,7 +22,6 @@ from frontier.fields import (
     repeated,
     share,
     shown,
-    text_of,
     whole,
     whole_in,
     without_nulls,
@@ -32,7 +29,6 @@ from frontier.fields import (
 
 MAX_TURNS = 1_000
 MOST_SHAPES, MOST_PREFIXES = 100, 20
-MOST_PAIRS = 10_000
 
 
 def _lengths(value: Any) -> Lengths:
@@ -63,7 +59,7 @@ def _prefix(value: Any) -> float:
     return part
 
 
-class _Common(Strict):
+class CommonKeys(Strict):
     """What all requests, or all sessions, begin with: a share of the (first) prompt, or so many
     tokens.
     """
@@ -83,7 +79,7 @@ class _Common(Strict):
         return self.system / prompt.mean
 
 
-class _ShapeConfig(_Common):
+class _ShapeConfig(CommonKeys):
     """A shape as a mapping: {isl: 1024, osl: {uniform: [128, 256]}, name: chat, prefix: 50%}."""
 
     isl: Annotated[Lengths, PlainValidator(_lengths)]
@@ -93,43 +89,6 @@ class _ShapeConfig(_Common):
     def shape(self) -> Shape:
         """The shape."""
         return Shape(self.isl, self.osl, self.name, self.share_of(self.isl))
-
-
-def _pairs(value: Any) -> LengthPairs:
-    """Pairs of lengths with spaces between them: '812/133 90/12'."""
-    rows = [_pair(word) for word in text_of(value, "pairs of lengths", _PAIRS).split()]
-    if not 1 <= len(rows) <= MOST_PAIRS:
-        raise Problem(f"{{key}} are 1 to {MOST_PAIRS:,} pairs of lengths; these are {len(rows):,}", _PAIRS)
-    return LengthPairs.of(rows)
-
-
-def _pair(word: str) -> RequestLengths:
-    """The two lengths of '812/133'; of '812/133/400' also the prompt tokens common to all."""
-    match = _PAIR.fullmatch(word)
-    if match is None:
-        raise Problem(f"{{key}}: {shown(word)} is no pair of lengths", _PAIRS)
-    isl, osl = (whole(int(match[side]), 1, MAX_TOKENS) for side in (1, 2))
-    if match[3] is not None and int(match[3]) >= isl:
-        raise Problem(f"{{key}}: {shown(word)} leaves nothing of the prompt", "more than the common tokens are asked")
-    return RequestLengths(isl, osl, None if match[3] is None else int(match[3]))
-
-
-_PAIR = re.compile(r"([0-9]{1,9})/([0-9]{1,9})(?:/([0-9]{1,9}))?")
-_PAIRS = "write input/output tokens of requests with spaces between them, as 812/133 90/12"
-
-
-class _PairsConfig(_Common):
-    """Requests whose two lengths are drawn together: {name: chat, pairs: 812/133 90/12}."""
-
-    name: Name
-    pairs: Annotated[LengthPairs, PlainValidator(_pairs)]
-
-    def shape(self) -> Shape:
-        """The shape; what is common to all is a share of each prompt."""
-        shape = Shape.of_pairs(self.pairs, self.name)
-        if shape.prefix and (self.prefix or self.system):
-            raise Problem("pairs say what is common to all", "leave prefix and system out", "pairs")
-        return replace(shape, prefix=shape.prefix or self.share_of(shape.isl))
 
 
 def _per_turn(value: Any) -> tuple[Lengths, Lengths]:
@@ -162,7 +121,7 @@ def _think(value: Any) -> tuple[float, float | None]:
     return (low + high) / 2, (high - low) / 2
 
 
-class _SessionConfig(_Common):
+class _SessionConfig(CommonKeys):
     """A session: {name: agent, turns: 8, first: 8192, per_turn: 400/300, think: 10s, system:
     2048}.
     """
@@ -192,54 +151,6 @@ ReadSessions = Callable[..., Shape]
 'trace' follows it. UsageError when it cannot be used."""
 
 
-class _FileConfig(_Common):
-    """Sessions of a file: {name: agent, sessions: traces/agent.jsonl, system: 2048}."""
-
-    name: Name
-    sessions: Text
-
-    def shape(self, read_sessions: ReadSessions | None) -> Shape:
-        """The shape."""
-        try:
-            assert read_sessions is not None, "who validates a config says what reads its sessions"
-            shape = read_sessions(self.sessions)
-        except UsageError as error:
-            raise Problem(error.what, error.hint, "sessions") from None
-        assert shape.session is not None
-        if shape.session.turns.high > MAX_TURNS:
-            what = f"{self.sessions}: a session has {shape.session.turns.high:,} turns"
-            raise Problem(what, f"the most is {MAX_TURNS:,}: divide it", "sessions")
-        if shape.isl.high > MAX_TOKENS:
-            what = f"{self.sessions}: a prompt has {shape.isl.high:,} tokens"
-            raise Problem(what, f"the most is {MAX_TOKENS:,}: leave that session out", "sessions")
-        return replace(shape, name=self.name, prefix=self.share_of(shape.session.first))
-
-
-class _TraceConfig(_Common):
-    """Requests as a trace recorded them: {name: recorded, trace: conversation.jsonl}."""
-
-    name: Name
-    trace: Text
-
-    def shape(self, read_sessions: ReadSessions | None) -> Shape:
-        """The shape; its prefix is what the blocks of its prompts have in common, where it names
-        them.
-        """
-        try:
-            assert read_sessions is not None, "who validates a config says what reads its files"
-            shape = read_sessions(self.trace, "trace")
-        except UsageError as error:
-            raise Problem(error.what, error.hint, "trace") from None
-        assert shape.pairs is not None
-        if shape.isl.high > MAX_TOKENS:
-            what = f"{self.trace}: a prompt has {shape.isl.high:,} tokens"
-            raise Problem(what, f"the most is {MAX_TOKENS:,}: leave that request out", "trace")
-        if shape.pairs.block and (self.prefix or self.system):
-            what = f"{self.trace} says which blocks its prompts share"
-            raise Problem(what, "leave prefix and system out", "trace")
-        return replace(shape, name=self.name, prefix=shape.prefix or self.share_of(shape.isl))
-
-
 def read_shapes(value: Any, info: ValidationInfo) -> tuple[Shape, ...]:
     """The shape of '1024/256', or of a mapping; of a mapping with several prefixes one for each,
     named by it.
@@ -265,16 +176,13 @@ def _shape(value: Any, read_sessions: ReadSessions | None) -> Shape:
         hint = "write input/output tokens, as 1024/256, or {isl: 1024, osl: 256}"
         raise Problem(f"a shape is two lengths; this is {shown(value)}", hint)
     value = without_nulls(value)
-    if "sessions" in value:
-        of_file: _FileConfig = read(_FileConfig, value)
-        return of_file.shape(read_sessions)
-    if "trace" in value:
-        recorded: _TraceConfig = read(_TraceConfig, value)
-        return recorded.shape(read_sessions)
-    # A key that only one of these has decides; what is left of another is then an unknown key.
+    place = next((place for key, place in registry.there(registry.SHAPE_KINDS) if key in value), None)
+    if place is not None:
+        shape: Shape = read(registry.load(place), value).shape(read_sessions)
+        return shape
+    # A key that only sessions have decides; what is left of a plain shape is then an unknown key.
     is_session = bool({"turns", "first", "per_turn", "think"} & set(value))
-    plain = _PairsConfig if "pairs" in value else _ShapeConfig
-    keys: _ShapeConfig | _PairsConfig | _SessionConfig = read(_SessionConfig if is_session else plain, value)
+    keys: _ShapeConfig | _SessionConfig = read(_SessionConfig if is_session else _ShapeConfig, value)
     return keys.shape()
 
 

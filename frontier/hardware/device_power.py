@@ -6,7 +6,6 @@ A flat figure that the config states takes its place where nothing was measured.
 
 import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
 
 from frontier import registry
 from frontier.core.cost_energy import joules
@@ -17,20 +16,15 @@ Windows = Sequence[tuple[float, Mapping[str, float]]]
 """
 
 
-def _devices() -> Any:
-    """What knows of devices; None where the extra is not there."""
-    return next((registry.load(place) for _, place in registry.there(registry.POWER)), None)
-
-
 def measured(windows: Windows, gpus: int | None) -> Power | None:
     """The mean power of `gpus` over windows of (seconds, facts); None where it is not known."""
-    devices = _devices()
+    devices = registry.optional(registry.POWER)
     return None if devices is None else devices.measured(windows, gpus)
 
 
 def power_flag(windows: Windows, gpus: int | None, power: Power | None) -> Iterable[Flag]:
     """What is wrong with the readings of power, as a flag."""
-    devices = _devices()
+    devices = registry.optional(registry.POWER)
     return () if devices is None else devices.power_flag(windows, gpus, power)
 
 

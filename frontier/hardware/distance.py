@@ -1,10 +1,10 @@
-"""Distance of a measured point from its roofline: its share of the bound, what no measurement can
-pass, and the roofline's own curve."""
+"""Distance of a measured point from its roofline: its share of the bound, and what no measurement
+can pass."""
 
 import math
 
 from frontier.core.points import Distance, Point
-from frontier.core.shapes import Lengths, Shape
+from frontier.core.shapes import Lengths
 from frontier.hardware.roofline import Roofline
 
 UNEVEN = 0.85
@@ -63,19 +63,3 @@ def bounds(roofline: Roofline, point: Point) -> dict[str, float]:
     if limits.ttft > 0 and point.shape.prefix == 0 and point.shape.isl == Lengths.fixed(point.shape.isl.low):
         values["ttft"] = limits.ttft
     return values
-
-
-def curve(roofline: Roofline, shape: Shape, quantity: str, most: int) -> tuple[tuple[float, float], ...]:
-    """The roofline's own frontier up to concurrency `most`: (latency in seconds, output tokens/s),
-    rising.
-
-    `quantity` is one of `metrics.LATENCIES`; no visible and no second token comes before the first.
-    Empty when nothing fits.
-    """
-    field = {"itl": "tpot", "visible": "ttft", "second": "ttft"}.get(quantity, quantity)
-    levels = sorted({min(most, round(2 ** (i / 2))) for i in range(2 * math.ceil(math.log2(most)) + 1)})
-    try:
-        limits = [roofline.limits(shape, concurrency) for concurrency in levels]
-    except ValueError:
-        return ()
-    return tuple((getattr(at, field), at.throughput) for at in limits)

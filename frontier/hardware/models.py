@@ -8,8 +8,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any
 
-from pydantic import AliasChoices, BaseModel, ConfigDict, Field
+from pydantic import ConfigDict
 
+from frontier import registry
 from frontier.core.text import suggestion
 from frontier.fields import Count, Positive, Problem, one_of, read, shown, without_nulls
 
@@ -212,137 +213,10 @@ def card(what: str | Mapping[str, Any]) -> ModelCard:
     if isinstance(inner := sizes.get("text_config"), Mapping) and "num_hidden_layers" in inner:
         sizes = without_nulls({"quantization_config": sizes.get("quantization_config"), **inner})
     if "num_hidden_layers" in sizes or "model_type" in sizes:
-        _require_known(sizes)
-        sizes = read(_HuggingFaceConfig, sizes).sizes()
+        sizes = registry.needed(registry.MODEL_FILE, "the config.json of a model").sizes_of(sizes)
     hidden, heads = sizes.get("hidden"), sizes.get("heads")
     per_head = hidden // heads if isinstance(hidden, int) and isinstance(heads, int) and heads > 0 else 1
     made: ModelCard = read(ModelCard, {"name": "custom", "head_dim": per_head, **sizes})
     if made.experts and not 0 < made.experts_per_token <= made.experts:
         raise Problem("experts_per_token must be between 1 and the number of experts")
     return made
-
-
-ARCHITECTURES = frozenset(
-    {
-        "cohere",
-        "cohere2",
-        "deepseek",
-        "deepseek_v2",
-        "deepseek_v3",
-        "ernie4_5",
-        "exaone4",
-        "gemma",
-        "gemma2",
-        "gemma3",
-        "gemma3_text",
-        "glm",
-        "glm4",
-        "glm4_moe",
-        "gpt_oss",
-        "granite",
-        "helium",
-        "hunyuan_v1_dense",
-        "kimi_k2",
-        "llama",
-        "minimax_m2",
-        "ministral",
-        "mistral",
-        "mistral3",
-        "mixtral",
-        "olmo",
-        "olmo2",
-        "olmo3",
-        "olmoe",
-        "phi3",
-        "phimoe",
-        "qwen2",
-        "qwen2_moe",
-        "qwen3",
-        "qwen3_moe",
-        "seed_oss",
-        "smollm3",
-        "solar",
-        "stablelm",
-    }
-)
-"""Types of model (`model_type` in config.json) that a card describes: attention of every head, of
-groups or with a compressed KV, over all tokens or a window, and gated feed-forward layers, dense or
-of experts."""
-_WINDOWS_IN_SOME = frozenset({"cohere2", "exaone4", "gemma2", "gemma3", "gemma3_text", "olmo3"})
-"""Types whose window is in some layers: without `layer_types` it is not known in which."""
-_LAYER_KINDS = ("full_attention", "sliding_attention")
-_ALL_EQUAL = {"decoder_sparse_step": 1, "moe_layer_freq": 1, "interleave_moe_layer_step": 1, "mlp_only_layers": []}
-"""Keys by which some layers differ from the others, with what they must say."""
-
-
-def _require_known(sizes: Mapping[str, Any]) -> None:
-    """A Problem that names what a config.json has that no card describes."""
-    by_hand = "give the sizes by hand:  model: {hidden: 4096, layers: 32, heads: 32, kv_heads: 8, ...}"
-    kind = sizes.get("model_type")
-    if kind is not None and kind not in ARCHITECTURES:
-        raise Problem(f"model_type {shown(kind)} in config.json is not known", by_hand)
-    layers = sizes.get("layer_types")
-    if kind in _WINDOWS_IN_SOME and layers is None:
-        raise Problem(f"layer_types is missing in config.json, which a {kind} needs", by_hand)
-    if isinstance(layers, list) and (other := [layer for layer in layers if layer not in _LAYER_KINDS]):
-        raise Problem(f"layer_types has {shown(other[0])} in config.json, which is not known", by_hand)
-    for key, wanted in _ALL_EQUAL.items():
-        if (value := sizes.get(key, wanted)) != wanted:
-            raise Problem(f"{key} is {shown(value)} in config.json, and a card has {shown(wanted)} only", by_hand)
-    quantised = sizes.get("quantization_config")
-    method = str(quantised.get("quant_method", "")) if isinstance(quantised, Mapping) else ""
-    if method and not any(precision in method for precision in ("fp8", "fp4")):
-        raise Problem(f"quant_method {shown(method)} in config.json is not known", "remove quantization_config")
-
-
-class _HuggingFaceConfig(BaseModel):
-    """The keys of a Hugging Face config.json that a card needs."""
-
-    name: Any = Field("custom", validation_alias=AliasChoices("_name_or_path", "model_type"))
-    hidden: Positive = Field(alias="hidden_size")
-    layers: Positive = Field(alias="num_hidden_layers")
-    heads: Positive = Field(alias="num_attention_heads")
-    kv_heads: Positive | None = Field(None, alias="num_key_value_heads")
-    head_dim: Positive | None = None
-    intermediate: Count = Field(alias="intermediate_size")
-    vocab: Positive = Field(alias="vocab_size")
-    experts: Count = Field(0, validation_alias=AliasChoices("num_experts", "num_local_experts", "n_routed_experts"))
-    experts_per_token: Count = Field(0, validation_alias=AliasChoices("num_experts_per_tok", "experts_per_token"))
-    expert_intermediate: Count | None = Field(None, alias="moe_intermediate_size")
-    shared_experts: Count = Field(0, alias="n_shared_experts")
-    shared_intermediate: Count = Field(0, alias="shared_expert_intermediate_size")
-    dense_layers: Count = Field(0, alias="first_k_dense_replace")
-    q_rank: Count = Field(0, alias="q_lora_rank")
-    kv_rank: Count = Field(0, alias="kv_lora_rank")
-    rope_dim: Count = Field(0, alias="qk_rope_head_dim")
-    nope_dim: Count = Field(0, alias="qk_nope_head_dim")
-    v_dim: Count = Field(0, alias="v_head_dim")
-    window: Count = Field(0, alias="sliding_window")
-    max_len: Count = Field(131_072, alias="max_position_embeddings")
-    use_sliding_window: bool = True
-    layer_types: list[Any] | None = None
-    quantization_config: dict[str, Any] = Field(default_factory=dict)
-
-    def sizes(self) -> dict[str, Any]:
-        """The fields of the card of this model."""
-        own = {"use_sliding_window", "layer_types", "quantization_config", "shared_intermediate"}
-        sizes = without_nulls(self.model_dump(exclude=own))
-        kinds, method = self.layer_types, str(self.quantization_config.get("quant_method", ""))
-        windowed = self.layers if kinds is None else kinds.count("sliding_attention")
-        windowed = windowed if self.window and self.use_sliding_window else 0
-        if not self.experts:
-            for key in ("experts_per_token", "expert_intermediate", "shared_experts", "dense_layers"):
-                sizes.pop(key, None)
-        inner = {"expert_intermediate": self.intermediate} if self.experts else {}
-        if self.experts and self.shared_intermediate:
-            sizes["shared_experts"] = max(1, round(self.shared_intermediate / (self.expert_intermediate or 1)))
-        return (
-            {"kv_heads": self.heads, **inner}
-            | sizes
-            | {
-                "name": str(self.name),
-                "window": self.window if windowed else 0,
-                "windowed_layers": windowed,
-                "precision": next((precision for precision in ("fp8", "fp4") if precision in method), "bf16"),
-            }
-        )

@@ -7,7 +7,7 @@ the least valuable is. Whether a trial has room is decided by what its neighbour
 """
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,7 +17,7 @@ from frontier.config import BudgetConfig, DeploymentConfig
 from frontier.core.series import Series
 from frontier.core.trials import Phase, Trial
 from frontier.core.units import format_elapsed
-from frontier.planning.plan import expected_seconds, longest_of
+from frontier.planning.plan import longest_of, seconds_at
 from frontier.store.journal import Amount
 
 MARGIN = 1.15
@@ -30,16 +30,13 @@ _PARTS = (("seconds", "time"), ("requests", "requests"), ("tokens", "tokens"), (
 
 @dataclass(frozen=True, slots=True)
 class Caps:
-    """The most that may be spent in all; None where there is no limit. `until` is unix time.
+    """The most that may be spent in all, infinite where there is no limit. `until` is unix time.
 
     `words` has each limit as the config writes it: {'time': '8 h', 'until': '07:00'}.
     """
 
-    seconds: float | None = None
-    requests: float | None = None
-    tokens: float | None = None
-    dollars: float | None = None
-    until: float | None = None
+    most: Amount
+    until: float = math.inf
     words: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
@@ -52,38 +49,29 @@ class Caps:
             "tokens": budget.tokens and f"{budget.tokens:,}",
             "cost": budget.cost and f"${budget.cost:,.10g}",
         }
-        return cls(
-            budget.time, budget.requests, budget.tokens, budget.cost, until, {k: v for k, v in words.items() if v}
-        )
+        caps = (budget.time, budget.requests, budget.tokens, budget.cost)
+        most = Amount(*(math.inf if cap is None else cap for cap in caps))
+        return cls(most, math.inf if until is None else until, {k: v for k, v in words.items() if v})
 
     def share(self, spent: Amount, now: float, parts: float) -> "Caps":
         """An equal part of what is left, as caps of their own: for what runs next of `parts` things
         in turn.
         """
-
-        def part(cap: float | None, used: float) -> float | None:
-            return None if cap is None else used + (cap - used) / parts
-
-        shares = {name: part(getattr(self, name), getattr(spent, name)) for name, _ in _PARTS}
-        return Caps(until=part(self.until, now), words=self.words, **shares)
+        most = spent + (self.most + spent * -1.0) * (1.0 / parts)
+        return Caps(most, now + (self.until - now) / parts, self.words)
 
     def refuses(self, spent: Amount, need: Amount, now: float) -> str | None:
         """The limit that has no room for `need` after `spent`, in words ('time 8 h'); None when all
         have room.
         """
         for name, word in _PARTS:
-            cap = getattr(self, name)
-            if cap is not None and getattr(spent, name) + getattr(need, name) > cap:
+            if getattr(spent, name) + getattr(need, name) > getattr(self.most, name):
                 return f"{word} {self.words[word]}"
-        if self.until is not None and now + need.seconds > self.until:
-            return f"until {self.words['until']}"
-        return None
+        return f"until {self.words['until']}" if now + need.seconds > self.until else None
 
-    def seconds_left(self, spent: Amount, now: float) -> float | None:
-        """Seconds until the time or the deadline is over; None when neither is limited."""
-        left = [] if self.seconds is None else [self.seconds - spent.seconds]
-        left += [] if self.until is None else [self.until - now]
-        return min(left, default=None)
+    def seconds_left(self, spent: Amount, now: float) -> float:
+        """Seconds until the time or the deadline is over."""
+        return min(self.most.seconds - spent.seconds, self.until - now)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,28 +86,20 @@ class TrialTimes:
         done = [line for line in lines if line["event"] == "trial_done" and "took" in line and line["trial"] in trials]
         return cls(tuple((trials[one["trial"]], Amount(one["took"], one["sent"], one["tokens"])) for one in done))
 
-    def seconds(self, trial: Trial) -> float | None:
+    def seconds(self, trial: Trial, *, growing: bool = False) -> float | None:
         """Seconds a trial will take, from the nearest settings measured; None when its shape was
         not measured yet.
 
         Seconds per request sent are interpolated on logarithmic axes of concurrency. Below what was
-        measured they grow as concurrency falls; above, no gain is counted on. Beside its window a
-        trial sends AROUND requests per stream.
+        measured they grow as concurrency falls; above, no gain is counted on, or for the least that
+        it may take throughput is taken to be `growing` with the load. Beside its window a trial
+        sends AROUND requests per stream.
         """
         if trial.rate is not None:  # its requests arrive by the clock
-            return expected_seconds(trial)
+            return seconds_at(trial.rate, trial)
         known = self._each(trial)
-        return self._lasting(trial, _between(known, trial.concurrency)) if known else None
-
-    def least(self, trial: Trial) -> float | None:
-        """Seconds a trial takes at the least: as `seconds`, but above what was measured throughput
-        is taken to grow with the load.
-        """
-        known = self._each(trial)
-        if trial.rate is not None or not known:
-            return self.seconds(trial)
-        gain = min(1.0, max(known) / trial.concurrency)
-        return self._lasting(trial, _between(known, trial.concurrency) * gain)
+        gain = min(1.0, max(known) / trial.concurrency) if growing and known else 1.0
+        return self._lasting(trial, _between(known, trial.concurrency) * gain) if known else None
 
     def _each(self, trial: Trial) -> dict[int, float]:
         """Seconds per request sent of the trial's series, by the concurrency of what was
@@ -166,21 +146,23 @@ class TrialTimes:
 
 def raised(budget: BudgetConfig, total: Amount) -> list[tuple[str, str]]:
     """The limits of a budget that are too small for so much, each with a value that is enough."""
+    most = Caps.of(budget, None).most
+    needed = [(word, getattr(total, name)) for name, word in _PARTS if getattr(total, name) > getattr(most, name)]
+    return [(f"budget.{word}", _ENOUGH[word](number)) for word, number in needed]
 
-    def up(number: float) -> int:
-        scale: int = 10 ** max(0, len(str(math.ceil(number))) - 2)
-        return math.ceil(number / scale) * scale
 
-    more = []
-    if budget.time is not None and total.seconds > budget.time:
-        more.append(("budget.time", f"{math.ceil(total.seconds / 60)}min"))
-    for name in ("requests", "tokens"):
-        cap, needed = getattr(budget, name), getattr(total, name)
-        if cap is not None and needed > cap:
-            more.append((f"budget.{name}", str(up(needed))))
-    if budget.cost is not None and total.dollars > budget.cost:
-        more.append(("budget.cost", f"${math.ceil(total.dollars * 100) / 100:.2f}"))
-    return more
+def _two_digits_up(number: float) -> str:
+    scale: int = 10 ** max(0, len(str(math.ceil(number))) - 2)
+    return str(math.ceil(number / scale) * scale)
+
+
+_ENOUGH: Mapping[str, Callable[[float], str]] = {
+    "time": lambda seconds: f"{math.ceil(seconds / 60)}min",
+    "requests": _two_digits_up,
+    "tokens": _two_digits_up,
+    "cost": lambda dollars: f"${math.ceil(dollars * 100) / 100:.2f}",
+}
+"""A limit of the budget that is enough for so much, as a config writes it."""
 
 
 def _between(known: Mapping[int, float], concurrency: int) -> float:

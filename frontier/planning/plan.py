@@ -171,7 +171,7 @@ def _bytes(trial: Trial) -> float:
     """Bytes on disk of what a trial sends at most."""
     sent = trial.requests + 3 * trial.concurrency
     if trial.rate is not None:
-        sent = math.ceil(trial.rate * trial.shape.requests * (expected_seconds(trial) or 0.0))
+        sent = math.ceil(trial.rate * trial.shape.requests * seconds_at(trial.rate, trial))
     return sent * (RECORD_BYTES + TOKEN_BYTES * trial.shape.osl.mean)
 
 
@@ -334,23 +334,12 @@ def halving(ladder: tuple[int, ...]) -> list[int]:
     return [ladder[i] for i in order]
 
 
-def expected_seconds(trial: Trial, e2e: float | None = None) -> float | None:
-    """Seconds that a trial takes whose requests take `e2e` each. None while that is not known: only
-    at a rate it needs not be, as requests come by the clock.
-
-    A trial ends when its requests are sent, not before `min_time`, and at `max_time` (with its
-    warm-up) at the latest; the requests in flight then are awaited.
+def seconds_at(rate: float, trial: Trial) -> float:
+    """Seconds that a trial takes at a rate, as its requests come by the clock: until they are sent,
+    at `max_time` (with its warm-up) at the latest.
     """
     bound = math.inf if trial.seconds is None else trial.seconds
-    if trial.rate is not None:
-        window = min(trial.requests / (trial.rate * trial.shape.requests), bound)
-        return min(trial.warmup + window, trial.max_time) + (e2e or 0.0)
-    if e2e is None:
-        return None
-    cycle = e2e + trial.shape.pause
-    warm = min(max(trial.warmup, 3 * cycle), trial.max_time / 2)
-    window = min(max(trial.min_time, trial.requests * cycle / trial.concurrency), bound)
-    return min(warm + window, trial.max_time) + e2e
+    return min(trial.warmup + min(trial.requests / (rate * trial.shape.requests), bound), trial.max_time)
 
 
 def longest_of(trial: Trial) -> float:

@@ -156,9 +156,12 @@ def lost_server(lines: Sequence[Mapping[str, Any]]) -> str:
     return f"{before}{last.get('reason', '')}"
 
 
-def standing(run: RunDirectory, config: Config, finished: Mapping[str, Trial]) -> Standing:
-    """How far the sweep of `run` has come; `finished` are its finished trials by key."""
-    lines = run.journal_lines()
+def standing(
+    run: RunDirectory, lines: Sequence[dict[str, Any]], config: Config, finished: Mapping[str, Trial]
+) -> Standing:
+    """How far the sweep of `run` has come, by the `lines` of its journal; `finished` are its
+    finished trials by key.
+    """
     given_up = skipped(last_session(lines), finished.keys())
     plan = make_plan(config)
     planned = {t.key: t for t in plan.trials if config.measured_by == "sweep"}
@@ -180,7 +183,7 @@ def standing(run: RunDirectory, config: Config, finished: Mapping[str, Trial]) -
         given_up=given_up,
         settings=len(settings),
         measured=len(settings & measured),
-        again=_command(run, config.measured_by),
+        again=_command(run, lines, config.measured_by),
         cause=str(last.get("cause", "")),
         missing=tuple(sorted(settings - tried, key=_place)),
         short=tuple(sorted((settings & tried) - measured, key=_place)),
@@ -210,13 +213,13 @@ def _last(lines: Sequence[Mapping[str, Any]]) -> tuple[Mapping[str, Any], bool]:
     return (last if over or not lines else lines[-1]), over
 
 
-def _command(run: RunDirectory, name: str) -> str:
+def _command(run: RunDirectory, lines: Sequence[Mapping[str, Any]], name: str) -> str:
     """The sweep into this directory again: by the user's own config with the settings given beside
     it, where that is still the same, after a `cd` where it lies elsewhere; else by the run's copy,
     which has the settings in it.
     """
     session: Mapping[str, Any] = next(
-        (line for line in reversed(run.journal_lines()) if "config" in line and "directory" in line), {}
+        (line for line in reversed(lines) if "config" in line and "directory" in line), {}
     )
     file = str(session.get("config", run.manifest.get("config_file", "")))
     given = tuple(session.get("settings", ()))

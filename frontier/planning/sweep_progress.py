@@ -42,18 +42,17 @@ class Progress:
     """What a sweep reports while it runs. Nothing is done with it here; a display overrides what it
     shows.
 
-    `expect` gets the time that is left from now on, and why that is not what the last estimate let
-    expect. `trial_finished` gets point values by metric name, None where there is none, of which a
-    display chooses, and what is wrong with the trial.
+    `expect` gets the time that is left from now on. `trial_finished` gets point values by metric
+    name, None where there is none, of which a display chooses, and what is wrong with the trial.
     """
 
     def plan(self, total: int, done: int) -> None:
         """The grid has `total` trials, of which `done` are finished."""
 
-    def expect(self, left: TimeLeft, why: str = "") -> None:
+    def expect(self, left: TimeLeft) -> None:
         """The estimate of the time left has changed."""
 
-    def trial_started(self, trial: Trial, number: int, total: int) -> None:
+    def trial_started(self, trial: Trial) -> None:
         """A trial begins."""
 
     def tick(self, tick: "TrialProgress") -> None:

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from frontier.config import Config
 from frontier.config.sla import Tiers
 from frontier.core.changes import History
-from frontier.core.loads import Rate
 from frontier.core.proof import JUDGED_AFTER, SCANS
 from frontier.core.series import Series
 from frontier.core.trials import Phase, Trial
@@ -58,10 +57,18 @@ class TimeLeft:
         longest = math.inf if self.open else self.seconds * SPREAD
         return min(self.most, self.seconds / SPREAD), min(self.most, longest)
 
-    def within(self, limit: float | None) -> "TimeLeft":
-        """As far as it ends within so many seconds; None: there is no limit."""
-        if limit is None:
-            return self
+    def tree(self) -> dict[str, float | None]:
+        """For JSON."""
+        low, high = self.range
+        return {
+            "answer_seconds": self.answer,
+            "frontier_seconds": self.rest,
+            "shortest_seconds": low,
+            "longest_seconds": None if math.isinf(high) else high,
+        }
+
+    def within(self, limit: float) -> "TimeLeft":
+        """As far as it ends within so many seconds."""
         most = max(0.0, limit)
         answer = min(self.answer, most)
         return TimeLeft(answer, min(self.rest, most - answer), self.open, most)
@@ -133,7 +140,7 @@ def to_come(
     if policy.prove:
         return ToCome(bool(history), isinstance(ask, Ask), tuple(_asked(config, series, policy, history, ask)))
     listed = [t for t in planned if t.series == series] if runs_grid(config) else []
-    first, rest = _stated(config, listed)
+    first, rest = stated(config, listed)
     if config.refine == 0 or not history:
         return ToCome(bool(history), config.refine != 0, tuple(first), tuple(rest))
     point = SeriesHistory.of(config.limits, history).operating_point if config.limits else None
@@ -141,42 +148,17 @@ def to_come(
         return ToCome(True, True, (*first, _to_judgement(config, series, history, ask)), tuple(rest))
     candidate = next((each for each in (ask, later) if isinstance(each, Ask) and each.phase in SEARCHED), None)
     rest += [] if candidate is None else [_to_judgement(config, series, history, candidate)]
-    rest += _completing(config, series, policy, config.tiers, history, point, listed)
+    rest += completing(config, series, policy, config.tiers, history, point, listed)
     return ToCome(True, candidate is not None, tuple(first), tuple(rest))
 
 
-def after_a_scan(
-    config: Config, series: Series, planned: Iterable[Trial], tiers: Tiers, history: History
-) -> tuple[int | None, ToCome]:
-    """The setting that is expected to be proven under these SLAs, by short trials alone, and the
-    trials to come if it is, decided at its second judgement as half of them are. None: no setting
-    measured keeps the first SLA.
-    """
-    policy = search_policy(config, (), series.deployment)
-    listed = [t for t in planned if t.series == series] if runs_grid(config) else []
-    first, rest = _stated(config, listed)
-    if config.refine == 0 or not history:
-        return None, ToCome(bool(history), False, tuple(first), tuple(rest))
-    known = SeriesHistory.of(tiers[0][1] if tiers else (), history)
-    near, ask = known.operating_point if tiers else None, scan.next_ask(policy, series.shape, tiers, history)
-    if near is None and isinstance(ask, Ask):
-        looks, proof = ask.phase in SCANS, ask
-        near = known.edge() if looks else ask.concurrency
-        first += [(_trial(config, series, ask), 1.0)] if looks else []
-        if looks and near is not None and not isinstance(near, Rate):
-            proof = complete.window_of_proof(near, known)
-        first += until_decided(config, series, history, proof).answer if proof.phase is Phase.PROVE else ()
-    rest += _completing(config, series, policy, tiers, history, near, listed)
-    return near, ToCome(True, False, tuple(first), tuple(rest))
-
-
-def _stated(config: Config, listed: Iterable[Trial]) -> tuple[list[tuple[Trial, float]], list[tuple[Trial, float]]]:
+def stated(config: Config, listed: Iterable[Trial]) -> tuple[list[tuple[Trial, float]], list[tuple[Trial, float]]]:
     """The trials of a stated grid that come before the answer, and those after it."""
     first = [t for t in listed if config.requests is not None and t.repeat == 1]
     return [(t, 1.0) for t in first], [(t, 1.0) for t in listed if t not in first]
 
 
-def _completing(
+def completing(
     config: Config,
     series: Series,
     policy: SearchPolicy,
@@ -189,7 +171,7 @@ def _completing(
     planned = {trial.concurrency for trial in listed}
     left = complete.trials_left(policy, tiers, history, point)
     mine = ((ask, count) for ask, count in left if ask.phase is not Phase.GRID or ask.concurrency not in planned)
-    return [(_trial(config, series, ask), float(count)) for ask, count in mine]
+    return [(trial_of(config, series, ask), float(count)) for ask, count in mine]
 
 
 def outlook(
@@ -225,12 +207,12 @@ def until_decided(config: Config, series: Series, history: History, ask: Ask) ->
     """The windows until one candidate is decided: to its second judgement, as half of them are, or
     to its next.
     """
-    return ToCome(True, True, ((_trial(config, series, ask), _windows_to(JUDGED_AFTER[1:], history, ask)),))
+    return ToCome(True, True, ((trial_of(config, series, ask), _windows_to(JUDGED_AFTER[1:], history, ask)),))
 
 
 def _to_judgement(config: Config, series: Series, history: History, ask: Ask) -> tuple[Trial, float]:
     """A look of the search, or the windows of a proof to its next judgement."""
-    trial = _trial(config, series, ask)
+    trial = trial_of(config, series, ask)
     if ask.phase is not Phase.PROVE:
         return trial, 1.0
     return trial, _windows_to(JUDGED_AFTER, history, ask)
@@ -260,7 +242,7 @@ def _windows_to(judgements: Sequence[int], history: History, ask: Ask) -> float:
     return float(next((look - begun for look in judgements if look > begun), 1))
 
 
-def _trial(config: Config, series: Series, ask: Ask) -> Trial:
+def trial_of(config: Config, series: Series, ask: Ask) -> Trial:
     deployment = config.deployment(series.deployment)
     size = ask.requests, ask.seconds, ask.warmup
     return make_trial(config, deployment, series.shape, ask.concurrency, ask.phase, 1, *size)

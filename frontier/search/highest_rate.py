@@ -75,8 +75,6 @@ STEP_DOWN = 0.80
 """Where nothing is proven, the next candidate is at most this share of the one given up."""
 FAR = 1.0
 """An excess (in ln) beyond this says no more than this."""
-EXPECTED_LOOKS, EXPECTED_WINDOWS = 3, 12
-"""What a search usually takes, for its expected time: looks, and windows of proofs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,20 +120,6 @@ def next_ask(policy: LoadPolicy, limits: Sequence[Limit], history: History) -> L
         if all(trial.load != state.invalid[-1].load for trial in state.looks):
             return state.look(state.invalid[-1].load)
     return _locate(state) or _prove(state)
-
-
-def expected_seconds(policy: LoadPolicy, limits: Sequence[Limit], history: History) -> float:
-    """How long the rest of the search takes, as searches usually go; 0 when it is done."""
-    ask = next_ask(policy, limits, history)
-    if isinstance(ask, LoadDone):
-        return 0.0
-    proofs = sum(trial.phase is Phase.PROVE for trial in history)
-    windows = max(1, EXPECTED_WINDOWS - proofs)
-    if ask.phase is Phase.PROVE:
-        return windows * ask.seconds
-    looks = max(1, EXPECTED_LOOKS - len(history))
-    size = max(least_window(policy, limits, ask.load), ask.requests)
-    return looks * ask.seconds + windows * (size / (ask.load * policy.each) + ask.warmup)
 
 
 # --- what is known

@@ -118,12 +118,9 @@ class Ask:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """Nothing more to ask. `located` is the likely limit (no claim), `proven` the highest candidate
-    proven.
-    """
+    """Nothing more to ask. `proven` is the highest candidate proven."""
 
     reason: str
-    located: int | None = None
     proven: int | None = None
 
 
@@ -279,9 +276,9 @@ def _below_all(policy: SearchPolicy, state: State, unseen: Sequence[int], may_ad
     where none could be measured.
     """
     lowest = min(state.points, default=1)
-    if lowest > 1 and may_add and state.looks.get(lowest // 4, 0) < LOOKS_AT_MOST:
-        reason = f"c={lowest}, the lowest measured, breaks the SLA"
-        return look_at(policy, state.points, max(1, lowest // 4), reason)
+    lower = max(1, lowest // 4)
+    if lower < lowest and may_add and state.looks.get(lower, 0) < LOOKS_AT_MOST:
+        return look_at(policy, state.points, lower, f"c={lowest}, the lowest measured, breaks the SLA")
     above = [] if state.points else unseen
     return look_at(policy, state.points, above[0], "no lower setting could be measured") if above else None
 
@@ -327,7 +324,7 @@ def _prove(policy: SearchPolicy, state: State, may_add: bool, window_worth: floa
         c = candidate(state, top, known, window_worth, among)
         if c is not None and _worth_more_windows(state, c, known):
             return _window(state, c)
-    return Done(_how_it_ended(state, proven, given_up, may_add=may_add), state.edge(), best)
+    return Done(_how_it_ended(state, proven, given_up, may_add=may_add), best)
 
 
 def _how_it_ended(state: State, proven: int | None, given_up: Sequence[Candidate], *, may_add: bool) -> str:

@@ -62,9 +62,9 @@ class LiveProgress(SweepProgress):
         self._on_screen = 0
         self._colour = console.color_system is not None and not console.no_color
 
-    def trial_started(self, trial: Trial, number: int, total: int) -> None:
+    def trial_started(self, trial: Trial) -> None:
         """The live lines now speak of this trial."""
-        super().trial_started(trial, number, total)
+        super().trial_started(trial)
         self._trial, self._tick = trial, None
         self._draw(always=True)
 

@@ -89,7 +89,7 @@ class SweepProgress(Progress, ABC):
         if done:
             self._line(f"{count(total, 'trial')}, {done:,} of them finished before", DIM)
 
-    def expect(self, left: TimeLeft, why: str = "") -> None:  # noqa: ARG002  # the journal has the reason
+    def expect(self, left: TimeLeft) -> None:
         """What the line of a phase and the bar say is left."""
         self._time_left, self._told = left, self._clock()
 
@@ -102,7 +102,7 @@ class SweepProgress(Progress, ABC):
         word = self._stage.word if self._stage else "grid"
         return "search" if word == "scan" else word
 
-    def trial_started(self, trial: Trial, number: int, total: int) -> None:  # noqa: ARG002  # the stage says more
+    def trial_started(self, trial: Trial) -> None:
         """The line of a phase that is over, where this trial begins another, or the proof of
         another setting.
         """
@@ -238,11 +238,11 @@ class PlainProgress(SweepProgress):
     def _headed(self, head: str, text: str) -> None:
         self._line(f"{head}  {text}")
 
-    def expect(self, left: TimeLeft, why: str = "") -> None:
+    def expect(self, left: TimeLeft) -> None:
         """A line as soon as the time left is known."""
         if self._time_left is None:
             self._line(f"{format_range(*left.range)} left")
-        super().expect(left, why)
+        super().expect(left)
 
     def _stands(self, text: str) -> None:
         """Shown where a phase takes long, before it is over."""

@@ -1,5 +1,5 @@
-"""The JSON of a run's files: records as lines, measurements, imported points and answers of a
-quality check as trees, checked when read.
+"""The JSON of a run's files: records as lines, measurements and imported points as trees, checked
+when read.
 
 A run directory may be damaged, or come from a stranger: what is read has the types of its dataclass
 and numbers that can be computed with, or is refused.
@@ -9,7 +9,6 @@ import dataclasses
 import functools
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from types import UnionType
 from typing import Any, Literal, get_args, get_origin, get_type_hints
@@ -234,35 +233,6 @@ def _figure(value: Any) -> float:
     if figure is None:
         raise ValueError(f"{value!r:.40} cannot be one of its figures")
     return figure
-
-
-# --- answers of a quality check
-
-
-@dataclass(frozen=True, slots=True)
-class GreedyReply:
-    """A greedy answer: a number for each token (no text is kept), its log-probability where the
-    server gives it, and its score where a scorer gave one.
-    """
-
-    tokens: str
-    logprobs: str = ""
-    score: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class GreedyReplies:
-    """What one deployment answered under load to the prompts that `asked` names (with their
-    scorer), in passes over all of them; None for a request that failed. Of so many `distinct`
-    prompts each comes again after the last; 0: all are.
-    """
-
-    deployment: str
-    shape: str
-    concurrency: int
-    asked: str
-    passes: tuple[tuple[GreedyReply | None, ...], ...]
-    distinct: int = 0
 
 
 # --- dataclasses of JSON

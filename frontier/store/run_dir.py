@@ -21,7 +21,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import orjson
 
@@ -32,9 +32,10 @@ from frontier.core.trials import Phase, Trial
 from frontier.store import lock
 from frontier.store.files import CONFIG_BYTES, Folder, writing
 from frontier.store.journal import Journal
-from frontier.store.records import GreedyReplies, build, stored_tree
+from frontier.store.records import build, stored_tree
 from frontier.store.trial_files import EVIDENCE_BYTES, TrialFiles, TrialWriter
 
+T = TypeVar("T")
 SCHEMA = "frontier.run/1"
 MANIFEST_BYTES = 128 * 2**20
 ARRIVALS_BYTES = 256 * 2**20
@@ -266,27 +267,26 @@ class RunDirectory(TrialFiles):
         """A place for the records of a trial about to run."""
         return TrialWriter(self, trial, self.journal)
 
-    def write_answers(self, answers: GreedyReplies) -> None:
+    def write_answers(self, deployment: str, shape: str, answers: Any) -> None:
         """Keep the answers of a deployment to the prompts of one shape, in the place of earlier
         ones.
         """
         folder = self._folder.at(_ANSWERS)
         with writing(folder.path):
             folder.make()
-            name = f"{file_label(answers.deployment)}-{file_label(answers.shape)}.json"
-            folder.write_whole(name, orjson.dumps(answers))
+            folder.write_whole(f"{file_label(deployment)}-{file_label(shape)}.json", orjson.dumps(answers))
 
     # -- reading
     # ----------------------------------------------------------------------------------------------
 
-    def answers(self) -> tuple[GreedyReplies, ...]:
-        """What deployments have answered to the prompts of a quality check. StoreError where a file
-        is damaged.
+    def answers(self, kind: type[T]) -> tuple[T, ...]:
+        """What deployments have answered to the prompts of a quality check, as this dataclass has
+        it. StoreError where a file is damaged.
         """
         folder, kept = self._folder.at(_ANSWERS), []
         for name in folder.names(".json"):
             try:
-                kept.append(build(GreedyReplies, orjson.loads(folder.read(name, EVIDENCE_BYTES))))
+                kept.append(build(kind, orjson.loads(folder.read(name, EVIDENCE_BYTES))))
             except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
                 what = f"{folder.path / name} cannot be read: {error}"
                 raise StoreError(what, "remove it, and measure again with  frontier verify --quality") from error

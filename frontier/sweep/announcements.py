@@ -15,12 +15,12 @@ from frontier.core.loads import load_facts, setting
 from frontier.core.series import Series
 from frontier.core.trials import Phase, Trial
 from frontier.core.verdict import judge
-from frontier.planning.sweep_progress import Progress, Stage
+from frontier.planning.sweep_progress import Stage
 from frontier.run import Run
 from frontier.search.auto import SETTINGS
 from frontier.search.scan import Ask
 from frontier.sweep.proposals import Proposals
-from frontier.sweep.trial_runner import TrialRunner
+from frontier.sweep.sweep_state import SweepState
 
 _WORDS: dict[Phase, Literal["grid", "scan", "prove", "complete"]] = {
     Phase.SCAN: "scan",
@@ -35,15 +35,13 @@ _WORDS: dict[Phase, Literal["grid", "scan", "prove", "complete"]] = {
 
 @dataclass(slots=True)
 class Announcer:
-    """Reports what the trials of a runner show. It remembers the operating points that it
+    """Reports what the trials of a sweep show. It remembers the operating points that it
     announced.
     """
 
-    progress: Progress
-    runner: TrialRunner
+    sweep: SweepState
     proposals: Proposals
     _announced: dict[Series, int] = field(default_factory=dict)
-    _next: tuple[object, ...] = ()
 
     def stage(self, trial: Trial) -> None:
         """Report what a trial is run for."""
@@ -51,20 +49,20 @@ class Announcer:
         word = _WORDS[trial.phase]
         if self.proposals.in_first_pass(trial) and trial.series not in self._announced:
             word = "grid"
-        own = {t.concurrency for t, _ in self.runner.history(trial.series) if t.phase not in proof.SCANS}
-        settings = self.runner.config.concurrency
+        own = {t.concurrency for t, _ in self.sweep.history(trial.series) if t.phase not in proof.SCANS}
+        settings = self.sweep.config.concurrency
         number = every.index(trial.series) + 1
         measured, in_all = len(own & set(settings)), len(settings)
-        if self.runner.config.auto:
+        if self.sweep.config.auto:
             measured, in_all = len(own), SETTINGS
-        self.progress.stage(Stage(word, number, len(every), measured, in_all))
+        self.sweep.progress.stage(Stage(word, number, len(every), measured, in_all))
 
     def judged(self, trial: Trial) -> None:
         """Report how a setting stands by what may be claimed of it, or by this trial where nothing
         may.
         """
-        limits = self.runner.config.limits
-        history = self.runner.history(trial.series)
+        limits = self.sweep.config.limits
+        history = self.sweep.history(trial.series)
         if not limits:
             return
         own = [(t, s) for t, s in history if t.concurrency == trial.concurrency]
@@ -77,12 +75,12 @@ class Announcer:
         known = {lim: e for lim in deciding if (e := point.metrics.get(lim.metric)) is not None}
         if known:
             shown = max(known, key=lambda lim: (known[lim].need or 0, lim.metric == judgement.binding))
-            self.progress.judged(trial, judgement, shown, known[shown])
+            self.sweep.progress.judged(trial, judgement, shown, known[shown])
 
     def operating_point(self, series: Series) -> None:
         """Report the operating point as soon as it is proven, and when it is another one."""
-        history, config, run = self.runner.history(series), self.runner.config, self.runner.run
-        if not config.limits or not history or self.proposals.prove:
+        history, config, run = self.sweep.history(series), self.sweep.config, self.sweep.run
+        if not config.limits or not history or self.sweep.prove:
             return
         ask = self.proposals.to_search(series)
         if isinstance(ask, Ask) and any(t.phase is ask.phase and t.concurrency == ask.concurrency for t, _ in history):
@@ -95,12 +93,13 @@ class Announcer:
         if decision.verdict is not Verdict.MEETS or decision.concurrency is None:
             if before is not None:
                 del self._announced[series]
-                self.progress.note(f"corrected: {setting(before)} is no longer proven, by what was measured since")
+                what = f"{setting(before)} is no longer proven, by what was measured since"
+                self.sweep.progress.note(f"corrected: {what}")
             return
         if decision.concurrency == before:
             return
         self._announced[series] = decision.concurrency
-        seconds = self.runner.ledger.spent().seconds
+        seconds = self.sweep.ledger.spent().seconds
         run.journal(
             "proven",
             deployment=series.deployment,
@@ -108,19 +107,13 @@ class Announcer:
             after=round(seconds, 1),
             **load_facts(decision.concurrency),
         )
-        self.progress.announced(decision, seconds, self.proposals.better(series, decision))
+        self.sweep.progress.announced(decision, seconds, self.proposals.better(series, decision))
 
     def time_left(self) -> None:
-        """Tell the progress and the journal how long the sweep may still take, budget included, and
-        what comes next.
-        """
+        """Tell the progress and the journal how long the sweep may still take, budget included."""
         if (left := self.proposals.time_left()) is None:
             return
         low, high = left.range
         known = {"left": low} if math.isinf(high) else {"left": left.seconds, "left_at_most": high}
-        self.runner.forecast = {name: round(seconds, 1) for name, seconds in known.items()}
-        asks = [ask for one in self.proposals.every_series() for ask in self.proposals.asks(one)]
-        ask = asks[0] if asks else None
-        before, self._next = self._next, (ask and ask.phase, ask and ask.concurrency)
-        why = ask.reason if ask and self._next != before else "trials take another time than was expected"
-        self.progress.expect(left, why)
+        self.sweep.forecast = {name: round(seconds, 1) for name, seconds in known.items()}
+        self.sweep.progress.expect(left)

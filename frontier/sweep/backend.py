@@ -1,4 +1,4 @@
-"""Backends: what runs a trial, on servers over HTTP or on the simulator in virtual time."""
+"""Backends: what runs a trial, on servers over HTTP."""
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
@@ -24,8 +24,6 @@ from frontier.core.loads import Rate, streams
 from frontier.core.trials import Measurement, Record, Trial
 from frontier.planning.plan import GRID_REQUESTS
 from frontier.search.window_size import connections_wanted
-from frontier.simulator.spec import EngineSpec
-from frontier.simulator.virtual import virtual_trial
 from frontier.sweep.given_files import read_key_file, read_prompts
 
 OnRecord = Callable[[Record], None]
@@ -78,35 +76,6 @@ class Backend(Protocol):
 
     async def close(self) -> None:
         """Stop what was started."""
-
-
-class VirtualBackend(Backend):
-    """The simulator in virtual time: a whole sweep in seconds, with the truth known. For tests and
-    studies.
-    """
-
-    def __init__(self, specs: Mapping[str, EngineSpec]) -> None:
-        self._specs = specs
-
-    async def prepare(self, deployment: DeploymentConfig) -> Facts:
-        spec = self._specs[deployment.name]
-        return Facts(deployment.name, "virtual", spec.model_name, "virtual")
-
-    async def run(
-        self, trial: Trial, *, expected_e2e: float | None, on_record: OnRecord, on_tick: OnTick, stop: asyncio.Event
-    ) -> Measurement:
-        del expected_e2e, on_tick, stop  # virtual time needs no estimate, shows no progress and is not stopped
-        await asyncio.sleep(0.001)  # signals are heard between trials
-        records, measurement = virtual_trial(trial, self._specs[trial.deployment])
-        for record in records:
-            on_record(record)
-        return measurement
-
-    async def release(self) -> None:
-        """Nothing was started."""
-
-    async def close(self) -> None:
-        """Nothing was started."""
 
 
 def secrets_of(config: Config, environ: Mapping[str, str]) -> Secrets:

@@ -6,15 +6,13 @@ was: finished trials count by their fingerprint, and the search and the completi
 history alone.
 """
 
-import asyncio
 import contextlib
-import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Literal, Protocol
 
-from frontier.config import Config, DeploymentConfig
+from frontier.config import DeploymentConfig
 from frontier.core import laws
 from frontier.core.changes import PROOFS
 from frontier.core.errors import FrontierError, MemoryShortError, StoreError
@@ -23,17 +21,13 @@ from frontier.core.proof import SCANS
 from frontier.core.series import Series
 from frontier.core.trials import Phase, Trial
 from frontier.planning.budget import described_trials, parts_left
-from frontier.planning.plan import NO_PROOFS, Plan, ToProve, grid_size, in_turn, make_trial, runs_grid
-from frontier.planning.sweep_progress import Progress
-from frontier.run import History
+from frontier.planning.plan import grid_size, in_turn, make_trial, runs_grid
 from frontier.search.scan import Ask
-from frontier.store.run_dir import RunDirectory
 from frontier.store.window_cache import load_window_data
 from frontier.sweep.announcements import Announcer
-from frontier.sweep.backend import Backend
-from frontier.sweep.ledger import Ledger
 from frontier.sweep.proposals import Proposals
-from frontier.sweep.servers import LAST_LINES, ServerFailures, Servers
+from frontier.sweep.servers import LAST_LINES, Servers
+from frontier.sweep.sweep_state import SweepState
 from frontier.sweep.trial_runner import Step, TrialRunner
 
 SweepEnd = Literal["finished", "interrupted", "server_lost", "budget"]
@@ -56,29 +50,10 @@ class _Interrupted(Exception):  # noqa: N818
 
 
 @dataclass(slots=True)
-class Conductor:
-    """One sweep of one config into one run directory.
+class Conductor(SweepState):
+    """One sweep of one config into one run directory. `course` measures in an order of its own."""
 
-    `ready_wait` bounds the wait for a lost server, in seconds: long enough for a large model to be
-    loaded again. `prove` are settings that the user asked to be proven, and then nothing else is
-    measured. `course` measures in an order of its own. `clock` counts seconds, `wall` is unix time:
-    a budget's deadline is kept by it.
-    """
-
-    config: Config
-    plan: Plan
-    run: RunDirectory
-    backend: Backend
-    progress: Progress
-    stop: asyncio.Event
-    prove: ToProve = NO_PROOFS
     course: "Course | None" = None
-    ready_wait: float = 900.0
-    clock: Callable[[], float] = time.monotonic
-    wall: Callable[[], float] = time.time
-    histories: dict[Series, History] = field(default_factory=dict)
-    _failures: ServerFailures = field(default_factory=ServerFailures)
-    _ledger: Ledger = field(init=False)
     _servers: Servers = field(init=False)
     _runner: TrialRunner = field(init=False)
     _proposals: Proposals = field(init=False)
@@ -88,24 +63,11 @@ class Conductor:
     _completing: dict[Series, float] = field(default_factory=lambda: defaultdict(float))
 
     def __post_init__(self) -> None:
-        self._ledger = Ledger(self.config.budget, self.clock, self.wall)
-        self._servers = Servers(
-            self.run, self.backend, self.progress, self.stop, self.clock, self.ready_wait, self._failures
-        )
-        self._runner = TrialRunner(
-            self.config,
-            self.run,
-            self.backend,
-            self.progress,
-            self.stop,
-            self._ledger,
-            self._failures,
-            self._servers,
-            self.histories,
-            len(self.plan.trials),
-        )
-        self._proposals = Proposals(self.config, self.plan, self.prove, self._runner)
-        self._announcer = Announcer(self.progress, self._runner, self._proposals)
+        SweepState.__post_init__(self)  # a class with slots has no super() of its own
+        self._servers = Servers(self)
+        self._runner = TrialRunner(self, self._servers)
+        self._proposals = Proposals(self)
+        self._announcer = Announcer(self, self._proposals)
 
     async def conduct(self) -> SweepEnd:
         """Run what is left of the plan. Whatever the end, finished trials are on disk."""
@@ -120,10 +82,10 @@ class Conductor:
                 end = "interrupted"
                 await self._servers.close()
             self._report_dropped()
-            gone = self._failures.given_up if self.course is None else {}
-            if end == "finished" and (gone or self._runner.dropped):
+            gone = self.failures.given_up if self.course is None else {}
+            if end == "finished" and (gone or self.dropped):
                 end = "server_lost" if gone else "budget"
-            self.run.journal(end, spent=self._ledger.spent().tree(), **self._failures.facts())
+            self.run.journal(end, spent=self.ledger.spent().tree(), **self.failures.facts())
             return end
         except FrontierError as error:
             self._journal_failure(error)
@@ -147,7 +109,7 @@ class Conductor:
         finished = self.run.finished()
         trials = {key: measurement.trial for key, measurement in finished.items()}
         lines = self.run.journal_lines()
-        self._ledger.recall(lines, trials)
+        self.ledger.recall(lines, trials)
         stale = {trial.key for trial in self.plan.left(trials)}
         for key, measurement in finished.items():
             if key in stale:
@@ -157,7 +119,6 @@ class Conductor:
         for line in lines:
             if line["event"] == "measured_again":
                 self._count_repeat(line["trial"])
-        self._servers.done = self._runner.done
 
     def _report_unproven(self) -> None:
         """Say in which series the run whose settings are to be proven proved none."""
@@ -169,14 +130,14 @@ class Conductor:
     # ----------------------------------------------------------------------------------------------
 
     async def _measure_all(self) -> None:
-        todo = [trial for trial in self.plan.trials if trial.key not in self._runner.done]
+        todo = [trial for trial in self.plan.trials if trial.key not in self.done]
         self.progress.plan(len(self.plan.trials), len(self.plan.trials) - len(todo))
         self._announcer.time_left()
         turns = in_turn(d for d in self.config.deployments if d.name in self.plan.deployments)
         needed = [self._needed(group, todo) for group in turns]
         for i, group in enumerate(turns):
             if needed[i]:
-                self._ledger.begin_turn(needed[i], parts_left(needed[i:]))
+                self.ledger.begin_turn(needed[i], parts_left(needed[i:]))
             await self._turn(group, [t for t in todo if t.deployment in {d.name for d in group}])
 
     async def _turn(self, group: Sequence[DeploymentConfig], todo: Sequence[Trial]) -> None:
@@ -189,9 +150,9 @@ class Conductor:
         for deployment in needed:
             if not await self._servers.up(deployment) and self.stop.is_set():
                 raise _Interrupted
-        there = [d for d in group if d.name not in self._failures.given_up]
+        there = [d for d in group if d.name not in self.failures.given_up]
         if not there:
-            reason = next(iter(self._failures.given_up[d.name].why for d in group)).splitlines()[0]
+            reason = next(iter(self.failures.given_up[d.name].why for d in group)).splitlines()[0]
             self._leave_out(todo, reason.removesuffix(LAST_LINES))
             return
         await self._passes(there, todo)
@@ -203,7 +164,7 @@ class Conductor:
         it.
         """
         left = {d.name: self._left(d, todo) for d in group}
-        room = any(self._ledger.refuses(trial) is None for trials in left.values() for trial in trials)
+        room = any(self.ledger.refuses(trial) is None for trials in left.values() for trial in trials)
         return [d for d in group if room and left[d.name]]
 
     def _left(self, deployment: DeploymentConfig, todo: Sequence[Trial]) -> list[Trial]:
@@ -222,17 +183,7 @@ class Conductor:
         """Whether a trial of the grid is run because the config says so; otherwise the completion
         asks for it.
         """
-        return runs_grid(self.config) and not self.prove and trial.key not in self._runner.done
-
-    @property
-    def failures(self) -> ServerFailures:
-        """What was lost, and the deployments on which nothing more is run."""
-        return self._failures
-
-    @property
-    def excluded(self) -> Mapping[str, str]:
-        """The finished trials whose numbers mean nothing, and why."""
-        return self._runner.excluded
+        return runs_grid(self.config) and not self.prove and trial.key not in self.done
 
     async def start_anew(self, deployment: str) -> bool:
         """Stop what runs, and start this one from scratch. False when it is given up."""
@@ -264,23 +215,23 @@ class Conductor:
 
     async def _grid(self, todo: Sequence[Trial]) -> None:
         put_off = await self._pass(todo)
-        if any(trial.deployment not in self._failures.given_up for trial in put_off):
+        if any(trial.deployment not in self.failures.given_up for trial in put_off):
             self.progress.note(f"{len(put_off)} put off after a loss; tried again now, the lowest first")
-            self._failures.failed_at.clear()
+            self.failures.failed_at.clear()
             put_off = await self._pass(sorted(put_off, key=lambda trial: trial.concurrency))
         for trial in put_off:
-            self._skip(trial, self._failures.reason_to_skip(trial))
+            self._skip(trial, self.failures.reason_to_skip(trial))
 
     async def _pass(self, trials: Sequence[Trial]) -> list[Trial]:
         """Run these trials; those that are put off because of what was lost under them."""
         put_off = []
         for trial in trials:
-            if trial.key in self._runner.done:
+            if trial.key in self.done:
                 continue
             if (reason := self._proposals.reason_to_skip(trial)) is not None:
                 self._skip(trial, reason)
                 continue
-            if self._failures.reason_to_skip(trial) or await self._measure(trial) == "lost":
+            if self.failures.reason_to_skip(trial) or await self._measure(trial) == "lost":
                 put_off.append(trial)
         return put_off
 
@@ -291,15 +242,15 @@ class Conductor:
         for again in (False, True):
             left = [one for one in series if isinstance(self._proposals.to_search(one), Ask) or not again]
             for i, one in enumerate(left):
-                self._ledger.begin_share(float(len(left) - i) if not again else 1.0)
+                self.ledger.begin_share(float(len(left) - i) if not again else 1.0)
                 await self._answer(one)
-        self._ledger.begin_share()
+        self.ledger.begin_share()
 
     async def _answer(self, series: Series) -> None:
         """Scan and prove, until the search has no more to ask or there is no room for it."""
         while isinstance(ask := self._proposals.to_search(series), Ask):
             step = await self.run_ask(series, ask)
-            if step == "dropped" or series.deployment in self._failures.given_up:
+            if step == "dropped" or series.deployment in self.failures.given_up:
                 return
             if ask.phase in (*PROOFS, Phase.VISIT):
                 self._announcer.operating_point(series)
@@ -308,7 +259,7 @@ class Conductor:
             if await self._repeat(excluded) == "done":
                 await self._answer(series)
             return
-        if (self.config.searches or self.prove) and self._runner.history(series):
+        if (self.config.searches or self.prove) and self.history(series):
             facts = {"deployment": series.deployment, "shape": series.shape.label, "reason": ask.reason}
             self.run.journal("search_done", **facts)
             if ask.proven is None:  # a proof has its line
@@ -344,9 +295,9 @@ class Conductor:
             if not known:
                 continue
             one = max(known, key=lambda s: (known[s].value, -self._completing[s]))
-            began = self._ledger.spent().seconds
+            began = self.ledger.spent().seconds
             step = await self.run_ask(one, known[one])
-            self._completing[one] += self._ledger.spent().seconds - began
+            self._completing[one] += self.ledger.spent().seconds - began
             if step == "done":
                 if known[one].phase is not Phase.FRONTIER:
                     self._announcer.operating_point(one)
@@ -366,10 +317,10 @@ class Conductor:
             seconds=ask.seconds,
             **facts,
         )
-        lost = self._failures.reason_to_skip(trial)
+        lost = self.failures.reason_to_skip(trial)
         step: Step = "lost" if lost else await self._measure(trial)
         if step == "lost":
-            self._skip(trial, lost or self._failures.reason_to_skip(trial))
+            self._skip(trial, lost or self.failures.reason_to_skip(trial))
         return step
 
     async def _measure(self, trial: Trial) -> Step:
@@ -391,9 +342,9 @@ class Conductor:
         """A trial to be measured again: its numbers mean nothing, and no other trial of its setting
         has any.
         """
-        if self._in_vain >= PATIENCE or series.deployment in self._failures.given_up:
+        if self._in_vain >= PATIENCE or series.deployment in self.failures.given_up:
             return None
-        excluded, history = self._runner.excluded, self._runner.history(series)
+        excluded, history = self.excluded, self.history(series)
         valid = {trial.concurrency for trial, _ in history if trial.key not in excluded}
         open_ = [
             trial
@@ -405,10 +356,10 @@ class Conductor:
         return min(open_, key=lambda t: (t.phase not in (*PROOFS, Phase.VISIT), t.concurrency, t.repeat), default=None)
 
     async def _repeat(self, trial: Trial) -> Step:
-        reason = self._runner.excluded[trial.key]
+        reason = self.excluded[trial.key]
         self.progress.note(f"{setting(trial.concurrency)} is measured again: {reason}")
         step = await self._measure(trial)
-        self._runner.dropped.pop(trial.key, None)  # without room it counts as it is
+        self.dropped.pop(trial.key, None)  # without room it counts as it is
         if step == "done":
             self.run.journal("measured_again", trial=trial.key, reason=reason)
             self._count_repeat(trial.key)
@@ -416,34 +367,34 @@ class Conductor:
 
     def _count_repeat(self, key: str) -> None:
         self._repeats[key] += 1
-        self._in_vain = self._in_vain + 1 if key in self._runner.excluded else 0
+        self._in_vain = self._in_vain + 1 if key in self.excluded else 0
 
     # -- what is reported
     # ----------------------------------------------------------------------------------------------
 
     def _report_skipped(self, series: Series) -> None:
         """The settings that the completion left out, as they would have shown nothing new."""
-        known = {trial.concurrency for trial, _ in self._runner.history(series)}
+        known = {trial.concurrency for trial, _ in self.history(series)}
         for c in (c for c in self.config.concurrency if c not in known):
             size, deployment = grid_size(self.config, c), self.config.deployment(series.deployment)
             trial = make_trial(self.config, deployment, series.shape, c, Phase.GRID, 1, *size)
-            if trial.key not in self._runner.skipped and (why := self._proposals.reason_to_skip(trial)):
+            if trial.key not in self.skipped and (why := self._proposals.reason_to_skip(trial)):
                 self._skip(trial, why)
 
     def _skip(self, trial: Trial, reason: str | None) -> None:
         reason = reason or "the server was lost under it"
-        self._runner.skipped.add(trial.key)
+        self.skipped.add(trial.key)
         self.run.journal("skipped", trial=trial.key, reason=reason)
         self.progress.note(f"skipped {trial.shape.label} {setting(trial.concurrency)}: {reason}")
 
     def _report_dropped(self) -> None:
         by_limit: dict[str, list[Trial]] = {}
-        for trial, limit in self._runner.dropped.values():
+        for trial, limit in self.dropped.values():
             by_limit.setdefault(limit, []).append(trial)
         for limit, trials in by_limit.items():
             self._leave_out(trials, f"the budget had no room: {limit}")
 
     def _leave_out(self, trials: Sequence[Trial], reason: str) -> None:
-        need = asdict(self._ledger.need(trials))
+        need = asdict(self.ledger.need(trials))
         self.run.journal("dropped", reason=reason, trials=[trial.key for trial in trials], need=need)
         self.progress.note(f"left out: {described_trials(trials)}; {reason}")

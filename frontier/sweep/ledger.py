@@ -139,15 +139,15 @@ class Ledger:
         else can come before it.
         """
         need = self.times.need(trial, self._price)
-        seconds = self.times.least(trial) if trial.phase in SCANS else self.times.seconds(trial)
+        seconds = self.times.seconds(trial, growing=trial.phase in SCANS)
         seconds = 0.0 if seconds is None else seconds * MARGIN
         need = replace(need, seconds=seconds, dollars=seconds * self._price)
-        if (left := self.seconds_left()) is not None and left <= 0:
+        if self.seconds_left() <= 0:
             need = replace(need, seconds=max(need.seconds, 1e-9))
         return self.caps.refuses(self.spent(), need, self._wall())
 
-    def seconds_left(self) -> float | None:
-        """Seconds until the time or the deadline is over; None when neither is limited."""
+    def seconds_left(self) -> float:
+        """Seconds until the time or the deadline is over; infinite when neither is limited."""
         return self.caps.seconds_left(self.spent(), self._wall())
 
     def need(self, trials: Iterable[Trial]) -> Amount:

@@ -7,38 +7,32 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, TypeVar
 
-from frontier.config import Config, DeploymentConfig
+from frontier.config import DeploymentConfig
 from frontier.core.decisions import Decision
 from frontier.core.series import Series
 from frontier.core.trials import Phase, Trial
-from frontier.planning.plan import Plan, ToProve, grid_size, make_trial, search_policy
+from frontier.planning.plan import grid_size, make_trial, search_policy
 from frontier.planning.sweep_progress import Better
 from frontier.planning.time_left import TimeLeft, of_sweep, series_of, to_come, until_decided
 from frontier.run import History
 from frontier.search import complete, scan, shared
 from frontier.search.scan import Ask, Done, SearchPolicy
 from frontier.search.series_history import SeriesHistory
-from frontier.sweep.trial_runner import TrialRunner
+from frontier.sweep.sweep_state import SweepState
 
 T = TypeVar("T")
 
 
 @dataclass(slots=True)
 class Proposals:
-    """What a sweep measures next in each series.
+    """What a sweep measures next in each series."""
 
-    `prove` are settings that the user asked to be proven, and then nothing else is measured.
-    """
-
-    config: Config
-    plan: Plan
-    prove: ToProve
-    runner: TrialRunner
+    sweep: SweepState
     _known: dict[tuple[str, Series], tuple[object, Any]] = field(default_factory=dict)
 
     def every_series(self) -> list[Series]:
         """The series of the plan."""
-        return series_of(self.config, self.plan)
+        return series_of(self.sweep.config, self.sweep.plan)
 
     def series(self, deployments: Sequence[DeploymentConfig]) -> list[Series]:
         """The series of the plan on these deployments."""
@@ -47,29 +41,28 @@ class Proposals:
 
     def to_search(self, series: Series) -> Ask | Done:
         """What finds and proves the operating point next."""
-        if not (self.config.searches or self.prove) or series.deployment in self.runner.failures.given_up:
+        if not (self.sweep.config.searches or self.sweep.prove) or series.deployment in self.sweep.failures.given_up:
             return Done("there is nothing to search for")
 
         def ask(policy: SearchPolicy, history: History) -> Ask | Done:
-            if not (policy.prove if self.prove else policy.grid):
+            if not (policy.prove if self.sweep.prove else policy.grid):
                 return Done("nothing is left")
-            return scan.next_ask(policy, series.shape, self.config.tiers, history)
+            return scan.next_ask(policy, series.shape, self.sweep.config.tiers, history)
 
         return self._remembered("search", series, ask)
 
     def to_complete(self, series: Series) -> Ask | Done:
         """What completes the frontier of a series next."""
-        if series.deployment in self.runner.failures.given_up:
+        if series.deployment in self.sweep.failures.given_up:
             return Done("the plan is measured")
-        if self.prove or self.config.refine == 0:
+        if self.sweep.prove or self.sweep.config.refine == 0:
             return self._remembered("completion", series, partial(self._last, series))
 
         def ask(policy: SearchPolicy, history: History) -> Ask | Done:
             if not policy.grid:
                 return Done("nothing is left")
-            left = self.runner.ledger.seconds_left()
-            within = math.inf if left is None else left
-            return complete.next_ask(policy, series.shape, self.config.tiers, history, within=within)
+            within = self.sweep.ledger.seconds_left()
+            return complete.next_ask(policy, series.shape, self.sweep.config.tiers, history, within=within)
 
         return self._remembered("completion", series, ask)
 
@@ -77,14 +70,14 @@ class Proposals:
         """What a series ends with that has no frontier to complete: proofs anew where the server
         changed, and a window of what is chosen.
         """
-        gone = {*self.runner.done, *self.runner.dropped, *self.runner.skipped}
-        left = not self.prove and any(t.series == series and t.key not in gone for t in self.plan.trials)
-        if left or not history or (self.prove and not policy.prove):
+        gone = {*self.sweep.done, *self.sweep.dropped, *self.sweep.skipped}
+        left = not self.sweep.prove and any(t.series == series and t.key not in gone for t in self.sweep.plan.trials)
+        if left or not history or (self.sweep.prove and not policy.prove):
             return Done("the plan is measured")
-        ask = self.to_search(series) if self.prove else None
+        ask = self.to_search(series) if self.sweep.prove else None
         if isinstance(ask, Ask):
             return ask
-        last = complete.last_ask(self.config.tiers, history, marginal_gain=self.config.marginal_gain)
+        last = complete.last_ask(self.sweep.config.tiers, history, marginal_gain=self.sweep.config.marginal_gain)
         return last or Done("the plan is measured")
 
     def to_share(self, deployment: str, series: Sequence[Series]) -> tuple[Series, Ask] | None:
@@ -92,11 +85,11 @@ class Proposals:
         where that is done, or nothing of it is asked for.
         """
         mine = [one for one in series if one.deployment == deployment and one.shape.arrivals is None]
-        asked = self.config.searches and self.config.refine != 0 and not self.prove
-        histories = {one: self.runner.history(one) for one in mine}
-        if not asked or deployment in self.runner.failures.given_up or not all(histories.values()):
+        asked = self.sweep.config.searches and self.sweep.config.refine != 0 and not self.sweep.prove
+        histories = {one: self.sweep.history(one) for one in mine}
+        if not asked or deployment in self.sweep.failures.given_up or not all(histories.values()):
             return None
-        found = shared.next_shared(self.config.tiers, histories)
+        found = shared.next_shared(self.sweep.config.tiers, histories)
         return None if found is None or found[1].concurrency >= self._policy(found[0]).lost else found
 
     def asks(self, series: Series) -> list[Ask]:
@@ -107,21 +100,21 @@ class Proposals:
         """Whether it is one of the grid's first trials of each setting, which come before the
         search.
         """
-        return trial.phase is Phase.GRID and self.plan.sized and trial.repeat == 1
+        return trial.phase is Phase.GRID and self.sweep.plan.sized and trial.repeat == 1
 
     def trial(self, series: Series, ask: Ask) -> Trial:
         """The trial that is asked for."""
-        history, deployment = self.runner.history(series), self.config.deployment(series.deployment)
+        history, deployment = self.sweep.history(series), self.sweep.config.deployment(series.deployment)
         repeat = 1 + sum((t.concurrency, t.phase) == (ask.concurrency, ask.phase) for t, _ in history)
         size = ask.requests, ask.seconds
-        if ask.phase is Phase.GRID and self.plan.sized:
-            size = grid_size(self.config, ask.concurrency)
+        if ask.phase is Phase.GRID and self.sweep.plan.sized:
+            size = grid_size(self.sweep.config, ask.concurrency)
         setting = ask.concurrency, ask.phase, repeat
-        return make_trial(self.config, deployment, series.shape, *setting, *size, warmup=ask.warmup)
+        return make_trial(self.sweep.config, deployment, series.shape, *setting, *size, warmup=ask.warmup)
 
     def reason_to_skip(self, trial: Trial) -> str | None:
         """Why the trial would show nothing new, going by what was measured; None to run it."""
-        return complete.skip_reason(trial.concurrency, self.config.tiers, self.runner.history(trial.series))
+        return complete.skip_reason(trial.concurrency, self.sweep.config.tiers, self.sweep.history(trial.series))
 
     def better(self, series: Series, decision: Decision) -> Better | None:
         """The higher setting that is proven next, if one is: what it may give more, and the time
@@ -130,9 +123,9 @@ class Proposals:
         ask = next((ask for ask in self.asks(series) if ask.phase is Phase.PROVE), None)
         if ask is None or ask.concurrency <= (decision.concurrency or 0):
             return None
-        history = self.runner.history(series)
-        gain = SeriesHistory.of(self.config.limits, history).gain(ask.concurrency)
-        left = until_decided(self.config, series, history, ask).seconds(self.runner.ledger.times)
+        history = self.sweep.history(series)
+        gain = SeriesHistory.of(self.sweep.config.limits, history).gain(ask.concurrency)
+        left = until_decided(self.sweep.config, series, history, ask).seconds(self.sweep.ledger.times)
         return (
             Better(ask.concurrency, gain, left.seconds if left is not None else None)
             if gain > complete.WORTH_NAMING
@@ -141,25 +134,25 @@ class Proposals:
 
     def time_left(self) -> TimeLeft | None:
         """What is left of the sweep, within the budget; None while nothing is measured."""
-        left = [series for series in self.every_series() if series.deployment not in self.runner.failures.given_up]
+        left = [series for series in self.every_series() if series.deployment not in self.sweep.failures.given_up]
         each = {one: self._remembered("time left", one, partial(self._time_left, one)) for one in left}
-        total = of_sweep(each, self.runner.ledger.times)
-        return None if total is None else total.within(self.runner.ledger.seconds_left())
+        total = of_sweep(each, self.sweep.ledger.times)
+        return None if total is None else total.within(self.sweep.ledger.seconds_left())
 
     def _time_left(self, series: Series, policy: SearchPolicy, history: History) -> TimeLeft | None:
         """What is left of a series."""
-        gone = {*self.runner.done, *self.runner.dropped, *self.runner.skipped}
-        todo = [trial for trial in self.plan.trials if trial.key not in gone]
-        ask = self.to_search(series) if history or self.prove else None
+        gone = {*self.sweep.done, *self.sweep.dropped, *self.sweep.skipped}
+        todo = [trial for trial in self.sweep.plan.trials if trial.key not in gone]
+        ask = self.to_search(series) if history or self.sweep.prove else None
         later = self.to_complete(series) if isinstance(ask, Done) else None
-        return to_come(self.config, series, todo, history, policy, ask, later).seconds(self.runner.ledger.times)
+        return to_come(self.sweep.config, series, todo, history, policy, ask, later).seconds(self.sweep.ledger.times)
 
     def _policy(self, series: Series) -> SearchPolicy:
         """What the search may ask for: below a setting under which the server was lost, where there
         is one.
         """
-        policy = search_policy(self.config, self.prove.of(series), series.deployment)
-        lost, _ = self.runner.failures.failed_at.get(series, (math.inf, ""))
+        policy = search_policy(self.sweep.config, self.sweep.prove.of(series), series.deployment)
+        lost, _ = self.sweep.failures.failed_at.get(series, (math.inf, ""))
         below = [tuple(c for c in settings if c < lost) for settings in (policy.grid, policy.prove)]
         return replace(policy, grid=below[0], prove=below[1], lost=lost)
 
@@ -167,8 +160,8 @@ class Proposals:
         """What follows from a history, worked out again when there is another trial: that takes a
         while.
         """
-        policy, history = self._policy(series), self.runner.history(series)
-        gone = len(self.runner.dropped), len(self.runner.skipped)
+        policy, history = self._policy(series), self.sweep.history(series)
+        gone = len(self.sweep.dropped), len(self.sweep.skipped)
         state = policy, gone, tuple((trial.key, id(sample)) for trial, sample in history)
         before = self._known.get((what, series))
         if before is not None and before[0] == state:

@@ -7,21 +7,19 @@ this process lets go of it or is gone.
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
+import math
+from collections.abc import Coroutine, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
 
 from frontier import registry
 from frontier.config import DeploymentConfig
 from frontier.core.errors import AnotherServerError, MeasurementError
-from frontier.core.series import Series
-from frontier.core.trials import Trial
 from frontier.core.units import format_elapsed
-from frontier.planning.sweep_progress import Progress
 from frontier.store.journal import server_words, servers
-from frontier.store.run_dir import RunDirectory
-from frontier.sweep.backend import PUT_BACK, Backend, Facts
+from frontier.sweep.backend import PUT_BACK, Facts
+from frontier.sweep.sweep_state import Cause, GivenUp, SweepState
 
 ATTEMPTS = 2
 """How often one trial is tried when the server is lost under it."""
@@ -30,14 +28,13 @@ HUNG = 60.0
 started anew."""
 LAST_LINES = "; its last lines:"
 
-Cause = Literal["never_came_up", "lost", "another"]
 T = TypeVar("T")
 
 
 async def sleep_or_stop(seconds: float, stop: asyncio.Event) -> None:
-    """Sleep, unless the user stops the sweep."""
+    """Sleep, unless the user stops the sweep; until then where the seconds are infinite."""
     with contextlib.suppress(TimeoutError):
-        await asyncio.wait_for(stop.wait(), seconds)
+        await asyncio.wait_for(stop.wait(), None if math.isinf(seconds) else seconds)
 
 
 async def unless_stopped(doing: Coroutine[Any, Any, T], stop: asyncio.Event) -> T | None:
@@ -50,53 +47,6 @@ async def unless_stopped(doing: Coroutine[Any, Any, T], stop: asyncio.Event) -> 
         for future in (task, stopped):
             future.cancel()
         await asyncio.gather(task, stopped, return_exceptions=True)
-
-
-@dataclass(frozen=True, slots=True)
-class GivenUp:
-    """Why nothing more is run on a deployment: its server never came up, was lost, or is another
-    one; and the last error.
-    """
-
-    cause: Cause
-    why: str
-
-    @property
-    def text(self) -> str:
-        """'its server never came up: fp8 ended with status 1'."""
-        said = {"never_came_up": "its server never came up: ", "lost": "its server did not come back: ", "another": ""}
-        return f"{said[self.cause]}{self.why}"
-
-
-@dataclass(slots=True)
-class ServerFailures:
-    """`failed_at`: per series the lowest concurrency that was given up, as the server or client
-    processes were lost under it again and again, and why. `given_up`: deployments on which nothing
-    more is run.
-    """
-
-    failed_at: dict[Series, tuple[int, str]] = field(default_factory=dict)
-    given_up: dict[str, GivenUp] = field(default_factory=dict)
-
-    def facts(self) -> dict[str, str]:
-        """For the journal: why deployments were given up; {} where none was."""
-        if not self.given_up:
-            return {}
-        causes = {each.cause for each in self.given_up.values()}
-        cause: Cause = causes.pop() if len(causes) == 1 else "lost"
-        return {"cause": cause, "reason": "; ".join(each.why for each in self.given_up.values())}
-
-    def record(self, trial: Trial, why: str) -> None:
-        """The trial is given up: `why` says what was lost under it as often as it may be."""
-        if trial.series not in self.failed_at or trial.concurrency < self.failed_at[trial.series][0]:
-            self.failed_at[trial.series] = trial.concurrency, why
-
-    def reason_to_skip(self, trial: Trial) -> str | None:
-        """Why a trial is not run now; None when it may be. A crash at 64 is expected at 128 too."""
-        if trial.deployment in self.given_up:
-            return self.given_up[trial.deployment].text
-        concurrency, why = self.failed_at.get(trial.series, (0, ""))
-        return why if why and trial.concurrency >= concurrency else None
 
 
 def require_same_server(lines: Iterable[Mapping[str, Any]], facts: Facts, hint: str = PUT_BACK) -> None:
@@ -112,20 +62,13 @@ def require_same_server(lines: Iterable[Mapping[str, Any]], facts: Facts, hint: 
 
 @dataclass(slots=True)
 class Servers:
-    """Brings servers up and down. `ready_wait` bounds the wait for a lost server, in seconds."""
+    """Brings the servers of a sweep up and down. `started` has, by the names of their deployments,
+    each a `StartedServer` of the extra.
+    """
 
-    run: RunDirectory
-    backend: Backend
-    progress: Progress
-    stop: asyncio.Event
-    clock: Callable[[], float]
-    ready_wait: float
-    failures: ServerFailures
+    sweep: SweepState
     facts: dict[str, Facts] = field(default_factory=dict)
     started: dict[str, Any] = field(default_factory=dict)
-    """`StartedServer` of the extra, by the names of their deployments."""
-    done: Collection[str] = ()
-    """The finished trials, growing with the sweep: another server's must not be mixed with them."""
 
     async def up(self, deployment: DeploymentConfig) -> bool:
         """Have it ready to be measured, started by the sweep where the config says how. False when
@@ -143,14 +86,14 @@ class Servers:
         except MeasurementError as error:
             self.give_up(deployment.name, error)
             return False
-        return not self.stop.is_set()
+        return not self.sweep.stop.is_set()
 
     async def anew(self, deployment: DeploymentConfig) -> bool:
         """Have it started from scratch, and nothing else running. False when it is given up: here
         the others are measured, whoever starts its server.
         """
         await self.close()
-        await self.backend.release()
+        await self.sweep.backend.release()
         try:
             return await self.up(deployment)
         except MeasurementError as error:
@@ -161,14 +104,14 @@ class Servers:
         await self.down(deployment.name)
         server = registry.needed(registry.STARTED_SERVER, "start:")(
             deployment,
-            self.run.log_file(deployment.name),
-            self.stop,
-            self.clock,
-            self.progress.note,
-            self.backend.secrets(),
+            self.sweep.run.log_file(deployment.name),
+            self.sweep.stop,
+            self.sweep.clock,
+            self.sweep.progress.note,
+            self.sweep.backend.secrets(),
         )
         self.started[deployment.name] = server
-        self.run.journal("starting", deployment=deployment.name)
+        self.sweep.run.journal("starting", deployment=deployment.name)
         try:
             await server.start(partial(self.prepare, deployment))
         except BaseException:
@@ -180,7 +123,7 @@ class Servers:
         server = self.started.pop(name, None)
         if server is not None:
             await server.end()
-            self.run.journal("stopped", deployment=name)
+            self.sweep.run.journal("stopped", deployment=name)
 
     async def close(self) -> None:
         """Stop every server that we started."""
@@ -189,29 +132,29 @@ class Servers:
 
     async def prepare(self, deployment: DeploymentConfig) -> None:
         """`_prepare`, unless the user stops the sweep meanwhile."""
-        await unless_stopped(self._prepare(deployment), self.stop)
+        await unless_stopped(self._prepare(deployment), self.sweep.stop)
 
     async def _prepare(self, deployment: DeploymentConfig) -> None:
         """Check that it can be measured. AnotherServerError when it is not the one the run was
         begun with.
         """
-        facts = await self.backend.prepare(deployment)
-        if self.done:
-            require_same_server(self.run.journal_lines(), facts)
+        facts = await self.sweep.backend.prepare(deployment)
+        if self.sweep.done:  # another server's trials must not be mixed with them
+            require_same_server(self.sweep.run.journal_lines(), facts)
         self.facts[deployment.name] = facts
-        self.run.journal("server", deployment=deployment.name, identity=facts.identity, model=facts.model)
+        self.sweep.run.journal("server", deployment=deployment.name, identity=facts.identity, model=facts.model)
         for note in facts.notes:
-            self.progress.note(note)
+            self.sweep.progress.note(note)
 
     async def back(self, deployment: DeploymentConfig) -> bool:
         """Wait, bounded, for a lost server to answer again. When it does not, its deployment is
         given up.
         """
-        began, pause = self.clock(), 1.0
-        deadline = began + self.ready_wait
+        began, pause = self.sweep.clock(), 1.0
+        deadline = began + self.sweep.ready_wait
         started = self.started.get(deployment.name)
-        while not self.stop.is_set():
-            if started is not None and (not started.alive or self.clock() - began > HUNG):
+        while not self.sweep.stop.is_set():
+            if started is not None and (not started.alive or self.sweep.clock() - began > HUNG):
                 return await self.up(deployment)
             try:
                 await self.prepare(deployment)
@@ -219,15 +162,15 @@ class Servers:
                 self.give_up(deployment.name, error)
                 return False
             except MeasurementError as error:
-                if (left := deadline - self.clock()) <= 0:
+                if (left := deadline - self.sweep.clock()) <= 0:
                     self.give_up(deployment.name, error)
                     return False
-                self.progress.note(f"waiting for the server, at most {format_elapsed(left)} more: {error.what}")
-                await sleep_or_stop(min(max(pause, error.retry_after or 0.0), left), self.stop)
+                self.sweep.progress.note(f"waiting for the server, at most {format_elapsed(left)} more: {error.what}")
+                await sleep_or_stop(min(max(pause, error.retry_after or 0.0), left), self.sweep.stop)
                 pause = min(2 * pause, 15.0)
             else:
-                if not self.stop.is_set():
-                    self.progress.note("the server is back")
+                if not self.sweep.stop.is_set():
+                    self.sweep.progress.note("the server is back")
                     return True
         return False
 
@@ -235,6 +178,6 @@ class Servers:
         """Run nothing more on a deployment in this session."""
         came_up: Cause = "lost" if name in self.facts else "never_came_up"
         given_up = GivenUp("another" if isinstance(error, AnotherServerError) else came_up, error.what)
-        self.failures.given_up[name] = given_up
-        self.run.journal("given_up", deployment=name, reason=given_up.why, cause=given_up.cause)
-        self.progress.note(f"nothing more is run on {name}: {error.what}")
+        self.sweep.failures.given_up[name] = given_up
+        self.sweep.run.journal("given_up", deployment=name, reason=given_up.why, cause=given_up.cause)
+        self.sweep.progress.note(f"nothing more is run on {name}: {error.what}")

@@ -8,29 +8,18 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 
 _LOOK = 0.1
 """Seconds between two looks at whether it is to be stopped."""
 
 
-@dataclass(frozen=True, slots=True)
-class LineResult:
-    """How a line ended: its exit status, None where it was killed at its time limit or stopped; the
-    last bytes of its standard output and of its errors.
-    """
-
-    status: int | None
-    output: bytes
-    errors: bytes
-
-
 def run_line(
     line: str, given: bytes, environ: Mapping[str, str], within: float, *, most: int, stopped: Callable[[], bool] = bool
-) -> LineResult:
+) -> subprocess.CompletedProcess[bytes]:
     """Run a line with /bin/sh in a process group of its own, `given` on its standard input, for at
-    most `within` seconds or until `stopped` says so; then all of the group is killed. At most
-    `most` bytes of each output are read. OSError where it cannot be run.
+    most `within` seconds or until `stopped` says so; then all of the group is killed, and the
+    `returncode` is None. The last `most` bytes of each output are read. OSError where it cannot be
+    run.
     """
     with tempfile.TemporaryFile() as given_file, tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as errors:
         given_file.write(given)
@@ -53,4 +42,4 @@ def run_line(
             child.wait()
         for file in (output, errors):
             file.seek(max(0, file.seek(0, os.SEEK_END) - most))
-        return LineResult(status, output.read(), errors.read())
+        return subprocess.CompletedProcess(line, status, output.read(), errors.read())  # type: ignore[arg-type]

@@ -9,22 +9,18 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from frontier.client.load.shard import WorkerLostError
-from frontier.config import Config
 from frontier.core.errors import AnotherServerError
 from frontier.core.estimate import estimate
 from frontier.core.flags import flags
 from frontier.core.loads import setting
 from frontier.core.points import Flag
-from frontier.core.series import Series
 from frontier.core.trials import Measurement, Outcome, Record, Trial
 from frontier.core.window import WindowData
-from frontier.planning.sweep_progress import Progress
-from frontier.run import History
 from frontier.store.run_dir import RunDirectory
 from frontier.store.window_cache import load_window_data
 from frontier.sweep.backend import Backend, OnRecord, OnTick
-from frontier.sweep.ledger import Ledger
-from frontier.sweep.servers import ATTEMPTS, ServerFailures, Servers, sleep_or_stop
+from frontier.sweep.servers import ATTEMPTS, Servers, sleep_or_stop
+from frontier.sweep.sweep_state import SweepState
 
 Step = Literal["done", "skipped", "dropped", "lost", "interrupted"]
 """How one trial ended: measured; not worth measuring; no room in the budget; the server lost under
@@ -67,27 +63,10 @@ async def recorded(
 
 @dataclass(slots=True)
 class TrialRunner:
-    """Runs trials into `histories`. `done` are the keys that count, `dropped` those without room
-    and the limit, `skipped` those not worth it or not possible. `excluded` are the finished ones
-    whose numbers mean nothing, and why. `forecast` has the seconds that are left of the sweep; they
-    go into the journal when a trial begins.
-    """
+    """Runs the trials of a sweep into its histories."""
 
-    config: Config
-    run: RunDirectory
-    backend: Backend
-    progress: Progress
-    stop: asyncio.Event
-    ledger: Ledger
-    failures: ServerFailures
+    sweep: SweepState
     servers: Servers
-    histories: dict[Series, History]
-    planned: int = 0
-    done: set[str] = field(default_factory=set)
-    dropped: dict[str, tuple[Trial, str]] = field(default_factory=dict)
-    skipped: set[str] = field(default_factory=set)
-    excluded: dict[str, str] = field(default_factory=dict)
-    forecast: dict[str, float] = field(default_factory=dict)
     _workers: int = 1
     _failed: Counter[str] = field(default_factory=Counter)
     """How the requests of the last attempt failed."""
@@ -99,9 +78,9 @@ class TrialRunner:
         """
         attempts = workers_lost = 0
         while True:
-            if self.stop.is_set():
+            if self.sweep.stop.is_set():
                 return "interrupted"
-            if (limit := self.ledger.refuses(trial)) is not None:
+            if (limit := self.sweep.ledger.refuses(trial)) is not None:
                 return self._drop(trial, limit)
             try:
                 measurement = await self._attempt(trial)
@@ -114,8 +93,8 @@ class TrialRunner:
                     return "lost"
                 continue
             if measurement.ended == "interrupted":
-                self.run.journal("interrupted", trial=trial.key, **self.ledger.facts())
-                return "interrupted" if self.stop.is_set() else self._drop(trial, "time: it was cut off")
+                self.sweep.run.journal("interrupted", trial=trial.key, **self.sweep.ledger.facts())
+                return "interrupted" if self.sweep.stop.is_set() else self._drop(trial, "time: it was cut off")
             if measurement.ended == "server_lost":
                 attempts += 1
                 if (step := await self._wait_for_server(trial, attempts)) is not None:
@@ -123,7 +102,7 @@ class TrialRunner:
                 continue
             # From the file, not from memory: what is decided now is what a later look at the run
             # will decide.
-            return self._finish(trial, load_window_data(self.run, measurement))
+            return self._finish(trial, load_window_data(self.sweep.run, measurement))
 
     async def _wait_for_server(self, trial: Trial, attempts: int) -> Step | None:
         """Wait for the server that was lost under a trial. None when the trial is to be tried
@@ -133,71 +112,68 @@ class TrialRunner:
         if self._failed:
             error, times = self._failed.most_common(1)[0]
             why = f"{self._failed.total()} requests failed, {times} of them so: {error}"
-        self.run.journal("server_lost", trial=trial.key, life=attempts, reason=why, **self.ledger.facts())
-        self.progress.note(f"the server was lost during {trial.shape.label} {setting(trial.concurrency)}: {why}")
-        if not await self.servers.back(self.config.deployment(trial.deployment)):
-            return "interrupted" if self.stop.is_set() else "lost"
+        self.sweep.run.journal("server_lost", trial=trial.key, life=attempts, reason=why, **self.sweep.ledger.facts())
+        self.sweep.progress.note(f"the server was lost during {trial.shape.label} {setting(trial.concurrency)}: {why}")
+        if not await self.servers.back(self.sweep.config.deployment(trial.deployment)):
+            return "interrupted" if self.sweep.stop.is_set() else "lost"
         if attempts < ATTEMPTS:
             return None
-        self.failures.record(trial, f"the server was lost {ATTEMPTS} times under {setting(trial.concurrency)}: {why}")
+        what = f"the server was lost {ATTEMPTS} times under {setting(trial.concurrency)}: {why}"
+        self.sweep.failures.record(trial, what)
         return "lost"
 
     def _gives_up(self, trial: Trial, times: int, error: WorkerLostError) -> bool:
         """Report that a client process failed; whether the trial is given up, as that happened too
         often.
         """
-        self.run.journal("worker_lost", trial=trial.key, reason=error.what, **self.ledger.facts())
+        self.sweep.run.journal("worker_lost", trial=trial.key, reason=error.what, **self.sweep.ledger.facts())
         where = f"{trial.shape.label} {setting(trial.concurrency)}"
         if times <= WORKERS_LOST:
-            self.progress.note(f"{error.what}: {where} does not count, and is run again without that process")
+            self.sweep.progress.note(f"{error.what}: {where} does not count, and is run again without that process")
             return False
         what = f"client processes failed {times} times under {setting(trial.concurrency)}, at last: {error.what}"
-        self.progress.note(f"{what}; {error.hint or 'see what ends them (memory?), or send from one:  workers: 1'}")
-        self.failures.record(trial, what)
+        hint = error.hint or "see what ends them (memory?), or send from one:  workers: 1"
+        self.sweep.progress.note(f"{what}; {hint}")
+        self.sweep.failures.record(trial, what)
         return True
 
     async def _attempt(self, trial: Trial) -> Measurement:
-        number = len(self.done) + 1
-        self.progress.trial_started(trial, number, max(self.planned, number))
+        self.sweep.progress.trial_started(trial)
         e2e = self._expected_e2e(trial)
-        workers = self.backend.workers(trial, e2e)
+        workers = self.sweep.backend.workers(trial, e2e)
         several = {"client_processes": workers} if workers > 1 else {}
-        self.run.journal("trial_begun", trial=trial.key, **several, **self.forecast)
-        self.ledger.begin_attempt()
+        self.sweep.run.journal("trial_begun", trial=trial.key, **several, **self.sweep.forecast)
+        self.sweep.ledger.begin_attempt()
         self._failed.clear()
         if workers != self._workers:
             self._workers = workers
             processes = "one client process" if workers == 1 else f"{workers} client processes"
-            self.progress.note(f"c={trial.concurrency} is sent by {processes}")
+            self.sweep.progress.note(f"c={trial.concurrency} is sent by {processes}")
         async with self._halting() as halt:
             return await recorded(
-                self.run,
-                self.backend,
+                self.sweep.run,
+                self.sweep.backend,
                 trial,
                 halt,
                 expected_e2e=e2e,
                 on_record=self._count,
-                on_tick=self.progress.tick,
-                kept_with=lambda measured: self.ledger.facts() if measured.ended in ("requests", "time") else None,
+                on_tick=self.sweep.progress.tick,
+                kept_with=lambda found: self.sweep.ledger.facts() if found.ended in ("requests", "time") else None,
             )
 
     def _count(self, record: Record) -> None:
         """Count what a request spent, and how it failed."""
         if record.outcome not in (Outcome.OK, Outcome.CANCELLED, Outcome.CLIENT):
             self._failed[record.error or record.outcome.value] += 1
-        self.ledger.count(record)
+        self.sweep.ledger.count(record)
 
     @contextlib.asynccontextmanager
     async def _halting(self) -> AsyncIterator[asyncio.Event]:
         """What ends the trial in flight: the user's stop, or the end of the budget's time."""
-        left = self.ledger.seconds_left()
-        if left is None:
-            yield self.stop
-            return
-        halt = asyncio.Event()
+        halt, left = asyncio.Event(), self.sweep.ledger.seconds_left()
 
         async def watch() -> None:
-            await sleep_or_stop(left, self.stop)
+            await sleep_or_stop(left, self.sweep.stop)
             halt.set()
 
         watching = asyncio.create_task(watch())
@@ -210,35 +186,35 @@ class TrialRunner:
         """Take a finished trial into its history, in the place of an earlier one of its name; its
         flags.
         """
-        sample = replace(sample, quality=self.config.deployment(trial.deployment).stated_quality)
-        history = self.history(trial.series)
+        sample = replace(sample, quality=self.sweep.config.deployment(trial.deployment).stated_quality)
+        history = self.sweep.history(trial.series)
         history[:] = [(t, s) for t, s in history if t.key != trial.key]
         history.append((trial, sample))
-        self.done.add(trial.key)
-        raised = flags(sample, self.config.limits)
-        self.excluded.pop(trial.key, None)
+        self.sweep.done.add(trial.key)
+        raised = flags(sample, self.sweep.config.limits)
+        self.sweep.excluded.pop(trial.key, None)
         if fatal := [flag for flag in raised if flag.fatal]:
-            self.excluded[trial.key] = "; ".join(flag.measured for flag in fatal)
+            self.sweep.excluded[trial.key] = "; ".join(flag.measured for flag in fatal)
         return raised
 
     def _finish(self, trial: Trial, sample: WindowData) -> Step:
         raised = self.recall(trial, sample)
         if names := [flag.name for flag in raised if flag.fatal]:
-            self.run.journal("flagged", trial=trial.key, flags=names)
-        self.dropped.pop(trial.key, None)
-        self.ledger.finish_attempt(trial)
+            self.sweep.run.journal("flagged", trial=trial.key, flags=names)
+        self.sweep.dropped.pop(trial.key, None)
+        self.sweep.ledger.finish_attempt(trial)
         # For the eye: point values only, no claim.
-        limited = [limit.metric for limit in self.config.limits]
+        limited = [limit.metric for limit in self.sweep.config.limits]
         values = {n: estimate(sample, n) for n in ("output_throughput", *limited, *_FIGURES, "error_rate")}
         figures = {name: None if value is None else value.value for name, value in values.items()}
-        self.progress.trial_finished(trial, figures, raised)
+        self.sweep.progress.trial_finished(trial, figures, raised)
         return "done"
 
     def _drop(self, trial: Trial, limit: str) -> Step:
         """The budget has no room for the trial. Others after it may be smaller, and fit."""
-        if not self.dropped:
-            self.progress.note(f"the budget is near its end ({limit}): what no longer fits is dropped")
-        self.dropped[trial.key] = trial, limit
+        if not self.sweep.dropped:
+            self.sweep.progress.note(f"the budget is near its end ({limit}): what no longer fits is dropped")
+        self.sweep.dropped[trial.key] = trial, limit
         return "dropped"
 
     def _expected_e2e(self, trial: Trial) -> float | None:
@@ -247,11 +223,7 @@ class TrialRunner:
         """
         nearest = [
             (abs(t.concurrency - trial.concurrency), float(s.e2e[s.ok].mean()))
-            for t, s in self.history(trial.series)
+            for t, s in self.sweep.history(trial.series)
             if s.ok.any()
         ]
         return min(nearest)[1] if nearest else None
-
-    def history(self, series: Series) -> History:
-        """The finished trials of one series."""
-        return self.histories.setdefault(series, [])

@@ -17,6 +17,7 @@ from frontier.config import Config, load_config
 from frontier.config.uses import PLAIN, Use, marks
 from frontier.core.errors import UsageError
 from frontier.extras.notify.finish_keys import FinishConfig
+from frontier.extras.ray.ray_keys import RayConfig
 from tests import servers
 from tests.commands import frontier
 from tests.golden import assert_golden_row
@@ -73,8 +74,10 @@ def models(top: type[BaseModel]) -> Iterator[type[BaseModel]]:
 
 
 def test_every_key_that_may_hold_a_text_is_marked_with_its_use() -> None:
-    seen = list(dict.fromkeys([*models(Config), *models(FinishConfig)]))
-    assert {"DeploymentConfig", "TlsConfig", "StopConfig", "FinishConfig"} <= {model.__name__ for model in seen}
+    seen = list(dict.fromkeys([*models(Config), *models(FinishConfig), *models(RayConfig)]))
+    assert {"DeploymentConfig", "TlsConfig", "StopConfig", "FinishConfig", "RayConfig"} <= {
+        model.__name__ for model in seen
+    }
     for model in seen:
         for name, field in model.model_fields.items():
             found = marks(field.annotation, field.metadata)

@@ -11,6 +11,7 @@ import pytest
 
 from frontier.config import parse_sla
 from frontier.core.decisions import Cause, Verdict
+from frontier.extras.quality.replies import GreedyReplies
 from frontier.read_run import load
 from frontier.store.run_dir import RunDirectory
 from tests.commands import Said, frontier
@@ -184,4 +185,4 @@ def test_damaged_answers_are_named(tmp_path: Path) -> None:
     (folder / "int4-64x24.json").write_text('{"deployment": 4}')
     said = frontier("show", "run", cwd=tmp_path)
     assert_golden_row("messages", said.err)
-    assert RunDirectory.read(tmp_path / "run").answers() == ()  # those of the checks are elsewhere
+    assert RunDirectory.read(tmp_path / "run").answers(GreedyReplies) == ()  # those of the checks are elsewhere

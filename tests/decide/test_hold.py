@@ -21,11 +21,11 @@ from frontier.extras.hold.hold_text import hold_json, hold_text, window_text
 from frontier.extras.hold.holding import Plan, begun, hold, judge
 from frontier.extras.hold.watch import Watch, threshold
 from frontier.extras.hold.windows import Kept, logarithms, window_trial
+from frontier.extras.notebook.virtual_backend import VirtualBackend
 from frontier.read_run import load
 from frontier.run import Run
 from frontier.show.picture.selection import views_of
 from frontier.store.run_dir import RunDirectory
-from frontier.sweep.backend import VirtualBackend
 from frontier.sweep.verify import Sender
 from tests.commands import conclusive, http_sweep, start
 from tests.commands import frontier as command

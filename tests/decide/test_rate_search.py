@@ -153,7 +153,7 @@ def test_a_rate_that_is_lost_is_not_sent_again() -> None:
     shape = dataclasses.replace(Shape.of(64, 8), arrivals=POISSON)
     policy = SearchPolicy((Rate.of(4),), lost=Rate.of(4))
     done = scan.next_ask(policy, shape, [("", [Limit("p90_ttft", 1.0)])], [])
-    assert (Done, None, None) == (type(done), done.proven, done.located)
+    assert (Done, None) == (type(done), done.proven)
     assert_golden_row("progress", done.reason)
 
 

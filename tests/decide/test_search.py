@@ -251,7 +251,7 @@ def test_a_setting_that_was_asked_is_looked_at_first_and_then_proven_and_nothing
     assert [(16, Phase.SCAN), (16, Phase.PROVE), (64, Phase.PROVE)] == list(
         dict.fromkeys((a.concurrency, a.phase) for a in asks)
     )
-    assert (16, None) == (done.proven, done.located)
+    assert 16 == done.proven
     assert_golden_row("progress", done.reason)
 
 
@@ -262,6 +262,23 @@ def test_a_look_that_came_out_invalid_is_taken_once_more_and_the_next_setting_th
         history.append((t, replace(Server(**SMOOTH).run(t), ended=("server_lost",))))
         ask = next_ask(POLICY, TTFT, history)
         assert (1 if again == 1 else 2, Phase.SCAN) == (ask.concurrency, ask.phase)
+
+
+@pytest.mark.parametrize("lowest", [2, 3, 8])
+def test_below_the_lowest_setting_an_invalid_look_is_taken_once_more_and_no_oftener(lowest):
+    server, history, policy = Server(lambda c: 1.0), [], SearchPolicy((lowest, 16, 32))
+    for _ in range(2):
+        ask = next_ask(policy, TTFT, history)
+        run(server, history, ask)
+    assert [lowest, max(1, lowest // 4)] == [t.concurrency for t, _ in history]
+    for _ in range(3):
+        history[-1] = (history[-1][0], replace(history[-1][1], ended=("server_lost",)))
+        ask = next_ask(policy, TTFT, history)
+        if not isinstance(ask, Ask) or ask.phase is not Phase.SCAN:
+            break
+        run(server, history, ask)
+    looks = [t.concurrency for t, _ in history if t.phase is Phase.SCAN]
+    assert 2 == looks.count(max(1, lowest // 4))
 
 
 def test_the_scan_ends_where_the_edge_is_known_closely_enough_or_no_setting_lies_between():

@@ -42,7 +42,7 @@ class FaultInjector(Told):
         self.started: list[Trial] = []
         self.threads: list[threading.Thread] = []
 
-    def trial_started(self, trial: Trial, number: int, total: int) -> None:
+    def trial_started(self, trial: Trial) -> None:
         self.before(trial)
         self.trial = trial
         self.started.append(trial)

@@ -30,8 +30,8 @@ from frontier.core.errors import MeasurementError, MemoryShortError, WriteError
 from frontier.core.flags import flags
 from frontier.core.from_records import window_data
 from frontier.core.trials import ClientHealth, Measurement, Outcome, Record, Trial, Window
+from frontier.extras.notebook.virtual_backend import VirtualBackend
 from frontier.store.run_dir import RunDirectory
-from frontier.sweep.backend import VirtualBackend
 from tests.commands import frontier as run_frontier
 from tests.commands import http_sweep, start, until_trial
 from tests.golden import assert_golden_row

@@ -5,7 +5,8 @@ import pytest
 
 from frontier.core.points import Estimate, Point
 from frontier.core.shapes import Lengths, Shape, TrafficClass
-from frontier.hardware.distance import UNEVEN, bounds, curve, decoding, distance
+from frontier.extras.predict.drawn_roofline import curve
+from frontier.hardware.distance import UNEVEN, bounds, decoding, distance
 from frontier.hardware.gpus import hardware
 from frontier.hardware.models import card
 from frontier.hardware.roofline import GivenRoofline, ModelRoofline, common_of

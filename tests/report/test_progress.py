@@ -53,8 +53,8 @@ def test_a_log_gets_one_stamped_line_per_trial() -> None:
     out, clock = io.StringIO(), Clock()
     progress = PlainProgress(out, clock, lambda: "12:00:00")
     progress.plan(3, 1)
-    for number in (2, 3):
-        progress.trial_started(trial(), number, 3)
+    for _ in (2, 3):
+        progress.trial_started(trial())
         progress.tick(Tick())
         clock.now += 60
         progress.trial_finished(trial(), FIGURES)
@@ -79,7 +79,7 @@ def test_a_terminal_shows_stage_streams_requests_failures_and_time() -> None:
     clock = Clock()
     progress, _ = live(clock)
     progress.plan(30, 0)
-    progress.trial_started(trial(), 4, 30)
+    progress.trial_started(trial())
     progress.tick(Tick(failed=2))
     said = "\n".join(progress.lines())
     progress.close()
@@ -90,7 +90,7 @@ def test_a_terminal_shows_stage_streams_requests_failures_and_time() -> None:
 def test_the_time_left_is_what_is_expected_less_what_has_passed_since() -> None:
     clock = Clock()
     progress, _ = live(clock)
-    progress.trial_started(trial(), 1, 10)
+    progress.trial_started(trial())
     progress.expect(TimeLeft(480.0))
     said = []
     for passed in (0, 60, 600):  # at last it is longer than was expected: a trial runs, so something is left
@@ -104,7 +104,7 @@ def test_a_log_says_what_is_expected_at_the_start_and_with_each_trial() -> None:
     out, clock = io.StringIO(), Clock()
     progress = PlainProgress(out, clock, lambda: "t")
     progress.expect(TimeLeft(120.0))
-    progress.trial_started(trial(), 1, 2)
+    progress.trial_started(trial())
     clock.now += 60
     progress.expect(TimeLeft(70.0))
     progress.trial_finished(trial(), FIGURES)
@@ -130,14 +130,14 @@ def drive(progress: Progress, clock: Clock, series_count: int = 1) -> None:
     for c, value in ((1, 0.008), (8, 0.012), (64, 0.028), (128, 0.041)):
         one = judged(c, Phase.SCAN, value, math.inf, Verdict.VIOLATES if value > 0.03 else Verdict.UNPROVEN)
         progress.stage(Stage("scan", 2, series_count, 0, 4))
-        progress.trial_started(one[0], 1, 4)
+        progress.trial_started(one[0])
         clock.now += 40
         progress.trial_finished(one[0], FIGURES)
         progress.judged(*one)
     for upper, verdict in ((math.inf, Verdict.UNPROVEN), (0.0284, Verdict.MEETS)):
         one = judged(88, Phase.PROVE, 0.0271, upper, verdict)
         progress.stage(Stage("prove", 2, series_count, 0, 4))
-        progress.trial_started(one[0], 1, 4)
+        progress.trial_started(one[0])
         clock.now += 125
         progress.trial_finished(one[0], FIGURES)
         progress.judged(*one)
@@ -146,7 +146,7 @@ def drive(progress: Progress, clock: Clock, series_count: int = 1) -> None:
     progress.announced(decision, clock.now, Better(100, 0.06, 540.0))
     progress.stage(Stage("complete", 2, series_count, 1, 4))
     progress.expect(TimeLeft(720.0))
-    progress.trial_started(trial(64, 1), 2, 4)
+    progress.trial_started(trial(64, 1))
     progress.trial_finished(trial(64, 1), FIGURES)
     progress.close()
 
@@ -170,7 +170,7 @@ def test_a_log_of_a_phase_that_takes_hours_has_a_line_of_it_every_few_minutes() 
     progress.expect(TimeLeft(7200.0))
     progress.stage(Stage("complete", 1, 1, 1, 60))
     for number in range(1, 31):
-        progress.trial_started(trial(number, 1), number, 60)
+        progress.trial_started(trial(number, 1))
         clock.now += 120
         progress.trial_finished(trial(number, 1), FIGURES)
     lines = [line for line in out.getvalue().splitlines() if "complete" in line]
@@ -200,7 +200,7 @@ def test_of_several_series_each_line_says_which() -> None:
 def test_drawing_is_seldom_however_often_it_is_told() -> None:
     clock = Clock()
     progress, out = live(clock)
-    progress.trial_started(trial(), 1, 30)
+    progress.trial_started(trial())
     before = len(out.getvalue())
     for _ in range(100):
         clock.now += 0.001
@@ -215,7 +215,7 @@ def test_drawing_is_seldom_however_often_it_is_told() -> None:
 
 def test_finished_trials_stay_on_the_screen() -> None:
     progress, out = live(Clock())
-    progress.trial_started(trial(), 1, 30)
+    progress.trial_started(trial())
     progress.trial_finished(trial(), FIGURES)
     progress.close()
 
@@ -225,7 +225,7 @@ def test_finished_trials_stay_on_the_screen() -> None:
 def test_hostile_names_and_notes_are_cleaned() -> None:
     out = io.StringIO()
     progress = PlainProgress(out, Clock(), lambda: "t")
-    progress.trial_started(trial(shape=Shape(SHAPE.isl, SHAPE.osl, name="a\x1b[2Jb\nc")), 1, 1)
+    progress.trial_started(trial(shape=Shape(SHAPE.isl, SHAPE.osl, name="a\x1b[2Jb\nc")))
     progress.trial_finished(trial(shape=Shape(SHAPE.isl, SHAPE.osl, name="a\x1b[2Jb\nc")), {})
     progress.note("server says \x1b]0;owned\x07\r\n[red]x")
 
@@ -234,7 +234,7 @@ def test_hostile_names_and_notes_are_cleaned() -> None:
 
 def test_a_terminal_shows_what_the_trial_gives_so_far() -> None:
     progress, _ = live(Clock())
-    progress.trial_started(trial(), 4, 30)
+    progress.trial_started(trial())
     progress.tick(Tick())
     before = progress.lines()
     progress.tick(Tick(rate=2914.0, p50_ttft=0.31, p99_ttft=2.33))
@@ -250,7 +250,7 @@ def test_a_terminal_shows_what_the_trial_gives_so_far() -> None:
 def test_a_bar_shows_the_share_of_the_time_that_has_passed(passed: float, filled: int) -> None:
     clock = Clock()
     progress, _ = live(clock)
-    progress.trial_started(trial(), 1, 10)
+    progress.trial_started(trial())
     assert "[" not in progress.lines()[-1], "nothing is expected yet"
     progress.expect(TimeLeft(480.0, open=True))
     assert "[" not in progress.lines()[-1], "nor is it bounded"
@@ -269,7 +269,7 @@ FEW = Flag("too_few_samples", "3 requests", "1000 for a p99", "more", fatal=Fals
 def test_a_flag_that_excludes_is_said_in_words_where_it_arises() -> None:
     out = io.StringIO()
     log = PlainProgress(out, Clock(), lambda: "t")
-    log.trial_started(trial(32), 1, 2)
+    log.trial_started(trial(32))
     log.trial_finished(trial(32), FIGURES, (BUSY, WAVES, NOTED, FEW))
     log.trial_finished(trial(32), FIGURES, (NOTED,))
     log.trial_finished(trial(32), FIGURES, (WAVES,))
@@ -278,7 +278,7 @@ def test_a_flag_that_excludes_is_said_in_words_where_it_arises() -> None:
     assert NOTED.measured not in out.getvalue()
     assert_golden_row("progress", out.getvalue())
     progress, out = live(Clock())
-    progress.trial_started(trial(32, deployment="fp8"), 1, 2)
+    progress.trial_started(trial(32, deployment="fp8"))
     progress.trial_finished(trial(32, deployment="fp8"), FIGURES, (BUSY, WAVES, NOTED))
     lines = Screen(out.getvalue()).lines
     assert max(map(len, lines)) <= 100
@@ -326,14 +326,14 @@ def test_the_screen_holds_what_scrolled_by_and_one_live_view() -> None:
     clock = Clock()
     progress, out = live(clock)
     progress.plan(30, 0)
-    for number in (1, 2, 3):
-        progress.trial_started(trial(), number, 30)
+    for _ in (1, 2, 3):
+        progress.trial_started(trial())
         for _ in range(3):
             clock.now += 1
             progress.tick(Tick(rate=2914.0))
         progress.trial_finished(trial(), FIGURES)
     progress.note("a note " * 30)
-    progress.trial_started(trial(1), 4, 30)
+    progress.trial_started(trial(1))
     progress.tick(Tick())
     lines = Screen(out.getvalue()).lines
     assert 3 == sum("p99 TTFT 2.33 s" in line for line in lines)
@@ -349,7 +349,7 @@ def test_colour_only_where_the_terminal_has_it() -> None:
         out = io.StringIO()
         console = Console(file=out, force_terminal=True, width=100, height=30, _environ={"TERM": "xterm", **environ})
         progress = LiveProgress(console, Clock())
-        progress.trial_started(trial(), 1, 30)
+        progress.trial_started(trial())
         progress.tick(Tick(failed=3))
         progress._draw(always=True)
         progress.close()

@@ -9,7 +9,7 @@ import pytest
 
 from frontier.core.points import Estimate
 from frontier.extras.quality.agreement import Compared, compared, from_draws
-from frontier.store.records import GreedyReplies, GreedyReply
+from frontier.extras.quality.replies import GreedyReplies, GreedyReply
 
 LENGTH = 32
 

@@ -84,10 +84,10 @@ def exported() -> dict[str, list[dict[str, str]]]:
     telemetry = Telemetry(Told())
     telemetry.plan(3, 0)
     telemetry.note("a line")
-    telemetry.trial_started(trials[0], 1, 3)
+    telemetry.trial_started(trials[0])
     figures = {"p50_ttft": 0.1, "p99_ttft": 0.2, "p99_tpot": 0.01, "output_throughput": 50.0, "error_rate": 0.0}
     telemetry.trial_finished(trials[0], figures)
-    telemetry.trial_started(trials[1], 2, 3)
+    telemetry.trial_started(trials[1])
     telemetry.tick(
         SimpleNamespace(
             stage="window", elapsed=3.0, in_flight=2, window_sent=70, failed=2, rate=9.0, p50_ttft=0.1, p99_ttft=0.2

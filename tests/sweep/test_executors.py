@@ -14,9 +14,10 @@ import pytest
 from frontier.client.http.http_client import run as run_loop
 from frontier.config import Config, load_config
 from frontier.core.trials import Measurement, Record
+from frontier.extras.notebook.virtual_backend import VirtualBackend
 from frontier.planning.plan import make_plan
 from frontier.read_run import load
-from frontier.sweep.backend import Backend, HttpBackend, VirtualBackend
+from frontier.sweep.backend import Backend, HttpBackend
 from frontier.sweep.conductor import Conductor
 from tests.sweeps import Told, open_run
 from tests.trial_rules import broken_rules

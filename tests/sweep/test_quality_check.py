@@ -19,8 +19,8 @@ from frontier.core.errors import MeasurementError, UsageError
 from frontier.core.shapes import Shape
 from frontier.extras.quality import answers
 from frontier.extras.quality.answers import Scorer
+from frontier.extras.quality.replies import GreedyReplies, GreedyReply
 from frontier.read_run import load
-from frontier.store.records import GreedyReplies, GreedyReply
 from tests.golden import assert_golden_row
 from tests.neutral import neutral
 from tests.servers import serving

@@ -18,7 +18,7 @@ from frontier.core.loads import POISSON, Rate, SessionRate
 from frontier.core.shapes import Lengths, Session, Shape
 from frontier.core.trials import Phase, Trial
 from frontier.core.window import WindowData
-from frontier.planning.plan import expected_seconds, make_plan
+from frontier.planning.plan import make_plan, seconds_at
 from frontier.read_run import load
 from frontier.run import Run
 from frontier.search import scan
@@ -154,7 +154,7 @@ def test_a_trial_lasts_until_its_sessions_have_come_to_their_last_turn() -> None
     with pytest.raises(ConfigError) as refused:
         load_config(TEXT.replace("think: 300ms", "think: 10s") + "max_time: 2min\n", "t.yaml")
     assert_golden_row("complaints", str(refused.value))
-    assert expected_seconds(trial) == pytest.approx(trial.warmup + 200 / (4 * 2.0))
+    assert seconds_at(2.0, trial) == pytest.approx(trial.warmup + 200 / (4 * 2.0))
 
 
 def test_what_a_rate_cannot_count_is_said() -> None:

@@ -18,11 +18,12 @@ from frontier.core.decisions import Decision, Verdict
 from frontier.core.errors import MeasurementError
 from frontier.core.trials import ClientHealth, Measurement, Phase, Trial
 from frontier.extras.notebook.notebook_run import load
+from frontier.extras.notebook.virtual_backend import VirtualBackend
 from frontier.extras.report.report import page_of, report_of
 from frontier.planning.plan import make_plan
 from frontier.planning.sweep_progress import Better
 from frontier.store.run_dir import RunDirectory
-from frontier.sweep.backend import Facts, VirtualBackend
+from frontier.sweep.backend import Facts
 from frontier.sweep.conductor import Conductor
 from tests.commands import frontier
 from tests.golden import assert_golden_row

@@ -11,12 +11,13 @@ import pytest
 from frontier.client.load.shard import WorkerLostError
 from frontier.config import Config, load_config
 from frontier.core.trials import Measurement, Trial
+from frontier.extras.notebook.virtual_backend import VirtualBackend
 from frontier.extras.serve_sim.process import SimulatorProcess
 from frontier.planning.plan import make_plan
 from frontier.read_run import load
 from frontier.simulator.spec import EngineSpec
 from frontier.store.run_dir import RunDirectory
-from frontier.sweep.backend import HttpBackend, VirtualBackend
+from frontier.sweep.backend import HttpBackend
 from frontier.sweep.conductor import Conductor, SweepEnd
 from tests.commands import frontier
 from tests.golden import assert_golden_row

@@ -35,7 +35,7 @@ def after_one_trial() -> tuple[Telemetry, Told, Told]:
     told = Told()
     telemetry = Telemetry(told)
     telemetry.plan(2, 0)
-    telemetry.trial_started(trials[0], 1, 2)
+    telemetry.trial_started(trials[0])
     telemetry.expect(TimeLeft(10.0))
     figures = {"p50_ttft": 0.1, "p99_ttft": 0.2, "p99_tpot": None, "output_throughput": 50.0, "error_rate": 0.0}
     telemetry.trial_finished(trials[0], figures)
@@ -57,7 +57,7 @@ def test_what_the_conductor_tells_is_counted_and_passed_on() -> None:
 def test_the_running_trial_is_told_and_gone_when_it_has_ended() -> None:
     telemetry, _, _ = after_one_trial()
     trial = make_plan(load_config(TEXT, "s")).trials[1]
-    telemetry.trial_started(trial, 2, 2)
+    telemetry.trial_started(trial)
     tick = SimpleNamespace(
         stage="window", elapsed=3.0, in_flight=3, window_sent=70, failed=2, rate=None, p50_ttft=0.1, p99_ttft=None
     )

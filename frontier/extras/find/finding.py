@@ -8,9 +8,9 @@ from collections.abc import Callable, Sequence
 from frontier.client.load.loop import TrialProgress
 from frontier.core.decisions import Limit
 from frontier.core.from_records import BY_CLIENT
-from frontier.core.trials import Outcome, Record, Trial
-from frontier.search.highest_rate import FoundRate, expected_seconds, found_rate, next_ask
-from frontier.search.load_trials import LoadAsk, LoadTrial
+from frontier.core.trials import Outcome, Phase, Record, Trial
+from frontier.search.highest_rate import FoundRate, found_rate, next_ask
+from frontier.search.load_trials import History, LoadAsk, LoadDone, LoadPolicy, LoadTrial, least_window
 from frontier.sweep.verify import Search, Sender, load_trial, rate_trial, restored
 
 BEYOND = 2.0
@@ -19,6 +19,8 @@ over it, ..."""
 PATIENCE = 15.0
 """... or one waited longer than a stable queue makes one wait with probability e^-PATIENCE (M/M/c).
 """
+EXPECTED_LOOKS, EXPECTED_WINDOWS = 3, 12
+"""What a search usually takes, for its expected time: looks, and windows of proofs."""
 
 
 async def find(
@@ -51,6 +53,20 @@ async def find(
     finally:
         await sender.backend.close()
     return answers
+
+
+def expected_seconds(policy: LoadPolicy, limits: Sequence[Limit], history: History) -> float:
+    """How long the rest of the search takes, as searches usually go; 0 when it is done."""
+    ask = next_ask(policy, limits, history)
+    if isinstance(ask, LoadDone):
+        return 0.0
+    proofs = sum(trial.phase is Phase.PROVE for trial in history)
+    windows = max(1, EXPECTED_WINDOWS - proofs)
+    if ask.phase is Phase.PROVE:
+        return windows * ask.seconds
+    looks = max(1, EXPECTED_LOOKS - len(history))
+    size = max(least_window(policy, limits, ask.load), ask.requests)
+    return looks * ask.seconds + windows * (size / (ask.load * policy.each) + ask.warmup)
 
 
 class EarlyEnd:

@@ -187,7 +187,7 @@ class StartedServer:
         """A ready command ends with 0, in good time."""
         stopped = self._stop.is_set
         done = await asyncio.to_thread(run_line, command, b"", os.environ, _READY_CHECK, most=1, stopped=stopped)
-        return done.status == 0
+        return done.returncode == 0
 
 
 def last_lines(log: Path) -> list[str]:

@@ -14,6 +14,7 @@ from frontier.config.config_file import read_sessions as sessions_of_file
 from frontier.config.shape_keys import ReadSessions
 from frontier.core.errors import MeasurementError, UsageError
 from frontier.extras.notebook.notebook_run import NotebookRun, load
+from frontier.extras.notebook.virtual_backend import VirtualBackend
 from frontier.planning.plan import make_plan
 from frontier.planning.standing import lost_server
 from frontier.planning.sweep_progress import Progress
@@ -72,7 +73,7 @@ def run_sweep(
         async def conduct() -> SweepEnd:
             measures: backend.Backend
             if virtual:
-                measures = backend.VirtualBackend({d.name: d.engine_spec() for d in config.deployments})
+                measures = VirtualBackend({d.name: d.engine_spec() for d in config.deployments})
             else:
                 measures = backend.HttpBackend(config, environ or {}, time.time_ns())
             plan = make_plan(config)

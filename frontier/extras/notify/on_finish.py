@@ -96,13 +96,15 @@ def _run(
 ) -> str | None:
     variables = {f"FRONTIER_{name.upper()}": str(facts[name]) for name in ("run", "end", "exit_code", "text")}
     done = run_line(command, json.dumps(facts).encode(), {**environ, **variables}, within, most=2 * MOST)
-    if done.status is None:
+    if done.returncode is None:
         return f"on_finish: its command did not end within {format_elapsed(within)}"
-    if done.status == 0:
+    if done.returncode == 0:
         return None
-    words = (done.errors or done.output).decode(errors="replace")
-    return f"on_finish: its command ended with status {done.status}: {secrets.last_said(words, _OUTPUT_CHARS)}".rstrip(
-        ": "
+    words = (done.stderr or done.stdout).decode(errors="replace")
+    return (
+        f"on_finish: its command ended with status {done.returncode}: {secrets.last_said(words, _OUTPUT_CHARS)}".rstrip(
+            ": "
+        )
     )
 
 

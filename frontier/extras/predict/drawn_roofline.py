@@ -1,18 +1,20 @@
 """The roofline as it is drawn on a frontier's axes: its height, its curve, and on what it rests."""
 
+import math
 from collections.abc import Mapping, Sequence
 
-from frontier.config import Config
+from frontier.config import Config, DeploymentConfig
 from frontier.core.loads import setting
 from frontier.core.metrics import metric
 from frontier.core.points import Frontier, Point
 from frontier.core.shapes import Shape
 from frontier.core.units import format_number, format_share
-from frontier.hardware.distance import curve
 from frontier.hardware.roofline import GivenRoofline, ModelRoofline
 from frontier.show.picture.data import Roofline
 
 _Light = ModelRoofline | GivenRoofline
+_OF_THE_SHEET = ("memory_bandwidth", "memory", "tflops", "tflops_fp8", "tflops_fp4", "link")
+"""The figures of a deployment's hardware that a data sheet has."""
 
 
 def rooflines(
@@ -22,7 +24,7 @@ def rooflines(
     where other rates than output tokens or requests are drawn.
     """
     described = {d.name: light for d in config.deployments if (light := d.roofline()) is not None}
-    by_sheet = {d.name: d.stated_roofline() for d in config.deployments}
+    by_sheet = {d.name: _by_sheet(d) for d in config.deployments}
     lines: dict[tuple[str, Shape], Roofline] = {}
     for f in frontiers:
         light = described.get(f.deployment)
@@ -48,6 +50,15 @@ def rooflines(
     return lines
 
 
+def _by_sheet(deployment: DeploymentConfig) -> _Light | None:
+    """The roofline of the data sheet alone, where figures are given in its place; else None."""
+    if deployment.hardware is None:
+        return None
+    sheet = deployment.hardware.model_copy(update=dict.fromkeys(_OF_THE_SHEET))
+    unknown = sheet.gpu() is None or sheet == deployment.hardware
+    return None if unknown else sheet.roofline(deployment.model, deployment.gpus)
+
+
 def _stated(light: _Light | None, f: Frontier, highest: int, tokens: float) -> Roofline | None:
     """The roofline of the data sheet, where others are measured in its place."""
     if light is None:
@@ -64,6 +75,22 @@ def _curve(light: _Light, f: Frontier, highest: int, tokens: float) -> tuple[tup
     across = metric(f.objectives[1])
     line = curve(light, f.shape, across.quantity, highest) if across.quantity and across.group is None else ()
     return tuple((1 / x if across.inverted else x, y / tokens) for x, y in line)
+
+
+def curve(light: _Light, shape: Shape, quantity: str, most: int) -> tuple[tuple[float, float], ...]:
+    """The roofline's own frontier up to concurrency `most`: (latency in seconds, output tokens/s),
+    rising.
+
+    `quantity` is one of `metrics.LATENCIES`; no visible and no second token comes before the first.
+    Empty when nothing fits.
+    """
+    field = {"itl": "tpot", "visible": "ttft", "second": "ttft"}.get(quantity, quantity)
+    levels = sorted({min(most, round(2 ** (i / 2))) for i in range(2 * math.ceil(math.log2(most)) + 1)})
+    try:
+        limits = [light.limits(shape, concurrency) for concurrency in levels]
+    except ValueError:
+        return ()
+    return tuple((getattr(at, field), at.throughput) for at in limits)
 
 
 def _tokens_of_each(frontier: Frontier) -> float:

@@ -19,7 +19,6 @@ from typing import Any
 import numpy as np
 
 from frontier.config import Config, DeploymentConfig
-from frontier.config.config_file import model_sizes
 from frontier.core.decisions import Limit
 from frontier.core.errors import UsageError
 from frontier.core.loads import doublings
@@ -29,6 +28,7 @@ from frontier.core.shapes import Shape
 from frontier.core.text import suggestion
 from frontier.core.units import whole_number
 from frontier.extras.predict.fit import Calibrated, Forecast, Known, Prediction, calibrate
+from frontier.extras.predict.model_file import sizes_in
 from frontier.extras.predict.sla_break import of_engine, of_points, sla_break
 from frontier.hardware.roofline import Limits, ModelRoofline, Roofline
 from frontier.simulator.spec import EngineSpec, Speculation, kv_blocks
@@ -247,7 +247,7 @@ def what_if(assumed: Assumption, shape: Shape, change: str) -> tuple[Assumption,
         given.setdefault("precision", "")
     changed: dict[str, Any] = {key: value or None for key, value in given.items()}
     if (model := given.get("model", "")).startswith("@"):
-        changed["model"] = model_sizes(model[1:])
+        changed["model"] = sizes_in(model[1:])
     try:
         spec = EngineSpec.from_mapping(spec.to_mapping() | changed)
     except ValueError as error:

@@ -22,7 +22,8 @@ from frontier.core.intervals import clopper_pearson
 from frontier.core.points import Estimate
 from frontier.core.series import Series
 from frontier.core.window import Floats, Ints
-from frontier.store.records import GreedyReplies, GreedyReply
+from frontier.extras.quality.replies import GreedyReplies, GreedyReply
+from frontier.store.run_dir import RunDirectory
 
 DRAWS = 1000
 """Bootstrap draws of an agreement."""
@@ -65,14 +66,14 @@ class Compared:
         return self.agreement if self.scores is None else self.scores.mine
 
 
-def of_run(config: Config, answers: Iterable[GreedyReplies]) -> dict[Series, Compared]:
+def of_run(config: Config, checks: RunDirectory) -> dict[Series, Compared]:
     """The answers of the deployments of a run beside those of their references, and of these beside
     themselves.
     """
     wanted = {d.name: d.quality.reference for d in config.deployments if isinstance(d.quality, QualityConfig)}
     wanted |= {reference: reference for reference in wanted.values() if reference not in wanted}
     pairs = ((Series(name, shape), other) for name, other in wanted.items() for shape in config.shapes)
-    kept = list(answers)
+    kept = checks.answers(GreedyReplies)
     found = {series: compared(kept, series.deployment, series.shape.label, other) for series, other in pairs}
     return {series: each for series, each in found.items() if each is not None}
 

@@ -30,8 +30,8 @@ from frontier.core.decisions import Decision, Limit
 from frontier.core.errors import MeasurementError, UsageError
 from frontier.core.shapes import Shape
 from frontier.core.units import format_elapsed
+from frontier.extras.quality.replies import GreedyReplies, GreedyReply
 from frontier.run import Run
-from frontier.store.records import GreedyReplies, GreedyReply
 from frontier.sweep.given_files import read_prompts
 from frontier.sweep.shell_line import run_line
 from frontier.sweep.verify import Sender
@@ -81,17 +81,17 @@ class Scorer:
         done = await asyncio.to_thread(
             run_line, self.command, given, self.environ, self.within, most=most, stopped=stop.is_set
         )
-        if done.status is None:
+        if done.returncode is None:
             if stop.is_set():
                 return None
             what = f"the scorer did not end within {format_elapsed(self.within)} for {len(answers):,} answers"
             raise MeasurementError(what, "score fewer prompts, or several at once")
-        if done.status != 0:
-            words = self.secrets.last_said(done.errors.decode(errors="replace")) or "it said nothing"
-            what = f"the scorer ended with status {done.status}: {words}"
+        if done.returncode != 0:
+            words = self.secrets.last_said(done.stderr.decode(errors="replace")) or "it said nothing"
+            what = f"the scorer ended with status {done.returncode}: {words}"
             raise MeasurementError(what, f'try it by itself:  echo \'{{"answer": "yes"}}\' | {self.command}')
-        lines = done.output.decode(errors="replace").removesuffix("\n").split("\n") if done.output else []
-        if len(lines) != len(answers) or len(done.output) >= most:
+        lines = done.stdout.decode(errors="replace").removesuffix("\n").split("\n") if done.stdout else []
+        if len(lines) != len(answers) or len(done.stdout) >= most:
             raise MeasurementError(f"the scorer printed {len(lines):,} lines for {len(answers):,} answers", _HINT)
         return [self._score(line, number) for number, line in enumerate(lines, 1)]
 
@@ -140,7 +140,7 @@ async def check_quality(sender: Sender, wanted: Sequence[tuple[Decision, int]], 
             answers = await _ask(sender, decision, prompts, scorer)
             if answers is None:
                 break
-            sender.store.write_answers(answers)
+            sender.store.write_answers(answers.deployment, answers.shape, answers)
             done += 1
     finally:
         await sender.backend.close()

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, cast
+from typing import Any
 
 import click
 
@@ -10,8 +10,6 @@ from frontier.cli.common import RunOptions, answer, note
 from frontier.core.decisions import Limit
 from frontier.core.errors import ExitCode, UsageError
 from frontier.core.loads import setting
-from frontier.core.series import Series
-from frontier.extras.quality.agreement import Compared
 from frontier.run import Run
 
 _HELP = """
@@ -63,9 +61,10 @@ def _quality(run: Run, limits: Sequence[Limit], scorer_command: str | None, as_j
     code.
     """
     from frontier.cli.verify import Tick, consent, send, stopped  # which asks for these options as it is made
+    from frontier.extras.quality.agreement import of_run
     from frontier.extras.quality.answers import Scorer, check_quality, quality_checks
     from frontier.extras.quality.quality_tables import quality_json, quality_text
-    from frontier.read_run import load
+    from frontier.store.run_dir import RunDirectory
     from frontier.sweep.backend import secrets_of
 
     wanted = quality_checks(run, limits)
@@ -79,6 +78,6 @@ def _quality(run: Run, limits: Sequence[Limit], scorer_command: str | None, as_j
         environ = {name: value for name, value in os.environ.items() if name not in keys}
         scorer = Scorer(scorer_command, environ, secrets_of(run.config, os.environ))
     done = send(run, Tick(), lambda sender: check_quality(sender, wanted, scorer))
-    compared = cast("Mapping[Series, Compared]", load(run.path).compared)
+    compared = of_run(run.config, RunDirectory.read_checks(run.path))
     answer(quality_json(compared) if as_json else quality_text(compared))
     return stopped() if done < len(wanted) else ExitCode.YES

@@ -81,7 +81,7 @@ def read_state(path: Path) -> dict[str, Any]:
     if "imported" in run.manifest:
         return _state_of_import(run, path)
     journal = run.journal_lines()
-    now = standing(run, config_of(run), {key: m.trial for key, m in run.finished().items()})
+    now = standing(run, journal, config_of(run), {key: m.trial for key, m in run.finished().items()})
     is_running = now.end == "running"
     session = last_session(journal)
     running = _running(session) if is_running else None

@@ -77,12 +77,12 @@ class Telemetry(Progress):
         self._inner.plan(total, done)
         self._set(sweep_trials_planned=total, sweep_trials_finished=done)
 
-    def expect(self, left: TimeLeft, why: str = "") -> None:
-        self._inner.expect(left, why)
+    def expect(self, left: TimeLeft) -> None:
+        self._inner.expect(left)
         self._set(sweep_seconds_left=left.seconds)
 
-    def trial_started(self, trial: Trial, number: int, total: int) -> None:
-        self._inner.trial_started(trial, number, total)
+    def trial_started(self, trial: Trial) -> None:
+        self._inner.trial_started(trial)
         self._clear()
         self._running = _setting(trial)
         self._gauges["trial_running"].labels(*self._running).set(1)

@@ -122,7 +122,7 @@ class Runner:
         stands = [k.concurrency for k in self.known.candidates if k.verdict is Verdict.MEETS]
         proven = max((c for c in stands if self.known.stands(c) is Verdict.MEETS), default=None)
         if proven is not None:
-            return Done(f"c={proven} is proven", proven, proven)
+            return Done(f"c={proven} is proven", proven)
         shape, tiers = self.series.shape, (("", self.rules.limits),)
         policy = SearchPolicy(tuple(sorted(self.state.looks)), prove=self._asked)
         step = next_ask(policy, shape, tiers, list(self.history), window_worth=WINDOW_WORTH)

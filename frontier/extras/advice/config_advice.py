@@ -1,4 +1,4 @@
-"""Warnings about a config that is sound and probably not what was meant."""
+"""Advice on a config: requests that are too few, limits on means, hardware that bounds nothing."""
 
 import math
 from collections.abc import Iterator

@@ -1,0 +1,29 @@
+"""Greedy replies of a deployment to the prompts of a quality check, as a run keeps them."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class GreedyReply:
+    """A greedy answer: a number for each token (no text is kept), its log-probability where the
+    server gives it, and its score where a scorer gave one.
+    """
+
+    tokens: str
+    logprobs: str = ""
+    score: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class GreedyReplies:
+    """What one deployment answered under load to the prompts that `asked` names (with their
+    scorer), in passes over all of them; None for a request that failed. Of so many `distinct`
+    prompts each comes again after the last; 0: all are.
+    """
+
+    deployment: str
+    shape: str
+    concurrency: int
+    asked: str
+    passes: tuple[tuple[GreedyReply | None, ...], ...]
+    distinct: int = 0
