@@ -4,6 +4,7 @@ are in `explain`. Layout belongs to the medium.
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 from frontier.core.decisions import Cause, Decision, NextStep, Reason, Verdict
 from frontier.core.loads import Rate, in_words, setting
@@ -13,9 +14,10 @@ from frontier.core.text import clean
 from frontier.core.units import format_elapsed, format_number, trimmed
 from frontier.planning.sla_result import ArrivalRate
 from frontier.show.limit_lines import knob_sentence, room_sentence
-from frontier.show.numbers import Figure, tightest_figure
+from frontier.show.numbers import Figure, figure_row, tightest_figure
 from frontier.show.rough import date_text, roughly
 from frontier.show.wording import (
+    bound_words,
     ci_text,
     count,
     flag_kind,
@@ -50,6 +52,23 @@ def decision_sentence(decision: Decision, *, throughput: str = "output_throughpu
         value = named_value(figure.metric, figure.estimate.value)
         tail = f" with {value} ({word} {limit_value_text(figure.metric, figure.limit.promise)})"
     return _with_better(decision, f"{rate}{tail}")
+
+
+def answer_parts(decision: Decision, throughput: str = "output_throughput", gpus: int | None = None) -> tuple[str, ...]:
+    """An answer in columns, beside others: where to run, what that gives, the metric that binds,
+    its bound and its limit. Without an operating point why there is none.
+    """
+    if decision.concurrency is None:
+        return (no_answer_words(decision),)
+    speed, figure, step = decision.metrics.get(throughput), tightest_figure(decision), decision.next_step
+    # Why a better one is excluded is said elsewhere.
+    better = "" if step is None else f" ({may_give(replace(step, flags=()))})"
+    rate = "–" if speed is None else named_value(throughput, speed.value, gpus)
+    cells = (f"run at {setting(decision.concurrency)}{better}", rate)
+    if figure is None or figure.limit is None:
+        return cells
+    label, value, _, limit, _ = figure_row(figure, gpus)
+    return (*cells, f"{label} {value}", bound_words(figure.estimate, figure.limit), limit)
 
 
 def no_answer_words(decision: Decision) -> str:

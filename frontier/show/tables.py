@@ -47,19 +47,16 @@ DeploymentGpus = Mapping[str, int | None] | None
 
 # --- points
 
-STYLES = {"chosen": "bold", "frontier": "", "dominated": "", "excluded": "dim", "left out": "dim"}
-"""The style of a row by the role of its point."""
 
-
-def role_of(point: Point, frontier: Frontier | None, chosen: int | None) -> str:
-    """The role of a point: a key of STYLES."""
+def _style(point: Point, frontier: Frontier | None, chosen: int | None) -> str:
+    """The style of a point's row: bold is the operating point, dim what is excluded or not on the
+    axes.
+    """
     if not point.valid or point.overloaded:
-        return "excluded"
+        return "dim"
     if point.concurrency == chosen:
-        return "chosen"
-    if frontier is None or point.concurrency in frontier.excluded:
-        return "left out" if frontier else "dominated"
-    return "frontier" if point.concurrency in frontier.members else "dominated"
+        return "bold"
+    return "dim" if frontier is not None and point.concurrency in frontier.excluded else ""
 
 
 _WARNING_FIGURES = 2
@@ -88,7 +85,7 @@ def table_of(
     """
     asked, names = _metrics_of(points, frontier, limits, whole=whole)
     chosen = decision.concurrency if decision else None
-    styles = [STYLES[role_of(point, frontier, chosen)] for point in points]
+    styles = [_style(point, frontier, chosen) for point in points]
     columns = [_load_column(points, styles), *_load_columns(points)]
     columns += [
         _metric_column(points, name, limits, gpus, first=name in asked, whole=whole)
