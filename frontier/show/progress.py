@@ -24,8 +24,8 @@ from frontier.planning.time_left import TimeLeft
 from frontier.show.rough import format_range, format_rough
 from frontier.show.wording import count, evidence_text, flag_kind, flag_words, value_text
 
-BOLD, DIM, RED, YELLOW, CYAN = "1", "2", "31", "33", "36"
-"""SGR codes of the styles of a line or a part of it."""
+BOLD, DIM, YELLOW = "1", "2", "33"
+"""SGR codes of the styles of a line."""
 SILENT = 300.0
 """Seconds after which a log has a line of a phase that is not over."""
 
@@ -51,7 +51,7 @@ def figures_text(figures: Mapping[str, float | None], limited: Collection[str] =
 
 class SweepProgress(Progress, ABC):
     """A sweep in lines: what is measured, what was, and the time left. A display says how it shows
-    one, in `_line` and `_headed`.
+    one, in `_line`.
     """
 
     is_log = False
@@ -79,10 +79,6 @@ class SweepProgress(Progress, ABC):
     @abstractmethod
     def _line(self, text: str, style: str = "") -> None:
         """Show a line; `style` is an SGR code."""
-
-    @abstractmethod
-    def _headed(self, head: str, text: str) -> None:
-        """Show a line that begins with the phase and, where there are several, its series."""
 
     def plan(self, total: int, done: int) -> None:
         """The first line, where trials were finished before."""
@@ -118,7 +114,7 @@ class SweepProgress(Progress, ABC):
         self._over.clear()
         self._completed.clear()
         if phase:
-            self._headed(self._phase_head, phase)
+            self._line(f"{self._phase_head}  {phase}")
 
     def trial_finished(self, trial: Trial, figures: Mapping[str, float | None], flags: Sequence[Flag] = ()) -> None:
         """The line of a trial of a grid; of a completion the phase's, as it stands. And what is
@@ -134,7 +130,7 @@ class SweepProgress(Progress, ABC):
                 figures_text(figures, self.limited),
                 self._left() if self.is_log else "",
             ]
-            self._headed(self._head(trial), "   ".join(part for part in parts if part))
+            self._line(f"{self._head(trial)}  {'   '.join(filter(None, parts))}")
         if fatal := [flag for flag in flags if flag.fatal]:
             name = f"{setting_name(trial)}  {setting(trial.concurrency)} r{trial.repeat}"
             self._line(f"{name}  excluded: {self._why_excluded(fatal)}", YELLOW)
@@ -235,9 +231,6 @@ class PlainProgress(SweepProgress):
         self._day = day
         self._stream.flush()
 
-    def _headed(self, head: str, text: str) -> None:
-        self._line(f"{head}  {text}")
-
     def expect(self, left: TimeLeft, why: str = "") -> None:
         """A line as soon as the time left is known."""
         if self._time_left is None:
@@ -248,7 +241,7 @@ class PlainProgress(SweepProgress):
         """Shown where a phase takes long, before it is over."""
         super()._stands(text)
         if self._clock() - self._last >= SILENT:
-            self._headed(self._phase_head, "   ".join(part for part in (self._phase, self._left()) if part))
+            self._line(f"{self._phase_head}  {'   '.join(filter(None, (self._phase, self._left())))}")
 
 
 def _completed_text(trials: Sequence[Trial]) -> str:
