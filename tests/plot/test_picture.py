@@ -272,11 +272,9 @@ def test_what_is_not_proven_says_what_would_decide() -> None:
 
 def test_several_that_are_not_proven_say_what_each_has() -> None:
     points = toy_points()
-    decision = toy_decision(points)
-    judgements = tuple(dataclasses.replace(j, verdict=Verdict.UNPROVEN, need=1000) for j in decision.judgements)
-    open_ = dataclasses.replace(
-        decision, verdict=Verdict.UNPROVEN, concurrency=None, candidate=64, judgements=judgements
-    )
+    judged = toy_decision(points).judgements
+    judgements = tuple(dataclasses.replace(j, verdict=Verdict.UNPROVEN, need=1000) for j in judged)
+    open_ = toy_decision(points, verdict=Verdict.UNPROVEN, concurrency=None, candidate=64, judgements=judgements)
     found = small_multiples([View(points, toy_frontier(points), open_)] * 2)
 
     assert not [c for panel in found.panels for c in starred(panel)]

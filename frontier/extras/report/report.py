@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from frontier import registry
-from frontier.core.decisions import Cause, Decision, Limit, Reason, Verdict
+from frontier.core.decisions import Cause, Decision, Limit, Reason
 from frontier.core.loads import setting
 from frontier.core.metrics import metric
 from frontier.core.text import capital, clean
@@ -42,7 +42,6 @@ from frontier.show.wording import (
     flag_kinds,
     interval_text,
     limit_value_text,
-    unproven_words,
     value_text,
 )
 from frontier.store.run_dir import RunDirectory
@@ -349,14 +348,11 @@ def _neighbour(reason: Reason) -> tuple[str, ...]:
     chosen.
     """
     name, estimate, limit = reason.metric, reason.estimate, reason.limit
-    verdict = "not judged" if reason.verdict is None else reason.verdict.words
-    if reason.verdict is Verdict.UNPROVEN:
-        verdict += f": {unproven_words(estimate, reason.need)}"
     name = limit.metric if limit else name
     bound = interval_text(name, estimate) if name and estimate and not limit else "–"
     return (
         setting(reason.settings[0]),
-        verdict,
+        "not judged" if reason.verdict is None else reason.verdict.words,
         metric(name).label if name else "–",
         value_text(name, estimate.value) if name and estimate else "–",
         bound_text(estimate, limit) if estimate and limit else bound or "not known",

@@ -47,13 +47,6 @@ def save(picture: Picture, path: Path, *, width: int | None = None, theme: Theme
     write_output(path, render(picture, path.suffix.removeprefix(".").lower(), width=width, theme=theme))
 
 
-def _columns(panels: int) -> int:
-    """Columns of a picture of so many panels."""
-    if panels == 1:
-        return 1
-    return 2 if panels <= 4 else 3
-
-
 def small_multiples(views: Sequence[View], *, footer: Provenance | None = None) -> Picture:
     """One panel per view, in reading order, under one title, one legend line and, for several, a
     table of answers.
@@ -84,7 +77,7 @@ def small_multiples(views: Sequence[View], *, footer: Provenance | None = None) 
         notes=tuple(notes),
         foot=foot_line(footer),
         description=describe(views, title),
-        columns=_columns(len(views)),
+        columns=min(3, math.ceil(math.sqrt(len(views)))),
         tall=tall if one else 300.0,
         width=1100 if len(views) <= 4 else 1500,
         strip=strip,

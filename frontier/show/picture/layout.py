@@ -18,8 +18,8 @@ from frontier.show.picture.text_size import PX, fit, line_height, text_width
 
 Box = tuple[float, float, float, float]
 """x0, y0, x1, y1."""
-Place = tuple[float, float, Literal["left", "right"]]
-"""Where a line of text may begin or end: x, its middle y, and the side of x that it lies on."""
+At = tuple[float, float]
+Side = Literal["left", "right"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class Canvas:
     boxes: list[Box] = field(default_factory=list)
     segments: np.ndarray = field(default_factory=lambda: np.empty((0, 4)))
 
-    def draw(self, places: Iterable[tuple[float, float]]) -> None:
+    def draw(self, places: Iterable[At]) -> None:
         """Take the straight lines between these places."""
         lines = [(*a, *b) for a, b in itertools.pairwise(places)]
         self.segments = np.vstack([self.segments, *lines])
@@ -85,12 +85,13 @@ def _touches(lines: np.ndarray, box: Box) -> bool:
     return not bool(((sides > 0).all(axis=0) | (sides < 0).all(axis=0)).all())
 
 
-_BESIDE = 26.0
-"""Pixels up to which words stand beside their mark and need no line to it."""
+_BESIDE = 16
+"""Pixels from its edge up to which words stand beside their mark and need no line to it."""
 _LEADER_FROM = 9.0
 """Pixels from the middle of a mark at which a leader to it begins."""
-_WORDS, _FAR = (20, 14, 26, 40, 60, 90, 130, 180, 240), (22, 30, 38, 46, 56)
-"""Pixels from a mark at which its words may stand, and its number without room beside it."""
+_NEAR, _FAR, _WORDS = (3,), (16, 24, 32, 40, 50), (9, 3, 15, 29, 49, 79, 119, 169, 229)
+"""Pixels from the edge of a mark at which its number may stand, without room there, and its words.
+"""
 DIRECTIONS = (45, 90, 20, 0, 70, 135, -45, -20, -90, -70, 180, -135, 160, -160, 110, -110)
 """Degrees from a mark at which its words may stand, where left and up are better: the best place of
 a point on the frontier first, which is away from the dominated.
@@ -109,13 +110,13 @@ class PanelLayout:
     placed: list[Placed] = field(default_factory=list)
     unplaced: list[str] = field(default_factory=list)
     unnumbered: list[Mark] = field(default_factory=list)
-    _places: list[tuple[Mark, tuple[float, float]]] = field(init=False)
+    _places: list[tuple[Mark, At]] = field(init=False)
 
     def __post_init__(self) -> None:
         self.canvas = Canvas(self.width, self.height)
         self._places = [(mark, self.at(mark.x, mark.y)) for mark in self.panel.marks]
         for mark, (x, y) in self._places:
-            r = 11 if mark.star or mark.ring else 6
+            r = _radius(mark)
             self.canvas.boxes.append((x - r, y - r, x + r, y + r))
             self.canvas.draw(self._bar(mark.x_bar, mark.x, mark.y, "x"))
             self.canvas.draw(self._bar(mark.y_bar, mark.x, mark.y, "y"))
@@ -124,7 +125,7 @@ class PanelLayout:
         for rule in self.panel.rules:
             self.canvas.draw(self._rule_ends(rule))
 
-    def at(self, x: float, y: float) -> tuple[float, float]:
+    def at(self, x: float, y: float) -> At:
         """Pixels of a place in display units; an infinite one is at the edge."""
         ax, ay = self.panel.x, self.panel.y
         return ax.fraction(ax.shown(x)) * self.width, ay.fraction(ay.shown(y)) * self.height
@@ -142,17 +143,18 @@ class PanelLayout:
         for (x, y), bar in zip(line.points, line.bars, strict=False):
             self.canvas.draw(self._bar(bar, x, y, "y"))
 
-    def _bar(self, bar: Bar | None, x: float, y: float, axis: str) -> list[tuple[float, float]]:
+    def _bar(self, bar: Bar | None, x: float, y: float, axis: str) -> list[At]:
         """The ends of an interval at a place; none without one."""
         ends = () if bar is None else (bar.low, bar.high)
         return [self.at(v, y) if axis == "x" else self.at(x, v) for v in ends]
 
-    def _rule_ends(self, rule: Rule) -> list[tuple[float, float]]:
+    def _rule_ends(self, rule: Rule) -> tuple[At, At]:
+        """The top and the foot of an upright rule, the left and the right end of a level one."""
         if rule.axis == "x":
             x = self.panel.x.fraction(rule.at) * self.width
-            return [(x, 0.0), (x, self.height)]
+            return (x, self.height), (x, 0.0)
         y = self.panel.y.fraction(rule.at) * self.height
-        return [(0.0, y), (self.width, y)]
+        return (0.0, y), (self.width, y)
 
     def run(self) -> "PanelLayout":
         """Place everything: words on rules, names of lines, numbers, words of marks, and the
@@ -160,14 +162,14 @@ class PanelLayout:
         """
         for rule in self.panel.rules:
             text = " · ".join(rule.lines)
-            if text and not self._write(text, rule.role, self._rule_places(rule)):
+            if text and not self._write(text, rule.role, *self._rule_ends(rule)):
                 self.unplaced.append(text)
         for line in self.panel.lines:
             if line.kind in ("stair", "roofline") and line.name:
                 name = fit(line.name, self.size, self.width / 3, bold=True, middle=True)
-                self._write(name, line.role, self._end_places(line, text_width(name, self.size, True)), bold=True)
+                self._write(name, line.role, self.at(*line.points[-1]), self.at(*line.points[-2]), bold=True)
         numbered = sorted((mark for mark in self.panel.marks if mark.text), key=self._rank)
-        crowded = [mark for mark in numbered if not mark.words and not self._beside(mark, mark.text, (_gap(mark),))]
+        crowded = [mark for mark in numbered if not mark.words and not self._beside(mark, mark.text, _NEAR)]
         for mark in self.panel.marks:
             if mark.words and not self._beside(mark, mark.words, _WORDS):
                 self.unplaced.append(mark.words)
@@ -183,43 +185,33 @@ class PanelLayout:
         if placed.leader:
             self.canvas.draw([placed.leader[:2], placed.leader[2:]])
 
-    def _write(self, text: str, role: Role, places: Iterable[Place], *, bold: bool = False) -> bool:
-        """Write a line of text at the first free of these places; False if none is."""
+    def _write(self, text: str, role: Role, begin: At, end: At, *, bold: bool = False) -> bool:
+        """Write a line of text along a straight line, as near to its beginning as there is room;
+        False where there is none.
+        """
         wide, half = text_width(text, self.size, bold), line_height(self.size) / 2
-        for x, y, side in places:
+        for x, y, side in self._along(begin, end, wide):
             x0 = x - wide if side == "left" else x
             if self.canvas.free(box := (x0, y - half, x0 + wide, y + half)):
                 self._take(Placed(text, box, role, "right" if side == "left" else "left", bold))
                 return True
         return False
 
-    def _rule_places(self, rule: Rule) -> Iterator[Place]:
-        """Beside an upright rule from the top down, on the better side first; along a level one
-        above, then below.
+    def _along(self, begin: At, end: At, wide: float) -> Iterator[tuple[float, float, Side]]:
+        """Where text may begin or end (x, its middle y, on which side of x it lies): beside an
+        upright line from its top down, on the better side first; above and below a level one.
         """
-        (x, y), (_, top) = self._rule_ends(rule)
+        (x, y), (until, _) = begin, end
         half = line_height(self.size) / 2
-        if rule.axis == "x":
-            above = top + 4 + half
-            heights = [above, *(top - 5 - half - step * self.height / 16 for step in range(12))]
-            sides: list[tuple[int, Literal["left", "right"]]] = [(7, "right"), (-7, "left")]
-            sides = sides if self.panel.x.rising_is_better else sides[::-1]
-            yield from ((x + shift, y, side) for y, (shift, side) in itertools.product(heights, sides))
+        if x == until:
+            sides: tuple[tuple[int, Side], ...] = ((7, "right"), (-7, "left"))
+            heights = (y + 4 + half, *(y - 5 - half - step * self.height / 16 for step in range(12)))
+            better_first = sides if self.panel.x.rising_is_better else sides[::-1]
+            yield from ((x + shift, at, side) for at, (shift, side) in itertools.product(heights, better_first))
         else:
-            for middle in (y + 3 + half, y - 3 - half):
-                yield from ((8 + share * self.width, middle, "right") for share in (0.0, 0.25, 0.5))
-                yield self.width - 8, middle, "left"
-
-    def _end_places(self, line: Line, wide: float) -> Iterator[Place]:
-        """Above and below the far end of a line, then further inward, as far as its last level
-        reaches.
-        """
-        (begin, _), (x, y) = (self.at(*place) for place in line.points[-2:])
-        side: Literal["left", "right"] = "right" if self.panel.x.rising_is_better else "left"
-        away = 1 if side == "right" else -1
-        for step, up in itertools.product(range(12), (1, -1)):
-            if 8 + 40 * step + wide <= abs(x - begin):
-                yield x + away * (8 + 40 * step), y + up * (5 + line_height(self.size) / 2), side
+            level: Side = "right" if until > x else "left"
+            steps = [math.copysign(8 + 40 * i, until - x) for i in range(12) if 8 + 40 * i + wide <= abs(until - x)]
+            yield from ((x + step, y + up * (4 + half), level) for step, up in itertools.product(steps, (1, -1)))
 
     def _rank(self, mark: Mark) -> tuple[bool, int, float]:
         """The ends first, then powers of two, multiples of sixteen and of eight, and the rest; the
@@ -238,7 +230,9 @@ class PanelLayout:
         is_number = text == mark.text
         wide, tall = text_width(text, self.size), self.size * PX * 0.85 if is_number else line_height(self.size)
         for away in distances:
-            for box, leader in self._ring(x, y, wide, tall, away, turned=mark.role in (Role.DOMINATED, Role.FLAGGED)):
+            for box, leader in self._ring(
+                x, y, wide, tall, _radius(mark) + away, turned=mark.role in (Role.DOMINATED, Role.FLAGGED)
+            ):
                 close = is_number and away < _FAR[0]
                 clear = self._is_nearest(mark, box) if close else self.canvas.clear(leader, x, y)
                 if clear and self.canvas.free(box, 1.0):
@@ -277,15 +271,13 @@ class PanelLayout:
         """
         right, up = self.panel.x.rising_is_better, self.panel.y.rising_is_better
         word = f"better {'↗' if up else '↘'}" if right else f"{'↖' if up else '↙'} better"
-        steps = sorted(itertools.product(range(6), range(8)), key=lambda s: math.hypot(s[0] * 40, s[1] * 24))
-        xs = [self.width - 20 - 40 * i if right else 20.0 + 40 * i for i in range(6)]
-        ys = [self.height - 24 - 24 * j if up else 24.0 + 24 * j for j in range(8)]
-        self._write(word, Role.QUIET, ((xs[i], ys[j], "left" if right else "right") for i, j in steps))
+        y, ends = self.height - 12 if up else 12.0, (12.0, self.width - 12)
+        self._write(word, Role.QUIET, (ends[right], y), (ends[not right], y))
 
 
-def _gap(mark: Mark) -> float:
-    """Pixels from a mark to the number beside it."""
-    return 15 if mark.star or mark.ring else 9
+def _radius(mark: Mark) -> float:
+    """Pixels from the middle of a mark to its edge."""
+    return 11 if mark.star or mark.ring else 6
 
 
 def _behind(direction: float) -> float:
@@ -293,6 +285,4 @@ def _behind(direction: float) -> float:
     leader of this direction (a cosine or a sine): a box beside the place starts there, one above or
     below it is centred.
     """
-    if abs(direction) <= 0.3:
-        return 0.5
-    return 0.0 if direction > 0 else 1.0
+    return 0.5 if abs(direction) <= 0.3 else float(direction < 0)
