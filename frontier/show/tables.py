@@ -166,7 +166,7 @@ def _load_column(points: Sequence[Point], styles: Sequence[str]) -> Column:
     else:
         head, long = "c", "concurrency"
     keyed = zip((p.concurrency for p in points), styles, strict=True)
-    return Column(head, tuple(Cell(bare(load), key=load, style=style) for load, style in keyed), long=long)
+    return Column(head, tuple(Cell(bare(load), key=int(load), style=style) for load, style in keyed), long=long)
 
 
 def _in_flight_column(points: Sequence[Point]) -> list[Column]:

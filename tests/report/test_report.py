@@ -13,6 +13,7 @@ from html.parser import HTMLParser
 import pytest
 
 from frontier.core.decisions import Cause, Judgement, Limit, Verdict
+from frontier.core.loads import Rate
 from frontier.core.points import Distance, Estimate, Flag
 from frontier.core.shapes import Shape
 from frontier.core.solver import solve_all
@@ -384,6 +385,14 @@ def test_each_row_has_its_role() -> None:
 
     assert ((64, "bold"), (128, "dim"), (8, "")) == (styles["64"], styles["128"], styles["8"])
     assert ("concurrency", "tok/s/GPU") == section["points"].heads[:2]
+
+
+def test_rows_of_rates_are_sorted_by_number_and_belong_to_their_marks() -> None:
+    points = [dataclasses.replace(p, concurrency=Rate.of(p.concurrency + 0.5)) for p in toy_points((1, 8, 64))]
+    page = report_html(Report([View(points, toy_frontier(points))]))
+
+    assert ["1500", "8500", "64500"] == re.findall(r'<th scope="row" data-v="([^"]*)"', page)
+    assert ["mark-0-1500", "mark-0-8500", "mark-0-64500"] == re.findall(r'data-mark="([^"]*)"', page)
 
 
 def test_without_an_sla_there_is_a_page_all_the_same() -> None:
