@@ -148,9 +148,8 @@ class _Questions:
         models, max_len = models_of(listed)
         identity = self.target.dialect or ""
         if self.target.dialect is None:
-            detected = await detect(client, listed)
-            self.target = dataclasses.replace(self.target, dialect=detected.dialect)
-            identity = detected.text
+            dialect, identity = await detect(client, listed)
+            self.target = dataclasses.replace(self.target, dialect=dialect)
         server = exchange.headers.get("server")
         identity = self.target.cleaned(identity if not server or server in identity else f"{identity} ({server})")
         self.target = dataclasses.replace(self.target, identity=identity)

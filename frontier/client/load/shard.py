@@ -28,7 +28,7 @@ from frontier.client.ask.evidence import Evidence
 from frontier.client.ask.prompts import PromptPlan
 from frontier.client.ask.target import Proxies, Target
 from frontier.client.http.http_client import Client, Clock
-from frontier.client.load.health import HealthMonitor, raise_fd_limit
+from frontier.client.load.health import OTHER_FILES, HealthMonitor, raise_fd_limit
 from frontier.client.load.loop import ClosedLoop, TrialProgress
 from frontier.client.load.pipeline import LiveStats, RequestPipeline, Share, named_together
 from frontier.client.load.rules import StreamStatus, WindowState, next_state, together
@@ -36,8 +36,6 @@ from frontier.client.load.trial import measurement
 from frontier.core.errors import FrontierError, MeasurementError
 from frontier.core.trials import ClientHealth, Measurement, Record, Trial, WorkerFacts
 
-_OWN_FILES = 64
-"""Files that a process opens beside its connections."""
 ASK_EVERY = 0.1
 LEAD = 0.25
 """Seconds ahead that the start, the opening and the close of the window are announced."""
@@ -90,12 +88,11 @@ class ShardReport:
 
 
 @dataclass(frozen=True, slots=True)
-class ShardResult:
-    """The end of a shard: its last report, its health, by how many seconds it began late, and what
-    the answers named.
+class ShardResult(ShardReport):
+    """The last report of a shard: its health, by how many seconds it began late, and what the
+    answers named.
     """
 
-    report: ShardReport
     health: ClientHealth
     late: float
     named: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
@@ -134,14 +131,14 @@ class ShardHost:
         self._state, self._records, self._loop = WindowState(), [], None
         self._pipeline = RequestPipeline(job.trial, job.target, job.prompts.source(), self._on_record, job.share)
         self._job = job
-        raise_fd_limit(len(job.share.streams(job.trial.concurrency)) + _OWN_FILES)
+        raise_fd_limit(len(job.share.streams(job.trial.concurrency)) + OTHER_FILES)
 
     def start(self, zero: float) -> None:
         """Begin it at `zero` on this clock."""
         assert self._job is not None, "prepare first"
         self._running = asyncio.ensure_future(self._run(self._job, zero))
 
-    def exchange(self, state: WindowState) -> ShardReport | ShardResult:
+    def exchange(self, state: WindowState) -> ShardReport:
         """Hear what is decided of the window; how the shard stands, or its result once it has
         ended.
         """
@@ -162,7 +159,8 @@ class ShardHost:
                 self._loop = loop
                 await loop.run(zero=zero)
                 health = monitor.health(client.resent, client.opened, client.renewal)
-                return ShardResult(self._report(), health, late, self._pipeline.named.counts())
+                last = self._report()
+                return ShardResult(last.status, last.records, health, late, self._pipeline.named.counts())
 
     def _report(self) -> ShardReport:
         """How the streams stand now, with the records since the last report."""
@@ -328,11 +326,10 @@ class _ShardedTrial:
         more.
         """
         while True:
-            answer: ShardReport | ShardResult = await self._within(worker, worker.call("exchange", self.state))
-            if isinstance(answer, ShardResult):
-                self._take(answer.report)
-                return answer
+            answer: ShardReport = await self._within(worker, worker.call("exchange", self.state))
             self._take(answer)
+            if isinstance(answer, ShardResult):
+                return answer
             await asyncio.sleep(ASK_EVERY)
 
     def _take(self, report: ShardReport) -> None:

@@ -86,7 +86,7 @@ def draw_figures(report: Report) -> Figures:
         for k, sheet in enumerate(sheet for place in places for sheet in registry.load(place)(view, samples)):
             charts = [_inlined(render_panel(sheet, j), f"b{i}-{k}-{j}-", dark) for j in range(len(sheet.panels))]
             room -= sum(map(len, charts))
-            key = tuple((name, _variable(ink(role).lower(), dark)) for name, role in sheet.keys)
+            key = tuple((line.name, _variable(ink(line.role).lower(), dark)) for line in sheet.named_lines)
             own = replace(sheet, notes=(*sheet.notes, *_noted_below(sheet.name, report, view)))
             companions[-1].append(Drawn(own, tuple(charts) if room >= 0 else (), key))
     drawn_in = "".join([*pictures.values(), *(c for section in companions for each in section for c in each.charts)])

@@ -246,11 +246,6 @@ class Picture:
         return tuple(lines.values())
 
     @property
-    def keys(self) -> tuple[tuple[str, Role], ...]:
-        """The names and colours of its lines."""
-        return tuple((line.name, line.role) for line in self.named_lines)
-
-    @property
     def signs(self) -> tuple[Sign, ...]:
         """How its settings stand to the SLA, for the legend."""
         shown = {mark.sign for panel in self.panels for mark in panel.marks}

@@ -30,11 +30,8 @@ STRONG = 2.0
 
 def look_of(sign: Sign, shape: str, colour: str, paper: str) -> tuple[str, str]:
     """The symbol and the filling of a setting by how it stands to the SLA."""
-    if sign == "violates":
-        return "x", colour
-    if sign == "excluded":
-        return "s", paper
-    return shape, paper if sign == "open" else colour
+    looks = {"violates": ("x", colour), "excluded": ("s", paper), "open": (shape, paper)}
+    return looks.get(sign, (shape, colour))
 
 
 def draw_panel(axes: Axes, layout: PanelLayout, theme: Theme, number: int, *, large: bool) -> None:

@@ -253,11 +253,10 @@ def _band(view: View, x: Axis, y: Axis) -> tuple[tuple[float, float, float], ...
         if math.isfinite(at) and x.holds(at * x.scale) and math.isfinite(low) and math.isfinite(high):
             ends = [min(max(value * y.scale, y.low), y.high) for value in (low, high)]
             cut.append((at * x.scale, ends[0], ends[1]))
-    if cut and not x.rising_is_better:
-        cut.append((x.high, *cut[-1][1:]))
-    elif cut:
-        cut.insert(0, (x.low, *cut[0][1:]))
-    return tuple(cut)
+    if not cut:
+        return ()
+    worst = (x.worst, *cut[0 if x.rising_is_better else -1][1:])
+    return (worst, *cut) if x.rising_is_better else (*cut, worst)
 
 
 def region_of(view: View, x: Axis, y: Axis) -> tuple[float, float, float, float] | None:

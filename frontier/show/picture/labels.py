@@ -57,13 +57,12 @@ def headline(views: Sequence[View]) -> str:
     if not decided:
         return _tops_apart(views) or f"The frontiers of {len(views)} {what}"
     met = sum(d.verdict is Verdict.MEETS for d in decided)
-    promise = "the SLA"
     if met == len(views):
-        return f"{'Both' if met == 2 else f'All {met}'} {what} keep {promise}"
+        return f"{'Both' if met == 2 else f'All {met}'} {what} keep the SLA"
     some = f"None of the {len(views)} {what} is"
     if met:
         some = f"{met} of {len(views)} {what} {'is' if met == 1 else 'are'}"
-    return f"{some} proven to keep {promise}"
+    return f"{some} proven to keep the SLA"
 
 
 def view_sentence(view: View) -> str:
