@@ -22,7 +22,7 @@ from frontier.core.units import format_elapsed
 from frontier.planning.sweep_progress import Better, Progress, Stage
 from frontier.planning.time_left import TimeLeft
 from frontier.show.rough import format_range, format_rough
-from frontier.show.wording import count, evidence_text, flag_kind, flag_words, value_text
+from frontier.show.wording import count, evidence_text, flag_words, value_text
 
 BOLD, DIM, YELLOW = "1", "2", "33"
 """SGR codes of the styles of a line."""
@@ -66,11 +66,10 @@ class SweepProgress(Progress, ABC):
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._begun = self._stage_begun = clock()
-        self._told_flags: set[str] = set()
         self._ran = 0
         self._time_left: TimeLeft | None = None
         self._told = self._begun
-        self._stage: Stage | None = None
+        self._stage = Stage("grid", 1, 1, 0, 1)
         self._key: tuple[object, ...] = ()
         self._over: dict[int, str | None] = {}
         self._completed: list[Trial] = []
@@ -95,8 +94,7 @@ class SweepProgress(Progress, ABC):
     @property
     def _word(self) -> str:
         """What is done: search, prove, complete or grid."""
-        word = self._stage.word if self._stage else "grid"
-        return "search" if word == "scan" else word
+        return "search" if self._stage.word == "scan" else self._stage.word
 
     def trial_started(self, trial: Trial, number: int, total: int) -> None:  # noqa: ARG002  # the stage says more
         """The line of a phase that is over, where this trial begins another, or the proof of
@@ -133,13 +131,7 @@ class SweepProgress(Progress, ABC):
             self._line(f"{self._head(trial)}  {'   '.join(filter(None, parts))}")
         if fatal := [flag for flag in flags if flag.fatal]:
             name = f"{setting_name(trial)}  {setting(trial.concurrency)} r{trial.repeat}"
-            self._line(f"{name}  excluded: {self._why_excluded(fatal)}", YELLOW)
-
-    def _why_excluded(self, flags: Sequence[Flag]) -> str:
-        """The flags in words, with what was measured where that was not said before."""
-        texts = [flag_kind(flag) if flag.name in self._told_flags else flag_words(flag) for flag in flags]
-        self._told_flags |= {flag.name for flag in flags}
-        return "; ".join(texts)
+            self._line(f"{name}  excluded: {'; '.join(map(flag_words, fatal))}", YELLOW)
 
     def judged(self, trial: Trial, judgement: Judgement, limit: Limit, estimate: Estimate) -> None:
         """The line of a search, for all of its settings, or of a proof, as it stands; shown when
@@ -164,7 +156,7 @@ class SweepProgress(Progress, ABC):
         self._end_phase()
         if not self.announces:
             return
-        name = f"{decision.series.label()}  " if self._stage and self._stage.series_count > 1 else ""
+        name = f"{decision.series.label()}  " if self._stage.series_count > 1 else ""
         rate = decision.metrics.get("output_throughput")
         tokens = "" if rate is None else f"{value_text('output_throughput', rate.value)}, "
         at = in_words(decision.concurrency or 0)
@@ -197,8 +189,6 @@ class SweepProgress(Progress, ABC):
     def _head(self, trial: Trial) -> str:
         """'[2/3] fp8  1024/256  prove', the series only where there are several."""
         stage = self._stage
-        if stage is None:
-            return setting_name(trial)
         several = f"[{stage.place}/{stage.series_count}] {setting_name(trial)}  " if stage.series_count > 1 else ""
         return f"{several}{self._word:<8}"
 
@@ -253,11 +243,10 @@ def _completed_text(trials: Sequence[Trial]) -> str:
     return " · ".join(parts)
 
 
-def trial_done(trial: Trial, stage: Stage | None) -> str:
+def trial_done(trial: Trial, stage: Stage) -> str:
     """'5 of 8 settings · c=48', with the repeat where it is not the first."""
-    repeat = f" r{trial.repeat}" if trial.repeat > 1 or stage is None else ""
-    name = f"{setting(trial.concurrency)}{repeat}"
-    if stage is None:
-        return name
+    repeat = f" r{trial.repeat}" if trial.repeat > 1 else ""
     measured = stage.measured + (trial.repeat == 1)
-    return f"{min(measured, stage.settings)} of {count(stage.settings, 'setting')} · {name}"
+    return (
+        f"{min(measured, stage.settings)} of {count(stage.settings, 'setting')} · {setting(trial.concurrency)}{repeat}"
+    )
