@@ -51,7 +51,7 @@ class Canvas:
     def draw(self, places: Iterable[At]) -> None:
         """Take the straight lines between these places."""
         lines = [(*a, *b) for a, b in itertools.pairwise(places)]
-        self.segments = np.vstack([self.segments, *lines])
+        self.segments = np.vstack([self.segments, np.array(lines).reshape(-1, 4)])
 
     def free(self, box: Box, margin: float = 2.0) -> bool:
         """Whether the box lies in the panel and touches neither a box nor a line."""
@@ -233,9 +233,10 @@ class PanelLayout:
             for box, leader in self._ring(
                 x, y, wide, tall, _radius(mark) + away, turned=mark.role in (Role.DOMINATED, Role.FLAGGED)
             ):
+                if not self.canvas.free(box, 1.0):
+                    continue
                 close = is_number and away < _FAR[0]
-                clear = self._is_nearest(mark, box) if close else self.canvas.clear(leader, x, y)
-                if clear and self.canvas.free(box, 1.0):
+                if self._is_nearest(mark, box) if close else self.canvas.clear(leader, x, y):
                     role, tie = mark.role if is_number else Role.OPERATING, leader if away > _BESIDE else None
                     self._take(Placed(text, box, role, "center", leader=tie))
                     return True
