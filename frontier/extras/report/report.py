@@ -193,7 +193,8 @@ def report_of(
 def _made_by(run: Run) -> str:
     """The command that made the run."""
     if not run.is_imported:
-        return f"frontier sweep {run.manifest.get('config_file', 'sweep.yaml')}"
+        file = str(run.manifest.get("config_file", "sweep.yaml"))
+        return shlex.join(["frontier", run.config.measured_by, file, "-o", str(run.path)])
     files = [shlex.quote(str(source["file"])) for source in run.manifest["imported"]["sources"]]
     more = f" ... ({len(files)} files)" if len(files) > 3 else ""
     return f"frontier import {' '.join(files[:3])}{more} -o {run.path}"
