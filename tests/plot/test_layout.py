@@ -6,7 +6,7 @@ import pytest
 
 from frontier.show.picture.data import Axis, Line, Mark, Panel, Role
 from frontier.show.picture.draw import defaults
-from frontier.show.picture.layout import Canvas, PanelLayout
+from frontier.show.picture.layout import PanelLayout
 from frontier.show.picture.text_size import fit, text_width, wrap
 
 X, Y = Axis("x", 0, 100), Axis("y", 0, 100)
@@ -40,7 +40,7 @@ def test_what_does_not_fit_is_cut_with_an_ellipsis(text: str) -> None:
 
 
 def test_a_box_is_free_where_it_touches_neither_a_line_nor_a_box_nor_the_edge() -> None:
-    canvas = Canvas(100, 100)
+    canvas = PanelLayout(Panel("", X, Y), 100, 100, 11)
     canvas.draw([(0, 0), (100, 100)])
     canvas.boxes.append((60, 10, 80, 30))
 

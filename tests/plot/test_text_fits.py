@@ -112,11 +112,11 @@ def test_no_label_touches_a_line_or_a_mark_and_none_is_lost(case: str) -> None:
         for panel in picture.panels:
             empty = PanelLayout(panel, 480, 300, 9.5)
             layout = PanelLayout(panel, 480, 300, 9.5).run()
-            lines = empty.canvas.segments.T
+            lines = empty.segments.T
             for placed in layout.placed:
                 assert not _touches(lines, placed.box), placed.text
                 x0, y0, x1, y1 = placed.box
-                marks = [b for b in empty.canvas.boxes if x0 < b[2] and b[0] < x1 and y0 < b[3] and b[1] < y1]
+                marks = [b for b in empty.boxes if x0 < b[2] and b[0] < x1 and y0 < b[3] and b[1] < y1]
                 assert not marks, placed.text
             words = [placed.text for placed in layout.placed]
             numbers = {mark.text for mark in panel.marks if mark.text and not mark.star and not mark.ring}

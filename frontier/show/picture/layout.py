@@ -34,42 +34,6 @@ class Placed:
     leader: Box | None = None
 
 
-@dataclass(slots=True)
-class Canvas:
-    """What is drawn in a panel already: boxes of marks and texts, and straight lines. Nothing may
-    be placed on them.
-
-    Above the panel `head` pixels are free.
-    """
-
-    width: float
-    height: float
-    head: float = 0.0
-    boxes: list[Box] = field(default_factory=list)
-    segments: np.ndarray = field(default_factory=lambda: np.empty((0, 4)))
-
-    def draw(self, places: Iterable[At]) -> None:
-        """Take the straight lines between these places."""
-        lines = [(*a, *b) for a, b in itertools.pairwise(places)]
-        self.segments = np.vstack([self.segments, np.array(lines).reshape(-1, 4)])
-
-    def free(self, box: Box, margin: float = 2.0) -> bool:
-        """Whether the box lies in the panel and touches neither a box nor a line."""
-        x0, y0, x1, y1 = box[0] - margin, box[1] - margin, box[2] + margin, box[3] + margin
-        if x0 < 0 or y0 < 0 or x1 > self.width or y1 > self.height + self.head:
-            return False
-        if any(x0 < b[2] and b[0] < x1 and y0 < b[3] and b[1] < y1 for b in self.boxes):
-            return False
-        return not _touches(self.segments.T, (x0, y0, x1, y1))
-
-    def clear(self, leader: Box, x: float, y: float) -> bool:
-        """Whether a leader from the mark at a place crosses no other mark and no text; it may cross
-        lines.
-        """
-        others = (box for box in self.boxes if not (box[0] <= x <= box[2] and box[1] <= y <= box[3]))
-        return not any(_touches(np.array([leader]).T, box) for box in others)
-
-
 def _touches(lines: np.ndarray, box: Box) -> bool:
     """Whether any of the straight lines (a column each) touches the box."""
     ax, ay, bx, by = lines
@@ -100,30 +64,55 @@ a point on the frontier first, which is away from the dominated.
 
 @dataclass(slots=True)
 class PanelLayout:
-    """Finds places for the words of one panel, the most important ones first."""
+    """Finds places for the words of one panel, the most important ones first. Nothing is placed on
+    `boxes` of marks and texts and on straight lines (`segments`); `head` pixels above the panel are
+    free.
+    """
 
     panel: Panel
     width: float
     height: float
     size: float
-    canvas: Canvas = field(init=False)
+    head: float = 0.0
+    boxes: list[Box] = field(default_factory=list)
+    segments: np.ndarray = field(default_factory=lambda: np.empty((0, 4)))
     placed: list[Placed] = field(default_factory=list)
     unplaced: list[str] = field(default_factory=list)
     unnumbered: list[Mark] = field(default_factory=list)
     _places: list[tuple[Mark, At]] = field(init=False)
 
     def __post_init__(self) -> None:
-        self.canvas = Canvas(self.width, self.height)
         self._places = [(mark, self.at(mark.x, mark.y)) for mark in self.panel.marks]
         for mark, (x, y) in self._places:
             r = _radius(mark)
-            self.canvas.boxes.append((x - r, y - r, x + r, y + r))
-            self.canvas.draw(self._bar(mark.x_bar, mark.x, mark.y, "x"))
-            self.canvas.draw(self._bar(mark.y_bar, mark.x, mark.y, "y"))
+            self.boxes.append((x - r, y - r, x + r, y + r))
+            self.draw(self._bar(mark.x_bar, mark.x, mark.y, "x"))
+            self.draw(self._bar(mark.y_bar, mark.x, mark.y, "y"))
         for line in self.panel.lines:
             self._take_line(line)
         for rule in self.panel.rules:
-            self.canvas.draw(self._rule_ends(rule))
+            self.draw(self._rule_ends(rule))
+
+    def draw(self, places: Iterable[At]) -> None:
+        """Take the straight lines between these places."""
+        lines = [(*a, *b) for a, b in itertools.pairwise(places)]
+        self.segments = np.vstack([self.segments, np.array(lines).reshape(-1, 4)])
+
+    def free(self, box: Box, margin: float = 2.0) -> bool:
+        """Whether the box lies in the panel and touches neither a box nor a line."""
+        x0, y0, x1, y1 = box[0] - margin, box[1] - margin, box[2] + margin, box[3] + margin
+        if x0 < 0 or y0 < 0 or x1 > self.width or y1 > self.height + self.head:
+            return False
+        if any(x0 < b[2] and b[0] < x1 and y0 < b[3] and b[1] < y1 for b in self.boxes):
+            return False
+        return not _touches(self.segments.T, (x0, y0, x1, y1))
+
+    def clear(self, leader: Box, x: float, y: float) -> bool:
+        """Whether a leader from the mark at a place crosses no other mark and no text; it may cross
+        lines.
+        """
+        others = (box for box in self.boxes if not (box[0] <= x <= box[2] and box[1] <= y <= box[3]))
+        return not any(_touches(np.array([leader]).T, box) for box in others)
 
     def at(self, x: float, y: float) -> At:
         """Pixels of a place in display units; an infinite one is at the edge."""
@@ -132,16 +121,16 @@ class PanelLayout:
 
     def _take_line(self, line: Line) -> None:
         if line.kind == "rows":  # they leave nothing free: words stand above
-            self.canvas.boxes.append((0.0, 0.0, self.width, self.height))
-            self.canvas.head = 26.0
+            self.boxes.append((0.0, 0.0, self.width, self.height))
+            self.head = 26.0
         places = [self.at(*place) for place in line.points if line.kind != "cloud"]
         if line.kind == "steps":
             places = [p for (x0, y0), (x1, y1) in itertools.pairwise(places) for p in ((x0, y0), (x1, y0), (x1, y1))]
-        self.canvas.draw(places)
+        self.draw(places)
         if line.kind == "measured":
-            self.canvas.boxes += [(x - 4, y - 4, x + 4, y + 4) for x, y in places]
+            self.boxes += [(x - 4, y - 4, x + 4, y + 4) for x, y in places]
         for (x, y), bar in zip(line.points, line.bars, strict=False):
-            self.canvas.draw(self._bar(bar, x, y, "y"))
+            self.draw(self._bar(bar, x, y, "y"))
 
     def _bar(self, bar: Bar | None, x: float, y: float, axis: str) -> list[At]:
         """The ends of an interval at a place; none without one."""
@@ -181,9 +170,9 @@ class PanelLayout:
 
     def _take(self, placed: Placed) -> None:
         self.placed.append(placed)
-        self.canvas.boxes.append(placed.box)
+        self.boxes.append(placed.box)
         if placed.leader:
-            self.canvas.draw([placed.leader[:2], placed.leader[2:]])
+            self.draw([placed.leader[:2], placed.leader[2:]])
 
     def _write(self, text: str, role: Role, begin: At, end: At, *, bold: bool = False) -> bool:
         """Write a line of text along a straight line, as near to its beginning as there is room;
@@ -192,7 +181,7 @@ class PanelLayout:
         wide, half = text_width(text, self.size, bold), line_height(self.size) / 2
         for x, y, side in self._along(begin, end, wide):
             x0 = x - wide if side == "left" else x
-            if self.canvas.free(box := (x0, y - half, x0 + wide, y + half)):
+            if self.free(box := (x0, y - half, x0 + wide, y + half)):
                 self._take(Placed(text, box, role, "right" if side == "left" else "left", bold))
                 return True
         return False
@@ -233,10 +222,10 @@ class PanelLayout:
             for box, leader in self._ring(
                 x, y, wide, tall, _radius(mark) + away, turned=mark.role in (Role.DOMINATED, Role.FLAGGED)
             ):
-                if not self.canvas.free(box, 1.0):
+                if not self.free(box, 1.0):
                     continue
                 close = is_number and away < _FAR[0]
-                if self._is_nearest(mark, box) if close else self.canvas.clear(leader, x, y):
+                if self._is_nearest(mark, box) if close else self.clear(leader, x, y):
                     role, tie = mark.role if is_number else Role.OPERATING, leader if away > _BESIDE else None
                     self._take(Placed(text, box, role, "center", leader=tie))
                     return True
