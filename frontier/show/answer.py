@@ -101,12 +101,18 @@ def decision_table(
     return "\n\n".join(blocks) or "no decision"
 
 
+_NOTHING = {Verdict.VIOLATES: "no setting meets", Verdict.INVALID: "nothing valid"}
+
+
 def summary(decisions: Sequence[Decision], gpus: DeploymentGpus = None) -> Table:
     """Several decisions, a row each: where to run, how much it gives, and the limit that binds."""
     series, rows = [decision.series for decision in decisions], []
     for decision in decisions:
         name = decision.series.label(series, longest=40, keep_shape=True)
-        rows.append((name, *answer_parts(decision, gpus=(gpus or {}).get(decision.deployment))))
+        parts = answer_parts(decision, gpus=(gpus or {}).get(decision.deployment))
+        if decision.concurrency is None:  # why is in its own lines
+            parts = (_NOTHING.get(decision.verdict, "none proven"),)
+        rows.append((name, *(part.removesuffix(" (95%)") for part in parts)))
     return Table.of((), rows, right=(2,))
 
 

@@ -4,7 +4,6 @@ are in `explain`. Layout belongs to the medium.
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 
 from frontier.core.decisions import Cause, Decision, Limit, NextStep, Reason, Verdict
 from frontier.core.loads import Rate, in_words, setting
@@ -60,11 +59,9 @@ def answer_parts(decision: Decision, throughput: str = "output_throughput", gpus
     """
     if decision.concurrency is None:
         return (no_answer_words(decision),)
-    speed, figure, step = decision.metrics.get(throughput), tightest_figure(decision), decision.next_step
-    # Why a better one is excluded is said elsewhere.
-    better = "" if step is None else f" ({may_give(replace(step, flags=()))})"
+    speed, figure = decision.metrics.get(throughput), tightest_figure(decision)
     rate = "–" if speed is None else named_value(throughput, speed.value, gpus)
-    cells = (f"run at {setting(decision.concurrency)}{better}", rate)
+    cells = (f"run at {setting(decision.concurrency)}", rate)
     if figure is None or figure.limit is None:
         return cells
     label, value, _, limit, _ = figure_row(figure, gpus)

@@ -3,6 +3,7 @@ operating points."""
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 from frontier.core.decisions import Decision, Verdict
 from frontier.core.loads import setting
@@ -12,7 +13,7 @@ from frontier.core.series import unnamed
 from frontier.core.text import clean, clean_name, middle_cut
 from frontier.show.costs import power_text
 from frontier.show.picture.data import Panel, Role, View
-from frontier.show.sentences import answer_parts, decision_sentence
+from frontier.show.sentences import answer_parts, decision_sentence, may_give
 from frontier.show.tables import verdict_words
 from frontier.show.wording import (
     Provenance,
@@ -116,7 +117,10 @@ def answer_cells(view: View) -> tuple[str, ...]:
     """The answer of a view in columns; without an SLA the top of its frontier."""
     if view.decision is None:
         return (_top_words(view),)
-    return answer_parts(view.decision, view.axes[1], view.gpus)
+    words, *parts = answer_parts(view.decision, view.axes[1], view.gpus)
+    if (step := view.decision.next_step) is not None and parts:
+        words = f"{words} ({may_give(replace(step, flags=()))})"  # why it is excluded is in the notes
+    return (words, *parts)
 
 
 def legend_line(views: Sequence[View], *, own_axes: bool) -> str:
