@@ -218,17 +218,16 @@ class PanelLayout:
         x, y = self.at(mark.x, mark.y)
         is_number = text == mark.text
         wide, tall = text_width(text, self.size), self.size * PX * 0.85 if is_number else line_height(self.size)
-        for away in distances:
-            for box, leader in self._ring(
-                x, y, wide, tall, _radius(mark) + away, turned=mark.role in (Role.DOMINATED, Role.FLAGGED)
-            ):
-                if not self.free(box, 1.0):
-                    continue
-                close = is_number and away < _FAR[0]
-                if self._is_nearest(mark, box) if close else self.clear(leader, x, y):
-                    role, tie = mark.role if is_number else Role.OPERATING, leader if away > _BESIDE else None
-                    self._take(Placed(text, box, role, "center", leader=tie))
-                    return True
+        turned = mark.role in (Role.DOMINATED, Role.FLAGGED)
+        rings = ((away, self._ring(x, y, wide, tall, _radius(mark) + away, turned=turned)) for away in distances)
+        for away, box, leader in ((away, *place) for away, ring in rings for place in ring):
+            if not self.free(box, 1.0):
+                continue
+            close = is_number and away < _FAR[0]
+            if self._is_nearest(mark, box) if close else self.clear(leader, x, y):
+                role, tie = mark.role if is_number else Role.OPERATING, leader if away > _BESIDE else None
+                self._take(Placed(text, box, role, "center", leader=tie))
+                return True
         return False
 
     def _is_nearest(self, mark: Mark, box: Box) -> bool:

@@ -3,6 +3,7 @@
 import itertools
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 from matplotlib.ticker import LogLocator, MaxNLocator
 
@@ -22,13 +23,7 @@ def ticks_of(axis: Axis, length: float, points: float, upright: bool) -> list[Ti
     """The ticks of an axis as (value, text): its own where they fit, by priority, else round
     numbers.
     """
-
-    def fits(ticks: Sequence[Tick]) -> bool:
-        """Whether their texts leave a gap between them."""
-        sizes = [line_height(points) if upright else text_width(text, points) + 7 for _, text in ticks]
-        places = [abs(axis.fraction(value)) * length for value, _ in ticks]
-        return all(abs(b - a) >= (m + n) / 2 for (a, m), (b, n) in itertools.pairwise(zip(places, sizes, strict=True)))
-
+    fits = partial(_fit, axis=axis, length=length, points=points, upright=upright)
     choices = _round_ticks(axis)
     if axis.ticks or not any(map(fits, choices)):
         own = [(value, axis.names[int(value)] if axis.names else tick_text(value)) for value in axis.ticks]
@@ -37,6 +32,13 @@ def ticks_of(axis: Axis, length: float, points: float, upright: bool) -> list[Ti
             kept = wider if fits(wider := sorted([*kept, tick])) else kept
         return kept
     return next(filter(fits, choices))
+
+
+def _fit(ticks: Sequence[Tick], axis: Axis, length: float, points: float, upright: bool) -> bool:
+    """Whether the texts of these ticks leave a gap between them."""
+    sizes = [line_height(points) if upright else text_width(text, points) + 7 for _, text in ticks]
+    places = [abs(axis.fraction(value)) * length for value, _ in ticks]
+    return all(abs(b - a) >= (m + n) / 2 for (a, m), (b, n) in itertools.pairwise(zip(places, sizes, strict=True)))
 
 
 def _round_ticks(axis: Axis) -> list[list[Tick]]:
