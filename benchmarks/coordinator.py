@@ -68,7 +68,7 @@ class SimulatedWorker:
     def start(self, zero: float) -> None:
         self.zero = zero
 
-    def exchange(self, state: WindowState) -> ShardReport | ShardResult:
+    def exchange(self, state: WindowState) -> ShardReport:
         now = self.time() - self.zero
         self.asked.append(now)
         ended = max(self.ended, int(self.streams * now / self.e2e))
@@ -83,8 +83,8 @@ class SimulatedWorker:
             succeeded=ended,
             e2e_sum=ended * self.e2e,
         )
-        report = ShardReport(status, tuple(itertools.islice(self.records, new)))
-        return ShardResult(report, ClientHealth(), 0.0) if state.over else report
+        records = tuple(itertools.islice(self.records, new))
+        return ShardResult(status, records, ClientHealth(), 0.0) if state.over else ShardReport(status, records)
 
 
 def main() -> None:

@@ -45,9 +45,7 @@ COMPLEX = {
     "search/place.py: candidate": 23,
     "search/scan.py: skip_reason": 22,
     "show/picture/draw_panel.py: draw_panel": 21,
-    "show/picture/frontier_picture.py: axes_of": 39,
-    "show/picture/layout.py: PanelLayout._take_drawing": 34,
-    "show/picture/layout.py: PanelLayout.run": 29,
+    "show/picture/frontier_picture.py: axes_of": 38,
     "show/point_rows.py: table": 22,
     "sweep/conductor.py: Conductor._complete": 24,
     "sweep/trial_runner.py: TrialRunner.measure": 22,
@@ -89,7 +87,7 @@ def test_functions_of_many_arguments_only_become_fewer() -> None:
     assert sum(marks.values()) == MANY_ARGUMENTS, marks
 
 
-MOST_STATEMENTS = {"core": 3_967, "core and rings": 17_709, "all": 27_765}
+MOST_STATEMENTS = {"core": 3_967, "core and rings": 18_008, "all": 27_628}
 """Statements without imports and docstrings. A change that adds more raises them, and says so."""
 MOST_IMPORTED = {"frontier.core.solver": 3_550, "frontier.search.scan": 4_500}
 """Statements of a module and of all modules of the package that it imports."""

@@ -3,7 +3,7 @@
 import base64
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
@@ -28,9 +28,6 @@ _LEAST = 4
 
 _HOLD = 128
 """More than the beginning of an access token by which its kind is known."""
-
-
-_SHORT = 200
 
 
 _TOKEN = re.compile(
@@ -142,10 +139,8 @@ class Secrets:
         """A server's words, safe to repeat and to keep: redacted, then cleaned to one line, then
         cut.
         """
-        if len(text) <= _SHORT:
-            return _said(self, text, longest)
         # Of a secret at the very cut its first characters may be left: far behind what is said.
-        return shortened(one_line(self.redact(text[:MOST])), longest)
+        return _said(self, text[:MOST], longest)
 
     def last_said(self, text: str, longest: int = 300) -> str:
         """As `said`, of the end of a text that may begin in the midst of a secret."""
@@ -156,7 +151,7 @@ class Secrets:
         """A text that goes on, redacted up to where it can be cut: no secret lies across. And the
         rest, as it is.
         """
-        cut = len(text) - max(_HOLD, _forms(self).longest)
+        cut = len(text) - max([_HOLD, *map(len, _forms(self)[0])])
         if cut <= 0:
             return "", text
         spans = self._spans(text)
@@ -170,7 +165,7 @@ class Secrets:
         found = [match.span() for match in _TOKEN.finditer(text)]
         found += [match.span(1) for pattern in (_SCHEME, _USERINFO) for match in pattern.finditer(text)]
         if self.values or self.whole:
-            found += _known(text, _forms(self))
+            found += _known(text, *_forms(self))
         joined: list[tuple[int, int]] = []
         for start, end in sorted(found):
             if joined and start <= joined[-1][1]:
@@ -214,23 +209,11 @@ def _masked(text: str, spans: Iterable[tuple[int, int]]) -> str:
     return "".join((*parts, text[at:]))
 
 
-@dataclass(frozen=True, slots=True)
-class _Forms:
-    """What is searched for in lower case and without white space: `whole` values in their forms,
-    and `parts` of eight characters.
-    """
-
-    whole: frozenset[str]
-    parts: frozenset[str]
-
-    @property
-    def longest(self) -> int:
-        """The most characters that one of them has."""
-        return max(map(len, self.whole), default=0)
-
-
 @lru_cache(maxsize=64)
-def _forms(secrets: Secrets) -> _Forms:
+def _forms(secrets: Secrets) -> tuple[frozenset[str], frozenset[str]]:
+    """What is searched for in lower case and without white space: whole values in their forms, and
+    parts of eight characters.
+    """
     whole: set[str] = set()
     parts: set[str] = set()
     for value in secrets.values | secrets.whole:
@@ -240,21 +223,21 @@ def _forms(secrets: Secrets) -> _Forms:
         if value in secrets.values:
             plain = _dense(value)
             parts |= {plain[i : i + _PART] for i in range(len(plain) - _PART + 1)}
-    return _Forms(frozenset(form for form in whole if len(form) >= _LEAST), frozenset(parts))
+    return frozenset(form for form in whole if len(form) >= _LEAST), frozenset(parts)
 
 
 def _dense(text: str) -> str:
     return "".join(text.split()).translate(_LOWER)
 
 
-def _known(text: str, forms: _Forms) -> list[tuple[int, int]]:
-    """Where known secrets, and parts of them, stand in a text."""
+def _known(text: str, whole: Iterable[str], parts: Collection[str]) -> list[tuple[int, int]]:
+    """Where known secrets, in whole or in parts, stand in a text."""
     # Cleaning will take out what is not seen, and join what it stands between.
     seen = [i for i, ch in enumerate(text) if ch.isprintable() and not ch.isspace()]
     dense = "".join([text[i] for i in seen]).translate(_LOWER)
     starts = range(len(dense) - _PART + 1)
-    found = [(seen[i], seen[i + _PART - 1] + 1) for i in starts if dense[i : i + _PART] in forms.parts]
-    for form in forms.whole:
+    found = [(seen[i], seen[i + _PART - 1] + 1) for i in starts if dense[i : i + _PART] in parts]
+    for form in whole:
         at = dense.find(form)
         while at >= 0:
             found.append((seen[at], seen[at + len(form) - 1] + 1))

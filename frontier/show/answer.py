@@ -19,9 +19,16 @@ from frontier.core.units import format_number, format_share, trimmed
 from frontier.planning.sla_result import ArrivalRate, Checked, SlaResult
 from frontier.show.explain import other_reasons, why_not_more
 from frontier.show.json_out import SOLVE_SCHEMA, Tree, decision_json, number, tree_of
-from frontier.show.numbers import figure_row, figures, tightest_figure
+from frontier.show.numbers import figure_row, figures
 from frontier.show.rough import roughly
-from frontier.show.sentences import claim_sentence, half_undecided, headline, next_step_lines, production_lines
+from frontier.show.sentences import (
+    answer_parts,
+    claim_sentence,
+    half_undecided,
+    headline,
+    next_step_lines,
+    production_lines,
+)
 from frontier.show.sla_notes import best_note, sla_notes
 from frontier.show.table import Table, indented, to_text
 from frontier.show.tables import DeploymentGpus
@@ -101,14 +108,11 @@ def summary(decisions: Sequence[Decision], gpus: DeploymentGpus = None) -> Table
     """Several decisions, a row each: where to run, how much it gives, and the limit that binds."""
     series, rows = [decision.series for decision in decisions], []
     for decision in decisions:
-        at = setting(decision.concurrency) if decision.concurrency is not None else ""
-        of, speed = (gpus or {}).get(decision.deployment), decision.metrics.get("output_throughput")
-        rate = value_text("output_throughput", speed.value, of) if speed and at else ""
-        binds = tightest_figure(decision)
-        label, value, bound, limit, _ = figure_row(binds, of) if binds else ("",) * 5
         name = decision.series.label(series, longest=40, keep_shape=True)
-        words = f"run at {at}" if at else _NOTHING.get(decision.verdict, "none proven")
-        rows.append((name, words, rate, f"{label} {value}".strip(), bound.removesuffix(" (95%)"), limit))
+        parts = answer_parts(decision, gpus=(gpus or {}).get(decision.deployment))
+        if decision.concurrency is None:  # why is in its own lines
+            parts = (_NOTHING.get(decision.verdict, "none proven"),)
+        rows.append((name, *(part.removesuffix(" (95%)") for part in parts)))
     return Table.of((), rows, right=(2,))
 
 

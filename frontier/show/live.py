@@ -7,7 +7,7 @@ a thread of its own: the client being timed shares the process.
 
 import textwrap
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, TextIO
 
 from rich.cells import cell_len, set_cell_size
@@ -19,7 +19,7 @@ from frontier.core.text import clean
 from frontier.core.trials import Trial
 from frontier.core.units import format_elapsed
 from frontier.planning.sweep_progress import Better
-from frontier.show.progress import BOLD, CYAN, DIM, RED, PlainProgress, SweepProgress, figures_text
+from frontier.show.progress import DIM, PlainProgress, SweepProgress, figures_text
 
 if TYPE_CHECKING:
     from frontier.client.load.loop import TrialProgress
@@ -39,10 +39,6 @@ def make_progress(stream: TextIO, limited: Collection[str] = ()) -> SweepProgres
     progress: SweepProgress = LiveProgress(console) if live else PlainProgress(stream)
     progress.limited = limited
     return progress
-
-
-Parts = list[tuple[str, str]]
-"""A line as texts, each with the SGR code of its colour ('' for none)."""
 
 
 class LiveProgress(SweepProgress):
@@ -66,12 +62,13 @@ class LiveProgress(SweepProgress):
         """The live lines now speak of this trial."""
         super().trial_started(trial)
         self._trial, self._tick = trial, None
-        self._draw(always=True)
+        self._draw()
 
     def tick(self, tick: "TrialProgress") -> None:
         """Redraw, at most about twice a second."""
         self._tick = tick
-        self._draw()
+        if self._clock() - self._drawn >= _DRAW_EVERY:
+            self._draw()
 
     def announced(self, decision: Decision, seconds: float, better: Better | None) -> None:
         """The live lines rest until the next trial."""
@@ -80,76 +77,47 @@ class LiveProgress(SweepProgress):
 
     def _line(self, text: str, style: str = "") -> None:
         """A line above the live ones, or several where it is long."""
-        for line in textwrap.wrap(text, max(20, self._console.width)) or [""]:
-            self._above([(line, style)])
-
-    def _headed(self, head: str, text: str) -> None:
-        first, *rest = text.split("   ")
-        self._above([(head, DIM), (f"  {first}", ""), *((f"   {part}", "") for part in rest)])
+        self._draw(*(self._styled(line, style) for line in textwrap.wrap(text, max(20, self._console.width)) or [""]))
 
     def close(self) -> None:
         """The live lines go, what scrolled by stays."""
         self._trial = None
         super().close()
-        self._draw(always=True)
+        self._draw()
 
-    def _above(self, parts: Parts) -> None:
-        self._write(self._erasing() + self._dressed(parts) + "\n")
-        self._on_screen = 0
-        self._draw(always=True)
+    def _draw(self, *above: str) -> None:
+        """Redraw the live lines, below these lines that stay."""
+        erasing = f"\x1b[{self._on_screen}A\x1b[J" if self._on_screen else ""
+        lines = [
+            self._styled(fitted(parts, self._console.width), DIM * bool(i)) for i, parts in enumerate(self._parts())
+        ]
+        self._console.file.write(erasing + "".join(f"{line}\n" for line in (*above, *lines)))
+        self._console.file.flush()
+        self._drawn, self._on_screen = self._clock(), len(lines)
 
-    def _draw(self, *, always: bool = False) -> None:
-        now = self._clock()
-        if always or now - self._drawn >= _DRAW_EVERY:
-            self._drawn = now
-            lines = [self._dressed(parts) for parts in self._live_lines()]
-            self._write(self._erasing() + "".join(f"{line}\n" for line in lines))
-            self._on_screen = len(lines)
-
-    def _erasing(self) -> str:
-        return f"\x1b[{self._on_screen}A\x1b[J" if self._on_screen else ""
-
-    def _write(self, text: str) -> None:
-        if text:
-            self._console.file.write(text)
-            self._console.file.flush()
-
-    def _dressed(self, parts: Parts) -> str:
-        """One line for the terminal: of several parts those that have room, a half of a figure
-        would mislead.
-        """
-        room, dressed = self._console.width, []
-        for i, (text, code) in enumerate(parts):
-            if i and cell_len(text) > room:
-                break
-            shown = set_cell_size(text, room) if cell_len(text) > room else text
-            room -= cell_len(shown)
-            dressed.append(f"\x1b[{code}m{shown}\x1b[0m" if code and self._colour else shown)
-        return "".join(dressed)
+    def _styled(self, text: str, code: str) -> str:
+        return f"\x1b[{code}m{text}\x1b[0m" if code and self._colour else text
 
     def lines(self) -> list[str]:
         """What the live lines say now, without colour and uncut."""
-        return ["".join(text for text, _ in parts) for parts in self._live_lines()]
+        return ["   ".join(parts) for parts in self._parts()]
 
-    def _live_lines(self) -> list[Parts]:
+    def _parts(self) -> list[list[str]]:
+        """The parts of each live line."""
         if self._trial is None:
             return []
-        line: Parts = [(self._head(self._trial), BOLD), (f"  {setting(self._trial.concurrency)}", "")]
+        line = [f"{self._head(self._trial)}  {setting(self._trial.concurrency)}"]
         if (tick := self._tick) is not None:
-            line += [
-                (f"   {_STAGES.get(tick.stage, clean(tick.stage, 20))}", CYAN),
-                (f"   {tick.in_flight} in flight", ""),
-            ]
+            line += [_STAGES.get(tick.stage, clean(tick.stage, 20)), f"{tick.in_flight} in flight"]
             if tick.stage in ("window", "hold"):
-                line.append((f"   {tick.window_sent:,}/{self._trial.requests:,} sent", ""))
+                line.append(f"{tick.window_sent:,}/{self._trial.requests:,} sent")
             if tick.failed:
-                line.append((f"   {tick.failed:,} failed", RED))
-            line.append((f"   {format_elapsed(tick.elapsed)}", DIM))
+                line.append(f"{tick.failed:,} failed")
+            line.append(format_elapsed(tick.elapsed))
             figures = {"output_throughput": tick.rate, "p50_ttft": tick.p50_ttft, "p99_ttft": tick.p99_ttft}
             if text := figures_text(figures):
-                line += [(f"   {figure}", "") for figure in f"so far about {text}".split("   ")]
-        shown = filter(None, (self._bar(), f"{self._elapsed} so far", self._left()))
-        return [line, [("   " * bool(i) + part, DIM) for i, part in enumerate(shown)]]
+                line += f"so far about {text}".split("   ")
+        return [line, [*filter(None, (self._bar(), f"{self._elapsed} so far", self._left()))]]
 
     def _bar(self) -> str:
         """'[#####···············]', by the sweep's time; '' while that is not known."""
@@ -159,3 +127,13 @@ class LiveProgress(SweepProgress):
         passed, left = now - self._begun, self._time_left.after(now - self._told).seconds
         filled = round(_BAR * passed / max(passed + left, 1.0))
         return f"[{'#' * filled}{'·' * (_BAR - filled)}]"
+
+
+def fitted(parts: Sequence[str], room: int) -> str:
+    """A line of the parts that have room: a half of a figure would mislead."""
+    line = parts[0]
+    for part in parts[1:]:
+        if cell_len(f"{line}   {part}") > room:
+            break
+        line = f"{line}   {part}"
+    return set_cell_size(line, room) if cell_len(line) > room else line

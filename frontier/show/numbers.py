@@ -2,7 +2,6 @@
 row of each.
 """
 
-import dataclasses
 import math
 from dataclasses import dataclass
 
@@ -14,12 +13,8 @@ from frontier.show.wording import bound_text, ci_text, deciding_bound, limit_val
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """A number that a decision stands on. `bound` is the one-sided 95 % bound that decides: `upper`
-    or `lower`, whichever is on the limit's side of the value; None without a limit, or where too
-    few requests give none.
-
-    `left` is the share of the limit that the bound (without one, the value) leaves; `tightest`
-    marks the least.
+    """A number that a decision stands on. `left` is the share of its limit that the bound which
+    decides (without one, the value) leaves; `tightest` marks the least.
     """
 
     metric: str
@@ -29,11 +24,6 @@ class Figure:
     left: float | None = None
     tightest: bool = False
 
-    @property
-    def bound(self) -> float | None:
-        """The one-sided bound that decides."""
-        return None if self.limit is None else deciding_bound(self.estimate, self.limit)
-
 
 def figures(decision: Decision) -> list[Figure]:
     """The throughput, the cost and every metric of the SLA at the operating point, or at the
@@ -41,21 +31,24 @@ def figures(decision: Decision) -> list[Figure]:
     """
     limits = {limit.metric: limit for limit in decision.limits}
     judged = decision.judgement(decision.shown)
-    table = []
-    for name in dict.fromkeys(["output_throughput", "cost", *limits]):
-        if (estimate := decision.metrics.get(name)) is None:
-            continue
-        limit = limits.get(name)
-        verdict = judged.per_metric.get(name) if judged and limit else None
-        left = None
-        if limit is not None:
-            bound = deciding_bound(estimate, limit)
-            margin = limit.margin(estimate.value if bound is None else bound)
-            left = margin if math.isfinite(margin) else None
-        table.append(Figure(name, estimate, limit, verdict, left))
-    known = [figure for figure in table if figure.left is not None]
-    tightest = min(known, key=lambda figure: figure.left or 0.0, default=None)
-    return [dataclasses.replace(figure, tightest=figure is tightest) for figure in table]
+    verdicts = judged.per_metric if judged is not None else {}
+    names = [n for n in dict.fromkeys(["output_throughput", "cost", *limits]) if n in decision.metrics]
+    left = {name: _left(decision.metrics[name], limits[name]) for name in names if name in limits}
+    known = {name: share for name, share in left.items() if share is not None}
+    tightest = min(known, key=known.__getitem__, default=None)
+    return [
+        Figure(
+            n, decision.metrics[n], limits.get(n), verdicts.get(n) if n in limits else None, left.get(n), n == tightest
+        )
+        for n in names
+    ]
+
+
+def _left(estimate: Estimate, limit: Limit) -> float | None:
+    """The share of a limit that is left; None where that is infinite."""
+    bound = deciding_bound(estimate, limit)
+    margin = limit.margin(estimate.value if bound is None else bound)
+    return margin if math.isfinite(margin) else None
 
 
 def tightest_figure(decision: Decision) -> Figure | None:
@@ -65,14 +58,6 @@ def tightest_figure(decision: Decision) -> Figure | None:
     limited = [figure for figure in figures(decision) if figure.limit is not None]
     binding = [figure for figure in limited if figure.tightest or figure.metric == decision.binding]
     return next(iter([*binding, *limited]), None)
-
-
-def binding_limit(decision: Decision) -> Limit | None:
-    """The limit with the least headroom, else the first."""
-    figure = tightest_figure(decision)
-    if figure:
-        return figure.limit
-    return decision.limits[0] if decision.limits else None
 
 
 def figure_row(figure: Figure, gpus: int | None) -> tuple[str, str, str, str, str]:

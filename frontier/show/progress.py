@@ -22,10 +22,10 @@ from frontier.core.units import format_elapsed
 from frontier.planning.sweep_progress import Better, Progress, Stage
 from frontier.planning.time_left import TimeLeft
 from frontier.show.rough import format_range, format_rough
-from frontier.show.wording import count, evidence_text, flag_kind, flag_words, value_text
+from frontier.show.wording import count, evidence_text, flag_words, value_text
 
-BOLD, DIM, RED, YELLOW, CYAN = "1", "2", "31", "33", "36"
-"""SGR codes of the styles of a line or a part of it."""
+BOLD, DIM, YELLOW = "1", "2", "33"
+"""SGR codes of the styles of a line."""
 SILENT = 300.0
 """Seconds after which a log has a line of a phase that is not over."""
 
@@ -51,7 +51,7 @@ def figures_text(figures: Mapping[str, float | None], limited: Collection[str] =
 
 class SweepProgress(Progress, ABC):
     """A sweep in lines: what is measured, what was, and the time left. A display says how it shows
-    one, in `_line` and `_headed`.
+    one, in `_line`.
     """
 
     is_log = False
@@ -66,11 +66,10 @@ class SweepProgress(Progress, ABC):
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._begun = self._stage_begun = clock()
-        self._told_flags: set[str] = set()
         self._ran = 0
         self._time_left: TimeLeft | None = None
         self._told = self._begun
-        self._stage: Stage | None = None
+        self._stage = Stage("grid", 1, 1, 0, 1)
         self._key: tuple[object, ...] = ()
         self._over: dict[int, str | None] = {}
         self._completed: list[Trial] = []
@@ -79,10 +78,6 @@ class SweepProgress(Progress, ABC):
     @abstractmethod
     def _line(self, text: str, style: str = "") -> None:
         """Show a line; `style` is an SGR code."""
-
-    @abstractmethod
-    def _headed(self, head: str, text: str) -> None:
-        """Show a line that begins with the phase and, where there are several, its series."""
 
     def plan(self, total: int, done: int) -> None:
         """The first line, where trials were finished before."""
@@ -99,8 +94,7 @@ class SweepProgress(Progress, ABC):
     @property
     def _word(self) -> str:
         """What is done: search, prove, complete or grid."""
-        word = self._stage.word if self._stage else "grid"
-        return "search" if word == "scan" else word
+        return "search" if self._stage.word == "scan" else self._stage.word
 
     def trial_started(self, trial: Trial) -> None:
         """The line of a phase that is over, where this trial begins another, or the proof of
@@ -118,7 +112,7 @@ class SweepProgress(Progress, ABC):
         self._over.clear()
         self._completed.clear()
         if phase:
-            self._headed(self._phase_head, phase)
+            self._line(f"{self._phase_head}  {phase}")
 
     def trial_finished(self, trial: Trial, figures: Mapping[str, float | None], flags: Sequence[Flag] = ()) -> None:
         """The line of a trial of a grid; of a completion the phase's, as it stands. And what is
@@ -134,16 +128,10 @@ class SweepProgress(Progress, ABC):
                 figures_text(figures, self.limited),
                 self._left() if self.is_log else "",
             ]
-            self._headed(self._head(trial), "   ".join(part for part in parts if part))
+            self._line(f"{self._head(trial)}  {'   '.join(filter(None, parts))}")
         if fatal := [flag for flag in flags if flag.fatal]:
             name = f"{setting_name(trial)}  {setting(trial.concurrency)} r{trial.repeat}"
-            self._line(f"{name}  excluded: {self._why_excluded(fatal)}", YELLOW)
-
-    def _why_excluded(self, flags: Sequence[Flag]) -> str:
-        """The flags in words, with what was measured where that was not said before."""
-        texts = [flag_kind(flag) if flag.name in self._told_flags else flag_words(flag) for flag in flags]
-        self._told_flags |= {flag.name for flag in flags}
-        return "; ".join(texts)
+            self._line(f"{name}  excluded: {'; '.join(map(flag_words, fatal))}", YELLOW)
 
     def judged(self, trial: Trial, judgement: Judgement, limit: Limit, estimate: Estimate) -> None:
         """The line of a search, for all of its settings, or of a proof, as it stands; shown when
@@ -168,7 +156,7 @@ class SweepProgress(Progress, ABC):
         self._end_phase()
         if not self.announces:
             return
-        name = f"{decision.series.label()}  " if self._stage and self._stage.series_count > 1 else ""
+        name = f"{decision.series.label()}  " if self._stage.series_count > 1 else ""
         rate = decision.metrics.get("output_throughput")
         tokens = "" if rate is None else f"{value_text('output_throughput', rate.value)}, "
         at = in_words(decision.concurrency or 0)
@@ -201,8 +189,6 @@ class SweepProgress(Progress, ABC):
     def _head(self, trial: Trial) -> str:
         """'[2/3] fp8  1024/256  prove', the series only where there are several."""
         stage = self._stage
-        if stage is None:
-            return setting_name(trial)
         several = f"[{stage.place}/{stage.series_count}] {setting_name(trial)}  " if stage.series_count > 1 else ""
         return f"{several}{self._word:<8}"
 
@@ -235,9 +221,6 @@ class PlainProgress(SweepProgress):
         self._day = day
         self._stream.flush()
 
-    def _headed(self, head: str, text: str) -> None:
-        self._line(f"{head}  {text}")
-
     def expect(self, left: TimeLeft) -> None:
         """A line as soon as the time left is known."""
         if self._time_left is None:
@@ -248,7 +231,7 @@ class PlainProgress(SweepProgress):
         """Shown where a phase takes long, before it is over."""
         super()._stands(text)
         if self._clock() - self._last >= SILENT:
-            self._headed(self._phase_head, "   ".join(part for part in (self._phase, self._left()) if part))
+            self._line(f"{self._phase_head}  {'   '.join(filter(None, (self._phase, self._left())))}")
 
 
 def _completed_text(trials: Sequence[Trial]) -> str:
@@ -260,11 +243,10 @@ def _completed_text(trials: Sequence[Trial]) -> str:
     return " · ".join(parts)
 
 
-def trial_done(trial: Trial, stage: Stage | None) -> str:
+def trial_done(trial: Trial, stage: Stage) -> str:
     """'5 of 8 settings · c=48', with the repeat where it is not the first."""
-    repeat = f" r{trial.repeat}" if trial.repeat > 1 or stage is None else ""
-    name = f"{setting(trial.concurrency)}{repeat}"
-    if stage is None:
-        return name
+    repeat = f" r{trial.repeat}" if trial.repeat > 1 else ""
     measured = stage.measured + (trial.repeat == 1)
-    return f"{min(measured, stage.settings)} of {count(stage.settings, 'setting')} · {name}"
+    return (
+        f"{min(measured, stage.settings)} of {count(stage.settings, 'setting')} · {setting(trial.concurrency)}{repeat}"
+    )

@@ -5,7 +5,7 @@ are in `explain`. Layout belongs to the medium.
 import math
 from collections.abc import Sequence
 
-from frontier.core.decisions import Cause, Decision, NextStep, Reason, Verdict
+from frontier.core.decisions import Cause, Decision, Limit, NextStep, Reason, Verdict
 from frontier.core.loads import Rate, in_words, setting
 from frontier.core.metrics import fewest_to_bound, metric
 from frontier.core.points import Frontier, Point
@@ -13,16 +13,17 @@ from frontier.core.text import clean
 from frontier.core.units import format_elapsed, format_number, trimmed
 from frontier.planning.sla_result import ArrivalRate
 from frontier.show.limit_lines import knob_sentence, room_sentence
-from frontier.show.numbers import Figure, tightest_figure
+from frontier.show.numbers import figure_row, tightest_figure
 from frontier.show.rough import date_text, roughly
 from frontier.show.wording import (
+    bound_words,
     ci_text,
     count,
     flag_kind,
+    is_clear,
     limit_value_text,
     limits_text,
     named_value,
-    unproven_words,
     value_text,
 )
 
@@ -52,6 +53,21 @@ def decision_sentence(decision: Decision, *, throughput: str = "output_throughpu
     return _with_better(decision, f"{rate}{tail}")
 
 
+def answer_parts(decision: Decision, throughput: str = "output_throughput", gpus: int | None = None) -> tuple[str, ...]:
+    """An answer in columns, beside others: where to run, what that gives, the metric that binds,
+    its bound and its limit. Without an operating point why there is none.
+    """
+    if decision.concurrency is None:
+        return (no_answer_words(decision),)
+    speed, figure = decision.metrics.get(throughput), tightest_figure(decision)
+    rate = "–" if speed is None else named_value(throughput, speed.value, gpus)
+    cells = (f"run at {setting(decision.concurrency)}", rate)
+    if figure is None or figure.limit is None:
+        return cells
+    label, value, _, limit, _ = figure_row(figure, gpus)
+    return (*cells, f"{label} {value}", bound_words(figure.estimate, figure.limit), limit)
+
+
 def no_answer_words(decision: Decision) -> str:
     """Why there is no operating point, in few words, where several decisions stand beside each
     other.
@@ -62,23 +78,38 @@ def no_answer_words(decision: Decision) -> str:
     if decision.candidate is None:
         return word
     figure, nearest = tightest_figure(decision), setting(decision.candidate)
-    if decision.verdict is Verdict.UNPROVEN:
-        return f"{word}: {nearest} has {_too_few(decision, figure)}"
+    reason = next((r for r in decision.explanation.settings if r.settings == (decision.candidate,)), None)
+    if decision.verdict is Verdict.UNPROVEN and reason is not None:
+        return f"{nearest} {reason_words(reason)}"
     return f"{word}; nearest {nearest}" + (f", {named_value(figure.metric, figure.estimate.value)}" if figure else "")
 
 
-def _too_few(decision: Decision, figure: Figure | None) -> str:
-    """Why the candidate is not proven: '601 of about 1,280 requests'."""
-    if (grows := _grows(decision)) is not None:
-        return f"{grows.metric and metric(grows.metric).label} that grows {grows.growth or 0.0:.0%} a minute"
-    judged = decision.judgement(decision.candidate)
-    return unproven_words(figure.estimate if figure else None, judged.need if judged else None)
+_NOT_PROVEN = {
+    Cause.CROSSES: "not proven: {label} {needs}",
+    Cause.TOO_FEW: "not proven: {label} {needs}",
+    Cause.NO_INTERVAL: "not proven: no interval",
+    Cause.STALE: "not proven: the server changed since",
+    Cause.GROWS: "not proven: {label} grows",
+}
 
 
-def _grows(decision: Decision) -> Reason | None:
-    """That a latency grows at the candidate past its limit, where it does."""
-    settings = decision.explanation.settings
-    return next((r for r in settings if r.cause is Cause.GROWS and r.settings == (decision.candidate,)), None)
+def reason_words(reason: Reason, broken: Sequence[Limit] = ()) -> str:
+    """The verdict of a judged setting in few words; `broken` are the limits that its values
+    break.
+    """
+    label = metric(reason.metric).label if reason.metric else ""
+    if reason.cause in (Cause.SCANNED, Cause.NOT_JUDGED):
+        return f"over {broken[0].of.label} (short trial)" if broken else "not proven (short trial)"
+    if reason.verdict is Verdict.VIOLATES:
+        return f"violates {label}"
+    if reason.cause in _NOT_PROVEN and reason.verdict is not Verdict.MEETS:
+        if broken and reason.metric not in [limit.metric for limit in broken]:
+            return f"not proven: {broken[0].of.label} is probably over its limit"
+        close = "has too wide a bound" if is_clear(reason) else "is too close to its limit"
+        few = "has too few requests" if reason.cause is Cause.TOO_FEW else close
+        needs = few if reason.need is None else f"needs about {roughly(reason.need)} requests"
+        return _NOT_PROVEN[reason.cause].format(label=label, needs=needs)
+    return "meets" if reason.verdict is Verdict.MEETS else "not proven"
 
 
 def headline(decision: Decision, gpus: int | None = None) -> str:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from rich.console import RenderableType
 from rich.text import Text
 
-from frontier.core.decisions import Cause, Decision, Limit, Reason, Verdict
+from frontier.core.decisions import Decision, Limit
 from frontier.core.loads import Rate, SessionRate, bare, kind_of, listed
 from frontier.core.metrics import RATES, metric
 from frontier.core.points import Estimate, Frontier, Point
@@ -17,8 +17,7 @@ from frontier.core.units import format_bytes, format_number, format_share
 from frontier.show.costs import power_text
 from frontier.show.frontier_summary import FrontierSummary
 from frontier.show.notes import Noted
-from frontier.show.rough import roughly
-from frontier.show.sentences import no_sla_sentence
+from frontier.show.sentences import no_sla_sentence, reason_words
 from frontier.show.table import Cell, Column, Table, indented, to_text
 from frontier.show.wording import (
     NO_BOUND,
@@ -29,7 +28,6 @@ from frontier.show.wording import (
     flag_kinds,
     has_no_bound,
     interval_text,
-    is_clear,
     left_out,
     limits_text,
     time_sentence,
@@ -47,19 +45,16 @@ DeploymentGpus = Mapping[str, int | None] | None
 
 # --- points
 
-STYLES = {"chosen": "bold", "frontier": "", "dominated": "", "excluded": "dim", "left out": "dim"}
-"""The style of a row by the role of its point."""
 
-
-def role_of(point: Point, frontier: Frontier | None, chosen: int | None) -> str:
-    """The role of a point: a key of STYLES."""
+def _style(point: Point, frontier: Frontier | None, chosen: int | None) -> str:
+    """The style of a point's row: bold is the operating point, dim what is excluded or not on the
+    axes.
+    """
     if not point.valid or point.overloaded:
-        return "excluded"
+        return "dim"
     if point.concurrency == chosen:
-        return "chosen"
-    if frontier is None or point.concurrency in frontier.excluded:
-        return "left out" if frontier else "dominated"
-    return "frontier" if point.concurrency in frontier.members else "dominated"
+        return "bold"
+    return "dim" if frontier is not None and point.concurrency in frontier.excluded else ""
 
 
 _WARNING_FIGURES = 2
@@ -88,8 +83,8 @@ def table_of(
     """
     asked, names = _metrics_of(points, frontier, limits, whole=whole)
     chosen = decision.concurrency if decision else None
-    styles = [STYLES[role_of(point, frontier, chosen)] for point in points]
-    columns = [_load_column(points, styles), *_load_columns(points)]
+    styles = [_style(point, frontier, chosen) for point in points]
+    columns = [_load_column(points, styles), *_in_flight_column(points)]
     columns += [
         _metric_column(points, name, limits, gpus, first=name in asked, whole=whole)
         for name in names
@@ -111,7 +106,9 @@ def _metrics_of(
 ) -> tuple[list[str], list[str]]:
     """The metrics that a table must show, and all of its columns."""
     axes = frontier.objectives if frontier else ()
-    asked = [_USUAL[0], *([limit.metric for limit in limits] or axes)]
+    of_sessions = any(isinstance(point.concurrency, SessionRate) for point in points)
+    rates = ["request_throughput"] * of_sessions + [_USUAL[0]]
+    asked = [*rates, *([limit.metric for limit in limits] or axes)]
     if not whole:
         return asked, sorted(dict.fromkeys(asked), key=lambda name: name == "error_rate")
     classes = [f"{group}.{n}" for n in _OF_CLASSES for group in (points[0].shape.finest(None) if points else ())]
@@ -130,46 +127,14 @@ def verdict_words(point: Point, frontier: Frontier | None, limits: Sequence[Limi
     reasons = decision.explanation.settings if decision is not None else ()
     reason = next((reason for reason in reasons if reason.settings == (point.concurrency,)), None)
     if reason is not None and decision is not None:
-        words = _reason_words(reason, [limit for limit in decision.limits if point_breaks(point, limit)])
+        measured = [(limit, point.metrics[limit.metric]) for limit in decision.limits if limit.metric in point.metrics]
+        words = reason_words(reason, [limit for limit, estimate in measured if limit.breaks(estimate.value)])
         return f"{words}   <- run here" if point.concurrency == decision.concurrency else words
     if limits or frontier is None:
         return "not judged"
     if point.concurrency in frontier.excluded:
         return "not on these axes"
     return "on the frontier" if point.concurrency in frontier.members else "dominated"
-
-
-def point_breaks(point: Point, limit: Limit) -> bool:
-    """Whether the measured value of a limited metric is beyond its limit."""
-    return limit.metric in point.metrics and limit.breaks(point.metrics[limit.metric].value)
-
-
-_NOT_PROVEN = {
-    Cause.CROSSES: "not proven: {label} {needs}",
-    Cause.TOO_FEW: "not proven: {label} {needs}",
-    Cause.NO_INTERVAL: "not proven: no interval",
-    Cause.STALE: "not proven: the server changed since",
-    Cause.GROWS: "not proven: {label} grows",
-}
-
-
-def _reason_words(reason: Reason, broken: Sequence[Limit]) -> str:
-    """The verdict of a judged setting in few words; `broken` are the limits that its values
-    break.
-    """
-    label = metric(reason.metric).label if reason.metric else ""
-    if reason.cause in (Cause.SCANNED, Cause.NOT_JUDGED):
-        return f"over {broken[0].of.label} (short trial)" if broken else "not proven (short trial)"
-    if reason.verdict is Verdict.VIOLATES:
-        return f"violates {label}"
-    if reason.cause in _NOT_PROVEN and reason.verdict is not Verdict.MEETS:
-        if broken and reason.metric not in [limit.metric for limit in broken]:
-            return f"not proven: {broken[0].of.label} is probably over its limit"
-        close = "has too wide a bound" if is_clear(reason) else "is too close to its limit"
-        few = "has too few requests" if reason.cause is Cause.TOO_FEW else close
-        needs = few if reason.need is None else f"needs about {roughly(reason.need)} requests"
-        return _NOT_PROVEN[reason.cause].format(label=label, needs=needs)
-    return "meets" if reason.verdict is Verdict.MEETS else "not proven"
 
 
 def _metric_column(
@@ -201,22 +166,15 @@ def _load_column(points: Sequence[Point], styles: Sequence[str]) -> Column:
     else:
         head, long = "c", "concurrency"
     keyed = zip((p.concurrency for p in points), styles, strict=True)
-    return Column(head, tuple(Cell(bare(load), key=load, style=style) for load, style in keyed), long=long)
+    return Column(head, tuple(Cell(bare(load), key=int(load), style=style) for load, style in keyed), long=long)
 
 
-def _load_columns(points: Sequence[Point]) -> list[Column]:
-    """Requests that ended per second, where the rate counts sessions; requests in flight, where the
-    load does not.
-    """
-    columns = []
-    if any(isinstance(point.concurrency, SessionRate) for point in points):
-        name = "request_throughput"
-        cells = tuple(_metric_cell(name, point.metrics.get(name), None, None) for point in points)
-        columns.append(Column("req/s", cells, 1, long="requests per second"))
-    if any(point.in_flight for point in points):
-        cells = tuple(Cell(format_number(point.in_flight), key=point.in_flight) for point in points)
-        columns.append(Column("in flight", cells, 1, long="requests in flight, mean"))
-    return columns
+def _in_flight_column(points: Sequence[Point]) -> list[Column]:
+    """Requests in flight, where the load does not say how many."""
+    if not any(point.in_flight for point in points):
+        return []
+    cells = tuple(Cell(format_number(point.in_flight), key=point.in_flight) for point in points)
+    return [Column("in flight", cells, 1, long="requests in flight, mean")]
 
 
 def _metric_cell(

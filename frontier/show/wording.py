@@ -18,7 +18,6 @@ from frontier.core.text import clean_name as clean_name
 from frontier.core.units import count as count
 from frontier.core.units import format_number, format_seconds
 from frontier.show.axis_units import display_one
-from frontier.show.rough import roughly
 
 CLOSED_LOOP = "closed loop, zero think time"
 SHORT = 24
@@ -293,17 +292,6 @@ def _kind(name: str, flags: Sequence[tuple[int, Flag]], *, fatal: bool) -> FlagK
         for c, flag in flags
     )
     return FlagKind(clean(name).replace("_", " "), one, clean(flags[0][1].advice, 240), fatal, where)
-
-
-def unproven_words(estimate: Estimate | None, need: int | None) -> str:
-    """Why a setting is not proven: '601 of about 1,280 requests', 'too few requests', 'no
-    interval'.
-    """
-    if estimate is None:
-        return "not measured"
-    if need and estimate.n:
-        return f"{estimate.n:,} of about {roughly(need)} requests"
-    return "too few requests" if estimate.has_interval else "no interval"
 
 
 # --- where the time goes

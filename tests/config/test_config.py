@@ -328,6 +328,14 @@ def test_the_simulators_parameters_become_an_engine_spec() -> None:
     assert "http://127.0.0.1:9" == deployment.target({}, url="http://127.0.0.1:9").root
 
 
+def test_a_header_is_sent_once_however_its_name_is_written() -> None:
+    (deployment,) = load("api_key_env: MY_KEY\nheaders: {authorization: '${OTHER}', accept: text/plain}\n").deployments
+    sent = deployment.target({"MY_KEY": "hunter2hunter2", "OTHER": "Basic swordfish-1"}).request_headers()
+    named = {name.lower(): text for name, text in sent.items()}
+    assert len(named) == len(sent)
+    assert ("Basic swordfish-1", "text/plain") == (named["authorization"], named["accept"])
+
+
 def test_secrets_come_from_the_environment_and_are_in_no_repr_and_no_identity() -> None:
     config = load("api_key_env: MY_KEY\nheaders: {X-Tenant: blue, X-Token: '${OTHER}'}\n")
     (deployment,) = config.deployments

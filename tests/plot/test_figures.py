@@ -239,9 +239,10 @@ def test_settings_without_a_curve_are_named_and_colours_stay_with_their_settings
     samples = SAMPLES | {8: dead}
     figure = tails_figure(view(toy_points((1, 8, 64))), samples)
     assert figure is not None
-    inks = dict(figure.keys)
-    assert len(inks) == len(figure.keys)
-    assert set(figure.keys) == {(li.name, li.role) for chart in figure.panels for li in chart.lines}
+    keys = [(li.name, li.role) for li in figure.named_lines]
+    inks = dict(keys)
+    assert len(inks) == len(keys)
+    assert set(keys) == {(li.name, li.role) for chart in figure.panels for li in chart.lines}
     assert_golden_row("pictures", "\n".join(figure.notes))
 
 

@@ -4,17 +4,17 @@ import math
 
 import pytest
 
-from frontier.show.picture.data import Axis, Callout, Line, Mark, Panel, Role
+from frontier.show.picture.data import Axis, Line, Mark, Panel, Role
 from frontier.show.picture.draw import defaults
-from frontier.show.picture.layout import Canvas, PanelLayout
+from frontier.show.picture.layout import PanelLayout
 from frontier.show.picture.text_size import fit, text_width, wrap
 
 X, Y = Axis("x", 0, 100), Axis("y", 0, 100)
 
 
-def laid_out(*marks: Mark, lines: tuple[Line, ...] = (), callouts: tuple[Callout, ...] = ()) -> PanelLayout:
+def laid_out(*marks: Mark, lines: tuple[Line, ...] = ()) -> PanelLayout:
     with defaults():
-        return PanelLayout(Panel("", X, Y, lines, marks, callouts=callouts), 600, 400, 11).run()
+        return PanelLayout(Panel("", X, Y, lines, marks), 600, 400, 11).run()
 
 
 def test_wrapped_lines_fit_and_are_about_equal() -> None:
@@ -40,7 +40,7 @@ def test_what_does_not_fit_is_cut_with_an_ellipsis(text: str) -> None:
 
 
 def test_a_box_is_free_where_it_touches_neither_a_line_nor_a_box_nor_the_edge() -> None:
-    canvas = Canvas(100, 100)
+    canvas = PanelLayout(Panel("", X, Y), 100, 100, 11)
     canvas.draw([(0, 0), (100, 100)])
     canvas.boxes.append((60, 10, 80, 30))
 
@@ -63,19 +63,23 @@ def test_a_number_goes_to_another_side_when_one_is_taken_and_to_the_notes_when_a
     assert [one] == laid_out(one, lines=hatch).unnumbered
 
 
-def test_a_callout_keeps_clear_of_lines_and_its_leader_ends_at_its_place() -> None:
-    lines = tuple(Line("", ((0, y), (100, y)), kind="fit") for y in range(40, 61, 4))
-    callout = Callout(("operating point", "and its numbers"), Role.OPERATING, at=(50, 50))
-    (placed,) = laid_out(lines=lines, callouts=(callout,)).placed
+STAR = Mark(64, 50, 50, Role.FRONTIER, text="64", words="run here: c=64", star=Role.OPERATING)
 
+
+def test_the_words_of_a_mark_keep_clear_of_lines_and_their_leader_ends_at_it() -> None:
+    lines = tuple(Line("", ((0, y), (100, y)), kind="fit") for y in range(40, 61, 4))
+    (placed,) = laid_out(STAR, lines=lines).placed
+
+    assert "run here: c=64" == placed.text
     assert not placed.box[1] <= 240
     assert placed.leader is not None
-    assert 11.0 == pytest.approx(math.dist(placed.leader[:2], (300, 200)))
+    assert 9.0 == pytest.approx(math.dist(placed.leader[:2], (300, 200)))
 
 
-def test_a_callout_stands_beside_its_place_or_is_never_lost() -> None:
-    callout = Callout(("run here: c=64",), Role.OPERATING, at=(50, 50))
-    (placed,) = laid_out(callouts=(callout,)).placed
+def test_the_words_of_a_mark_stand_beside_it_or_are_never_lost() -> None:
+    (placed,) = laid_out(STAR).placed
+    assert "run here: c=64" == placed.text
     assert placed.leader is None
-    none = laid_out(lines=tuple(Line("", ((0, y), (100, y)), kind="fit") for y in range(101)), callouts=(callout,))
+    none = laid_out(STAR, lines=tuple(Line("", ((0, y), (100, y)), kind="fit") for y in range(101)))
     assert ["run here: c=64"] == none.unplaced
+    assert [STAR] == none.unnumbered

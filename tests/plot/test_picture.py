@@ -43,15 +43,14 @@ def only(found: Picture) -> Panel:
 
 def beside(found: Picture, concurrency: int) -> str:
     """What is written beside the mark of a setting."""
-    (at,) = [(mark.x, mark.y) for mark in only(found).marks if mark.concurrency == concurrency]
-    (callout,) = [callout for callout in only(found).callouts if callout.at == at]
-    return "\n".join(callout.lines)
+    (words,) = [mark.words for mark in only(found).marks if mark.concurrency == concurrency]
+    return words
 
 
 def of_the_roofline(found: Picture) -> str:
-    """What is written of the roofline."""
-    (callout,) = [callout for callout in only(found).callouts if callout.role is Role.ROOFLINE]
-    return "\n".join(callout.lines)
+    """What is written of the roofline: at its line, and below the panel."""
+    names = [line.name for line in only(found).lines if line.kind == "roofline"]
+    return "\n".join([*names, *(note for note in found.notes if note.startswith("roofline"))])
 
 
 def test_the_title_is_the_decision() -> None:
@@ -166,9 +165,8 @@ def test_a_limit_far_from_every_point_is_named_and_does_not_squeeze_the_picture(
     assert far.x.low > 20
     assert not far.rules
     assert near.rules
-    assert_golden_row(
-        "pictures", "\n".join(line for callout in far.callouts if not callout.at for line in callout.lines)
-    )
+    found = drawn(toy_points(), Limit("p99_ttft", 0.001))
+    assert_golden_row("pictures", "\n".join(note for note in found.notes if "limit" in note))
 
 
 def test_infinite_ends_become_short_arrows_and_unknown_intervals_none() -> None:
@@ -274,11 +272,9 @@ def test_what_is_not_proven_says_what_would_decide() -> None:
 
 def test_several_that_are_not_proven_say_what_each_has() -> None:
     points = toy_points()
-    decision = toy_decision(points)
-    judgements = tuple(dataclasses.replace(j, verdict=Verdict.UNPROVEN, need=1000) for j in decision.judgements)
-    open_ = dataclasses.replace(
-        decision, verdict=Verdict.UNPROVEN, concurrency=None, candidate=64, judgements=judgements
-    )
+    judged = toy_decision(points).judgements
+    judgements = tuple(dataclasses.replace(j, verdict=Verdict.UNPROVEN, need=1000) for j in judged)
+    open_ = toy_decision(points, verdict=Verdict.UNPROVEN, concurrency=None, candidate=64, judgements=judgements)
     found = small_multiples([View(points, toy_frontier(points), open_)] * 2)
 
     assert not [c for panel in found.panels for c in starred(panel)]
@@ -330,7 +326,7 @@ def test_light_that_is_faster_than_the_axis_begins_comes_in_at_its_edge() -> Non
     points, axes = toy_points(), ("output_throughput", "p50_interactivity")
     light = Roofline(3600, "HBM roofline", rising)
     panel = only(picture(points, toy_frontier(points, axes), toy_decision(points, (LIMIT,)), light=light))
-    assert ((panel.x.low, 3600.0), (panel.x.high, 3600.0)) == roofline(panel)
+    assert ((panel.x.high, 3600.0), (panel.x.low, 3600.0)) == roofline(panel)
 
 
 def test_the_speed_of_light_is_drawn_where_it_fits_and_named_where_not() -> None:

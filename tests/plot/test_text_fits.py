@@ -4,7 +4,6 @@ crowd it most."""
 import dataclasses
 import itertools
 
-import numpy as np
 import pytest
 from matplotlib.figure import Figure
 from matplotlib.text import Text
@@ -113,16 +112,16 @@ def test_no_label_touches_a_line_or_a_mark_and_none_is_lost(case: str) -> None:
         for panel in picture.panels:
             empty = PanelLayout(panel, 480, 300, 9.5)
             layout = PanelLayout(panel, 480, 300, 9.5).run()
-            lines = np.array(empty.canvas.segments).T
+            lines = empty.segments.T
             for placed in layout.placed:
-                assert not _touches(lines, placed.box), placed.lines
+                assert not _touches(lines, placed.box), placed.text
                 x0, y0, x1, y1 = placed.box
-                marks = [b for b in empty.canvas.boxes if x0 < b[2] and b[0] < x1 and y0 < b[3] and b[1] < y1]
-                assert not marks, placed.lines
-            words = [line for placed in layout.placed for line in placed.lines]
+                marks = [b for b in empty.boxes if x0 < b[2] and b[0] < x1 and y0 < b[3] and b[1] < y1]
+                assert not marks, placed.text
+            words = [placed.text for placed in layout.placed]
             numbers = {mark.text for mark in panel.marks if mark.text and not mark.star and not mark.ring}
             missing = numbers - set(words) - {mark.text for mark in layout.unnumbered}
-            assert not [text for text in missing if not any(f"c = {text}" in word for word in words)]
+            assert not [text for text in missing if not any(f"c={text}," in word for word in words)]
 
 
 def test_the_check_sees_a_text_on_another_and_one_outside() -> None:

@@ -132,7 +132,7 @@ def said(picture: Picture) -> str:
     for panel in picture.panels:
         lines += [panel.title, panel.x.label, panel.y.label]
         lines += [line for rule in panel.rules for line in rule.lines]
-        lines += [line for callout in panel.callouts for line in callout.lines]
+        lines += [mark.words for mark in panel.marks]
         lines += [*(line.name for line in panel.lines), " ".join(mark.text for mark in panel.marks if mark.text)]
     return "\n".join([*filter(None, lines), *picture.notes, picture.foot]).replace("\u00a0", " ")
 

@@ -13,6 +13,7 @@ from html.parser import HTMLParser
 import pytest
 
 from frontier.core.decisions import Cause, Judgement, Limit, Verdict
+from frontier.core.loads import Rate
 from frontier.core.points import Distance, Estimate, Flag
 from frontier.core.shapes import Shape
 from frontier.core.solver import solve_all
@@ -80,9 +81,9 @@ def test_the_page_says_where_the_time_goes() -> None:
     refused = dataclasses.replace(points[0].time, parts={}, refused="others too")
     points[0] = dataclasses.replace(points[0], time=refused)
     report = viewed(usual(), points=points, frontier=toy_frontier(points), decision=toy_decision(points, LIMITS))
-    (section,) = page_of(report).sections
-    (grid,) = [grid for grid in section.evidence if "prefill" in grid.heads]
-    (line,) = [text for _, text in section.more if "prefill" in text]
+    (section,) = page_of(report)["sections"]
+    (grid,) = [grid for grid in section["evidence"] if "prefill" in grid.heads]
+    (line,) = [text for _, text in section["more"] if "prefill" in text]
     assert "c=64" in line
     rows = grid.as_json()
     assert ["c=1", "c=8", "c=64"] == [row["concurrency"] for row in rows]
@@ -97,8 +98,8 @@ def test_the_page_says_everything_it_must(dress: str) -> None:
     text = read(page_html(usual)).text if dress == "html" else report_markdown(usual())
     page, (flag,) = page_of(usual()), usual().views[0].points[-1].flags
     wanted = (
-        page.title,
-        *page.health,
+        page["title"],
+        *page["health"],
         *usual().commands,
         flag.advice[1:],
         flag.measured,
@@ -129,9 +130,9 @@ def test_the_whole_text_of_the_page_and_its_markdown() -> None:
 
 
 def test_each_limited_number_has_a_bar_with_its_value_its_bound_and_the_limit() -> None:
-    (section,) = page_of(usual()).sections
-    assert section.figures is not None
-    bars = dict(zip([row[0] for row in section.figures.texts], section.bars, strict=True))
+    (section,) = page_of(usual())["sections"]
+    assert section["figures"] is not None
+    bars = dict(zip([row[0] for row in section["figures"].texts], section["bars"], strict=True))
     chosen = usual().views[0].decision.metrics  # type: ignore[union-attr]
 
     assert bars["output throughput"] is None
@@ -176,14 +177,14 @@ def large() -> Report:
 
 def test_of_several_series_the_answers_come_first() -> None:
     page = page_of(large())
-    assert page.answers is not None
-    rows = page.answers.as_json()
+    assert page["answers"] is not None
+    rows = page["answers"].as_json()
     text = report_markdown(large())
 
-    assert len(page.sections) == len(rows)
-    assert ["run at 64"] * 8 == [row["answer"] for row in rows]
+    assert len(page["sections"]) == len(rows)
+    assert ["run at c=64"] * 8 == [row["answer"] for row in rows]
     assert text.index("| workload | answer |") < text.index("## bf16")
-    assert page_of(usual()).answers is None
+    assert page_of(usual())["answers"] is None
 
 
 @pytest.mark.parametrize(
@@ -252,11 +253,11 @@ def test_the_neighbours_say_why_they_were_not_taken() -> None:
     assert decision is not None
     causes = {reason.settings[0]: reason.cause for reason in decision.explanation.settings}
     assert (Cause.CHOSEN, Cause.VIOLATES, Cause.MEETS) == (causes[64], causes[80], causes[56])
-    (section,) = page_of(usual()).sections
-    assert section.neighbours is not None
+    (section,) = page_of(usual())["sections"]
+    assert section["neighbours"] is not None
     for text in (read(page_html(usual)).text, report_markdown(usual())):
-        assert [] == [cell for row in section.neighbours.texts for cell in row if cell not in text]
-    assert_golden_row("pages", "\n".join(" | ".join(row) for row in section.neighbours.texts))
+        assert [] == [cell for row in section["neighbours"].texts for cell in row if cell not in text]
+    assert_golden_row("pages", "\n".join(" | ".join(row) for row in section["neighbours"].texts))
 
 
 def test_a_setting_that_is_not_judged_is_said_to_be_so() -> None:
@@ -379,20 +380,27 @@ def test_a_config_with_fences_of_its_own_stays_in_its_block() -> None:
 
 
 def test_each_row_has_its_role() -> None:
-    (section,) = page_of(usual()).sections
-    marked = zip(section.marks, section.points.texts, strict=True)
-    roles = {c: (role, cells[0]) for (c, role), cells in marked}
+    (section,) = page_of(usual())["sections"]
+    styles = {row[0].value: (row[0].key, row[0].style) for row in section["points"].rows}
 
-    assert (("chosen", "64"), ("excluded", "128"), ("frontier", "8")) == (roles[64], roles[128], roles[8])
-    assert ("concurrency", "tok/s/GPU") == section.points.heads[:2]
+    assert ((64, "bold"), (128, "dim"), (8, "")) == (styles["64"], styles["128"], styles["8"])
+    assert ("concurrency", "tok/s/GPU") == section["points"].heads[:2]
+
+
+def test_rows_of_rates_are_sorted_by_number_and_belong_to_their_marks() -> None:
+    points = [dataclasses.replace(p, concurrency=Rate.of(p.concurrency + 0.5)) for p in toy_points((1, 8, 64))]
+    page = report_html(Report([View(points, toy_frontier(points))]))
+
+    assert ["1500", "8500", "64500"] == re.findall(r'<th scope="row" data-v="([^"]*)"', page)
+    assert ["mark-0-1500", "mark-0-8500", "mark-0-64500"] == re.findall(r'data-mark="([^"]*)"', page)
 
 
 def test_without_an_sla_there_is_a_page_all_the_same() -> None:
     points = toy_points()
     page = page_of(Report([View(points, toy_frontier(points))]))
 
-    assert page.sections[0].verdict is None
-    assert_golden_row("pages", "\n".join([page.title, *page.health]))
+    assert page["sections"][0]["verdict"] is None
+    assert_golden_row("pages", "\n".join([page["title"], *page["health"]]))
 
 
 def test_the_speed_of_light_and_the_band_reach_the_picture() -> None:

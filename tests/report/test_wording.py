@@ -13,7 +13,7 @@ from frontier.core.points import Estimate, Flag
 from frontier.core.text import clean
 from frontier.extras.status.command import trial_words
 from frontier.show.explain import SENTENCES, sentence, words_of
-from frontier.show.wording import WIDENS, flag_kinds, flag_words, interval_text, unproven_words, value_text
+from frontier.show.wording import WIDENS, flag_kinds, flag_words, interval_text, value_text
 from tests.golden import assert_golden_row
 from tests.plot.toy import toy_point
 
@@ -98,19 +98,6 @@ def test_a_limit_that_depends_on_the_setting_stands_beside_each_figure() -> None
     (kind,) = flag_kinds(few)
 
     assert_golden_row("flags", kind.text())
-
-
-@pytest.mark.parametrize(
-    ("estimate", "need", "words"),
-    [
-        (Estimate(0.02, 0.019, 0.021, 601), 1280, "601 of about 1,300 requests"),
-        (Estimate(0.02, 0.019, math.inf, 601), None, "too few requests"),
-        (Estimate.without_interval(0.02, 0), None, "no interval"),
-        (None, None, "not measured"),
-    ],
-)
-def test_why_nothing_is_proven_of_a_setting(estimate: Estimate | None, need: int | None, words: str) -> None:
-    assert words == unproven_words(estimate, need)
 
 
 @pytest.mark.parametrize(

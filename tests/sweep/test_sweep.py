@@ -222,7 +222,7 @@ def test_a_spent_budget_ends_the_sweep_with_what_is_finished(tmp_path: Path) -> 
     assert any(note.endswith(f"; {dropped['reason']}") for note in told.notes)
     assert set(dropped["trials"]) == set(run.skipped)
     assert run.standing is not None
-    assert run.standing.brief in page_of(report_of(run, run.limits())).health[-1]
+    assert run.standing.brief in page_of(report_of(run, run.limits()))["health"][-1]
 
 
 def test_what_earlier_sessions_spent_counts(tmp_path: Path) -> None:

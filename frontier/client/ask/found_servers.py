@@ -50,13 +50,13 @@ async def ask_server(url: str, api_key: str | None = None) -> ServerFacts | None
                 return ServerFacts("", refused=True)
             listed = object_of(listing)
             models, longest = models_of(listed)
-            engine = await detect(client, listed)
-            if not models and engine.dialect == "openai":
+            dialect, identity = await detect(client, listed)
+            if not models and dialect == "openai":
                 return None
-            loaded = await loaded_models(client, engine.dialect, models) if len(models) > 1 else models
-            room = await _room(client, engine.dialect)
+            loaded = await loaded_models(client, dialect, models) if len(models) > 1 else models
+            room = await _room(client, dialect)
             names = tuple(dict.fromkeys((*loaded, *models)))
-            return ServerFacts(engine.text, names, longest, kv_tokens=room.kv_tokens, slots=room.slots)
+            return ServerFacts(identity, names, longest, kv_tokens=room.kv_tokens, slots=room.slots)
     except TimeoutError:
         return None
 

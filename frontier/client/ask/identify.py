@@ -18,14 +18,6 @@ _MODELS_SAID = 5
 """Models of a list that changed which are named."""
 
 
-@dataclass(frozen=True, slots=True)
-class Identity:
-    """Who the server says it is; two trials on different identities are not one server."""
-
-    dialect: str
-    text: str
-
-
 def body_of(exchange: Exchange) -> bytes:
     """The body of a 200 answer; empty of any other."""
     good = exchange.failure is None and exchange.status == 200
@@ -37,8 +29,9 @@ def object_of(exchange: Exchange) -> dict[str, Any]:
     return json_object(body_of(exchange))
 
 
-async def detect(client: Client, listed: Mapping[str, Any]) -> Identity:
-    """The engine behind the client's target; `listed` is the answer of /v1/models.
+async def detect(client: Client, listed: Mapping[str, Any]) -> tuple[str, str]:
+    """The dialect of the engine behind the client's target, and who it says that it is: two trials
+    on different identities are not one server. `listed` is the answer of /v1/models.
 
     By the owner of the models it lists, then by the routes that only one engine has; else it is
     taken as plain OpenAI, which is asked nothing beyond the public API.
@@ -50,7 +43,7 @@ async def detect(client: Client, listed: Mapping[str, Any]) -> Identity:
         route, key = place
         version = object_of(await client.ask(route)).get(key)
     text = client.target.cleaned(str(version or ""), LONGEST_VERSION)
-    return Identity(dialect, f"{dialect} {text}" if text else dialect)
+    return dialect, f"{dialect} {text}" if text else dialect
 
 
 def _owner(listed: Mapping[str, Any]) -> str | None:

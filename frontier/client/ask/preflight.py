@@ -128,8 +128,8 @@ class _Questions:
 
     def note(self, name: str, good: bool | None, detail: str) -> None:
         """Add a check; `good` None is neither good nor bad."""
-        states: dict[bool | None, Literal["ok", "warn", "note"]] = {True: "ok", False: "warn", None: "note"}
-        self.checks.append(Check(name, states[good], self.target.cleaned(detail)))
+        state: Literal["ok", "warn"] = "ok" if good else "warn"
+        self.checks.append(Check(name, "note" if good is None else state, self.target.cleaned(detail)))
 
     async def run(self, concurrency: int, wait: float) -> Preflight:
         needed = concurrency + OTHER_FILES
@@ -148,9 +148,8 @@ class _Questions:
         models, max_len = models_of(listed)
         identity = self.target.dialect or ""
         if self.target.dialect is None:
-            detected = await detect(client, listed)
-            self.target = dataclasses.replace(self.target, dialect=detected.dialect)
-            identity = detected.text
+            dialect, identity = await detect(client, listed)
+            self.target = dataclasses.replace(self.target, dialect=dialect)
         server = exchange.headers.get("server")
         identity = self.target.cleaned(identity if not server or server in identity else f"{identity} ({server})")
         self.target = dataclasses.replace(self.target, identity=identity)
@@ -306,14 +305,12 @@ async def calibrate(found: Preflight, lengths: list[int], *, words: bool = False
                 record, exchange = await ask_patiently(client, found.target, content, 1)
                 # The one token may be half a character, which servers hold back; the usage counts
                 # the prompt even so.
-                if record.outcome is Outcome.EMPTY and record.prompt_tokens is not None:
+                if record.outcome in (Outcome.OK, Outcome.EMPTY) and record.prompt_tokens is not None:
                     return record.prompt_tokens
                 if record.outcome is not Outcome.OK:
                     wait = retry_after(exchange)
                     what = f"a prompt could not be counted: {record.error}"
                     raise MeasurementError(what, unmeasurable.stream_hint(record, wait), retry_after=wait)
-                if record.prompt_tokens is not None:
-                    return record.prompt_tokens
             raise MeasurementError(f"a prompt could not be counted: no usage in {_COUNTS} answers", _NO_USAGE)
 
         learned = await calibrate_words(count, max(lengths), natural=natural)

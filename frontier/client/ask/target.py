@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 from urllib.parse import SplitResult, unquote, urlsplit
 
+from multidict import CIMultiDict
 from yarl import URL
 
 from frontier.client.engines import ENGINES
@@ -213,12 +214,15 @@ class Target:
         """
         return self.ignore_eos and bool(self.engine.length_fields(1))
 
-    def request_headers(self) -> dict[str, str]:
-        """What every request carries: no compression, and the key when there is one."""
-        headers = {"Accept": "*/*", "Accept-Encoding": "identity", "Content-Type": "application/json"}
+    def request_headers(self) -> Mapping[str, str]:
+        """What every request carries: no compression, and the key when there is one. A header of
+        the target's own takes the place of one that differs from it in case alone.
+        """
+        headers = CIMultiDict({"Accept": "*/*", "Accept-Encoding": "identity", "Content-Type": "application/json"})
         if self.api_key is not None:
             headers["Authorization"] = f"Bearer {self.api_key}"
-        return headers | dict(self.headers)
+        headers.update(self.headers)
+        return headers
 
     @property
     def secrets(self) -> Secrets:

@@ -28,7 +28,7 @@ from frontier.client.ask.evidence import Evidence
 from frontier.client.ask.prompts import PromptPlan
 from frontier.client.ask.target import Proxies, Target
 from frontier.client.http.http_client import Client, Clock
-from frontier.client.load.health import HealthMonitor, raise_fd_limit
+from frontier.client.load.health import OTHER_FILES, HealthMonitor, raise_fd_limit
 from frontier.client.load.loop import ClosedLoop, TrialProgress
 from frontier.client.load.pipeline import LiveStats, RequestPipeline, Share, named_together
 from frontier.client.load.rules import StreamStatus, WindowState, next_state, together
@@ -36,8 +36,6 @@ from frontier.client.load.trial import measurement
 from frontier.core.errors import FrontierError, MeasurementError
 from frontier.core.trials import ClientHealth, Measurement, Record, Trial, WorkerFacts
 
-_OWN_FILES = 64
-"""Files that a process opens beside its connections."""
 ASK_EVERY = 0.1
 LEAD = 0.25
 """Seconds ahead that the start, the opening and the close of the window are announced."""
@@ -90,61 +88,25 @@ class ShardReport:
 
 
 @dataclass(frozen=True, slots=True)
-class ShardResult:
-    """The end of a shard: its last report, its health, by how many seconds it began late, and what
-    the answers named.
+class ShardResult(ShardReport):
+    """The last report of a shard: its health, by how many seconds it began late, and what the
+    answers named.
     """
 
-    report: ShardReport
     health: ClientHealth
     late: float
     named: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
 
 
-class Shard:
-    """One shard of one trial. `state` is what is decided of the window, set from outside as it is
-    decided.
-    """
-
-    def __init__(self, job: ShardJob, clock: Clock = time.perf_counter) -> None:
-        """Also prepares the first requests, which takes a while."""
-        self.job, self.clock = job, clock
-        self.state = WindowState()
-        self._records: list[Record] = []
-        self._loop: ClosedLoop | None = None
-        self._pipeline = RequestPipeline(job.trial, job.target, job.prompts.source(), self._on_record, job.share)
-        raise_fd_limit(len(job.share.streams(job.trial.concurrency)) + _OWN_FILES)
-
-    async def run(self, zero: float) -> ShardResult:
-        """Send from `zero` on, the trial's start on this clock, until the state is over."""
-        job, clock = self.job, self.clock
-        with HealthMonitor(clock) as monitor:
-            numbers = itertools.count(job.share.index, job.share.of)
-            async with Client(job.target, clock, proxies=job.proxies, numbers=numbers) as client:
-                loop = ClosedLoop(job.trial, client, self._pipeline, monitor, lambda *_: self.state, share=job.share)
-                loop.spread = job.expected_e2e
-                await asyncio.sleep(max(0.0, zero - clock()))
-                late = max(0.0, clock() - zero)
-                self._loop = loop
-                await loop.run(zero=zero)
-                health = monitor.health(client.resent, client.opened, client.renewal)
-                return ShardResult(self.report(), health, late, self._pipeline.named.counts())
-
-    def report(self) -> ShardReport:
-        """How the streams stand now, with the records since the last report."""
-        records, self._records = tuple(self._records), []
-        return ShardReport(StreamStatus(-math.inf) if self._loop is None else self._loop.status(), records)
-
-    def _on_record(self, record: Record) -> None:
-        self._records.append(record)
-
-
 class ShardHost:
-    """What a client process does when the sweep asks it to, one shard at a time."""
+    """A client process: it answers the sweep's questions and sends one shard at a time."""
 
     def __init__(self, clock: Clock = time.perf_counter) -> None:
-        self._clock = clock
-        self._shard: Shard | None = None
+        self.clock = clock
+        self._state = WindowState()
+        self._records: list[Record] = []
+        self._job: ShardJob | None = None
+        self._loop: ClosedLoop | None = None
         self._running: asyncio.Task[ShardResult] | None = None
 
     async def answer(self, method: str, arguments: tuple[Any, ...]) -> tuple[str | None, Any]:
@@ -162,25 +124,51 @@ class ShardHost:
 
     def time(self) -> float:
         """This process's clock."""
-        return self._clock()
+        return self.clock()
 
     def prepare(self, job: ShardJob) -> None:
-        """Get ready for a shard."""
-        self._shard = Shard(job, self._clock)
+        """Get ready for a shard: also prepares the first requests, which takes a while."""
+        self._state, self._records, self._loop = WindowState(), [], None
+        self._pipeline = RequestPipeline(job.trial, job.target, job.prompts.source(), self._on_record, job.share)
+        self._job = job
+        raise_fd_limit(len(job.share.streams(job.trial.concurrency)) + OTHER_FILES)
 
     def start(self, zero: float) -> None:
         """Begin it at `zero` on this clock."""
-        assert self._shard is not None, "prepare first"
-        self._running = asyncio.ensure_future(self._shard.run(zero))
+        assert self._job is not None, "prepare first"
+        self._running = asyncio.ensure_future(self._run(self._job, zero))
 
-    def exchange(self, state: WindowState) -> ShardReport | ShardResult:
+    def exchange(self, state: WindowState) -> ShardReport:
         """Hear what is decided of the window; how the shard stands, or its result once it has
         ended.
         """
-        assert self._shard is not None, "prepare first"
         assert self._running is not None, "start first"
-        self._shard.state = state
-        return self._running.result() if self._running.done() else self._shard.report()
+        self._state = state
+        return self._running.result() if self._running.done() else self._report()
+
+    async def _run(self, job: ShardJob, zero: float) -> ShardResult:
+        """Send from `zero` on, the trial's start on this clock, until the state is over."""
+        clock = self.clock
+        with HealthMonitor(clock) as monitor:
+            numbers = itertools.count(job.share.index, job.share.of)
+            async with Client(job.target, clock, proxies=job.proxies, numbers=numbers) as client:
+                loop = ClosedLoop(job.trial, client, self._pipeline, monitor, lambda *_: self._state, share=job.share)
+                loop.spread = job.expected_e2e
+                await asyncio.sleep(max(0.0, zero - clock()))
+                late = max(0.0, clock() - zero)
+                self._loop = loop
+                await loop.run(zero=zero)
+                health = monitor.health(client.resent, client.opened, client.renewal)
+                last = self._report()
+                return ShardResult(last.status, last.records, health, late, self._pipeline.named.counts())
+
+    def _report(self) -> ShardReport:
+        """How the streams stand now, with the records since the last report."""
+        records, self._records = tuple(self._records), []
+        return ShardReport(StreamStatus(-math.inf) if self._loop is None else self._loop.status(), records)
+
+    def _on_record(self, record: Record) -> None:
+        self._records.append(record)
 
 
 # --- the sweep's side
@@ -338,11 +326,10 @@ class _ShardedTrial:
         more.
         """
         while True:
-            answer: ShardReport | ShardResult = await self._within(worker, worker.call("exchange", self.state))
-            if isinstance(answer, ShardResult):
-                self._take(answer.report)
-                return answer
+            answer: ShardReport = await self._within(worker, worker.call("exchange", self.state))
             self._take(answer)
+            if isinstance(answer, ShardResult):
+                return answer
             await asyncio.sleep(ASK_EVERY)
 
     def _take(self, report: ShardReport) -> None:

@@ -3,6 +3,7 @@ in the windows."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from statistics import fmean
 
 from frontier.core.decisions import Decision
 from frontier.core.loads import setting
@@ -102,14 +103,10 @@ def _server(name: str, join: Callable[[Sequence[float]], float]) -> Callable[[Wi
     return read
 
 
-def _mean(values: Sequence[float]) -> float:
-    return sum(values) / len(values)
-
-
 def _in_flight(sample: WindowData) -> float | None:
     """Mean number of requests in flight."""
     values = [float(v) for v in sample.in_flight if math.isfinite(v)]
-    return _mean(values) if values else None
+    return fmean(values) if values else None
 
 
 CLIENT: tuple[Watched, ...] = (
@@ -123,9 +120,9 @@ CLIENT: tuple[Watched, ...] = (
     ("their clocks known within", _worst("clock_bound"), format_seconds),
 )
 SERVER: tuple[Watched, ...] = (
-    ("running, mean", _server("num_requests_running", _mean), format_number),
-    ("waiting, mean", _server("num_requests_waiting", _mean), format_number),
-    ("KV cache in use, mean", _server("kv_cache_usage_perc", _mean), format_share),
+    ("running, mean", _server("num_requests_running", fmean), format_number),
+    ("waiting, mean", _server("num_requests_waiting", fmean), format_number),
+    ("KV cache in use, mean", _server("kv_cache_usage_perc", fmean), format_share),
     ("KV cache in use, most", _server("kv_cache_usage_perc_max", max), format_share),
     ("preemptions", _server("num_preemptions_total", sum), format_number),
     FOUND_CACHED,
@@ -133,13 +130,13 @@ SERVER: tuple[Watched, ...] = (
 )
 GPUS: tuple[Watched, ...] = (
     ("GPUs", _server("gpu_count", max), format_number),
-    ("power of all, mean", _server("gpu_power", _mean), lambda v: f"{format_number(v)} W"),
+    ("power of all, mean", _server("gpu_power", fmean), lambda v: f"{format_number(v)} W"),
     ("clocks held down", _server("gpu_clocks_held", max), format_share),
-    ("busy, mean", _server("gpu_utilization", _mean), format_share),
-    ("memory of all, mean", _server("gpu_memory_used", _mean), format_bytes),
+    ("busy, mean", _server("gpu_utilization", fmean), format_share),
+    ("memory of all, mean", _server("gpu_memory_used", fmean), format_bytes),
     ("SM clock, lowest", _server("gpu_sm_clock_min", min), lambda v: f"{v / 1e6:,.0f} MHz"),
     ("hottest", _server("gpu_temperature_max", max), lambda v: f"{v:.0f} °C"),
-    ("CPU packages, power", _server("cpu_power", _mean), lambda v: f"{format_number(v)} W"),
+    ("CPU packages, power", _server("cpu_power", fmean), lambda v: f"{format_number(v)} W"),
 )
 
 

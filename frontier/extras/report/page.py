@@ -86,7 +86,7 @@ def draw_figures(report: Report) -> Figures:
         for k, sheet in enumerate(sheet for place in places for sheet in registry.load(place)(view, samples)):
             charts = [_inlined(render_panel(sheet, j), f"b{i}-{k}-{j}-", dark) for j in range(len(sheet.panels))]
             room -= sum(map(len, charts))
-            key = tuple((name, _variable(ink(role).lower(), dark)) for name, role in sheet.keys)
+            key = tuple((line.name, _variable(ink(line.role).lower(), dark)) for line in sheet.named_lines)
             own = replace(sheet, notes=(*sheet.notes, *_noted_below(sheet.name, report, view)))
             companions[-1].append(Drawn(own, tuple(charts) if room >= 0 else (), key))
     drawn_in = "".join([*pictures.values(), *(c for section in companions for each in section for c in each.charts)])
@@ -202,24 +202,24 @@ def report_json(report: Report) -> Tree:
     page = page_of(report)
     return {
         "schema": REPORT_SCHEMA,
-        "title": page.title,
+        "title": page["title"],
         "unfinished": report.standing,
         "solve": decisions_json([view.decision for view in report.views if view.decision]),
         "show": points_json([p for view in report.views for p in view.mine], [view.frontier for view in report.views]),
         "sections": [
             {
-                "name": section.name,
-                "verdict": section.verdict,
-                "notes": [text for _, text in (*section.lines, *section.more)],
-                "neighbours": section.neighbours.as_json() if section.neighbours else [],
-                "evidence": [{"caption": table.caption, "rows": table.as_json()} for table in section.evidence],
+                "name": section["name"],
+                "verdict": section["verdict"],
+                "notes": [text for _, text in (*section["lines"], *section["more"])],
+                "neighbours": section["neighbours"].as_json() if section["neighbours"] else [],
+                "evidence": [{"caption": table.caption, "rows": table.as_json()} for table in section["evidence"]],
             }
-            for section in page.sections
+            for section in page["sections"]
         ],
         "pooled": [tree for _, tree in report.pooled],
-        "health": list(page.health),
-        "provenance": dict(page.provenance),
-        "commands": list(page.commands),
-        "config": page.config_text,
-        "not_said": list(page.not_said),
+        "health": page["health"],
+        "provenance": dict(page["provenance"]),
+        "commands": page["commands"],
+        "config": page["config_text"],
+        "not_said": list(page["not_said"]),
     }

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from frontier import registry
-from frontier.core.decisions import Cause, Decision, Limit, Reason, Verdict
+from frontier.core.decisions import Cause, Decision, Limit, Reason
 from frontier.core.loads import setting
 from frontier.core.metrics import metric
 from frontier.core.text import capital, clean
@@ -31,7 +31,7 @@ from frontier.show.picture.labels import headline as title_of
 from frontier.show.picture.selection import provenance_of, samples_of, views_of
 from frontier.show.sentences import headline, next_step_lines, no_sla_sentence
 from frontier.show.table import Table
-from frontier.show.tables import frontier_sentence, role_of, table_of, time_line
+from frontier.show.tables import frontier_sentence, table_of, time_line
 from frontier.show.wording import (
     NO_BOUND,
     NO_BOUND_LEGEND,
@@ -42,7 +42,6 @@ from frontier.show.wording import (
     flag_kinds,
     interval_text,
     limit_value_text,
-    unproven_words,
     value_text,
 )
 from frontier.store.run_dir import RunDirectory
@@ -162,45 +161,6 @@ class Report:
     arrivals: Mapping[Any, ArrivalRate] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class Section:
-    """One series: its decision with figures and lines of the answer, and its points with
-    concurrency and role of each (`marks`). `step` is what would decide a better setting, and the
-    command; `more` is shown where all details are asked for. `bars` are where value and
-    bound of each figure lie on a bar that ends beyond the limit.
-    """
-
-    name: str
-    verdict: str | None
-    step: tuple[str, str]
-    figures: Table | None
-    legend: str
-    lines: tuple[tuple[str, str], ...]
-    more: tuple[tuple[str, str], ...]
-    points: Table
-    marks: tuple[tuple[int, str], ...]
-    frontier: str
-    neighbours: Table | None
-    evidence: tuple[Table, ...]
-    bars: tuple[tuple[int, int] | None, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Page:
-    """All text of a report, plain and cleaned. `answers` has a row for each of several sections."""
-
-    title: str
-    sections: tuple[Section, ...]
-    health: tuple[str, ...]
-    provenance: tuple[tuple[str, str], ...]
-    commands: tuple[str, ...]
-    config_text: str | None
-    not_said: tuple[str, ...]
-    glossary: tuple[tuple[str, str], ...] = GLOSSARY
-    pooled: tuple[Table, ...] = ()
-    answers: Table | None = None
-
-
 FIGURE_HEADS = ("metric", "value", "bound", "limit", "margin")
 KEY = f"Brackets, and bars in the picture: 95% CI; its shade holds 90% of resamples. {NO_BOUND_LEGEND}."
 
@@ -233,25 +193,29 @@ def report_of(
 def _made_by(run: Run) -> str:
     """The command that made the run."""
     if not run.is_imported:
-        return f"frontier sweep {run.manifest.get('config_file', 'sweep.yaml')}"
+        file = str(run.manifest.get("config_file", "sweep.yaml"))
+        return shlex.join(["frontier", run.config.measured_by, file, "-o", str(run.path)])
     files = [shlex.quote(str(source["file"])) for source in run.manifest["imported"]["sources"]]
     more = f" ... ({len(files)} files)" if len(files) > 3 else ""
     return f"frontier import {' '.join(files[:3])}{more} -o {run.path}"
 
 
-def page_of(report: Report) -> Page:
-    """The text of a report."""
-    return Page(
-        title_of(report.views),
-        tuple(_section(view, report) for view in report.views),
-        (*_health(report), *([clean(report.unfinished, 1000)] if report.unfinished else [])),
-        _provenance(report),
-        tuple(clean(command, 400) for command in report.commands),
-        _config_cleaned(report.config_text),
-        tuple(report.not_said),
-        pooled=tuple(table for table, _ in report.pooled),
-        answers=answers_table(report.views) if len(report.views) > 1 else None,
-    )
+def page_of(report: Report) -> dict[str, Any]:
+    """What the templates are filled with, plain and cleaned. `answers` has a row for each of
+    several sections.
+    """
+    return {
+        "title": title_of(report.views),
+        "sections": [_section(view, report) for view in report.views],
+        "health": [*_health(report), *([clean(report.unfinished, 1000)] if report.unfinished else [])],
+        "provenance": _provenance(report),
+        "commands": [clean(command, 400) for command in report.commands],
+        "config_text": _config_cleaned(report.config_text),
+        "not_said": report.not_said,
+        "glossary": GLOSSARY,
+        "pooled": [table for table, _ in report.pooled],
+        "answers": answers_table(report.views) if len(report.views) > 1 else None,
+    }
 
 
 def answers_table(views: Sequence[View]) -> Table:
@@ -262,8 +226,12 @@ def answers_table(views: Sequence[View]) -> Table:
     return Table.of(heads, rows, "The answers")
 
 
-def _section(view: View, report: Report) -> Section:
-    """The section of one series of a report."""
+def _section(view: View, report: Report) -> dict[str, Any]:
+    """The section of one series: its decision with figures and lines of the answer, and its points.
+    `step` is what would decide a better setting, and the command; `more` is shown where all details
+    are asked for. `bars` are where value and bound of each figure lie on a bar that ends beyond the
+    limit.
+    """
     points, frontier, decision, gpus = view.mine, view.frontier, view.decision, view.gpus
     samples = report.samples.get(frontier.series, {})
     known = figures(decision) if decision else []
@@ -281,21 +249,20 @@ def _section(view: View, report: Report) -> Section:
         for noted in report.notes.values()
         for head, text in noted.lines.get(frontier.series, ())
     ]
-    return Section(
-        name=frontier.series.label(),
-        verdict=f"{headline(decision, gpus)}." if decision else None,
-        step=next_step_lines(decision) if decision else ("", ""),
-        figures=Table.of(FIGURE_HEADS, rows, "Limits and measured values") if rows else None,
-        legend=NO_BOUND_LEGEND if any(NO_BOUND in cell for row in rows for cell in row) else "",
-        lines=tuple(lines),
-        more=tuple(more),
-        points=table_of(points, frontier, view.sla, decision, gpus),
-        marks=tuple((point.concurrency, role_of(point, frontier, view.chosen)) for point in points),
-        frontier=frontier_sentence(frontier),
-        neighbours=neighbours_table(decision) if decision else None,
-        evidence=(*cost_tables(decision), *time_tables(points), *evidence_tables(samples)),
-        bars=tuple(map(bar_ends, known)),
-    )
+    return {
+        "name": frontier.series.label(),
+        "verdict": f"{headline(decision, gpus)}." if decision else None,
+        "step": next_step_lines(decision) if decision else ("", ""),
+        "figures": Table.of(FIGURE_HEADS, rows, "Limits and measured values") if rows else None,
+        "legend": NO_BOUND_LEGEND if any(NO_BOUND in cell for row in rows for cell in row) else "",
+        "lines": lines,
+        "more": more,
+        "points": table_of(points, frontier, view.sla, decision, gpus),
+        "frontier": frontier_sentence(frontier),
+        "neighbours": neighbours_table(decision) if decision else None,
+        "evidence": [*cost_tables(decision), *time_tables(points), *evidence_tables(samples)],
+        "bars": list(map(bar_ends, known)),
+    }
 
 
 def _health(report: Report) -> list[str]:
@@ -382,14 +349,11 @@ def _neighbour(reason: Reason) -> tuple[str, ...]:
     chosen.
     """
     name, estimate, limit = reason.metric, reason.estimate, reason.limit
-    verdict = "not judged" if reason.verdict is None else reason.verdict.words
-    if reason.verdict is Verdict.UNPROVEN:
-        verdict += f": {unproven_words(estimate, reason.need)}"
     name = limit.metric if limit else name
     bound = interval_text(name, estimate) if name and estimate and not limit else "–"
     return (
         setting(reason.settings[0]),
-        verdict,
+        "not judged" if reason.verdict is None else reason.verdict.words,
         metric(name).label if name else "–",
         value_text(name, estimate.value) if name and estimate else "–",
         bound_text(estimate, limit) if estimate and limit else bound or "not known",

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from frontier.core.loads import setting
 from frontier.core.points import Point
-from frontier.show.numbers import binding_limit
+from frontier.show.numbers import tightest_figure
 from frontier.show.picture.axes import metric_axis
 from frontier.show.picture.data import Axis, Bar, Mark, Panel, Role, Rule, View
 from frontier.show.picture.labels import tooltip
@@ -23,7 +23,8 @@ CROWD, MOST = 3, 10
 
 def bounds_panel(view: View) -> Panel | None:
     """The panel of bounds; None where fewer than CROWD settings are near the binding limit."""
-    limit = binding_limit(view.decision) if view.decision is not None else None
+    binding = tightest_figure(view.decision) if view.decision is not None else None
+    limit = binding.limit if binding is not None else None
     if limit is None or not limit.promise:
         return None
 

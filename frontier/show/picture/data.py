@@ -122,9 +122,9 @@ class Mark:
     """One setting as a symbol.
 
     `sign` is how it stands to the SLA. `beyond`: its value is infinite, and it is drawn at the
-    edge. `star` is the colour of an operating point's star, `ring` marks the nearest to one. `text`
-    is written beside it, usually its concurrency; nothing where that is empty. `tooltip` is what an
-    SVG shows under the pointer.
+    edge. `star` is the colour of an operating point's star, `ring` marks the nearest to one. Beside
+    it stand its `words`, else its `text`, usually its concurrency; nothing where both are empty.
+    `tooltip` is what an SVG shows under the pointer.
     """
 
     concurrency: float
@@ -134,6 +134,7 @@ class Mark:
     x_bar: Bar | None = None
     y_bar: Bar | None = None
     text: str = ""
+    words: str = ""
     sign: Sign = ""
     beyond: bool = False
     star: Role | None = None
@@ -185,20 +186,6 @@ class Rule:
 
 
 @dataclass(frozen=True, slots=True)
-class Callout:
-    """Words beside a place, tied to it by a line where they stand further off.
-
-    Without `at` they are words on the whole panel and stand in a corner, or at `level` on the
-    vertical axis.
-    """
-
-    lines: tuple[str, ...]
-    role: Role
-    at: tuple[float, float] | None = None
-    level: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class Panel:
     """Two axes and what is drawn on them. `region` (x0, x1, y0, y1) is shaded; `compass` shows
     where better is.
@@ -210,7 +197,6 @@ class Panel:
     lines: tuple[Line, ...] = ()
     marks: tuple[Mark, ...] = ()
     rules: tuple[Rule, ...] = ()
-    callouts: tuple[Callout, ...] = ()
     region: tuple[float, float, float, float] | None = None
     compass: bool = False
 
@@ -246,16 +232,18 @@ class Picture:
 
     @property
     def named_lines(self) -> tuple[Line, ...]:
-        """A line of each name and colour, for the legend of a detail figure."""
+        """A line of each name and colour, for the legend of a detail figure: those whose name does
+        not stand at their end.
+        """
         lines: dict[tuple[str, Role], Line] = {}
-        for line in (line for panel in self.panels for line in panel.lines if line.name and line.kind != "stair"):
+        for line in (
+            line
+            for panel in self.panels
+            for line in panel.lines
+            if line.name and line.kind not in ("stair", "roofline")
+        ):
             lines.setdefault((line.name, line.role), line)
         return tuple(lines.values())
-
-    @property
-    def keys(self) -> tuple[tuple[str, Role], ...]:
-        """The names and colours of its lines."""
-        return tuple((line.name, line.role) for line in self.named_lines)
 
     @property
     def signs(self) -> tuple[Sign, ...]:
@@ -346,13 +334,10 @@ class View:
         if not self.sla:
             return ""
         judged = self.decision.judgement(point.concurrency) if self.decision else None
-        return "open" if judged is None else _sign_of(judged.verdict)
+        return "open" if judged is None else _SIGNS.get(judged.verdict, "open")
 
 
-def _sign_of(verdict: Verdict) -> Sign:
-    if verdict is Verdict.MEETS:
-        return "meets"
-    return "violates" if verdict is Verdict.VIOLATES else "open"
+_SIGNS: dict[Verdict, Sign] = {Verdict.MEETS: "meets", Verdict.VIOLATES: "violates"}
 
 
 def mark_id(panel: int, concurrency: float) -> str:

@@ -9,7 +9,7 @@ from matplotlib.ticker import FixedFormatter, FixedLocator, NullLocator
 from frontier.show.picture.colours import COLOURS, blend, ink
 from frontier.show.picture.data import Bar, Line, Mark, Panel, Role, Sign, Theme, mark_id
 from frontier.show.picture.layout import PanelLayout, Placed
-from frontier.show.picture.text_size import text_width
+from frontier.show.picture.text_size import PX, text_width
 from frontier.show.picture.ticks import ticks_of
 
 SHAPES = {Role.OTHER: "s", Role.THIRD: "^", Role.FOURTH: "D", Role.PREDICTED: "D"}
@@ -30,11 +30,8 @@ STRONG = 2.0
 
 def look_of(sign: Sign, shape: str, colour: str, paper: str) -> tuple[str, str]:
     """The symbol and the filling of a setting by how it stands to the SLA."""
-    if sign == "violates":
-        return "x", colour
-    if sign == "excluded":
-        return "s", paper
-    return shape, paper if sign == "open" else colour
+    looks = {"violates": ("x", colour), "excluded": ("s", paper), "open": (shape, paper)}
+    return looks.get(sign, (shape, colour))
 
 
 def draw_panel(axes: Axes, layout: PanelLayout, theme: Theme, number: int, *, large: bool) -> None:
@@ -202,26 +199,21 @@ def _draw_mark(axes: Axes, mark: Mark, colours: dict[str, str], name: str) -> No
 
 
 def _draw_words(axes: Axes, placed: Placed, layout: PanelLayout, theme: Theme) -> None:
-    """Lines of text one by one, so that nothing depends on a renderer's idea of line spacing."""
     w, h = layout.width, layout.height
     x0, y0, x1, y1 = placed.box
-    x = {"left": x0, "center": (x0 + x1) / 2, "right": x1}[placed.align]
-    step = (y1 - y0) / len(placed.lines)
     colour = ink(placed.role, theme)
-    for i, line in enumerate(placed.lines):
-        y = y1 - (i + 0.5) * step - placed.size * 0.36 * 100 / 72
-        axes.text(
-            x / w,
-            y / h,
-            line,
-            transform=axes.transAxes,
-            fontsize=placed.size,
-            color=colour,
-            ha=placed.align,
-            va="baseline",
-            fontweight="bold" if placed.bold else "normal",
-            zorder=7,
-        )
+    axes.text(
+        {"left": x0, "center": (x0 + x1) / 2, "right": x1}[placed.align] / w,
+        ((y0 + y1) / 2 - layout.size * 0.36 * PX) / h,
+        placed.text,
+        transform=axes.transAxes,
+        fontsize=layout.size,
+        color=colour,
+        ha=placed.align,
+        va="baseline",
+        fontweight="bold" if placed.bold else "normal",
+        zorder=7,
+    )
     if placed.leader:
         xs, ys = [placed.leader[0] / w, placed.leader[2] / w], [placed.leader[1] / h, placed.leader[3] / h]
         axes.plot(xs, ys, color=colour, lw=1.1, transform=axes.transAxes, zorder=6.5)

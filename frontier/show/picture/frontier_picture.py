@@ -27,7 +27,6 @@ from frontier.show.picture.labels import (
     level_words,
     notes_of,
     panel_names,
-    roofline_words,
     star_words,
     tooltip,
     view_name,
@@ -46,13 +45,6 @@ def save(picture: Picture, path: Path, *, width: int | None = None, theme: Theme
     from frontier.store.files import write_output
 
     write_output(path, render(picture, path.suffix.removeprefix(".").lower(), width=width, theme=theme))
-
-
-def _columns(panels: int) -> int:
-    """Columns of a picture of so many panels."""
-    if panels == 1:
-        return 1
-    return 2 if panels <= 4 else 3
 
 
 def small_multiples(views: Sequence[View], *, footer: Provenance | None = None) -> Picture:
@@ -85,7 +77,7 @@ def small_multiples(views: Sequence[View], *, footer: Provenance | None = None) 
         notes=tuple(notes),
         foot=foot_line(footer),
         description=describe(views, title),
-        columns=_columns(len(views)),
+        columns=min(3, math.ceil(math.sqrt(len(views)))),
         tall=tall if one else 300.0,
         width=1100 if len(views) <= 4 else 1500,
         strip=strip,
@@ -151,20 +143,13 @@ def shared_axes(views: Sequence[View]) -> tuple[Axis, Axis] | None:
 def _panel(view: View, name: str, shared: tuple[Axis, Axis] | None, *, alone: bool) -> Panel:
     points = view.drawable
     x, y = shared or axes_of([view], 505.0 if alone else 300.0)
-    marks = [mark for p in points if (mark := mark_of(p, view, x, y)) is not None]
-    decision, nearest = view.decision, None
-    if decision is not None and view.chosen is None and decision.verdict is not Verdict.INVALID:
-        nearest = decision.candidate
-    marks = [
-        replace(m, star=Role.OPERATING if m.concurrency == view.chosen else None, ring=m.concurrency == nearest)
-        for m in marks
-    ]
+    marks = [_as_shown(mark, view, alone=alone) for p in points if (mark := mark_of(p, view, x, y)) is not None]
     marks = marks if alone else telling(marks)
     lines = staircase([m for m in marks if m.role is Role.FRONTIER], view, x, y)
     lines += roofline_of(view, x, y)
     predicted = _predicted(view, x, y)
     lines += [Line("", tuple((m.x, m.y) for m in predicted), Role.PREDICTED, "predicted")] if predicted else []
-    panel = Panel(
+    return Panel(
         name,
         x,
         y,
@@ -174,7 +159,18 @@ def _panel(view: View, name: str, shared: tuple[Axis, Axis] | None, *, alone: bo
         region=region_of(view, x, y),
         compass=bool(marks),
     )
-    return replace(panel, callouts=(*roofline_words(view, panel), *(star_words(view, panel) if alone else ())))
+
+
+def _as_shown(mark: Mark, view: View, *, alone: bool) -> Mark:
+    """The mark of the operating point with its star, that of the setting nearest to one with its
+    ring; `alone` in a picture with words too.
+    """
+    decision = view.decision
+    if decision is None or decision.verdict is Verdict.INVALID or mark.concurrency != decision.shown:
+        return mark
+    words = star_words(view, decision) if alone and not mark.beyond else ""
+    star = None if decision.concurrency is None else Role.OPERATING
+    return replace(mark, star=star, ring=star is None, words=words)
 
 
 def mark_of(point: Point, view: View, x: Axis, y: Axis) -> Mark | None:
@@ -257,11 +253,10 @@ def _band(view: View, x: Axis, y: Axis) -> tuple[tuple[float, float, float], ...
         if math.isfinite(at) and x.holds(at * x.scale) and math.isfinite(low) and math.isfinite(high):
             ends = [min(max(value * y.scale, y.low), y.high) for value in (low, high)]
             cut.append((at * x.scale, ends[0], ends[1]))
-    if cut and not x.rising_is_better:
-        cut.append((x.high, *cut[-1][1:]))
-    elif cut:
-        cut.insert(0, (x.low, *cut[0][1:]))
-    return tuple(cut)
+    if not cut:
+        return ()
+    worst = (x.worst, *cut[0 if x.rising_is_better else -1][1:])
+    return (worst, *cut) if x.rising_is_better else (*cut, worst)
 
 
 def region_of(view: View, x: Axis, y: Axis) -> tuple[float, float, float, float] | None:
@@ -302,18 +297,13 @@ def roofline_of(view: View, x: Axis, y: Axis) -> list[Line]:
 
 
 def _roofline_line(light: Roofline, x: Axis, y: Axis, kind: LineKind) -> list[Line]:
-    """A roofline; a curve is cut to the axes, its level end drawn out to the edge."""
-    level = light.ceiling * y.scale
-    end = [(x.worst, level)] if y.holds(level) else []
-    line = _cut_curve(light, x, y, end) if light.curve else [(edge, level) for edge in (x.low, x.high) if end]
-    return [Line("", tuple(line), Role.ROOFLINE, kind)] if len(line) > 1 else []
-
-
-def _cut_curve(light: Roofline, x: Axis, y: Axis, end: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
-    """The curve of a roofline inside the axes, from the side of better latency to its level end."""
-    curve = [(a * x.scale, b * y.scale) for a, b in light.curve]
-    inside = sorted((a, b) for a, b in curve if x.holds(a) and y.holds(b))
-    rising = x.rising_is_better
-    before = max((b for a, b in curve if (a > x.high if rising else a < x.low)), default=math.inf)
-    start = [(x.high if rising else x.low, before)] if y.holds(before) else []
-    return [*end, *inside, *start] if rising else [*start, *inside, *end]
+    """A roofline from the side of better latency on. A curve is cut to the axes, its level end
+    drawn out to the edge.
+    """
+    best = x.high if x.rising_is_better else x.low
+    curve = [(a * x.scale, b * y.scale) for a, b in light.curve] or [(best, light.ceiling * y.scale)]
+    corners = sorted([*curve, (x.worst, light.ceiling * y.scale)], reverse=x.rising_is_better)
+    before = [b for a, b in corners if not x.holds(a) and (a > best) == x.rising_is_better]
+    corners = [*((best, b) for b in sorted(before)[-1:]), *corners]
+    inside = tuple(corner for corner in corners if x.holds(corner[0]) and y.holds(corner[1]))
+    return [Line(kind if kind == "roofline" else "", inside, Role.ROOFLINE, kind)] if len(inside) > 1 else []

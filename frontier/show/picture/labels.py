@@ -5,21 +5,19 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
-from frontier.core.decisions import Verdict
+from frontier.core.decisions import Decision, Verdict
 from frontier.core.loads import setting
 from frontier.core.metrics import metric, per_gpu
 from frontier.core.points import Point
 from frontier.core.series import unnamed
 from frontier.core.text import clean, clean_name, middle_cut
 from frontier.show.costs import power_text
-from frontier.show.numbers import binding_limit
-from frontier.show.picture.data import Callout, Panel, Role, View
-from frontier.show.sentences import decision_sentence, may_give, no_answer_words
+from frontier.show.picture.data import Panel, Role, View
+from frontier.show.sentences import answer_parts, decision_sentence, may_give
 from frontier.show.tables import verdict_words
 from frontier.show.wording import (
     Provenance,
     apart,
-    bound_words,
     evidence_text,
     flag_kinds,
     left_out,
@@ -60,13 +58,12 @@ def headline(views: Sequence[View]) -> str:
     if not decided:
         return _tops_apart(views) or f"The frontiers of {len(views)} {what}"
     met = sum(d.verdict is Verdict.MEETS for d in decided)
-    promise = "the SLA"
     if met == len(views):
-        return f"{'Both' if met == 2 else f'All {met}'} {what} keep {promise}"
+        return f"{'Both' if met == 2 else f'All {met}'} {what} keep the SLA"
     some = f"None of the {len(views)} {what} is"
     if met:
         some = f"{met} of {len(views)} {what} {'is' if met == 1 else 'are'}"
-    return f"{some} proven to keep {promise}"
+    return f"{some} proven to keep the SLA"
 
 
 def view_sentence(view: View) -> str:
@@ -117,22 +114,13 @@ def answer_rows(views: Sequence[View], names: Sequence[str]) -> tuple[tuple[tupl
 
 
 def answer_cells(view: View) -> tuple[str, ...]:
-    """The operating point in columns: concurrency, throughput, the binding metric, its bound and
-    its limit. Without one why there is none, in words.
-    """
-    decision, up = view.decision, view.axes[1]
-    if decision is None or decision.concurrency is None:
-        return (no_answer_words(decision) if decision else _top_words(view),)
-    speed, limit = decision.metrics.get(up), binding_limit(decision)
-    step = decision.next_step
-    better = "" if step is None else f" ({may_give(replace(step, flags=()))})"  # why it is excluded is in the notes
-    cells = [f"run at {decision.concurrency}{better}", named_value(up, speed.value, view.gpus) if speed else "–"]
-    if limit and limit.metric in decision.metrics:
-        estimate = decision.metrics[limit.metric]
-        cells.append(f"{metric(limit.metric).label} {value_text(limit.metric, estimate.value)}")
-        cells.append(bound_words(estimate, limit))
-        cells.append(f"limit {limit_value_text(limit.metric, limit.promise)}")
-    return tuple(cells)
+    """The answer of a view in columns; without an SLA the top of its frontier."""
+    if view.decision is None:
+        return (_top_words(view),)
+    words, *parts = answer_parts(view.decision, view.axes[1], view.gpus)
+    if (step := view.decision.next_step) is not None and parts:
+        words = f"{words} ({may_give(replace(step, flags=()))})"  # why it is excluded is in the notes
+    return (words, *parts)
 
 
 def legend_line(views: Sequence[View], *, own_axes: bool) -> str:
@@ -190,7 +178,7 @@ def notes_of(view: View, panel: Panel, head: str) -> list[str]:
     drawn = {mark.concurrency for mark in panel.marks}
     if far := [setting(p.concurrency) for p in drawable if p.concurrency not in drawn]:
         notes.append(f"beyond the axes: {', '.join(far)}")
-    notes += [*_limits_beyond(view, panel), *_power_notes(view)]
+    notes += [*_limits_beyond(view, panel), *_roofline_notes(view, panel), *_power_notes(view)]
     return [f"{head}{note}" for note in (*notes, *unstarred(view))]
 
 
@@ -201,6 +189,15 @@ def _limits_beyond(view: View, panel: Panel) -> list[str]:
     ends += [("y", panel.y, limit) for limit in view.sla if limit.metric == panel.y.metric]
     off = [limit for side, axis, limit in ends if (side, limit.promise * axis.scale) not in drawn]
     return [f"beyond the axes: the limit {limit}" for limit in off]
+
+
+def _roofline_notes(view: View, panel: Panel) -> list[str]:
+    """The roofline's height, and on what assumption it stands."""
+    if view.light is None:
+        return []
+    above = "" if panel.y.holds(view.light.ceiling * panel.y.scale) else ", above the picture"
+    height = value_text(panel.y.metric, view.light.ceiling, view.gpus)
+    return [f"roofline {height}{above}: {clean(view.light.assumption)}"]
 
 
 def _power_notes(view: View) -> list[str]:
@@ -254,16 +251,6 @@ def level_words(name: str, of: str, value: float, gpus: int | None) -> str:
     return f"{name} {limit_value_text(of, value)}{per}"
 
 
-def roofline_words(view: View, panel: Panel) -> list[Callout]:
-    """The roofline's height and assumption."""
-    if not view.light:
-        return []
-    level = view.light.ceiling * panel.y.scale
-    above = "" if panel.y.holds(level) else "  above the picture ↑"
-    height = f"roofline  {value_text(panel.y.metric, view.light.ceiling, view.gpus)}{above}"
-    return [Callout((height, clean(view.light.assumption)), Role.ROOFLINE, level=level)]
-
-
 def tooltip(view: View, point: Point) -> str:
     """What the point's row of the table says, a line each: the setting, both axes, the limited
     metrics with their bounds, the verdict.
@@ -275,14 +262,9 @@ def tooltip(view: View, point: Point) -> str:
     return "\n".join(clean(line) for line in (setting(point.concurrency), *lines, words))
 
 
-def star_words(view: View, panel: Panel) -> list[Callout]:
+def star_words(view: View, decision: Decision) -> str:
     """'run here: c=52, 2,888 tok/s' beside the operating point, or what the nearest to one is."""
-    star = next((m for m in panel.marks if (m.star or m.ring) and not m.beyond), None)
-    decision = view.decision
-    if star is None or decision is None or decision.shown is None:
-        return []
-    kinds = {Verdict.VIOLATES: "closest", Verdict.INVALID: "not valid"}
-    head = "run here" if decision.concurrency is not None else kinds.get(decision.verdict, "not proven")
-    speed = decision.metrics.get(panel.y.metric)
-    rate = "" if speed is None else f", {named_value(panel.y.metric, speed.value, view.gpus)}"
-    return [Callout((f"{head}: {setting(decision.shown)}{rate}",), Role.OPERATING, at=(star.x, star.y))]
+    nearest = "closest" if decision.verdict is Verdict.VIOLATES else "not proven"
+    head, up = nearest if decision.concurrency is None else "run here", view.axes[1]
+    rate = f", {named_value(up, decision.metrics[up].value, view.gpus)}" if up in decision.metrics else ""
+    return f"{head}: {setting(decision.shown or 0)}{rate}"
