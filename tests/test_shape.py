@@ -26,8 +26,6 @@ COMPLEX = {
     "extras/compare/gate.py: gate": 27,
     "extras/compare/multi_run.py: _panel": 31,
     "extras/compare/regression.py: gate_deployments": 22,
-    "extras/compare/regression.py: gate_runs": 22,
-    "extras/compare/regression.py: measured": 23,
     "extras/diagnose/diagnosis.py: diagnose": 21,
     "extras/exporters/export.py: prometheus_text": 25,
     "extras/figures/contexts_figure.py: _bounds": 22,
@@ -89,7 +87,7 @@ def test_functions_of_many_arguments_only_become_fewer() -> None:
     assert sum(marks.values()) == MANY_ARGUMENTS, marks
 
 
-MOST_STATEMENTS = {"core": 3_967, "core and rings": 18_185, "all": 27_834}
+MOST_STATEMENTS = {"core": 3_967, "core and rings": 18_185, "all": 27_789}
 """Statements without imports and docstrings. A change that adds more raises them, and says so."""
 MOST_IMPORTED = {"frontier.core.solver": 3_550, "frontier.search.scan": 4_500}
 """Statements of a module and of all modules of the package that it imports."""

@@ -16,14 +16,14 @@ from frontier.core.errors import UsageError
 from frontier.core.estimate import estimate
 from frontier.core.loads import amount, setting
 from frontier.core.metrics import metric
-from frontier.core.series import Series
+from frontier.core.series import Series, by_series
 from frontier.core.text import clean, clean_name
 from frontier.core.trials import Phase
 from frontier.core.units import format_share
 from frontier.core.window import WindowData
 from frontier.extras.compare import gate as judging
-from frontier.extras.compare.comparison import overall
-from frontier.extras.compare.comparison_tables import STYLES, two_deployments
+from frontier.extras.compare.comparison_tables import STYLES, partners, two_deployments
+from frontier.extras.compare.contest import overall
 from frontier.extras.compare.gate import (
     CAUGHT,
     MISS,
@@ -59,8 +59,7 @@ def measured(runs: Iterable[Run], limits: Sequence[Limit]) -> dict[Series, list[
     for run in runs:
         points = run.points(limits)
         proven = {d.series: d.concurrency for d in run.solve(limits)} if limits and run.histories else {}
-        for series in dict.fromkeys(p.series for p in points):
-            mine = [p for p in points if p.series == series]
+        for series, mine in by_series(points).items():
             values = {p.concurrency: p.metrics for p in mine if p.valid}
             excluded = frozenset(p.concurrency for p in mine if not p.valid)
             name, begun = clean_name(run.path.name), _begun(run, run.samples(series).values())
@@ -131,8 +130,7 @@ def gate_runs(
     they are judged in pairs; else only the stated `spread` of runs tells how sure a difference is.
     """
     old, fresh = measured(base, limits), measured(new, limits)
-    single = all(len({series.deployment for series in side}) == 1 for side in (old, fresh))
-    matched = [(a, b) for b in fresh for a in old if a.shape == b.shape and (single or a.deployment == b.deployment)]
+    matched = partners(old, fresh)
     if not matched:
         raise UsageError(f"{names[1]} and {names[0]} measured nothing in common", "sweep the same shapes on both sides")
     rules = GateRules(judged_metrics(limits), allow, family_size(len(matched), limits), tuple(limits), spread)
@@ -302,7 +300,7 @@ def gate_json(gates: Sequence[Gate], allow: float) -> Tree:
     """The answer of `frontier compare --gate --json`."""
     return {
         "schema": "frontier.gate/1",
-        "verdict": overall(gates),
+        "verdict": overall(one.verdict for one in gates),
         "allow": allow,
         "alarm_error": judging.ALARM,
         "pass_error": MISS,
