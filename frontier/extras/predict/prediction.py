@@ -28,7 +28,7 @@ from frontier.core.series import Series, by_series
 from frontier.core.shapes import Shape
 from frontier.core.text import suggestion
 from frontier.core.units import whole_number
-from frontier.extras.predict.fit import Calibrated, Forecast, Known, Prediction, calibrate
+from frontier.extras.predict.fit import Calibrated, Forecast, Known, Prediction
 from frontier.extras.predict.sla_break import of_engine, of_points, sla_break
 from frontier.hardware.roofline import Limits, ModelRoofline, Roofline
 from frontier.simulator.spec import EngineSpec, Speculation, kv_blocks
@@ -346,7 +346,7 @@ def _known(point: Point) -> Known | None:
 
 def _calibrated(known: Sequence[Known], shape: Shape, roofline: Roofline | None) -> Calibrated:
     known_model = roofline if isinstance(roofline, ModelRoofline) else None
-    return calibrate(known, shape.isl.mean, shape.osl.mean, roofline=known_model)
+    return Calibrated(known, shape.isl.mean, shape.osl.mean, known_model)
 
 
 def _between_and_beyond(known: Sequence[Known]) -> list[int]:

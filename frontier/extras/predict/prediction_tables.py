@@ -36,8 +36,7 @@ def _block(forecast: Forecast, detail: Detail, width: int) -> list[RenderableTyp
     head = Series(forecast.deployment, forecast.shape).label()
     head = f"{head}   if {clean(forecast.variant, 80)}" if forecast.variant else head
     rows = [
-        (p.concurrency, _predicted(p, limits))
-        for p, limits in zip(forecast.predictions, _limits(forecast), strict=True)
+        (p.concurrency, _predicted(p, limits)) for p, limits in zip(forecast.predictions, forecast.lights, strict=True)
     ]
     rows += [(known.concurrency, _measured(known)) for known in forecast.measured]
     cells = zip(*(row for _, row in sorted(rows, key=lambda pair: pair[0])), strict=True)
@@ -93,11 +92,6 @@ _COLUMNS = (
 """Head of each column, its rank and that of its band: the highest is left out first where there is
 no room."""
 _LEFT = ("basis", "roofline bound by")
-
-
-def _limits(forecast: Forecast) -> list[Limits | None]:
-    """The roofline of each prediction, None where the hardware is not described."""
-    return list(forecast.lights) or [None] * len(forecast.predictions)
 
 
 def _predicted(prediction: Prediction, limits: Limits | None) -> list[Cell]:
@@ -160,7 +154,7 @@ def _tree(forecast: Forecast) -> Tree:
                 },
                 "light": limits and _light(limits, p),
             }
-            for p, limits in zip(forecast.predictions, _limits(forecast), strict=True)
+            for p, limits in zip(forecast.predictions, forecast.lights, strict=True)
         ],
     }
 
