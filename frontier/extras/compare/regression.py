@@ -159,7 +159,8 @@ def gate_deployments(run: Run, named: Sequence[str], *, allow: float, limits: Se
         if not numbers:
             what = f"{run.path} has no repeat of the grid that both deployments finished"
             raise UsageError(what, "add  repeats: 10  to its config")
-        if max(a[n].at for n in numbers) < min(b[n].at for n in numbers):
+        begun = [[side[n].at for n in numbers] for side in (a, b)]
+        if max(begun[0]) < min(begun[1]) or max(begun[1]) < min(begun[0]):
             what = f"{run.path} measured {names[0]} and {names[1]} one after the other, not in turn"
             raise UsageError(what, "sweep each into runs of its own, in turn, and name two folders of runs")
         left, right = ([side[n] for n in numbers] for side in (a, b))
@@ -394,7 +395,7 @@ def trends_json(trends: Sequence[Trend]) -> Tree:
             "shape": one.shape.label,
             "deployment": one.deployment,
             "runs": _rows(one),
-            "settings": list(one.settings),
+            "settings": tree_of(one.settings),
             "left_out": list(one.left_out),
             "breaks": [{"run": one.runs[at].name, "changed": text} for at, text in one.breaks],
         }
