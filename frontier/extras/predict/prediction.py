@@ -280,10 +280,15 @@ def predict_points(
 
     `limits` are the SLA. `roofline_of` gives that of a deployment, None where its hardware is not
     described. Concurrencies default to half octaves up to twice the highest measured. UsageError
-    when nothing can be fitted.
+    when nothing can be fitted: of sessions and mixes nothing is, as N sessions are not N requests
+    in flight, and no model here knows how many they are, or requests of several shapes.
     """
-    points = tuple(points)
-    _refuse_classes(point.shape for point in points)
+    every = tuple(points)
+    points = tuple(point for point in every if point.shape.kind == "shape")
+    if every and not points:
+        shape = every[0].shape
+        what = f"{shape.label} is a {shape.kind}, and the model that is fitted to points knows one shape alone"
+        raise UsageError(what, "measure more settings, or predict without the points:  frontier predict CONFIG")
     if any(point.shape.arrivals is not None for point in points):
         raise UsageError("this run was measured at rates, and only a concurrency is predicted", "predict a config")
     fits = _fits(points)
@@ -314,15 +319,6 @@ def _mean(model: Calibrated, quantity: str, concurrency: int) -> float:
     at = model.at(concurrency)
     ttft, tpot = at.ttft.value, at.tpot.value
     return {"ttft": ttft, "tpot": tpot, "e2e": ttft + (model.osl - 1) * tpot}[quantity]
-
-
-def _refuse_classes(shapes: Iterable[Shape]) -> None:
-    """UsageError where a shape is a session or a mix: N sessions are not N requests in flight, and
-    no model here knows how many they are, or requests of several shapes.
-    """
-    if others := [shape for shape in shapes if shape.kind != "shape"]:
-        what = f"{others[0].label} is a {others[0].kind}, and the model that is fitted to points knows one shape alone"
-        raise UsageError(what, "measure more settings, or predict without the points:  frontier predict CONFIG")
 
 
 def _fits(points: Iterable[Point]) -> dict[Series, tuple[Known, ...]]:
