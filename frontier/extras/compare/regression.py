@@ -154,21 +154,28 @@ def gate_deployments(run: Run, named: Sequence[str], *, allow: float, limits: Se
     rules = GateRules(judged_metrics(limits), allow, family_size(len(shapes), limits), tuple(limits))
     gates = []
     for shape in shapes:
-        a, b = (_repeats(run, Series(name, shape)) for name in names)
-        numbers = sorted(a.keys() & b.keys())
-        if not numbers:
-            what = f"{run.path} has no repeat of the grid that both deployments finished"
-            raise UsageError(what, "add  repeats: 10  to its config")
-        begun = [[side[n].at for n in numbers] for side in (a, b)]
-        if max(begun[0]) < min(begun[1]) or max(begun[1]) < min(begun[0]):
-            what = f"{run.path} measured {names[0]} and {names[1]} one after the other, not in turn"
-            raise UsageError(what, "sweep each into runs of its own, in turn, and name two folders of runs")
-        left, right = ([side[n] for n in numbers] for side in (a, b))
-        samples = _joined([run], Series(names[1], shape))
-        at = proven.get(Series(names[0], shape))
-        made = judging.gate(left, right, rules, "repeats", shape, names, at, samples)
+        a, b = (Series(name, shape) for name in names)
+        left, right = _in_pairs(run, a, b)
+        made = judging.gate(left, right, rules, "repeats", shape, names, proven.get(a), _joined([run], b))
         gates.append(_elsewhere(made, run))
     return gates
+
+
+def _in_pairs(run: Run, a: Series, b: Series) -> tuple[list[Measured], list[Measured]]:
+    """The repeats of the grid that both series of a run finished. UsageError where there is none,
+    or where they were not measured in turn.
+    """
+    of_a, of_b = _repeats(run, a), _repeats(run, b)
+    numbers = sorted(of_a.keys() & of_b.keys())
+    if not numbers:
+        what = f"{run.path} has no repeat of the grid that both deployments finished"
+        raise UsageError(what, "add  repeats: 10  to its config")
+    left, right = ([side[n] for n in numbers] for side in (of_a, of_b))
+    began = [[one.at for one in side] for side in (left, right)]
+    if max(began[0]) < min(began[1]) or max(began[1]) < min(began[0]):
+        what = f"{run.path} measured {a.deployment} and {b.deployment} one after the other, not in turn"
+        raise UsageError(what, "sweep each into runs of its own, in turn, and name two folders of runs")
+    return left, right
 
 
 def _joined(runs: Sequence[Run], series: Series) -> dict[int, WindowData]:

@@ -30,7 +30,7 @@ from frontier.core.text import suggestion
 from frontier.core.units import whole_number
 from frontier.extras.predict.fit import Calibrated, Forecast, Known, Prediction
 from frontier.extras.predict.sla_break import of_engine, of_points, sla_break
-from frontier.hardware.roofline import Limits, ModelRoofline, Roofline
+from frontier.hardware.roofline import Limits, ModelRoofline, Roofline, limits_if_any
 from frontier.simulator.spec import EngineSpec, Speculation, kv_blocks
 from frontier.simulator.spec import roofline_of as spec_roofline
 from frontier.simulator.virtual import closed_loop_arrays
@@ -212,17 +212,9 @@ def _unmeasured(
         predictions = tuple(predict(assumed, shape, c) for c in concurrencies)
     except ValueError as error:
         raise UsageError(f"{shape.label}: {error}", "use shorter shapes, more GPUs or another precision") from None
-    limits = tuple(_limits(roofline, shape, c) for c in concurrencies)
+    limits = tuple(limits_if_any(roofline, shape, c) for c in concurrencies)
     basis = f"{roofline.assumption}: {assumed.text}" if roofline and not assumed.known else assumed.text
     return Forecast(deployment, shape, basis, predictions, (), limits, variant)
-
-
-def _limits(roofline: Roofline | None, shape: Shape, concurrency: float) -> Limits | None:
-    """The roofline's limits; None without a roofline, or where a request does not fit."""
-    try:
-        return None if roofline is None else roofline.limits(shape, max(1, round(concurrency)))
-    except ValueError:
-        return None
 
 
 def what_if(assumed: Assumption, shape: Shape, change: str) -> tuple[Assumption, Roofline | None, Shape]:
@@ -384,7 +376,7 @@ def _held(
     """A forecast beside the roofline, none of it faster; `basis` names the concurrencies that had
     to be slowed.
     """
-    limits = tuple(_limits(roofline, series.shape, p.concurrency) for p in predictions)
+    limits = tuple(limits_if_any(roofline, series.shape, max(1, round(p.concurrency))) for p in predictions)
     held = tuple(not_faster(p, at, series.shape.osl.mean) for p, at in zip(predictions, limits, strict=True))
     slowed = [p.concurrency for p, q in zip(predictions, held, strict=True) if q.throughput.value < p.throughput.value]
     basis += f"; held at the roofline at c = {', '.join(f'{c:g}' for c in slowed)}" if slowed else ""
