@@ -32,6 +32,7 @@ def table(points: Sequence[Point], frontiers: Sequence[Frontier]) -> "pd.DataFra
 
     Where a power is known, its watts and whether it was measured or stated come before them. An
     infinite end of an interval is empty: there is no such bound. An infinite value stays infinite.
+    `attrs["units"]` has the unit of each metric's columns.
     """
     import pandas as pd
 
@@ -64,7 +65,9 @@ def table(points: Sequence[Point], frontiers: Sequence[Frontier]) -> "pd.DataFra
     frame = pd.DataFrame(rows, columns=columns)
     whole = {name: "Int64" for name in ("isl", "osl", "concurrency", "n") if all(_is_whole(row[name]) for row in rows)}
     floats = dict.fromkeys(set(columns) - {*FIRST, "power_source"}, "float64")
-    return frame.astype(floats | whole)
+    typed = frame.astype(floats | whole)
+    typed.attrs["units"] = {name + end: metric(name).unit.value for name in names for end in ("", "_low", "_high")}
+    return typed
 
 
 def axes_of(frontiers: Sequence[Frontier]) -> dict[Series, str]:
