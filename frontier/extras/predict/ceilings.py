@@ -101,17 +101,15 @@ class Ceilings:
         wide = [rate for form in ("bf16", "fp16", "fp32") if (rate := self.value(f"matmul_{form}"))]
         bandwidth, eight = self.value("memory_bandwidth"), self.value("matmul_fp8")
         links = [line.value for line in self.lines if line.key.startswith("all_reduce_")]
-        block: dict[str, Any] = {
+        block = {
             "name": self.sheet.name if self.sheet else self.name,
             "memory_bandwidth": f"{(bandwidth or 0.0) / 1e9:.4g}GB/s",
             "memory": f"{self.memory / 1e9:.4g}GB",
             "tflops": _digits(max(wide) / 1e12),
+            "tflops_fp8": _digits(eight / 1e12) if eight else None,
+            "link": f"{max(links) / 1e9:.4g}GB/s" if links else None,
         }
-        if eight:
-            block["tflops_fp8"] = _digits(eight / 1e12)
-        if links:
-            block["link"] = f"{max(links) / 1e9:.4g}GB/s"
-        return block
+        return {key: value for key, value in block.items() if value is not None}
 
 
 def _digits(value: float) -> float:
