@@ -325,11 +325,6 @@ def trends_of(runs: Iterable[Run], limits: Sequence[Limit]) -> list[Trend]:
     return [trend(mine, names, series) for series, mine in histories.items()]
 
 
-def trend_title(one: Trend) -> str:
-    """'1024/256: 12 runs'."""
-    return f"{one.series.label()}: {count(len(one.runs), 'run')}"
-
-
 def trend_table(
     trends: Sequence[Trend], *, detail: Detail = Detail.USUAL, width: int = 80, colour: bool = False
 ) -> str:
