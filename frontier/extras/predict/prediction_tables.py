@@ -11,6 +11,7 @@ from frontier.core.series import Series
 from frontier.core.text import clean
 from frontier.core.units import format_number, format_seconds, format_share
 from frontier.extras.predict.fit import Forecast, Known, Prediction
+from frontier.extras.predict.sla_break import SlaBreak
 from frontier.hardware.roofline import Limits
 from frontier.show.json_out import Tree, estimate_tree, number, tree_of
 from frontier.show.table import Cell, Column, Table, to_text
@@ -49,7 +50,8 @@ def _block(forecast: Forecast, detail: Detail, width: int) -> list[RenderableTyp
     hidden = table.hidden_intervals(width)
     room = f"; no room for that of {' and '.join(hidden)}: see -v" if hidden else ""
     notes = [f"{clean(forecast.basis, 300)}; {BAND}{room}"]
-    if any(p.reach == "unmeasured" for p in forecast.predictions):
+    unmeasured = any(p.reach == "unmeasured" for p in forecast.predictions)
+    if unmeasured:
         notes.append("TTFT is a lower bound: queueing in waves and tokenizing are not modelled")
     if any(p.reach == "simulated" for p in forecast.predictions):
         notes = [clean(forecast.basis, 300)]
@@ -58,7 +60,7 @@ def _block(forecast: Forecast, detail: Detail, width: int) -> list[RenderableTyp
     if waiting:
         most = format_number(math.floor(waiting[0].running))
         notes.append(f"only about {most} requests run at once; from there on the others wait")
-    kept = [_sla_note(forecast)] if forecast.sla is not None else []
+    kept = [_sla_note(forecast.sla, " at best" if unmeasured else "")] if forecast.sla is not None else []
     rest = table.rest(width)
     return detail.of(
         [Text(head, style="bold"), table.drawn(width), *(Text(note, style="dim") for note in kept)],
@@ -67,16 +69,12 @@ def _block(forecast: Forecast, detail: Detail, width: int) -> list[RenderableTyp
     )
 
 
-def _sla_note(forecast: Forecast) -> str:
+def _sla_note(sla: SlaBreak, best: str) -> str:
     """Where the SLA is expected to break, and what is not looked at."""
-    sla = forecast.sla
-    assert sla is not None
-    best = " at best" if any(p.reach == "unmeasured" for p in forecast.predictions) else ""
     what = f"the SLA without {limits_text(sla.unjudged)}, which is not predicted," if sla.unjudged else "the SLA"
     kept = f"{what} is kept up to c={sla.inside}{best}" if sla.inside else f"{what} is kept nowhere"
-    broken = f", broken at c={sla.breaks_at} by {limits_text(sla.limits)}" if sla.breaks_at else ""
-    beyond = "" if sla.breaks_at else ", the highest predicted"
-    return f"{kept}{broken or beyond}: expected, not proven"
+    at = f"broken at c={sla.breaks_at} by {limits_text(sla.limits)}" if sla.breaks_at else "the highest predicted"
+    return f"{kept}, {at}: expected, not proven"
 
 
 _COLUMNS = (
